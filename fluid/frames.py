@@ -1,0 +1,43 @@
+"""Where in the user's code something was made: a few bare frames, formatted only when somebody asks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from types import CodeType
+
+__all__ = ["Frames", "user_frame", "user_frames"]
+
+Frames = tuple[tuple[CodeType, int], ...]
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_EXECUTOR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "executor") + os.sep
+_ours: dict[CodeType, bool] = {}
+
+
+def _is_ours(code: CodeType) -> bool:
+    found = _ours.get(code)
+    if found is None:
+        found = _ours[code] = code.co_filename.startswith((_HERE, _EXECUTOR)) or code.co_filename == contextlib.__file__
+    return found
+
+
+def user_frames(limit: int = 3) -> Frames:
+    """The innermost `limit` frames outside Fluid, innermost first, as (code, line) pairs."""
+    frame = sys._getframe(1)
+    while frame is not None and _is_ours(frame.f_code):
+        frame = frame.f_back  # type: ignore[assignment]
+    found = []
+    while frame is not None and len(found) < limit:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(found)
+
+
+def user_frame(frames: Frames) -> tuple[str, int, str] | None:
+    """(file, line, function) of the innermost of these frames."""
+    if not frames:
+        return None
+    code, line = frames[0]
+    return code.co_filename, line, code.co_name

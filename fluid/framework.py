@@ -1,0 +1,928 @@
+"""Programs as data: `Program` holds `Block`s, a block holds `Variable`s by name and `Operator`s in order.
+
+Nothing here knows the wire format or how an op is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from . import unique_name
+from .errors import InferenceError, NameNotFoundError, ProgramError, locate
+from .frames import Frames, user_frame, user_frames
+from .ops import registry
+from .ops.registry import EMPTY, OpDef
+from .types import DTypeLike, VarType, as_dtype
+from .values import OpNamespace, Spec, ValueOperators, infer_specs
+
+__all__ = [
+    "Block",
+    "BuildNamespace",
+    "OpRole",
+    "Operator",
+    "Parameter",
+    "Program",
+    "Variable",
+    "default_main_program",
+    "default_startup_program",
+    "in_dygraph_mode",
+    "name_scope",
+    "program_guard",
+]
+
+
+class OpRole:
+    """What an op is part of: the value of its attribute ``op_role``, a bit set."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OPTIMIZE = 2
+    RPC = 4
+    DIST = 8
+    LR_SCHED = 16
+    LOSS = 256
+    NAME = "op_role"
+    VARS = "op_role_var"
+
+
+class Variable(ValueOperators):
+    """A named value of a block: a tensor, an array of tensors, the scopes of a loop.
+
+    Attributes:
+        shape: extents, ``-1`` where unknown until fed; None until inferred.
+        dtype: element type.
+        type: kind of variable, `VarType.LOD_TENSOR` for tensors.
+        persistable: lives in the scope from one run to the next.
+        stop_gradient: no gradient flows into or through it.
+        is_data: to be fed.
+    """
+
+    __slots__ = (
+        "_dtype",
+        "_persistable",
+        "_shape",
+        "_stop_gradient",
+        "_type",
+        "block",
+        "error_clip",
+        "is_data",
+        "lod_level",
+        "name",
+        "need_check_feed",
+        "wire",
+    )
+
+    def __init__(
+        self,
+        block: Block,
+        type: VarType = VarType.LOD_TENSOR,
+        name: str | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: DTypeLike | None = None,
+        lod_level: int | None = None,
+        capacity: int | None = None,
+        persistable: bool | None = None,
+        error_clip: Any = None,
+        stop_gradient: bool = False,
+        is_data: bool = False,
+        need_check_feed: bool = False,
+        belong_to_optimizer: bool = False,
+    ) -> None:
+        self.block = block
+        self.name = name if name is not None else unique_name.generate("_generated_var")
+        self._type = VarType(type)
+        self._shape = None if shape is None else tuple(int(extent) for extent in shape)
+        self._dtype = None if dtype is None else as_dtype(dtype)
+        self.lod_level = lod_level or 0
+        self._persistable = bool(persistable)
+        self._stop_gradient = bool(stop_gradient)
+        self.error_clip = error_clip
+        self.is_data = is_data
+        self.need_check_feed = need_check_feed
+        self.wire: Any = None
+
+    # -- what it is; setting any of these changes the program
+    @property
+    def type(self) -> VarType:
+        return self._type
+
+    @type.setter
+    def type(self, value: VarType) -> None:
+        self._type = VarType(value)
+        self.block.program._changed()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape if self._shape is not None else ()
+
+    @shape.setter
+    def shape(self, value: Sequence[int] | None) -> None:
+        self._shape = None if value is None else tuple(int(extent) for extent in value)
+        self.block.program._changed()
+
+    @property
+    def dtype(self) -> VarType:
+        return self._dtype if self._dtype is not None else VarType.FP32
+
+    @dtype.setter
+    def dtype(self, value: DTypeLike | None) -> None:
+        self._dtype = None if value is None else as_dtype(value)
+        self.block.program._changed()
+
+    @property
+    def persistable(self) -> bool:
+        return self._persistable
+
+    @persistable.setter
+    def persistable(self, value: bool) -> None:
+        self._persistable = bool(value)
+        self.block.program._changed()
+
+    @property
+    def stop_gradient(self) -> bool:
+        return self._stop_gradient
+
+    @stop_gradient.setter
+    def stop_gradient(self, value: bool) -> None:
+        self._stop_gradient = bool(value)
+        self.block.program._changed()
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether a shape has been declared or inferred."""
+        return self._shape is not None
+
+    @property
+    def has_dtype(self) -> bool:
+        """Whether an element type has been declared or inferred."""
+        return self._dtype is not None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def spec(self) -> Spec:
+        """Shape, element type and kind as one value."""
+        return Spec(self.shape, self.dtype, self._type)
+
+    def describe(self) -> str:
+        """Such as ``float32[-1, 784]``."""
+        if self._type is not VarType.LOD_TENSOR:
+            return self._type.name.lower()
+        shape = list(self._shape) if self._shape is not None else "?"
+        return f"{self._dtype.text if self._dtype is not None else '?'}{shape}"
+
+    def _ops(self) -> OpNamespace:
+        return BuildNamespace(self.block.program.current_block())
+
+    def detach(self) -> Variable:
+        """The same value, through which no gradient flows."""
+        found: Variable = self._ops().assign(self)
+        found.stop_gradient = True
+        return found
+
+    def __eq__(self, other: Any) -> Any:
+        return self._binary("equal", other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._binary("not_equal", other)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise ProgramError(
+            f"the value of {self.name} is not known while the program is built; "
+            "use layers.cond or layers.while_loop to decide on it, or its .name to compare variables"
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ProgramError(f"{self.name} cannot be iterated over while the program is built; use layers.unstack or layers.split")
+
+    def __getitem__(self, item: Any) -> Variable:
+        from .indexing import getitem
+
+        return getitem(self, item)
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.describe()}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+
+class Parameter(Variable):
+    """A variable that training changes; it lives in block 0 and persists."""
+
+    __slots__ = ("do_model_average", "gradient_clip_attr", "initializer", "optimize_attr", "regularizer", "trainable")
+
+    def __init__(
+        self,
+        block: Block,
+        shape: Sequence[int],
+        dtype: DTypeLike,
+        name: str | None = None,
+        trainable: bool = True,
+        optimize_attr: Mapping[str, Any] | None = None,
+        regularizer: Any = None,
+        gradient_clip_attr: Any = None,
+        do_model_average: bool = False,
+        initializer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("persistable", True)
+        super().__init__(block, name=name, shape=shape, dtype=dtype, **kwargs)
+        self.trainable = trainable
+        self.optimize_attr = dict(optimize_attr) if optimize_attr is not None else {"learning_rate": 1.0}
+        self.regularizer = regularizer
+        self.gradient_clip_attr = gradient_clip_attr
+        self.do_model_average = do_model_average
+        self.initializer = initializer
+
+
+Names = Mapping[str, Any]
+
+
+def _as_names(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, (str, Variable)):
+        value = [value]
+    return [item if isinstance(item, str) else item.name for item in value]
+
+
+class Operator:
+    """One application of an op: names in its slots, attributes, and the line of the user's code that made it."""
+
+    __slots__ = ("attrs", "block", "frames", "inputs", "outputs", "type", "wire")
+
+    def __init__(
+        self,
+        block: Block,
+        type: str,
+        inputs: dict[str, list[str]],
+        outputs: dict[str, list[str]],
+        attrs: dict[str, Any],
+        frames: Frames = (),
+    ) -> None:
+        self.block = block
+        self.type = type
+        self.inputs = inputs
+        self.outputs = outputs
+        self.attrs = attrs
+        self.frames = frames
+        self.wire: Any = None
+
+    @property
+    def definition(self) -> OpDef | None:
+        """What this op is, or None if nobody has defined it here."""
+        return registry.find(self.type)
+
+    @property
+    def idx(self) -> int:
+        """Position in its block (linear time)."""
+        for index, op in enumerate(self.block.ops):
+            if op is self:
+                return index
+        raise ProgramError(f"{self.type} is no longer in its block")
+
+    def input(self, slot: str) -> list[str]:
+        return list(self.inputs.get(slot, ()))
+
+    def output(self, slot: str) -> list[str]:
+        return list(self.outputs.get(slot, ()))
+
+    @property
+    def input_names(self) -> list[str]:
+        return list(self.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        return list(self.outputs)
+
+    @property
+    def input_arg_names(self) -> list[str]:
+        """Names read, in slot order, absent ones left out."""
+        return [name for names in self.inputs.values() for name in names if name != EMPTY]
+
+    @property
+    def output_arg_names(self) -> list[str]:
+        """Names written, in slot order, absent ones left out."""
+        return [name for names in self.outputs.values() for name in names if name != EMPTY]
+
+    def has_attr(self, name: str) -> bool:
+        definition = self.definition
+        return name in self.attrs or (definition is not None and name in definition.attrs)
+
+    def attr(self, name: str) -> Any:
+        """An attribute's value, or the default that its definition gives."""
+        if name in self.attrs:
+            return self.attrs[name]
+        definition = self.definition
+        if definition is not None and name in definition.attrs:
+            return definition.attrs[name].default
+        raise ProgramError(f"{self.type} has no attribute {name!r}")
+
+    def all_attrs(self) -> dict[str, Any]:
+        """Every attribute, those left at their defaults included."""
+        definition = self.definition
+        return definition.defaults(self.attrs) if definition is not None else dict(self.attrs)
+
+    def set_attr(self, name: str, value: Any) -> None:
+        definition = self.definition
+        if definition is not None and name in definition.attrs:
+            value = definition.check_attrs({**self.attrs, name: value})[name]
+        self.attrs[name] = value
+        self.block.program._changed()
+
+    _set_attr = set_attr
+
+    def rename_input(self, old: str, new: str) -> None:
+        self.inputs = {slot: [new if name == old else name for name in names] for slot, names in self.inputs.items()}
+        self.block.program._changed()
+
+    def rename_output(self, old: str, new: str) -> None:
+        self.outputs = {slot: [new if name == old else name for name in names] for slot, names in self.outputs.items()}
+        self.block.program._changed()
+
+    @property
+    def role(self) -> int:
+        """Bits of `OpRole`."""
+        return int(self.attrs.get(OpRole.NAME, OpRole.FORWARD))
+
+    @property
+    def sub_blocks(self) -> list[Block]:
+        """The blocks that this op owns."""
+        found = []
+        for value in self.attrs.values():
+            if isinstance(value, Block):
+                found.append(value)
+            elif isinstance(value, list) and value and isinstance(value[0], Block):
+                found.extend(value)
+        return found
+
+    @property
+    def user_frame(self) -> tuple[str, int, str] | None:
+        """(file, line, function) of the user's code that made this op, where known."""
+        return user_frame(self.frames)
+
+    def __str__(self) -> str:
+        from .text import op_to_string
+
+        return op_to_string(self)
+
+    def __repr__(self) -> str:
+        return f"<Operator {self}>"
+
+
+class Block:
+    """Variables by name and operators in order, inside the scope of a parent block.
+
+    `forward` is, for a block of gradient ops, the block whose gradient it is; its names are visible too.
+    """
+
+    __slots__ = ("_idx", "forward", "ops", "parent", "program", "vars", "wire")
+
+    def __init__(self, program: Program, idx: int, parent: Block | None = None, forward: Block | None = None) -> None:
+        self.program = program
+        self._idx = idx
+        self.parent = parent
+        self.forward = forward
+        self.vars: dict[str, Variable] = {}
+        self.ops: list[Operator] = []
+        self.wire: Any = None
+
+    @property
+    def idx(self) -> int:
+        return self._idx
+
+    @property
+    def parent_idx(self) -> int:
+        return self.parent.idx if self.parent is not None else -1
+
+    @property
+    def forward_block_idx(self) -> int:
+        return self.forward.idx if self.forward is not None else -1
+
+    # -- variables
+    def find_var(self, name: str) -> Variable | None:
+        """The variable of this name that is visible here, or None."""
+        seen: set[int] = set()
+        stack: list[Block | None] = [self]
+        while stack:
+            block = stack.pop()
+            if block is None or block.idx in seen:
+                continue
+            seen.add(block.idx)
+            found = block.vars.get(name)
+            if found is not None:
+                return found
+            stack.append(block.parent)
+            stack.append(block.forward)
+        return None
+
+    _find_var_recursive = find_var
+
+    def has_var(self, name: str) -> bool:
+        """Whether this very block declares the name."""
+        return name in self.vars
+
+    def var(self, name: str) -> Variable:
+        """The variable of this name, declared here or around; `NameNotFoundError` if there is none."""
+        found = self.find_var(name)
+        if found is None:
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(name), list(self.vars), 3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise NameNotFoundError(f"no variable {name!r} is visible in block {self.idx}{hint}")
+        return found
+
+    _var_recursive = var
+
+    def create_var(self, **kwargs: Any) -> Variable:
+        """Declare a variable here; arguments as of `Variable`. A name that is declared already gives that variable."""
+        name = kwargs.get("name")
+        if name is not None and name in self.vars:
+            return self.vars[name]
+        var = Variable(self, **kwargs)
+        self.vars[var.name] = var
+        self.program._changed()
+        return var
+
+    def create_parameter(self, **kwargs: Any) -> Parameter:
+        """Declare a parameter; it goes to block 0. Arguments as of `Parameter`."""
+        home = self.program.global_block()
+        name = kwargs.get("name")
+        known = home.vars.get(name) if name is not None else None
+        if isinstance(known, Parameter):
+            if known.shape != tuple(kwargs["shape"]) or known.dtype != as_dtype(kwargs["dtype"]):
+                raise ProgramError(
+                    f"the parameter {name!r} exists as {known.describe()}; it cannot be shared as "
+                    f"{as_dtype(kwargs['dtype']).text}{list(kwargs['shape'])}"
+                )
+            return known
+        parameter = Parameter(home, **kwargs)
+        home.vars[parameter.name] = parameter
+        self.program._changed()
+        return parameter
+
+    def remove_var(self, name: str) -> None:
+        self.vars.pop(name, None)
+        self.program._changed()
+
+    _remove_var = remove_var
+
+    def all_parameters(self) -> list[Parameter]:
+        return [var for var in self.vars.values() if isinstance(var, Parameter)]
+
+    def fresh_name(self, base: str) -> str:
+        """`base`, or `base` with the first number that makes it new to this block and those around it."""
+        return _first_free(base, lambda name: self.find_var(name) is not None)
+
+    # -- operators
+    def append_op(
+        self,
+        type: str,
+        inputs: Names | None = None,
+        outputs: Names | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        frames: Frames | None = None,
+    ) -> Operator:
+        """Add an op at the end: variables or names (one or a list) by slot. Shapes of its outputs are inferred.
+
+        `frames` says where the user asked for it; by default, where this is called from.
+        """
+        op = self._make_op(type, inputs, outputs, attrs, frames)
+        self.ops.append(op)
+        infer_shape(op)
+        self.program._changed()
+        return op
+
+    def insert_op(self, index: int, type: str, **kwargs: Any) -> Operator:
+        """Add an op before position `index`; arguments as of `append_op`."""
+        op = self._make_op(type, kwargs.get("inputs"), kwargs.get("outputs"), kwargs.get("attrs"), kwargs.get("frames"))
+        self.ops.insert(index, op)
+        infer_shape(op)
+        self.program._changed()
+        return op
+
+    _insert_op = insert_op
+
+    def prepend_op(self, type: str, **kwargs: Any) -> Operator:
+        """Add an op at the start; arguments as of `append_op`."""
+        return self.insert_op(0, type, **kwargs)
+
+    _prepend_op = prepend_op
+
+    def remove_op(self, index: int) -> None:
+        del self.ops[index]
+        self.program._changed()
+
+    _remove_op = remove_op
+
+    def _make_op(
+        self, type: str, inputs: Names | None, outputs: Names | None, attrs: Mapping[str, Any] | None, frames: Frames | None
+    ) -> Operator:
+        op = Operator(
+            self,
+            type,
+            {slot: _as_names(value) for slot, value in (inputs or {}).items()},
+            {slot: _as_names(value) for slot, value in (outputs or {}).items()},
+            {name: value for name, value in (attrs or {}).items() if value is not None},
+            frames if frames is not None else self.program._frames if self.program._frames is not None else user_frames(),
+        )
+        role = self.program._role
+        if role and OpRole.NAME not in op.attrs:
+            op.attrs[OpRole.NAME] = role
+        definition = op.definition
+        if definition is not None:
+            op.attrs = definition.check_attrs(op.attrs)
+            for slots, known, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
+                for slot in slots:
+                    if slot not in known:
+                        raise ProgramError(f"{type} has no {side} slot {slot!r}; it has {', '.join(known) or 'none'}\n{locate(op)}")
+        return op
+
+    def __str__(self) -> str:
+        from .text import block_to_string
+
+        return block_to_string(self)
+
+
+def _first_free(base: str, is_taken: Callable[[str], bool]) -> str:
+    name, number = base, 0
+    while is_taken(name):
+        name = f"{base}_{number}"
+        number += 1
+    return name
+
+
+def gather_specs(op: Operator) -> dict[str, Any]:
+    """Specs of the variables in an op's input slots, as `infer_specs` takes them."""
+    definition = op.definition
+    assert definition is not None
+    specs: dict[str, Any] = {}
+    for slot, names in op.inputs.items():
+        known = definition.inputs.get(slot)
+        if known is not None and known.many:
+            specs[slot] = [op.block.var(name).spec if name != EMPTY else None for name in names]
+        elif names and names[0] != EMPTY:
+            specs[slot] = op.block.var(names[0]).spec
+    return specs
+
+
+def declared_specs(op: Operator) -> dict[str, Any]:
+    """Specs of the outputs that have been declared with a shape, as `infer_specs` takes them."""
+    found = {}
+    for slot, names in op.outputs.items():
+        if len(names) == 1:
+            var = op.block.find_var(names[0])
+            if var is not None and var.has_shape:
+                found[slot] = var.spec
+    return found
+
+
+def infer_shape(op: Operator) -> None:
+    """Set shapes and element types of an op's outputs from those of its inputs."""
+    definition = op.definition
+    if definition is None or (definition.infer is None and definition.forward is None):
+        return
+    try:
+        found = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+    except InferenceError as error:
+        raise InferenceError(f"{op.type}: {error}\n{locate(op)}") from None
+    for slot, specs in found.items():
+        names = op.outputs.get(slot)
+        if not names:
+            continue
+        for name, spec in zip(names, specs if isinstance(specs, list) else [specs], strict=False):
+            if name == EMPTY or spec is None:
+                continue
+            var = op.block.find_var(name)
+            if var is None or var.is_data:
+                continue
+            if var._shape is not None and var.block is not op.block and len(var._shape) == len(spec.shape):
+                # A loop or branch overwrites a variable from outside: only what both agree on is known.
+                var._shape = tuple(a if a == b else -1 for a, b in zip(var._shape, spec.shape, strict=True))
+            elif not isinstance(var, Parameter):
+                var._shape = spec.shape
+            if var._dtype is None:
+                var._dtype = spec.dtype
+            if spec.type is not VarType.LOD_TENSOR:
+                var._type = spec.type
+
+
+class BuildNamespace(OpNamespace):
+    """Ops over variables: applying one appends it to a block."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        block = self._block
+        count = {}
+        if any(slot.many for slot in definition.outputs.values()):
+            specs = {
+                slot: [item.spec for item in value] if isinstance(value, (list, tuple)) else value.spec
+                for slot, value in inputs.items()
+            }
+            found = infer_specs(definition, specs, definition.check_attrs(attrs))
+            count = {slot: len(value) for slot, value in found.items() if isinstance(value, list)}
+        outputs: dict[str, Any] = {}
+        for name, slot in definition.outputs.items():
+            if slot.many:
+                outputs[name] = [self._temporary(definition) for _ in range(count.get(name, 1))]
+            else:
+                outputs[name] = self._temporary(definition)
+        block.append_op(definition.type, inputs, outputs, attrs)
+        return outputs
+
+    def _temporary(self, definition: OpDef) -> Variable:
+        name = unique_name.generate("tmp")
+        while self._block.find_var(name) is not None:
+            name = unique_name.generate("tmp")
+        return self._block.create_var(name=name)
+
+
+class Program:
+    """A program: a tree of blocks, of which block 0 is the root."""
+
+    __slots__ = ("__weakref__", "_current", "_frames", "_role", "_seed", "_version", "blocks", "wire")
+
+    def __init__(self) -> None:
+        self.blocks = [Block(self, 0)]
+        self._current = 0
+        self._seed = 0
+        self._role = 0
+        self._frames: Frames | None = None
+        self._version = 0
+        self.wire: Any = None
+
+    # -- version
+    @property
+    def version(self) -> int:
+        """Counts the changes made to this program; equal versions mean an unchanged program."""
+        return self._version
+
+    def _changed(self) -> None:
+        self._version += 1
+
+    @property
+    def random_seed(self) -> int:
+        """Seed of the random ops that have none of their own; 0 draws one afresh in every process."""
+        return self._seed
+
+    @random_seed.setter
+    def random_seed(self, seed: int) -> None:
+        self._seed = int(seed)
+        self._changed()
+
+    # -- blocks
+    @property
+    def num_blocks(self) -> int:
+        return len(self.blocks)
+
+    def global_block(self) -> Block:
+        return self.blocks[0]
+
+    def block(self, index: int) -> Block:
+        return self.blocks[index]
+
+    def current_block(self) -> Block:
+        """The block that layers append to."""
+        return self.blocks[self._current]
+
+    def create_block(self, parent: Block | None = None, forward: Block | None = None) -> Block:
+        """Add a block; layers go on appending where they did."""
+        block = Block(self, len(self.blocks), parent if parent is not None else self.current_block(), forward)
+        self.blocks.append(block)
+        self._changed()
+        return block
+
+    @contextlib.contextmanager
+    def block_guard(self, block: Block) -> Iterator[Block]:
+        """Inside the ``with``, layers append to `block`."""
+        old, self._current = self._current, block.idx
+        try:
+            yield block
+        finally:
+            self._current = old
+
+    @contextlib.contextmanager
+    def role_guard(self, role: int) -> Iterator[None]:
+        """Ops appended inside the ``with`` have this role."""
+        old, self._role = self._role, role
+        try:
+            yield
+        finally:
+            self._role = old
+
+    @contextlib.contextmanager
+    def derive_guard(self, block: Block, role: int, source: Operator) -> Iterator[None]:
+        """Inside the ``with``, layers and operators append to `block` ops of this role, on behalf of the op `source`."""
+        old, self._frames = self._frames, source.frames
+        try:
+            with self.block_guard(block), self.role_guard(role):
+                yield
+        finally:
+            self._frames = old
+
+    def fresh_name(self, base: str) -> str:
+        """`base`, or `base` with the first number that makes it new to every block."""
+        return _first_free(base, lambda name: any(name in block.vars for block in self.blocks))
+
+    def list_vars(self) -> Iterator[Variable]:
+        """Every variable of every block."""
+        for block in self.blocks:
+            yield from block.vars.values()
+
+    def all_parameters(self) -> list[Parameter]:
+        return [parameter for block in self.blocks for parameter in block.all_parameters()]
+
+    # -- whole programs
+    def clone(self, for_test: bool = False) -> Program:
+        """A copy that shares nothing with this program but what its parameters were told of regularizers and the like.
+
+        For a test, ops of the backward and optimizer parts are left out and the others run in test mode
+        (``is_test``), whether the clone is made before or after ``minimize``.
+        """
+        new = Program.__new__(Program)
+        new._current = 0 if for_test else self._current
+        new._seed, new._role, new._frames, new._version = self._seed, 0, None, 0
+        new.wire = self.wire
+        new.blocks = [Block(new, block.idx) for block in self.blocks]
+        for old_block, block in zip(self.blocks, new.blocks, strict=True):
+            block.parent = new.blocks[old_block.parent.idx] if old_block.parent is not None else None
+            block.forward = new.blocks[old_block.forward.idx] if old_block.forward is not None else None
+            block.wire = old_block.wire
+            for name, var in old_block.vars.items():
+                twin = copy.copy(var)
+                twin.block = block
+                block.vars[name] = twin
+            for op in old_block.ops:
+                if for_test and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED):
+                    continue
+                block.ops.append(_clone_op(op, block, new.blocks))
+        if for_test:
+            for block in new.blocks:
+                for op in block.ops:
+                    if op.has_attr("is_test"):
+                        op.attrs["is_test"] = True
+            new._drop_unused()
+        return new
+
+    def _drop_unused(self) -> None:
+        """Remove blocks that no op owns, and variables that no op names, parameters and fed variables excepted."""
+        owned = {0}
+        stack = [self.blocks[0]]
+        while stack:
+            for op in stack.pop().ops:
+                for block in op.sub_blocks:
+                    if block.idx not in owned:
+                        owned.add(block.idx)
+                        stack.append(block)
+        self.blocks = [block for block in self.blocks if block.idx in owned]
+        for index, block in enumerate(self.blocks):
+            block._idx = index
+        used = {name for block in self.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+        for block in self.blocks:
+            block.vars = {
+                name: var for name, var in block.vars.items() if name in used or isinstance(var, Parameter) or var.is_data
+            }
+        self._changed()
+
+    def serialize_to_string(self) -> bytes:
+        """The program on the wire, as Paddle's ``ProgramDesc``."""
+        from .serde import serialize_program
+
+        return serialize_program(self)
+
+    @staticmethod
+    def parse_from_string(binary_str: bytes) -> Program:
+        """The program in these bytes (a ``ProgramDesc`` of Paddle 1.x to 2.6); `FormatError` if they hold none."""
+        from .serde import parse_program
+
+        return parse_program(binary_str)
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """The whole program as text."""
+        from .text import program_to_string
+
+        return program_to_string(self)
+
+    def verify(self) -> None:
+        """Check that names resolve, slots and attributes are legal and blocks form a tree; `ProgramError` if not."""
+        from .verify import verify
+
+        verify(self)
+
+    def explain_gradient(self, loss: Variable | str, var: Variable | str) -> str:
+        """In words: along which ops a gradient flows from `loss` to `var`, or which op or flag cuts it."""
+        from .explain import explain_gradient
+
+        return explain_gradient(self, loss, var)
+
+    def __str__(self) -> str:
+        from .text import program_to_screen
+
+        return program_to_screen(self)
+
+    def __repr__(self) -> str:
+        ops = sum(len(block.ops) for block in self.blocks)
+        return f"<Program of {len(self.blocks)} blocks, {ops} ops, {len(self.all_parameters())} parameters>"
+
+
+def _clone_op(op: Operator, block: Block, blocks: Sequence[Block]) -> Operator:
+    def move(value: Any) -> Any:
+        if isinstance(value, Block):
+            return blocks[value.idx]
+        if isinstance(value, list):
+            return [move(item) for item in value]
+        return value
+
+    twin = Operator(
+        block,
+        op.type,
+        {slot: list(names) for slot, names in op.inputs.items()},
+        {slot: list(names) for slot, names in op.outputs.items()},
+        {name: move(value) for name, value in op.attrs.items()},
+        op.frames,
+    )
+    twin.wire = op.wire
+    return twin
+
+
+# ------------------------------------------------------------------------------------------------- default programs
+_main = Program()
+_startup = Program()
+
+
+class _Defaults(threading.local):
+    """All threads share the default programs until a thread guards itself others."""
+
+    def __init__(self) -> None:
+        self.main = _main
+        self.startup = _startup
+        self.scopes: list[str] = []
+
+
+_defaults = _Defaults()
+
+
+def default_main_program() -> Program:
+    """The program that layers append to."""
+    return _defaults.main
+
+
+def default_startup_program() -> Program:
+    """The program that initializes parameters."""
+    return _defaults.startup
+
+
+@contextlib.contextmanager
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
+    """Inside the ``with``, layers append to these programs."""
+    for program in (main_program, startup_program):
+        if program is not None and not isinstance(program, Program):
+            raise ProgramError(f"program_guard takes a Program, not {type(program).__name__}")
+    old = _defaults.main, _defaults.startup
+    _defaults.main = main_program
+    if startup_program is not None:
+        _defaults.startup = startup_program
+    try:
+        yield
+    finally:
+        _defaults.main, _defaults.startup = old
+
+
+@contextlib.contextmanager
+def name_scope(prefix: str | None = None) -> Iterator[None]:
+    """Ops made inside the ``with`` carry this prefix in their attribute ``op_namescope``; names stay as they are."""
+    _defaults.scopes.append(prefix or "")
+    try:
+        yield
+    finally:
+        _defaults.scopes.pop()
+
+
+def current_name_scope() -> str:
+    """Such as ``/encoder/attention/``."""
+    return "/" + "".join(f"{scope}/" for scope in _defaults.scopes)
+
+
+def in_dygraph_mode() -> bool:
+    """Whether layers run at once instead of building a program; eager mode is chosen by what a layer is given."""
+    return False
+
+
+def as_variables(value: Any) -> list[Variable]:
+    """One variable or several, as a list."""
+    return [value] if isinstance(value, Variable) else list(value) if isinstance(value, Iterable) else []

@@ -1,0 +1,183 @@
+"""Ops that own blocks, arrays of tensors, and the ops at a program's edges.
+
+`while`, `conditional_block` and `recurrent` list what their block reads from outside and what it writes there; their
+gradient ops own a block too (see `fluid.backward`). An array of tensors is a variable whose entries are tensors, or
+arrays in turn; an entry that was never written counts as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..types import VarType
+from ..values import Spec
+from .registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Like, block, define, strings
+
+_SCOPES = Spec((), VarType.FP32, VarType.STEP_SCOPES)
+_INDEX = Spec((1,), VarType.INT64)
+
+
+def _scopes(slot: str) -> Any:
+    def infer() -> dict[str, Any]:
+        return {slot: _SCOPES}
+
+    return infer
+
+
+# ------------------------------------------------------------------------------------------------- blocks
+@define("while(X*, Condition) -> Out*, StepScopes?", infer=_scopes("StepScopes"), grad=REGION, sub_block=block(), is_test=False)
+def while_() -> None:
+    """Run the block as long as `Condition`, which the block writes, holds."""
+
+
+@define(
+    "while_grad(X*, Out*, Out@GRAD*, StepScopes) -> X@GRAD*?",
+    grad=REGION,
+    sub_block=block(),
+    original_output_grad=strings(),
+    input_grads=strings(),
+    is_test=False,
+)
+def while_grad() -> None:
+    """Run the block of gradients once for each trip of the loop, last trip first."""
+
+
+@define(
+    "conditional_block(Cond*, Input*) -> Out*, Scope?",
+    infer=_scopes("Scope"),
+    grad=REGION,
+    sub_block=block(),
+    is_scalar_condition=False,
+)
+def conditional_block() -> None:
+    """Run the block once if the condition holds (or, of conditions that are no scalars, if they are not empty)."""
+
+
+@define(
+    "conditional_block_grad(Cond*, Input*, Out*, Out@GRAD*, Scope) -> Input@GRAD*?",
+    grad=REGION,
+    sub_block=block(),
+    original_output_grad=strings(),
+    input_grads=strings(),
+    is_scalar_condition=False,
+)
+def conditional_block_grad() -> None:
+    """Run the block of gradients if the forward block ran."""
+
+
+def _infer_recurrent(inputs: Mapping[str, Any], sub_block: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    steps = inputs["inputs"][0].shape[0] if inputs.get("inputs") else -1
+    return {"step_scopes": _SCOPES, "@steps": steps}
+
+
+@define(
+    "recurrent(inputs*, initial_states*, parameters*) -> outputs*, step_scopes?",
+    infer=_infer_recurrent,
+    grad=REGION,
+    sub_block=block(),
+    has_states=False,
+    ex_states=strings(),
+    states=strings(),
+    reverse=False,
+    is_train=True,
+    skip_eager_deletion_vars=strings(),
+)
+def recurrent() -> None:
+    """Run the block once for each slice of `inputs` along their first axis; what it makes is stacked into `outputs`.
+
+    At each step the variables named by `ex_states` hold what those named by `states` held after the step before,
+    `initial_states` at first; `reverse` runs from the last slice to the first.
+    """
+
+
+@define(
+    "recurrent_grad(inputs*, initial_states*, parameters*, outputs*, outputs@GRAD*, step_scopes)"
+    " -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?",
+    grad=REGION,
+    sub_block=block(),
+    has_states=False,
+    ex_states=strings(),
+    states=strings(),
+    reverse=False,
+    is_train=True,
+    skip_eager_deletion_vars=strings(),
+)
+def recurrent_grad() -> None:
+    """Run the block of gradients once for each step, last step first."""
+
+
+# ------------------------------------------------------------------------------------------------- choosing
+def _infer_select_input(X: list[Spec]) -> Spec:
+    first = X[0]
+    for other in X[1:]:
+        if len(other.shape) == len(first.shape):
+            first = first.with_shape(tuple(a if a == b else -1 for a, b in zip(first.shape, other.shape, strict=True)))
+    return first
+
+
+@define("select_input(X*, Mask) -> Out", infer=_infer_select_input, wrt=["X"], inline_grad=True)
+def select_input(f, X: Like, Mask, dOut):  # type: ignore[no-untyped-def]
+    """The one of `X` whose position `Mask` holds."""
+    return {"X": lambda: f.select_output(dOut, Mask)}
+
+
+@define("select_output(X, Mask) -> Out*", infer=lambda X: ([X, X],), wrt=["X"], inline_grad=True)
+def select_output(f, X: Like, Mask, dOut):  # type: ignore[no-untyped-def]
+    """`X` at the position that `Mask` holds, zeros at the other."""
+    return {"X": f.select_input(dOut, Mask)}
+
+
+# ------------------------------------------------------------------------------------------------- arrays
+def _as_array(X: Spec) -> Spec:
+    return replace(X, type=VarType.LOD_TENSOR_ARRAY)
+
+
+def _new_array(dtype: int) -> Spec:
+    return Spec((), VarType(dtype), VarType.LOD_TENSOR_ARRAY)
+
+
+def _entry(X: Spec, X_W: Spec | None) -> Spec:
+    return X_W if X_W is not None else replace(X, type=VarType.LOD_TENSOR)
+
+
+@define("write_to_array(X, I) -> Out&", infer=_as_array, inline_grad=True, wrt=["X", "Out"])
+def write_to_array(f, X: Like, I, dOut):  # type: ignore[no-untyped-def]  # noqa: E741
+    """Put `X` at position `I` (int64 of one element) of the array `Out`, which grows as needed."""
+    return {"X": lambda: f.read_from_array(dOut, I, X_W=X), "Out": lambda: f.clear_array_entry(dOut, I)}
+
+
+@define("read_from_array(X, I, X_W?) -> Out", infer=_entry, inline_grad=True, wrt=["X"])
+def read_from_array(f, I, dOut):  # type: ignore[no-untyped-def]  # noqa: E741
+    """The entry at position `I` of the array `X`; zeros like `X_W`, where that is given, if there is none."""
+    return {"X": f.write_to_array(dOut, I)}
+
+
+@define("clear_array_entry(X, I) -> Out", infer=lambda X: X, inline_grad=True, wrt=["X"])
+def clear_array_entry(f, I, dOut):  # type: ignore[no-untyped-def]  # noqa: E741
+    """The array `X` without its entry at position `I`."""
+    return {"X": f.clear_array_entry(dOut, I)}
+
+
+@define("new_array() -> Out", infer=_new_array, grad=ZERO_GRADIENT, dtype=int(VarType.FP32))
+def new_array() -> None:
+    """An array without entries."""
+
+
+@define("lod_array_length(X) -> Out", infer=lambda X: _INDEX, grad=ZERO_GRADIENT)
+def lod_array_length() -> None:
+    """How many entries the array has, as int64 of one element."""
+
+
+# ------------------------------------------------------------------------------------------------- edges
+@define("feed(X) -> Out", grad=ZERO_GRADIENT, col=0)
+def feed() -> None:
+    """Marks, in a saved inference model, the variable that input number `col` is fed to."""
+
+
+@define("fetch(X) -> Out", grad=NOT_DIFFERENTIABLE, col=0)
+def fetch() -> None:
+    """Marks, in a saved inference model, the variable that is output number `col`."""
+
+

@@ -1,0 +1,445 @@
+"""What an op is: slots, attributes, inference and gradient rule, said once.
+
+An op is defined by a signature and a function, its gradient rule::
+
+    @define("tanh(X) -> Out", infer=like("X"))
+    def tanh(f, Out, dOut):
+        \"\"\"Hyperbolic tangent of each element.\"\"\"
+        return {"X": dOut * (1.0 - Out * Out)}
+
+In the signature, ``X*`` is a slot of many variables, ``X?`` may be empty, ``Out~`` is an output that only the op's own
+gradient reads, and ``Out&`` is an output that the op updates: it reads its value too. Attributes follow as keywords.
+
+A rule names what it reads: input and output slots by name, the cotangent of the output ``Out`` as ``dOut``, attributes
+by name, ``wanted`` for the set of input slots whose gradients are wanted, and first ``f``, the namespace of ops. A
+cotangent with a default of ``None`` may be absent (zero); others are made zeros when they are. A slot annotated
+`Like` is read for its shape and dtype only. The rule returns input slot -> gradient; a function in place of a gradient
+is called only if that gradient is wanted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AttributeRuleError, ProgramError
+
+if TYPE_CHECKING:
+    from ..values import OpNamespace, Spec
+
+__all__ = [
+    "EMPTY",
+    "NOT_DIFFERENTIABLE",
+    "REGION",
+    "ZERO_GRADIENT",
+    "Attr",
+    "Like",
+    "OpDef",
+    "Rule",
+    "Slot",
+    "all_ops",
+    "block",
+    "define",
+    "floats",
+    "get",
+    "find",
+    "grad_slot",
+    "ints",
+    "like",
+    "long",
+    "longs",
+    "required",
+    "strings",
+]
+
+
+class Like:
+    """Annotation of a rule's parameter: only the shape and dtype of this slot are read, so its value need not be kept."""
+
+
+class _NoGradient:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+NOT_DIFFERENTIABLE = _NoGradient("NOT_DIFFERENTIABLE")
+"""Says that an op has no gradient: a gradient that would have to flow through it is an error."""
+ZERO_GRADIENT = _NoGradient("ZERO_GRADIENT")
+"""Says that an op's outputs do not change with its inputs (or are not numbers to differentiate): no gradient flows."""
+
+REGION = _NoGradient("REGION")
+"""Says that an op owns a block, into which `fluid.backward` recurses."""
+
+EMPTY = "@EMPTY@"
+"""Stands on the wire for 'no variable' at a place in a list of names."""
+
+
+def grad_slot(slot: str) -> str:
+    """The slot of a gradient op that holds the gradient of `slot`."""
+    return slot + "@GRAD"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A named place for variables of an op."""
+
+    name: str
+    many: bool = False
+    optional: bool = False
+    intermediate: bool = False
+    updated: bool = False
+    like: bool = False
+    """Only shape and dtype are read."""
+
+
+# ---------------------------------------------------------------------------------------------------- attributes
+@dataclass(frozen=True)
+class Attr:
+    """An attribute: its kind on the wire (``int``, ``float``, ``string``, ``ints``, ..., ``block``) and its default."""
+
+    kind: str
+    default: Any = None
+    required: bool = False
+
+    def check(self, value: Any) -> Any:
+        """`value` in this kind's Python form; ``TypeError`` or ``ValueError`` where it has none."""
+        return _CHECKS[self.kind](value)
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"{value!r} is not a whole number")
+    return int(value)
+
+
+def _to_bool(value: Any) -> bool:
+    if value in (0, 1):
+        return bool(value)
+    raise ValueError(f"{value!r} is not a bool")
+
+
+def _to_string(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is not a string")
+
+
+def _each(check: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    def check_all(value: Any) -> list[Any]:
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise TypeError(f"{value!r} is not a list")
+        return [check(item) for item in value]
+
+    return check_all
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "int": _to_int,
+    "long": _to_int,
+    "float": float,
+    "float64": float,
+    "string": _to_string,
+    "bool": _to_bool,
+    "ints": _each(_to_int),
+    "longs": _each(_to_int),
+    "floats": _each(float),
+    "float64s": _each(float),
+    "strings": _each(_to_string),
+    "bools": _each(_to_bool),
+    "block": _same,
+    "blocks": _each(_same),
+}
+_KIND_OF = {bool: "bool", int: "int", float: "float", str: "string"}
+
+
+def ints(*default: int) -> Attr:
+    """A list of 32-bit integers."""
+    return Attr("ints", list(default))
+
+
+def longs(*default: int) -> Attr:
+    """A list of 64-bit integers."""
+    return Attr("longs", list(default))
+
+
+def floats(*default: float) -> Attr:
+    """A list of floats."""
+    return Attr("floats", list(default))
+
+
+def strings(*default: str) -> Attr:
+    """A list of strings."""
+    return Attr("strings", list(default))
+
+
+def long(default: int) -> Attr:
+    """A 64-bit integer."""
+    return Attr("long", default)
+
+
+def block() -> Attr:
+    """A sub-block of the program."""
+    return Attr("block", required=True)
+
+
+def required(kind: str) -> Attr:
+    """An attribute without default."""
+    return Attr(kind, required=True)
+
+
+# -------------------------------------------------------------------------------------------------- gradient rules
+class Rule:
+    """A gradient rule and what its signature says that it reads."""
+
+    __slots__ = ("attrs", "cotangents", "fn", "inputs", "optional", "outputs", "takes_wanted", "wrt")
+
+    def __init__(self, fn: Callable[..., Mapping[str, Any]], definition: OpDef, wrt: tuple[str, ...] | None) -> None:
+        self.fn = fn
+        self.inputs: dict[str, bool] = {}
+        self.outputs: dict[str, bool] = {}
+        self.cotangents: list[str] = []
+        self.optional: set[str] = set()
+        self.attrs: list[str] = []
+        self.takes_wanted = False
+        for position, (name, parameter) in enumerate(inspect.signature(fn).parameters.items()):
+            shape_only = parameter.annotation in (Like, "Like")
+            if position == 0:
+                continue
+            if name == "wanted":
+                self.takes_wanted = True
+            elif name in definition.inputs:
+                self.inputs[name] = shape_only
+            elif name in definition.outputs:
+                self.outputs[name] = shape_only
+            elif name[:1] == "d" and name[1:] in definition.outputs:
+                self.cotangents.append(name[1:])
+                if parameter.default is not inspect.Parameter.empty:
+                    self.optional.add(name[1:])
+            elif name in definition.attrs:
+                self.attrs.append(name)
+            else:
+                raise ProgramError(f"the gradient rule of {definition.type} names {name!r}, which is no slot or attribute of it")
+        updated = tuple(slot.name for slot in definition.outputs.values() if slot.updated)
+        self.wrt = wrt if wrt is not None else tuple(definition.inputs) + updated
+
+    def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
+        """The wanted gradients by input slot. `values` maps slots, and ``Out@GRAD`` for cotangents, to values."""
+        kwargs: dict[str, Any] = {name: values.get(name) for name in self.inputs}
+        kwargs.update((name, values.get(name)) for name in self.outputs)
+        kwargs.update(("d" + name, values.get(grad_slot(name))) for name in self.cotangents)
+        kwargs.update((name, attrs[name]) for name in self.attrs)
+        if self.takes_wanted:
+            kwargs["wanted"] = wanted
+        found = self.fn(f, **kwargs)
+        return {slot: value() if callable(value) else value for slot, value in found.items() if slot in wanted}
+
+
+# ------------------------------------------------------------------------------------------------------ definitions
+@dataclass
+class OpDef:
+    """One op: its slots, attributes, inference, gradient and doc."""
+
+    type: str
+    inputs: dict[str, Slot]
+    outputs: dict[str, Slot]
+    attrs: dict[str, Attr]
+    infer: Callable[..., Any] | None = None
+    rule: Rule | _NoGradient | None = None
+    inline_grad: bool = False
+    """The gradient is written as the rule's ordinary ops, not as one ``type_grad`` op (as Paddle has it for this op)."""
+    doc: str = ""
+    forward: OpDef | None = None
+    """Of a gradient op: the op whose rule it stands for."""
+    infer_reads: tuple[str, ...] = field(default=(), repr=False)
+
+    def defaults(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """`attrs` completed with the defaults of this definition."""
+        full = {name: attr.default for name, attr in self.attrs.items()}
+        full.update(attrs)
+        return full
+
+    def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """`attrs` in their Python forms; an `AttributeRuleError` names one that has no legal value or is missing."""
+        checked = {}
+        for name, value in attrs.items():
+            attr = self.attrs.get(name)
+            if attr is not None:
+                try:
+                    value = attr.check(value)
+                except (TypeError, ValueError) as error:
+                    raise AttributeRuleError(f"{self.type}: attribute {name!r} should be of kind {attr.kind}: {error}") from None
+            checked[name] = value
+        for name, attr in self.attrs.items():
+            if attr.required and name not in checked:
+                raise AttributeRuleError(f"{self.type}: attribute {name!r} ({attr.kind}) is required and missing")
+        return checked
+
+    def infer_specs(
+        self,
+        inputs: Mapping[str, Any],
+        attrs: Mapping[str, Any],
+        declared: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Output slot -> `Spec` (or list of them, for slots of many).
+
+        `inputs` maps each non-empty slot to a `Spec` or a list; `attrs` must be complete (see `defaults`). `declared`
+        holds what is already known of the outputs, for ops whose output a declaration can settle, such as a full
+        reduction, of shape ``[1]`` in Fluid 1.x and ``[]`` in Paddle 2.6.
+        """
+        if self.infer is None:
+            return {}
+        kwargs: dict[str, Any] = {}
+        for name in self.infer_reads:
+            if name in self.inputs:
+                kwargs[name] = inputs.get(name)
+            elif name in self.attrs:
+                kwargs[name] = attrs[name]
+            elif name == "declared":
+                kwargs[name] = declared or {}
+            elif name == "inputs":
+                kwargs[name] = inputs
+            elif name == "attrs":
+                kwargs[name] = attrs
+        found = self.infer(**kwargs)
+        if isinstance(found, dict):
+            return found
+        if not isinstance(found, tuple):
+            found = (found,)
+        return dict(zip(self.outputs, found, strict=False))
+
+
+_ops: dict[str, OpDef] = {}
+_SIGNATURE = re.compile(r"\s*(\w+)\s*\(([^)]*)\)\s*->\s*(.*)")
+_SLOT = re.compile(r"([\w@]+)([*?~&]*)$")
+
+
+def _parse_slots(text: str, where: str) -> dict[str, Slot]:
+    slots = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _SLOT.match(part)
+        if match is None:
+            raise ProgramError(f"{where}: {part!r} is not a slot such as X, X*, X?, Out~ or Out&")
+        name, marks = match.groups()
+        slots[name] = Slot(name, "*" in marks, "?" in marks, "~" in marks, "&" in marks)
+    return slots
+
+
+def define(
+    signature: str,
+    *,
+    infer: Callable[..., Any] | None = None,
+    grad: _NoGradient | None = None,
+    wrt: Iterable[str] | None = None,
+    inline_grad: bool = False,
+    likes: Iterable[str] = (),
+    **attrs: Any,
+) -> Callable[[Callable[..., Any]], OpDef]:
+    """Define an op; decorates its gradient rule, whose docstring documents the op.
+
+    Args:
+        signature: ``"type(X, Y?) -> Out, Mask~"``, see the module's text.
+        infer: function of input slots (as `Spec`), attributes and ``declared`` by name, giving the outputs' specs.
+        grad: `NOT_DIFFERENTIABLE` or `ZERO_GRADIENT`, where there is no rule; the decorated function is then only its doc.
+        wrt: input slots that have a gradient; all of them by default.
+        inline_grad: write the rule's ops themselves on the wire, not one gradient op.
+        likes: input slots of which only shape and dtype are read.
+        attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
+    """
+    match = _SIGNATURE.match(signature)
+    if match is None:
+        raise ProgramError(f"{signature!r} is not a signature such as 'scale(X) -> Out'")
+    name, ins, outs = match.groups()
+    inputs = _parse_slots(ins, name)
+    for slot in likes:
+        inputs[slot] = Slot(slot, inputs[slot].many, inputs[slot].optional, like=True)
+    definition = OpDef(
+        type=name,
+        inputs=inputs,
+        outputs=_parse_slots(outs, name),
+        attrs={key: value if isinstance(value, Attr) else Attr(_KIND_OF[type(value)], value) for key, value in attrs.items()},
+        infer=infer,
+        inline_grad=inline_grad,
+    )
+    if infer is not None:
+        definition.infer_reads = tuple(inspect.signature(infer).parameters)
+
+    def register(fn: Callable[..., Any]) -> OpDef:
+        definition.doc = inspect.getdoc(fn) or ""
+        if grad is not None:
+            definition.rule = grad
+        elif len(inspect.signature(fn).parameters):
+            definition.rule = Rule(fn, definition, tuple(wrt) if wrt is not None else None)
+        add(definition)
+        return definition
+
+    return register
+
+
+def add(definition: OpDef) -> None:
+    """Put a definition, and the one of its gradient op, into the registry."""
+    if definition.type in _ops:
+        raise ProgramError(f"the op {definition.type!r} is already defined")
+    _ops[definition.type] = definition
+    if isinstance(definition.rule, Rule) and not definition.inline_grad:
+        grad = _grad_definition(definition, definition.rule)
+        _ops[grad.type] = grad
+
+
+def _grad_definition(forward: OpDef, rule: Rule) -> OpDef:
+    inputs = {}
+    for name, shape_only in rule.inputs.items():
+        slot = forward.inputs[name]
+        inputs[name] = Slot(name, slot.many, slot.optional, like=shape_only or slot.like)
+    for name, shape_only in rule.outputs.items():
+        slot = forward.outputs[name]
+        inputs[name] = Slot(name, slot.many, slot.optional, like=shape_only)
+    for name in rule.cotangents:
+        slot = forward.outputs[name]
+        inputs[grad_slot(name)] = Slot(grad_slot(name), slot.many, name in rule.optional or slot.optional)
+    outputs = {grad_slot(name): Slot(grad_slot(name), forward.inputs[name].many, True) for name in rule.wrt}
+    doc = f"Gradient of `{forward.type}`."
+    return OpDef(forward.type + "_grad", inputs, outputs, forward.attrs, doc=doc, forward=forward)
+
+
+def find(op_type: str) -> OpDef | None:
+    """The definition of an op, or None."""
+    return _ops.get(op_type)
+
+
+def get(op_type: str) -> OpDef:
+    """The definition of an op; a `ProgramError` that suggests near names where there is none."""
+    definition = _ops.get(op_type)
+    if definition is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(op_type, _ops, 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ProgramError(f"no op {op_type!r} is defined{hint}")
+    return definition
+
+
+def all_ops() -> dict[str, OpDef]:
+    """Every definition, by type, gradient ops included."""
+    return dict(_ops)
+
+
+# -------------------------------------------------------------------------------------------------- common inference
+def like(slot: str) -> Callable[..., Spec]:
+    """Inference of ops whose one output is shaped like `slot`."""
+
+    def infer(inputs: Mapping[str, Any]) -> Spec:
+        found: Spec = inputs[slot]
+        return found
+
+    return infer
+

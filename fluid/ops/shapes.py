@@ -1,0 +1,60 @@
+"""Arithmetic on shapes that inference functions share; ``-1`` stands for an extent that is not known yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import InferenceError
+
+__all__ = ["aligned", "broadcast", "normalize_axes", "normalize_axis", "reduced"]
+
+Shape = tuple[int, ...]
+
+
+def normalize_axis(axis: int, ndim: int) -> int:
+    """`axis` counted from the front; `InferenceError` if there is no such axis."""
+    if not -ndim <= axis < max(ndim, 1):
+        raise InferenceError(f"axis {axis} does not exist in {ndim} dimensions")
+    return axis + ndim if axis < 0 else axis
+
+
+def normalize_axes(axes: Sequence[int], ndim: int) -> list[int]:
+    """`axes` counted from the front."""
+    return [normalize_axis(axis, ndim) for axis in axes]
+
+
+def aligned(shape: Shape, ndim: int, axis: int) -> Shape:
+    """`shape` with ones added so that its first dimension stands at `axis` of `ndim` (at the end for ``-1``)."""
+    if len(shape) >= ndim:
+        return shape
+    start = ndim - len(shape) if axis == -1 else axis
+    while axis != -1 and len(shape) > 1 and start + len(shape) > ndim and shape[-1] == 1:
+        shape = shape[:-1]  # Fluid lets trailing ones of Y stand out
+    if start < 0 or start + len(shape) > ndim:
+        raise InferenceError(f"a shape of {len(shape)} dimensions does not fit at axis {axis} of {ndim}")
+    return (1,) * start + shape + (1,) * (ndim - start - len(shape))
+
+
+def broadcast(x: Shape, y: Shape, axis: int = -1) -> Shape:
+    """The shape of an elementwise op on these shapes, the shorter one aligned at `axis`."""
+    ndim = max(len(x), len(y))
+    x, y = aligned(x, ndim, axis), aligned(y, ndim, axis)
+    out = []
+    for a, b in zip(x, y, strict=True):
+        if a == b or b == 1:
+            out.append(a)
+        elif a == 1:
+            out.append(b)
+        elif -1 in (a, b):
+            out.append(max(a, b))
+        else:
+            raise InferenceError(f"shapes {list(x)} and {list(y)} do not broadcast: {a} against {b}")
+    return tuple(out)
+
+
+def reduced(shape: Shape, dims: Sequence[int], keep_dim: bool) -> Shape:
+    """`shape` after reducing `dims`."""
+    axes = set(normalize_axes(dims, len(shape)))
+    if keep_dim:
+        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)

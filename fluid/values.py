@@ -1,0 +1,226 @@
+"""What gradient rules compute with: values with operators, and namespaces of ops over them.
+
+A rule is one function for several kinds of values. Each kind has a namespace that says what applying an op means:
+over `Variable` it appends the op to a block (`fluid.framework`), over `Spec` it infers shapes and dtypes (here), over
+arrays it binds and runs kernels (`executor`).
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .errors import ProgramError
+from .types import VarType
+
+if TYPE_CHECKING:
+    from .ops.registry import OpDef
+
+__all__ = ["OpNamespace", "Spec", "SpecNamespace", "ValueOperators", "specs_of_grad"]
+
+
+class OpNamespace:
+    """Ops as functions: ``f.matmul_v2(x, y, trans_y=True)``.
+
+    Positional arguments fill the input slots in the order of the op's signature, keywords name slots or attributes.
+    The result is the op's output, or a tuple where it has several (intermediate outputs are not counted).
+    """
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+        from .ops import registry
+
+        definition = registry.get(op_type)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            inputs = dict(zip(definition.inputs, args, strict=False))
+            attrs = {}
+            for name, value in kwargs.items():
+                if name in definition.inputs:
+                    inputs[name] = value
+                elif name in definition.attrs:
+                    attrs[name] = value
+                else:
+                    raise ProgramError(f"{op_type} has no slot or attribute {name!r}")
+            outputs = self.apply(definition, {k: v for k, v in inputs.items() if v is not None}, attrs)
+            visible = [outputs[name] for name, slot in definition.outputs.items() if not slot.intermediate]
+            return visible[0] if len(visible) == 1 else tuple(visible)
+
+        return call
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Apply an op to values (lists of values in slots of many); output slot -> value or list."""
+        raise NotImplementedError
+
+
+class ValueOperators:
+    """Python's operators, written once for every kind of value."""
+
+    __slots__ = ()
+
+    def _ops(self) -> OpNamespace:
+        raise NotImplementedError
+
+    def _constant(self, number: float) -> Any:
+        return self._ops().fill_constant(shape=[1], dtype=self.dtype, value=float(number))  # type: ignore[attr-defined]
+
+    def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
+        if isinstance(other, numbers.Number):
+            other = self._constant(other)  # type: ignore[arg-type]
+        elif not isinstance(other, ValueOperators):
+            return NotImplemented
+        left, right = (other, self) if swap else (self, other)
+        return getattr(self._ops(), op_type)(left, right)
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, numbers.Number):
+            return self._ops().scale(self, scale=1.0, bias=other)
+        return self._binary("elementwise_add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, numbers.Number):
+            return self._ops().scale(self, scale=1.0, bias=-other)  # type: ignore[operator]
+        return self._binary("elementwise_sub", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        if isinstance(other, numbers.Number):
+            return self._ops().scale(self, scale=-1.0, bias=other)
+        return self._binary("elementwise_sub", other, swap=True)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, numbers.Number):
+            return self._ops().scale(self, scale=other)
+        return self._binary("elementwise_mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        if isinstance(other, numbers.Number):
+            return self._ops().scale(self, scale=1.0 / other)  # type: ignore[operator]
+        return self._binary("elementwise_div", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._binary("elementwise_div", other, swap=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._binary("elementwise_floordiv", other)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._binary("elementwise_mod", other)
+
+    def __pow__(self, other: Any) -> Any:
+        if isinstance(other, numbers.Number):
+            return self._ops().pow(self, factor=other)
+        return self._binary("elementwise_pow", other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._binary("elementwise_pow", other, swap=True)
+
+    def __matmul__(self, other: Any) -> Any:
+        if not isinstance(other, ValueOperators):
+            return NotImplemented
+        return self._ops().matmul_v2(self, other)
+
+    def __neg__(self) -> Any:
+        return self._ops().scale(self, scale=-1.0)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._binary("less_than", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._binary("less_equal", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._binary("greater_than", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._binary("greater_equal", other)
+
+    def astype(self, dtype: Any) -> Any:
+        """This value with elements of another type."""
+        from .types import as_dtype
+
+        return self._ops().cast(self, in_dtype=int(self.dtype), out_dtype=int(as_dtype(dtype)))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec(ValueOperators):
+    """What is known of a value before it is computed: shape (``-1`` where unknown), element type, kind of variable."""
+
+    shape: tuple[int, ...]
+    dtype: VarType
+    type: VarType = VarType.LOD_TENSOR
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def known(self) -> bool:
+        """A dense tensor of which every extent is known."""
+        return self.type is VarType.LOD_TENSOR and -1 not in self.shape
+
+    @property
+    def size(self) -> int:
+        """Number of elements, or -1 where an extent is unknown."""
+        total = 1
+        for extent in self.shape:
+            if extent < 0:
+                return -1
+            total *= extent
+        return total
+
+    def with_shape(self, shape: tuple[int, ...]) -> Spec:
+        return replace(self, shape=tuple(shape))
+
+    def with_dtype(self, dtype: VarType) -> Spec:
+        return replace(self, dtype=dtype)
+
+    def _ops(self) -> OpNamespace:
+        return SPECS
+
+    def __str__(self) -> str:
+        return f"{self.dtype.text}{list(self.shape)}"
+
+
+class SpecNamespace(OpNamespace):
+    """Ops over specs: inference alone."""
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        return infer_specs(definition, inputs, definition.check_attrs(attrs))
+
+
+SPECS = SpecNamespace()
+
+
+def infer_specs(
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    declared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Specs of the outputs of an op, ordinary or gradient, by slot; see `OpDef.infer_specs`.
+
+    Of a gradient op, whose gradients are shaped like the inputs they belong to, those whose input the op does not
+    read are inferred by the rule itself, run over specs.
+    """
+    attrs = definition.defaults(attrs)
+    if definition.forward is None:
+        return definition.infer_specs(inputs, attrs, declared)
+    return specs_of_grad(definition, inputs, attrs)
+
+
+def specs_of_grad(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Specs of a gradient op's outputs, by slot."""
+    assert definition.forward is not None
+    rule: Any = definition.forward.rule
+    found = {slot + "@GRAD": inputs[slot] for slot in rule.wrt if slot in inputs}
+    wanted = {slot for slot in rule.wrt if slot not in inputs and not definition.forward.inputs[slot].optional}
+    if wanted:
+        found.update((slot + "@GRAD", spec) for slot, spec in rule(SPECS, inputs, attrs, wanted).items())
+    return found

@@ -1,0 +1,568 @@
+"""Differentiating programs: `append_backward` and `gradients`.
+
+One reverse walk over the ops of a block. What each op's gradient rule contributes to a value is collected under that
+value and summed where the value's producer is reached. No contribution means zero: a zero is made into an array only
+where a gradient op has to be given one. Ops that own blocks are differentiated by walking their blocks
+(`fluid.regions`); gradient ops, by first writing out what they mean in ordinary ops (`fluid.expand`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from .errors import BackwardError, locate
+from .framework import Block, BuildNamespace, Operator, OpRole, Parameter, Program, Variable
+from .ops.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from .types import VarType, is_floating
+from .versions import BlockVersions, Value
+
+__all__ = ["Differentiator", "append_backward", "gradients"]
+
+Callback = Callable[[Block, Mapping[str, Any]], None]
+
+
+class Contribution:
+    """A place in an op's outputs that holds a part of a gradient; its name is settled when the parts are known."""
+
+    __slots__ = ("op", "position", "slot")
+
+    def __init__(self, op: Operator, slot: str, position: int) -> None:
+        self.op, self.slot, self.position = op, slot, position
+
+    def rename(self, name: str) -> None:
+        self.op.outputs[self.slot][self.position] = name
+
+
+class Differentiator:
+    """Differentiates one block into another (or into itself, at its end).
+
+    Attributes:
+        block: the block that is differentiated.
+        out: where gradient ops go.
+        versions: the values of `block`.
+        varied: values that depend on what gradients are wanted of, through differentiable ops.
+        outer_reads: names that gradient ops read from outside a sub-block that is differentiated.
+    """
+
+    def __init__(self, block: Block, out: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = ()) -> None:
+        self.block = block
+        self.out = out
+        self.no_grad = no_grad
+        self.callbacks = callbacks
+        self.versions = BlockVersions(block)
+        self.varied: set[Value] = set()
+        self.inner: dict[int, Any] = {}
+        self.outer_reads: dict[str, None] = {}
+        self.grad_names: dict[str, str] = {}
+        self._parts: dict[Value, list[Contribution | str]] = {}
+        self._final: dict[Value, str | None] = {}
+        self._saved: dict[Value, str] = {}
+        self._inserts: dict[int, list[Operator]] = {}
+        self._is_region = block.parent is not None
+        self._cut: dict[str, bool] = {}
+
+    # ------------------------------------------------------------------------------------------------- forward pass
+    def is_cut(self, name: str) -> bool:
+        """Whether no gradient flows through variables of this name: by their type, by flag, or by `no_grad`."""
+        found = self._cut.get(name)
+        if found is None:
+            var = self.block.find_var(name)
+            found = self._cut[name] = (
+                name in self.no_grad
+                or var is None
+                or var.stop_gradient
+                or (var.has_dtype and not is_floating(var.dtype))
+                or var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)
+            )
+        return found
+
+    def mark_varied(self, seeds: Iterable[Value], end: int | None = None) -> None:
+        """Find the values, among those of the ops before `end`, that depend on `seeds`."""
+        from . import regions
+
+        varied = self.varied = set(seeds)
+        versions = self.versions
+        for index, op in enumerate(versions.ops[:end]):
+            definition = op.definition
+            rule = definition.rule if definition is not None else None
+            if rule is REGION and op.type in regions.REGIONS:
+                regions.mark_varied(self, index, op)
+                continue
+            if rule is ZERO_GRADIENT or not varied:
+                continue
+            slots = rule.wrt if isinstance(rule, Rule) else None
+            if any(value in varied for slot, _, value in versions.read_at(index) if slots is None or slot in slots):
+                varied.update(value for _, _, value in versions.written_at(index) if not self.is_cut(value[0]))
+
+    # ------------------------------------------------------------------------------------------------- reverse walk
+    def seed(self, value: Value, name: str) -> None:
+        """Let the gradient of `value` be the variable `name` of `out`, besides what the walk adds."""
+        self._parts.setdefault(value, []).append(name)
+
+    def walk(self, end: int | None = None) -> None:
+        """Append the gradient ops of the ops before `end`, in reverse."""
+        versions = self.versions
+        ops = versions.ops[:end]
+        for index in range(len(ops) - 1, -1, -1):
+            # An op matters if a gradient has reached one of its outputs.
+            if any(value in self._parts for _, _, value in versions.written_at(index)):
+                self._differentiate(index, ops[index])
+
+    def _differentiate(self, index: int, op: Operator) -> None:
+        from . import regions
+
+        versions = self.versions
+        definition = op.definition
+        rule = definition.rule if definition is not None else None
+        grads: dict[str, list[str | None]] = {}
+        for slot, values in versions.writes[index].items():
+            found = [None if value is None else self.gradient(value) for value in values]
+            if any(name is not None for name in found):
+                grads[slot] = found
+        if not grads:
+            return
+        if rule is REGION and op.type in regions.REGIONS:
+            regions.differentiate(self, index, op, grads)
+            return
+        wanted: dict[str, list[bool]] = {}
+        slots = rule.wrt if isinstance(rule, Rule) else (*versions.reads[index], *versions.updates[index])
+        for slot in slots:
+            previous = versions.updates[index].get(slot)
+            values = [previous] if previous is not None else versions.reads[index].get(slot, [])
+            mask = [value is not None and value in self.varied for value in values]
+            if any(mask):
+                wanted[slot] = mask
+        if not wanted or rule is ZERO_GRADIENT:
+            return
+        if definition is None or not isinstance(rule, Rule):
+            raise self._no_rule(op, definition, grads)
+        for slot in grads:
+            if slot not in rule.cotangents:
+                raise BackwardError(f"a gradient reaches the output {slot} of {op.type}, which has none\n{locate(op)}")
+        if definition.inline_grad:
+            self._emit_inline(index, op, definition, rule, grads, wanted)
+        else:
+            self._emit_grad_op(index, op, rule, grads, wanted)
+
+    def _no_rule(self, op: Operator, definition: OpDef | None, grads: Mapping[str, Any]) -> BackwardError:
+        if definition is None:
+            what = f"the op {op.type} is unknown, so its gradient is too"
+        elif definition.rule is NOT_DIFFERENTIABLE:
+            what = f"the op {op.type} is not differentiable"
+        else:
+            what = f"the op {op.type} has no gradient rule"
+        outs = ", ".join(name for slot in grads for name in op.output(slot))
+        return BackwardError(f"{what}, and the gradient would flow through it; set stop_gradient on {outs} to cut it there\n{locate(op)}")
+
+    def _emit_grad_op(
+        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]], wanted: Mapping[str, list[bool]]
+    ) -> None:
+        versions = self.versions
+        inputs: dict[str, list[str]] = {}
+        for reads, values in ((rule.inputs, versions.reads[index]), (rule.outputs, versions.writes[index])):
+            for slot, shape_only in reads.items():
+                if slot in values:
+                    inputs[slot] = [EMPTY if v is None else self.name_of(v, shape_only) for v in values[slot]]
+        for slot in rule.cotangents:
+            names = grads.get(slot)
+            if names is None and slot in rule.optional:
+                continue
+            values_out = versions.writes[index].get(slot)
+            if values_out is None:
+                continue
+            names = names if names is not None else [None] * len(values_out)
+            inputs[grad_slot(slot)] = [
+                name if name is not None else EMPTY if value is None else self.zeros_like(value[0], op)
+                for name, value in zip(names, values_out, strict=True)
+            ]
+        attrs = dict(op.attrs)
+        attrs[OpRole.NAME] = OpRole.BACKWARD
+        attrs.pop(OpRole.VARS, None)
+        outputs = {grad_slot(slot): [EMPTY] * len(mask) for slot, mask in wanted.items()}
+        assert op.definition is not None
+        grad_op = Operator(self.out, op.type + "_grad", inputs, outputs, attrs, op.frames)
+        self.out.ops.append(grad_op)
+        for slot, mask in wanted.items():
+            values_in = versions.reads[index].get(slot) or [versions.updates[index].get(slot)]
+            for position, is_wanted in enumerate(mask):
+                if is_wanted:
+                    value = values_in[position]
+                    assert value is not None
+                    self.contribute(value, Contribution(grad_op, grad_slot(slot), position))
+
+    def _emit_inline(
+        self,
+        index: int,
+        op: Operator,
+        definition: OpDef,
+        rule: Rule,
+        grads: Mapping[str, list[str | None]],
+        wanted: Mapping[str, list[bool]],
+    ) -> None:
+        versions = self.versions
+        values: dict[str, Any] = {}
+        for reads, found, slots in (
+            (rule.inputs, versions.reads[index], definition.inputs),
+            (rule.outputs, versions.writes[index], definition.outputs),
+        ):
+            for slot, shape_only in reads.items():
+                names = [None if v is None else self.name_of(v, shape_only) for v in found.get(slot, [])]
+                variables = [None if name is None else self.out.var(name) for name in names]
+                values[slot] = variables if slots[slot].many else variables[0] if variables else None
+        for slot in rule.cotangents:
+            written = versions.writes[index].get(slot)
+            given = grads.get(slot)
+            if written is None or (given is None and slot in rule.optional):
+                continue
+            given = given if given is not None else [None] * len(written)
+            names = [
+                name if name is not None or value is None else self.zeros_like(value[0], op)
+                for name, value in zip(given, written, strict=True)
+            ]
+            variables = [None if name is None else self.out.var(name) for name in names]
+            values[grad_slot(slot)] = variables if definition.outputs[slot].many else variables[0]
+        first = len(self.out.ops)
+        with self.out.program.derive_guard(self.out, OpRole.BACKWARD, op):
+            found_grads = rule(BuildNamespace(self.out), values, definition.defaults(op.attrs), set(wanted))
+        producers = {name: (o, s, p) for o in self.out.ops[first:] for s, ns in o.outputs.items() for p, name in enumerate(ns)}
+        kept: set[int] = set()
+        for slot, mask in wanted.items():
+            results = found_grads.get(slot)
+            results = results if isinstance(results, list) else [results]
+            previous = versions.updates[index].get(slot)
+            values_in = [previous] if previous is not None else versions.reads[index][slot]
+            for value, is_wanted, result in zip(values_in, mask, results, strict=True):
+                if not is_wanted or result is None:
+                    continue
+                assert value is not None
+                place = producers.pop(result.name, None)
+                if place is None:  # the rule handed on what it was given, or gives one result twice
+                    copied = self.append("assign", {"X": [result.name]}, {"Out": [EMPTY]}, op)
+                    place = (copied, "Out", 0)
+                else:
+                    self.out.vars.pop(result.name, None)
+                    for later in self.out.ops[first:]:
+                        if result.name in later.input_arg_names:  # read on by the rule: keep it under its own name
+                            self.out.vars[result.name] = result
+                            copied = self.append("assign", {"X": [result.name]}, {"Out": [EMPTY]}, op)
+                            place = (copied, "Out", 0)
+                            break
+                kept.add(id(place[0]))
+                self.contribute(value, Contribution(*place))
+        self._drop_unused(first, kept)
+
+    def _drop_unused(self, first: int, kept: set[int]) -> None:
+        """Of the ops from position `first`, remove those that nothing uses: gradients that were not wanted."""
+        needed: set[str] = set()
+        for position in range(len(self.out.ops) - 1, first - 1, -1):
+            op = self.out.ops[position]
+            if id(op) in kept or any(name in needed for name in op.output_arg_names):
+                needed.update(op.input_arg_names)
+            else:
+                for name in op.output_arg_names:
+                    self.out.vars.pop(name, None)
+                del self.out.ops[position]
+
+    # --------------------------------------------------------------------------------------------- values and names
+    def contribute(self, value: Value, part: Contribution) -> None:
+        """Add a part to the gradient of `value`."""
+        self._parts.setdefault(value, []).append(part)
+
+    def has_gradient(self, value: Value) -> bool:
+        """Whether any gradient has reached `value` so far."""
+        return bool(self._parts.get(value)) or self._final.get(value) is not None
+
+    def gradient(self, value: Value) -> str | None:
+        """The variable that holds the whole gradient of `value`, or None for zero; no part may be added later."""
+        if value in self._final:
+            return self._final[value]
+        parts = self._parts.pop(value, None)
+        if not parts:
+            self._final[value] = None
+            return None
+        var = self.block.var(value[0])
+        if len(parts) == 1 and isinstance(parts[0], str):
+            found = parts[0]
+        else:
+            found = self.out.fresh_name(value[0] + "@GRAD")
+            if len(parts) == 1:
+                assert isinstance(parts[0], Contribution)
+                parts[0].rename(found)
+                producer = parts[0].op
+            else:
+                names = []
+                for number, part in enumerate(parts):
+                    if isinstance(part, str):
+                        names.append(part)
+                        continue
+                    renamed = self.out.fresh_name(f"{found}@RENAME@{number}")
+                    part.rename(renamed)
+                    self.declare(renamed, var)
+                    names.append(renamed)
+                frames_of = parts[-1].op if isinstance(parts[-1], Contribution) else None
+                producer = self.append("sum", {"X": names}, {"Out": [found]}, frames_of)
+            self.declare(found, var)
+            self.grad_names[found] = value[0]
+            for callback in self.callbacks:
+                callback(self.out, {**self.grad_names, "__current_op_desc__": producer})
+        self._final[value] = found
+        return found
+
+    def declare(self, name: str, like: Variable) -> Variable:
+        """Declare in `out` a variable shaped like another."""
+        if name in self.out.vars:
+            return self.out.vars[name]
+        var = Variable(self.out, type=like.type, name=name, shape=like._shape, dtype=like._dtype, lod_level=like.lod_level)
+        self.out.vars[name] = var
+        return var
+
+    def append(
+        self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], source: Operator | None, **attrs: Any
+    ) -> Operator:
+        """Append an op of the backward part that stands for `source`."""
+        attrs[OpRole.NAME] = OpRole.BACKWARD
+        op = Operator(self.out, op_type, inputs, outputs, attrs, source.frames if source is not None else ())
+        self.out.ops.append(op)
+        return op
+
+    def zeros_like(self, name: str, source: Operator) -> str:
+        """A new variable of zeros shaped like the variable `name`."""
+        zeros = self.out.fresh_name(name + "@GRAD")
+        self.append("fill_zeros_like", {"X": [self.name_of((name, 0), True)]}, {"Out": [zeros]}, source)
+        self.declare(zeros, self.block.var(name))
+        return zeros
+
+    def name_of(self, value: Value, shape_only: bool = False) -> str:
+        """The name under which gradient ops find `value`, which is saved under a new one if its own is overwritten."""
+        name, version = value
+        last = self.versions.last.get(name, 0)
+        local = name in self.block.vars
+        if shape_only or (version == last and (local or not self._is_region)):
+            return name
+        if last == 0:
+            self.outer_reads[name] = None
+            return name
+        saved = self._saved.get(value)
+        if saved is None:
+            saved = self._saved[value] = self.block.program.fresh_name(name + "@SAVED")
+            var = self.block.var(name)
+            copy = Variable(self.block, type=var.type, name=saved, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
+            copy._stop_gradient = var.stop_gradient
+            self.block.vars[saved] = copy
+            overwriter = self.versions.writer.get((name, version + 1), len(self.versions.ops))
+            source = self.versions.ops[min(overwriter, len(self.versions.ops) - 1)]
+            op = Operator(
+                self.block, "assign", {"X": [name]}, {"Out": [saved]}, {OpRole.NAME: OpRole.BACKWARD}, source.frames
+            )
+            self._inserts.setdefault(overwriter, []).append(op)
+        return saved
+
+    def apply_inserts(self) -> None:
+        """Put the ops that save values where they belong."""
+        if self._inserts:
+            ops: list[Operator] = []
+            for index, op in enumerate(self.block.ops):
+                ops += self._inserts.pop(index, ())
+                ops.append(op)
+            for inserts in self._inserts.values():
+                ops += inserts
+            self.block.ops[:] = ops
+            self._inserts = {}
+        for inner in self.inner.values():
+            inner.apply_inserts()
+
+
+# ------------------------------------------------------------------------------------------------------ entry points
+def _global_block(var: Any, what: str) -> Block:
+    if not isinstance(var, Variable):
+        raise BackwardError(f"{what} should be a Variable, not {type(var).__name__}")
+    program = var.block.program
+    if var.block is not program.global_block():
+        raise BackwardError(
+            f"{what} {var.name} lives in sub-block {var.block.idx}; take it out of the loop or branch (as an output) first"
+        )
+    return program.global_block()
+
+
+def _names(items: Iterable[Any] | None) -> list[str]:
+    if items is None:
+        return []
+    if isinstance(items, (str, Variable)):
+        items = [items]
+    return [item if isinstance(item, str) else item.name for item in items]
+
+
+def start_version(versions: BlockVersions, name: str, end: int) -> Value:
+    """The value of `name` that gradients are taken with respect to: what it holds first, or after the last update of
+    it by an optimizer among the ops before `end`."""
+    version = 0
+    var = versions.block.vars.get(name)
+    if versions.last.get(name, 0) and var is not None and not (var.persistable or var.is_data):
+        version = 0 if name in versions.read_first else 1
+    for later in range(version + 1, versions.last.get(name, 0) + 1):
+        writer = versions.writer[(name, later)]
+        if writer < end and versions.ops[writer].role & OpRole.OPTIMIZE:
+            version = later
+    return name, version
+
+
+def _differentiate(
+    block: Block,
+    targets: Sequence[Variable],
+    seeds: Sequence[Variable | None],
+    wanted: Sequence[str],
+    no_grad: Iterable[str],
+    callbacks: Sequence[Callback],
+) -> list[str | None]:
+    """Append gradient ops to block 0; the gradient variables of `wanted`, None where no gradient arrives."""
+    from .expand import expand_active
+
+    no_grad = frozenset(no_grad)
+    expand_active(block, [target.name for target in targets], wanted, no_grad)
+    walker = Differentiator(block, block, no_grad, callbacks)
+    versions = walker.versions
+    values = [versions.current(target.name) for target in targets]
+    end = max((versions.writer[value] + 1 for value in values if value in versions.writer), default=0)
+    starts = [start_version(versions, name, end) for name in wanted]
+    walker.mark_varied([start for start in starts if not walker.is_cut(start[0])], end)
+    for target, value, seed in zip(targets, values, seeds, strict=True):
+        if value not in walker.varied:
+            continue
+        if seed is not None:
+            walker.seed(value, seed.name)
+            continue
+        name = block.fresh_name(target.name + "@GRAD")
+        source = versions.ops[versions.writer[value]] if value in versions.writer else None
+        spec = target.spec
+        if -1 in spec.shape:
+            walker.append(
+                "fill_any_like", {"X": [target.name]}, {"Out": [name]}, source, value=1.0, dtype=int(spec.dtype)
+            ).attrs[OpRole.NAME] = OpRole.BACKWARD | OpRole.LOSS
+        else:
+            walker.append(
+                "fill_constant", {}, {"Out": [name]}, source, shape=list(spec.shape), value=1.0, dtype=int(spec.dtype)
+            ).attrs[OpRole.NAME] = OpRole.BACKWARD | OpRole.LOSS
+        walker.declare(name, target)
+        walker.grad_names[name] = target.name
+        walker.seed(value, name)
+    walker.walk(end)
+    found = [walker.gradient(start) for start in starts]
+    walker.apply_inserts()
+    block.program._changed()
+    return found
+
+
+def append_backward(
+    loss: Variable,
+    parameter_list: Iterable[Parameter | str] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+    callbacks: Sequence[Callback] | None = None,
+    checkpoints: Sequence[Variable] | None = None,
+) -> list[tuple[Parameter, Variable]]:
+    """Append to the loss's program the ops that compute the loss's gradient with respect to parameters.
+
+    Args:
+        loss: one element, in block 0.
+        parameter_list: parameters or their names; all trainable parameters by default.
+        no_grad_set: variables or names through which no gradient shall flow.
+        callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps
+            gradient names to names, and ``"__current_op_desc__"`` to the op that completed it.
+        checkpoints: not supported yet.
+
+    Returns:
+        (parameter, gradient) for each parameter that the loss depends on.
+
+    Raises:
+        BackwardError: the loss is no scalar, lives in a sub-block, or depends on a parameter through an op without gradient.
+    """
+    if checkpoints:
+        raise BackwardError("checkpoints (recomputation) are not supported yet; call append_backward without them")
+    block = _global_block(loss, "the loss")
+    if loss.spec.size != 1 and tuple(loss.shape) not in ((), (-1,)):
+        raise BackwardError(
+            f"the loss {loss.name} is {loss.describe()}, but a loss has one element; reduce it with layers.mean or "
+            "layers.reduce_sum, or use gradients() for targets of any shape"
+        )
+    program = block.program
+    if parameter_list is None:
+        wanted = [p.name for p in program.all_parameters() if p.trainable]
+        wanted += [var.name for var in block.vars.values() if var.is_data and not var.stop_gradient and is_floating(var.dtype)]
+    else:
+        wanted = _names(parameter_list)
+        for name in wanted:
+            if name not in block.vars:
+                raise BackwardError(f"parameter_list names {name!r}, which is no variable of the loss's program")
+    _mark_loss(block, loss)
+    found = _differentiate(block, [loss], [None], wanted, _names(no_grad_set), callbacks or ())
+    pairs = []
+    for name, grad in zip(wanted, found, strict=True):
+        parameter = block.vars[name]
+        if grad is not None and (isinstance(parameter, Parameter) or parameter_list is not None):
+            pairs.append((parameter, block.vars[grad]))
+    _mark_pairs(block, pairs)
+    return pairs  # type: ignore[return-value]
+
+
+def _mark_loss(block: Block, loss: Variable) -> None:
+    for op in reversed(block.ops):
+        if loss.name in op.output_arg_names:
+            op.attrs[OpRole.NAME] = op.role | OpRole.LOSS
+            return
+
+
+def _mark_pairs(block: Block, pairs: Sequence[tuple[Variable, Variable]]) -> None:
+    """Note on the op that completes a parameter's gradient which parameter it is, as Paddle does."""
+    parameter_of = {grad.name: parameter.name for parameter, grad in pairs}
+    for op in reversed(block.ops):
+        if not parameter_of:
+            return
+        for name in op.output_arg_names:
+            parameter = parameter_of.pop(name, None)
+            if parameter is not None:
+                op.attrs[OpRole.VARS] = [*op.attrs.get(OpRole.VARS, ()), parameter, name]
+
+
+def gradients(
+    targets: Variable | Sequence[Variable],
+    inputs: Variable | Sequence[Variable],
+    target_gradients: Variable | Sequence[Variable | None] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+) -> list[Variable | None]:
+    """Append ops that compute the gradient of the sum of `targets` with respect to `inputs`.
+
+    Args:
+        targets, inputs: variables of block 0 of one program.
+        target_gradients: what to multiply each target by (shaped like it); ones by default, and for a None.
+        no_grad_set: variables or names through which no gradient shall flow.
+
+    Returns:
+        A gradient variable for each input, None where no gradient reaches it.
+    """
+    targets = [targets] if isinstance(targets, Variable) else list(targets)
+    inputs = [inputs] if isinstance(inputs, Variable) else list(inputs)
+    seeds: list[Variable | None]
+    if target_gradients is None:
+        seeds = [None] * len(targets)
+    else:
+        seeds = [target_gradients] if isinstance(target_gradients, Variable) else list(target_gradients)
+    if len(seeds) != len(targets):
+        raise BackwardError(f"there are {len(targets)} targets but {len(seeds)} target_gradients")
+    if not targets:
+        return [None] * len(inputs)
+    block = _global_block(targets[0], "the target")
+    program: Program = block.program
+    for what, variables in (("target", targets), ("input", inputs), ("target gradient", seeds)):
+        for var in variables:
+            if var is not None and _global_block(var, f"the {what}").program is not program:
+                raise BackwardError(f"the {what} {var.name} belongs to another program than the target {targets[0].name}")
+    for target, seed in zip(targets, seeds, strict=True):
+        if seed is not None and (
+            len(seed.shape) != len(target.shape)
+            or any(a != b and -1 not in (a, b) for a, b in zip(seed.shape, target.shape, strict=True))
+        ):
+            raise BackwardError(
+                f"the target gradient {seed.name} is {seed.describe()}, but its target {target.name} is {target.describe()}"
+            )
+    found = _differentiate(block, targets, seeds, [var.name for var in inputs], _names(no_grad_set), ())
+    return [None if name is None else block.vars[name] for name in found]

@@ -1,0 +1,369 @@
+"""What gradient ops mean in ordinary ops, so that they can be differentiated in turn.
+
+A ``foo_grad`` op is its rule, written out. The gradient of a loop becomes a loop that counts down: the forward body is
+given writes, to arrays, of what the gradient block reads of each trip; the new loop reads them back, runs the gradient
+block, carries the gradients of carried variables and adds up those of what is only read. The gradient of a branch
+becomes a branch on the same condition, to which the forward branch hands out what the gradient block reads of it.
+Before a program is differentiated, the gradient ops on the way from its targets to what is wanted are replaced so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .errors import BackwardError, locate
+from .framework import Block, BuildNamespace, Operator, OpRole, Variable
+from .ops.registry import EMPTY, Rule, grad_slot
+from .regions import REGIONS, inner_grad_names
+from .types import VarType
+from .versions import BlockVersions, Value, outer_names
+
+__all__ = ["expand_active", "expand_all"]
+
+_REGION_GRADS = {op_type + "_grad" for op_type in REGIONS}
+
+
+def is_gradient_op(op: Operator) -> bool:
+    """Whether the op stands for the gradient of another."""
+    definition = op.definition
+    return op.type in _REGION_GRADS or (definition is not None and definition.forward is not None)
+
+
+def _holds_gradient_ops(block: Block) -> bool:
+    return any(is_gradient_op(op) or any(map(_holds_gradient_ops, op.sub_blocks)) for op in block.ops)
+
+
+def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> None:
+    """Replace the gradient ops of `block` through which `targets` depend on `wanted`."""
+    while _holds_gradient_ops(block):
+        versions = BlockVersions(block)
+        active = _active(versions, targets, wanted, no_grad)
+        for index in reversed(active):
+            op = versions.ops[index]
+            if is_gradient_op(op):
+                _replace(block, op)
+            else:
+                for sub in op.sub_blocks:
+                    expand_all(sub)
+        if not any(is_gradient_op(versions.ops[index]) for index in active):
+            return
+
+
+def expand_all(block: Block) -> None:
+    """Replace every gradient op of `block` and of the blocks inside it."""
+    while _holds_gradient_ops(block):
+        for op in list(block.ops):
+            if is_gradient_op(op):
+                _replace(block, op)
+            else:
+                for sub in op.sub_blocks:
+                    expand_all(sub)
+
+
+def _active(versions: BlockVersions, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> list[int]:
+    """Positions of the ops that lie between `wanted` and `targets`, in order."""
+    wanted = set(wanted)
+    from_wanted: set[Value] = set()
+    forward: list[bool] = []
+    for index in range(len(versions.ops)):
+        depends = any(value in from_wanted or value[0] in wanted for _, _, value in versions.read_at(index))
+        forward.append(depends)
+        if depends:
+            from_wanted.update(value for _, _, value in versions.written_at(index) if value[0] not in no_grad)
+    needed: set[Value] = {versions.current(name) for name in targets}
+    found = []
+    for index in range(len(versions.ops) - 1, -1, -1):
+        if any(value in needed for _, _, value in versions.written_at(index)):
+            needed.update(value for _, _, value in versions.read_at(index))
+            if forward[index]:
+                found.append(index)
+    return found[::-1]
+
+
+def _replace(block: Block, op: Operator) -> None:
+    """Put what a gradient op means in its place."""
+    if op.type in _REGION_GRADS:
+        expand_all(op.attr("sub_block"))
+        _make_movable(block, op.attr("sub_block"))
+    index = next(i for i, other in enumerate(block.ops) if other is op)
+    after = block.ops[index + 1 :]
+    del block.ops[index:]
+    try:
+        if op.type == "while_grad":
+            _expand_while_grad(block, op)
+        elif op.type == "conditional_block_grad":
+            _expand_conditional_block_grad(block, op)
+        else:
+            _expand_rule(block, op)
+    finally:
+        block.ops += after
+        block.program._changed()
+
+
+# ------------------------------------------------------------------------------------------------------ plain ops
+class _Writer:
+    """Appends backward ops to a block, on behalf of one op."""
+
+    def __init__(self, block: Block, source: Operator) -> None:
+        self.block = block
+        self.source = source
+
+    def __call__(self, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: Any) -> Operator:
+        attrs[OpRole.NAME] = OpRole.BACKWARD
+        return self.block.append_op(op_type, inputs, outputs, attrs, frames=self.source.frames)
+
+    def variable(self, base: str, like: Variable | None = None, **kwargs: Any) -> Variable:
+        """A new variable of the block, shaped like another or as told."""
+        if like is not None:
+            kwargs = {"type": like.type, "shape": like._shape, "dtype": like._dtype, "lod_level": like.lod_level, **kwargs}
+        return self.block.create_var(name=self.block.program.fresh_name(base), **kwargs)
+
+    def index(self, base: str, value: int) -> Variable:
+        """A new int64 variable of one element."""
+        var = self.variable(base, shape=[1], dtype=VarType.INT64, stop_gradient=True)
+        self("fill_constant", {}, {"Out": var}, shape=[1], dtype=int(VarType.INT64), value=float(value))
+        return var
+
+
+def _expand_rule(block: Block, op: Operator) -> None:
+    definition = op.definition
+    assert definition is not None and definition.forward is not None
+    rule = definition.forward.rule
+    assert isinstance(rule, Rule)
+    values: dict[str, Any] = {}
+    for slot, names in op.inputs.items():
+        variables = [None if name == EMPTY else block.var(name) for name in names]
+        known = definition.inputs.get(slot)
+        if known is not None and known.many:
+            values[slot] = variables
+        elif variables and variables[0] is not None:
+            values[slot] = variables[0]
+    targets = {slot: op.outputs.get(grad_slot(slot), []) for slot in rule.wrt}
+    wanted = {slot for slot, names in targets.items() if any(name != EMPTY for name in names)}
+    first = len(block.ops)
+    with block.program.derive_guard(block, OpRole.BACKWARD, op):
+        results = rule(BuildNamespace(block), values, definition.defaults(op.attrs), wanted)
+    write = _Writer(block, op)
+    made = {name: (o, slot) for o in block.ops[first:] for slot, names in o.outputs.items() for name in names}
+    read = {name for o in block.ops[first:] for name in o.input_arg_names}
+    for slot in wanted:
+        found = results.get(slot)
+        for target, result in zip(targets[slot], found if isinstance(found, list) else [found], strict=False):
+            if target == EMPTY:
+                continue
+            if result is None:
+                like = op.inputs.get(slot)
+                if not like:
+                    raise BackwardError(f"the rule of {op.type} gives no gradient for {slot}\n{locate(op)}")
+                write("fill_zeros_like", {"X": like[0]}, {"Out": target})
+            elif result.name in made and result.name not in read:
+                producer, out = made.pop(result.name)
+                producer.outputs[out] = [target if name == result.name else name for name in producer.outputs[out]]
+                block.vars.pop(result.name, None)
+            else:
+                write("assign", {"X": result}, {"Out": target})
+
+
+# ------------------------------------------------------------------------------------------------------------ regions
+def _forward_of(block: Block, scopes: str, op: Operator) -> Operator:
+    """The op that made these step scopes."""
+    var = block.find_var(scopes)
+    if var is not None:
+        for other in var.block.ops:
+            if scopes in other.output_arg_names:
+                return other
+    raise BackwardError(f"the op whose gradient {op.type} is cannot be found: nothing writes {scopes}\n{locate(op)}")
+
+
+def _captured(block: Block, body: Block) -> list[Variable]:
+    """The variables local to `body` that `block`, its block of gradients, reads."""
+    return [body.vars[name] for name in outer_names(block)[0] if name in body.vars]
+
+
+def _make_movable(home: Block, block: Block) -> None:
+    """Rename variables until every name that `block` looks up outside is the same variable for a block inside `home`."""
+    for name in dict.fromkeys(name for names in outer_names(block) for name in names):
+        var, other = block.find_var(name), home.find_var(name)
+        if var is not None and other is not None and var is not other:
+            loser = var if var.block is block.parent else other
+            _rename(loser.block, name, home.program.fresh_name(name))
+
+
+def _move(block: Block, parent: Block) -> None:
+    """Give a block another parent."""
+    block.parent = parent
+    block.forward = None
+
+
+class _GradientBlock:
+    """A block of gradients on its way to being an ordinary sub-block of `home`.
+
+    Of each variable that the forward block carries, `carry` maps the name of its gradient inside to the variable that
+    holds it outside; of each that it reads only, `parts` holds (inside, outside).
+    """
+
+    def __init__(self, home: Block, op: Operator) -> None:
+        region = REGIONS[op.type.removesuffix("_grad")]
+        self.op = op
+        self.block: Block = op.attr("sub_block")
+        self.write = _Writer(home, op)
+        self.carry: dict[str, str] = {}
+        self.parts: list[tuple[str, str]] = []
+        names = op.input(region.inputs)
+        inside = inner_grad_names(op, region.inputs)
+        targets = op.output(grad_slot(region.inputs))
+        incoming = list(op.attrs.get("original_output_grad", ()))
+        outside = {inner: target for inner, target in zip(inside, targets, strict=True) if target != EMPTY}
+        for inner, given in zip(incoming, op.input(grad_slot("Out")), strict=True):
+            outer = outside.get(inner) or self.write.variable(given, home.var(given)).name
+            self.write("assign", {"X": given}, {"Out": outer})
+            self.carry[inner] = outer
+        for name, inner, target in zip(names, inside, targets, strict=True):
+            if target != EMPTY and inner not in self.carry:
+                self.parts.append((inner, target))
+                self.write("fill_zeros_like", {"X": name}, {"Out": target})
+        self._tell_apart()
+
+    def _tell_apart(self) -> None:
+        """Rename what has one name inside and outside."""
+        outer = {*self.carry.values(), *(target for _, target in self.parts)}
+        new_names = {}
+        for old in sorted(outer & set(self.block.vars)):
+            new_names[old] = self.block.program.fresh_name(old)
+            _rename(self.block, old, new_names[old])
+        self.carry = {new_names.get(inner, inner): target for inner, target in self.carry.items()}
+        self.parts = [(new_names.get(inner, inner), target) for inner, target in self.parts]
+
+    def enter(self) -> list[Operator]:
+        """Ops that start a run of the block: they give it the carried gradients."""
+        return [self.inside("assign", {"X": [outer]}, {"Out": [inner]}) for inner, outer in self.carry.items()]
+
+    def leave(self) -> list[Operator]:
+        """Ops that end a run of the block: they hand the carried gradients on."""
+        return [self.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in self.carry.items()]
+
+    def inside(self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
+        attrs[OpRole.NAME] = OpRole.BACKWARD
+        return Operator(self.block, op_type, inputs, outputs, attrs, self.op.frames)
+
+    def lists(self, condition: str | None = None) -> tuple[list[str], list[str]]:
+        """Outer names that the block reads or writes, and that it writes."""
+        reads, writes = outer_names(self.block)
+        extra = [condition] if condition is not None and condition not in writes else []
+        return list(dict.fromkeys([*reads, *writes])), [*writes, *extra]
+
+
+def _expand_while_grad(block: Block, op: Operator) -> None:
+    scopes = op.input("StepScopes")[0]
+    forward = _forward_of(block, scopes, op)
+    body: Block = forward.attr("sub_block")
+    gradient: Block = op.attr("sub_block")
+    home = forward.block
+    captured = _captured(gradient, body)
+
+    # The forward loop writes down what the gradient block will read, and counts its trips.
+    before = _Writer(home, op)
+    position = next(i for i, other in enumerate(home.ops) if other is forward)
+    rest = home.ops[position:]
+    del home.ops[position:]
+    trips = before.index("trips", 0)
+    arrays = []
+    for var in captured:
+        array = before.variable(var.name + "@ARRAY", var, type=VarType.LOD_TENSOR_ARRAY)
+        before("new_array", {}, {"Out": array}, dtype=int(var.dtype))
+        array._stop_gradient = var.stop_gradient
+        array._shape = var._shape
+        arrays.append(array)
+    home.ops += rest
+    inside = _Writer(body, op)
+    for var, array in zip(captured, arrays, strict=True):
+        inside("write_to_array", {"X": var, "I": trips}, {"Out": array})
+    inside("increment", {"X": trips}, {"Out": trips}, step=1.0)
+    added = [trips.name, *(array.name for array in arrays)]
+    forward.inputs["X"] = [*forward.inputs["X"], *added]
+    forward.outputs["Out"] = [*forward.outputs["Out"], *added]
+
+    # The gradient counts down.
+    found = _GradientBlock(block, op)
+    write = found.write
+    trip = write.variable("trip", trips)
+    trip._stop_gradient = True
+    write("assign", {"X": trips}, {"Out": trip})
+    write("increment", {"X": trip}, {"Out": trip}, step=-1.0)
+    zero = write.index("zero", 0)
+    condition = write.variable("condition", shape=[1], dtype=VarType.BOOL, stop_gradient=True)
+    write("greater_equal", {"X": trip, "Y": zero}, {"Out": condition})
+    _move(gradient, block)
+    start: list[Operator] = []
+    for var, array in zip(captured, arrays, strict=True):
+        local = Variable(gradient, type=var.type, name=var.name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
+        local._stop_gradient = var.stop_gradient
+        gradient.vars[var.name] = local
+        start.append(found.inside("read_from_array", {"X": [array.name], "I": [trip.name]}, {"Out": [var.name]}))
+    end = found.leave()
+    end += [found.inside("sum", {"X": [outer, inner]}, {"Out": [outer]}) for inner, outer in found.parts]
+    end.append(found.inside("increment", {"X": [trip.name]}, {"Out": [trip.name]}, step=-1.0))
+    end.append(found.inside("greater_equal", {"X": [trip.name], "Y": [zero.name]}, {"Out": [condition.name]}))
+    gradient.ops[:] = [*start, *found.enter(), *gradient.ops, *end]
+    reads, writes = found.lists(condition.name)
+    new_scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)
+    write(
+        "while",
+        {"X": reads, "Condition": condition},
+        {"Out": writes, "StepScopes": new_scopes},
+        sub_block=gradient,
+    )
+
+
+def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
+    scopes = op.input("Scope")[0]
+    forward = _forward_of(block, scopes, op)
+    body: Block = forward.attr("sub_block")
+    gradient: Block = op.attr("sub_block")
+    home = forward.block
+
+    # The forward branch hands out what the gradient block will read.
+    for var in _captured(gradient, body):
+        if sum(var.name in other.vars for other in home.program.blocks) > 1:
+            _rename(body, var.name, home.program.fresh_name(var.name))
+        body.vars = {key: other for key, other in body.vars.items() if other is not var}
+        var.block = home
+        home.vars[var.name] = var
+        forward.outputs["Out"] = [*forward.outputs["Out"], var.name]
+
+    found = _GradientBlock(block, op)
+    _move(gradient, block)
+    end = found.leave()
+    end += [found.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in found.parts]
+    gradient.ops[:] = [*found.enter(), *gradient.ops, *end]
+    reads, writes = found.lists()
+    new_scopes = found.write.variable("_step_scopes", type=VarType.STEP_SCOPES)
+    found.write(
+        "conditional_block",
+        {"Cond": op.input("Cond"), "Input": reads},
+        {"Out": writes, "Scope": new_scopes},
+        sub_block=gradient,
+        is_scalar_condition=op.attr("is_scalar_condition"),
+    )
+
+
+def _rename(block: Block, old: str, new: str) -> None:
+    """Call a variable of a block by another name, there and in every block that sees it."""
+    var = block.vars.pop(old)
+    var.name = new
+    block.vars[new] = var
+    for other in block.program.blocks:
+        if _sees(other, block, old):
+            for op in other.ops:
+                op.rename_input(old, new)
+                op.rename_output(old, new)
+
+
+def _sees(block: Block | None, home: Block, name: str) -> bool:
+    """Whether `name`, looked up in `block`, is what `home` declares (or has just ceased to)."""
+    if block is home:
+        return True
+    if block is None or name in block.vars:
+        return False
+    return _sees(block.forward, home, name) or (block.parent is not block.forward and _sees(block.parent, home, name))

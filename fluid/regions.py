@@ -1,0 +1,219 @@
+"""Gradients of ops that own a block: `while` and `conditional_block`.
+
+The gradient op owns a block of gradients, whose parent is the forward block. Its convention, which is Paddle's: for a
+variable ``v`` that the forward block overwrites (a *carried* one) the gradient block reads the gradient of what ``v``
+holds after a trip under a name of its own, ``v@GRAD``, and leaves under that name the gradient of what ``v`` held
+before it; for a variable ``r`` that is only read, it leaves that trip's part of the gradient in ``r@GRAD``.
+``original_output_grad`` lists the inner names that belong to the slot ``Out@GRAD``, and ``input_grads``, where they are
+not simply ``name@GRAD``, those that belong to the slot of the input gradients.
+
+What the gradient block reads of a trip must be found when the trip is long over. Names local to the forward block are
+kept for each trip with its scope; values of carried variables are first saved under local names
+(`Differentiator.name_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .framework import Block, Operator
+from .ops.registry import EMPTY, ZERO_GRADIENT, Rule, grad_slot
+from .types import VarType
+from .versions import Value, outer_names
+
+if TYPE_CHECKING:
+    from .backward import Differentiator
+
+__all__ = ["REGIONS", "Region", "differentiate", "inner_grad_names", "mark_varied"]
+
+
+@dataclass(frozen=True)
+class Region:
+    """The slots of an op that owns a block."""
+
+    inputs: str
+    scopes: str
+    loops: bool
+    conditions: str
+
+
+REGIONS = {
+    "while": Region("X", "StepScopes", True, "Condition"),
+    "conditional_block": Region("Input", "Scope", False, "Cond"),
+}
+
+
+def inner_grad_names(op: Operator, slot: str) -> list[str]:
+    """For each name in the input slot of a region's gradient op, what its gradient is called in the gradient block."""
+    return op.attrs.get("input_grads") or [name + "@GRAD" for name in op.input(slot)]
+
+
+def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
+    """Find the varied values of the block of op number `index`, and which of its outputs are varied."""
+    from .backward import Differentiator
+
+    region = REGIONS[op.type]
+    versions = outer.versions
+    body: Block = op.attr("sub_block")
+    before: dict[str, Value] = {}
+    for _, _, value in versions.read_at(index):
+        before[value[0]] = value
+    after = {value[0]: value for slot, _, value in versions.written_at(index) if slot == "Out"}
+    for name, value in after.items():  # what the loop or branch may leave as it was
+        if name not in before and (name, value[1] - 1) in outer.varied:
+            op.inputs[region.inputs] = [*op.inputs.get(region.inputs, ()), name]
+            before[name] = (name, value[1] - 1)
+            versions.reads[index].setdefault(region.inputs, []).append(before[name])
+    inner = outer.inner.get(index)
+    if inner is None:
+        inner = outer.inner[index] = Differentiator(body, body, outer.no_grad)
+    seeds = {(name, 0) for name, value in before.items() if value in outer.varied}
+    while True:
+        inner.mark_varied(seeds)
+        carried = {(name, 0) for name in after if inner.versions.current(name) in inner.varied and not outer.is_cut(name)}
+        if not region.loops or carried <= seeds:
+            break
+        seeds |= carried
+    for name, value in after.items():
+        if outer.is_cut(name):
+            continue
+        if inner.versions.current(name) in inner.varied or before.get(name) in outer.varied:
+            outer.varied.add(value)
+
+
+def _reached(inner: Differentiator, targets: set[Value]) -> set[Value]:
+    """Varied values of a block whose gradient may be other than zero when those of `targets` are."""
+    found = set(targets)
+    versions = inner.versions
+    for index in range(len(versions.ops) - 1, -1, -1):
+        if not any(value in found for _, _, value in versions.written_at(index)):
+            continue
+        definition = versions.ops[index].definition
+        rule = definition.rule if definition is not None else None
+        if rule is ZERO_GRADIENT:
+            continue
+        slots = rule.wrt if isinstance(rule, Rule) else None
+        found.update(
+            value for slot, _, value in versions.read_at(index) if value in inner.varied and (slots is None or slot in slots)
+        )
+    return found
+
+
+def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mapping[str, list[str | None]]) -> None:
+    """Append the gradient op of op number `index`, with its block; `grads` holds the gradients of its outputs."""
+    region = REGIONS[op.type]
+    versions = outer.versions
+    body: Block = op.attr("sub_block")
+    program = body.program
+    inner: Differentiator = outer.inner[index]
+    after = {value[0]: value for slot, _, value in versions.written_at(index) if slot == "Out"}
+    given = {
+        value[0]: name
+        for value, name in zip(versions.writes[index].get("Out", ()), grads.get("Out", ()), strict=True)
+        if value is not None and name is not None and value in outer.varied
+    }
+    if not given:
+        return
+    carried = dict.fromkeys(given)
+    while True:  # the gradient of what one variable holds after a trip reaches what others held before it
+        reached = _reached(inner, {inner.versions.current(name) for name in carried})
+        more = {name: None for name in after if name not in carried and (name, 0) in reached}
+        carried.update(more)
+        if not more or not region.loops:
+            break
+    names = list(op.inputs.get(region.inputs, ()))
+    wanted = [value is not None and value in outer.varied for value in versions.reads[index].get(region.inputs, ())]
+
+    block = program.create_block(parent=body, forward=body)
+    inner.out = block
+    inner.outer_reads = {}
+    incoming: dict[str, str] = {}
+    for name in carried:
+        incoming[name] = block.fresh_name(name + "@GRAD")
+        inner.declare(incoming[name], body.var(name))
+        inner.seed(inner.versions.current(name), incoming[name])
+    inner.walk()
+    inner_grads: list[str] = []
+    for name, is_wanted in zip(names, wanted, strict=True):
+        if name in carried:
+            inner_grads.append(_leave(inner, name, incoming[name], op))
+        elif is_wanted and name not in after:
+            inner_grads.append(inner.gradient((name, 0)) or EMPTY)
+        else:
+            inner_grads.append(EMPTY)
+    for name in carried:
+        if name not in names:
+            _leave(inner, name, incoming[name], op)
+
+    scopes = _scopes(op, region)
+    renamed = {}
+    for name in list(inner.outer_reads):
+        value = next((v for _, _, v in versions.read_at(index) if v[0] == name), (name, versions.last.get(name, 0)))
+        found = outer.name_of(value)
+        if found != name:
+            _rename_reads(block, name, found)
+            renamed[name] = found
+    outputs = [EMPTY] * len(names)
+    inputs = {
+        region.conditions: op.input(region.conditions),
+        region.inputs: [renamed.get(name, name) for name in names],
+        "Out": op.input("Out") or op.output("Out"),
+        grad_slot("Out"): [given.get(name) or outer.zeros_like(name, op) for name in carried],
+        region.scopes: [scopes],
+    }
+    if op.type == "while":
+        del inputs[region.conditions]
+    else:
+        # The branch that was taken is told by the scope; the condition itself may have been overwritten.
+        inputs[region.conditions] = [
+            outer.name_of(value) for value in versions.reads[index].get(region.conditions, ()) if value is not None
+        ]
+    grad_op = outer.append(op.type + "_grad", inputs, {grad_slot(region.inputs): outputs}, op)
+    grad_op.attrs["sub_block"] = block
+    grad_op.attrs["original_output_grad"] = list(incoming.values())
+    if any(found not in (EMPTY, name + "@GRAD") for name, found in zip(names, inner_grads, strict=True)) or renamed:
+        grad_op.attrs["input_grads"] = inner_grads
+    if op.type == "conditional_block":
+        grad_op.attrs["is_scalar_condition"] = op.attr("is_scalar_condition")
+    from .backward import Contribution
+
+    for position, (name, found) in enumerate(zip(names, inner_grads, strict=True)):
+        value = versions.reads[index][region.inputs][position]
+        if found != EMPTY and value is not None and wanted[position]:
+            outer.contribute(value, Contribution(grad_op, grad_slot(region.inputs), position))
+
+
+def _leave(inner: Differentiator, name: str, incoming: str, op: Operator) -> str:
+    """Let the gradient block end with the gradient of what carried `name` held before the trip, under `incoming`."""
+    value = (name, 0)
+    if inner.versions.current(name) == value:  # the block does not write it after all
+        return incoming
+    found = inner.gradient(value)
+    if found is None:
+        inner.append("fill_zeros_like", {"X": [incoming]}, {"Out": [incoming]}, op)
+    else:  # only now: ops before this one may read what came in
+        inner.append("assign", {"X": [found]}, {"Out": [incoming]}, op)
+    return incoming
+
+
+def _scopes(op: Operator, region: Region) -> str:
+    names = op.outputs.get(region.scopes)
+    if names:
+        return names[0]
+    var = op.block.create_var(name=op.block.fresh_name("_step_scopes"), type=VarType.STEP_SCOPES)
+    op.outputs[region.scopes] = [var.name]
+    return var.name
+
+
+def _rename_reads(block: Block, old: str, new: str) -> None:
+    """Let the ops of a block, and of the blocks inside it, read `new` where they read the outer variable `old`."""
+    for op in block.ops:
+        if old in op.input_arg_names:
+            op.rename_input(old, new)
+        for sub in op.sub_blocks:
+            if old in outer_names(sub)[0]:
+                _rename_reads(sub, old, new)
+
+

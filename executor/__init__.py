@@ -1,0 +1,17 @@
+"""Run time: how a program is computed."""
+
+from .executor import Executor
+from .place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
+from .scope import LoDTensor, Scope, global_scope, scope_guard
+
+__all__ = [
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "Executor",
+    "LoDTensor",
+    "Scope",
+    "global_scope",
+    "is_compiled_with_cuda",
+    "scope_guard",
+]

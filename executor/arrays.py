@@ -1,0 +1,135 @@
+"""Ops over arrays: binding the kernel, or the gradient rule, of an op to the arrays that it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from fluid.errors import ExecutionError
+from fluid.ops.registry import OpDef, Rule, grad_slot
+from fluid.types import VarType, as_dtype
+from fluid.values import OpNamespace, Spec, ValueOperators, infer_specs
+
+from .kernels.table import KERNELS, Step, bind
+
+__all__ = ["Allocate", "Cell", "Recorder", "bind_op", "spec_of"]
+
+Allocate = Callable[[tuple[int, ...], Any], Any]
+"""Gives an array of a shape and numpy dtype, contents undefined."""
+
+
+def spec_of(array: Any) -> Spec:
+    """What the array is."""
+    return Spec(tuple(array.shape), as_dtype(array.dtype))
+
+
+class Cell(ValueOperators):
+    """An array as a value of gradient rules; the namespace says where its ops are recorded."""
+
+    __slots__ = ("_namespace", "array")
+
+    def __init__(self, array: Any, namespace: Recorder) -> None:
+        self.array = array
+        self._namespace = namespace
+
+    def _ops(self) -> OpNamespace:
+        return self._namespace
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    @property
+    def ndim(self) -> int:
+        return int(self.array.ndim)
+
+    @property
+    def dtype(self) -> VarType:
+        return as_dtype(self.array.dtype)
+
+
+class Recorder(OpNamespace):
+    """Ops over arrays: applying one binds its kernel to arrays and records the calls, in order, without making them."""
+
+    def __init__(self, context: Mapping[str, Any], allocate: Allocate) -> None:
+        self._context = context
+        self._allocate = allocate
+        self.steps: list[Step] = []
+
+    def wrap(self, value: Any) -> Any:
+        """Arrays as cells; lists and None stay what they are."""
+        if isinstance(value, list):
+            return [self.wrap(item) for item in value]
+        return None if value is None else Cell(value, self)
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        arrays = {
+            slot: [item.array for item in value] if isinstance(value, (list, tuple)) else value.array
+            for slot, value in inputs.items()
+        }
+        attrs = definition.defaults(definition.check_attrs(attrs))
+        specs = infer_specs(definition, specs_of(arrays), attrs)
+        outputs = {slot: self._make(spec) for slot, spec in specs.items()}
+        self.steps += bind_op(definition, arrays, outputs, attrs, self._context, self._allocate)
+        return {slot: self.wrap(array) for slot, array in outputs.items()}
+
+    def _make(self, spec: Any) -> Any:
+        if isinstance(spec, list):
+            return [self._make(item) for item in spec]
+        return None if spec is None else self._allocate(spec.shape, spec.dtype.numpy)
+
+
+def specs_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Specs of arrays by slot, as inference takes them."""
+    return {
+        slot: [None if item is None else spec_of(item) for item in value] if isinstance(value, list) else spec_of(value)
+        for slot, value in arrays.items()
+        if value is not None
+    }
+
+
+def bind_op(
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    context: Mapping[str, Any],
+    allocate: Allocate,
+    use_kernel: bool = True,
+) -> list[Step]:
+    """The calls that compute an op from these arrays into these arrays.
+
+    A gradient op without a kernel of its own (or with `use_kernel` off) is computed by its rule.
+
+    Args:
+        inputs, outputs: arrays (lists in slots of many) by slot; None for what is absent or unwanted.
+        attrs: complete attributes.
+        context: what kernels may ask for besides slots and attributes.
+        allocate: lends arrays for intermediate results.
+    """
+    found = KERNELS.get(definition.type)
+    if found is not None and (use_kernel or definition.forward is None):
+        return bind(found, inputs, outputs, attrs, context)
+    if definition.forward is None or not isinstance(definition.forward.rule, Rule):
+        raise ExecutionError(f"the op {definition.type} has no kernel")
+    recorder = Recorder(context, allocate)
+    rule = definition.forward.rule
+    wanted = {slot for slot in rule.wrt if outputs.get(grad_slot(slot)) is not None}
+    found_grads = rule(recorder, {slot: recorder.wrap(value) for slot, value in inputs.items()}, attrs, wanted)
+    steps = recorder.steps
+    for slot in wanted:
+        target, value = outputs[grad_slot(slot)], found_grads.get(slot)
+        for out, cell in zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]:
+            if out is not None:
+                steps.append(_deliver(context["xp"], out, cell))
+    return steps
+
+
+def _deliver(xp: Any, out: Any, cell: Cell | None) -> Step:
+    if cell is None:
+        return partial(out.fill, 0)
+    array = cell.array
+    if array.shape != out.shape:
+        array = array.reshape(out.shape)  # one element, of shape [1] or []
+    return partial(xp.copyto, out, array)

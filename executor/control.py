@@ -1,0 +1,259 @@
+"""Control flow and arrays of tensors, op by op.
+
+An array of tensors is a list, in which None stands for an entry that was never written: zeros. Step scopes are a list
+with a dict for each trip, of what gradient blocks read of it. A value that was never made (of a branch not taken, say)
+is None; ops that only hand values on hand that on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fluid.errors import ExecutionError
+from fluid.framework import Block, Operator
+from fluid.ops.registry import EMPTY, grad_slot
+from fluid.regions import REGIONS, inner_grad_names
+
+from .interpreter import Environment, Machine
+from .place import to_numpy
+
+__all__ = ["ARRAY_HANDLERS", "HANDLERS"]
+
+Handler = Callable[[Machine, Operator, Environment], None]
+
+HANDLERS: dict[str, Handler] = {}
+"""Ops that are no kernels: they run blocks, or handle lists."""
+ARRAY_HANDLERS: dict[str, Handler] = {}
+"""What ordinary ops mean when an input is an array of tensors, or has never been made."""
+
+
+def _handler(table: dict[str, Handler], *op_types: str) -> Callable[[Handler], Handler]:
+    def register(fn: Handler) -> Handler:
+        for op_type in op_types:
+            table[op_type] = fn
+        return fn
+
+    return register
+
+
+def truth(value: Any, name: str) -> bool:
+    """The value of a condition of one element."""
+    if value is None:
+        raise ExecutionError(f"the condition {name} has no value")
+    if value.size != 1:
+        raise ExecutionError(f"the condition {name} has {value.size} elements; it should have one")
+    return bool(to_numpy(value).reshape(()))
+
+
+# ------------------------------------------------------------------------------------------------------------- blocks
+def _capture(names: set[str], body: Block, op: Operator, env: Environment) -> dict[str, Any]:
+    """What gradient blocks read of carried variables, as they are before a trip (as Paddle's gradient blocks expect)."""
+    carried = [name for name in op.output("Out") if name in names and name not in body.vars]
+    return {name: copy(value) for name in carried if (value := env.get(name)) is not None}
+
+
+def _run_body(machine: Machine, op: Operator, env: Environment, captures: set[str] | None) -> dict[str, Any]:
+    body: Block = op.attr("sub_block")
+    inner = Environment(body, env)
+    frame = _capture(captures, body, op, env) if captures else {}
+    machine.run_block(body, inner)
+    if captures:
+        frame.update((name, inner.values[name]) for name in captures if name in inner.values)
+    return frame
+
+
+@_handler(HANDLERS, "while")
+def run_while(machine: Machine, op: Operator, env: Environment) -> None:
+    condition = op.input("Condition")[0]
+    scopes = op.output("StepScopes")
+    captures = machine.captures.get(scopes[0]) if scopes else None
+    frames = []
+    while truth(env.get(condition), condition):
+        frame = _run_body(machine, op, env, captures)
+        if captures is not None:
+            frames.append(frame)
+    if scopes:
+        env.set(scopes[0], frames)
+
+
+@_handler(HANDLERS, "conditional_block")
+def run_conditional_block(machine: Machine, op: Operator, env: Environment) -> None:
+    scopes = op.output("Scope")
+    names = op.input("Cond")
+    if op.attr("is_scalar_condition"):
+        taken = truth(env.get(names[0]), names[0])
+    else:
+        taken = all(env.get(name) is not None and env.get(name).size for name in names)
+    frames = []
+    if taken:
+        frames.append(_run_body(machine, op, env, machine.captures.get(scopes[0]) if scopes else None))
+    if scopes:
+        env.set(scopes[0], frames)
+
+
+@_handler(HANDLERS, "while_grad", "conditional_block_grad")
+def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
+    region = REGIONS[op.type.removesuffix("_grad")]
+    block: Block = op.attr("sub_block")
+    body = block.forward if block.forward is not None else block.parent
+    assert body is not None
+    frames = env.get(op.input(region.scopes)[0])
+    if frames is None:
+        raise ExecutionError(f"{op.input(region.scopes)[0]} has no value: the forward part of this {op.type} did not run")
+    names = op.input(region.inputs)
+    inside = inner_grad_names(op, region.inputs)
+    incoming = op.attrs.get("original_output_grad") or ()
+    carry = dict(zip(incoming, map(env.get, op.input(grad_slot("Out"))), strict=False))
+    totals: dict[str, Any] = {}
+    outputs = op.output(grad_slot(region.inputs))
+    parts = [inner for inner, target in zip(inside, outputs, strict=False) if target != EMPTY and inner not in carry]
+    for frame in reversed(frames):
+        values = dict(carry)
+        machine.run_block(block, Environment(block, Environment(body, env, dict(frame)), values))
+        carry = {inner: values[inner] for inner in carry}
+        for inner in parts:
+            totals[inner] = add(machine.xp, totals.get(inner), values.get(inner))
+    for name, inner, target in zip(names, inside, outputs, strict=False):
+        if target == EMPTY:
+            continue
+        found = carry[inner] if inner in carry else totals.get(inner)
+        env.set(target, found if found is not None else zeros_like(machine.xp, env.get(name)))
+
+
+# ------------------------------------------------------------------------------------------------------------- lists
+def zeros_like(xp: Any, value: Any) -> Any:
+    """Zeros shaped like a value: an array without entries for an array of tensors."""
+    return None if value is None else [] if isinstance(value, list) else xp.zeros_like(value)
+
+
+def add(xp: Any, a: Any, b: Any) -> Any:
+    """The sum of two values, entry by entry for arrays of tensors; None counts as zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, list):
+        longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+        return [add(xp, x, shorter[i]) if i < len(shorter) else x for i, x in enumerate(longer)]
+    return xp.add(a, b)
+
+
+def copy(value: Any) -> Any:
+    """A value that no later write through the other name changes."""
+    return None if value is None else [copy(item) for item in value] if isinstance(value, list) else value.copy()
+
+
+@_handler(ARRAY_HANDLERS, "assign")
+def assign(machine: Machine, op: Operator, env: Environment) -> None:
+    env.set(op.output("Out")[0], copy(env.get(op.input("X")[0])))
+
+
+@_handler(ARRAY_HANDLERS, "sum")
+def sum_values(machine: Machine, op: Operator, env: Environment) -> None:
+    total = None
+    for name in op.input("X"):
+        total = add(machine.xp, total, env.get(name))
+    env.set(op.output("Out")[0], total)
+
+
+@_handler(ARRAY_HANDLERS, "fill_zeros_like")
+def fill_zeros_like(machine: Machine, op: Operator, env: Environment) -> None:
+    env.set(op.output("Out")[0], zeros_like(machine.xp, env.get(op.input("X")[0])))
+
+
+@_handler(ARRAY_HANDLERS, "scale")
+def scale(machine: Machine, op: Operator, env: Environment) -> None:
+    """Scale each entry; this is how the gradient of a sum of arrays reaches its terms."""
+    factor, bias = op.attr("scale"), op.attr("bias")
+
+    def apply(value: Any) -> Any:
+        if value is None or isinstance(value, list):
+            return value and [apply(item) for item in value]
+        return (value * value.dtype.type(factor) + value.dtype.type(bias)).astype(value.dtype)
+
+    env.set(op.output("Out")[0], apply(env.get(op.input("X")[0])))
+
+
+def _position(op: Operator, env: Environment) -> int:
+    name = op.input("I")[0]
+    value = env.get(name)
+    if value is None or value.size != 1:
+        raise ExecutionError(f"the position {name} should be one integer")
+    found = int(to_numpy(value).reshape(()))
+    if found < 0:
+        raise ExecutionError(f"the position {name} is {found}; arrays are counted from 0")
+    return found
+
+
+@_handler(HANDLERS, "new_array")
+def new_array(machine: Machine, op: Operator, env: Environment) -> None:
+    env.set(op.output("Out")[0], [])
+
+
+@_handler(HANDLERS, "write_to_array")
+def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
+    name = op.output("Out")[0]
+    position = _position(op, env)
+    array = list(env.get(name) or ())
+    array += [None] * (position + 1 - len(array))
+    array[position] = copy(env.get(op.input("X")[0]))
+    env.set(name, array)
+
+
+@_handler(HANDLERS, "read_from_array")
+def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
+    array = env.get(op.input("X")[0])
+    position = _position(op, env)
+    found = array[position] if array is not None and position < len(array) else None
+    like = op.input("X_W")
+    if found is None and like:
+        found = zeros_like(machine.xp, env.get(like[0]))
+    elif found is None and array is not None and position >= len(array):
+        raise ExecutionError(f"entry {position} is read of {op.input('X')[0]}, which has {len(array)}")
+    env.set(op.output("Out")[0], found)
+
+
+@_handler(HANDLERS, "clear_array_entry")
+def clear_array_entry(machine: Machine, op: Operator, env: Environment) -> None:
+    array = list(env.get(op.input("X")[0]) or ())
+    position = _position(op, env)
+    if position < len(array):
+        array[position] = None
+    env.set(op.output("Out")[0], array)
+
+
+@_handler(HANDLERS, "lod_array_length")
+def lod_array_length(machine: Machine, op: Operator, env: Environment) -> None:
+    env.set(op.output("Out")[0], machine.xp.asarray([len(env.get(op.input("X")[0]) or ())], dtype="int64"))
+
+
+# ------------------------------------------------------------------------------------------------------------ choosing
+def _choice(op: Operator, env: Environment, count: int) -> int:
+    mask = op.input("Mask")[0]
+    value = env.get(mask)
+    if value is None or value.size != 1:
+        raise ExecutionError(f"the mask {mask} should have one element")
+    found = int(to_numpy(value).reshape(()))
+    if not 0 <= found < count:
+        raise ExecutionError(f"the mask {mask} is {found}, but there are {count} to choose from")
+    return found
+
+
+@_handler(HANDLERS, "select_input")
+def select_input(machine: Machine, op: Operator, env: Environment) -> None:
+    names = op.input("X")
+    env.set(op.output("Out")[0], copy(env.get(names[_choice(op, env, len(names))])))
+
+
+@_handler(HANDLERS, "select_output")
+def select_output(machine: Machine, op: Operator, env: Environment) -> None:
+    value = env.get(op.input("X")[0])
+    names = op.output("Out")
+    chosen = _choice(op, env, len(names))
+    for position, name in enumerate(names):
+        if name != EMPTY:
+            env.set(name, value if position == chosen else zeros_like(machine.xp, value))
+
+
+@_handler(HANDLERS, "feed", "fetch")
+def edge(machine: Machine, op: Operator, env: Environment) -> None:
+    """Feeding and fetching are the executor's; these ops only mark where."""

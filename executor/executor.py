@@ -1,0 +1,249 @@
+"""`Executor`: runs programs in scopes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError, FeedError, locate
+from fluid.framework import Operator, Program, Variable, default_main_program
+from fluid.types import as_dtype, is_floating
+from fluid.values import Spec
+
+from .interpreter import Environment, Machine, step_captures
+from .place import CPUPlace, Place, to_numpy
+from .plan import BoundPlan, Plan, compile_plan, needed_ops
+from .random import RandomStreams
+from .scope import LoDTensor, Scope, global_scope
+
+__all__ = ["Executor"]
+
+_CACHED_PLANS = 64
+
+
+class Executor:
+    """Runs programs on a place.
+
+    Programs are compiled once for each set of feed shapes and fetches; the compiled plans are kept. Several threads may
+    run programs through one executor; runs of the same program in the same scope take turns.
+    """
+
+    def __init__(self, place: Place | None = None) -> None:
+        self.place = place if place is not None else CPUPlace()
+        self.place.xp  # noqa: B018  says at once when the device is not there
+        self._plans: OrderedDict[Any, BoundPlan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Forget the compiled plans and their buffers."""
+        with self._lock:
+            self._plans.clear()
+
+    def run(
+        self,
+        program: Program | None = None,
+        feed: Mapping[str, Any] | None = None,
+        fetch_list: Sequence[Variable | str] | Variable | str | None = None,
+        feed_var_name: str = "feed",
+        fetch_var_name: str = "fetch",
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+        use_program_cache: bool = False,
+        check_nan: bool = False,
+    ) -> list[Any]:
+        """Run a program once.
+
+        Args:
+            program: by default, the default main program.
+            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and a fitting shape.
+            fetch_list: variables or names whose values to return.
+            scope: where persistable variables live; by default, the global scope.
+            return_numpy: give numpy arrays; otherwise `LoDTensor`s that stay on the place.
+            check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it.
+            feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid; of no effect, plans are always kept.
+
+        Returns:
+            The fetched values, in order.
+
+        Raises:
+            FeedError: a feed is missing, unknown, or of another dtype or shape than declared; a fetch is unknown.
+            ExecutionError: an op failed.
+        """
+        program, scope = _program(program), scope if scope is not None else global_scope()
+        feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
+        check = _raise_if_not_finite if check_nan else None
+        results = self._bound(program, feeds, fetches, scope).run(feeds, check)
+        return [_result(value, return_numpy) for value in results]
+
+    def plan(
+        self,
+        program: Program | None = None,
+        feed: Mapping[str, Any] | None = None,
+        fetch_list: Sequence[Variable | str] | Variable | str | None = None,
+        scope: Scope | None = None,
+    ) -> Plan:
+        """The plan that `run` with these arguments uses; print it to see what runs, and where values are kept."""
+        program, scope = _program(program), scope if scope is not None else global_scope()
+        feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
+        return self._bound(program, feeds, fetches, scope).plan
+
+    def interpret(
+        self,
+        program: Program | None = None,
+        feed: Mapping[str, Any] | None = None,
+        fetch_list: Sequence[Variable | str] | Variable | str | None = None,
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+    ) -> list[Any]:
+        """Run a program once op by op into fresh arrays, without a plan: the same values as `run`, slower."""
+        program, scope = _program(program), scope if scope is not None else global_scope()
+        feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
+        block = program.global_block()
+        streams = RandomStreams(self.place.xp, program.random_seed)
+        streams.begin(scope.runs)
+        scope.runs += 1
+        env = _ScopeEnvironment(program, scope, {name: self.place.asarray(value) for name, value in feeds.items()})
+        machine = Machine(self.place.xp, streams, step_captures(program))
+        for op in needed_ops(block, fetches):
+            machine.run_op(op, env)
+        results = [env.get(name) for name in fetches]
+        for name, value in zip(fetches, results, strict=True):
+            if value is None:
+                raise FeedError(f"{name} is to be fetched, but the program gave it no value")
+        return [_result(value if isinstance(value, list) else value.copy(), return_numpy) for value in results]
+
+    # -- plans
+    def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope) -> BoundPlan:
+        specs = {name: Spec(tuple(value.shape), as_dtype(value.dtype)) for name, value in feeds.items()}
+        key = (id(program), program.version, tuple(specs.items()), tuple(fetches), id(scope))
+        with self._lock:
+            found = self._plans.get(key)
+            if found is not None and self._still_fits(found, scope):
+                self._plans.move_to_end(key)
+                return found
+            for old in [k for k in self._plans if k[0] == id(program) and k[1] != program.version]:
+                del self._plans[old]
+            bound = BoundPlan(compile_plan(program, specs, fetches, scope), scope, self.place)
+            self._plans[key] = bound
+            while len(self._plans) > _CACHED_PLANS:
+                self._plans.popitem(last=False)
+            return bound
+
+    @staticmethod
+    def _still_fits(bound: BoundPlan, scope: Scope) -> bool:
+        """Whether what the plan reads from the scope still has the shapes that it was made for."""
+        if bound._generation == scope.generation:
+            return True
+        for name, spec in bound.plan.externals.items():
+            array = scope.array(name)
+            if array is None or tuple(array.shape) != spec.shape or as_dtype(array.dtype) != spec.dtype:
+                return False
+        return True
+
+    def _feeds(self, program: Program, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """Fed values as arrays, checked against what the program declares."""
+        if not isinstance(feed, Mapping):
+            raise FeedError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
+        block = program.global_block()
+        found = {}
+        for name, value in feed.items():
+            name = name.name if isinstance(name, Variable) else name
+            var = block.vars.get(name)
+            if var is None:
+                from difflib import get_close_matches
+
+                data = [v.name for v in block.vars.values() if v.is_data]
+                near = get_close_matches(name, data or list(block.vars), 3)
+                hint = f"; did you mean {' or '.join(near)}?" if near else f"; it is fed {', '.join(data) or 'nothing'}"
+                raise FeedError(f"{name!r} is fed, but the program has no such variable{hint}")
+            found[name] = _fed(var, value)
+        return found
+
+
+class _ScopeEnvironment(Environment):
+    """The values of block 0, of which persistable ones live in the scope."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, program: Program, scope: Scope, values: dict[str, Any]) -> None:
+        super().__init__(program.global_block(), None, values)
+        self.scope = scope
+
+    def get(self, name: str) -> Any:
+        return self.values[name] if name in self.values else self.scope.array(name)
+
+    def set(self, name: str, value: Any) -> None:
+        var = self.block.vars.get(name)
+        if var is not None and var.persistable and not isinstance(value, list):
+            (self.scope.find_var(name) or self.scope.var(name)).tensor.array = value
+        else:
+            self.values[name] = value
+
+
+def _program(program: Any) -> Program:
+    program = program if program is not None else default_main_program()
+    inner = getattr(program, "program", None)
+    program = inner if isinstance(inner, Program) else program  # a CompiledProgram
+    if not isinstance(program, Program):
+        raise ExecutionError(f"an Executor runs a Program, not {type(program).__name__}")
+    return program
+
+
+def _fetches(program: Program, fetch_list: Any) -> list[str]:
+    if fetch_list is None:
+        return []
+    items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else list(fetch_list)
+    names = []
+    for item in items:
+        name = item.name if isinstance(item, Variable) else item
+        if not isinstance(name, str):
+            raise FeedError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
+        if name not in program.global_block().vars:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, list(program.global_block().vars), 3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise FeedError(f"{name!r} is to be fetched, but the program's block 0 has no such variable{hint}")
+        names.append(name)
+    return names
+
+
+def _fed(var: Variable, value: Any) -> Any:
+    """A fed value as an array of the declared type; what is no array yet is converted."""
+    if isinstance(value, LoDTensor):
+        value = value.array
+    expected = var.dtype.numpy
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        try:
+            value = np.asarray(value, dtype=expected)
+        except (TypeError, ValueError) as error:
+            raise FeedError(f"what is fed to {var.name} ({var.describe()}) is no array: {error}") from None
+    if value.dtype != expected:
+        raise FeedError(
+            f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed; "
+            f"convert it, for instance with .astype({expected.name!r})"
+        )
+    if var.has_shape and (
+        len(value.shape) != len(var.shape) or any(a not in (-1, b) for a, b in zip(var.shape, value.shape, strict=True))
+    ):
+        raise FeedError(f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed")
+    return value
+
+
+def _result(value: Any, return_numpy: bool) -> Any:
+    if isinstance(value, list):
+        return [None if item is None else _result(item, return_numpy) for item in value]
+    return to_numpy(value) if return_numpy else LoDTensor(value)
+
+
+def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
+    if is_floating(as_dtype(value.dtype)):
+        host = to_numpy(value)
+        if not np.isfinite(host).all():
+            what = "NaN" if np.isnan(host).any() else "infinity"
+            count = int((~np.isfinite(host)).sum())
+            raise ExecutionError(f"{op.type} makes {what} in {name} ({count} of {host.size} elements)\n{locate(op)}")

@@ -1,0 +1,241 @@
+"""Running ops one by one, each into fresh arrays: what a program means, without a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError, FluidError, locate
+from fluid.framework import Block, Operator, Program
+from fluid.ops import registry
+from fluid.ops.registry import EMPTY, OpDef
+from fluid.values import infer_specs
+from fluid.versions import outer_names
+
+from .arrays import bind_op, specs_of
+from .random import RandomStreams
+
+__all__ = ["Environment", "Machine", "apply_op", "step_captures"]
+
+Wants = Mapping[str, Any]
+"""Output slot -> whether it is wanted, or a list of that in slots of many."""
+
+
+def apply_op(
+    op_type: str,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+    wanted: Set[str] | None = None,
+    use_kernel: bool = True,
+    xp: Any = np,
+) -> dict[str, Any]:
+    """Run one op on arrays.
+
+    Args:
+        inputs: arrays (lists of arrays in slots of many) by slot.
+        attrs: attributes; those left out take their defaults.
+        wanted: output slots to compute; all by default.
+        use_kernel: off, a gradient op is computed by its rule even where it has a kernel.
+
+    Returns:
+        Arrays by output slot.
+    """
+    definition = registry.get(op_type)
+    arrays: dict[str, Any] = {}
+    for slot, value in inputs.items():
+        if definition.inputs[slot].many:
+            arrays[slot] = [None if item is None else xp.asarray(item) for item in value]
+        elif value is not None:
+            arrays[slot] = xp.asarray(value)
+    full = definition.defaults(definition.check_attrs(attrs or {}))
+    source = RandomStreams(xp, 0).source(op_type, int(full.get("seed") or 0))
+    wants = None if wanted is None else {slot: slot in wanted for slot in definition.outputs}
+    return run_on_arrays(definition, arrays, full, wants, source, xp, use_kernel)
+
+
+def updated_input(definition: OpDef, slot: str) -> str | None:
+    """The input whose array the output `slot` takes over (``Param`` for ``ParamOut``), or None."""
+    source = slot[:-3] if slot.endswith("Out") else ""
+    return source if source in definition.inputs and not definition.inputs[source].many else None
+
+
+def run_on_arrays(
+    definition: OpDef,
+    arrays: dict[str, Any],
+    attrs: Mapping[str, Any],
+    wants: Wants | None,
+    rng: Callable[[], Any],
+    xp: Any,
+    use_kernel: bool = True,
+    declared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run one op on arrays by slot, `attrs` complete; arrays by output slot."""
+
+    def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
+        return xp.empty(shape, dtype)
+
+    def make(spec: Any, want: Any) -> Any:
+        if isinstance(spec, list):
+            wanted = want if isinstance(want, list) else [want] * len(spec)
+            return [make(*pair) for pair in zip(spec, wanted, strict=False)]
+        return None if spec is None or not want or -1 in spec.shape else xp.empty(spec.shape, spec.dtype.numpy)
+
+    specs = infer_specs(definition, specs_of(arrays), attrs, declared)
+    if wants is None:
+        wants = dict.fromkeys(specs, True)
+    outputs = {slot: make(spec, wants[slot]) for slot, spec in specs.items() if wants.get(slot)}
+    for slot in outputs:
+        source = updated_input(definition, slot)
+        if source is not None and arrays.get(source) is not None:
+            outputs[slot] = arrays[source] = arrays[source].copy()
+    context = {"xp": xp, "scratch": allocate, "rng": rng}
+    result = None
+    for step in bind_op(definition, arrays, outputs, attrs, context, allocate, use_kernel):
+        result = step()
+    unknown = [slot for slot in outputs if outputs[slot] is None and specs[slot] is not None]
+    if unknown:
+        # Extents that only the values decide: the kernel makes the arrays.
+        results = result if isinstance(result, tuple) else (result,)
+        if len(results) != len(unknown) or results[0] is None:
+            raise ExecutionError(f"{definition.type}: the shape of {', '.join(unknown)} is not known before it runs")
+        outputs.update(zip(unknown, results, strict=True))
+    return outputs
+
+
+class Environment:
+    """The values of a block's names while it runs, inside those of the block around it.
+
+    A value is an array, or a list of values for an array of tensors, or a list of dicts for step scopes.
+    """
+
+    __slots__ = ("block", "parent", "values")
+
+    def __init__(self, block: Block, parent: Environment | None, values: dict[str, Any] | None = None) -> None:
+        self.block = block
+        self.parent = parent
+        self.values: dict[str, Any] = values if values is not None else {}
+
+    def get(self, name: str) -> Any:
+        """The value of a name, None where it has none yet."""
+        env: Environment | None = self
+        while env is not None:
+            if name in env.values:
+                return env.values[name]
+            env = env.parent
+        return None
+
+    def set(self, name: str, value: Any) -> None:
+        """Give a name a value, in the block that declares it."""
+        env: Environment | None = self
+        while env is not None:
+            if name in env.values or name in env.block.vars:
+                env.values[name] = value
+                return
+            env = env.parent
+        self.values[name] = value
+
+
+def step_captures(program: Program) -> dict[str, set[str]]:
+    """Step scopes -> the names that gradient blocks read of each trip, for every step scopes that a gradient op reads."""
+    found: dict[str, set[str]] = {}
+    for block in program.blocks:
+        for op in block.ops:
+            if not op.type.endswith("_grad"):
+                continue
+            scopes = op.inputs.get("StepScopes") or op.inputs.get("Scope") or op.inputs.get("step_scopes")
+            if scopes and op.sub_blocks:
+                found.setdefault(scopes[0], set()).update(outer_names(op.sub_blocks[0])[0])
+    return found
+
+
+class Machine:
+    """Runs ops and blocks in environments."""
+
+    def __init__(self, xp: Any, streams: RandomStreams, captures: Mapping[str, set[str]]) -> None:
+        self.xp = xp
+        self.streams = streams
+        self.captures = captures
+
+    def run_block(self, block: Block, env: Environment) -> None:
+        """Run the ops of a block in order."""
+        for op in block.ops:
+            self.run_op(op, env)
+
+    def run_op(self, op: Operator, env: Environment) -> None:
+        """Run one op; `ExecutionError` says which, and where it was made, if it fails."""
+        from . import control
+
+        handler = control.HANDLERS.get(op.type)
+        try:
+            if handler is not None:
+                handler(self, op, env)
+            else:
+                self._compute(op, env)
+        except FluidError as error:
+            if getattr(error, "located", False):
+                raise
+            raise self._failure(op, env, error) from error
+        except Exception as error:
+            raise self._failure(op, env, error) from error
+
+    def _failure(self, op: Operator, env: Environment, error: Exception) -> ExecutionError:
+        values = [f"{name} is {_describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
+        failure = ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {'; '.join(values) or 'no inputs'}")
+        failure.located = True  # type: ignore[attr-defined]
+        return failure
+
+    def _compute(self, op: Operator, env: Environment) -> None:
+        from . import control
+
+        definition = op.definition
+        if definition is None:
+            raise ExecutionError(f"the op {op.type} is not known here, so it cannot run")
+        arrays: dict[str, Any] = {}
+        for slot, names in op.inputs.items():
+            known = definition.inputs.get(slot)
+            if known is None or not names:
+                continue
+            values = [None if name == EMPTY else env.get(name) for name in names]
+            for name, value in zip(names, values, strict=True):
+                if isinstance(value, list) or (value is None and name != EMPTY):
+                    if op.type in control.ARRAY_HANDLERS:
+                        control.ARRAY_HANDLERS[op.type](self, op, env)
+                        return
+                    if value is None:
+                        raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
+            if known.many:
+                arrays[slot] = values
+            elif values[0] is not None:
+                arrays[slot] = values[0]
+        wants: dict[str, Any] = {}
+        for slot, names in op.outputs.items():
+            known = definition.outputs.get(slot)
+            if known is not None and names:
+                wants[slot] = [name != EMPTY for name in names] if known.many else names[0] != EMPTY
+        attrs = definition.defaults(op.attrs)
+        first = op.output_arg_names
+        rng = self.streams.source(first[0] if first else op.type, int(attrs.get("seed") or 0))
+        outputs = run_on_arrays(definition, arrays, attrs, wants, rng, self.xp, declared=declared_scalars(op))
+        for slot, value in outputs.items():
+            for name, item in zip(op.outputs[slot], value if isinstance(value, list) else [value], strict=False):
+                if name != EMPTY and item is not None:
+                    env.set(name, item)
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "not set"
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else f"a list of {len(value)}"
+
+
+def declared_scalars(op: Operator) -> dict[str, Any]:
+    """Specs of outputs declared with one element, by slot: a declaration settles whether that is ``[1]`` or ``[]``."""
+    found = {}
+    for slot, names in op.outputs.items():
+        if len(names) == 1:
+            var = op.block.find_var(names[0])
+            if var is not None and var.has_shape and var.shape in ((), (1,)):
+                found[slot] = var.spec
+    return found

@@ -1,0 +1,123 @@
+"""The table of kernels, and what a kernel is.
+
+A kernel computes one op on an array namespace (`xp`: numpy or cupy) into given arrays. It names what it takes: ``xp``;
+input slots and, for cotangents, ``dOut`` for ``Out@GRAD``; output slots, as the arrays to write to, and ``dX`` for
+``X@GRAD``; attributes; ``scratch`` (a function of shape and numpy dtype that lends an array until the op is done) and
+``rng`` (a function that gives the op's random generator). Slots of many are lists; absent inputs and unwanted outputs
+are None::
+
+    @kernel("softmax")
+    def softmax(xp, X, axis, Out):
+        xp.subtract(X, X.max(axis, keepdims=True), out=Out)
+        ...
+
+Such a function runs whenever the op does. Where the same arrays are used run after run, work can be done once: a
+function under `prepared` has the same parameters, is called when arrays are bound, and returns the call, or list of
+calls, without arguments, that compute the op::
+
+    @prepared("relu", inplace={"Out": "X"})
+    def relu(xp, X, Out):
+        return partial(xp.maximum, X, 0, Out)
+
+It must not look at the values in the arrays. `inplace` names, for an output, the input whose array it may share.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from fluid.errors import ProgramError
+from fluid.ops import registry
+
+__all__ = ["KERNELS", "Kernel", "Step", "bind", "kernel", "prepared"]
+
+Step = Callable[[], Any]
+
+
+@dataclass
+class Kernel:
+    """A kernel and what its signature says that it takes."""
+
+    fn: Callable[..., Any]
+    is_prepared: bool
+    inplace: Mapping[str, str]
+    parameters: tuple[tuple[str, str, str], ...] = field(default=())
+    """(parameter, where it comes from: ``in``, ``out``, ``attr`` or ``context``, slot or attribute)."""
+
+
+KERNELS: dict[str, Kernel] = {}
+"""Op type -> kernel. One table serves numpy and cupy, since kernels take the array namespace."""
+
+_CONTEXT = ("xp", "scratch", "rng")
+
+
+def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str], ...]:
+    definition = registry.get(op_type)
+    found = []
+    for name in inspect.signature(fn).parameters:
+        grad = registry.grad_slot(name[1:]) if name[:1] == "d" else ""
+        if name in _CONTEXT:
+            found.append((name, "context", name))
+        elif name in definition.inputs:
+            found.append((name, "in", name))
+        elif name in definition.outputs:
+            found.append((name, "out", name))
+        elif grad in definition.inputs:
+            found.append((name, "in", grad))
+        elif grad in definition.outputs:
+            found.append((name, "out", grad))
+        elif name in definition.attrs:
+            found.append((name, "attr", name))
+        else:
+            raise ProgramError(f"the kernel of {op_type} names {name!r}, which is no slot or attribute of it")
+    return tuple(found)
+
+
+def _register(op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: Mapping[str, str] | None) -> None:
+    if op_type in KERNELS:
+        raise ProgramError(f"the op {op_type!r} already has a kernel")
+    slots = {registry.grad_slot(k[1:]) if k[:1] == "d" and k not in registry.get(op_type).outputs else k: v for k, v in (inplace or {}).items()}
+    slots = {k: registry.grad_slot(v[1:]) if v[:1] == "d" and v not in registry.get(op_type).inputs else v for k, v in slots.items()}
+    KERNELS[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
+
+
+def kernel(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that computes these ops each time it is called; see the module's text."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for op_type in op_types:
+            _register(op_type, fn, False, inplace)
+        return fn
+
+    return register
+
+
+def prepared(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that returns the calls which compute these ops; see the module's text."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for op_type in op_types:
+            _register(op_type, fn, True, inplace)
+        return fn
+
+    return register
+
+
+def bind(
+    found: Kernel,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    context: Mapping[str, Any],
+) -> list[Step]:
+    """The calls that compute an op on these arrays."""
+    sources: dict[str, Mapping[str, Any]] = {"in": inputs, "out": outputs, "attr": attrs, "context": context}
+    kwargs = {name: sources[source].get(key) for name, source, key in found.parameters}
+    if not found.is_prepared:
+        return [partial(found.fn, **kwargs)]
+    steps = found.fn(**kwargs)
+    return steps if isinstance(steps, list) else [steps]

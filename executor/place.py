@@ -1,0 +1,81 @@
+"""Where programs run: a place names a device and the array namespace that computes there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+
+__all__ = ["CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "Place", "is_compiled_with_cuda", "to_numpy"]
+
+
+class Place:
+    """A device."""
+
+    @property
+    def xp(self) -> Any:
+        """The array namespace of this device: numpy or cupy."""
+        raise NotImplementedError
+
+    def asarray(self, value: Any) -> Any:
+        """`value` as an array of this place, copied only if it has to be."""
+        return self.xp.asarray(value)
+
+
+@dataclass(frozen=True)
+class CPUPlace(Place):
+    """The processor; arrays are numpy's."""
+
+    @property
+    def xp(self) -> Any:
+        return np
+
+    def asarray(self, value: Any) -> Any:
+        return to_numpy(value)
+
+
+class CUDAPinnedPlace(CPUPlace):
+    """Page-locked host memory in Paddle; ordinary host memory here."""
+
+
+@dataclass(frozen=True)
+class CUDAPlace(Place):
+    """The CUDA device of this number; arrays are cupy's. `ExecutionError` where cupy or the device is missing."""
+
+    device_id: int = 0
+
+    @property
+    def xp(self) -> Any:
+        cupy = _import_cupy()
+        if self.device_id >= cupy.cuda.runtime.getDeviceCount():
+            raise ExecutionError(f"there is no CUDA device {self.device_id} on this machine; use CPUPlace()")
+        return cupy
+
+
+def _import_cupy() -> Any:
+    try:
+        import cupy
+    except ImportError:
+        raise ExecutionError(
+            "CUDAPlace needs cupy, which is not installed: pip install 'fluid-graph[cupy]' (CUDA 12), or use CPUPlace()"
+        ) from None
+    return cupy
+
+
+def is_compiled_with_cuda() -> bool:
+    """Whether cupy and at least one CUDA device are there."""
+    try:
+        return bool(_import_cupy().cuda.runtime.getDeviceCount())
+    except Exception:  # cupy raises errors of its own where the driver is missing
+        return False
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """An array of any place, or anything array-like, as a numpy array."""
+    get = getattr(value, "get", None)
+    if get is not None and hasattr(value, "__cuda_array_interface__"):
+        value = get()
+    return np.asarray(value)

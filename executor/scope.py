@@ -1,0 +1,179 @@
+"""Scopes: the values that outlive a run, by name."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+
+from .place import CPUPlace, Place, to_numpy
+
+__all__ = ["LoDTensor", "Scope", "ScopeVariable", "global_scope", "scope_guard"]
+
+
+class LoDTensor:
+    """A tensor of a scope: an array on some place, with sequence lengths where it has any.
+
+    `set` gives it an array; ``numpy.asarray(tensor)`` is its value on the host.
+    """
+
+    __slots__ = ("_array", "_lengths", "_owner")
+
+    def __init__(self, array: Any = None, owner: Scope | None = None) -> None:
+        self._array = array
+        self._lengths: list[list[int]] = []
+        self._owner = owner
+
+    @property
+    def array(self) -> Any:
+        """The array itself, on its place; None while nothing has been set."""
+        return self._array
+
+    @array.setter
+    def array(self, array: Any) -> None:
+        self._array = array
+        if self._owner is not None:
+            self._owner._touch()
+
+    def set(self, array: Any, place: Place | None = None) -> None:
+        """Hold a copy of `array` on `place` (the processor by default)."""
+        place = place if place is not None else CPUPlace()
+        self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
+
+    def shape(self) -> list[int]:
+        return list(self._array.shape) if self._array is not None else []
+
+    def lod(self) -> list[list[int]]:
+        """Offsets of the sequences, level by level."""
+        return [[0, *np.cumsum(lengths).tolist()] for lengths in self._lengths]
+
+    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
+        self._lengths = [np.diff(level).tolist() for level in lod]
+
+    def recursive_sequence_lengths(self) -> list[list[int]]:
+        return [list(level) for level in self._lengths]
+
+    def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
+        self._lengths = [list(level) for level in lengths]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if self._array is None:
+            raise ExecutionError("this tensor holds nothing yet; run the startup program, or set() it")
+        found = to_numpy(self._array)
+        if dtype is not None and found.dtype != dtype:
+            return found.astype(dtype)
+        return found.copy() if copy else found
+
+    def __repr__(self) -> str:
+        return f"<LoDTensor {self._array!r}>"
+
+
+class ScopeVariable:
+    """A name in a scope: a tensor, or another value that a program keeps there."""
+
+    __slots__ = ("name", "tensor", "value")
+
+    def __init__(self, name: str, owner: Scope) -> None:
+        self.name = name
+        self.tensor = LoDTensor(owner=owner)
+        self.value: Any = None
+
+    def get_tensor(self) -> LoDTensor:
+        return self.tensor
+
+
+class Scope:
+    """Variables by name; names not found here are looked for in the parent scope.
+
+    `runs` counts the runs of programs in this scope: together with the program's seed it decides what random ops draw.
+    """
+
+    __slots__ = ("__weakref__", "_generation", "_kids", "_parent", "_variables", "runs")
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        self._parent = parent
+        self._variables: dict[str, ScopeVariable] = {}
+        self._kids: list[Scope] = []
+        self._generation = 0
+        self.runs = 0
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever a tensor of this scope, or of one around it, is given another array."""
+        return self._generation + (self._parent.generation if self._parent is not None else 0)
+
+    def _touch(self) -> None:
+        self._generation += 1
+
+    def var(self, name: str) -> ScopeVariable:
+        """The variable of this name in this very scope, made if need be."""
+        found = self._variables.get(name)
+        if found is None:
+            found = self._variables[name] = ScopeVariable(name, self)
+            self._touch()
+        return found
+
+    def find_var(self, name: str) -> ScopeVariable | None:
+        """The variable of this name here or in a scope around, or None."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope._variables.get(name)
+            if found is not None:
+                return found
+            scope = scope._parent
+        return None
+
+    def array(self, name: str) -> Any:
+        """The array of a variable's tensor, or None where there is none."""
+        found = self.find_var(name)
+        return found.tensor.array if found is not None else None
+
+    def erase(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._variables.pop(name, None)
+        self._touch()
+
+    def new_scope(self) -> Scope:
+        """A scope inside this one."""
+        kid = Scope(self)
+        self._kids.append(kid)
+        return kid
+
+    def drop_kids(self) -> None:
+        self._kids.clear()
+
+    def local_var_names(self) -> list[str]:
+        return list(self._variables)
+
+
+_global = Scope()
+
+
+class _Current(threading.local):
+    """All threads share the global scope until one of them guards itself another."""
+
+    def __init__(self) -> None:
+        self.scope = _global
+
+
+_current = _Current()
+
+
+def global_scope() -> Scope:
+    """The scope that programs run in when none is given."""
+    return _current.scope
+
+
+@contextlib.contextmanager
+def scope_guard(scope: Scope) -> Iterator[None]:
+    """Inside the ``with``, programs of this thread run in `scope`."""
+    old, _current.scope = _current.scope, scope
+    try:
+        yield
+    finally:
+        _current.scope = old

@@ -121,6 +121,74 @@ def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(target, found if found is not None else zeros_like(machine.xp, env.get(name)))
 
 
+@_handler(HANDLERS, "recurrent")
+def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
+    body: Block = op.attr("sub_block")
+    sequences = {name: env.get(name) for name in op.input("inputs")}
+    lengths = {value.shape[0] for value in sequences.values() if value is not None}
+    if len(lengths) != 1 or any(value is None for value in sequences.values()):
+        raise ExecutionError(f"the sequences {', '.join(sequences)} should have one number of steps, not {sorted(lengths)}")
+    (length,) = lengths
+    scopes = op.output("step_scopes")
+    captures = machine.captures.get(scopes[0]) if scopes else None
+    names = op.output("outputs")
+    made: list[dict[str, Any]] = [{} for _ in range(length)]
+    frames: list[dict[str, Any]] = [{} for _ in range(length)]
+    states = {ex: env.get(name) for ex, name in zip(op.attr("ex_states"), op.input("initial_states"), strict=True)}
+    if captures:  # gradients may be computed when what these lie in holds something else
+        sequences = copied(sequences, captures)
+        states = copied(states, captures)
+    for step in _steps(op, length):
+        inner = Environment(body, env, {**states, **{name: value[step] for name, value in sequences.items()}})
+        machine.run_block(body, inner)
+        made[step] = {name: inner.values[name] for name in names}
+        states = {ex: inner.values[state] for ex, state in zip(op.attr("ex_states"), op.attr("states"), strict=True)}
+        if captures is not None:
+            frames[step] = {name: inner.values[name] for name in captures if name in inner.values}
+    for name in names:
+        env.set(name, machine.xp.stack([found[name] for found in made]))
+    if scopes:
+        env.set(scopes[0], frames)
+
+
+def _steps(op: Operator, length: int) -> range:
+    return range(length - 1, -1, -1) if op.attr("reverse") else range(length)
+
+
+@_handler(HANDLERS, "recurrent_grad")
+def run_recurrent_grad(machine: Machine, op: Operator, env: Environment) -> None:
+    xp, block = machine.xp, op.attr("sub_block")
+    body = block.parent
+    frames = env.get(op.input("step_scopes")[0])
+    if frames is None:
+        raise ExecutionError(f"{op.input('step_scopes')[0]} has no value: the forward part of this recurrent_grad did not run")
+    incoming = dict(zip(op.attr("output_grads"), map(env.get, op.input(grad_slot("outputs"))), strict=True))
+    firsts = [env.get(name) for name in op.input("initial_states")]
+    carried = list(zip(op.attr("state_grads"), op.attr("ex_state_grads"), firsts, strict=True))
+    carry = {state: zeros_like(xp, first) for state, _, first in carried if state != EMPTY}
+    totals: dict[str, Any] = {}
+    parts: dict[str, list[Any]] = {name: [None] * len(frames) for name in op.attr("input_grads") if name != EMPTY}
+    left: dict[str, Any] = {}
+    for step in reversed(_steps(op, len(frames))):
+        values = {**carry, **{name: value[step] for name, value in incoming.items()}}
+        machine.run_block(block, Environment(block, Environment(body, env, dict(frames[step])), values))
+        for name in parts:
+            parts[name][step] = values[name]
+        for name in op.attr("parameter_grads"):
+            if name != EMPTY:
+                totals[name] = add(xp, totals.get(name), values[name])
+        left = {ex: values[ex] for _, ex, _ in carried if ex != EMPTY}
+        carry = {state: left[ex] if ex != EMPTY else zeros_like(xp, first) for state, ex, first in carried if state != EMPTY}
+    for slot, names, values in (
+        ("inputs", op.attr("input_grads"), {name: xp.stack(steps) for name, steps in parts.items() if steps}),
+        ("initial_states", op.attr("ex_state_grads"), left),
+        ("parameters", op.attr("parameter_grads"), totals),
+    ):
+        for outer, inner, target in zip(op.input(slot), names, op.output(grad_slot(slot)), strict=False):
+            if target != EMPTY:
+                env.set(target, values[inner] if inner in values else zeros_like(xp, env.get(outer)))
+
+
 # ------------------------------------------------------------------------------------------------------------- lists
 def zeros_like(xp: Any, value: Any) -> Any:
     """Zeros shaped like a value: an array without entries for an array of tensors."""
@@ -142,6 +210,11 @@ def copy(value: Any) -> Any:
     return None if value is None else [copy(item) for item in value] if isinstance(value, list) else value.copy()
 
 
+def copied(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """`values`, with copies of those of these names."""
+    return {name: copy(value) if name in names else value for name, value in values.items()}
+
+
 @_handler(ARRAY_HANDLERS, "assign")
 def assign(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], copy(env.get(op.input("X")[0])))
@@ -152,7 +225,7 @@ def sum_values(machine: Machine, op: Operator, env: Environment) -> None:
     total = None
     for name in op.input("X"):
         total = add(machine.xp, total, env.get(name))
-    env.set(op.output("Out")[0], total)
+    env.set(op.output("Out")[0], total if isinstance(total, list) else copy(total))
 
 
 @_handler(ARRAY_HANDLERS, "fill_zeros_like")
@@ -221,6 +294,23 @@ def clear_array_entry(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], array)
 
 
+@_handler(HANDLERS, "stack_array", "stack_array_like")
+def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
+    array = list(env.get(op.input("X")[0]) or ())
+    like = env.get(op.input("Like")[0]) if op.input("Like") else None
+    if like is not None:
+        array += [None] * (like.shape[0] - len(array))
+    shape = next((item for item in array if item is not None), like[0] if like is not None and like.shape[0] else None)
+    if shape is None:
+        raise ExecutionError(f"the array {op.input('X')[0]} has no entry to stack")
+    env.set(op.output("Out")[0], machine.xp.stack([machine.xp.zeros_like(shape) if item is None else item for item in array]))
+
+
+@_handler(HANDLERS, "unstack_array")
+def unstack_array(machine: Machine, op: Operator, env: Environment) -> None:
+    env.set(op.output("Out")[0], [item.copy() for item in env.get(op.input("X")[0])])
+
+
 @_handler(HANDLERS, "lod_array_length")
 def lod_array_length(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], machine.xp.asarray([len(env.get(op.input("X")[0]) or ())], dtype="int64"))
@@ -251,7 +341,7 @@ def select_output(machine: Machine, op: Operator, env: Environment) -> None:
     chosen = _choice(op, env, len(names))
     for position, name in enumerate(names):
         if name != EMPTY:
-            env.set(name, value if position == chosen else zeros_like(machine.xp, value))
+            env.set(name, copy(value) if position == chosen else zeros_like(machine.xp, value))
 
 
 @_handler(HANDLERS, "feed", "fetch")

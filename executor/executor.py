@@ -29,7 +29,7 @@ class Executor:
     """Runs programs on a place.
 
     Programs are compiled once for each set of feed shapes and fetches; the compiled plans are kept. Several threads may
-    run programs through one executor; runs of the same program in the same scope take turns.
+    run programs through one executor; runs in the same scope take turns.
     """
 
     def __init__(self, place: Place | None = None) -> None:
@@ -173,10 +173,10 @@ class _ScopeEnvironment(Environment):
         super().__init__(program.global_block(), None, values)
         self.scope = scope
 
-    def get(self, name: str) -> Any:
-        return self.values[name] if name in self.values else self.scope.array(name)
+    def _outside(self, name: str) -> Any:
+        return self.scope.array(name)
 
-    def set(self, name: str, value: Any) -> None:
+    def _keep(self, name: str, value: Any) -> None:
         var = self.block.vars.get(name)
         if var is not None and var.persistable and not isinstance(value, list):
             (self.scope.find_var(name) or self.scope.var(name)).tensor.array = value

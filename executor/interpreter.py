@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FluidError, locate
+from fluid.errors import ExecutionError, locate
 from fluid.framework import Block, Operator, Program
 from fluid.ops import registry
 from fluid.ops.registry import EMPTY, OpDef
@@ -104,6 +104,9 @@ def run_on_arrays(
     return outputs
 
 
+Check = Callable[[Operator, str, Any], None]
+
+
 class Environment:
     """The values of a block's names while it runs, inside those of the block around it.
 
@@ -119,21 +122,28 @@ class Environment:
 
     def get(self, name: str) -> Any:
         """The value of a name, None where it has none yet."""
-        env: Environment | None = self
-        while env is not None:
-            if name in env.values:
-                return env.values[name]
+        env = self
+        while name not in env.values:
+            if env.parent is None:
+                return env._outside(name)
             env = env.parent
+        return env.values[name]
+
+    def _outside(self, name: str) -> Any:
+        """The value of a name that no environment has, asked of the outermost."""
         return None
 
     def set(self, name: str, value: Any) -> None:
         """Give a name a value, in the block that declares it."""
-        env: Environment | None = self
-        while env is not None:
-            if name in env.values or name in env.block.vars:
-                env.values[name] = value
-                return
+        env = self
+        while name not in env.values and name not in env.block.vars:
+            if env.parent is None:
+                env = self
+                break
             env = env.parent
+        env._keep(name, value)
+
+    def _keep(self, name: str, value: Any) -> None:
         self.values[name] = value
 
 
@@ -157,6 +167,8 @@ class Machine:
         self.xp = xp
         self.streams = streams
         self.captures = captures
+        self.check: Check | None = None
+        """Called with each op, output name and array as they are made."""
 
     def run_block(self, block: Block, env: Environment) -> None:
         """Run the ops of a block in order."""
@@ -173,17 +185,15 @@ class Machine:
                 handler(self, op, env)
             else:
                 self._compute(op, env)
-        except FluidError as error:
-            if getattr(error, "located", False):
-                raise
-            raise self._failure(op, env, error) from error
         except Exception as error:
+            if isinstance(error, ExecutionError) and error.located:
+                raise
             raise self._failure(op, env, error) from error
 
     def _failure(self, op: Operator, env: Environment, error: Exception) -> ExecutionError:
         values = [f"{name} is {_describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
         failure = ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {'; '.join(values) or 'no inputs'}")
-        failure.located = True  # type: ignore[attr-defined]
+        failure.located = True
         return failure
 
     def _compute(self, op: Operator, env: Environment) -> None:
@@ -222,6 +232,8 @@ class Machine:
             for name, item in zip(op.outputs[slot], value if isinstance(value, list) else [value], strict=False):
                 if name != EMPTY and item is not None:
                     env.set(name, item)
+                    if self.check is not None:
+                        self.check(op, name, item)
 
 
 def _describe(value: Any) -> str:

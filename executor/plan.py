@@ -9,7 +9,6 @@ loop over calls without arguments.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +26,7 @@ from .interpreter import Environment, Machine, declared_scalars, step_captures, 
 from .kernels.table import KERNELS, Step
 from .place import Place, to_numpy
 from .random import RandomStreams
+from .region_specs import Fact, Facts, infer_op
 from .scope import Scope
 
 __all__ = ["BoundPlan", "Plan", "compile_plan", "needed_ops"]
@@ -94,7 +94,9 @@ class Plan:
         specs: what each value is; values without one are kept in cells.
         buffer_of: value -> number of the buffer that it lies in.
         buffer_bytes: size of each buffer.
-        storage: names whose values live in the scope.
+        storage: names whose values live in the scope, where they are overwritten in place.
+        externals: names that are read as the scope holds them when the program starts.
+        absent: names that were looked for in the scope and not found.
         frees: for each instruction, the cells that are not needed after it.
     """
 
@@ -109,6 +111,7 @@ class Plan:
     externals: dict[str, Spec]
     frees: list[list[Value]]
     fetch_values: list[Value]
+    absent: frozenset[str] = frozenset()
     temporaries_bytes: int = 0
     live_bytes: int = 0
     """Most bytes of temporaries that are alive at one time."""
@@ -170,47 +173,69 @@ class _Planner:
         shadow = Block.__new__(Block)
         shadow.program, shadow.vars, shadow.ops = program, block.vars, ops
         self.versions = BlockVersions(shadow)
-        self.specs: dict[Value, Spec] = {}
-        self.storage: dict[str, Spec] = {}
-        self.externals: dict[str, Spec] = {}
-        self.instructions: list[_Instruction] = []
+        self.loose: set[str] = set()
+        """Persistable names that do not keep one shape: each value is an array of its own, put into the scope when made."""
+        self._clear()
         self.buffer_of: dict[Value, int] = {}
         self.buffer_bytes: list[int] = []
         self.frees: list[list[Value]] = []
         self.live_bytes = 0
         self._memo: dict[Any, dict[str, Any]] = {}
 
+    def _clear(self) -> None:
+        self.specs: dict[Value, Spec] = {(name, 0): spec for name, spec in self.feeds.items()}
+        self.facts: dict[Value, Fact] = {}
+        self.storage: dict[str, Spec] = {}
+        self.externals: dict[str, Spec] = {}
+        self.absent: set[str] = set()
+        self.current: dict[str, int] = {}
+        self.instructions: list[_Instruction] = []
+
     # -- what every value is
     def infer(self) -> None:
         """Find the spec of every value that has one."""
-        for name, spec in self.feeds.items():
-            self.specs[(name, 0)] = spec
-        current: dict[str, int] = {}
-        for index, op in enumerate(self.versions.ops):
-            outer = {value[0]: value for _, _, value in self.versions.read_at(index)}
-            for sub in op.sub_blocks:
-                reads, writes = outer_names(sub)
-                for name in (*reads, *writes):
-                    if name in self.block.vars or self.scope.find_var(name) is not None:
-                        outer.setdefault(name, (name, current.get(name, 0)))
-            if op.sub_blocks:
-                for name in op.output_arg_names:
-                    outer.setdefault(name, (name, current.get(name, 0)))
-            instruction = _Instruction(op, op.definition, self.versions.reads[index], self.versions.writes[index], outer)
-            for value in outer.values():
-                if value[1] == 0:
-                    self._external(value, op, required=value in [v for _, _, v in self.versions.read_at(index)])
-            self._infer_op(instruction)
-            for _, _, value in self.versions.written_at(index):
-                current[value[0]] = value[1]
-                var = self.block.vars.get(value[0])
-                if var is not None and var.persistable:
-                    spec = self.specs.get(value)
-                    if spec is None:
-                        instruction.dynamic = True
-                    else:
-                        self._store(value[0], spec)
-            self.instructions.append(instruction)
+        while True:
+            known = len(self.loose)
+            for index in range(len(self.versions.ops)):
+                self._infer_instruction(index)
+            if len(self.loose) == known:
+                return
+            self._clear()
+
+    def _infer_instruction(self, index: int) -> None:
+        op, versions = self.versions.ops[index], self.versions
+        read = {value[0]: value for _, _, value in versions.read_at(index)}
+        outer = dict(read)
+        for sub in op.sub_blocks:
+            reads, writes = outer_names(sub)
+            for name in (*reads, *writes):
+                if name in self.block.vars or self.scope.find_var(name) is not None:
+                    outer.setdefault(name, (name, self.current.get(name, 0)))
+        if op.sub_blocks:
+            for name in op.output_arg_names:
+                outer.setdefault(name, (name, self.current.get(name, 0)))
+        instruction = _Instruction(op, op.definition, versions.reads[index], versions.writes[index], outer)
+        for name, value in outer.items():
+            if value[1] == 0:
+                self._external(value, op, required=name in read)
+        self._infer_op(instruction)
+        for _, _, value in versions.written_at(index):
+            self.current[value[0]] = value[1]
+            var = self.block.vars.get(value[0])
+            if var is not None and var.persistable:
+                self._keep(value, instruction)
+        self.instructions.append(instruction)
+
+    def _keep(self, value: Value, instruction: _Instruction) -> None:
+        """Let a value of a persistable variable lie in the scope."""
+        name, spec = value[0], self.specs.get(value)
+        known = self.storage.get(name) or self.externals.get(name)
+        if name in self.loose or spec is None or known not in (None, spec):
+            self.loose.add(name)
+            self.specs.pop(value, None)
+            instruction.dynamic = True
+        else:
+            self._store(name, spec)
 
     def _external(self, value: Value, op: Operator, required: bool) -> None:
         """Learn what a name holds before the program runs: what is fed, or what the scope has."""
@@ -221,11 +246,13 @@ class _Planner:
         if array is not None:
             spec = self.specs[value] = self.externals[name] = spec_of(array)
             var = self.block.vars.get(name)
-            if var is not None and var.persistable:
+            if var is not None and var.persistable and name not in self.loose:
                 self._store(name, spec)
             return
         var = self.block.vars.get(name)
-        if not required or op.sub_blocks or var is None or var.type is not VarType.LOD_TENSOR:
+        self.absent.add(name)
+        written_first = bool(op.sub_blocks) and not (var is not None and var.is_data)
+        if not required or written_first or var is None or var.type is not VarType.LOD_TENSOR:
             return  # what a loop or branch writes first, and arrays that begin empty
         advice = "feed it" if not var.persistable else "run the startup program, or load it, first"
         raise FeedError(f"{name} ({var.describe()}) is read but has no value; {advice}\n{locate(op)}")
@@ -251,6 +278,7 @@ class _Planner:
             elif found[0] is not None:
                 inputs[slot] = found[0]
         if instruction.dynamic:
+            self._infer_dynamic(instruction)
             return
         try:
             specs = self._inferred(op, definition, inputs)
@@ -264,9 +292,28 @@ class _Planner:
                     continue
                 if spec is None or not spec.known:
                     instruction.dynamic = True
+                    self._infer_dynamic(instruction)
                     return
                 written[value] = spec
         self.specs.update(written)
+
+    def _infer_dynamic(self, instruction: _Instruction) -> None:
+        """What is known of the outputs of an op that runs step by step: those that surely are made can have buffers."""
+        facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
+        infer_op(instruction.op, facts)
+        for values in instruction.writes.values():
+            for value in values:
+                fact = facts.known.get(value[0]) if value is not None else None
+                if value is None or fact is None:
+                    continue
+                self.facts[value] = fact
+                if fact.made and fact.tensor is not None:
+                    self.specs[value] = fact.tensor
+
+    def _fact(self, value: Value | None) -> Fact | None:
+        if value is None:
+            return None
+        return Fact(self.specs[value]) if value in self.specs else self.facts.get(value)
 
     def _inferred(self, op: Operator, definition: OpDef, inputs: dict[str, Any]) -> dict[str, Any]:
         declared = declared_scalars(op)
@@ -291,6 +338,8 @@ class _Planner:
             for value in instruction.outer.values():
                 if not self._only_shape_read(instruction, value):
                     last_use[value] = number
+                else:
+                    last_use.setdefault(value, number)  # what is fed needs an array to tell its shape
             for values in instruction.writes.values():
                 for value in values:
                     if value is not None:
@@ -307,7 +356,7 @@ class _Planner:
         free: dict[int, list[int]] = {}
         self.temporaries_bytes = alive = 0
         for name in self.feeds:
-            if (name, 0) in last_use:
+            if (name, 0) in last_use and self._is_temporary((name, 0)):
                 alive += self._take((name, 0), free, reuse)
         for number, instruction in enumerate(self.instructions):
             shared: set[Value] = set()
@@ -334,9 +383,6 @@ class _Planner:
         if array is None:
             raise FeedError(f"{name} is to be fetched, but no op of the program computes it and the scope does not hold it")
         self.specs[value] = self.externals[name] = spec_of(array)
-        var = self.block.vars.get(name)
-        if var is not None and var.persistable:
-            self._store(name, self.specs[value])
 
     def _is_temporary(self, value: Value) -> bool:
         return value in self.specs and value[0] not in self.storage and not (value[1] == 0 and value[0] in self.externals)
@@ -404,6 +450,7 @@ class _Planner:
             self.externals,
             self.frees,
             self.fetch_values,
+            frozenset(self.absent),
             self.temporaries_bytes,
             self.live_bytes,
         )
@@ -452,7 +499,6 @@ class BoundPlan:
         self.plan = plan
         self.scope = scope
         self.place = place
-        self._lock = threading.Lock()
         self._machine = Machine(place.xp, RandomStreams(place.xp, plan.program.random_seed), step_captures(plan.program))
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
@@ -494,17 +540,13 @@ class BoundPlan:
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
             array = self.scope.array(name)
-            if array is None or (array.shape, array.dtype) != (spec.shape, spec.dtype.numpy):
-                array = xp.empty(spec.shape, spec.dtype.numpy)
-                holder = self.scope.find_var(name) or self.scope.var(name)
-                holder.tensor.array = array
-            elif name in plan.storage and xp.__name__ == "numpy" and not (array.flags.writeable and array.flags.c_contiguous):
-                array = xp.array(array, order="C")
-                self.scope.find_var(name).tensor.array = array  # type: ignore[union-attr]
-            elif not isinstance(array, xp.ndarray):
-                array = self.place.asarray(array)
-                self.scope.find_var(name).tensor.array = array  # type: ignore[union-attr]
-            self._stored[name] = array
+            fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.numpy)
+            found = self.place.asarray(array) if fits else xp.empty(spec.shape, spec.dtype.numpy)
+            if name in plan.storage and not _can_be_overwritten(found):
+                found = xp.array(found, order="C")
+            if found is not array:
+                (self.scope.find_var(name) or self.scope.var(name)).tensor.array = found
+            self._stored[name] = found
         self._generation = self.scope.generation
         self.steps, self._starts = [], []
         for number, instruction in enumerate(plan.instructions):
@@ -576,7 +618,8 @@ class BoundPlan:
         loose = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
         outs = [value for values in instruction.writes.values() for value in values if value is not None]
         targets = [(value, self._array(value) if value in self.plan.specs else None) for value in outs]
-        place, scope, storage = self.place, self.scope, self.plan.storage
+        xp, scope = self.place.xp, self.scope
+        kept = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
         planned = {id(array) for array in fixed.values()}
 
         def step() -> None:
@@ -586,17 +629,19 @@ class BoundPlan:
                 if found is not None:
                     env.values[name] = found
             machine.run_op(op, env)
+            made = []
             for value, array in targets:
                 result = env.values.get(value[0])
-                if array is not None and result is not array:
-                    place.xp.copyto(array, result)
-                elif array is None:
-                    if id(result) in planned:  # its buffer will hold something else before this value is read
-                        result = result.copy()
+                if id(result) in planned and result is not array:
+                    result = result.copy()  # what it is part of will hold something else before this value is read
+                made.append((value, array, result))
+            for value, array, result in made:
+                if array is None:
                     cells[value] = result
-                    var = block.vars.get(value[0])
-                    if var is not None and var.persistable and value[0] not in storage and hasattr(result, "shape"):
+                    if value[0] in kept and hasattr(result, "shape"):
                         (scope.find_var(value[0]) or scope.var(value[0])).tensor.array = result
+                elif result is not array:
+                    _hand_over(xp, op, value[0], array, result)
             for value in frees:
                 cells.pop(value, None)
 
@@ -608,7 +653,7 @@ class BoundPlan:
 
         `check`, if given, is called with each op, output name and value as they are made.
         """
-        with self._lock:
+        with self.scope.lock:
             if not self._fits_scope():
                 self._bind()
             self._machine.streams.begin(self.scope.runs)
@@ -619,13 +664,15 @@ class BoundPlan:
                     upload(target, value)
                 elif (name, 0) in self.plan.specs and name in self._stored:
                     upload(self._stored[name], value)
-            if check is None:
-                self._run_all()
-            else:
-                self._run_checked(check)
-            results = [self._fetch(name, value) for name, value in zip(self.plan.fetches, self.plan.fetch_values, strict=True)]
-            self._cells.clear()
-            return results
+            self._machine.check = check
+            try:
+                if check is None:
+                    self._run_all()
+                else:
+                    self._run_checked(check)
+                return [self._fetch(name, value) for name, value in zip(self.plan.fetches, self.plan.fetch_values, strict=True)]
+            finally:
+                self._cells.clear()
 
     def _run_all(self) -> None:
         steps = iter(self.steps)
@@ -633,7 +680,7 @@ class BoundPlan:
             for step in steps:
                 step()
         except Exception as error:
-            if getattr(error, "located", False):
+            if isinstance(error, ExecutionError) and error.located:
                 raise
             position = len(self.steps) - steps.__length_hint__() - 1
             raise self._failure(position, error) from error
@@ -641,8 +688,11 @@ class BoundPlan:
     def _failure(self, position: int, error: Exception) -> ExecutionError:
         from bisect import bisect_right
 
-        op = self.plan.instructions[bisect_right(self._starts, position) - 1].op
-        return ExecutionError(f"{op.type} failed: {error}\n{locate(op)}")
+        instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
+        values = dict.fromkeys(value for values in instruction.reads.values() for value in values if value is not None)
+        known = "; ".join(f"{value[0]} is {self.plan.specs[value]}" for value in values if value in self.plan.specs)
+        op = instruction.op
+        return ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {known or 'no inputs'}")
 
     def _run_checked(self, check: Callable[[Operator, str, Any], None]) -> None:
         ends = [*self._starts[1:], len(self.steps)]
@@ -651,7 +701,7 @@ class BoundPlan:
                 for step in self.steps[start:end]:
                     step()
             except Exception as error:
-                if getattr(error, "located", False):
+                if isinstance(error, ExecutionError) and error.located:
                     raise
                 raise self._failure(start, error) from error
             for values in instruction.writes.values():
@@ -675,3 +725,16 @@ def upload(target: Any, value: Any) -> None:
         target[...] = to_numpy(value)
 
 
+def _can_be_overwritten(array: Any) -> bool:
+    """Whether an array may be the place of a variable: numpy's may be read-only, and views of any order."""
+    return bool(array.flags.c_contiguous) and bool(getattr(array.flags, "writeable", True))
+
+
+def _hand_over(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:
+    """Copy what an op that runs step by step made into the place that the plan has for it."""
+    if result is None:
+        raise ExecutionError(f"{op.type} left {name} without a value (a branch that was not taken?)\n{locate(op)}")
+    if (result.shape, result.dtype) != (array.shape, array.dtype):
+        found, expected = spec_of(result), spec_of(array)
+        raise ExecutionError(f"{op.type} made {found} of {name}, which was inferred to be {expected}\n{locate(op)}")
+    xp.copyto(array, result)

@@ -8,7 +8,9 @@ where a gradient op has to be given one. Ops that own blocks are differentiated 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .errors import BackwardError, locate
@@ -77,17 +79,16 @@ class Differentiator:
             )
         return found
 
-    def mark_varied(self, seeds: Iterable[Value], end: int | None = None) -> None:
-        """Find the values, among those of the ops before `end`, that depend on `seeds`."""
-        from . import regions
-
+    def mark_varied(self, seeds: Iterable[Value], end: int | None = None, start: int = 0) -> None:
+        """Find the values, among those of the ops from `start` to `end`, that depend on `seeds`."""
         varied = self.varied = set(seeds)
         versions = self.versions
-        for index, op in enumerate(versions.ops[:end]):
+        for index in range(start, len(versions.ops) if end is None else end):
+            op = versions.ops[index]
             definition = op.definition
             rule = definition.rule if definition is not None else None
-            if rule is REGION and op.type in regions.REGIONS:
-                regions.mark_varied(self, index, op)
+            if rule is REGION and op.type in _BLOCK_OWNERS:
+                _BLOCK_OWNERS[op.type].mark_varied(self, index, op)
                 continue
             if rule is ZERO_GRADIENT or not varied:
                 continue
@@ -100,18 +101,15 @@ class Differentiator:
         """Let the gradient of `value` be the variable `name` of `out`, besides what the walk adds."""
         self._parts.setdefault(value, []).append(name)
 
-    def walk(self, end: int | None = None) -> None:
-        """Append the gradient ops of the ops before `end`, in reverse."""
+    def walk(self, end: int | None = None, start: int = 0) -> None:
+        """Append the gradient ops of the ops from `start` to `end`, in reverse."""
         versions = self.versions
-        ops = versions.ops[:end]
-        for index in range(len(ops) - 1, -1, -1):
+        for index in range((len(versions.ops) if end is None else end) - 1, start - 1, -1):
             # An op matters if a gradient has reached one of its outputs.
             if any(value in self._parts for _, _, value in versions.written_at(index)):
-                self._differentiate(index, ops[index])
+                self._differentiate(index, versions.ops[index])
 
     def _differentiate(self, index: int, op: Operator) -> None:
-        from . import regions
-
         versions = self.versions
         definition = op.definition
         rule = definition.rule if definition is not None else None
@@ -122,8 +120,8 @@ class Differentiator:
                 grads[slot] = found
         if not grads:
             return
-        if rule is REGION and op.type in regions.REGIONS:
-            regions.differentiate(self, index, op, grads)
+        if rule is REGION and op.type in _BLOCK_OWNERS:
+            _BLOCK_OWNERS[op.type].differentiate(self, index, op, grads)
             return
         wanted: dict[str, list[bool]] = {}
         slots = rule.wrt if isinstance(rule, Rule) else (*versions.reads[index], *versions.updates[index])
@@ -153,7 +151,8 @@ class Differentiator:
         else:
             what = f"the op {op.type} has no gradient rule"
         outs = ", ".join(name for slot in grads for name in op.output(slot))
-        return BackwardError(f"{what}, and the gradient would flow through it; set stop_gradient on {outs} to cut it there\n{locate(op)}")
+        advice = f"set stop_gradient on {outs} to cut it there"
+        return BackwardError(f"{what}, and the gradient would flow through it; {advice}\n{locate(op)}")
 
     def _emit_grad_op(
         self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]], wanted: Mapping[str, list[bool]]
@@ -181,7 +180,7 @@ class Differentiator:
         attrs.pop(OpRole.VARS, None)
         outputs = {grad_slot(slot): [EMPTY] * len(mask) for slot, mask in wanted.items()}
         assert op.definition is not None
-        grad_op = Operator(self.out, op.type + "_grad", inputs, outputs, attrs, op.frames)
+        grad_op = Operator(self.out, op.definition.grad_type, inputs, outputs, attrs, op.frames)
         self.out.ops.append(grad_op)
         for slot, mask in wanted.items():
             values_in = versions.reads[index].get(slot) or [versions.updates[index].get(slot)]
@@ -373,6 +372,12 @@ class Differentiator:
             inner.apply_inserts()
 
 
+# Ops that own blocks, and the module that differentiates each. They need `Differentiator`, hence the late import.
+from . import recurrence, regions  # noqa: E402
+
+_BLOCK_OWNERS: dict[str, Any] = {**dict.fromkeys(regions.REGIONS, regions), "recurrent": recurrence}
+
+
 # ------------------------------------------------------------------------------------------------------ entry points
 def _global_block(var: Any, what: str) -> Block:
     if not isinstance(var, Variable):
@@ -416,9 +421,32 @@ def _differentiate(
     callbacks: Sequence[Callback],
 ) -> list[str | None]:
     """Append gradient ops to block 0; the gradient variables of `wanted`, None where no gradient arrives."""
+    with _collector_paused():
+        return _append_gradients(block, targets, seeds, wanted, frozenset(no_grad), callbacks)
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Hold off the garbage collector: walks make many objects, all of which stay, and it would visit them over and over."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _append_gradients(
+    block: Block,
+    targets: Sequence[Variable],
+    seeds: Sequence[Variable | None],
+    wanted: Sequence[str],
+    no_grad: frozenset[str],
+    callbacks: Sequence[Callback],
+) -> list[str | None]:
     from .expand import expand_active
 
-    no_grad = frozenset(no_grad)
     expand_active(block, [target.name for target in targets], wanted, no_grad)
     walker = Differentiator(block, block, no_grad, callbacks)
     versions = walker.versions

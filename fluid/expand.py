@@ -22,12 +22,13 @@ from .versions import BlockVersions, Value, outer_names
 __all__ = ["expand_active", "expand_all"]
 
 _REGION_GRADS = {op_type + "_grad" for op_type in REGIONS}
+_BLOCK_GRADS = {*_REGION_GRADS, "recurrent_grad"}
 
 
 def is_gradient_op(op: Operator) -> bool:
     """Whether the op stands for the gradient of another."""
     definition = op.definition
-    return op.type in _REGION_GRADS or (definition is not None and definition.forward is not None)
+    return op.type in _BLOCK_GRADS or (definition is not None and definition.forward is not None)
 
 
 def _holds_gradient_ops(block: Block) -> bool:
@@ -94,6 +95,8 @@ def _replace(block: Block, op: Operator) -> None:
             _expand_while_grad(block, op)
         elif op.type == "conditional_block_grad":
             _expand_conditional_block_grad(block, op)
+        elif op.type == "recurrent_grad":
+            _expand_recurrent_grad(block, op)
         else:
             _expand_rule(block, op)
     finally:
@@ -346,6 +349,97 @@ def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
         sub_block=gradient,
         is_scalar_condition=op.attr("is_scalar_condition"),
     )
+
+
+def _expand_recurrent_grad(block: Block, op: Operator) -> None:
+    """Make a loop of the forward op, and of its gradient what the loop's gradient is."""
+    from .backward import Differentiator
+
+    forward = _forward_of(block, op.input("step_scopes")[0], op)
+    home = forward.block
+    start = next(i for i, other in enumerate(home.ops) if other is forward)
+    rest = home.ops[start + 1 :]
+    del home.ops[start:]
+    _lower_recurrent(home, forward)
+    end = len(home.ops)
+    home.ops += rest
+    walker = Differentiator(home, block, frozenset())
+    versions = walker.versions
+
+    def before(name: str) -> Value:
+        version = versions.last.get(name, 0)
+        while version and versions.writer[(name, version)] >= start:
+            version -= 1
+        return name, version
+
+    wanted = [
+        (before(name), target)
+        for slot in ("inputs", "initial_states", "parameters")
+        for name, target in zip(forward.input(slot), op.output(grad_slot(slot)), strict=False)
+        if target != EMPTY
+    ]
+    walker.mark_varied([value for value, _ in wanted], end, start)
+    for name, given in zip(op.input("outputs"), op.input(grad_slot("outputs")), strict=True):
+        walker.seed((name, before(name)[1] + 1), given)
+    walker.walk(end, start)
+    write = _Writer(block, op)
+    for value, target in wanted:
+        found = walker.gradient(value)
+        if found is None:
+            write("fill_zeros_like", {"X": value[0]}, {"Out": target})
+        else:
+            write("assign", {"X": found}, {"Out": target})
+    walker.apply_inserts()
+
+
+def _lower_recurrent(home: Block, op: Operator) -> None:
+    """Append to `home` a loop over arrays that does what a `recurrent` op does."""
+    write = _Writer(home, op)
+    body: Block = op.attr("sub_block")
+    reverse = op.attr("reverse")
+    sequences = {name: home.var(name) for name in op.input("inputs")}
+    steps = {}
+    for name, var in sequences.items():
+        steps[name] = write.variable(name + "@STEPS", var, type=VarType.LOD_TENSOR_ARRAY, shape=var.shape[1:])
+        write("unstack_array", {"X": var}, {"Out": steps[name]})
+    length = write.variable("steps", shape=[1], dtype=VarType.INT64, stop_gradient=True)
+    write("lod_array_length", {"X": next(iter(steps.values()))}, {"Out": length})
+    zero, step = write.index("zero", 0), write.index("step", 0)
+    if reverse:
+        write("assign", {"X": length}, {"Out": step})
+        write("increment", {"X": step}, {"Out": step}, step=-1.0)
+    condition = write.variable("condition", shape=[1], dtype=VarType.BOOL, stop_gradient=True)
+    compare = ("greater_equal" if reverse else "less_than", {"X": [step.name], "Y": [zero.name if reverse else length.name]})
+    write(compare[0], compare[1], {"Out": condition})
+    states = []
+    for ex_state, state, first in zip(op.attr("ex_states"), op.attr("states"), op.input("initial_states"), strict=True):
+        carried = write.variable(ex_state + "@STATE", home.var(first))
+        write("assign", {"X": first}, {"Out": carried})
+        states.append((ex_state, state, carried.name))
+    made = {}
+    for name in op.output("outputs"):
+        inner = body.vars[name]
+        made[name] = write.variable(name + "@STEPS", inner, type=VarType.LOD_TENSOR_ARRAY)
+        write("new_array", {}, {"Out": made[name]}, dtype=int(inner.dtype))
+        made[name].shape = inner.shape
+
+    def inside(op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
+        return Operator(body, op_type, inputs, outputs, {**attrs, OpRole.NAME: OpRole.BACKWARD}, op.frames)
+
+    index = [step.name]
+    first_ops = [inside("read_from_array", {"X": [array.name], "I": index}, {"Out": [name]}) for name, array in steps.items()]
+    first_ops += [inside("assign", {"X": [carried]}, {"Out": [ex_state]}) for ex_state, _, carried in states]
+    last_ops = [inside("write_to_array", {"X": [name], "I": index}, {"Out": [array.name]}) for name, array in made.items()]
+    last_ops += [inside("assign", {"X": [state]}, {"Out": [carried]}) for _, state, carried in states]
+    last_ops.append(inside("increment", {"X": [step.name]}, {"Out": [step.name]}, step=-1.0 if reverse else 1.0))
+    last_ops.append(inside(compare[0], compare[1], {"Out": [condition.name]}))
+    body.ops[:] = [*first_ops, *body.ops, *last_ops]
+    reads, writes = outer_names(body)
+    scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)
+    names = list(dict.fromkeys([*reads, *writes]))
+    write("while", {"X": names, "Condition": condition}, {"Out": writes, "StepScopes": scopes}, sub_block=body)
+    for name, array in made.items():
+        write("stack_array", {"X": array}, {"Out": name})
 
 
 def _rename(block: Block, old: str, new: str) -> None:

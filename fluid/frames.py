@@ -14,6 +14,8 @@ Frames = tuple[tuple[CodeType, int], ...]
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _EXECUTOR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "executor") + os.sep
 _ours: dict[CodeType, bool] = {}
+_seen: dict[Frames, Frames] = {}
+"""Ops made by one line share their frames: a loop makes thousands."""
 
 
 def _is_ours(code: CodeType) -> bool:
@@ -32,7 +34,8 @@ def user_frames(limit: int = 3) -> Frames:
     while frame is not None and len(found) < limit:
         found.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]
-    return tuple(found)
+    frames = tuple(found)
+    return _seen.setdefault(frames, frames)
 
 
 def user_frame(frames: Frames) -> tuple[str, int, str] | None:

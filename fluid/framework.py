@@ -414,6 +414,9 @@ class Block:
     # -- variables
     def find_var(self, name: str) -> Variable | None:
         """The variable of this name that is visible here, or None."""
+        found = self.vars.get(name)
+        if found is not None or self.parent is None:
+            return found
         seen: set[int] = set()
         stack: list[Block | None] = [self]
         while stack:

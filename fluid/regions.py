@@ -26,7 +26,7 @@ from .versions import Value, outer_names
 if TYPE_CHECKING:
     from .backward import Differentiator
 
-__all__ = ["REGIONS", "Region", "differentiate", "inner_grad_names", "mark_varied"]
+__all__ = ["REGIONS", "Region", "differentiate", "inner_grad_names", "mark_varied", "reached", "rename_reads"]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
             outer.varied.add(value)
 
 
-def _reached(inner: Differentiator, targets: set[Value]) -> set[Value]:
+def reached(inner: Differentiator, targets: set[Value]) -> set[Value]:
     """Varied values of a block whose gradient may be other than zero when those of `targets` are."""
     found = set(targets)
     versions = inner.versions
@@ -118,8 +118,8 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         return
     carried = dict.fromkeys(given)
     while True:  # the gradient of what one variable holds after a trip reaches what others held before it
-        reached = _reached(inner, {inner.versions.current(name) for name in carried})
-        more = {name: None for name in after if name not in carried and (name, 0) in reached}
+        known = reached(inner, {inner.versions.current(name) for name in carried})
+        more = {name: None for name in after if name not in carried and (name, 0) in known}
         carried.update(more)
         if not more or not region.loops:
             break
@@ -147,13 +147,13 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         if name not in names:
             _leave(inner, name, incoming[name], op)
 
-    scopes = _scopes(op, region)
+    scopes = scopes_of(op, region.scopes)
     renamed = {}
     for name in list(inner.outer_reads):
         value = next((v for _, _, v in versions.read_at(index) if v[0] == name), (name, versions.last.get(name, 0)))
         found = outer.name_of(value)
         if found != name:
-            _rename_reads(block, name, found)
+            rename_reads(block, name, found)
             renamed[name] = found
     outputs = [EMPTY] * len(names)
     inputs = {
@@ -198,22 +198,23 @@ def _leave(inner: Differentiator, name: str, incoming: str, op: Operator) -> str
     return incoming
 
 
-def _scopes(op: Operator, region: Region) -> str:
-    names = op.outputs.get(region.scopes)
+def scopes_of(op: Operator, slot: str) -> str:
+    """The variable in which an op keeps its step scopes, declared now if it had none."""
+    names = op.outputs.get(slot)
     if names:
         return names[0]
     var = op.block.create_var(name=op.block.fresh_name("_step_scopes"), type=VarType.STEP_SCOPES)
-    op.outputs[region.scopes] = [var.name]
+    op.outputs[slot] = [var.name]
     return var.name
 
 
-def _rename_reads(block: Block, old: str, new: str) -> None:
+def rename_reads(block: Block, old: str, new: str) -> None:
     """Let the ops of a block, and of the blocks inside it, read `new` where they read the outer variable `old`."""
     for op in block.ops:
         if old in op.input_arg_names:
             op.rename_input(old, new)
         for sub in op.sub_blocks:
             if old in outer_names(sub)[0]:
-                _rename_reads(sub, old, new)
+                rename_reads(sub, old, new)
 
 

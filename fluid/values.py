@@ -65,7 +65,8 @@ class ValueOperators:
         raise NotImplementedError
 
     def _constant(self, number: float) -> Any:
-        return self._ops().fill_constant(shape=[1], dtype=self.dtype, value=float(number))  # type: ignore[attr-defined]
+        shape = [1] if self.shape else []  # type: ignore[attr-defined]  # a scalar stays one
+        return self._ops().fill_constant(shape=shape, dtype=self.dtype, value=float(number))  # type: ignore[attr-defined]
 
     def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
         if isinstance(other, numbers.Number):

@@ -2,9 +2,9 @@
 
 A kernel computes one op on an array namespace (`xp`: numpy or cupy) into given arrays. It names what it takes: ``xp``;
 input slots and, for cotangents, ``dOut`` for ``Out@GRAD``; output slots, as the arrays to write to, and ``dX`` for
-``X@GRAD``; attributes; ``scratch`` (a function of shape and numpy dtype that lends an array until the op is done) and
-``rng`` (a function that gives the op's random generator). Slots of many are lists; absent inputs and unwanted outputs
-are None::
+``X@GRAD``; attributes, or ``attrs`` for a dict of all; ``scratch`` (a function of shape and numpy dtype that lends an array
+until the op is done) and ``rng`` (a function that gives the op's random generator). Slots of many are lists; absent inputs
+and unwanted outputs are None::
 
     @kernel("softmax")
     def softmax(xp, X, axis, Out):
@@ -52,7 +52,7 @@ class Kernel:
 KERNELS: dict[str, Kernel] = {}
 """Op type -> kernel. One table serves numpy and cupy, since kernels take the array namespace."""
 
-_CONTEXT = ("xp", "scratch", "rng")
+_CONTEXT = ("xp", "scratch", "rng", "attrs")
 
 
 def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str], ...]:
@@ -70,8 +70,8 @@ def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str]
             found.append((name, "in", grad))
         elif grad in definition.outputs:
             found.append((name, "out", grad))
-        elif name in definition.attrs:
-            found.append((name, "attr", name))
+        elif name.rstrip("_") in definition.attrs:  # lambda_ takes the attribute lambda
+            found.append((name, "attr", name.rstrip("_")))
         else:
             raise ProgramError(f"the kernel of {op_type} names {name!r}, which is no slot or attribute of it")
     return tuple(found)
@@ -80,8 +80,13 @@ def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str]
 def _register(op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: Mapping[str, str] | None) -> None:
     if op_type in KERNELS:
         raise ProgramError(f"the op {op_type!r} already has a kernel")
-    slots = {registry.grad_slot(k[1:]) if k[:1] == "d" and k not in registry.get(op_type).outputs else k: v for k, v in (inplace or {}).items()}
-    slots = {k: registry.grad_slot(v[1:]) if v[:1] == "d" and v not in registry.get(op_type).inputs else v for k, v in slots.items()}
+    slots = {
+        registry.grad_slot(k[1:]) if k[:1] == "d" and k not in registry.get(op_type).outputs else k: v
+        for k, v in (inplace or {}).items()
+    }
+    slots = {
+        k: registry.grad_slot(v[1:]) if v[:1] == "d" and v not in registry.get(op_type).inputs else v for k, v in slots.items()
+    }
     KERNELS[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
 
 
@@ -115,7 +120,7 @@ def bind(
     context: Mapping[str, Any],
 ) -> list[Step]:
     """The calls that compute an op on these arrays."""
-    sources: dict[str, Mapping[str, Any]] = {"in": inputs, "out": outputs, "attr": attrs, "context": context}
+    sources: dict[str, Mapping[str, Any]] = {"in": inputs, "out": outputs, "attr": attrs, "context": {**context, "attrs": attrs}}
     kwargs = {name: sources[source].get(key) for name, source, key in found.parameters}
     if not found.is_prepared:
         return [partial(found.fn, **kwargs)]

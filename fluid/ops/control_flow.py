@@ -7,7 +7,6 @@ arrays in turn; an entry that was never written counts as zeros.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ def _scopes(slot: str) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------- blocks
-@define("while(X*, Condition) -> Out*, StepScopes?", infer=_scopes("StepScopes"), grad=REGION, sub_block=block(), is_test=False)
+@define("while(X*?, Condition) -> Out*, StepScopes?", infer=_scopes("StepScopes"), grad=REGION, sub_block=block(), is_test=False)
 def while_() -> None:
     """Run the block as long as `Condition`, which the block writes, holds."""
 
@@ -45,7 +44,7 @@ def while_grad() -> None:
 
 
 @define(
-    "conditional_block(Cond*, Input*) -> Out*, Scope?",
+    "conditional_block(Cond*, Input*?) -> Out*, Scope?",
     infer=_scopes("Scope"),
     grad=REGION,
     sub_block=block(),
@@ -56,7 +55,7 @@ def conditional_block() -> None:
 
 
 @define(
-    "conditional_block_grad(Cond*, Input*, Out*, Out@GRAD*, Scope) -> Input@GRAD*?",
+    "conditional_block_grad(Cond*, Input*?, Out*, Out@GRAD*, Scope) -> Input@GRAD*?",
     grad=REGION,
     sub_block=block(),
     original_output_grad=strings(),
@@ -67,14 +66,9 @@ def conditional_block_grad() -> None:
     """Run the block of gradients if the forward block ran."""
 
 
-def _infer_recurrent(inputs: Mapping[str, Any], sub_block: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    steps = inputs["inputs"][0].shape[0] if inputs.get("inputs") else -1
-    return {"step_scopes": _SCOPES, "@steps": steps}
-
-
 @define(
-    "recurrent(inputs*, initial_states*, parameters*) -> outputs*, step_scopes?",
-    infer=_infer_recurrent,
+    "recurrent(inputs*?, initial_states*?, parameters*?) -> outputs*, step_scopes?",
+    infer=_scopes("step_scopes"),
     grad=REGION,
     sub_block=block(),
     has_states=False,
@@ -97,6 +91,11 @@ def recurrent() -> None:
     " -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?",
     grad=REGION,
     sub_block=block(),
+    output_grads=strings(),
+    state_grads=strings(),
+    ex_state_grads=strings(),
+    input_grads=strings(),
+    parameter_grads=strings(),
     has_states=False,
     ex_states=strings(),
     states=strings(),
@@ -105,7 +104,7 @@ def recurrent() -> None:
     skip_eager_deletion_vars=strings(),
 )
 def recurrent_grad() -> None:
-    """Run the block of gradients once for each step, last step first."""
+    """Run the block of gradients once for each step, last step first; its attributes name gradients inside the block."""
 
 
 # ------------------------------------------------------------------------------------------------- choosing
@@ -163,6 +162,28 @@ def clear_array_entry(f, I, dOut):  # type: ignore[no-untyped-def]  # noqa: E741
 @define("new_array() -> Out", infer=_new_array, grad=ZERO_GRADIENT, dtype=int(VarType.FP32))
 def new_array() -> None:
     """An array without entries."""
+
+
+@define("stack_array(X) -> Out", infer=lambda X: Spec((-1, *X.shape), X.dtype), inline_grad=True)
+def stack_array(f, dOut):  # type: ignore[no-untyped-def]
+    """The entries of the array `X` as one tensor, along a new first axis."""
+    return {"X": f.unstack_array(dOut)}
+
+
+@define(
+    "unstack_array(X) -> Out",
+    infer=lambda X: Spec(X.shape[1:], X.dtype, VarType.LOD_TENSOR_ARRAY),
+    inline_grad=True,
+)
+def unstack_array(f, X: Like, dOut):  # type: ignore[no-untyped-def]
+    """The slices of `X` along its first axis, as an array."""
+    return {"X": f.stack_array_like(dOut, X)}
+
+
+@define("stack_array_like(X, Like) -> Out", infer=lambda Like: Like, likes=["Like"], wrt=["X"], inline_grad=True)  # noqa: F811
+def stack_array_like(f, dOut):  # type: ignore[no-untyped-def]
+    """As `stack_array`, into the shape of `Like`; entries that the array lacks are zeros."""
+    return {"X": f.unstack_array(dOut)}
 
 
 @define("lod_array_length(X) -> Out", infer=lambda X: _INDEX, grad=ZERO_GRADIENT)

@@ -11,10 +11,10 @@ In the signature, ``X*`` is a slot of many variables, ``X?`` may be empty, ``Out
 gradient reads, and ``Out&`` is an output that the op updates: it reads its value too. Attributes follow as keywords.
 
 A rule names what it reads: input and output slots by name, the cotangent of the output ``Out`` as ``dOut``, attributes
-by name, ``wanted`` for the set of input slots whose gradients are wanted, and first ``f``, the namespace of ops. A
-cotangent with a default of ``None`` may be absent (zero); others are made zeros when they are. A slot annotated
-`Like` is read for its shape and dtype only. The rule returns input slot -> gradient; a function in place of a gradient
-is called only if that gradient is wanted.
+by name or, as a dict, all of them as ``attrs``, ``wanted`` for the set of input slots whose gradients are wanted, and
+first ``f``, the namespace of ops. A cotangent with a default of ``None`` may be absent (zero); others are made zeros when
+they are. A slot annotated `Like` is read for its shape and dtype only. The rule returns input slot -> gradient; a function
+in place of a gradient is called only if that gradient is wanted.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def required(kind: str) -> Attr:
 class Rule:
     """A gradient rule and what its signature says that it reads."""
 
-    __slots__ = ("attrs", "cotangents", "fn", "inputs", "optional", "outputs", "takes_wanted", "wrt")
+    __slots__ = ("all_attrs", "attrs", "cotangents", "fn", "inputs", "optional", "outputs", "takes_wanted", "wrt")
 
     def __init__(self, fn: Callable[..., Mapping[str, Any]], definition: OpDef, wrt: tuple[str, ...] | None) -> None:
         self.fn = fn
@@ -210,6 +210,7 @@ class Rule:
         self.cotangents: list[str] = []
         self.optional: set[str] = set()
         self.attrs: list[str] = []
+        self.all_attrs: tuple[str, ...] = ()
         self.takes_wanted = False
         for position, (name, parameter) in enumerate(inspect.signature(fn).parameters.items()):
             shape_only = parameter.annotation in (Like, "Like")
@@ -217,6 +218,8 @@ class Rule:
                 continue
             if name == "wanted":
                 self.takes_wanted = True
+            elif name == "attrs":
+                self.all_attrs = tuple(definition.attrs)
             elif name in definition.inputs:
                 self.inputs[name] = shape_only
             elif name in definition.outputs:
@@ -225,7 +228,7 @@ class Rule:
                 self.cotangents.append(name[1:])
                 if parameter.default is not inspect.Parameter.empty:
                     self.optional.add(name[1:])
-            elif name in definition.attrs:
+            elif name.rstrip("_") in definition.attrs:  # lambda_ reads the attribute lambda
                 self.attrs.append(name)
             else:
                 raise ProgramError(f"the gradient rule of {definition.type} names {name!r}, which is no slot or attribute of it")
@@ -237,7 +240,9 @@ class Rule:
         kwargs: dict[str, Any] = {name: values.get(name) for name in self.inputs}
         kwargs.update((name, values.get(name)) for name in self.outputs)
         kwargs.update(("d" + name, values.get(grad_slot(name))) for name in self.cotangents)
-        kwargs.update((name, attrs[name]) for name in self.attrs)
+        kwargs.update((name, attrs[name.rstrip("_")]) for name in self.attrs)
+        if self.all_attrs:
+            kwargs["attrs"] = {name: attrs[name] for name in self.all_attrs}
         if self.takes_wanted:
             kwargs["wanted"] = wanted
         found = self.fn(f, **kwargs)
@@ -255,6 +260,8 @@ class OpDef:
     attrs: dict[str, Attr]
     infer: Callable[..., Any] | None = None
     rule: Rule | _NoGradient | None = None
+    grad_type: str = ""
+    """The type of the gradient op, ``type_grad`` but for few."""
     inline_grad: bool = False
     """The gradient is written as the rule's ordinary ops, not as one ``type_grad`` op (as Paddle has it for this op)."""
     doc: str = ""
@@ -341,6 +348,7 @@ def define(
     grad: _NoGradient | None = None,
     wrt: Iterable[str] | None = None,
     inline_grad: bool = False,
+    grad_type: str = "",
     likes: Iterable[str] = (),
     **attrs: Any,
 ) -> Callable[[Callable[..., Any]], OpDef]:
@@ -352,6 +360,7 @@ def define(
         grad: `NOT_DIFFERENTIABLE` or `ZERO_GRADIENT`, where there is no rule; the decorated function is then only its doc.
         wrt: input slots that have a gradient; all of them by default.
         inline_grad: write the rule's ops themselves on the wire, not one gradient op.
+        grad_type: the type of the gradient op, where it is not ``type_grad``.
         likes: input slots of which only shape and dtype are read.
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
     """
@@ -368,6 +377,7 @@ def define(
         outputs=_parse_slots(outs, name),
         attrs={key: value if isinstance(value, Attr) else Attr(_KIND_OF[type(value)], value) for key, value in attrs.items()},
         infer=infer,
+        grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,
     )
     if infer is not None:
@@ -408,7 +418,7 @@ def _grad_definition(forward: OpDef, rule: Rule) -> OpDef:
         inputs[grad_slot(name)] = Slot(grad_slot(name), slot.many, name in rule.optional or slot.optional)
     outputs = {grad_slot(name): Slot(grad_slot(name), forward.inputs[name].many, True) for name in rule.wrt}
     doc = f"Gradient of `{forward.type}`."
-    return OpDef(forward.type + "_grad", inputs, outputs, forward.attrs, doc=doc, forward=forward)
+    return OpDef(forward.grad_type, inputs, outputs, forward.attrs, doc=doc, forward=forward)
 
 
 def find(op_type: str) -> OpDef | None:
@@ -442,4 +452,3 @@ def like(slot: str) -> Callable[..., Spec]:
         return found
 
     return infer
-

@@ -38,9 +38,8 @@ def aligned(shape: Shape, ndim: int, axis: int) -> Shape:
 def broadcast(x: Shape, y: Shape, axis: int = -1) -> Shape:
     """The shape of an elementwise op on these shapes, the shorter one aligned at `axis`."""
     ndim = max(len(x), len(y))
-    x, y = aligned(x, ndim, axis), aligned(y, ndim, axis)
     out = []
-    for a, b in zip(x, y, strict=True):
+    for a, b in zip(aligned(x, ndim, axis), aligned(y, ndim, axis), strict=True):
         if a == b or b == 1:
             out.append(a)
         elif a == 1:
@@ -48,7 +47,8 @@ def broadcast(x: Shape, y: Shape, axis: int = -1) -> Shape:
         elif -1 in (a, b):
             out.append(max(a, b))
         else:
-            raise InferenceError(f"shapes {list(x)} and {list(y)} do not broadcast: {a} against {b}")
+            where = "" if len(x) == len(y) else f", the shorter one at axis {axis}"
+            raise InferenceError(f"shapes {list(x)} and {list(y)}{where} do not broadcast: {a} against {b}")
     return tuple(out)
 
 

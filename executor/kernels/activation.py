@@ -1,0 +1,320 @@
+"""Kernels of `fluid.ops.activation`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf, log
+from typing import Any
+
+from fluid.ops.activation import GELU_TANH
+
+from .elementwise import scalar
+from .table import Step, kernel, prepared
+
+_LARGE = 8192
+"""From this many elements on, numpy's clip, slow to start, is faster than its maximum with a number."""
+
+
+def at_least(xp: Any, X: Any, low: float, out: Any) -> Step:
+    """The call that brings elements below `low` up to it."""
+    if X.size >= _LARGE and X.dtype.kind == "f":
+        return partial(xp.clip, X, scalar(xp, low, X.dtype), scalar(xp, inf, X.dtype), out)
+    return partial(xp.maximum, X, scalar(xp, low, X.dtype), out=out)
+
+
+def _numbered(xp: Any, ufunc: str, number: float, out: Any) -> Step:
+    """The call ``out = ufunc(out, number)``."""
+    return partial(getattr(xp, ufunc), out, scalar(xp, number, out.dtype), out)
+
+
+# ---------------------------------------------------------------------------------------------------------- one ufunc
+def _ufunc(op_type: str, name: str) -> None:
+    @prepared(op_type, inplace={"Out": "X"})
+    def bind(xp: Any, X: Any, Out: Any) -> Step:
+        return partial(getattr(xp, name), X, Out)
+
+
+for _op in ("tanh", "exp", "expm1", "sqrt", "reciprocal", "square", "log", "log2", "log10", "log1p", "sin", "cos", "tan"):
+    _ufunc(_op, _op)
+for _op in ("sinh", "cosh", "sign", "floor", "ceil"):
+    _ufunc(_op, _op)
+for _op, _name in {"abs": "absolute", "asin": "arcsin", "acos": "arccos", "atan": "arctan"}.items():
+    _ufunc(_op, _name)
+
+
+# -------------------------------------------------------------------------------------------------- several ufuncs
+def _sigmoid(xp: Any, X: Any, Out: Any) -> list[Step]:
+    lowest = -log(float(xp.finfo(X.dtype).max)) + 1.0  # exp would overflow below
+    return [
+        at_least(xp, X, lowest, Out),
+        partial(xp.negative, Out, Out),
+        partial(xp.exp, Out, Out),
+        _numbered(xp, "add", 1.0, Out),
+        partial(xp.true_divide, scalar(xp, 1.0, Out.dtype), Out, Out),
+    ]
+
+
+@prepared("sigmoid", inplace={"Out": "X"})
+def sigmoid(xp: Any, X: Any, Out: Any) -> list[Step]:
+    return _sigmoid(xp, X, Out)
+
+
+@prepared("silu")
+def silu(xp: Any, X: Any, Out: Any) -> list[Step]:
+    return [*_sigmoid(xp, X, Out), partial(xp.multiply, Out, X, Out)]
+
+
+@prepared("swish")
+def swish(xp: Any, X: Any, beta: float, Out: Any) -> list[Step]:
+    scaled = partial(xp.multiply, X, scalar(xp, beta, X.dtype), Out)
+    return [scaled, *_sigmoid(xp, Out, Out), partial(xp.multiply, Out, X, Out)]
+
+
+@prepared("relu", inplace={"Out": "X"})
+def relu(xp: Any, X: Any, Out: Any) -> Step:
+    return at_least(xp, X, 0.0, Out)
+
+
+def _between(xp: Any, X: Any, low: float, high: float, out: Any) -> Step:
+    return partial(xp.clip, X, scalar(xp, low, X.dtype), scalar(xp, high, X.dtype), out)
+
+
+@prepared("relu6", inplace={"Out": "X"})
+def relu6(xp: Any, X: Any, threshold: float, Out: Any) -> Step:
+    return _between(xp, X, 0.0, threshold, Out)
+
+
+@prepared("brelu", inplace={"Out": "X"})
+def brelu(xp: Any, X: Any, t_min: float, t_max: float, Out: Any) -> Step:
+    return _between(xp, X, t_min, t_max, Out)
+
+
+@prepared("hard_sigmoid", inplace={"Out": "X"})
+def hard_sigmoid(xp: Any, X: Any, slope: float, offset: float, Out: Any) -> list[Step]:
+    scaled = partial(xp.multiply, X, scalar(xp, slope, X.dtype), Out)
+    return [scaled, _numbered(xp, "add", offset, Out), _between(xp, Out, 0.0, 1.0, Out)]
+
+
+@prepared("hard_swish")
+def hard_swish(xp: Any, X: Any, threshold: float, scale: float, offset: float, Out: Any) -> list[Step]:
+    shifted = partial(xp.add, X, scalar(xp, offset, X.dtype), Out)
+    limited = _between(xp, Out, 0.0, threshold, Out)
+    return [shifted, limited, partial(xp.multiply, Out, X, Out), _numbered(xp, "multiply", 1.0 / scale, Out)]
+
+
+@prepared("leaky_relu")
+def leaky_relu(xp: Any, X: Any, alpha: float, Out: Any) -> list[Step]:
+    scaled = partial(xp.multiply, X, scalar(xp, alpha, X.dtype), Out)
+    return [scaled, partial(xp.maximum if alpha <= 1.0 else xp.minimum, X, Out, out=Out)]
+
+
+@prepared("rsqrt", inplace={"Out": "X"})
+def rsqrt(xp: Any, X: Any, Out: Any) -> list[Step]:
+    return [partial(xp.sqrt, X, Out), partial(xp.true_divide, scalar(xp, 1.0, X.dtype), Out, Out)]
+
+
+@prepared("softsign")
+def softsign(xp: Any, X: Any, Out: Any) -> list[Step]:
+    return [partial(xp.absolute, X, Out), _numbered(xp, "add", 1.0, Out), partial(xp.true_divide, X, Out, Out)]
+
+
+@prepared("tanh_shrink")
+def tanh_shrink(xp: Any, X: Any, Out: Any) -> list[Step]:
+    return [partial(xp.tanh, X, Out), partial(xp.subtract, X, Out, Out)]
+
+
+@prepared("softshrink")
+def softshrink(xp: Any, X: Any, lambda_: float, Out: Any) -> list[Step]:
+    return [_between(xp, X, -lambda_, lambda_, Out), partial(xp.subtract, X, Out, Out)]
+
+
+@prepared("stanh", inplace={"Out": "X"})
+def stanh(xp: Any, X: Any, scale_a: float, scale_b: float, Out: Any) -> list[Step]:
+    scaled = partial(xp.multiply, X, scalar(xp, scale_a, X.dtype), Out)
+    return [scaled, partial(xp.tanh, Out, Out), _numbered(xp, "multiply", scale_b, Out)]
+
+
+# ----------------------------------------------------------------------------------------------------------- formulas
+def _formula(op_type: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that gives the result, rather than writing it, of X and attributes."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        from inspect import Parameter, signature
+
+        def compute(xp: Any, X: Any, Out: Any, **attrs: Any) -> None:
+            xp.copyto(Out, function(xp, X, **attrs))
+
+        own = signature(function)
+        parameters = [*own.parameters.values(), Parameter("Out", Parameter.POSITIONAL_OR_KEYWORD)]
+        compute.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        kernel(op_type)(compute)
+        return function
+
+    return register
+
+
+@_formula("selu")
+def selu(xp: Any, X: Any, scale: float, alpha: float) -> Any:
+    return scale * xp.where(X > 0, X, alpha * xp.expm1(xp.minimum(X, 0)))
+
+
+@_formula("elu")
+def elu(xp: Any, X: Any, alpha: float) -> Any:
+    return xp.where(X > 0, X, alpha * xp.expm1(xp.minimum(X, 0)))
+
+
+@_formula("softplus")
+def softplus(xp: Any, X: Any, beta: float, threshold: float) -> Any:
+    scaled = X * beta
+    return xp.where(scaled > threshold, X, xp.logaddexp(scaled, xp.zeros((), X.dtype)) / beta)
+
+
+@_formula("mish")
+def mish(xp: Any, X: Any, threshold: float) -> Any:
+    return X * xp.tanh(softplus(xp, X, 1.0, threshold))
+
+
+@_formula("logsigmoid")
+def logsigmoid(xp: Any, X: Any) -> Any:
+    return -xp.logaddexp(-X, xp.zeros((), X.dtype))
+
+
+@_formula("soft_relu")
+def soft_relu(xp: Any, X: Any, threshold: float) -> Any:
+    return xp.log1p(xp.exp(xp.clip(X, -threshold, threshold)))
+
+
+@_formula("hard_shrink")
+def hard_shrink(xp: Any, X: Any, threshold: float) -> Any:
+    return xp.where(xp.abs(X) > threshold, X, xp.zeros((), X.dtype))
+
+
+@_formula("thresholded_relu")
+def thresholded_relu(xp: Any, X: Any, threshold: float) -> Any:
+    return xp.where(X > threshold, X, xp.zeros((), X.dtype))
+
+
+@_formula("round")
+def round_(xp: Any, X: Any) -> Any:
+    whole = xp.trunc(X)
+    return whole + xp.sign(X) * (xp.abs(X - whole) >= 0.5)
+
+
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """The polynomial with these coefficients, that of the highest power first."""
+    found = x * coefficients[0] + coefficients[1]
+    for coefficient in coefficients[2:]:
+        found *= x
+        found += coefficient
+    return found
+
+
+# Rational approximations by W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969):
+# of erf(x) / x in x * x for |x| <= 0.46875, and of exp(x * x) * (1 - erf(x)) in x from there on.
+_NEAR = (
+    (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3),
+    (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3),
+)
+_FAR = (
+    (
+        2.15311535474403846e-8,
+        5.64188496988670089e-1,
+        8.88314979438837594,
+        6.61191906371416295e1,
+        2.98635138197400131e2,
+        8.81952221241769090e2,
+        1.71204761263407058e3,
+        2.05107837782607147e3,
+        1.23033935479799725e3,
+    ),
+    (
+        1.0,
+        1.57449261107098347e1,
+        1.17693950891312499e2,
+        5.37181101862009858e2,
+        1.62138957456669019e3,
+        3.29079923573345963e3,
+        4.36261909014324716e3,
+        3.43936767414372164e3,
+        1.23033935480374942e3,
+    ),
+)
+
+
+@_formula("erf")
+def erf(xp: Any, X: Any) -> Any:
+    size = xp.minimum(xp.abs(X), 6.0)  # 1 - erf(6) is far below the rounding of 1
+    square = size * size
+    near = X * (_polynomial(square, _NEAR[0]) / _polynomial(square, _NEAR[1]))
+    far = 1.0 - xp.exp(-square) * (_polynomial(size, _FAR[0]) / _polynomial(size, _FAR[1]))
+    return xp.where(size <= 0.46875, near, xp.copysign(far, X))
+
+
+@_formula("gelu")
+def gelu(xp: Any, X: Any, approximate: bool) -> Any:
+    if not approximate:
+        return X * 0.5 * (erf(xp, X * 0.5**0.5) + 1.0)
+    a, b = GELU_TANH
+    return X * 0.5 * (xp.tanh(X * (X * X * b + 1.0) * a) + 1.0)
+
+
+# ---------------------------------------------------------------------------------------------------------- gradients
+# Where dX may not be dOut, it holds intermediate results.
+@prepared("tanh_grad")
+def tanh_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Step]:
+    rest = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), dX, dX)
+    return [partial(xp.square, Out, dX), rest, partial(xp.multiply, dX, dOut, dX)]
+
+
+@prepared("sigmoid_grad")
+def sigmoid_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Step]:
+    rest = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), Out, dX)
+    return [rest, partial(xp.multiply, dX, Out, dX), partial(xp.multiply, dX, dOut, dX)]
+
+
+@prepared("relu_grad", inplace={"dX": "dOut"})
+def relu_grad(xp: Any, Out: Any, dOut: Any, dX: Any, scratch: Any) -> list[Step]:
+    positive = scratch(Out.shape, bool)
+    return [partial(xp.greater, Out, scalar(xp, 0.0, Out.dtype), positive), partial(xp.multiply, dOut, positive, dX)]
+
+
+@prepared("leaky_relu_grad")
+def leaky_relu_grad(xp: Any, X: Any, dOut: Any, alpha: float, dX: Any, scratch: Any) -> list[Step]:
+    positive = scratch(X.shape, bool)
+    return [
+        partial(xp.greater, X, scalar(xp, 0.0, X.dtype), positive),
+        partial(xp.multiply, positive, scalar(xp, 1.0 - alpha, dX.dtype), dX),
+        _numbered(xp, "add", alpha, dX),
+        partial(xp.multiply, dX, dOut, dX),
+    ]
+
+
+@prepared("exp_grad", inplace={"dX": "dOut"})
+def exp_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> Step:
+    return partial(xp.multiply, dOut, Out, dX)
+
+
+@prepared("log_grad", inplace={"dX": "dOut"})
+def log_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> Step:
+    return partial(xp.true_divide, dOut, X, dX)
+
+
+@prepared("sqrt_grad", inplace={"dX": "dOut"})
+def sqrt_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Step]:
+    return [partial(xp.true_divide, dOut, Out, dX), _numbered(xp, "multiply", 0.5, dX)]
+
+
+@prepared("square_grad", inplace={"dX": "dOut"})
+def square_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> list[Step]:
+    return [partial(xp.multiply, dOut, X, dX), _numbered(xp, "multiply", 2.0, dX)]
+
+
+@prepared("abs_grad")
+def abs_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> list[Step]:
+    return [partial(xp.sign, X, dX), partial(xp.multiply, dX, dOut, dX)]
+
+
+@prepared("floor_grad", "ceil_grad", "round_grad")
+def step_grad(dX: Any) -> Step:
+    return partial(dX.fill, 0)

@@ -1,0 +1,304 @@
+"""Kernels of `fluid.ops.conv`: the patches under the filter are laid out as a matrix, the rest is matrix products.
+
+Two layouts are used, and the cheaper one by estimate is taken. *By sample*, patches are [N, C h w, H' W'] and each image
+is one product: no layout but the patches' own changes. *Batch last*, images are first turned to [C, H, W, N]: patches
+then consist of long runs, and one large product takes all images at once, at the price of turning inputs and outputs.
+Images are taken some at a time, so that the patches stay within a few MiB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fluid.ops.conv import conv_geometry
+
+from .table import Step, prepared
+
+_PATCHES = 2 << 20
+"""Elements of patches that are laid out at a time, unless one image has more."""
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """A convolution's extents, with images seen as [N, C, H, W]."""
+
+    images: int
+    channels: int
+    extents: tuple[int, int]
+    filters: int
+    kernel: tuple[int, int]
+    out: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[tuple[int, int], tuple[int, int]]
+    dilations: tuple[int, int]
+    groups: int
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        (top, bottom), (left, right) = self.pads
+        return self.extents[0] + top + bottom, self.extents[1] + left + right
+
+    @property
+    def inner(self) -> tuple[slice, slice]:
+        """Where the image lies in the padded one."""
+        (top, _), (left, _) = self.pads
+        return slice(top, top + self.extents[0]), slice(left, left + self.extents[1])
+
+    @property
+    def is_padded(self) -> bool:
+        return self.padded != self.extents
+
+    @property
+    def is_pointwise(self) -> bool:
+        """The images are their own patches."""
+        return self.kernel == (1, 1) and self.strides == (1, 1) and not self.is_padded
+
+    @property
+    def taps(self) -> int:
+        """Rows of the matrix of patches, of all groups."""
+        return self.channels * self.kernel[0] * self.kernel[1]
+
+    @property
+    def places(self) -> int:
+        """Elements of one channel of one output image."""
+        return self.out[0] * self.out[1]
+
+    def batch_last(self, scatters: bool) -> bool:
+        """Whether the layout with the batch last is cheaper (`scatters`: patches are also added back to images).
+
+        What patches cost grows with the number of runs in them; the constants are measured.
+        """
+        if self.is_pointwise or self.images == 1:
+            return False
+        run = self.out[1] if self.strides[1] == 1 else 1
+        other = run * self.images if self.strides[1] == 1 else self.images
+        saved = self.taps * self.places * (12 if scatters else 4) * (1 / run - 1 / other)
+        return saved > 0.7 * (self.filters * self.places + self.channels * self.extents[0] * self.extents[1])
+
+
+def _geometry(image: Any, filter_: Any, attrs: dict[str, Any]) -> _Geometry:
+    shape = image.shape
+    out, pads, dilations = conv_geometry(shape, filter_.shape[2:], attrs)
+    channels, extents = (shape[3], shape[1:3]) if attrs["data_format"] == "NHWC" else (shape[1], shape[2:])
+    pair: Any = tuple
+    return _Geometry(
+        shape[0],
+        channels,
+        extents,
+        filter_.shape[0],
+        filter_.shape[2:],
+        pair(out),
+        pair(attrs["strides"]),
+        pair(pads),
+        pair(dilations),
+        max(attrs["groups"], 1),
+    )
+
+
+def _channels_first(image: Any, data_format: str) -> Any:
+    return image.transpose(0, 3, 1, 2) if data_format == "NHWC" else image
+
+
+class _Layout:
+    """Patches of some images in one of the two layouts; `ready` calls lay out images, `add_back` is the transpose."""
+
+    def __init__(self, xp: Any, scratch: Any, geometry: _Geometry, dtype: Any, scatters: bool, contiguous: bool) -> None:
+        self.xp, self.geometry, self.scratch, self.dtype = xp, geometry, scratch, dtype
+        g = geometry
+        self.batch_last = not contiguous or g.batch_last(scatters)
+        self.size = min(g.images, max(1, _PATCHES // max(g.taps * g.places, 1)))
+        if not self.batch_last:  # also bounds the filter gradients, of which there is one for each image
+            self.size = min(self.size, max(1, _PATCHES // max(g.filters * g.taps // g.groups, 1)))
+        self.size = -(-g.images // -(-g.images // self.size)) if g.images else 1  # parts of about the same size
+        self.own = g.is_pointwise and not self.batch_last
+        self._padded: Any = None
+        self._patches: Any = None
+        self._turned: Any = None
+
+    def chunks(self) -> list[tuple[int, int]]:
+        """Bounds of the images that are taken together."""
+        return [(start, min(start + self.size, self.geometry.images)) for start in range(0, self.geometry.images, self.size)]
+
+    def patches(self, count: int) -> Any:
+        """The matrices of patches of `count` images: [count, groups, taps, places], or [groups, taps, places * count]."""
+        g = self.geometry
+        if self._patches is None:
+            self._patches = self.scratch((g.taps * g.places * self.size,), self.dtype)
+        flat = self._patches[: g.taps * g.places * count]
+        if self.batch_last:
+            return flat.reshape(g.groups, g.taps // g.groups, g.places * count)
+        return flat.reshape(count, g.groups, g.taps // g.groups, g.places)
+
+    def _windowed(self, count: int) -> Any:
+        """The patches as [C, h, w, N, H', W'], or [C, h, w, H', W', N] with the batch last."""
+        g = self.geometry
+        patches = self.patches(count)
+        if self.batch_last:
+            return patches.reshape(g.channels, *g.kernel, *g.out, count)
+        return patches.reshape(count, g.channels, *g.kernel, *g.out).transpose(1, 2, 3, 0, 4, 5)
+
+    def _frame(self, images: Any) -> Any:
+        """Where images are laid out for patches to be taken: themselves, or an array with room for the padding."""
+        g, count = self.geometry, len(images)
+        if not self.batch_last and not g.is_padded:
+            return images.transpose(1, 0, 2, 3)
+        if self._padded is None:
+            self._padded = self.scratch((g.channels * g.padded[0] * g.padded[1] * self.size,), self.dtype)
+        flat = self._padded[: g.channels * g.padded[0] * g.padded[1] * count]
+        if self.batch_last:
+            return flat.reshape(g.channels, *g.padded, count)
+        return flat.reshape(count, g.channels, *g.padded).transpose(1, 0, 2, 3)
+
+    def _inner(self, frame: Any) -> Any:
+        """The part of a frame that holds the images, as [N, C, H, W]."""
+        rows, columns = self.geometry.inner
+        if self.batch_last:
+            return frame[:, rows, columns].transpose(3, 0, 1, 2)
+        return frame[:, :, rows, columns].transpose(1, 0, 2, 3)
+
+    def lay_out(self, images: Any) -> tuple[list[Step], Any]:
+        """Calls that lay out the patches of images, and the matrices of them."""
+        g, xp, count = self.geometry, self.xp, len(images)
+        if self.own:
+            return [], images.reshape(count, g.groups, g.channels // g.groups, g.places)
+        frame = self._frame(images)
+        steps: list[Step] = []
+        if self.batch_last or g.is_padded:
+            if g.is_padded:
+                steps.append(partial(xp.copyto, frame, 0))
+            steps.append(partial(xp.copyto, self._inner(frame), images))
+        (sh, sw), (dh, dw) = g.strides, g.dilations
+        if self.batch_last:
+            c, h, w, n = frame.strides
+            shape, strides = (g.channels, *g.kernel, *g.out, count), (c, h * dh, w * dw, h * sh, w * sw, n)
+        else:
+            c, n, h, w = frame.strides
+            shape, strides = (g.channels, *g.kernel, count, *g.out), (c, h * dh, w * dw, n, h * sh, w * sw)
+        windows = xp.lib.stride_tricks.as_strided(frame, shape, strides)
+        return [*steps, partial(xp.copyto, self._windowed(count), windows)], self.patches(count)
+
+    def add_back(self, images: Any) -> list[Step]:
+        """Calls that set images to the sums of their elements' copies in the patches."""
+        g, xp = self.geometry, self.xp
+        frame = self._frame(images)
+        windowed = self._windowed(len(images))
+        steps: list[Step] = [partial(xp.copyto, frame, 0)]
+        at = 1 if self.batch_last else 2
+        for i in range(g.kernel[0]):
+            for j in range(g.kernel[1]):
+                (sh, sw), (dh, dw) = g.strides, g.dilations
+                rows = slice(i * dh, i * dh + sh * (g.out[0] - 1) + 1, sh)
+                columns = slice(j * dw, j * dw + sw * (g.out[1] - 1) + 1, sw)
+                target = frame[(slice(None),) * at + (rows, columns)]
+                steps.append(partial(xp.add, target, windowed[:, i, j], target))
+        if self.batch_last or g.is_padded:
+            steps.append(partial(xp.copyto, images, self._inner(frame)))
+        return steps
+
+    def outputs(self, array: Any) -> tuple[Any, Any]:
+        """Outputs [N, M, H', W'] as they enter the products, and the view of that shaped as the outputs are, if a copy."""
+        g, count = self.geometry, len(array)
+        if not self.batch_last:
+            return array.reshape(count, g.groups, g.filters // g.groups, g.places), None
+        if self._turned is None:
+            self._turned = self.scratch((g.filters * g.places * self.size,), self.dtype)
+        turned = self._turned[: g.filters * g.places * count]
+        matrix = turned.reshape(g.groups, g.filters // g.groups, g.places * count)
+        return matrix, turned.reshape(g.filters, *g.out, count).transpose(3, 0, 1, 2)
+
+
+def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: dict[str, Any]) -> list[Step]:
+    g = _geometry(image, filter_, attrs)
+    image, out = (_channels_first(array, attrs["data_format"]) for array in (image, out))
+    if not out.size:
+        return []
+    layout = _Layout(xp, scratch, g, out.dtype, False, attrs["data_format"] != "NHWC")
+    weights = filter_.reshape(g.groups, g.filters // g.groups, g.taps // g.groups)
+    steps: list[Step] = []
+    for start, end in layout.chunks():
+        lay_out, patches = layout.lay_out(image[start:end])
+        product, turned = layout.outputs(out[start:end])
+        steps += [*lay_out, partial(xp.matmul, weights, patches, product)]
+        if turned is not None:
+            steps.append(partial(xp.copyto, out[start:end], turned))
+    return steps
+
+
+def _backward(
+    xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, d_image: Any, d_filter: Any, attrs: dict[str, Any]
+) -> list[Step]:
+    """Calls for the gradients of image and filter, each if its array is given, from the gradient `out` of the output."""
+    g = _geometry(image if d_image is None else d_image, filter_ if d_filter is None else d_filter, attrs)
+    if not out.size:
+        return [partial(array.fill, 0) for array in (d_image, d_filter) if array is not None]
+    nchw = attrs["data_format"] != "NHWC"
+    image, out, d_image = (
+        None if array is None else _channels_first(array, attrs["data_format"]) for array in (image, out, d_image)
+    )
+    layout = _Layout(xp, scratch, g, out.dtype, d_image is not None, nchw)
+    matrix = (g.groups, g.filters // g.groups, g.taps // g.groups)
+    filter_part = None
+    steps: list[Step] = []
+    for start, end in layout.chunks():
+        gradient, turned = layout.outputs(out[start:end])
+        if turned is not None:
+            steps.append(partial(xp.copyto, turned, out[start:end]))
+        if d_filter is not None:
+            target = d_filter.reshape(matrix)
+            lay_out, patches = layout.lay_out(image[start:end])
+            steps += lay_out
+            if layout.batch_last:
+                if start and filter_part is None:
+                    filter_part = scratch(matrix, out.dtype)
+                product = filter_part if start else target
+                steps.append(partial(xp.matmul, gradient, patches.swapaxes(1, 2), product))
+                if start:
+                    steps.append(partial(xp.add, target, product, target))
+            else:
+                if filter_part is None:
+                    filter_part = scratch((layout.size + 1, *matrix), out.dtype)
+                count = end - start
+                if start:  # the sum so far is one more term
+                    steps.append(partial(xp.copyto, filter_part[count], target))
+                steps.append(partial(xp.matmul, gradient, patches.swapaxes(2, 3), filter_part[:count]))
+                steps.append(partial(xp.add.reduce, filter_part[: count + (start > 0)], 0, None, target))
+        if d_image is not None:
+            weights = filter_.reshape(matrix).swapaxes(1, 2)
+            part = d_image[start:end]
+            if layout.own:
+                steps.append(
+                    partial(xp.matmul, weights, gradient, part.reshape(end - start, g.groups, g.channels // g.groups, g.places))
+                )
+            else:
+                steps.append(partial(xp.matmul, weights, gradient, layout.patches(end - start)))
+                steps += layout.add_back(part)
+    return steps
+
+
+@prepared("conv2d", "depthwise_conv2d")
+def conv2d(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any], Output: Any) -> list[Step]:
+    return _forward(xp, scratch, Input, Filter, Output, attrs)
+
+
+@prepared("conv2d_grad", "depthwise_conv2d_grad")
+def conv2d_grad(
+    xp: Any, scratch: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any], dInput: Any, dFilter: Any
+) -> list[Step]:
+    return _backward(xp, scratch, Input, Filter, dOutput, dInput, dFilter, attrs)
+
+
+@prepared("conv2d_backprop_input")
+def conv2d_backprop_input(xp: Any, scratch: Any, Filter: Any, Output: Any, attrs: dict[str, Any], Input: Any) -> list[Step]:
+    return _backward(xp, scratch, None, Filter, Output, Input, None, attrs)
+
+
+@prepared("conv2d_backprop_filter")
+def conv2d_backprop_filter(xp: Any, scratch: Any, Input: Any, Output: Any, attrs: dict[str, Any], Filter: Any) -> list[Step]:
+    return _backward(xp, scratch, Input, None, Output, None, Filter, attrs)
+
+
+@prepared("conv2d_transpose")
+def conv2d_transpose(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any], Output: Any) -> list[Step]:
+    return _backward(xp, scratch, None, Filter, Input, Output, None, attrs)

@@ -1,0 +1,136 @@
+"""Kernels of `fluid.ops.creation`. Where `Out` is None, its shape is known only now: the kernel makes and returns it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from fluid.errors import ExecutionError
+from fluid.ops.creation import assigned_values
+from fluid.types import as_dtype
+
+from .manipulation import copy, numbers
+from .table import Step, kernel, prepared
+
+
+def made(xp: Any, Out: Any, shape: Sequence[int], ShapeTensor: Any, ShapeTensorList: Sequence[Any] | None, dtype: int) -> Any:
+    """`Out`, or an array of the shape that tensors, or else the attribute, ask for."""
+    if Out is not None:
+        return Out
+    found = numbers(ShapeTensor, ShapeTensorList, shape)
+    if ShapeTensorList and len(shape) == len(found):
+        found = [asked if asked > 0 else extent for asked, extent in zip(shape, found, strict=True)]
+    if any(extent < 0 for extent in found):
+        raise ExecutionError(f"the shape asked for, {found}, has extents below 0")
+    return xp.empty(found, as_dtype(dtype).numpy)
+
+
+def _number(value: float, str_value: str, dtype: Any) -> Any:
+    """The number that `str_value`, or else `value`, says."""
+    if not str_value:
+        return value
+    try:
+        return int(str_value) if dtype.kind in "iu" else float(str_value)
+    except ValueError:
+        return float(str_value)
+
+
+@prepared("fill_constant")
+def fill_constant(
+    xp: Any,
+    ValueTensor: Any,
+    ShapeTensor: Any,
+    ShapeTensorList: Any,
+    shape: list[int],
+    dtype: int,
+    value: float,
+    str_value: str,
+    Out: Any,
+) -> Step:
+    number = _number(value, str_value, as_dtype(dtype).numpy)
+    if Out is not None and ValueTensor is None:
+        return partial(Out.fill, number)
+
+    def fill() -> Any:
+        out = made(xp, Out, shape, ShapeTensor, ShapeTensorList, dtype)
+        xp.copyto(out, xp.asarray(number) if ValueTensor is None else ValueTensor.reshape(()), "unsafe")
+        return out
+
+    return fill
+
+
+@prepared("fill_constant_batch_size_like")
+def fill_constant_batch_size_like(value: float, str_value: str, Out: Any) -> Step:
+    return partial(Out.fill, _number(value, str_value, Out.dtype))
+
+
+@prepared("fill_zeros_like")
+def fill_zeros_like(Out: Any) -> Step:
+    return partial(Out.fill, 0)
+
+
+@prepared("fill_any_like")
+def fill_any_like(value: float, Out: Any) -> Step:
+    return partial(Out.fill, value)
+
+
+@prepared("assign", inplace={"Out": "X"})
+def assign(xp: Any, X: Any, Out: Any) -> list[Step]:
+    return copy(xp, X, Out)
+
+
+@prepared("assign_value")
+def assign_value(
+    xp: Any,
+    dtype: int,
+    bool_values: list[int],
+    fp32_values: list[float],
+    fp64_values: list[float],
+    int32_values: list[int],
+    int64_values: list[int],
+    Out: Any,
+) -> Step:
+    attrs = {
+        "dtype": dtype,
+        "bool_values": bool_values,
+        "fp32_values": fp32_values,
+        "fp64_values": fp64_values,
+        "int32_values": int32_values,
+        "int64_values": int64_values,
+    }
+    return partial(xp.copyto, Out, xp.asarray(assigned_values(attrs)).astype(Out.dtype).reshape(Out.shape))
+
+
+@prepared("shape")
+def shape(xp: Any, Input: Any, Out: Any) -> Step:
+    return partial(xp.copyto, Out, xp.asarray(Input.shape, Out.dtype))
+
+
+@prepared("size")
+def size(Input: Any, Out: Any) -> Step:
+    return partial(Out.fill, Input.size)
+
+
+@kernel("range")
+def range_(xp: Any, Start: Any, End: Any, Step: Any) -> Any:
+    start, end, step = (value.reshape(-1)[0].item() for value in (Start, End, Step))
+    if step == 0:
+        raise ExecutionError(f"a range from {start} to {end} cannot have a step of 0")
+    return xp.arange(start, end, step, Start.dtype)
+
+
+@kernel("linspace")
+def linspace(xp: Any, Start: Any, Stop: Any, Num: Any, dtype: int) -> Any:
+    start, stop = (value.reshape(-1)[0].item() for value in (Start, Stop))
+    return xp.linspace(start, stop, int(Num.reshape(-1)[0])).astype(as_dtype(dtype).numpy)
+
+
+@prepared("eye")
+def eye(xp: Any, Out: Any) -> list[Step]:
+    return [partial(Out.fill, 0), partial(xp.einsum("ii->i", Out[: min(Out.shape), : min(Out.shape)]).fill, 1)]
+
+
+@kernel("where_index")
+def where_index(xp: Any, Condition: Any) -> Any:
+    return xp.argwhere(Condition)

@@ -1,0 +1,254 @@
+"""Kernels of `fluid.ops.elementwise`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fluid.ops.shapes import aligned
+
+from .manipulation import copy
+from .reduction import sum_over
+from .table import Step, prepared
+
+
+def scalar(xp: Any, number: float, dtype: Any) -> Any:
+    """A number as an array without dimensions, which ufuncs take at once; integers are cut towards zero."""
+    return xp.asarray(number).astype(dtype)
+
+
+def align(array: Any, ndim: int, axis: int) -> Any:
+    """A view of `array` that stands at `axis` of `ndim` dimensions."""
+    return array.reshape(aligned(array.shape, ndim, axis))
+
+
+def pair(X: Any, Y: Any, axis: int) -> tuple[Any, Any]:
+    """Views of X and Y that broadcast as numpy does."""
+    ndim = max(X.ndim, Y.ndim)
+    return align(X, ndim, axis), align(Y, ndim, axis)
+
+
+def call(xp: Any, name: str, x: Any, y: Any, out: Any) -> Step:
+    """The call of a binary ufunc."""
+    if name in ("maximum", "minimum"):
+        return partial(getattr(xp, name), x, y, out=out)  # numpy refuses these a third argument without its name
+    return partial(getattr(xp, name), x, y, out)
+
+
+# --------------------------------------------------------------------------------------------------- binary, by a ufunc
+def _binary(ufunc: str) -> Callable[..., Step]:
+    def bind(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Step:
+        return call(xp, ufunc, *pair(X, Y, axis), Out)
+
+    return bind
+
+
+def _binary_without_axis(ufunc: str) -> Callable[..., Step]:
+    def bind(xp: Any, X: Any, Y: Any, Out: Any) -> Step:
+        return call(xp, ufunc, *pair(X, Y, -1), Out)
+
+    return bind
+
+
+for _op, _ufunc in {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "pow": "power",
+    "mod": "remainder",
+    "floordiv": "floor_divide",
+}.items():
+    prepared(f"elementwise_{_op}", inplace={"Out": "X"})(_binary(_ufunc))
+for _op, _ufunc in {
+    "less_than": "less",
+    "less_equal": "less_equal",
+    "greater_than": "greater",
+    "greater_equal": "greater_equal",
+    "equal": "equal",
+    "not_equal": "not_equal",
+}.items():
+    prepared(_op, inplace={"Out": "X"})(_binary(_ufunc))
+for _op in ("logical_and", "logical_or", "logical_xor"):
+    prepared(_op, inplace={"Out": "X"})(_binary_without_axis(_op))
+prepared("minus", inplace={"Out": "X"})(_binary_without_axis("subtract"))
+
+
+def _divide_whole(xp: Any, x: Any, y: Any, Out: Any) -> None:
+    uneven = (xp.remainder(x, y) != 0) & ((x < 0) != (y < 0))
+    xp.floor_divide(x, y, Out)
+    xp.add(Out, uneven.astype(Out.dtype), Out)
+
+
+@prepared("elementwise_div", inplace={"Out": "X"})
+def elementwise_div(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Step:
+    x, y = pair(X, Y, axis)
+    if Out.dtype.kind in "iub":
+        return partial(_divide_whole, xp, x, y, Out)
+    return partial(xp.true_divide, x, y, Out)
+
+
+# ------------------------------------------------------------------------------------------------- gradients of binary ops
+def unbroadcast(xp: Any, X: Any, axis: int, Out: Any, scratch: Callable[..., Any]) -> list[Step]:
+    """Calls that sum X down to the shape of `Out`."""
+    if X.size == Out.size:
+        return copy(xp, X, Out)
+    small = aligned(Out.shape, X.ndim, axis)
+    return sum_over(xp, X, [i for i, extent in enumerate(small) if extent != X.shape[i]], Out, scratch)
+
+
+def _gradient(
+    xp: Any, dOut: Any, axis: int, target: Any, scratch: Callable[..., Any], make: Callable[[Any], list[Step]]
+) -> list[Step]:
+    """Calls that compute a gradient, by those that `make` gives to compute it, shaped like `dOut`, into an array."""
+    if target is None:
+        return []
+    if target.shape == dOut.shape:
+        return make(target)
+    whole = scratch(dOut.shape, dOut.dtype)
+    return make(whole) + unbroadcast(xp, whole, axis, target, scratch)
+
+
+@prepared("sum_to", inplace={"Out": "X"})
+def sum_to(xp: Any, X: Any, axis: int, Out: Any, scratch: Any) -> list[Step]:
+    return unbroadcast(xp, X, axis, Out, scratch)
+
+
+@prepared("expand_to", inplace={"Out": "X"})
+def expand_to(xp: Any, X: Any, axis: int, Out: Any) -> list[Step]:
+    return copy(xp, X, Out) if X.size == Out.size else [partial(xp.copyto, Out, align(X, Out.ndim, axis))]
+
+
+# In all of these dX, which may take the place of dOut, is computed last.
+@prepared("elementwise_add_grad", inplace={"dX": "dOut"})
+def elementwise_add_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+    return [step for target in (dY, dX) if target is not None for step in unbroadcast(xp, dOut, axis, target, scratch)]
+
+
+@prepared("elementwise_sub_grad", inplace={"dX": "dOut"})
+def elementwise_sub_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+    steps: list[Step] = []
+    if dY is not None and dY.size == dOut.size:
+        steps.append(partial(xp.negative, dOut.reshape(dY.shape), dY))
+    elif dY is not None:
+        steps += [*unbroadcast(xp, dOut, axis, dY, scratch), partial(xp.negative, dY, dY)]
+    return steps if dX is None else steps + unbroadcast(xp, dOut, axis, dX, scratch)
+
+
+@prepared("elementwise_mul_grad", inplace={"dX": "dOut"})
+def elementwise_mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+    x, y = align(X, dOut.ndim, axis), align(Y, dOut.ndim, axis)
+    return [
+        *_gradient(xp, dOut, axis, dY, scratch, lambda out: [partial(xp.multiply, dOut, x, out)]),
+        *_gradient(xp, dOut, axis, dX, scratch, lambda out: [partial(xp.multiply, dOut, y, out)]),
+    ]
+
+
+@prepared("elementwise_div_grad", inplace={"dX": "dOut"})
+def elementwise_div_grad(xp: Any, Y: Any, Out: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+    y = align(Y, dOut.ndim, axis)
+
+    def by_divisor(out: Any) -> list[Step]:
+        return [partial(xp.multiply, dOut, Out, out), partial(xp.true_divide, out, y, out), partial(xp.negative, out, out)]
+
+    return [
+        *_gradient(xp, dOut, axis, dY, scratch, by_divisor),
+        *_gradient(xp, dOut, axis, dX, scratch, lambda out: [partial(xp.true_divide, dOut, y, out)]),
+    ]
+
+
+def _choice_grad(chosen: str, other: str) -> Callable[..., list[Step]]:
+    def bind(xp: Any, X: Any, Y: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+        x, y = align(X, dOut.ndim, axis), align(Y, dOut.ndim, axis)
+        mask = scratch(dOut.shape, bool)
+
+        def where(holds: str) -> Callable[[Any], list[Step]]:
+            return lambda out: [partial(getattr(xp, holds), x, y, mask), partial(xp.multiply, dOut, mask, out)]
+
+        return [*_gradient(xp, dOut, axis, dY, scratch, where(other)), *_gradient(xp, dOut, axis, dX, scratch, where(chosen))]
+
+    return bind
+
+
+prepared("elementwise_max_grad", inplace={"dX": "dOut"})(_choice_grad("greater", "less_equal"))
+prepared("elementwise_min_grad", inplace={"dX": "dOut"})(_choice_grad("less", "greater_equal"))
+
+
+# ------------------------------------------------------------------------------------------------------ of one tensor
+@prepared("sum", inplace={"Out": "X"})
+def sum_(xp: Any, X: list[Any], Out: Any) -> list[Step]:
+    terms = sorted((x for x in X if x is not None), key=lambda x: not xp.may_share_memory(x, Out))  # read before written
+    if len(terms) == 1:
+        return copy(xp, terms[0], Out)
+    return [partial(xp.add, terms[0], terms[1], Out), *(partial(xp.add, Out, term, Out) for term in terms[2:])]
+
+
+@prepared("scale", inplace={"Out": "X"})
+def scale(xp: Any, X: Any, ScaleTensor: Any, scale: float, bias: float, bias_after_scale: bool, Out: Any) -> list[Step]:
+    multiply = (xp.multiply, scalar(xp, scale, X.dtype) if ScaleTensor is None else ScaleTensor.reshape(()))
+    add = (xp.add, scalar(xp, bias, X.dtype))
+    wanted = [(ScaleTensor is not None or scale != 1.0, multiply), (bias != 0.0, add)]
+    calls = [call for needed, call in (wanted if bias_after_scale else wanted[::-1]) if needed]
+    if not calls:
+        return copy(xp, X, Out)
+    return [partial(ufunc, Out if position else X, operand, Out) for position, (ufunc, operand) in enumerate(calls)]
+
+
+@prepared("increment", inplace={"Out": "X"})
+def increment(xp: Any, X: Any, step: float, Out: Any) -> Step:
+    return partial(xp.add, X, scalar(xp, step, X.dtype), Out)
+
+
+@prepared("cast")
+def cast(xp: Any, X: Any, Out: Any) -> list[Step]:
+    return copy(xp, X, Out) if X.dtype == Out.dtype else [partial(xp.copyto, Out, X, "unsafe")]
+
+
+@prepared("clip", inplace={"Out": "X"})
+def clip(xp: Any, X: Any, Min: Any, Max: Any, min: float, max: float, Out: Any) -> Step:
+    low = scalar(xp, min, X.dtype) if Min is None else Min.reshape(())
+    high = scalar(xp, max, X.dtype) if Max is None else Max.reshape(())
+    return partial(xp.clip, X, low, high, Out)
+
+
+def _power(xp: Any, X: Any, factor: float, Out: Any) -> list[Step]:
+    """Calls that compute ``X ** factor``; the usual powers have ufuncs of their own, which are much faster."""
+    ufunc = {2.0: xp.square, 0.5: xp.sqrt, -1.0: xp.reciprocal}.get(factor)
+    if ufunc is not None and X.dtype.kind == "f":
+        return [partial(ufunc, X, Out)]
+    if factor == 1.0:
+        return copy(xp, X, Out)
+    return [partial(xp.power, X, scalar(xp, factor, X.dtype), Out)]
+
+
+@prepared("pow", inplace={"Out": "X"})
+def pow_(xp: Any, X: Any, FactorTensor: Any, factor: float, Out: Any) -> list[Step]:
+    return _power(xp, X, factor, Out) if FactorTensor is None else [partial(xp.power, X, FactorTensor.reshape(()), Out)]
+
+
+@prepared("where", inplace={"Out": "Y"})
+def where(xp: Any, Condition: Any, X: Any, Y: Any, Out: Any) -> list[Step]:
+    return [*copy(xp, Y, Out), partial(xp.copyto, Out, X, "same_kind", Condition)]
+
+
+@prepared("logical_not", inplace={"Out": "X"})
+def logical_not(xp: Any, X: Any, Out: Any) -> Step:
+    return partial(xp.logical_not, X, Out)
+
+
+def _look(ufunc: str) -> None:
+    @prepared(f"{ufunc}_v2")
+    def each(xp: Any, X: Any, Out: Any) -> Step:
+        return partial(getattr(xp, ufunc), X, Out)
+
+    @prepared(ufunc)
+    def whole(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Step]:
+        found = scratch(X.shape, bool)
+        gather = xp.all if ufunc == "isfinite" else xp.any
+        return [partial(getattr(xp, ufunc), X, found), partial(gather, found, None, Out.reshape(()))]
+
+
+for _op in ("isfinite", "isinf", "isnan"):
+    _look(_op)

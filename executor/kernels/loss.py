@@ -1,0 +1,359 @@
+"""Kernels of `fluid.ops.loss`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+from .manipulation import kept_ids, place_into, ranges
+from .table import Step, kernel, prepared
+
+_ZERO_PROBABILITY_LOSS = 1e20
+"""What the negative logarithm of 0 counts as."""
+
+
+def _rows(axis: int, *arrays: Any) -> list[tuple[Any, ...]]:
+    """Views of arrays of one shape, in parts that stay in a near cache, where softmax along `axis` goes row by row."""
+    first = arrays[0]
+    if axis % first.ndim != first.ndim - 1 or first.ndim < 2 or not first.size:
+        return [arrays]
+    width = first.shape[-1]
+    flat = [array.reshape(-1, array.shape[-1]) for array in arrays]
+    return [tuple(array[start:end] for array in flat) for start, end in ranges(first.size // width, width)]
+
+
+def _exponentials(xp: Any, X: Any, out: Any, row: Any, axis: int, shifted: Callable[[], Any] | None = None) -> list[Step]:
+    """Calls that set `out` to ``exp(X - max)`` and `row` to its sums; `shifted` is called when `out` is ``X - max``."""
+    steps: list[Step] = [partial(xp.maximum.reduce, X, axis, None, row, True), partial(xp.subtract, X, row, out)]
+    if shifted is not None:
+        steps.append(shifted)
+    return [*steps, partial(xp.exp, out, out), partial(xp.add.reduce, out, axis, None, row, True)]
+
+
+def _row_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    axis %= len(shape)
+    return (*shape[:axis], 1, *shape[axis + 1 :])
+
+
+@prepared("softmax", inplace={"Out": "X"})
+def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step]:
+    steps: list[Step] = []
+    for x, out in _rows(axis, X, Out):
+        row = scratch(_row_shape(x.shape, axis), X.dtype)
+        steps += [*_exponentials(xp, x, out, row, axis), partial(xp.divide, out, row, out)]
+    return steps
+
+
+@prepared("softmax_grad")
+def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Step]:
+    steps: list[Step] = []
+    for out, d_out, d_x in _rows(axis, Out, dOut, dX):
+        row = scratch(_row_shape(out.shape, axis), Out.dtype)
+        steps += [
+            partial(xp.multiply, d_out, out, d_x),
+            partial(xp.add.reduce, d_x, axis, None, row, True),
+            partial(xp.subtract, d_out, row, d_x),
+            partial(xp.multiply, d_x, out, d_x),
+        ]
+    return steps
+
+
+@prepared("log_softmax")
+def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step]:
+    steps: list[Step] = []
+    for x, out in _rows(axis, X, Out):
+        row, top = (scratch(_row_shape(x.shape, axis), X.dtype) for _ in range(2))
+        steps += [
+            partial(xp.maximum.reduce, x, axis, None, top, True),
+            partial(xp.subtract, x, top, out),
+            partial(xp.exp, out, out),
+            partial(xp.add.reduce, out, axis, None, row, True),
+            partial(xp.log, row, row),
+            partial(xp.subtract, x, top, out),
+            partial(xp.subtract, out, row, out),
+        ]
+    return steps
+
+
+@prepared("log_softmax_grad")
+def log_softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Step]:
+    steps: list[Step] = []
+    for out, d_out, d_x in _rows(axis, Out, dOut, dX):
+        row = scratch(_row_shape(out.shape, axis), Out.dtype)
+        steps += [
+            partial(xp.add.reduce, d_out, axis, None, row, True),
+            partial(xp.exp, out, d_x),
+            partial(xp.multiply, d_x, row, d_x),
+            partial(xp.subtract, d_out, d_x, d_x),
+        ]
+    return steps
+
+
+# -------------------------------------------------------------------------------------------------------- cross entropy
+def _label_places(xp: Any, shape: tuple[int, ...], axis: int) -> Any:
+    """Where the rows' first elements lie in a flat array, shaped as labels are; and the distance of classes."""
+    axis %= len(shape)
+    row_shape = _row_shape(shape, axis)
+    stride = prod(shape[axis + 1 :])
+    rows = xp.arange(prod(row_shape))
+    return (rows // stride * (stride * shape[axis]) + rows % stride).reshape(row_shape), stride
+
+
+class _Labelled:
+    """The labelled elements, one for each row along `axis`, of arrays of one shape."""
+
+    def __init__(self, xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> None:
+        self.xp, self.label, self.ignore_index = xp, Label, ignore_index
+        self.classes = shape[axis]
+        self.first, self.stride = _label_places(xp, shape, axis)
+
+    def find(self) -> tuple[Any, Any]:
+        """Flat indices of the labelled elements; and which labels are not to be ignored, None for all."""
+        ids, kept = kept_ids(self.xp, self.label, self.ignore_index, self.classes)
+        return self.first + (ids if self.stride == 1 else ids * self.stride), kept
+
+    def get(self, array: Any, out: Any, ignored: float) -> None:
+        """The labelled elements into `out`."""
+        at, kept = self.find()
+        out[...] = array.reshape(-1)[at]
+        if kept is not None:
+            out[~kept] = ignored
+
+    def subtract(self, values: Any, array: Any) -> None:
+        """Subtract values from the labelled elements that are not ignored."""
+        at, kept = self.find()
+        flat = array.reshape(-1)
+        if kept is None:
+            flat[at] -= values
+        else:
+            flat[at[kept]] -= values[kept]
+
+
+def _negative_log(xp: Any, probabilities: Any) -> Any:
+    is_zero = probabilities == 0
+    return xp.where(is_zero, probabilities.dtype.type(_ZERO_PROBABILITY_LOSS), -xp.log(xp.where(is_zero, 1, probabilities)))
+
+
+def _hard_losses(xp: Any, labelled: _Labelled, probabilities: Any, matched: Any, out: Any) -> None:
+    labelled.get(probabilities, matched, 1.0)
+    if out is not None:
+        xp.copyto(out, _negative_log(xp, matched))
+
+
+def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: Any) -> None:
+    xp.add.reduce(label * _negative_log(xp, probabilities), axis, None, out, True)
+
+
+@prepared("cross_entropy")
+def cross_entropy(xp: Any, scratch: Any, X: Any, Label: Any, soft_label: bool, ignore_index: int, Y: Any) -> Step:
+    if soft_label:
+        return partial(_soft_losses, xp, X, Label, -1, Y)
+    return partial(_hard_losses, xp, _Labelled(xp, X.shape, Label, -1, ignore_index), X, scratch(Y.shape, X.dtype), Y)
+
+
+@prepared("cross_entropy2")
+def cross_entropy2(xp: Any, scratch: Any, X: Any, Label: Any, ignore_index: int, Y: Any, MatchX: Any) -> Step:
+    matched = scratch(Label.shape, X.dtype) if MatchX is None else MatchX
+    return partial(_hard_losses, xp, _Labelled(xp, X.shape, Label, -1, ignore_index), X, matched, Y)
+
+
+@prepared("cross_entropy_grad")
+def cross_entropy_grad(
+    xp: Any, scratch: Any, X: Any, Label: Any, dY: Any, soft_label: bool, ignore_index: int, dX: Any, dLabel: Any
+) -> list[Step]:
+    steps: list[Step] = []
+    if soft_label:
+        if dX is not None:
+            steps += [partial(xp.multiply, Label, dY, dX), partial(xp.divide, dX, X, dX), partial(xp.negative, dX, dX)]
+        if dLabel is not None:
+            steps += [partial(xp.log, X, dLabel), partial(xp.multiply, dLabel, dY, dLabel), partial(xp.negative, dLabel, dLabel)]
+        return steps
+    labelled, matched = _Labelled(xp, X.shape, Label, -1, ignore_index), scratch(dY.shape, X.dtype)
+    return [
+        partial(labelled.get, X, matched, 1.0),
+        partial(xp.divide, dY, matched, matched),
+        partial(dX.fill, 0),
+        partial(labelled.subtract, matched, dX),
+    ]
+
+
+def _stable_losses(xp: Any, row: Any, picked: Any, label: _Labelled, out: Any) -> None:
+    xp.log(row, out)
+    out -= picked
+    kept = label.find()[1]
+    if kept is not None:
+        out[~kept] = 0
+
+
+@prepared("softmax_with_cross_entropy")
+def softmax_with_cross_entropy(
+    xp: Any,
+    scratch: Any,
+    Logits: Any,
+    Label: Any,
+    soft_label: bool,
+    use_softmax: bool,
+    ignore_index: int,
+    axis: int,
+    Softmax: Any,
+    Loss: Any,
+) -> list[Step]:
+    probabilities = Softmax if Softmax is not None else scratch(Logits.shape, Logits.dtype)
+    shape = _row_shape(Logits.shape, axis)
+    labelled = None if soft_label else _Labelled(xp, Logits.shape, Label, axis, ignore_index)
+    if not use_softmax:
+        steps: list[Step] = [] if Softmax is None else [partial(xp.copyto, Softmax, Logits)]
+        if Loss is None:
+            return steps
+        if labelled is None:
+            return [*steps, partial(_soft_losses, xp, Logits, Label, axis, Loss)]
+        matched = scratch(shape, Logits.dtype)
+
+        def lose() -> None:
+            _hard_losses(xp, labelled, Logits, matched, Loss)
+            kept = labelled.find()[1]
+            if kept is not None:
+                Loss[~kept] = 0
+
+        return [*steps, lose]
+    row, picked = scratch(shape, Logits.dtype), scratch(shape, Logits.dtype)
+    weighted = scratch(Logits.shape, Logits.dtype) if soft_label and Loss is not None else None
+
+    def pick() -> None:
+        """The label's part of the logarithms of softmax, while the exponents are at hand."""
+        if labelled is not None:
+            labelled.get(probabilities, picked, 0.0)
+        else:
+            xp.multiply(Label, probabilities, weighted)
+            xp.add.reduce(weighted, axis, None, picked, True)
+
+    steps = _exponentials(xp, Logits, probabilities, row, axis, None if Loss is None else pick)
+    if Softmax is not None:
+        steps.append(partial(xp.divide, probabilities, row, probabilities))
+    if Loss is None:
+        return steps
+    if labelled is not None:
+        return [*steps, partial(_stable_losses, xp, row, picked, labelled, Loss)]
+
+    def soft_losses() -> None:
+        xp.add.reduce(Label, axis, None, Loss, True)
+        xp.multiply(Loss, xp.log(row), Loss)
+        xp.subtract(Loss, picked, Loss)
+
+    return [*steps, soft_losses]
+
+
+@prepared("softmax_with_cross_entropy_grad")
+def softmax_with_cross_entropy_grad(
+    xp: Any,
+    scratch: Any,
+    Label: Any,
+    Softmax: Any,
+    dLoss: Any,
+    dSoftmax: Any,
+    soft_label: bool,
+    use_softmax: bool,
+    ignore_index: int,
+    axis: int,
+    dLogits: Any,
+    dLabel: Any,
+) -> list[Step]:
+    steps: list[Step] = []
+    if dLabel is not None:
+        steps += [
+            partial(xp.log, Softmax, dLabel),
+            partial(xp.multiply, dLabel, dLoss, dLabel),
+            partial(xp.negative, dLabel, dLabel),
+        ]
+    if dLogits is None:
+        return steps
+    row = scratch(_row_shape(Softmax.shape, axis), Softmax.dtype)
+    if soft_label:
+        part = scratch(Softmax.shape, Softmax.dtype)
+        steps.append(partial(xp.multiply, Label, dLoss, part))
+        if use_softmax:
+            steps += [
+                partial(xp.add.reduce, part, axis, None, row, True),
+                partial(xp.multiply, Softmax, row, dLogits),
+                partial(xp.subtract, dLogits, part, dLogits),
+            ]
+        else:
+            steps += [partial(xp.divide, part, Softmax, part), partial(xp.negative, part, dLogits)]
+    else:
+        labelled = _Labelled(xp, Softmax.shape, Label, axis, ignore_index)
+        if use_softmax:
+            steps += [
+                partial(_unless_ignored, labelled, dLoss, row),
+                partial(xp.multiply, Softmax, row, dLogits),
+                partial(labelled.subtract, row, dLogits),
+            ]
+        else:
+            steps += [
+                partial(labelled.get, Softmax, row, 1.0),
+                partial(xp.divide, dLoss, row, row),
+                partial(dLogits.fill, 0),
+                partial(labelled.subtract, row, dLogits),
+            ]
+    if dSoftmax is None:
+        return steps
+    through = scratch(Softmax.shape, Softmax.dtype)
+    if use_softmax:
+        steps += softmax_grad(xp, scratch, Softmax, dSoftmax, axis, through)
+    else:
+        steps.append(partial(xp.copyto, through, dSoftmax))
+    return [*steps, partial(xp.add, dLogits, through, dLogits)]
+
+
+def _unless_ignored(labelled: _Labelled, values: Any, out: Any) -> None:
+    out[...] = values
+    kept = labelled.find()[1]
+    if kept is not None:
+        out[~kept] = 0
+
+
+# --------------------------------------------------------------------------------------------------------- other losses
+@kernel("sigmoid_cross_entropy_with_logits")
+def sigmoid_cross_entropy_with_logits(
+    xp: Any, X: Any, Label: Any, pos_weight: Any, normalize: bool, ignore_index: int, Out: Any
+) -> None:
+    missed = xp.log1p(xp.exp(-xp.abs(X))) + xp.maximum(-X, 0)  # -log(sigmoid(X))
+    if pos_weight is not None:
+        missed *= (pos_weight - 1) * Label + 1
+    kept = Label != ignore_index
+    found = ((1 - Label) * X + missed) * kept
+    xp.copyto(Out, found / max(int(kept.sum()), 1) if normalize else found)
+
+
+@prepared("huber_loss")
+def huber_loss(xp: Any, scratch: Any, X: Any, Y: Any, delta: float, Out: Any, Residual: Any) -> list[Step]:
+    residual = Residual if Residual is not None else scratch(X.shape, X.dtype)
+    steps: list[Step] = [partial(xp.subtract, Y, X, residual)]
+    if Out is None:
+        return steps
+    bounded = scratch(X.shape, X.dtype)
+    return [  # with b = r bounded to [-delta, delta], the loss is b * (r - b / 2)
+        *steps,
+        partial(xp.clip, residual, -delta, delta, bounded),
+        partial(xp.multiply, bounded, -0.5, Out),
+        partial(xp.add, Out, residual, Out),
+        partial(xp.multiply, Out, bounded, Out),
+    ]
+
+
+@prepared("huber_loss_grad")
+def huber_loss_grad(
+    xp: Any, scratch: Any, Residual: Any, dOut: Any, dResidual: Any, delta: float, dX: Any, dY: Any
+) -> list[Step]:
+    d_y = dY if dY is not None else scratch(Residual.shape, Residual.dtype)
+    steps: list[Step] = [partial(xp.clip, Residual, -delta, delta, d_y), partial(xp.multiply, d_y, dOut, d_y)]
+    if dResidual is not None:
+        steps.append(partial(xp.add, d_y, dResidual, d_y))
+    return steps if dX is None else [*steps, partial(xp.negative, d_y, dX)]
+
+
+@kernel("cross_entropy_grad2")
+def cross_entropy_grad2(xp: Any, Label: Any, MatchX: Any, dY: Any, dMatchX: Any, ignore_index: int, dX: Any) -> None:
+    found = -(dY / MatchX)
+    place_into(xp, found if dMatchX is None else found + dMatchX, Label, -1, ignore_index, dX)

@@ -1,0 +1,488 @@
+"""Kernels of `fluid.ops.manipulation`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from fluid.errors import ExecutionError
+from fluid.types import as_dtype
+
+from .table import Step, kernel, prepared
+
+
+def copy(xp: Any, source: Any, target: Any) -> list[Step]:
+    """Calls that copy `source` to `target`, of as many elements; none if they are the same memory."""
+    if xp.may_share_memory(source, target):
+        return []
+    return [partial(xp.copyto, target, source.reshape(target.shape))]
+
+
+def numbers(tensor: Any, tensors: Sequence[Any] | None, otherwise: Sequence[int]) -> list[int]:
+    """What a list of whole numbers given as a tensor, as many tensors, or as an attribute says."""
+    if tensors:
+        return [int(item.reshape(-1)[0]) for item in tensors]
+    return [int(item) for item in tensor.reshape(-1)] if tensor is not None else list(otherwise)
+
+
+def check_ids(ids: Any, extent: int, what: str) -> None:
+    """An `ExecutionError` if an id is outside of [0, extent)."""
+    if ids.size:
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= extent:
+            raise ExecutionError(f"{what}: index {low if low < 0 else high} is outside of [0, {extent})")
+
+
+def ranges(rows: int, width: int, elements: int = 1 << 15) -> list[tuple[int, int]]:
+    """Bounds of parts of `rows` rows that have about `elements` elements each, few enough to stay in a near cache."""
+    step = max(1, elements // max(width, 1))
+    return [(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+def take(xp: Any, array: Any, ids: Any, axis: int, out: Any) -> None:
+    """``array.take(ids, axis)`` into `out`, of checked ids."""
+    if xp.__name__ == "numpy":
+        array.take(ids, axis, out, "clip")  # "raise" would go through a buffer
+    else:
+        array.take(ids, axis, out)
+
+
+# ----------------------------------------------------------------------------------------------------------- reshaping
+@prepared(
+    "reshape_like", "unreshape", "squeeze2", "squeeze", "unsqueeze", "flatten2", "flatten_contiguous_range", inplace={"Out": "X"}
+)
+def reshape(xp: Any, X: Any, Out: Any) -> list[Step]:
+    return copy(xp, X, Out)
+
+
+def _reshape_to(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int]) -> Any:
+    if ShapeTensor and len(shape) == len(ShapeTensor):
+        found = [s if s > 0 else n for s, n in zip(shape, numbers(None, ShapeTensor, ()), strict=True)]
+    else:
+        found = numbers(Shape, ShapeTensor, shape)
+    return X.reshape([X.shape[axis] if extent == 0 else extent for axis, extent in enumerate(found)]).copy()
+
+
+@prepared("reshape2", "reshape", inplace={"Out": "X"})
+def reshape2(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int], Out: Any) -> list[Step]:
+    if Out is None:
+        return [partial(_reshape_to, xp, X, Shape, ShapeTensor, shape)]
+    return copy(xp, X, Out)
+
+
+def _insert_axes(xp: Any, X: Any, AxesTensor: Any, AxesTensorList: Any, axes: list[int]) -> Any:
+    for axis in numbers(AxesTensor, AxesTensorList, axes):
+        X = xp.expand_dims(X, axis)
+    return X.copy()
+
+
+@prepared("unsqueeze2", inplace={"Out": "X"})
+def unsqueeze2(xp: Any, X: Any, AxesTensor: Any, AxesTensorList: Any, axes: list[int], Out: Any) -> list[Step]:
+    if Out is None:
+        return [partial(_insert_axes, xp, X, AxesTensor, AxesTensorList, axes)]
+    return copy(xp, X, Out)
+
+
+@prepared(
+    "reshape2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad", "flatten_contiguous_range_grad", inplace={"dX": "dOut"}
+)
+def reshape2_grad(xp: Any, dOut: Any, dX: Any) -> list[Step]:
+    return copy(xp, dOut, dX)
+
+
+@prepared("reshape_grad", "squeeze_grad", "unsqueeze_grad", inplace={"dX": "dOut"})
+def reshape_grad(xp: Any, dOut: Any, dX: Any) -> list[Step]:
+    return copy(xp, dOut, dX)
+
+
+@prepared("transpose2", "transpose")
+def transpose2(xp: Any, X: Any, axis: list[int], Out: Any) -> Step:
+    return partial(xp.copyto, Out, X.transpose(axis))
+
+
+@prepared("transpose2_grad", "transpose_grad")
+def transpose2_grad(xp: Any, dOut: Any, axis: list[int], dX: Any) -> Step:
+    return partial(xp.copyto, dX.transpose(axis), dOut)
+
+
+# -------------------------------------------------------------------------------------------------- joining and cutting
+def _parts(whole: Any, extents: list[int], axis: int) -> list[Any]:
+    parts, start = [], 0
+    for extent in extents:
+        parts.append(whole[(slice(None),) * (axis % whole.ndim) + (slice(start, start + extent),)])
+        start += extent
+    return parts
+
+
+@prepared("concat")
+def concat(xp: Any, X: list[Any], AxisTensor: Any, axis: int, Out: Any) -> list[Step]:
+    if Out is None:
+        return [lambda: xp.concatenate(X, numbers(AxisTensor, None, ())[0])]
+    return [partial(xp.copyto, part, x) for part, x in zip(_parts(Out, [x.shape[axis] for x in X], axis), X, strict=True)]
+
+
+def _cut(xp: Any, X: Any, likes: list[Any], axis: int, Out: list[Any]) -> list[Step]:
+    parts = _parts(X, [like.shape[axis] for like in likes], axis)
+    return [partial(xp.copyto, out, part) for out, part in zip(Out, parts, strict=True) if out is not None]
+
+
+def _cut_along(xp: Any, X: Any, likes: list[Any], AxisTensor: Any, axis: int, Out: list[Any]) -> list[Step]:
+    if AxisTensor is None:
+        return _cut(xp, X, likes, axis, Out)
+
+    def cut() -> None:
+        for step in _cut(xp, X, likes, numbers(AxisTensor, None, ())[0], Out):
+            step()
+
+    return [cut]
+
+
+@prepared("split_like")
+def split_like(xp: Any, X: Any, Like: list[Any], AxisTensor: Any, axis: int, Out: list[Any]) -> list[Step]:
+    return _cut_along(xp, X, Like, AxisTensor, axis, Out)
+
+
+@prepared("concat_grad")
+def concat_grad(xp: Any, X: list[Any], AxisTensor: Any, dOut: Any, axis: int, dX: list[Any]) -> list[Step]:
+    return _cut_along(xp, dOut, X, AxisTensor, axis, dX)
+
+
+def _split_at_run(
+    xp: Any, X: Any, AxisTensor: Any, SectionsTensorList: Any, axis: int, sections: list[int], Out: list[Any]
+) -> Any:
+    axis = numbers(AxisTensor, None, [axis])[0]
+    extents = numbers(None, SectionsTensorList, sections) or [X.shape[axis] // len(Out)] * len(Out)
+    if -1 in extents:
+        extents[extents.index(-1)] = X.shape[axis] - sum(extents) - 1
+    return ([part.copy() for part in _parts(X, extents, axis)],)
+
+
+@prepared("split")
+def split(
+    xp: Any, X: Any, AxisTensor: Any, SectionsTensorList: Any, axis: int, sections: list[int], num: int, Out: list[Any]
+) -> list[Step]:
+    if AxisTensor is not None or SectionsTensorList:
+        return [partial(_split_at_run, xp, X, AxisTensor, SectionsTensorList, axis, [] if num else sections, Out)]
+    extent = X.shape[axis]
+    extents = list(sections) if sections and not num else [extent // len(Out)] * len(Out)
+    if -1 in extents:
+        extents[extents.index(-1)] = extent - sum(extents) - 1
+    return [partial(xp.copyto, out, part) for out, part in zip(Out, _parts(X, extents, axis), strict=True) if out is not None]
+
+
+def _faces(xp: Any, array: Any, axis: int) -> list[Any]:
+    """Views of the parts along `axis`; of shape [] too, where iterating would copy."""
+    moved = xp.moveaxis(array, axis, 0)
+    return [moved[i, ...] for i in range(len(moved))]
+
+
+@prepared("stack")
+def stack(xp: Any, X: list[Any], axis: int, Y: Any) -> list[Step]:
+    return [partial(xp.copyto, part, x) for part, x in zip(_faces(xp, Y, axis), X, strict=True)]
+
+
+def _unstack(xp: Any, X: Any, axis: int, Y: list[Any]) -> list[Step]:
+    return [partial(xp.copyto, out, part) for out, part in zip(Y, _faces(xp, X, axis), strict=True) if out is not None]
+
+
+@prepared("unstack")
+def unstack(xp: Any, X: Any, axis: int, Y: list[Any]) -> list[Step]:
+    return _unstack(xp, X, axis, Y)
+
+
+@prepared("stack_grad")
+def stack_grad(xp: Any, dY: Any, axis: int, dX: list[Any]) -> list[Step]:
+    return _unstack(xp, dY, axis, dX)
+
+
+def _region(
+    array: Any,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    axes: list[int],
+    starts: Any,
+    ends: Any,
+) -> Any:
+    index = [slice(None)] * array.ndim
+    bounds = zip(numbers(StartsTensor, StartsTensorList, starts), numbers(EndsTensor, EndsTensorList, ends), strict=True)
+    for axis, (start, end) in zip(axes, bounds, strict=True):
+        index[axis] = slice(start, end)
+    return array[tuple(index)]
+
+
+def _dropped(region: Any, decrease_axis: list[int]) -> Any:
+    return region.squeeze(tuple(decrease_axis)) if decrease_axis else region
+
+
+@prepared("slice")
+def slice_(
+    xp: Any,
+    Input: Any,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    axes: list[int],
+    starts: list[int],
+    ends: list[int],
+    decrease_axis: list[int],
+    Out: Any,
+) -> Step:
+    tensors = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
+    find = partial(_region, Input, *tensors, axes, starts, ends)
+    if Out is None:
+        return lambda: _dropped(find(), decrease_axis).copy()
+    if any(tensor is not None and len(tensor) for tensor in tensors):
+        return lambda: xp.copyto(Out, find().reshape(Out.shape))
+    return partial(xp.copyto, Out, _dropped(find(), decrease_axis))
+
+
+def _unslice(xp: Any, X: Any, out: Any, tensors: tuple[Any, ...], bounds: tuple[Any, ...]) -> list[Step]:
+    steps: list[Step] = [partial(out.fill, 0)]
+    if any(tensor is not None and len(tensor) for tensor in tensors):
+
+        def fill() -> None:
+            region = _region(out, *tensors, *bounds)
+            xp.copyto(region, X.reshape(region.shape))
+
+        return [*steps, fill]
+    region = _region(out, *tensors, *bounds)
+    return [*steps, partial(xp.copyto, region, X.reshape(region.shape))]
+
+
+@prepared("unslice")
+def unslice(
+    xp: Any,
+    X: Any,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    axes: list[int],
+    starts: list[int],
+    ends: list[int],
+    Out: Any,
+) -> list[Step]:
+    return _unslice(xp, X, Out, (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList), (axes, starts, ends))
+
+
+@prepared("slice_grad")
+def slice_grad(
+    xp: Any,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    dOut: Any,
+    axes: list[int],
+    starts: list[int],
+    ends: list[int],
+    dInput: Any,
+) -> list[Step]:
+    return _unslice(xp, dOut, dInput, (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList), (axes, starts, ends))
+
+
+# ------------------------------------------------------------------------------------------------------------ indexing
+@kernel("gather")
+def gather(xp: Any, X: Any, Index: Any, Axis: Any, axis: int, Out: Any) -> Any:
+    axis = numbers(Axis, None, [axis])[0]
+    ids = Index.reshape(-1) if Index.ndim else Index
+    check_ids(ids, X.shape[axis], "gather")
+    if Out is None:
+        return X.take(ids, axis)
+    take(xp, X, ids, axis, Out)
+    return None
+
+
+def _add_rows(xp: Any, rows: Any, ids: Any, out: Any) -> None:
+    """``out[ids] += rows`` along the first axis, for repeated ids too."""
+    width = out[:1].size
+    if not rows.size:
+        return
+    if not out.flags.c_contiguous or width == 1:
+        xp.add.at(out, ids, rows.reshape(ids.shape + out.shape[1:]))
+        return
+    places = (ids.astype(xp.int64)[:, None] * width + xp.arange(width)).reshape(-1)
+    xp.add.at(out.reshape(-1), places, rows.reshape(-1))  # several times faster flat than row by row
+
+
+def _scatter_add(xp: Any, rows: Any, Index: Any, axis: int, out: Any) -> None:
+    ids = Index.reshape(-1)
+    check_ids(ids, out.shape[axis], "the gradient of gather")
+    out.fill(0)
+    if not Index.ndim:
+        rows = xp.expand_dims(rows, axis)
+    _add_rows(xp, xp.moveaxis(rows, axis, 0), ids, xp.moveaxis(out, axis, 0))
+
+
+@kernel("scatter_add_like")
+def scatter_add_like(xp: Any, X: Any, Index: Any, Axis: Any, axis: int, Out: Any) -> None:
+    _scatter_add(xp, X, Index, numbers(Axis, None, [axis])[0], Out)
+
+
+@kernel("gather_grad")
+def gather_grad(xp: Any, dOut: Any, Index: Any, Axis: Any, axis: int, dX: Any) -> None:
+    _scatter_add(xp, dOut, Index, numbers(Axis, None, [axis])[0], dX)
+
+
+@kernel("lookup_table_v2", "lookup_table")
+def lookup_table(xp: Any, W: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
+    ids = Ids.reshape(-1)
+    rows = Out.reshape(ids.size, W.shape[1])
+    if padding_idx == -1:
+        check_ids(ids, len(W), "the table's rows")
+        take(xp, W, ids, 0, rows)
+        return
+    padded = ids == padding_idx
+    ids = xp.where(padded, 0, ids)
+    check_ids(ids, len(W), "the table's rows")
+    take(xp, W, ids, 0, rows)
+    rows[padded] = 0
+
+
+def _scatter_rows(xp: Any, rows: Any, Ids: Any, padding_idx: int, out: Any) -> None:
+    ids = Ids.reshape(-1)
+    rows = rows.reshape(ids.size, out.shape[1])
+    out.fill(0)
+    if padding_idx != -1:
+        kept = ids != padding_idx
+        ids, rows = ids[kept], rows[kept]
+    check_ids(ids, len(out), "the table's rows")
+    _add_rows(xp, rows, ids, out)
+
+
+@kernel("scatter_rows_like")
+def scatter_rows_like(xp: Any, X: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
+    _scatter_rows(xp, X, Ids, padding_idx, Out)
+
+
+@kernel("lookup_table_v2_grad", "lookup_table_grad")
+def lookup_table_grad(xp: Any, Ids: Any, dOut: Any, padding_idx: int, dW: Any) -> None:
+    _scatter_rows(xp, dOut, Ids, padding_idx, dW)
+
+
+def kept_ids(xp: Any, Index: Any, ignore_index: int, extent: int) -> tuple[Any, Any]:
+    """Indices, checked, with 0 for those that are ignored; and which are kept, None for all."""
+    if not Index.size:
+        return Index, None
+    low, high = int(Index.min()), int(Index.max())
+    if low <= ignore_index <= high:
+        kept = Index != ignore_index
+        Index = xp.where(kept, Index, 0)
+        check_ids(Index, extent, "an index or label")
+        return Index, kept
+    if low < 0 or high >= extent:
+        raise ExecutionError(f"an index or label: {low if low < 0 else high} is outside of [0, {extent})")
+    return Index, None
+
+
+@kernel("pick")
+def pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, default: float, Out: Any) -> None:
+    ids, kept = kept_ids(xp, Index, ignore_index, X.shape[axis])
+    found = xp.take_along_axis(X, ids, axis)
+    xp.copyto(Out, found if kept is None else xp.where(kept, found, X.dtype.type(default)))
+
+
+def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: Any) -> None:
+    """Adds X to zeros in `out` at the indices along `axis`."""
+    ids, kept = kept_ids(xp, Index, ignore_index, out.shape[axis])
+    out.fill(0)
+    if kept is not None:
+        X = xp.where(kept, X, X.dtype.type(0))
+    target, ids, values = (xp.moveaxis(array, axis, -1) for array in (out, ids, X))
+    if ids.shape[-1] == 1:
+        xp.put_along_axis(target, ids, values, -1)  # one index each: none can come twice
+        return
+    index = xp.ogrid[tuple(slice(0, extent) for extent in ids.shape)]
+    xp.add.at(target, (*index[:-1], ids), values)
+
+
+@kernel("place")
+def place(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, Out: Any) -> None:
+    place_into(xp, X, Index, axis, ignore_index, Out)
+
+
+def _one_hot(xp: Any, ids: Any, depth_tensor: Any, depth: int, dtype: int, out_of_range: bool, prefix: Any, out: Any) -> Any:
+    depth = numbers(depth_tensor, None, [depth])[0]
+    if not out_of_range:
+        check_ids(ids, depth, "one_hot")
+    made = xp.empty((*prefix, depth), as_dtype(dtype).numpy) if out is None else None
+    xp.copyto((made if out is None else out).reshape(-1, depth), ids.reshape(-1, 1) == xp.arange(depth))
+    return made
+
+
+@kernel("one_hot")
+def one_hot(xp: Any, X: Any, depth_tensor: Any, depth: int, dtype: int, allow_out_of_range: bool, Out: Any) -> Any:
+    return _one_hot(xp, X, depth_tensor, depth, dtype, allow_out_of_range, X.shape[:-1], Out)
+
+
+@kernel("one_hot_v2")
+def one_hot_v2(xp: Any, X: Any, depth_tensor: Any, depth: int, dtype: int, allow_out_of_range: bool, Out: Any) -> Any:
+    return _one_hot(xp, X, depth_tensor, depth, dtype, allow_out_of_range, X.shape, Out)
+
+
+# ----------------------------------------------------------------------------------------------------------- repeating
+@prepared("expand_v2")
+def expand_v2(xp: Any, X: Any, Shape: Any, expand_shapes_tensor: Any, shape: list[int], Out: Any) -> Step:
+    if Out is not None:
+        return partial(xp.copyto, Out, X)
+
+    def expand() -> Any:
+        wanted = numbers(Shape, expand_shapes_tensor, shape)
+        extents = (1,) * (len(wanted) - X.ndim) + X.shape
+        return xp.broadcast_to(X, [have if want == -1 else want for have, want in zip(extents, wanted, strict=True)]).copy()
+
+    return expand
+
+
+@prepared("expand_as_v2")
+def expand_as_v2(xp: Any, X: Any, Out: Any) -> Step:
+    return partial(xp.copyto, Out, X)
+
+
+def _tiled_views(X: Any, Out: Any) -> tuple[Any, Any]:
+    """Views of both, of shapes [1, d0, 1, d1, ...] and [r0, d0, r1, d1, ...]."""
+    extents = (1,) * (Out.ndim - X.ndim) + X.shape
+    pairs = zip(Out.shape, extents, strict=True)
+    repeated = [n for out, extent in pairs for n in ((out // extent if extent else 0), extent)]
+    return X.reshape([n for extent in extents for n in (1, extent)]), Out.reshape(repeated)
+
+
+def _tile(xp: Any, X: Any, tensor: Any, tensors: Any, times: list[int], Out: Any) -> Step:
+    if Out is None:
+        return lambda: xp.tile(X, numbers(tensor, tensors, times))
+    source, target = _tiled_views(X, Out)
+    return partial(xp.copyto, target, source)
+
+
+@prepared("tile")
+def tile(xp: Any, X: Any, RepeatTimes: Any, repeat_times_tensor: Any, repeat_times: list[int], Out: Any) -> Step:
+    return _tile(xp, X, RepeatTimes, repeat_times_tensor, repeat_times, Out)
+
+
+@prepared("expand")
+def expand(xp: Any, X: Any, ExpandTimes: Any, expand_times_tensor: Any, expand_times: list[int], Out: Any) -> Step:
+    return _tile(xp, X, ExpandTimes, expand_times_tensor, expand_times, Out)
+
+
+@prepared("tile_like")
+def tile_like(xp: Any, X: Any, Out: Any) -> Step:
+    return _tile(xp, X, None, None, [], Out)
+
+
+def _untile(xp: Any, X: Any, out: Any) -> Step:
+    target, source = _tiled_views(out, X)
+    return partial(xp.add.reduce, source, tuple(range(0, source.ndim, 2)), None, target, True)
+
+
+@prepared("untile")
+def untile(xp: Any, X: Any, Out: Any) -> Step:
+    return _untile(xp, X, Out)
+
+
+@prepared("tile_grad", "expand_grad")
+def tile_grad(xp: Any, dOut: Any, dX: Any) -> Step:
+    return _untile(xp, dOut, dX)

@@ -1,0 +1,338 @@
+"""Kernels of `fluid.ops.norm`."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+from fluid.ops.norm import channel_axis, dropout_scale, uses_global_stats
+
+from .manipulation import copy, ranges
+from .table import Step, prepared
+
+
+# --------------------------------------------------------------------------------------------------------- batch_norm
+class _Channels:
+    """Arrays of X's shape as [rows, channels, places], or [rows, channels] where the channels come last."""
+
+    def __init__(self, xp: Any, scratch: Any, shape: tuple[int, ...], data_layout: str, dtype: Any) -> None:
+        axis = channel_axis(data_layout, len(shape))
+        self.xp, self.scratch, self.dtype = xp, scratch, dtype
+        self.channels = shape[axis]
+        self.is_last = axis == len(shape) - 1
+        self.shape = (-1, self.channels) if self.is_last else (shape[0], self.channels, -1)
+        self.count = max(prod(shape) // max(self.channels, 1), 1)
+
+    def view(self, array: Any) -> Any:
+        return array if array is None or not array.size else array.reshape(self.shape)
+
+    def spread(self, statistic: Any) -> Any:
+        """Numbers by channel, shaped to be combined with views."""
+        return statistic if self.is_last else statistic[:, None]
+
+    def sums(self, left: Any, right: Any, out: Any) -> list[Step]:
+        """Calls for the sums by channel of `left`, times `right` if that is given."""
+        xp = self.xp
+        if right is None:
+            return [partial(xp.add.reduce, left, 0 if self.is_last else (0, 2), None, out)]
+        if self.is_last:
+            return [partial(xp.einsum, "rc,rc->c", left, right, out=out)]
+        by_row = self.scratch(left.shape[:2], out.dtype)
+        return [partial(xp.einsum, "rcp,rcp->rc", left, right, out=by_row), partial(xp.add.reduce, by_row, 0, None, out)]
+
+
+@prepared("batch_norm", inplace={"MeanOut": "Mean", "VarianceOut": "Variance"})
+def batch_norm(
+    xp: Any,
+    scratch: Any,
+    X: Any,
+    Scale: Any,
+    Bias: Any,
+    Mean: Any,
+    Variance: Any,
+    MomentumTensor: Any,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    Y: Any,
+    MeanOut: Any,
+    VarianceOut: Any,
+    SavedMean: Any,
+    SavedVariance: Any,
+) -> list[Step]:
+    c = _Channels(xp, scratch, X.shape, data_layout, X.dtype)
+    mean = scratch(Mean.shape, Mean.dtype) if SavedMean is None else SavedMean
+    inverse = scratch(Variance.shape, Variance.dtype) if SavedVariance is None else SavedVariance
+    x, y = c.view(X), c.view(Y)
+    is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
+    if Y is None:
+        y = c.view(scratch(X.shape, X.dtype))
+    steps: list[Step] = []
+    if is_global:
+        steps += [
+            partial(xp.copyto, mean, Mean),
+            partial(xp.add, Variance, epsilon, inverse),
+            partial(xp.sqrt, inverse, inverse),
+            partial(xp.divide, 1, inverse, inverse),
+        ]
+    variance = scratch(Variance.shape, Variance.dtype)
+    if not is_global:
+        steps += [*c.sums(x, None, mean), partial(xp.divide, mean, c.count, mean)]
+    steps.append(partial(xp.subtract, x, c.spread(mean), y))
+    if not is_global:
+        steps += [
+            *c.sums(y, y, variance),
+            partial(xp.divide, variance, c.count, variance),
+            partial(xp.add, variance, epsilon, inverse),
+            partial(xp.sqrt, inverse, inverse),
+            partial(xp.divide, 1, inverse, inverse),
+        ]
+    scale = inverse
+    if Scale is not None:
+        scale = scratch(Scale.shape, Variance.dtype)
+        steps.append(partial(xp.multiply, inverse, Scale, scale))
+    steps.append(partial(xp.multiply, y, c.spread(scale), y))
+    if Bias is not None:
+        steps.append(partial(xp.add, y, c.spread(Bias), y))
+    for running, new, out in ((Mean, mean, MeanOut), (Variance, variance, VarianceOut)):
+        if out is None:
+            continue
+        steps += copy(xp, running, out)
+        if is_global:
+            continue
+        if MomentumTensor is not None:
+            steps.append(partial(_move, out, new, MomentumTensor))
+            continue
+        share = scratch(new.shape, new.dtype)
+        steps += [
+            partial(xp.multiply, out, momentum, out),
+            partial(xp.multiply, new, 1.0 - momentum, share),
+            partial(xp.add, out, share, out),
+        ]
+    return steps
+
+
+def _move(running: Any, new: Any, momentum: Any) -> None:
+    running *= momentum
+    running += new * (1 - momentum)
+
+
+@prepared("batch_norm_grad")
+def batch_norm_grad(
+    xp: Any,
+    scratch: Any,
+    X: Any,
+    Scale: Any,
+    SavedMean: Any,
+    SavedVariance: Any,
+    dY: Any,
+    dSavedMean: Any,
+    dSavedVariance: Any,
+    is_test: bool,
+    data_layout: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+    dX: Any,
+    dScale: Any,
+    dBias: Any,
+) -> list[Step]:
+    c = _Channels(xp, scratch, X.shape, data_layout, X.dtype)
+    by_channel = partial(scratch, SavedMean.shape, SavedMean.dtype)
+    d_scale, d_bias = dScale if dScale is not None else by_channel(), dBias if dBias is not None else by_channel()
+    x, d_y = c.view(X), c.view(dY)
+    d_x = c.view(dX if dX is not None else scratch(X.shape, X.dtype))
+    is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
+    inverse = SavedVariance
+    steps: list[Step] = []
+    if dBias is not None or not is_global:
+        steps += c.sums(d_y, None, d_bias)
+    if dScale is not None or not is_global:
+        steps.append(partial(xp.subtract, x, c.spread(SavedMean), d_x))
+        steps += [*c.sums(d_y, d_x, d_scale), partial(xp.multiply, d_scale, inverse, d_scale)]
+    if dX is None:
+        return steps
+    scale = inverse
+    if Scale is not None:
+        scale = by_channel()
+        steps.append(partial(xp.multiply, Scale, inverse, scale))
+    if is_global:
+        return [*steps, partial(xp.multiply, d_y, c.spread(scale), d_x)]
+    # dX = scale * (dY - centered * slope - shift), with slope = dScale * inverse / count and shift = dBias / count
+    slope, shift = by_channel(), by_channel()
+    steps += [
+        partial(xp.multiply, d_scale, inverse, slope),
+        partial(xp.divide, slope, c.count, slope),
+        partial(xp.divide, d_bias, c.count, shift),
+        partial(xp.multiply, d_x, c.spread(slope), d_x),
+        partial(xp.subtract, d_y, d_x, d_x),
+        partial(xp.subtract, d_x, c.spread(shift), d_x),
+        partial(xp.multiply, d_x, c.spread(scale), d_x),
+    ]
+
+    def through_statistics() -> None:
+        """What reaches X through the saved mean and inverse deviation, if somebody reads those."""
+        if dSavedMean is not None:
+            d_x[...] += c.spread(dSavedMean / c.count)
+        if dSavedVariance is not None:
+            d_x[...] -= (x - c.spread(SavedMean)) * c.spread(dSavedVariance * SavedVariance**3 / c.count)
+
+    return steps if dSavedMean is None and dSavedVariance is None else [*steps, through_statistics]
+
+
+# --------------------------------------------------------------------------------------------------------- layer_norm
+@prepared("layer_norm")
+def layer_norm(
+    xp: Any,
+    scratch: Any,
+    X: Any,
+    Scale: Any,
+    Bias: Any,
+    epsilon: float,
+    begin_norm_axis: int,
+    Y: Any,
+    Mean: Any,
+    Variance: Any,
+) -> list[Step]:
+    rows = prod(X.shape[:begin_norm_axis])
+    if not X.size:
+        return []
+    x = X.reshape(rows, -1)
+    width = x.shape[1]
+    y = (Y if Y is not None else scratch(X.shape, X.dtype)).reshape(x.shape)
+    dtype = X.dtype if Mean is None else Mean.dtype
+    mean = Mean if Mean is not None else scratch((rows,), dtype)
+    variance = Variance if Variance is not None else scratch((rows,), dtype)
+    inverse = scratch((rows, 1), dtype)
+    steps: list[Step] = []
+    for start, end in ranges(rows, width):
+        out, deviation = y[start:end], inverse[start:end]
+        steps += [
+            partial(xp.add.reduce, x[start:end], 1, None, mean[start:end]),
+            partial(xp.divide, mean[start:end], width, mean[start:end]),
+            partial(xp.subtract, x[start:end], mean[start:end, None], out),
+            partial(xp.einsum, "rc,rc->r", out, out, out=variance[start:end]),
+            partial(xp.divide, variance[start:end], width, variance[start:end]),
+            partial(xp.add, variance[start:end, None], epsilon, deviation),
+            partial(xp.sqrt, deviation, deviation),
+            partial(xp.divide, out, deviation, out),
+        ]
+        if Scale is not None:
+            steps.append(partial(xp.multiply, out, Scale, out))
+        if Bias is not None:
+            steps.append(partial(xp.add, out, Bias, out))
+    return steps
+
+
+@prepared("layer_norm_grad")
+def layer_norm_grad(
+    xp: Any,
+    scratch: Any,
+    X: Any,
+    Scale: Any,
+    Mean: Any,
+    Variance: Any,
+    dY: Any,
+    epsilon: float,
+    dX: Any,
+    dScale: Any,
+    dBias: Any,
+) -> list[Step]:
+    rows = Mean.size
+    if not X.size:
+        return [partial(array.fill, 0) for array in (dScale, dBias) if array is not None]
+    x, d_y = X.reshape(rows, -1), dY.reshape(rows, -1)
+    width = x.shape[1]
+    d_x = dX.reshape(x.shape) if dX is not None else None
+    inverse, average = scratch((rows, 1), Mean.dtype), scratch((rows, 1), Mean.dtype)
+    parts = ranges(rows, width)
+    longest = max(end - start for start, end in parts)
+    buffers = [scratch((longest, width), X.dtype) for _ in range(3)]
+    sums = scratch((2, width), X.dtype)
+    steps: list[Step] = []
+
+    def add_up(source: Any, target: Any, own: Any, is_first: bool) -> None:
+        steps.append(partial(xp.add.reduce, source, 0, None, target if is_first else own))
+        if not is_first:
+            steps.append(partial(xp.add, target, own, target))
+
+    for start, end in parts:
+        normal, scaled, spare = (buffer[: end - start] for buffer in buffers)
+        deviation, mean, gradient = inverse[start:end], average[start:end], d_y[start:end]
+        if dBias is not None:
+            add_up(gradient, dBias, sums[0], start == 0)
+        if dScale is None and d_x is None:
+            continue
+        steps += [
+            partial(xp.add, Variance[start:end, None], epsilon, deviation),
+            partial(xp.sqrt, deviation, deviation),
+            partial(xp.subtract, x[start:end], Mean[start:end, None], normal),
+            partial(xp.divide, normal, deviation, normal),
+        ]
+        if dScale is not None:
+            steps.append(partial(xp.multiply, gradient, normal, spare))
+            add_up(spare, dScale, sums[1], start == 0)
+        if d_x is None:
+            continue
+        if Scale is not None:
+            steps.append(partial(xp.multiply, gradient, Scale, scaled))
+        source, out = (scaled if Scale is not None else gradient), d_x[start:end]
+        steps += [
+            partial(xp.einsum, "rc,rc->r", source, normal, out=mean[:, 0]),
+            partial(xp.divide, mean, width, mean),
+            partial(xp.multiply, normal, mean, normal),
+            partial(xp.add.reduce, source, 1, None, mean, True),
+            partial(xp.divide, mean, width, mean),
+            partial(xp.subtract, source, mean, out),
+            partial(xp.subtract, out, normal, out),
+            partial(xp.divide, out, deviation, out),
+        ]
+    return steps
+
+
+# ------------------------------------------------------------------------------------------------------------ dropout
+def _scaled(xp: Any, source: Any, scale: float, out: Any) -> list[Step]:
+    return copy(xp, source, out) if scale == 1.0 else [partial(xp.multiply, source, scale, out)]
+
+
+@prepared("dropout", inplace={"Out": "X"})
+def dropout(
+    xp: Any,
+    scratch: Any,
+    rng: Any,
+    X: Any,
+    Seed: Any,
+    dropout_prob: float,
+    dropout_implementation: str,
+    is_test: bool,
+    Out: Any,
+    Mask: Any,
+) -> list[Step]:
+    scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
+    if is_test:
+        steps = [] if Mask is None else [partial(Mask.fill, 1)]
+        return steps + ([] if Out is None else _scaled(xp, X, scale, Out))
+    mask = Mask if Mask is not None else scratch(X.shape, xp.dtype("uint8"))
+    draws = scratch(X.shape, xp.dtype("float32"))
+
+    def draw() -> None:
+        generator = rng() if Seed is None else xp.random.default_rng(int(Seed.reshape(-1)[0]))
+        generator.random(out=draws, dtype=draws.dtype)
+        xp.greater_equal(draws, dropout_prob, out=mask)
+
+    if Out is None:
+        return [draw]
+    return [draw, partial(xp.multiply, X, mask, Out), *([] if scale == 1.0 else [partial(xp.multiply, Out, scale, Out)])]
+
+
+@prepared("dropout_grad", inplace={"dX": "dOut"})
+def dropout_grad(
+    xp: Any, Mask: Any, dOut: Any, dropout_prob: float, dropout_implementation: str, is_test: bool, dX: Any
+) -> list[Step]:
+    scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
+    if is_test:
+        return _scaled(xp, dOut, scale, dX)
+    return [partial(xp.multiply, dOut, Mask, dX), *([] if scale == 1.0 else [partial(xp.multiply, dX, scale, dX)])]

@@ -1,0 +1,98 @@
+"""Kernels of `fluid.ops.random`. Where `Out` is None, its shape is known only now: the kernel makes and returns it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .creation import made
+from .table import kernel
+
+
+def _draw(method: Callable[..., Any], out: Any) -> None:
+    """Fill `out` by a method of a generator that draws float32 or float64."""
+    if out.dtype.kind == "f" and out.dtype.itemsize >= 4 and out.flags.c_contiguous:
+        method(dtype=out.dtype, out=out)
+    else:
+        out[...] = method(out.shape, dtype="float32").astype(out.dtype)
+
+
+def _uniform(rng: Any, low: float, high: float, diag_num: int, diag_step: int, diag_val: float, out: Any) -> None:
+    _draw(rng().random, out)
+    out *= high - low
+    out += low
+    if diag_num:
+        out.reshape(-1)[: diag_num * (diag_step + 1) : diag_step + 1] = diag_val
+
+
+def _normal(rng: Any, mean: float, std: float, out: Any) -> None:
+    _draw(rng().standard_normal, out)
+    out *= std
+    out += mean
+
+
+@kernel("uniform_random")
+def uniform_random(
+    xp: Any,
+    rng: Any,
+    ShapeTensor: Any,
+    ShapeTensorList: Any,
+    shape: list[int],
+    min: float,
+    max: float,
+    diag_num: int,
+    diag_step: int,
+    diag_val: float,
+    dtype: int,
+    Out: Any,
+) -> Any:
+    out = made(xp, Out, shape, ShapeTensor, ShapeTensorList, dtype)
+    _uniform(rng, min, max, diag_num, diag_step, diag_val, out)
+    return out
+
+
+@kernel("uniform_random_batch_size_like")
+def uniform_random_batch_size_like(
+    rng: Any, min: float, max: float, diag_num: int, diag_step: int, diag_val: float, Out: Any
+) -> None:
+    _uniform(rng, min, max, diag_num, diag_step, diag_val, Out)
+
+
+@kernel("gaussian_random")
+def gaussian_random(
+    xp: Any, rng: Any, ShapeTensor: Any, ShapeTensorList: Any, shape: list[int], mean: float, std: float, dtype: int, Out: Any
+) -> Any:
+    out = made(xp, Out, shape, ShapeTensor, ShapeTensorList, dtype)
+    _normal(rng, mean, std, out)
+    return out
+
+
+@kernel("gaussian_random_batch_size_like")
+def gaussian_random_batch_size_like(rng: Any, mean: float, std: float, Out: Any) -> None:
+    _normal(rng, mean, std, Out)
+
+
+@kernel("truncated_gaussian_random")
+def truncated_gaussian_random(xp: Any, rng: Any, mean: float, std: float, Out: Any) -> None:
+    generator = rng()
+    _draw(generator.standard_normal, Out)
+    outside = xp.abs(Out) > 2.0
+    while count := int(outside.sum()):
+        Out[outside] = generator.standard_normal(count, dtype="float32" if Out.dtype.itemsize <= 4 else "float64")
+        outside = xp.abs(Out) > 2.0
+    Out *= std
+    Out += mean
+
+
+@kernel("randint")
+def randint(
+    xp: Any, rng: Any, ShapeTensor: Any, ShapeTensorList: Any, low: int, high: int, shape: list[int], dtype: int, Out: Any
+) -> Any:
+    out = made(xp, Out, shape, ShapeTensor, ShapeTensorList, dtype)
+    out[...] = rng().integers(low, high, out.shape, dtype="int64")
+    return out
+
+
+@kernel("bernoulli")
+def bernoulli(xp: Any, rng: Any, X: Any, Out: Any) -> None:
+    xp.copyto(Out, rng().random(X.shape, dtype="float64") < X, "unsafe")

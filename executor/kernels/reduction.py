@@ -1,0 +1,195 @@
+"""Kernels of `fluid.ops.reduction`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from math import prod
+from typing import Any
+
+from fluid.ops.reduction import reduces_all
+
+from .manipulation import copy, numbers
+from .table import Step, kernel, prepared
+
+_LONG = 4096
+"""Up to this many, elements are summed by BLAS, which is fastest; beyond, pairwise, which rounds less."""
+
+
+@lru_cache(maxsize=64)
+def ones(xp: Any, size: int, dtype: Any) -> Any:
+    """A vector of ones; not to be written to."""
+    return xp.ones(size, dtype)
+
+
+def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
+    """`shape` with neighbouring dimensions merged where all are summed, or all kept: (summed, extent)."""
+    runs: list[tuple[bool, int]] = []
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        summed = axis in axes
+        if runs and runs[-1][0] == summed:
+            runs[-1] = summed, runs[-1][1] * extent
+        else:
+            runs.append((summed, extent))
+    return runs
+
+
+def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[..., Any]) -> list[Step]:
+    """Calls that sum X over `axes` into `Out`, which has as many elements as are left, in whatever shape.
+
+    A product with ones is two to five times as fast as numpy's own reduction.
+    """
+    runs = _runs(X.shape, axes)
+    if not any(summed for summed, _ in runs):
+        return copy(xp, X, Out)
+    if X.dtype == Out.dtype and X.dtype.kind == "f" and X.dtype.itemsize >= 4 and X.flags.c_contiguous and X.size:
+        match runs:
+            case [(True, total)] if total <= _LONG:
+                return [partial(xp.dot, X.reshape(total), ones(xp, total, X.dtype), Out.reshape(()))]
+            case [(True, rows), (False, width)] if rows <= 16 * _LONG:
+                return [partial(xp.dot, ones(xp, rows, X.dtype), X.reshape(rows, width), Out.reshape(width))]
+            case [(False, rows), (True, width)] if width <= _LONG:
+                return [partial(xp.dot, X.reshape(rows, width), ones(xp, width, X.dtype), Out.reshape(rows))]
+            case [(True, rows), (False, kept), (True, width)] if width <= _LONG and rows <= 16 * _LONG:
+                sums = scratch((rows * kept,), X.dtype)
+                return [
+                    partial(xp.dot, X.reshape(rows * kept, width), ones(xp, width, X.dtype), sums),
+                    partial(xp.dot, ones(xp, rows, X.dtype), sums.reshape(rows, kept), Out.reshape(kept)),
+                ]
+    return [partial(xp.sum, X, tuple(axes), None, Out.reshape(_kept(X.shape, axes)))]
+
+
+def _kept(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+def reduced_axes(ndim: int, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
+    """The dimensions that attributes `dim` and `reduce_all` name, in order."""
+    return tuple(range(ndim)) if reduces_all(ndim, dim, reduce_all) else tuple(sorted({axis % ndim for axis in dim}))
+
+
+def _spread(X: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
+    """A view of X, of `shape` reduced over `axes`, that broadcasts to `shape`."""
+    return X.reshape([1 if axis in axes else extent for axis, extent in enumerate(shape)])
+
+
+def _mean(xp: Any, X: Any, axes: tuple[int, ...], Out: Any, scratch: Callable[..., Any]) -> list[Step]:
+    if X.dtype.kind != "f" or X.dtype.itemsize < 4:
+        return [partial(_mean_by_floats, xp, X, axes, Out)]
+    count = xp.asarray(prod(X.shape[axis] for axis in axes), Out.dtype)
+    return [*sum_over(xp, X, axes, Out, scratch), partial(xp.true_divide, Out, count, Out)]
+
+
+def _mean_by_floats(xp: Any, X: Any, axes: tuple[int, ...], Out: Any) -> None:
+    xp.copyto(Out, xp.mean(X, axes, "float64").reshape(Out.shape), "unsafe")
+
+
+def _expand(xp: Any, X: Any, axes: Sequence[int], average: bool, Out: Any, scratch: Callable[..., Any]) -> list[Step]:
+    """Calls that broadcast X, reduced over `axes`, to `Out`; with `average`, divided by how many elements share one."""
+    if not average:
+        return [partial(xp.copyto, Out, _spread(X, Out.shape, axes), "unsafe")]
+    quotients = scratch(X.shape, Out.dtype)
+    count = xp.asarray(prod(Out.shape[axis] for axis in axes), Out.dtype)
+    return [partial(xp.true_divide, X, count, quotients), partial(xp.copyto, Out, _spread(quotients, Out.shape, axes))]
+
+
+# ---------------------------------------------------------------------------------------------------------------- kernels
+@prepared("reduce_sum")
+def reduce_sum(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any, scratch: Any) -> list[Step]:
+    return sum_over(xp, X, reduced_axes(X.ndim, dim, reduce_all), Out, scratch)
+
+
+@prepared("reduce_mean")
+def reduce_mean(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any, scratch: Any) -> list[Step]:
+    return _mean(xp, X, reduced_axes(X.ndim, dim, reduce_all), Out, scratch)
+
+
+@prepared("mean")
+def mean(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Step]:
+    return _mean(xp, X, tuple(range(X.ndim)), Out, scratch)
+
+
+@prepared("reduce_sum_grad")
+def reduce_sum_grad(xp: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any, scratch: Any) -> list[Step]:
+    return _expand(xp, dOut, reduced_axes(dX.ndim, dim, reduce_all), False, dX, scratch)
+
+
+@prepared("reduce_mean_grad")
+def reduce_mean_grad(xp: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any, scratch: Any) -> list[Step]:
+    return _expand(xp, dOut, reduced_axes(dX.ndim, dim, reduce_all), True, dX, scratch)
+
+
+@prepared("mean_grad")
+def mean_grad(xp: Any, dOut: Any, dX: Any, scratch: Any) -> list[Step]:
+    return _expand(xp, dOut, range(dX.ndim), True, dX, scratch)
+
+
+@prepared("expand_reduced")
+def expand_reduced(xp: Any, X: Any, dim: list[int], reduce_all: bool, average: bool, Out: Any, scratch: Any) -> list[Step]:
+    return _expand(xp, X, reduced_axes(Out.ndim, dim, reduce_all), average, Out, scratch)
+
+
+@prepared("reduce_prod")
+def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Step:
+    axes = reduced_axes(X.ndim, dim, reduce_all)
+    return partial(xp.prod, X, axes, None, Out.reshape(_kept(X.shape, axes)))
+
+
+def _extremum(function: str) -> Callable[..., Step]:
+    def bind(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Step:
+        axes = reduced_axes(X.ndim, dim, reduce_all)
+        return partial(getattr(xp, function), X, axes, Out.reshape(_kept(X.shape, axes)))
+
+    return bind
+
+
+prepared("reduce_max")(_extremum("max"))
+prepared("reduce_min")(_extremum("min"))
+
+
+def _test(function: str) -> Callable[..., Step]:
+    def bind(
+        xp: Any, X: Any, AxisTensor: Any, AxisTensorList: Any, dim: list[int], keep_dim: bool, reduce_all: bool, Out: Any
+    ) -> Step:
+        test = getattr(xp, function)
+        if Out is None:
+            return lambda: test(X, tuple(numbers(AxisTensor, AxisTensorList, dim)), keepdims=keep_dim)
+        axes = reduced_axes(X.ndim, dim, reduce_all)
+        return partial(test, X, axes, Out.reshape(_kept(X.shape, axes)))
+
+    return bind
+
+
+prepared("reduce_all")(_test("all"))
+prepared("reduce_any")(_test("any"))
+
+
+@prepared("squared_l2_norm")
+def squared_l2_norm(xp: Any, X: Any, Out: Any) -> Step:
+    flat = X.reshape(-1)
+    return partial(xp.dot, flat, flat, Out.reshape(()))
+
+
+def _position(function: str) -> Callable[..., None]:
+    def find(xp: Any, X: Any, axis: int, flatten: bool, Out: Any) -> None:
+        found = getattr(xp, function)(X, None if flatten or X.ndim == 0 else axis)
+        xp.copyto(Out, found.reshape(Out.shape), "unsafe")
+
+    return find
+
+
+kernel("arg_max")(_position("argmax"))
+kernel("arg_min")(_position("argmin"))
+
+
+@prepared("cumsum")
+def cumsum(xp: Any, X: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool, Out: Any) -> list[Step]:
+    source = X.reshape(-1) if flatten else xp.moveaxis(X, axis, 0)
+    target = Out if flatten else xp.moveaxis(Out, axis, 0)
+    if reverse:
+        source, target = source[::-1], target[::-1]
+    if exclusive:
+        return [partial(target[:1].fill, 0), partial(xp.cumsum, source[:-1], 0, None, target[1:])]
+    return [partial(xp.cumsum, source, 0, None, target)]

@@ -1,0 +1,325 @@
+"""Activations and other functions of one tensor, element by element.
+
+An op here is a formula for its gradient: by its output where that is cheaper to keep (``tanh``), by its input elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .registry import ZERO_GRADIENT, define, like
+
+
+def _unary(op_type: str, **attrs: Any) -> Callable[[Callable[..., Any]], Any]:
+    return define(f"{op_type}(X) -> Out", infer=like("X"), **attrs)
+
+
+def _where(holds: Any, like: Any) -> Any:
+    """1 where `holds`, 0 elsewhere, with the dtype of `like`."""
+    return holds.astype(like.dtype)
+
+
+# ------------------------------------------------------------------------------------------- gradients by the output
+@_unary("tanh")
+def tanh(f: Any, Out: Any, dOut: Any) -> Any:
+    """Hyperbolic tangent."""
+    return {"X": dOut * (1.0 - Out * Out)}
+
+
+@_unary("sigmoid")
+def sigmoid(f: Any, Out: Any, dOut: Any) -> Any:
+    """``1 / (1 + exp(-X))``."""
+    return {"X": dOut * Out * (1.0 - Out)}
+
+
+@_unary("relu")
+def relu(f: Any, Out: Any, dOut: Any) -> Any:
+    """``max(X, 0)``."""
+    return {"X": dOut * _where(Out > 0.0, dOut)}
+
+
+@_unary("relu6", threshold=6.0)
+def relu6(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
+    """``min(max(X, 0), threshold)``."""
+    return {"X": dOut * _where(Out > 0.0, dOut) * _where(Out < threshold, dOut)}
+
+
+@_unary("exp")
+def exp(f: Any, Out: Any, dOut: Any) -> Any:
+    """``e ** X``."""
+    return {"X": dOut * Out}
+
+
+@_unary("expm1")
+def expm1(f: Any, Out: Any, dOut: Any) -> Any:
+    """``e ** X - 1``, exact near 0."""
+    return {"X": dOut * (Out + 1.0)}
+
+
+@_unary("sqrt")
+def sqrt(f: Any, Out: Any, dOut: Any) -> Any:
+    """Square root."""
+    return {"X": dOut * 0.5 / Out}
+
+
+@_unary("rsqrt")
+def rsqrt(f: Any, Out: Any, dOut: Any) -> Any:
+    """``1 / sqrt(X)``."""
+    return {"X": dOut * -0.5 * Out * Out * Out}
+
+
+@_unary("reciprocal")
+def reciprocal(f: Any, Out: Any, dOut: Any) -> Any:
+    """``1 / X``."""
+    return {"X": -dOut * Out * Out}
+
+
+@_unary("hard_sigmoid", slope=0.2, offset=0.5)
+def hard_sigmoid(f: Any, Out: Any, dOut: Any, slope: float) -> Any:
+    """``slope * X + offset``, brought into ``[0, 1]``."""
+    return {"X": dOut * slope * _where(Out > 0.0, dOut) * _where(Out < 1.0, dOut)}
+
+
+@_unary("selu", scale=1.0507010221481323, alpha=1.6732631921768188)
+def selu(f: Any, Out: Any, dOut: Any, scale: float, alpha: float) -> Any:
+    """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere."""
+    positive = _where(Out > 0.0, dOut)
+    return {"X": dOut * (positive * scale + (1.0 - positive) * (Out + scale * alpha))}
+
+
+@_unary("soft_relu", threshold=40.0)
+def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
+    """``log(1 + exp(X))``, with X first brought into ``[-threshold, threshold]``."""
+    lowest, highest = math.log1p(math.exp(-threshold)), threshold + math.log1p(math.exp(-threshold))
+    inside = _where(Out > lowest * (1.0 + 1e-6), dOut) * _where(Out < highest * (1.0 - 1e-6), dOut)  # whatever the rounding
+    return {"X": dOut * inside * (1.0 - f.exp(-Out))}
+
+
+# -------------------------------------------------------------------------------------------- gradients by the input
+@_unary("abs")
+def abs_(f: Any, X: Any, dOut: Any) -> Any:
+    """Absolute value."""
+    return {"X": dOut * f.sign(X)}
+
+
+@_unary("square")
+def square(f: Any, X: Any, dOut: Any) -> Any:
+    """``X * X``."""
+    return {"X": dOut * X * 2.0}
+
+
+@_unary("log")
+def log(f: Any, X: Any, dOut: Any) -> Any:
+    """Natural logarithm."""
+    return {"X": dOut / X}
+
+
+@_unary("log2")
+def log2(f: Any, X: Any, dOut: Any) -> Any:
+    """Logarithm to base 2."""
+    return {"X": dOut / X * (1.0 / math.log(2.0))}
+
+
+@_unary("log10")
+def log10(f: Any, X: Any, dOut: Any) -> Any:
+    """Logarithm to base 10."""
+    return {"X": dOut / X * (1.0 / math.log(10.0))}
+
+
+@_unary("log1p")
+def log1p(f: Any, X: Any, dOut: Any) -> Any:
+    """``log(1 + X)``, exact near 0."""
+    return {"X": dOut / (X + 1.0)}
+
+
+@_unary("sin")
+def sin(f: Any, X: Any, dOut: Any) -> Any:
+    """Sine."""
+    return {"X": dOut * f.cos(X)}
+
+
+@_unary("cos")
+def cos(f: Any, X: Any, dOut: Any) -> Any:
+    """Cosine."""
+    return {"X": -dOut * f.sin(X)}
+
+
+@_unary("tan")
+def tan(f: Any, X: Any, dOut: Any) -> Any:
+    """Tangent."""
+    return {"X": dOut / f.square(f.cos(X))}
+
+
+@_unary("asin")
+def asin(f: Any, X: Any, dOut: Any) -> Any:
+    """Inverse sine."""
+    return {"X": dOut * f.rsqrt(1.0 - X * X)}
+
+
+@_unary("acos")
+def acos(f: Any, X: Any, dOut: Any) -> Any:
+    """Inverse cosine."""
+    return {"X": -dOut * f.rsqrt(1.0 - X * X)}
+
+
+@_unary("atan")
+def atan(f: Any, X: Any, dOut: Any) -> Any:
+    """Inverse tangent."""
+    return {"X": dOut / (X * X + 1.0)}
+
+
+@_unary("sinh")
+def sinh(f: Any, X: Any, dOut: Any) -> Any:
+    """Hyperbolic sine."""
+    return {"X": dOut * f.cosh(X)}
+
+
+@_unary("cosh")
+def cosh(f: Any, X: Any, dOut: Any) -> Any:
+    """Hyperbolic cosine."""
+    return {"X": dOut * f.sinh(X)}
+
+
+@_unary("erf")
+def erf(f: Any, X: Any, dOut: Any) -> Any:
+    """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to X."""
+    return {"X": dOut * f.exp(-(X * X)) * (2.0 / math.sqrt(math.pi))}
+
+
+@_unary("leaky_relu", alpha=0.02)
+def leaky_relu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
+    """X where it is positive, ``alpha * X`` elsewhere."""
+    return {"X": dOut * (_where(X > 0.0, dOut) * (1.0 - alpha) + alpha)}
+
+
+@_unary("elu", alpha=1.0)
+def elu(f: Any, X: Any, Out: Any, dOut: Any, alpha: float) -> Any:
+    """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere."""
+    positive = _where(X > 0.0, dOut)
+    return {"X": dOut * (positive + (1.0 - positive) * (Out + alpha))}
+
+
+GELU_TANH = math.sqrt(2.0 / math.pi), 0.044715
+"""Of gelu's approximation ``X / 2 * (1 + tanh(a * (X + b * X ** 3)))``: a and b."""
+
+
+@_unary("gelu", approximate=False)
+def gelu(f: Any, X: Any, dOut: Any, approximate: bool) -> Any:
+    """X times the probability that a normal variable is below X; by a formula with tanh if `approximate`."""
+    if not approximate:
+        density = f.exp(X * X * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+        return {"X": dOut * (f.erf(X * math.sqrt(0.5)) * 0.5 + 0.5 + X * density)}
+    a, b = GELU_TANH
+    square = X * X
+    bent = f.tanh(X * (square * b + 1.0) * a)
+    return {"X": dOut * ((bent + 1.0) * 0.5 + X * (1.0 - bent * bent) * (square * (3.0 * b) + 1.0) * (0.5 * a))}
+
+
+@_unary("softplus", beta=1.0, threshold=20.0)
+def softplus(f: Any, X: Any, dOut: Any, beta: float, threshold: float) -> Any:
+    """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`."""
+    linear = _where(X * beta > threshold, dOut)
+    return {"X": dOut * (linear + (1.0 - linear) * f.sigmoid(X * beta))}
+
+
+@_unary("softsign")
+def softsign(f: Any, X: Any, dOut: Any) -> Any:
+    """``X / (1 + abs(X))``."""
+    return {"X": dOut / f.square(f.abs(X) + 1.0)}
+
+
+@_unary("logsigmoid")
+def logsigmoid(f: Any, X: Any, dOut: Any) -> Any:
+    """The logarithm of `sigmoid`."""
+    return {"X": dOut * f.sigmoid(-X)}
+
+
+@_unary("swish", beta=1.0)
+def swish(f: Any, X: Any, dOut: Any, beta: float) -> Any:
+    """``X * sigmoid(beta * X)``."""
+    gate = f.sigmoid(X * beta)
+    return {"X": dOut * gate * (1.0 + X * beta * (1.0 - gate))}
+
+
+@_unary("silu")
+def silu(f: Any, X: Any, Out: Any, dOut: Any) -> Any:
+    """``X * sigmoid(X)``."""
+    return {"X": dOut * f.sigmoid(X) * (X - Out + 1.0)}
+
+
+@_unary("mish", threshold=20.0)
+def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
+    """``X * tanh(softplus(X))``, with the threshold of `softplus`."""
+    linear = _where(X > threshold, dOut)
+    bent = f.tanh(f.softplus(X, threshold=threshold))
+    slope = linear + (1.0 - linear) * f.sigmoid(X)
+    return {"X": dOut * (bent + X * (1.0 - bent * bent) * slope)}
+
+
+@_unary("hard_swish", threshold=6.0, scale=6.0, offset=3.0)
+def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset: float) -> Any:
+    """``X / scale`` times ``X + offset`` brought into ``[0, threshold]``."""
+    above, inside = _where(X + offset >= threshold, dOut), _where(X + offset > 0.0, dOut) * _where(X + offset < threshold, dOut)
+    return {"X": dOut * (above * threshold + inside * (X * 2.0 + offset)) * (1.0 / scale)}
+
+
+@_unary("tanh_shrink")
+def tanh_shrink(f: Any, X: Any, dOut: Any) -> Any:
+    """``X - tanh(X)``."""
+    return {"X": dOut * f.square(f.tanh(X))}
+
+
+@_unary("softshrink", **{"lambda": 0.5})
+def softshrink(f: Any, X: Any, dOut: Any, lambda_: float) -> Any:
+    """X brought towards 0 by `lambda`, and 0 where that would pass it."""
+    return {"X": dOut * _where(f.abs(X) > lambda_, dOut)}
+
+
+@_unary("hard_shrink", threshold=0.5)
+def hard_shrink(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
+    """X where its absolute value is above `threshold`, 0 elsewhere."""
+    return {"X": dOut * _where(f.abs(X) > threshold, dOut)}
+
+
+@_unary("thresholded_relu", threshold=1.0)
+def thresholded_relu(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
+    """X where it is above `threshold`, 0 elsewhere."""
+    return {"X": dOut * _where(X > threshold, dOut)}
+
+
+@_unary("brelu", t_min=0.0, t_max=24.0)
+def brelu(f: Any, X: Any, dOut: Any, t_min: float, t_max: float) -> Any:
+    """X brought into ``[t_min, t_max]``."""
+    return {"X": dOut * _where(X > t_min, dOut) * _where(X < t_max, dOut)}
+
+
+@_unary("stanh", scale_a=0.67, scale_b=1.7159)
+def stanh(f: Any, X: Any, dOut: Any, scale_a: float, scale_b: float) -> Any:
+    """``scale_b * tanh(scale_a * X)``."""
+    return {"X": dOut * (1.0 - f.square(f.tanh(X * scale_a))) * (scale_a * scale_b)}
+
+
+# --------------------------------------------------------------------------------------------------------- steps
+@_unary("floor")
+def floor(f: Any, dOut: Any) -> Any:
+    """The largest whole number that is not above X."""
+    return {"X": f.fill_zeros_like(dOut)}
+
+
+@_unary("ceil")
+def ceil(f: Any, dOut: Any) -> Any:
+    """The smallest whole number that is not below X."""
+    return {"X": f.fill_zeros_like(dOut)}
+
+
+@_unary("round")
+def round_(f: Any, dOut: Any) -> Any:
+    """The whole number nearest to X; of two equally near ones, that away from 0."""
+    return {"X": f.fill_zeros_like(dOut)}
+
+
+@_unary("sign", grad=ZERO_GRADIENT)
+def sign() -> None:
+    """-1 where X is negative, 1 where it is positive, 0 where it is 0."""

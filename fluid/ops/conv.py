@@ -1,0 +1,215 @@
+"""Convolutions of images.
+
+A convolution is linear in each of image and filter. Contracting it with an image-shaped, filter-shaped or output-shaped
+value leaves one of three ops: `conv2d` itself, `conv2d_backprop_input` and `conv2d_backprop_filter`. The gradients of each
+are the other two, so these three have gradients of every order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import InferenceError
+from ..values import Spec
+from .registry import Like, define, ints, like
+
+Pair = tuple[int, int]
+
+
+# ----------------------------------------------------------------------------------------------------------- geometry
+def image_axes(data_format: str, ndim: int) -> tuple[int, list[int]]:
+    """The axis of the channels, and those of the extents, of an image in this format."""
+    if data_format in ("NHWC", "NDHWC", "NLC", "NWC"):
+        return ndim - 1, list(range(1, ndim - 1))
+    if data_format in ("NCHW", "NCDHW", "NCL", "NCW", "AnyLayout"):
+        return 1, list(range(2, ndim))
+    raise InferenceError(f"data_format {data_format!r} should be 'NCHW' or 'NHWC'")
+
+
+def resolve_paddings(
+    paddings: Sequence[int],
+    algorithm: str,
+    extents: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+) -> list[Pair]:
+    """Padding before and after each extent. `paddings` has one number per extent, or two: before and after."""
+    if algorithm == "VALID":
+        return [(0, 0)] * len(extents)
+    if algorithm == "SAME":
+        found = []
+        for extent, size, stride in zip(extents, kernel, strides, strict=True):
+            total = max((-(-extent // stride) - 1) * stride + size - extent, 0) if extent >= 0 else 0
+            found.append((total // 2, total - total // 2))
+        return found
+    if algorithm != "EXPLICIT":
+        raise InferenceError(f"padding_algorithm {algorithm!r} should be 'EXPLICIT', 'SAME' or 'VALID'")
+    if len(paddings) == len(extents):
+        return [(padding, padding) for padding in paddings]
+    if len(paddings) == 2 * len(extents):
+        return list(zip(paddings[::2], paddings[1::2], strict=True))
+    raise InferenceError(f"paddings {list(paddings)} should be {len(extents)} or {2 * len(extents)} numbers")
+
+
+def steps_of_window(extent: int, size: int, stride: int, padding: Pair, ceil: bool = False) -> int:
+    """How often a window of `size` fits into a padded extent, -1 if either is unknown (negative)."""
+    if extent < 0 or size < 0:
+        return -1
+    room = extent + sum(padding) - size
+    return -(-room // stride) + 1 if ceil else room // stride + 1
+
+
+def conv_geometry(
+    image: tuple[int, ...], kernel: Sequence[int], attrs: Mapping[str, Any]
+) -> tuple[list[int], list[Pair], list[int]]:
+    """Output extents (-1 where unknown), paddings and dilations of a convolution of an image of this shape."""
+    extents = [image[axis] for axis in image_axes(attrs["data_format"], len(image))[1]]
+    algorithm, strides = attrs["padding_algorithm"], attrs["strides"]
+    dilations = [1] * len(extents) if algorithm == "SAME" else list(attrs["dilations"])
+    pads = resolve_paddings(attrs["paddings"], algorithm, extents, kernel, strides)
+    if algorithm == "SAME":
+        out = [-(-extent // stride) if extent >= 0 else -1 for extent, stride in zip(extents, strides, strict=True)]
+    else:
+        sizes = [dilation * (size - 1) + 1 for dilation, size in zip(dilations, kernel, strict=True)]
+        out = [steps_of_window(*each) for each in zip(extents, sizes, strides, pads, strict=True)]
+    return out, pads, dilations
+
+
+def _conv2d(Input: Spec, Filter: Spec, attrs: Mapping[str, Any]) -> Spec:
+    data_format = attrs["data_format"]
+    if Input.ndim != 4 or Filter.ndim != 4:
+        raise InferenceError(f"a convolution needs Input and Filter of 4 dimensions, got Input {Input} and Filter {Filter}")
+    if Input.dtype is not Filter.dtype:
+        raise InferenceError(f"Input {Input} and Filter {Filter} differ in element type")
+    channel, axes = image_axes(data_format, 4)
+    channels, groups = Input.shape[channel], max(attrs["groups"], 1)
+    if channels >= 0 and Filter.shape[1] >= 0 and channels != Filter.shape[1] * groups:
+        raise InferenceError(
+            f"Input {Input} ({data_format}) has {channels} channels, "
+            f"but Filter {Filter} reads {Filter.shape[1]} in each of {groups} groups"
+        )
+    if Filter.shape[0] % groups and Filter.shape[0] > 0:
+        raise InferenceError(f"the {Filter.shape[0]} output channels of Filter {Filter} cannot be shared among {groups} groups")
+    shape = list(Input.shape)
+    shape[channel] = Filter.shape[0]
+    out, _, dilations = conv_geometry(Input.shape, Filter.shape[2:], attrs)
+    for axis, extent in zip(axes, out, strict=True):
+        if extent < 1 and extent != -1:
+            raise InferenceError(f"Filter {Filter} (dilations {dilations}) is larger than the padded Input {Input}")
+        shape[axis] = extent
+    return Input.with_shape(tuple(shape))
+
+
+def _conv2d_transpose(Input: Spec, Filter: Spec, Bias: Spec | None, attrs: Mapping[str, Any]) -> Spec:
+    strides, dilations, padding_algorithm = attrs["strides"], attrs["dilations"], attrs["padding_algorithm"]
+    output_size, output_padding = attrs["output_size"], attrs["output_padding"]
+    channel, axes = image_axes(attrs["data_format"], 4)
+    if (
+        Input.ndim != 4
+        or Filter.ndim != 4
+        or (-1 not in (Input.shape[channel], Filter.shape[0]) and Input.shape[channel] != Filter.shape[0])
+    ):
+        raise InferenceError(f"conv2d_transpose: Input {Input} should have as many channels as Filter {Filter} has in front")
+    if Bias is not None:
+        raise InferenceError("conv2d_transpose: a Bias slot is not supported; add the bias with elementwise_add (axis=1)")
+    if padding_algorithm == "SAME":
+        raise InferenceError("conv2d_transpose: padding_algorithm 'SAME' is not supported; give the paddings as numbers")
+    shape = list(Input.shape)
+    shape[channel] = Filter.shape[1] * max(attrs["groups"], 1) if Filter.shape[1] >= 0 else -1
+    pads = resolve_paddings(attrs["paddings"], padding_algorithm, [0, 0], Filter.shape[2:], strides)
+    for place, axis in enumerate(axes):
+        stride = strides[place]
+        extent = shape[axis] if Filter.shape[2 + place] >= 0 else -1
+        least = (extent - 1) * stride - sum(pads[place]) + dilations[place] * (Filter.shape[2 + place] - 1) + 1
+        asked = output_size[place] if output_size else least + (output_padding[place] if output_padding else 0)
+        if extent >= 0 and not least <= asked < least + max(stride, dilations[place]):
+            raise InferenceError(
+                f"conv2d_transpose: an output extent of {asked} cannot come of Input {Input}: it is at least {least}"
+            )
+        shape[axis] = asked if extent >= 0 or output_size else -1
+    return Input.with_shape(tuple(shape))
+
+
+# ---------------------------------------------------------------------------------------------------------------- ops
+_ATTRS: dict[str, Any] = {
+    "strides": ints(1, 1),
+    "paddings": ints(0, 0),
+    "padding_algorithm": "EXPLICIT",
+    "dilations": ints(1, 1),
+    "groups": 1,
+    "data_format": "NCHW",
+}
+
+
+@define("conv2d(Input, Filter) -> Output", infer=_conv2d, **_ATTRS)
+def conv2d(f, Input, Filter, dOutput, attrs):
+    """Convolution of images [N, C, H, W] (or [N, H, W, C]) with a filter [M, C/groups, h, w] to M channels.
+
+    `paddings` holds two numbers (H, W) or four (top, bottom, left, right); the algorithm SAME keeps ceil(H / stride) rows,
+    VALID pads nothing.
+    """
+    return {
+        "Input": lambda: f.conv2d_backprop_input(Filter, dOutput, Input, **attrs),
+        "Filter": lambda: f.conv2d_backprop_filter(Input, dOutput, Filter, **attrs),
+    }
+
+
+@define("depthwise_conv2d(Input, Filter) -> Output", infer=_conv2d, **_ATTRS)
+def depthwise_conv2d(f, Input, Filter, dOutput, attrs):
+    """`conv2d` with as many groups as channels."""
+    return {
+        "Input": lambda: f.conv2d_backprop_input(Filter, dOutput, Input, **attrs),
+        "Filter": lambda: f.conv2d_backprop_filter(Input, dOutput, Filter, **attrs),
+    }
+
+
+@define(
+    "conv2d_backprop_input(Filter, Output, Like) -> Input",
+    infer=like("Like"),
+    wrt=("Filter", "Output"),
+    likes=("Like",),
+    **_ATTRS,
+)
+def conv2d_backprop_input(f, Filter, Output, dInput, attrs):
+    """The gradient, for an image shaped like Like, of `conv2d` with Filter, when that of its output is Output."""
+    return {
+        "Filter": lambda: f.conv2d_backprop_filter(dInput, Output, Filter, **attrs),
+        "Output": lambda: f.conv2d(dInput, Filter, **attrs),
+    }
+
+
+@define(
+    "conv2d_backprop_filter(Input, Output, Like) -> Filter",
+    infer=like("Like"),
+    wrt=("Input", "Output"),
+    likes=("Like",),
+    **_ATTRS,
+)
+def conv2d_backprop_filter(f, Input, Output, dFilter, attrs):
+    """The gradient, for a filter shaped like Like, of `conv2d` of Input, when that of its output is Output."""
+    return {
+        "Input": lambda: f.conv2d_backprop_input(dFilter, Output, Input, **attrs),
+        "Output": lambda: f.conv2d(Input, dFilter, **attrs),
+    }
+
+
+@define(
+    "conv2d_transpose(Input, Filter, Bias?) -> Output",
+    infer=_conv2d_transpose,
+    wrt=("Input", "Filter"),
+    likes=("Bias",),
+    output_padding=ints(),
+    output_size=ints(),
+    **_ATTRS,
+)
+def conv2d_transpose(f, Input, Filter, Bias: Like, dOutput, attrs):
+    """The transpose of `conv2d` with Filter [C, M/groups, h, w]: images of C channels to larger ones of M channels.
+
+    Of the sizes that a convolution maps to Input's, the output has the least, plus `output_padding`, or is `output_size`.
+    """
+    conv = {name: attrs[name] for name in _ATTRS}
+    return {
+        "Input": lambda: f.conv2d(dOutput, Filter, **conv),
+        "Filter": lambda: f.conv2d_backprop_filter(dOutput, Input, Filter, **conv),
+    }

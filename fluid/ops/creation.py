@@ -1,0 +1,198 @@
+"""Ops that make tensors from attributes and shapes, and those that say what shape a tensor has.
+
+Where the shape is given as tensors, it is known only when the op runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import VarType, as_dtype
+from ..values import Spec
+from .registry import ZERO_GRADIENT, Attr, define, floats, ints, like, long, longs, required
+from .shapes import normalize_axis
+
+Shape = tuple[int, ...]
+FP32 = int(VarType.FP32)
+
+
+# ----------------------------------------------------------------------------------------------------------- inference
+def asked_shape(shape: Sequence[int], ShapeTensor: Spec | None, ShapeTensorList: Sequence[Spec] | None) -> Shape:
+    """The shape that an attribute asks for, or that tensors will; -1 where only running tells."""
+    if ShapeTensorList:
+        if len(shape) != len(ShapeTensorList):
+            return (-1,) * len(ShapeTensorList)
+        return tuple(extent if extent > 0 else -1 for extent in shape)
+    if ShapeTensor is not None:
+        rank = prod(ShapeTensor.shape)
+        if rank < 0:
+            raise InferenceError(f"ShapeTensor is {ShapeTensor}: how many dimensions it asks for is not known")
+        return (-1,) * rank
+    if any(extent < 0 for extent in shape):
+        raise InferenceError(f"shape {list(shape)} has extents below 0; give unknown ones as tensors")
+    return tuple(shape)
+
+
+def filled(shape: list[int], dtype: int, ShapeTensor: Spec | None, ShapeTensorList: Sequence[Spec] | None) -> Spec:
+    """Inference of ops that fill a tensor of the shape asked for."""
+    return Spec(asked_shape(shape, ShapeTensor, ShapeTensorList), as_dtype(dtype))
+
+
+def filled_plainly(shape: list[int], dtype: int) -> Spec:
+    """Inference of ops that fill a tensor of the shape that their attribute gives."""
+    return filled(shape, dtype, None, None)
+
+
+def filled_like_batch(Input: Spec, shape: list[int], dtype: int, input_dim_idx: int, output_dim_idx: int) -> Spec:
+    """Inference of ops that take one extent of the shape from `Input`."""
+    found = list(shape)
+    found[normalize_axis(output_dim_idx, len(shape))] = Input.shape[normalize_axis(input_dim_idx, Input.ndim)]
+    return Spec(tuple(found), as_dtype(dtype))
+
+
+def _filled_any(X: Spec, dtype: int) -> Spec:
+    return X if dtype < 0 else X.with_dtype(as_dtype(dtype))
+
+
+def _assign_value(shape: list[int], dtype: int, attrs: Mapping[str, Any]) -> Spec:
+    count = len(assigned_values(attrs))
+    if prod(shape) != count:
+        raise InferenceError(f"a tensor of shape {shape} does not have {count} values")
+    return Spec(tuple(shape), as_dtype(dtype))
+
+
+_VALUES = {VarType.BOOL: "bool_values", VarType.FP64: "fp64_values", VarType.INT32: "int32_values", VarType.INT64: "int64_values"}
+
+
+def assigned_values(attrs: Mapping[str, Any]) -> list[Any]:
+    """The values among the attributes of an `assign_value`."""
+    own: list[Any] = attrs[_VALUES.get(as_dtype(attrs["dtype"]), "fp32_values")]
+    return own or next((attrs[name] for name in ("fp32_values", *_VALUES.values()) if attrs[name]), [])
+
+
+def _shape(Input: Spec) -> Spec:
+    return Spec((Input.ndim,), VarType.INT32)
+
+
+def _size(declared: Mapping[str, Spec]) -> Spec:
+    out = declared.get("Out")
+    return Spec((1,) if out is not None and out.shape == (1,) else (), VarType.INT64)
+
+
+def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
+    if not Start.dtype is End.dtype is Step.dtype:
+        raise InferenceError(f"Start is {Start}, End is {End}, Step is {Step}: their element types should be equal")
+    return Spec((-1,), Start.dtype)
+
+
+def _linspace(dtype: int) -> Spec:
+    return Spec((-1,), as_dtype(dtype))
+
+
+def _eye(num_rows: int, num_columns: int, dtype: int) -> Spec:
+    return Spec((num_rows, num_rows if num_columns < 0 else num_columns), as_dtype(dtype))
+
+
+def _where_index(Condition: Spec) -> Spec:
+    return Spec((-1, Condition.ndim), VarType.INT64)
+
+
+# ------------------------------------------------------------------------------------------------------------------ ops
+@define(
+    "fill_constant(ValueTensor?, ShapeTensor?, ShapeTensorList*?) -> Out",
+    infer=filled,
+    grad=ZERO_GRADIENT,
+    shape=longs(),
+    dtype=FP32,
+    value=0.0,
+    str_value="",
+    force_cpu=False,
+    place_type=-1,
+)
+def fill_constant() -> None:
+    """A tensor of `shape` and `dtype` with every element `value`.
+
+    `str_value` is the value as text, exact where a float is not. Tensors may give the value and the shape.
+    """
+
+
+@define(
+    "fill_constant_batch_size_like(Input) -> Out",
+    infer=filled_like_batch,
+    grad=ZERO_GRADIENT,
+    likes=["Input"],
+    shape=required("ints"),
+    input_dim_idx=0,
+    output_dim_idx=0,
+    dtype=FP32,
+    value=0.0,
+    str_value="",
+    force_cpu=False,
+)
+def fill_constant_batch_size_like() -> None:
+    """As `fill_constant`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
+
+
+@define("fill_zeros_like(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT, likes=["X"])
+def fill_zeros_like() -> None:
+    """Zeros, shaped and typed like X."""
+
+
+@define("fill_any_like(X) -> Out", infer=_filled_any, grad=ZERO_GRADIENT, likes=["X"], value=0.0, dtype=-1)
+def fill_any_like() -> None:
+    """`value` in every place, shaped like X, and typed like X if `dtype` is -1."""
+
+
+@define("assign(X) -> Out", infer=like("X"), inline_grad=True)
+def assign(f: Any, dOut: Any) -> Any:
+    """A copy of X."""
+    return {"X": f.assign(dOut)}
+
+
+@define(
+    "assign_value() -> Out",
+    infer=_assign_value,
+    grad=ZERO_GRADIENT,
+    shape=required("ints"),
+    dtype=required("int"),
+    bool_values=ints(),
+    fp32_values=floats(),
+    fp64_values=Attr("float64s", []),
+    int32_values=ints(),
+    int64_values=longs(),
+)
+def assign_value() -> None:
+    """A tensor of `shape` and `dtype` with the values that the attribute for its element type lists."""
+
+
+@define("shape(Input) -> Out", infer=_shape, grad=ZERO_GRADIENT, likes=["Input"])
+def shape() -> None:
+    """The shape of `Input`, as a vector of int32."""
+
+
+@define("size(Input) -> Out", infer=_size, grad=ZERO_GRADIENT, likes=["Input"])
+def size() -> None:
+    """How many elements `Input` has, as int64."""
+
+
+@define("range(Start, End, Step) -> Out", infer=_range, grad=ZERO_GRADIENT)
+def range_() -> None:
+    """Start, Start + Step, and so on, up to but without End; each is a tensor of one element."""
+
+
+@define("linspace(Start, Stop, Num) -> Out", infer=_linspace, grad=ZERO_GRADIENT, dtype=FP32)
+def linspace() -> None:
+    """`Num` numbers at equal distances from Start to Stop, both of which are among them; each is a tensor of one element."""
+
+
+@define("eye() -> Out", infer=_eye, grad=ZERO_GRADIENT, num_rows=required("long"), num_columns=long(-1), dtype=FP32)
+def eye() -> None:
+    """Ones on the diagonal, zeros elsewhere; square if `num_columns` is -1."""
+
+
+@define("where_index(Condition) -> Out", infer=_where_index, grad=ZERO_GRADIENT)
+def where_index() -> None:
+    """The indices, one row each, of the elements of `Condition` that are not zero."""

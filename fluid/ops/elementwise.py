@@ -1,0 +1,279 @@
+"""Ops on two or more tensors, element by element, and the simplest ops on one.
+
+In Fluid the smaller operand of a binary op may stand anywhere in the larger one's dimensions: the attribute ``axis``
+says where its first dimension is, -1 that it ends where the larger one ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import VarType, as_dtype, is_floating
+from ..values import Spec
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, like, required
+from .shapes import aligned, broadcast
+
+
+# ----------------------------------------------------------------------------------------------------------- inference
+def _same_dtype(X: Spec, Y: Spec) -> None:
+    if X.dtype is not Y.dtype:
+        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+
+
+def _binary(X: Spec, Y: Spec, axis: int) -> Spec:
+    _same_dtype(X, Y)
+    return X.with_shape(broadcast(X.shape, Y.shape, axis))
+
+
+def _comparison(X: Spec, Y: Spec, axis: int) -> Spec:
+    return _binary(X, Y, axis).with_dtype(VarType.BOOL)
+
+
+def _logical(X: Spec, Y: Spec) -> Spec:
+    return Spec(broadcast(X.shape, Y.shape), VarType.BOOL)
+
+
+def _bools(X: Spec) -> Spec:
+    return X.with_dtype(VarType.BOOL)
+
+
+def _one_bool() -> Spec:
+    return Spec((1,), VarType.BOOL)
+
+
+def _sum_to(X: Spec, Like: Spec, axis: int) -> Spec:
+    if X.ndim >= Like.ndim:
+        broadcast(X.shape, Like.shape, axis)
+    return X.with_shape(Like.shape)
+
+
+def _expand_to(X: Spec, Like: Spec, axis: int) -> Spec:
+    small, large = aligned(X.shape, Like.ndim, axis), Like.shape
+    if X.ndim > Like.ndim or any(a not in (1, -1, b) and b != -1 for a, b in zip(small, large, strict=True)):
+        raise InferenceError(f"X of shape {list(X.shape)} does not expand to {list(large)} at axis {axis}")
+    return X.with_shape(large)
+
+
+def merged(first: Spec, *others: Spec) -> Spec:
+    """What is known of tensors that must be alike in shape and element type; `InferenceError` where two differ."""
+    shape = first.shape
+    for other in others:
+        if other.ndim != len(shape) or any(a != b and -1 not in (a, b) for a, b in zip(shape, other.shape, strict=True)):
+            raise InferenceError(f"shapes {list(shape)} and {list(other.shape)} should be equal")
+        _same_dtype(first, other)
+        shape = tuple(max(pair) for pair in zip(shape, other.shape, strict=True))
+    return first.with_shape(shape)
+
+
+def _sum(X: Sequence[Spec]) -> Spec:
+    return merged(*(x for x in X if x is not None))
+
+
+def _minus(X: Spec, Y: Spec) -> Spec:
+    return merged(X, Y)
+
+
+def _where(Condition: Spec, X: Spec, Y: Spec) -> Spec:
+    if Condition.dtype is not VarType.BOOL:
+        raise InferenceError(f"Condition is {Condition}; it should be of bools")
+    return merged(X, Y, Condition.with_dtype(X.dtype))
+
+
+def _scale(X: Spec, ScaleTensor: Spec | None, scale: float, bias: float) -> Spec:
+    _whole(X, "scale", scale if ScaleTensor is None else 1.0)
+    _whole(X, "bias", bias)
+    return X
+
+
+def _increment(X: Spec, step: float) -> Spec:
+    _whole(X, "step", step)
+    return X
+
+
+def _whole(X: Spec, name: str, number: float) -> None:
+    if not is_floating(X.dtype) and not float(number).is_integer():
+        raise InferenceError(f"X is {X}, so the fraction of {name} {number} would be lost: cast X to float32 first")
+
+
+def _cast(X: Spec, out_dtype: int) -> Spec:
+    return X.with_dtype(as_dtype(out_dtype))
+
+
+# ----------------------------------------------------------------------------------------------------------- arithmetic
+@define("elementwise_add(X, Y) -> Out", infer=_binary, axis=-1)
+def elementwise_add(f: Any, X: Like, Y: Like, dOut: Any, axis: int) -> Any:
+    """``X + Y``; the smaller operand's first dimension stands at `axis` of the larger one, -1 aligns the last ones."""
+    return {"X": lambda: f.sum_to(dOut, X, axis=axis), "Y": lambda: f.sum_to(dOut, Y, axis=axis)}
+
+
+@define("elementwise_sub(X, Y) -> Out", infer=_binary, axis=-1)
+def elementwise_sub(f: Any, X: Like, Y: Like, dOut: Any, axis: int) -> Any:
+    """``X - Y``; operands are aligned as in `elementwise_add`."""
+    return {"X": lambda: f.sum_to(dOut, X, axis=axis), "Y": lambda: -f.sum_to(dOut, Y, axis=axis)}
+
+
+@define("elementwise_mul(X, Y) -> Out", infer=_binary, axis=-1)
+def elementwise_mul(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
+    """``X * Y``; operands are aligned as in `elementwise_add`."""
+    return {
+        "X": lambda: f.sum_to(f.elementwise_mul(dOut, Y, axis=axis), X, axis=axis),
+        "Y": lambda: f.sum_to(f.elementwise_mul(dOut, X, axis=axis), Y, axis=axis),
+    }
+
+
+@define("elementwise_div(X, Y) -> Out", infer=_binary, axis=-1)
+def elementwise_div(f: Any, X: Like, Y: Any, Out: Any, dOut: Any, axis: int) -> Any:
+    """``X / Y``, of integers cut towards zero; operands are aligned as in `elementwise_add`."""
+    return {
+        "X": lambda: f.sum_to(f.elementwise_div(dOut, Y, axis=axis), X, axis=axis),
+        "Y": lambda: -f.sum_to(f.elementwise_div(dOut * Out, Y, axis=axis), Y, axis=axis),
+    }
+
+
+def _choose(f: Any, X: Any, Y: Any, dOut: Any, axis: int, chosen: Any, other: Any) -> Any:
+    """Gradients of an op that picks X where `chosen` holds, and Y where `other` holds."""
+
+    def part(holds: Any, like: Any) -> Any:
+        return f.sum_to(dOut * holds(X, Y, axis=axis).astype(dOut.dtype), like, axis=axis)
+
+    return {"X": lambda: part(chosen, X), "Y": lambda: part(other, Y)}
+
+
+@define("elementwise_max(X, Y) -> Out", infer=_binary, axis=-1)
+def elementwise_max(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
+    """The larger of X and Y, aligned as in `elementwise_add`. Where they are equal, the gradient goes to Y."""
+    return _choose(f, X, Y, dOut, axis, f.greater_than, f.less_equal)
+
+
+@define("elementwise_min(X, Y) -> Out", infer=_binary, axis=-1)
+def elementwise_min(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
+    """The smaller of X and Y, aligned as in `elementwise_add`. Where they are equal, the gradient goes to Y."""
+    return _choose(f, X, Y, dOut, axis, f.less_than, f.greater_equal)
+
+
+@define("elementwise_pow(X, Y) -> Out", infer=_binary, axis=-1)
+def elementwise_pow(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
+    """``X ** Y``; operands are aligned as in `elementwise_add`. With respect to Y, the gradient at ``X = 0`` is 0."""
+
+    def by_base() -> Any:
+        slope = f.elementwise_mul(f.elementwise_pow(X, Y - 1.0, axis=axis), Y, axis=axis)
+        return f.sum_to(dOut * slope, X, axis=axis)
+
+    def by_exponent() -> Any:
+        log = f.log(X + _is_zero(f, X))
+        return f.sum_to(dOut * f.elementwise_mul(f.elementwise_pow(X, Y, axis=axis), log, axis=axis), Y, axis=axis)
+
+    return {"X": by_base, "Y": by_exponent}
+
+
+def _is_zero(f: Any, X: Any) -> Any:
+    return f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
+
+
+@define("elementwise_mod(X, Y) -> Out", infer=_binary, grad=NOT_DIFFERENTIABLE, axis=-1)
+def elementwise_mod() -> None:
+    """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`."""
+
+
+@define("elementwise_floordiv(X, Y) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)
+def elementwise_floordiv() -> None:
+    """The largest whole number that is not above ``X / Y``; operands are aligned as in `elementwise_add`."""
+
+
+@define("minus(X, Y) -> Out", infer=_minus, inline_grad=True)
+def minus(f: Any, dOut: Any) -> Any:
+    """``X - Y``, of one shape."""
+    return {"X": lambda: f.scale(dOut, scale=1.0), "Y": lambda: f.scale(dOut, scale=-1.0)}
+
+
+@define("sum_to(X, Like) -> Out", infer=_sum_to, likes=["Like"], wrt=["X"], axis=-1)
+def sum_to(f: Any, X: Like, dOut: Any, axis: int) -> Any:
+    """X summed down to the shape of `Like`, from which it broadcasts: what undoes broadcasting in gradients."""
+    return {"X": f.expand_to(dOut, X, axis=axis)}
+
+
+@define("expand_to(X, Like) -> Out", infer=_expand_to, likes=["Like"], wrt=["X"], axis=-1)
+def expand_to(f: Any, X: Like, dOut: Any, axis: int) -> Any:
+    """X broadcast to the shape of `Like`, aligned as in `elementwise_add`."""
+    return {"X": f.sum_to(dOut, X, axis=axis)}
+
+
+@define("sum(X*) -> Out", infer=_sum, inline_grad=True)
+def sum_(f: Any, X: Like, dOut: Any) -> Any:
+    """The sum of tensors of one shape."""
+    return {"X": lambda: [f.scale(dOut, scale=1.0) for _ in X]}  # type: ignore[attr-defined]
+
+
+@define("scale(X, ScaleTensor?) -> Out", infer=_scale, inline_grad=True, wrt=["X"], scale=1.0, bias=0.0, bias_after_scale=True)
+def scale(f: Any, ScaleTensor: Any, dOut: Any, scale: float) -> Any:
+    """``X * scale + bias``, or ``(X + bias) * scale`` without `bias_after_scale`; `ScaleTensor`, if given, is the scale."""
+    return {"X": f.scale(dOut, ScaleTensor, scale=scale)}
+
+
+@define("cast(X) -> Out", infer=_cast, inline_grad=True, in_dtype=required("int"), out_dtype=required("int"))
+def cast(f: Any, X: Like, dOut: Any) -> Any:
+    """X with elements of the type numbered `out_dtype`; `in_dtype` is that of X."""
+    return {"X": dOut.astype(X.dtype)}  # type: ignore[attr-defined]
+
+
+@define("increment(X) -> Out", infer=_increment, inline_grad=True, step=1.0)
+def increment(f: Any, dOut: Any) -> Any:
+    """``X + step``, of one element."""
+    return {"X": f.assign(dOut)}
+
+
+@define("clip(X, Min?, Max?) -> Out", infer=like("X"), wrt=["X"], min=required("float"), max=required("float"))
+def clip(f: Any, X: Any, Min: Any, Max: Any, dOut: Any, min: float, max: float) -> Any:
+    """Each element of X brought into ``[min, max]``; tensors `Min` and `Max`, if given, replace the attributes."""
+    inside = f.logical_and(X > (min if Min is None else Min), X < (max if Max is None else Max))
+    return {"X": dOut * inside.astype(dOut.dtype)}
+
+
+@define("pow(X, FactorTensor?) -> Out", infer=like("X"), wrt=["X"], factor=1.0)
+def pow_(f: Any, X: Any, FactorTensor: Any, dOut: Any, factor: float) -> Any:
+    """``X ** factor``; a tensor `FactorTensor`, if given, replaces the attribute."""
+    if FactorTensor is not None:
+        return {"X": dOut * f.pow(X, FactorTensor - 1.0) * FactorTensor}
+    if factor == 0.0:
+        return {"X": f.fill_zeros_like(dOut)}  # not 0 * X ** -1, which is no number at 0
+    return {"X": dOut * f.pow(X, factor=factor - 1.0) * factor}
+
+
+# -------------------------------------------------------------------------------------------------- comparison and logic
+def _predicate(signature: str, infer: Any, doc: str, **attrs: Any) -> None:
+    """Define an op that gives bools."""
+
+    def documented() -> None: ...
+
+    documented.__doc__ = doc
+    define(signature, infer=infer, grad=ZERO_GRADIENT, **attrs)(documented)
+
+
+for _name, _doc in {
+    "less_than": "X < Y",
+    "less_equal": "X <= Y",
+    "greater_than": "X > Y",
+    "greater_equal": "X >= Y",
+    "equal": "X == Y",
+    "not_equal": "X != Y",
+}.items():
+    _doc = f"``{_doc}``, as bools; operands are aligned as in `elementwise_add`."
+    _predicate(f"{_name}(X, Y) -> Out", _comparison, _doc, axis=-1, force_cpu=False)
+for _name, _doc in {"and": "X and Y", "or": "X or Y", "xor": "X or Y, but not both"}.items():
+    _predicate(f"logical_{_name}(X, Y) -> Out", _logical, f"``{_doc}``, as bools; what is not zero counts as true.")
+_predicate("logical_not(X) -> Out", _bools, "``not X``, as bools; what is not zero counts as true.")
+for _name, _doc in {"isfinite": "is finite", "isinf": "is infinite", "isnan": "is not a number"}.items():
+    _predicate(f"{_name}_v2(X) -> Out", _bools, f"Whether each element of X {_doc}, as bools.")
+    _every = "every" if _name == "isfinite" else "any"
+    _predicate(f"{_name}(X) -> Out", _one_bool, f"Whether {_every} element of X {_doc}: one bool.")
+
+
+@define("where(Condition, X, Y) -> Out", infer=_where, wrt=["X", "Y"])
+def where(f: Any, Condition: Any, X: Like, Y: Like, dOut: Any) -> Any:
+    """X where `Condition` holds, Y elsewhere; all of one shape."""
+    return {
+        "X": lambda: f.where(Condition, dOut, f.fill_zeros_like(dOut)),
+        "Y": lambda: f.where(Condition, f.fill_zeros_like(dOut), dOut),
+    }

@@ -1,0 +1,619 @@
+"""Ops that move elements without computing on them, and those that pick elements by index.
+
+Each moving op is linear, so its gradient is its transpose, and the transpose of that is the op again: `reshape2` and
+`unreshape`, `slice` and `unslice`, `gather` and `scatter_add_like`, `pick` and `place`. The transposes are internal ops;
+they take the shape to return to from a slot that is read for its shape only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import as_dtype
+from ..values import Spec
+from .registry import ZERO_GRADIENT, Like, define, ints, long, longs, required, strings
+from .shapes import broadcast, normalize_axes, normalize_axis
+
+Shape = tuple[int, ...]
+
+
+# ----------------------------------------------------------------------------------------------------- inference
+def product(extents: Sequence[int]) -> int:
+    """The product of extents; -1 where one is unknown."""
+    return -1 if -1 in extents else prod(extents)
+
+
+def _agree(a: int, b: int, what: str, first: Shape, second: Shape) -> int:
+    if -1 in (a, b) or a == b:
+        return max(a, b)
+    raise InferenceError(f"{what}: extents {a} and {b} differ in shapes {list(first)} and {list(second)}")
+
+
+def _unknown(X: Spec) -> Shape:
+    return (-1,) * X.ndim
+
+
+def _with_xshape(X: Spec, shape: Shape) -> tuple[Spec, Spec]:
+    return X.with_shape(shape), X.with_shape((0, *X.shape))
+
+
+def _like_shape(X: Spec, Like: Spec) -> Spec:
+    return X.with_shape(Like.shape)
+
+
+def _drop_front(X: Spec, XShape: Spec) -> Spec:
+    return X.with_shape(XShape.shape[1:])
+
+
+def reshaped(x: Shape, shape: Sequence[int]) -> Shape:
+    """The shape that the attribute `shape` asks for: 0 copies an extent, one -1 takes what is left."""
+    if list(shape).count(-1) > 1 or any(extent < -1 for extent in shape):
+        raise InferenceError(f"cannot reshape {list(x)} to {list(shape)}: at most one extent may be -1, none below")
+    out = []
+    for axis, extent in enumerate(shape):
+        if extent == 0 and axis >= len(x):
+            raise InferenceError(f"cannot reshape {list(x)} to {list(shape)}: 0 at axis {axis} has no extent to copy")
+        out.append(x[axis] if extent == 0 else extent)
+    have, asked = list(x), list(out)
+    for axis in [axis for axis, extent in enumerate(shape) if extent == 0 and x[axis] == -1]:
+        asked[axis] = have[axis] = 1  # unknown, but the same on both sides
+    if -1 in have:
+        return tuple(out)
+    total, known = prod(have), prod(extent for extent in asked if extent != -1)
+    if -1 in asked and known and total % known == 0:
+        out[asked.index(-1)] = total // known
+    elif -1 in asked or total != known:
+        raise InferenceError(f"cannot reshape {list(x)} ({total} elements) to {list(shape)} ({known} elements)")
+    return tuple(out)
+
+
+def _reshape_shape(X: Spec, Shape: Spec | None, ShapeTensor: Sequence[Spec] | None, shape: list[int]) -> Shape:
+    if ShapeTensor:
+        return tuple(extent if extent > 0 else -1 for extent in shape) if shape else (-1,) * len(ShapeTensor)
+    if Shape is not None:
+        rank = product(Shape.shape)
+        return (-1,) * (rank if rank >= 0 else len(shape))
+    return reshaped(X.shape, shape)
+
+
+def _reshape(X: Spec, Shape: Spec | None, ShapeTensor: Sequence[Spec] | None, shape: list[int]) -> Spec:
+    return X.with_shape(_reshape_shape(X, Shape, ShapeTensor, shape))
+
+
+def _reshape2(X: Spec, Shape: Spec | None, ShapeTensor: Sequence[Spec] | None, shape: list[int]) -> tuple[Spec, Spec]:
+    return _with_xshape(X, _reshape_shape(X, Shape, ShapeTensor, shape))
+
+
+def _transposed(X: Spec, axis: list[int]) -> Spec:
+    if sorted(normalize_axes(axis, X.ndim)) != list(range(X.ndim)):
+        raise InferenceError(f"axis {axis} is not an order of the {X.ndim} dimensions of {X}")
+    return X.with_shape(tuple(X.shape[i] for i in axis))
+
+
+def _transpose2(X: Spec, axis: list[int]) -> tuple[Spec, Spec]:
+    return _with_xshape(X, _transposed(X, axis).shape)
+
+
+def _squeezed(X: Spec, axes: list[int]) -> Shape:
+    drop = set(normalize_axes(axes, X.ndim)) if axes else {i for i, extent in enumerate(X.shape) if extent == 1}
+    return tuple(extent for i, extent in enumerate(X.shape) if i not in drop or extent not in (1, -1))
+
+
+def _squeeze(X: Spec, axes: list[int]) -> Spec:
+    return X.with_shape(_squeezed(X, axes))
+
+
+def _squeeze2(X: Spec, axes: list[int]) -> tuple[Spec, Spec]:
+    return _with_xshape(X, _squeezed(X, axes))
+
+
+def _unsqueezed(X: Spec, axes: list[int], AxesTensor: Spec | None = None, AxesTensorList: Any = None) -> Shape:
+    if AxesTensorList:
+        return (-1,) * (X.ndim + len(AxesTensorList))
+    if AxesTensor is not None:
+        return (-1,) * (X.ndim + max(product(AxesTensor.shape), 1))
+    shape = list(X.shape)
+    for axis in axes:
+        shape.insert(normalize_axis(axis, len(shape) + 1), 1)
+    return tuple(shape)
+
+
+def _unsqueeze(X: Spec, axes: list[int]) -> Spec:
+    return X.with_shape(_unsqueezed(X, axes))
+
+
+def _unsqueeze2(X: Spec, axes: list[int], AxesTensor: Spec | None, AxesTensorList: Any) -> tuple[Spec, Spec]:
+    return _with_xshape(X, _unsqueezed(X, axes, AxesTensor, AxesTensorList))
+
+
+def _flattened(X: Spec, axis: int) -> Shape:
+    if not 0 <= axis <= X.ndim:
+        raise InferenceError(f"flatten: axis {axis} is outside of [0, {X.ndim}] for X {X}")
+    return product(X.shape[:axis]), product(X.shape[axis:])
+
+
+def _flatten2(X: Spec, axis: int) -> tuple[Spec, Spec]:
+    return _with_xshape(X, _flattened(X, axis))
+
+
+def _flatten_range(X: Spec, start_axis: int, stop_axis: int) -> tuple[Spec, Spec]:
+    if X.ndim == 0:
+        return _with_xshape(X, (1,))
+    start, stop = normalize_axes([start_axis, stop_axis], X.ndim)
+    if start > stop:
+        raise InferenceError(f"flatten_contiguous_range: start_axis {start_axis} comes after stop_axis {stop_axis} in X {X}")
+    return _with_xshape(X, (*X.shape[:start], product(X.shape[start : stop + 1]), *X.shape[stop + 1 :]))
+
+
+def _concat(X: list[Spec], AxisTensor: Spec | None, axis: int) -> Spec:
+    first = X[0]
+    if AxisTensor is not None:
+        return first.with_shape(_unknown(first))
+    axis = normalize_axis(axis, first.ndim)
+    shape = list(first.shape)
+    for other in X[1:]:
+        if other.ndim != first.ndim or other.dtype is not first.dtype:
+            raise InferenceError(f"concat: inputs {first} and {other} differ in rank or element type")
+        for i, extent in enumerate(other.shape):
+            if i != axis:
+                shape[i] = _agree(shape[i], extent, f"concat along axis {axis}", first.shape, other.shape)
+            else:
+                shape[i] = -1 if -1 in (shape[i], extent) else shape[i] + extent
+    return first.with_shape(tuple(shape))
+
+
+def _split(
+    X: Spec,
+    AxisTensor: Spec | None,
+    SectionsTensorList: Any,
+    axis: int,
+    num: int,
+    sections: list[int],
+    declared: Mapping[str, Any],
+) -> list[Spec]:
+    count = num or len(sections) or len(SectionsTensorList or ()) or len(declared.get("Out") or ())
+    if not count:
+        raise InferenceError("split: give the number of parts in 'num' or their extents in 'sections'")
+    if AxisTensor is not None:
+        return [X.with_shape(_unknown(X))] * count
+    axis = normalize_axis(axis, X.ndim)
+    extent = X.shape[axis]
+    if SectionsTensorList:
+        parts = [-1] * count
+    elif sections and not num:
+        parts = list(sections)
+        if extent >= 0 and parts.count(-1) == 1:
+            parts[parts.index(-1)] = extent - sum(parts) - 1
+        if extent >= 0 and (sum(parts) != extent or min(parts) < 0):
+            raise InferenceError(f"split: sections {sections} do not add up to {extent}, the extent of axis {axis} of X {X}")
+    else:
+        if extent >= 0 and extent % count:
+            raise InferenceError(f"split: axis {axis} of X {X} cannot be cut into {count} equal parts")
+        parts = [extent // count if extent >= 0 else -1] * count
+    return [X.with_shape((*X.shape[:axis], part, *X.shape[axis + 1 :])) for part in parts]
+
+
+def _split_like(X: Spec, Like: list[Spec]) -> list[Spec]:
+    return [X.with_shape(like.shape) for like in Like]
+
+
+def slice_extent(extent: int, start: int, end: int) -> int:
+    """How many of `extent` elements ``[start:end]`` takes; -1 if that is not known."""
+    if extent >= 0:
+        return len(range(*slice(start, end).indices(extent)))
+    if start >= 0 and end >= 0 and start >= end:
+        return 0
+    return end - start if start < 0 and end < 0 and end == start + 1 else -1
+
+
+def _slice(
+    Input: Spec,
+    StartsTensor: Spec | None,
+    EndsTensor: Spec | None,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    axes: list[int],
+    starts: list[int],
+    ends: list[int],
+    infer_flags: list[int],
+    decrease_axis: list[int],
+    declared: Mapping[str, Any],
+) -> Spec:
+    shape = list(Input.shape)
+    by_tensor = StartsTensor is not None or EndsTensor is not None or bool(StartsTensorList) or bool(EndsTensorList)
+    if not by_tensor and not len(axes) == len(starts) == len(ends):
+        raise InferenceError(f"slice: axes {axes}, starts {starts} and ends {ends} differ in length")
+    for place, axis in enumerate(normalize_axes(axes, Input.ndim)):
+        shape[axis] = -1 if by_tensor else slice_extent(shape[axis], starts[place], ends[place])
+    decreased = set(normalize_axes(decrease_axis, Input.ndim))
+    for axis in decreased:
+        if shape[axis] not in (1, -1):
+            raise InferenceError(f"slice: axis {axis} is to be dropped but keeps {shape[axis]} elements of Input {Input}")
+    left = tuple(extent for axis, extent in enumerate(shape) if axis not in decreased)
+    if not left and decreased and not (declared.get("Out") is not None and declared["Out"].shape == ()):
+        left = (1,)
+    return Input.with_shape(left)
+
+
+def _stack(X: list[Spec], axis: int) -> Spec:
+    shape = list(X[0].shape)
+    for other in X[1:]:
+        if other.ndim != X[0].ndim or other.dtype is not X[0].dtype:
+            raise InferenceError(f"stack: inputs {X[0]} and {other} differ in rank or element type")
+        shape = [_agree(a, b, "stack", X[0].shape, other.shape) for a, b in zip(shape, other.shape, strict=True)]
+    shape.insert(normalize_axis(axis, len(shape) + 1), len(X))
+    return X[0].with_shape(tuple(shape))
+
+
+def _unstack(X: Spec, axis: int, num: int, declared: Mapping[str, Any]) -> list[Spec]:
+    axis = normalize_axis(axis, X.ndim)
+    extent = X.shape[axis]
+    count = max(extent, num) or len(declared.get("Y") or ())
+    if count <= 0 or (num and extent not in (-1, num)):
+        raise InferenceError(f"unstack: axis {axis} of X {X} has {extent} elements, but num is {num}")
+    return [X.with_shape((*X.shape[:axis], *X.shape[axis + 1 :]))] * count
+
+
+def _gather(X: Spec, Index: Spec, Axis: Spec | None, axis: int) -> Spec:
+    if Index.ndim > 2 or (Index.ndim == 2 and Index.shape[1] not in (1, -1)):
+        raise InferenceError(f"gather: Index {Index} should have one dimension, or two with the second of extent 1")
+    rank = X.ndim - (Index.ndim == 0)
+    if Axis is not None:
+        return X.with_shape((-1,) * rank)
+    axis = normalize_axis(axis, X.ndim)
+    return X.with_shape((*X.shape[:axis], *Index.shape[:1], *X.shape[axis + 1 :]))
+
+
+def _table(W: Spec) -> int:
+    if W.ndim != 2:
+        raise InferenceError(f"the table W {W} should have two dimensions, [rows, width]")
+    return W.shape[1]
+
+
+def _lookup_v2(W: Spec, Ids: Spec) -> Spec:
+    return W.with_shape((*Ids.shape, _table(W)))
+
+
+def _lookup(W: Spec, Ids: Spec) -> Spec:
+    if not Ids.ndim or Ids.shape[-1] not in (1, -1):
+        raise InferenceError(f"lookup_table: the last extent of Ids {Ids} should be 1 (lookup_table_v2 takes ids without it)")
+    return W.with_shape((*Ids.shape[:-1], _table(W)))
+
+
+def _picked(X: Spec, Index: Spec, axis: int) -> Spec:
+    axis = normalize_axis(axis, X.ndim)
+    if Index.ndim != X.ndim:
+        raise InferenceError(f"indices {Index} should have as many dimensions as {X}, from which they pick along axis {axis}")
+    pairs = enumerate(zip(X.shape, Index.shape, strict=True))
+    return X.with_shape(tuple(i if at == axis else _agree(x, i, "pick", X.shape, Index.shape) for at, (x, i) in pairs))
+
+
+def _placed(X: Spec, Like: Spec) -> Spec:
+    return X.with_shape(Like.shape[-X.ndim :])
+
+
+def _expand_v2(X: Spec, Shape: Spec | None, expand_shapes_tensor: Any, shape: list[int]) -> Spec:
+    if expand_shapes_tensor or Shape is not None:
+        rank = len(expand_shapes_tensor) if expand_shapes_tensor else product(Shape.shape)  # type: ignore[union-attr]
+        return X.with_shape((-1,) * max(rank, X.ndim))
+    return X.with_shape(expanded(X.shape, shape))
+
+
+def expanded(x: Shape, shape: Sequence[int]) -> Shape:
+    """`x` broadcast to `shape`, where -1 keeps an extent."""
+    if len(shape) < len(x):
+        raise InferenceError(f"cannot expand {list(x)} to {list(shape)}, which has fewer dimensions")
+    x = (1,) * (len(shape) - len(x)) + x
+    out = []
+    for have, want in zip(x, shape, strict=True):
+        if have not in (1, -1, want) and want != -1:
+            raise InferenceError(f"cannot expand {list(x)} to {list(shape)}: {have} does not become {want}")
+        out.append(have if want == -1 else want)
+    return tuple(out)
+
+
+def _expand_as(X: Spec, Y: Spec | None, target_shape: list[int]) -> Spec:
+    if Y is not None and -1 in Y.shape:  # unknown, unlike the -1 of `target_shape`, which keeps X's extent
+        return X.with_shape(broadcast(X.shape, Y.shape))
+    return X.with_shape(expanded(X.shape, Y.shape if Y is not None else target_shape))
+
+
+def _repeated(X: Spec, times: Sequence[int]) -> Spec:
+    rank = max(X.ndim, len(times))
+    shape = (1,) * (rank - X.ndim) + X.shape
+    times = (1,) * (rank - len(times)) + tuple(times)
+    return X.with_shape(tuple(-1 if extent < 0 else extent * time for extent, time in zip(shape, times, strict=True)))
+
+
+def _tile(X: Spec, RepeatTimes: Spec | None, repeat_times_tensor: Any, repeat_times: list[int]) -> Spec:
+    if RepeatTimes is not None or repeat_times_tensor:
+        rank = len(repeat_times_tensor) if repeat_times_tensor else product(RepeatTimes.shape)  # type: ignore[union-attr]
+        return X.with_shape((-1,) * max(rank, X.ndim))
+    return _repeated(X, repeat_times)
+
+
+def _expand(X: Spec, ExpandTimes: Spec | None, expand_times_tensor: Any, expand_times: list[int]) -> Spec:
+    if ExpandTimes is not None or expand_times_tensor:
+        return X.with_shape(_unknown(X))
+    if len(expand_times) != X.ndim:
+        raise InferenceError(f"expand: expand_times {expand_times} should have one number for each dimension of X {X}")
+    return _repeated(X, expand_times)
+
+
+def _one_hot(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec:
+    if not X.ndim or X.shape[-1] not in (1, -1):
+        raise InferenceError(f"one_hot: the last extent of X {X} should be 1 (one_hot_v2 takes ids without it)")
+    return Spec((*X.shape[:-1], -1 if depth_tensor is not None else depth), as_dtype(dtype))
+
+
+def _one_hot_v2(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec:
+    return Spec((*X.shape, -1 if depth_tensor is not None else depth), as_dtype(dtype))
+
+
+# ------------------------------------------------------------------------------------------------------- reshaping
+@define("reshape2(X, Shape?, ShapeTensor*?) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
+def reshape2(f, XShape: Like, dOut):
+    """X in another shape: 0 copies X's extent at that place, one -1 takes what is left.
+
+    XShape is empty, of shape [0, ...X's shape], and tells the gradient op X's shape.
+    """
+    return {"X": f.unreshape(dOut, XShape)}
+
+
+@define("reshape(X, Shape?, ShapeTensor*?) -> Out", infer=_reshape, wrt=("X",), shape=ints())
+def reshape(f, X: Like, Out: Like, Shape: Like, ShapeTensor: Like, dOut):
+    """X in another shape, as `reshape2`."""
+    return {"X": f.reshape_like(dOut, X)}
+
+
+@define("reshape_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
+def reshape_like(f, X: Like, dOut):
+    """X in the shape of Like."""
+    return {"X": f.reshape_like(dOut, X)}
+
+
+@define("unreshape(X, XShape) -> Out", infer=_drop_front, wrt=("X",), likes=("XShape",))
+def unreshape(f, X: Like, dOut):
+    """X in the shape of XShape without its first extent."""
+    return {"X": f.reshape_like(dOut, X)}
+
+
+@define("squeeze2(X) -> Out, XShape~", infer=_squeeze2, axes=ints())
+def squeeze2(f, XShape: Like, dOut):
+    """X without those of `axes` whose extent is 1 (without all such, if no axes are given)."""
+    return {"X": f.unreshape(dOut, XShape)}
+
+
+@define("squeeze(X) -> Out", infer=_squeeze, axes=ints())
+def squeeze(f, X: Like, dOut):
+    """X without axes of extent 1, as `squeeze2`."""
+    return {"X": f.reshape_like(dOut, X)}
+
+
+@define("unsqueeze2(X, AxesTensor?, AxesTensorList*?) -> Out, XShape~", infer=_unsqueeze2, wrt=("X",), axes=ints())
+def unsqueeze2(f, XShape: Like, AxesTensor: Like, AxesTensorList: Like, dOut):
+    """X with axes of extent 1 put in, one after the other, at `axes`."""
+    return {"X": f.unreshape(dOut, XShape)}
+
+
+@define("unsqueeze(X) -> Out", infer=_unsqueeze, axes=ints())
+def unsqueeze(f, X: Like, dOut):
+    """X with axes of extent 1 put in, as `unsqueeze2`."""
+    return {"X": f.reshape_like(dOut, X)}
+
+
+@define("flatten2(X) -> Out, XShape~", infer=_flatten2, axis=1)
+def flatten2(f, XShape: Like, dOut):
+    """X as a matrix: axes before `axis` become its rows, the others its columns."""
+    return {"X": f.unreshape(dOut, XShape)}
+
+
+@define("flatten_contiguous_range(X) -> Out, XShape~", infer=_flatten_range, start_axis=1, stop_axis=1)
+def flatten_contiguous_range(f, XShape: Like, dOut):
+    """X with the axes from `start_axis` to `stop_axis`, both included, made one."""
+    return {"X": f.unreshape(dOut, XShape)}
+
+
+def _inverse(axis: list[int]) -> list[int]:
+    axis = [i % len(axis) for i in axis]
+    return [axis.index(i) for i in range(len(axis))]
+
+
+@define("transpose2(X) -> Out, XShape~", infer=_transpose2, axis=required("ints"))
+def transpose2(f, XShape: Like, dOut, axis):
+    """X with its axes in the order `axis`."""
+    return {"X": f.transpose(dOut, axis=_inverse(axis))}
+
+
+@define("transpose(X) -> Out", infer=_transposed, axis=required("ints"))
+def transpose(f, X: Like, Out: Like, dOut, axis):
+    """X with its axes in the order `axis`."""
+    return {"X": f.transpose(dOut, axis=_inverse(axis))}
+
+
+# ------------------------------------------------------------------------------------------------ joining and cutting
+@define("concat(X*, AxisTensor?) -> Out", infer=_concat, wrt=("X",), axis=0)
+def concat(f, X: Like, AxisTensor, dOut, axis):
+    """The inputs joined along `axis`."""
+    return {"X": f.split_like(dOut, X, AxisTensor, axis=axis)}
+
+
+@define("split_like(X, Like*, AxisTensor?) -> Out*", infer=_split_like, wrt=("X",), likes=("Like",), axis=0)
+def split_like(f, AxisTensor, dOut, axis):
+    """X cut along `axis` into parts shaped as the Likes: the transpose of `concat`."""
+    return {"X": f.concat(dOut, AxisTensor, axis=axis)}
+
+
+@define(
+    "split(X, AxisTensor?, SectionsTensorList*?) -> Out*",
+    infer=_split,
+    wrt=("X",),
+    inline_grad=True,
+    axis=0,
+    num=0,
+    sections=ints(),
+)
+def split(f, AxisTensor, dOut, axis):
+    """X cut along `axis` into `num` equal parts, or into parts of extents `sections`, of which one may be -1."""
+    return {"X": f.concat(dOut, AxisTensor, axis=axis)}
+
+
+@define("stack(X*) -> Y", infer=_stack, axis=0)
+def stack(f, X: Like, dY, axis):
+    """The inputs, all of one shape, joined along a new axis."""
+    return {"X": f.unstack(dY, axis=axis, num=len(X))}
+
+
+@define("unstack(X) -> Y*", infer=_unstack, axis=0, num=0)
+def unstack(f, dY, axis):
+    """The parts of X along `axis`, without that axis."""
+    return {"X": f.stack(dY, axis=axis)}
+
+
+_SLICE_ATTRS: dict[str, Any] = {"axes": ints(), "starts": ints(), "ends": ints(), "decrease_axis": ints(), "infer_flags": ints()}
+
+
+@define(
+    "slice(Input, StartsTensor?, EndsTensor?, StartsTensorList*?, EndsTensorList*?) -> Out",
+    infer=_slice,
+    wrt=("Input",),
+    **_SLICE_ATTRS,
+)
+def slice_(f, Input: Like, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, dOut, attrs):
+    """``Input[starts:ends]`` along `axes`, as Python slices; the axes in `decrease_axis`, then of extent 1, are dropped.
+
+    Bounds in the tensors take the place of those in the attributes. Dropping all axes leaves shape [1], or [] where the
+    output is declared so.
+    """
+    bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
+    return {"Input": f.unslice(dOut, Input, *bounds, **attrs)}
+
+
+@define(
+    "unslice(X, Like, StartsTensor?, EndsTensor?, StartsTensorList*?, EndsTensorList*?) -> Out",
+    infer=_like_shape,
+    wrt=("X",),
+    likes=("Like",),
+    **_SLICE_ATTRS,
+)
+def unslice(f, X: Like, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, dOut, attrs):
+    """X at its place in zeros of Like's shape: the transpose of `slice`."""
+    bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
+    return {"X": f.reshape_like(f.slice(dOut, *bounds, **attrs), X)}
+
+
+# ---------------------------------------------------------------------------------------------------------- indexing
+@define("gather(X, Index, Axis?) -> Out", infer=_gather, wrt=("X",), axis=0, overwrite=True)
+def gather(f, X: Like, Index, Axis, dOut, axis):
+    """The slices of X along `axis` (or the number in Axis) that Index, of shape [n] or [n, 1], names."""
+    return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
+
+
+@define("scatter_add_like(X, Index, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), axis=0)
+def scatter_add_like(f, Index, Axis, dOut, axis):
+    """The slices of X added, where Index says, to zeros of Like's shape: the transpose of `gather`."""
+    return {"X": f.gather(dOut, Index, Axis, axis=axis)}
+
+
+_TABLE_ATTRS: dict[str, Any] = {"padding_idx": long(-1), "is_sparse": False, "is_distributed": False, "remote_prefetch": False}
+
+
+@define("lookup_table_v2(W, Ids) -> Out", infer=_lookup_v2, wrt=("W",), **_TABLE_ATTRS)
+def lookup_table_v2(f, W: Like, Ids, dOut, padding_idx):
+    """The rows of W that Ids name; zeros, and no gradient, for the id `padding_idx` (-1: none)."""
+    return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
+
+
+@define(
+    "lookup_table(W, Ids) -> Out",
+    infer=_lookup,
+    wrt=("W",),
+    **_TABLE_ATTRS,
+    is_test=False,
+    entry_config="",
+    entry="none",
+    table_class="none",
+    table_names=strings(),
+    trainer_id=0,
+    slot=0,
+    grad_inplace=False,
+    epmap=strings(),
+    height_sections=longs(),
+)
+def lookup_table(f, W: Like, Ids, dOut, padding_idx):
+    """The rows of W that Ids, of shape [..., 1], name; as `lookup_table_v2`."""
+    return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
+
+
+@define("scatter_rows_like(X, Ids, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), padding_idx=long(-1))
+def scatter_rows_like(f, X: Like, Ids, Like: Like, dOut, padding_idx):
+    """The rows of X added, where Ids say, to zeros of Like's shape: the transpose of looking rows up."""
+    return {"X": f.reshape_like(f.lookup_table_v2(dOut, Ids, padding_idx=padding_idx), X)}
+
+
+@define("pick(X, Index) -> Out", infer=_picked, wrt=("X",), axis=-1, ignore_index=long(-100), default=0.0)
+def pick(f, X: Like, Index, dOut, axis, ignore_index):
+    """``Out[.., j, ..] = X[.., Index[.., j, ..], ..]`` along `axis`; `default` where the index is `ignore_index`."""
+    return {"X": f.place(dOut, Index, X, axis=axis, ignore_index=ignore_index)}
+
+
+@define("place(X, Index, Like) -> Out", infer=_placed, wrt=("X",), likes=("Like",), axis=-1, ignore_index=long(-100))
+def place(f, Index, dOut, axis, ignore_index):
+    """X added to zeros of Like's shape where Index says along `axis`: the transpose of `pick`.
+
+    Like may also be an XShape, with an extent of 0 before the shape.
+    """
+    return {"X": f.pick(dOut, Index, axis=axis, ignore_index=ignore_index)}
+
+
+@define("one_hot(X, depth_tensor?) -> Out", infer=_one_hot, grad=ZERO_GRADIENT, depth=-1, dtype=5, allow_out_of_range=False)
+def one_hot():
+    """Ones at the ids in X, of shape [..., 1], in zeros of shape [..., depth].
+
+    An id outside of [0, depth) is an error, or gives a row of zeros if `allow_out_of_range`.
+    """
+
+
+@define("one_hot_v2(X, depth_tensor?) -> Out", infer=_one_hot_v2, grad=ZERO_GRADIENT, depth=-1, dtype=5, allow_out_of_range=False)
+def one_hot_v2():
+    """Ones at the ids in X in zeros of shape X.shape + [depth]; as `one_hot`."""
+
+
+# --------------------------------------------------------------------------------------------------------- repeating
+@define("expand_v2(X, Shape?, expand_shapes_tensor*?) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
+def expand_v2(f, X: Like, Shape: Like, expand_shapes_tensor: Like, dOut):
+    """X broadcast to `shape`, where -1 keeps X's extent."""
+    return {"X": f.sum_to(dOut, X)}
+
+
+@define("expand_as_v2(X, Y?) -> Out", infer=_expand_as, wrt=("X",), likes=("Y",), target_shape=ints())
+def expand_as_v2(f, X: Like, dOut):
+    """X broadcast to the shape of Y, or to `target_shape`."""
+    return {"X": f.sum_to(dOut, X)}
+
+
+@define("tile(X, RepeatTimes?, repeat_times_tensor*?) -> Out", infer=_tile, wrt=("X",), repeat_times=ints())
+def tile(f, X: Like, RepeatTimes: Like, repeat_times_tensor: Like, dOut):
+    """X repeated along each axis; axes that X lacks are put in front."""
+    return {"X": f.untile(dOut, X)}
+
+
+@define("expand(X, ExpandTimes?, expand_times_tensor*?) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
+def expand(f, X: Like, ExpandTimes: Like, expand_times_tensor: Like, dOut):
+    """X repeated `expand_times` along its axes."""
+    return {"X": f.untile(dOut, X)}
+
+
+@define("untile(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
+def untile(f, X: Like, dOut):
+    """The sum of the parts of X that are shaped like Like: the transpose of `tile`."""
+    return {"X": f.tile_like(dOut, X)}
+
+
+@define("tile_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
+def tile_like(f, X: Like, dOut):
+    """X repeated until it fills Like's shape."""
+    return {"X": f.untile(dOut, X)}

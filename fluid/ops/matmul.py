@@ -1,0 +1,149 @@
+"""Products of matrices: `mul`, which flattens tensors to matrices, and `matmul`, which runs over leading dimensions.
+
+The gradient of a product is two products, so these rules are closed under differentiation by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ..errors import InferenceError
+from ..values import Spec
+from .registry import define
+from .shapes import broadcast
+
+Shape = tuple[int, ...]
+
+
+# ----------------------------------------------------------------------------------------------------------- inference
+def _product(extents: Sequence[int]) -> int:
+    return -1 if -1 in extents else prod(extents)
+
+
+def _check(X: Spec, Y: Spec, inner_x: int, inner_y: int) -> None:
+    if X.dtype is not Y.dtype:
+        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    if inner_x != inner_y and -1 not in (inner_x, inner_y):
+        raise InferenceError(f"X is {X} and Y is {Y}: {inner_x} columns of X against {inner_y} rows of Y")
+
+
+def _mul(X: Spec, Y: Spec, x_num_col_dims: int, y_num_col_dims: int) -> Spec:
+    for name, spec, dims in (("X", X, x_num_col_dims), ("Y", Y, y_num_col_dims)):
+        if not 0 < dims < spec.ndim:
+            what = f"{name.lower()}_num_col_dims"
+            raise InferenceError(f"{what} is {dims}; with {name} {spec} it should be in [1, {spec.ndim - 1}]")
+    _check(X, Y, _product(X.shape[x_num_col_dims:]), _product(Y.shape[:y_num_col_dims]))
+    return X.with_shape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
+
+
+def _transposed(shape: Shape, transposed: bool) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2]) if transposed and len(shape) > 1 else shape
+
+
+def _shape(X: Spec, Y: Spec, trans_x: bool, trans_y: bool) -> Shape:
+    if not X.shape or not Y.shape:
+        raise InferenceError(f"X is {X} and Y is {Y}: both need a dimension at least")
+    x, y = _transposed(X.shape, trans_x), _transposed(Y.shape, trans_y)
+    _check(X, Y, x[-1], y[-2] if len(y) > 1 else y[0])
+    return broadcast(x[:-2], y[:-2]) + (x[-2:-1] if len(x) > 1 else ()) + (y[-1:] if len(y) > 1 else ())
+
+
+def _matmul(X: Spec, Y: Spec, transpose_X: bool, transpose_Y: bool) -> Spec:
+    return X.with_shape(_shape(X, Y, transpose_X, transpose_Y) or (1,))
+
+
+def _matmul_v2(X: Spec, Y: Spec, trans_x: bool, trans_y: bool, declared: Mapping[str, Spec]) -> Spec:
+    shape = _shape(X, Y, trans_x, trans_y)
+    out = declared.get("Out")
+    return X.with_shape((1,) if shape == () and out is not None and out.shape == (1,) else shape)
+
+
+# ----------------------------------------------------------------------------------------------------------------- rules
+@define("mul(X, Y) -> Out", infer=_mul, x_num_col_dims=1, y_num_col_dims=1)
+def mul(f: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_dims: int) -> Any:
+    """The matrix product of X and Y, each flattened to a matrix: the first `x_num_col_dims` dimensions of X are its rows,
+    the first `y_num_col_dims` of Y are its rows. Shape: X's rows, then Y's columns."""
+
+    def transpose(value: Any, rows: int) -> Any:
+        return f.transpose2(value, axis=[*range(rows, value.ndim), *range(rows)])
+
+    def by_x() -> Any:
+        columns = Y.ndim - y_num_col_dims
+        return f.mul(dOut, transpose(Y, y_num_col_dims), x_num_col_dims=x_num_col_dims, y_num_col_dims=columns)
+
+    def by_y() -> Any:
+        columns = X.ndim - x_num_col_dims
+        return f.mul(transpose(X, x_num_col_dims), dOut, x_num_col_dims=columns, y_num_col_dims=x_num_col_dims)
+
+    if X.ndim - x_num_col_dims == 1 == y_num_col_dims:
+        return {"X": by_x, "Y": by_y}
+    # The columns of X may be shaped otherwise than the rows of Y: only their numbers are equal.
+    return {"X": lambda: f.reshape_like(by_x(), X), "Y": lambda: f.reshape_like(by_y(), Y)}
+
+
+def _products(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -> Any:
+    """Gradients of a product of matrices or of stacks of them."""
+
+    def times(left: Any, right: Any, trans_left: bool, trans_right: bool) -> Any:
+        return f.matmul_v2(left, right, trans_x=trans_left, trans_y=trans_right)
+
+    def row(value: Any) -> Any:
+        return f.unsqueeze2(value, axes=[0])
+
+    def column(value: Any) -> Any:
+        return f.unsqueeze2(value, axes=[value.ndim])
+
+    # A vector on the left is a matrix of one row, on the right of one column.
+    left, right, grad = X, Y, dOut
+    if X.ndim == 1 and Y.ndim == 1:
+        return {
+            "X": lambda: f.sum_to(f.elementwise_mul(dOut, Y), X),
+            "Y": lambda: f.sum_to(f.elementwise_mul(dOut, X), Y),
+        }
+    if X.ndim == 1:
+        left, trans_x = row(X), False
+        grad = f.unsqueeze2(dOut, axes=[dOut.ndim - 1])
+    if Y.ndim == 1:
+        right, trans_y = column(Y), False
+        grad = column(dOut)
+
+    def delivered(found: Any, matrix: Any, value: Any) -> Any:
+        if found.ndim > 2:
+            found = f.sum_to(found, matrix)
+        return f.reshape_like(found, value) if value.ndim == 1 else found
+
+    def by_x() -> Any:
+        return delivered(times(right, grad, trans_y, True) if trans_x else times(grad, right, False, not trans_y), left, X)
+
+    def by_y() -> Any:
+        return delivered(times(grad, left, True, trans_x) if trans_y else times(left, grad, not trans_x, False), right, Y)
+
+    return {"X": by_x, "Y": by_y}
+
+
+@define("matmul_v2(X, Y) -> Out", infer=_matmul_v2, trans_x=False, trans_y=False)
+def matmul_v2(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -> Any:
+    """The product of the matrices in the last two dimensions of X and Y, transposed first if so asked.
+
+    Leading dimensions broadcast. A vector counts as one row on the left, as one column on the right, and that dimension
+    is left out of the result.
+    """
+    return _products(f, X, Y, dOut, trans_x, trans_y)
+
+
+@define(
+    "matmul(X, Y) -> Out",
+    infer=_matmul,
+    transpose_X=False,
+    transpose_Y=False,
+    alpha=1.0,
+    Scale_x=1.0,
+    Scale_y=1.0,
+    force_fp32_output=False,
+    head_number=1,
+)
+def matmul(f: Any, X: Any, Y: Any, dOut: Any, transpose_X: bool, transpose_Y: bool, alpha: float) -> Any:
+    """`alpha` times the product of X and Y as in `matmul_v2`; a product of two vectors has shape ``[1]``."""
+    return _products(f, X, Y, dOut if alpha == 1.0 else dOut * alpha, transpose_X, transpose_Y)

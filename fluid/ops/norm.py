@@ -1,0 +1,185 @@
+"""Normalization and dropout.
+
+The gradient rules state the statistics anew from X, so that gradients of gradients see how they depend on it; the kernels
+of the gradient ops use the saved ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import VarType
+from ..values import Spec
+from .registry import Like, define
+
+
+# --------------------------------------------------------------------------------------------------------- batch_norm
+def channel_axis(data_layout: str, ndim: int) -> int:
+    """The axis of the channels: the second, or the last of NHWC."""
+    return ndim - 1 if data_layout in ("NHWC", "NDHWC", "NLC", "NWC") else 1
+
+
+def uses_global_stats(is_test: bool, use_global_stats: bool, trainable_statistics: bool) -> bool:
+    """Whether batch_norm normalizes by the running statistics, not by those of the batch."""
+    return use_global_stats or (is_test and not trainable_statistics)
+
+
+def _batch_norm(
+    X: Spec, Scale: Spec | None, Bias: Spec | None, Mean: Spec, Variance: Spec, data_layout: str, declared: Mapping[str, Any]
+) -> dict[str, Spec]:
+    if not 2 <= X.ndim <= 5:
+        raise InferenceError(f"batch_norm: X {X} should have 2 to 5 dimensions")
+    channels = X.shape[channel_axis(data_layout, X.ndim)]
+    for name, spec in (("Scale", Scale), ("Bias", Bias), ("Mean", Mean), ("Variance", Variance)):
+        if spec is not None and (spec.ndim != 1 or (channels >= 0 and spec.shape[0] not in (-1, channels))):
+            raise InferenceError(
+                f"batch_norm: {name} {spec} should have shape [{channels}], as X {X} ({data_layout}) has channels"
+            )
+    found = {"Y": X, "MeanOut": Mean, "VarianceOut": Variance, "SavedMean": Mean, "SavedVariance": Variance}
+    found["ReserveSpace"] = X.with_shape((0,))  # a workspace of other backends
+    return found
+
+
+@define(
+    "batch_norm(X, Scale?, Bias?, Mean, Variance, MomentumTensor?)"
+    " -> Y, MeanOut, VarianceOut, SavedMean~, SavedVariance~, ReserveSpace?~",
+    infer=_batch_norm,
+    wrt=("X", "Scale", "Bias"),
+    is_test=False,
+    momentum=0.9,
+    epsilon=1e-5,
+    data_layout="NCHW",
+    use_global_stats=False,
+    trainable_statistics=False,
+)
+def batch_norm(
+    f,
+    X,
+    Scale,
+    Bias: Like,
+    MeanOut: Like,
+    VarianceOut: Like,
+    SavedMean,
+    SavedVariance,
+    ReserveSpace: Like,
+    dY,
+    epsilon,
+    data_layout,
+    is_test,
+    use_global_stats,
+    trainable_statistics,
+    dSavedMean=None,
+    dSavedVariance=None,
+):
+    """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias`` for each channel.
+
+    In training, mean and (biased) variance are those of the batch, and the running ones, Mean and Variance, are updated
+    in place: ``MeanOut = Mean * momentum + mean * (1 - momentum)``. In tests (`is_test`) and with `use_global_stats`
+    the running ones are used. SavedMean and SavedVariance are the mean and the inverse standard deviation that were used.
+    """
+    channel = channel_axis(data_layout, X.ndim)
+    others = [axis for axis in range(X.ndim) if axis != channel]
+    scaled = dY if Scale is None else f.elementwise_mul(dY, Scale, axis=channel)
+    if uses_global_stats(is_test, use_global_stats, trainable_statistics):
+        normal = f.elementwise_mul(f.elementwise_sub(X, SavedMean, axis=channel), SavedVariance, axis=channel)
+        d_x = f.elementwise_mul(scaled, SavedVariance, axis=channel)  # the running statistics do not depend on X
+    else:
+
+        def mean(value: Any) -> Any:
+            return f.reduce_mean(value, dim=others, keep_dim=True)
+
+        centered = X - mean(X)
+        inverse = (mean(centered * centered) + epsilon) ** -0.5
+        normal = centered * inverse
+        d_x = (scaled - mean(scaled) - normal * mean(scaled * normal)) * inverse
+        if dSavedMean is not None or dSavedVariance is not None:
+            count = f.reduce_sum(f.fill_any_like(X, value=1.0), dim=others, keep_dim=True)
+        if dSavedMean is not None:
+            d_x = d_x + f.expand_to(dSavedMean, X, axis=channel) / count
+        if dSavedVariance is not None:
+            d_x = d_x - f.elementwise_mul(normal * inverse * inverse / count, dSavedVariance, axis=channel)
+    return {
+        "X": d_x,
+        "Scale": lambda: f.sum_to(dY * normal, Scale, axis=channel),
+        "Bias": lambda: f.sum_to(dY, Bias, axis=channel),
+    }
+
+
+# --------------------------------------------------------------------------------------------------------- layer_norm
+def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis: int) -> tuple[Spec, Spec, Spec]:
+    if not 0 < begin_norm_axis < X.ndim:
+        raise InferenceError(f"layer_norm: begin_norm_axis {begin_norm_axis} should be in [1, {X.ndim}) for X {X}")
+    rows, columns = ((-1 if -1 in part else prod(part)) for part in (X.shape[:begin_norm_axis], X.shape[begin_norm_axis:]))
+    for name, spec in (("Scale", Scale), ("Bias", Bias)):
+        if spec is not None and (spec.ndim != 1 or (columns >= 0 and spec.shape[0] not in (-1, columns))):
+            raise InferenceError(f"layer_norm: {name} {spec} should have shape [{columns}], the elements of a row of X {X}")
+    statistics = Spec((rows,), VarType.FP32 if X.dtype is VarType.FP16 else X.dtype)
+    return X, statistics, statistics
+
+
+@define("layer_norm(X, Scale?, Bias?) -> Y, Mean~, Variance~", infer=_layer_norm, epsilon=1e-5, begin_norm_axis=1)
+def layer_norm(f, X, Scale, Bias: Like, Mean, Variance, dY, epsilon, begin_norm_axis):
+    """``(X - Mean) / sqrt(Variance + epsilon) * Scale + Bias``, with statistics over the axes from `begin_norm_axis`.
+
+    Scale and Bias are flat, of as many elements as those axes have; Mean and Variance have one for each row.
+    """
+
+    def mean(value: Any) -> Any:
+        return f.reduce_mean(value, dim=[1], keep_dim=True)
+
+    x = f.flatten2(X, axis=begin_norm_axis)
+    d_y = f.flatten2(dY, axis=begin_norm_axis)
+    centered = x - mean(x)
+    inverse = (mean(centered * centered) + epsilon) ** -0.5
+    normal = centered * inverse
+
+    def d_x() -> Any:
+        scaled = d_y if Scale is None else d_y * Scale
+        return f.reshape_like((scaled - mean(scaled) - normal * mean(scaled * normal)) * inverse, X)
+
+    return {
+        "X": d_x,
+        "Scale": lambda: f.sum_to(d_y * normal, Scale),
+        "Bias": lambda: f.sum_to(d_y, Bias),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ dropout
+def dropout_scale(dropout_prob: float, dropout_implementation: str, is_test: bool) -> float:
+    """What the elements that dropout keeps are multiplied by."""
+    if dropout_implementation == "upscale_in_train":
+        return 1.0 if is_test else (1.0 / (1.0 - dropout_prob) if dropout_prob < 1 else 0.0)
+    return 1.0 - dropout_prob if is_test else 1.0
+
+
+def _dropout(X: Spec, dropout_prob: float, dropout_implementation: str) -> tuple[Spec, Spec]:
+    if not 0 <= dropout_prob <= 1:
+        raise InferenceError(f"dropout: dropout_prob {dropout_prob} should be in [0, 1]")
+    if dropout_implementation not in ("upscale_in_train", "downgrade_in_infer"):
+        raise InferenceError(
+            f"dropout: dropout_implementation {dropout_implementation!r} should be 'upscale_in_train' or 'downgrade_in_infer'"
+        )
+    return X, X.with_dtype(VarType.UINT8)
+
+
+@define(
+    "dropout(X, Seed?) -> Out, Mask~",
+    infer=_dropout,
+    wrt=("X",),
+    dropout_prob=0.5,
+    dropout_implementation="downgrade_in_infer",
+    is_test=False,
+    fix_seed=False,
+    seed=0,
+)
+def dropout(f, Mask, dOut, dropout_prob, dropout_implementation, is_test):
+    """X with elements made zero with probability `dropout_prob`; Mask is 1 where an element is kept.
+
+    "upscale_in_train" multiplies what is kept by ``1 / (1 - dropout_prob)`` and does nothing in tests;
+    "downgrade_in_infer" multiplies by ``1 - dropout_prob`` in tests instead.
+    """
+    kept = dOut if is_test else dOut * Mask.astype(dOut.dtype)
+    return {"X": kept * dropout_scale(dropout_prob, dropout_implementation, is_test)}

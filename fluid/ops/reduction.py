@@ -1,0 +1,235 @@
+"""Ops that reduce dimensions: sums, means, extrema, products, positions.
+
+A reduction of everything gives shape ``[1]`` as Fluid has it, or ``[]`` where the output is declared so, as Paddle 2.6
+has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import VarType, as_dtype
+from ..values import Spec
+from .registry import ZERO_GRADIENT, Like, define, ints, longs, required
+from .shapes import broadcast, normalize_axis, reduced
+
+
+# ----------------------------------------------------------------------------------------------------------- inference
+def reduces_all(ndim: int, dim: Sequence[int], reduce_all: bool) -> bool:
+    """Whether a reduction with these attributes leaves no dimension of `ndim`."""
+    return reduce_all or not dim or len({axis % max(ndim, 1) for axis in dim}) >= ndim
+
+
+def _one(X: Spec, declared: Mapping[str, Spec]) -> Spec:
+    out = declared.get("Out")
+    return X.with_shape(() if out is not None and out.shape == () else (1,))
+
+
+def _reduced(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, declared: Mapping[str, Spec]) -> Spec:
+    for axis in dim:
+        normalize_axis(axis, X.ndim)
+    if reduces_all(X.ndim, dim, reduce_all):
+        return X.with_shape((1,) * X.ndim) if keep_dim else _one(X, declared)
+    return X.with_shape(reduced(X.shape, dim, keep_dim))
+
+
+def _reduce(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int, declared: Mapping[str, Spec]) -> Spec:
+    found = _reduced(X, dim, keep_dim, reduce_all, declared)
+    return found if out_dtype < 0 else found.with_dtype(as_dtype(out_dtype))
+
+
+def _test(
+    X: Spec,
+    AxisTensor: Spec | None,
+    AxisTensorList: Sequence[Spec] | None,
+    dim: list[int],
+    keep_dim: bool,
+    reduce_all: bool,
+    declared: Mapping[str, Spec],
+) -> Spec:
+    if X.dtype is not VarType.BOOL:
+        raise InferenceError(f"X is {X}; it should be of bools")
+    if AxisTensor is not None or AxisTensorList:
+        count = len(AxisTensorList) if AxisTensorList else prod(AxisTensor.shape if AxisTensor is not None else ())
+        return X.with_shape((-1,) * (X.ndim if keep_dim else max(X.ndim - count, 0)))
+    return _reduced(X, dim, keep_dim, reduce_all, declared)
+
+
+def _expand_reduced(X: Spec, Like: Spec, dim: list[int], keep_dim: bool, reduce_all: bool) -> Spec:
+    if not reduces_all(Like.ndim, dim, reduce_all):
+        given = reduced(Like.shape, dim, keep_dim)
+        if len(given) != X.ndim:
+            raise InferenceError(f"X of shape {list(X.shape)} is not what {list(Like.shape)} reduces to over {dim}")
+        broadcast(X.shape, given)
+    return X.with_shape(Like.shape)
+
+
+def _position(X: Spec, axis: int, keepdims: bool, flatten: bool, dtype: int, declared: Mapping[str, Spec]) -> Spec:
+    kind = VarType.INT64 if dtype < 0 else as_dtype(dtype)
+    if flatten or X.ndim < 2:
+        normalize_axis(0 if flatten else axis, max(X.ndim, 1))
+        return (X.with_shape((1,) * X.ndim) if keepdims else _one(X, declared)).with_dtype(kind)
+    return X.with_shape(reduced(X.shape, [axis], keepdims)).with_dtype(kind)
+
+
+def _cumsum(X: Spec, axis: int, flatten: bool) -> Spec:
+    if flatten:
+        return X.with_shape((X.size,))
+    normalize_axis(axis, X.ndim)
+    return X
+
+
+# ------------------------------------------------------------------------------------------------------------ reductions
+def _define(op_type: str) -> Callable[[Callable[..., Any]], Any]:
+    return define(
+        f"{op_type}(X) -> Out",
+        infer=_reduce,
+        dim=ints(0),
+        keep_dim=False,
+        reduce_all=False,
+        in_dtype=-1,
+        out_dtype=-1,
+    )
+
+
+def _back(f: Any, reduced: Any, X: Any, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool = False) -> Any:
+    """`reduced` over the shape and with the dtype of X."""
+    found = f.expand_reduced(reduced, X, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all, average=average)
+    return found if found.dtype is X.dtype else found.astype(X.dtype)
+
+
+@_define("reduce_sum")
+def reduce_sum(f: Any, X: Like, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """The sum of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places."""
+    return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all)}
+
+
+@_define("reduce_mean")
+def reduce_mean(f: Any, X: Like, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """The mean of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places."""
+    return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all, average=True)}
+
+
+def _extremum(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    reached = f.equal(X, _back(f, Out, X, dim, keep_dim, reduce_all))
+    return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all) * reached.astype(X.dtype)}
+
+
+@_define("reduce_max")
+def reduce_max(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """The largest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is largest."""
+    return _extremum(f, X, Out, dOut, dim, keep_dim, reduce_all)
+
+
+@_define("reduce_min")
+def reduce_min(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """The smallest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is smallest."""
+    return _extremum(f, X, Out, dOut, dim, keep_dim, reduce_all)
+
+
+@_define("reduce_prod")
+def reduce_prod(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """The product of X over the dimensions `dim`, or over all.
+
+    Where one factor is zero, its gradient is the product of the others. (Of products with two zeros or more, the second
+    derivatives are taken to be zero.)
+    """
+
+    def back(value: Any) -> Any:
+        return _back(f, value, X, dim, keep_dim, reduce_all)
+
+    zero = f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
+    filled = X * (1.0 - zero) + zero
+    attrs = {"dim": dim, "keep_dim": keep_dim, "reduce_all": reduce_all}
+    zeros = f.reduce_sum(zero, **attrs)
+    one_zero = f.equal(zeros, f.fill_any_like(zeros, value=1.0)).astype(X.dtype)
+    nonzero = f.sum_to(f.reduce_prod(filled, **attrs) * one_zero, Out)
+    return {"X": (1.0 - zero) * back(dOut * Out) / filled + zero * back(dOut * nonzero)}
+
+
+def _define_test(op_type: str) -> Callable[[Callable[..., Any]], Any]:
+    return define(
+        f"{op_type}(X, AxisTensor?, AxisTensorList*?) -> Out",
+        infer=_test,
+        grad=ZERO_GRADIENT,
+        dim=longs(0),
+        keep_dim=False,
+        reduce_all=False,
+        in_dtype=-1,
+        out_dtype=-1,
+    )
+
+
+@_define_test("reduce_all")
+def reduce_all() -> None:
+    """Whether all bools of X hold over the dimensions `dim`, or over all dimensions."""
+
+
+@_define_test("reduce_any")
+def reduce_any() -> None:
+    """Whether any bool of X holds over the dimensions `dim`, or over all dimensions."""
+
+
+@define("mean(X) -> Out", infer=_one)
+def mean(f: Any, X: Like, dOut: Any) -> Any:
+    """The mean of all elements, of one element."""
+    return {"X": f.expand_reduced(dOut, X, reduce_all=True, average=True)}
+
+
+@define("squared_l2_norm(X) -> Out", infer=_one)
+def squared_l2_norm(f: Any, X: Any, dOut: Any) -> Any:
+    """The sum of the squares of all elements, of one element."""
+    return {"X": f.expand_reduced(dOut, X, reduce_all=True) * X * 2.0}
+
+
+@define(
+    "expand_reduced(X, Like) -> Out",
+    infer=_expand_reduced,
+    likes=["Like"],
+    wrt=["X"],
+    dim=ints(0),
+    keep_dim=False,
+    reduce_all=False,
+    average=False,
+)
+def expand_reduced(
+    f: Any, X: Like, Like: Like, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool
+) -> Any:
+    """X, shaped as `Like` reduced, broadcast over the shape of `Like`; `average` divides by how many elements share one."""
+    reduce = f.reduce_mean if average else f.reduce_sum
+    found = reduce(dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
+    everything = reduces_all(Like.ndim, dim, reduce_all)  # type: ignore[attr-defined]
+    return {"X": f.sum_to(found, X) if everything else found}  # [1] or [], as X is
+
+
+def _define_position(op_type: str) -> Callable[[Callable[..., Any]], Any]:
+    return define(
+        f"{op_type}(X) -> Out",
+        infer=_position,
+        grad=ZERO_GRADIENT,
+        axis=required("long"),
+        keepdims=False,
+        flatten=False,
+        dtype=int(VarType.INT64),
+    )
+
+
+@_define_position("arg_max")
+def arg_max() -> None:
+    """The index of the largest element along `axis`, the first of equals; over all elements with `flatten`."""
+
+
+@_define_position("arg_min")
+def arg_min() -> None:
+    """The index of the smallest element along `axis`, the first of equals; over all elements with `flatten`."""
+
+
+@define("cumsum(X) -> Out", infer=_cumsum, axis=-1, flatten=False, exclusive=False, reverse=False)
+def cumsum(f: Any, X: Like, dOut: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
+    """Running sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
+    with `exclusive`."""
+    found = f.cumsum(dOut, axis=0 if flatten else axis, exclusive=exclusive, reverse=not reverse)
+    return {"X": f.reshape_like(found, X) if flatten else found}

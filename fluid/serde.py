@@ -1,0 +1,746 @@
+"""Programs on the wire: Paddle's ``ProgramDesc``, read and written. No other module knows protobuf.
+
+What a file says and a `Program` has no place for is kept in the ``wire`` slots of programs, blocks, variables and
+operators, and is written again: fields and attribute types that are newer than this reader, which optional fields were
+written out, attributes whose type in the file is not the one that definition or value suggest. It never overrides what
+the program says now.
+
+Attributes of 32-bit floats are read as the shortest decimal that is that float: 0.1 comes back as 0.1.
+
+A file without a single ``is_parameter`` (Fluid 1.x, and exported inference models) does not say which variables are
+parameters. There a `Parameter` is what lives in block 0, persists, holds floating numbers, is read by an op that is no
+optimizer's, and is written by none but optimizers': not the statistics of batch_norm, learning rates, moments, counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from .errors import FluidTypeError, FormatError, ProgramError
+from .framework import Block, Operator, OpRole, Parameter, Program, Variable
+from .proto import OpDesc, ProgramDesc, TensorDesc, VarDesc
+from .types import VarType, is_floating
+
+__all__ = [
+    "KINDS",
+    "OpWire",
+    "attr_kind",
+    "fits",
+    "parse_program",
+    "parse_tensor_desc",
+    "serialize_program",
+    "serialize_tensor_desc",
+]
+
+
+# ------------------------------------------------------------------------------------------------ kinds of attributes
+_INT32 = range(-(1 << 31), 1 << 31)
+_INT64 = range(-(1 << 63), 1 << 63)
+_BEYOND_FLOAT32 = float.fromhex("0x1.ffffffp+127")
+"""The least number that rounds to infinity."""
+
+
+def _is_int32(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in _INT32
+
+
+def _is_int64(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in _INT64
+
+
+def _is_float64(value: Any) -> bool:
+    return isinstance(value, float) or _is_int64(value)
+
+
+def _is_float32(value: Any) -> bool:
+    return _is_float64(value) and (abs(value) < _BEYOND_FLOAT32 or value - value != 0)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (bool, complex)) or _is_float64(value)
+
+
+def _is(type_: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, type_)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of attribute: its number on the wire, the field that holds it, and which values that can hold."""
+
+    number: int
+    field: str
+    holds: Callable[[Any], bool]
+    many: bool = False
+
+
+KINDS = {
+    "int": _Kind(0, "i", _is_int32),
+    "float": _Kind(1, "f", _is_float32),
+    "string": _Kind(2, "s", _is(str)),
+    "ints": _Kind(3, "ints", _is_int32, many=True),
+    "floats": _Kind(4, "floats", _is_float32, many=True),
+    "strings": _Kind(5, "strings", _is(str), many=True),
+    "bool": _Kind(6, "b", _is(bool)),
+    "bools": _Kind(7, "bools", _is(bool), many=True),
+    "block": _Kind(8, "block_idx", _is(Block)),
+    "long": _Kind(9, "l", _is_int64),
+    "blocks": _Kind(10, "blocks_idx", _is(Block), many=True),
+    "longs": _Kind(11, "longs", _is_int64, many=True),
+    "float64s": _Kind(12, "float64s", _is_float64, many=True),
+    "var": _Kind(13, "var_name", _is(str)),
+    "vars": _Kind(14, "vars_name", _is(str), many=True),
+    "float64": _Kind(15, "float64", _is_float64),
+    "scalar": _Kind(16, "scalar", _is_scalar),
+    "scalars": _Kind(17, "scalars", _is_scalar, many=True),
+}
+"""Kinds of attributes, by the names that definitions use."""
+
+_BY_NUMBER = {kind.number: name for name, kind in KINDS.items()}
+_BY_VALUE = ("bool", "int", "long", "float", "float64", "string", "block", "scalar")
+_EVERY_OP = {
+    OpRole.NAME: "int",
+    OpRole.VARS: "strings",
+    "op_namescope": "string",
+    "op_callstack": "strings",
+    "op_device": "string",
+    "with_quant_attr": "bool",
+}
+"""Attributes that any op may carry."""
+
+
+def fits(kind: str, value: Any) -> bool:
+    """Whether an attribute of this kind can hold `value`."""
+    found = KINDS.get(kind)
+    if found is None:
+        return False
+    if found.many:
+        return isinstance(value, (list, tuple)) and all(map(found.holds, value))
+    return found.holds(value)
+
+
+def attr_kind(op: Operator, name: str, value: Any) -> str:
+    """The kind that an attribute is written as if no file says otherwise: its definition's, else one that holds its value.
+
+    `ProgramError` where no kind does.
+    """
+    definition = op.definition
+    known = definition.attrs.get(name) if definition is not None else None
+    kind = known.kind if known is not None else _EVERY_OP.get(name, "")
+    if fits(kind, value):
+        return kind
+    many = "s" if isinstance(value, (list, tuple)) else ""
+    for kind in _BY_VALUE:
+        if kind + many in KINDS and (value or not many or kind == "int") and fits(kind + many, value):
+            return kind + many
+    raise ProgramError(f"{op.type}: attribute {name!r} is {value!r}, which no kind of attribute on the wire can hold")
+
+
+# ---------------------------------------------------------------------------------------------- what only files know
+@dataclass(slots=True)
+class OpWire:
+    """What a file says of an op beyond its `Operator`."""
+
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Kinds of attributes that are not as `attr_kind` has them."""
+    rest: bytes = b""
+    """Fields, and attributes of unknown types, as an ``OpDesc``."""
+    parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """What is left of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
+
+
+@dataclass(slots=True)
+class _VarWire:
+    written: frozenset[str]
+    """Optional fields that are there, be it with their defaults."""
+    rest: bytes = b""
+    guessed_parameter: bool = False
+    kind: int | None = None
+    """Number of a kind of variable that is not in `VarType`."""
+    dtype: int | None = None
+    """Number of an element type that is not in `VarType`."""
+
+
+@dataclass(slots=True)
+class _BlockWire:
+    written: frozenset[str]
+    rest: bytes = b""
+
+
+_NEW_VAR = _VarWire(frozenset(["persistable"]))
+_NEW_BLOCK = _BlockWire(frozenset())
+_NEW_PROGRAM = ProgramDesc()
+_NEW_PROGRAM.version.version = 0
+
+_TENSOR_FIELDS = {
+    VarType.SELECTED_ROWS: "selected_rows",
+    VarType.LOD_TENSOR_ARRAY: "tensor_array",
+    VarType.STRING: "string",
+    VarType.STRINGS: "strings",
+    VarType.VOCAB: "vocab",
+    VarType.SPARSE_COO: "sparse_coo",
+    VarType.SPARSE_CSR: "sparse_csr",
+}
+"""Where a variable of this kind has its shape and element type; others have them in ``lod_tensor``."""
+_WITH_LOD = ("lod_tensor", "tensor_array")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _raw(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ProgramError(f"{text!r} cannot be written as UTF-8: {error.reason}") from None
+
+
+def _short(value: float) -> float:
+    """The shortest decimal that is this 32-bit float."""
+    return float(str(np.float32(value)))
+
+
+def _short_all(values: Iterable[float]) -> list[float]:
+    found: list[float] = np.array(list(values), np.float32).astype("U32").astype(np.float64).tolist()
+    return found
+
+
+def _leftover(message: Any, *taken: str) -> bytes:
+    """The message without these fields."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for name in taken:
+        rest.ClearField(name)
+    found: bytes = rest.SerializeToString()
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- writing
+def serialize_program(program: Program) -> bytes:
+    """The program as bytes of a ``ProgramDesc``; `ProgramError` if it holds what the format cannot say."""
+    message = ProgramDesc()
+    message.MergeFrom(_NEW_PROGRAM) if program.wire is None else message.MergeFromString(program.wire)
+    for index, block in enumerate(program.blocks):
+        if block.idx != index:
+            raise ProgramError(f"the block at position {index} of the program calls itself block {block.idx}")
+        _write_block(block, message.blocks.add())
+    try:
+        data: bytes = message.SerializeToString()
+    except Exception as error:  # the runtimes name the error differently; size is what is left to go wrong
+        raise ProgramError(f"the program cannot be written, a file holds at most 2 GiB: {error}") from None
+    return data
+
+
+def _write_block(block: Block, message: Any) -> None:
+    wire = block.wire or _NEW_BLOCK
+    if wire.rest:
+        message.MergeFromString(wire.rest)
+    message.idx = block.idx
+    message.parent_idx = block.parent_idx
+    if block.forward is not None or "forward_block_idx" in wire.written:
+        message.forward_block_idx = block.forward_block_idx
+    for name, var in block.vars.items():
+        _write_var(name, var, message.vars.add())
+    for op in block.ops:
+        _write_op(op, message.ops.add())
+
+
+def _write_var(name: str, var: Variable, message: Any) -> None:
+    wire = var.wire or _NEW_VAR
+    if wire.rest:
+        message.MergeFromString(wire.rest)
+    message.name = _raw(name)
+    kind = message.type
+    kind.type = wire.kind if wire.kind is not None and var.type is VarType.RAW else int(var.type)
+    if var.has_shape or var.has_dtype or var.lod_level or "lod_level" in wire.written:
+        tensor_field = _TENSOR_FIELDS.get(var.type, "lod_tensor")
+        tensor = getattr(kind, tensor_field)
+        if tensor_field in _WITH_LOD:
+            if var.lod_level or "lod_level" in wire.written:
+                tensor.lod_level = var.lod_level
+            tensor = tensor.tensor
+        tensor.data_type = wire.dtype if wire.dtype is not None and not var.has_dtype else int(var.dtype)
+        tensor.dims.extend(var.shape)
+    is_parameter = isinstance(var, Parameter)
+    for flag, value in (
+        ("persistable", var.persistable),
+        ("need_check_feed", var.need_check_feed),
+        ("is_parameter", is_parameter and not wire.guessed_parameter),
+        ("stop_gradient", var.stop_gradient or (is_parameter and not var.trainable)),  # type: ignore[attr-defined]
+    ):
+        if value or flag in wire.written:
+            setattr(message, flag, value)
+
+
+def _write_op(op: Operator, message: Any) -> None:
+    wire = op.wire
+    if wire is not None and wire.rest:
+        message.MergeFromString(wire.rest)
+    parts = wire.parts if wire is not None else {}
+    message.type = _raw(op.type)
+    for side, slots in (("inputs", op.inputs), ("outputs", op.outputs)):
+        target = getattr(message, side)
+        for slot, names in slots.items():
+            entry = target.add()
+            if parts and (side, slot) in parts:
+                entry.MergeFromString(parts[side, slot])
+            entry.parameter = _raw(slot)
+            entry.arguments.extend(map(_raw, names))
+    for name, value in op.attrs.items():
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        kind = wire.kinds.get(name) if wire is not None else None
+        if kind is None or not fits(kind, value):
+            kind = attr_kind(op, name, value)
+        entry = message.attrs.add()
+        if parts and ("attrs", name) in parts:
+            entry.MergeFromString(parts["attrs", name])
+        entry.name = _raw(name)
+        _write_value(op, kind, value, entry)
+
+
+def _write_value(op: Operator, kind: str, value: Any, entry: Any) -> None:
+    known = KINDS[kind]
+    entry.type = known.number
+    base = kind.removesuffix("s") if known.many else kind
+    if base in ("string", "var"):
+        value = list(map(_raw, value)) if known.many else _raw(value)
+    elif base == "block":
+        for block in value if known.many else [value]:
+            if block.idx >= len(op.block.program.blocks) or op.block.program.blocks[block.idx] is not block:
+                raise ProgramError(f"{op.type} owns block {block.idx} of another program, or one that has been removed")
+        value = [block.idx for block in value] if known.many else value.idx
+    elif base == "scalar":
+        for item in value if known.many else [value]:
+            _write_scalar(item, entry.scalars.add() if known.many else entry.scalar)
+        return
+    elif base == "float":
+        value = np.asarray(value, np.float32).tolist()
+    if known.many:
+        getattr(entry, known.field).extend(value)
+    else:
+        setattr(entry, known.field, value)
+
+
+def _write_scalar(value: Any, message: Any) -> None:
+    if isinstance(value, bool):
+        message.type, message.b = 1, value
+    elif isinstance(value, int):
+        message.type, message.i = 2, value
+    elif isinstance(value, float):
+        message.type, message.r = 3, value
+    else:
+        message.type, message.c.r, message.c.i = 4, value.real, value.imag
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+def parse_program(data: bytes) -> Program:
+    """The program in the bytes of a ``ProgramDesc``, of whatever version; `FormatError` says where they hold none."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise FluidTypeError(f"a program is parsed from bytes, not from {type(data).__name__}")
+    data = bytes(data)
+    return _Reader(data).program
+
+
+def _looks_like(data: bytes) -> str:
+    for start, what in (
+        (b"{", "; it looks like JSON, in which Paddle 3 writes programs: export the model with Paddle 2.6 or older"),
+        (b"\x80", "; it looks like a pickle, as .pdparams files are"),
+        (b"PK", "; it looks like a zip archive"),
+        (b"\0\0\0\0", "; it looks like a file of parameters"),
+    ):
+        if data.startswith(start):
+            return what
+    return ""
+
+
+class _Reader:
+    """Makes a program of bytes. `careful` is set where some message holds fields that the schema lacks."""
+
+    def __init__(self, data: bytes) -> None:
+        message = ProgramDesc()
+        try:
+            message.ParseFromString(data)
+        except (DecodeError, RecursionError, ValueError, TypeError):
+            raise FormatError(f"not a program{_looks_like(data)}: {find_damage(data)}") from None
+        if not len(message.blocks):
+            what = "the file is empty" if not data else f"{len(data)} bytes without a block{_looks_like(data)}"
+            raise FormatError(f"not a program: {what}")
+        known = ProgramDesc()
+        known.CopyFrom(message)
+        known.DiscardUnknownFields()
+        self.careful = known.ByteSize() != message.ByteSize()
+        self.presence: dict[tuple[str, ...], frozenset[str]] = {}
+
+        self.program = Program()
+        self.blocks = self.program.blocks = [Block(self.program, index) for index in range(len(message.blocks))]
+        for index, block in enumerate(message.blocks):
+            self.link(index, block)
+        self.check_tree()
+        self.marks_parameters = any(var.HasField("is_parameter") for block in message.blocks for var in block.vars)
+        for block, desc in zip(self.blocks, message.blocks, strict=True):
+            self.read_block(block, desc)
+        self.check_owners()
+        self.guess_what_is_not_said()
+        self.program.wire = _leftover(message, "blocks")
+
+    def written(self, names: tuple[str, ...]) -> frozenset[str]:
+        return self.presence.setdefault(names, frozenset(names))
+
+    # -- the tree of blocks
+    def link(self, index: int, desc: Any) -> None:
+        block = self.blocks[index]
+        if desc.idx != index:
+            raise FormatError(f"block {index}: it says that it is block {desc.idx}")
+        if not desc.HasField("parent_idx"):
+            raise FormatError(f"block {index}: it does not say which block is its parent")
+        for what, number in (("parent", desc.parent_idx), ("forward", desc.forward_block_idx)):
+            if not -1 <= number < len(self.blocks):
+                raise FormatError(f"block {index}: its {what} block is {number}, but the file holds {len(self.blocks)} blocks")
+            if number >= 0:
+                setattr(block, what, self.blocks[number])
+
+    def check_tree(self) -> None:
+        done: set[int] = set()
+        for block in self.blocks:
+            path: list[int] = []
+            at: Block | None = block
+            on_path: set[int] = set()
+            while at is not None and at.idx not in done:
+                if at.idx in on_path:
+                    raise FormatError(f"block {at.idx}: it is its own ancestor, by way of its parent blocks")
+                path.append(at.idx)
+                on_path.add(at.idx)
+                at = at.parent
+            done.update(path)
+        if self.blocks[0].parent is not None:
+            raise FormatError(f"block 0: the root has a parent, block {self.blocks[0].parent_idx}")
+
+    def check_owners(self) -> None:
+        """No op may own a block that holds it."""
+        open_, done = 1, 2
+        state = [0] * len(self.blocks)
+        for root in self.blocks:
+            if state[root.idx]:
+                continue
+            stack = [(root, iter([sub for op in root.ops for sub in op.sub_blocks]))]
+            state[root.idx] = open_
+            while stack:
+                block, owned = stack[-1]
+                for sub in owned:
+                    if state[sub.idx] == open_:
+                        raise FormatError(f"block {sub.idx}: it holds itself, by way of an op of block {block.idx}")
+                    if not state[sub.idx]:
+                        state[sub.idx] = open_
+                        stack.append((sub, iter([deeper for op in sub.ops for deeper in op.sub_blocks])))
+                        break
+                else:
+                    state[block.idx] = done
+                    stack.pop()
+
+    # -- their contents
+    def read_block(self, block: Block, desc: Any) -> None:
+        for position, var in enumerate(desc.vars):
+            name = _text(var.name)
+            if not var.HasField("name"):
+                raise FormatError(f"block {block.idx}: variable {position} has no name")
+            if name in block.vars:
+                raise FormatError(f"block {block.idx}: the variable {name!r} is there twice")
+            block.vars[name] = self.read_var(block, name, var)
+        for position, op in enumerate(desc.ops):
+            try:
+                block.ops.append(self.read_op(block, op))
+            except FormatError as error:
+                raise FormatError(f"block {block.idx}, op {position} ({_text(op.type) or 'without a type'}): {error}") from None
+        presence = ("forward_block_idx",) if desc.HasField("forward_block_idx") else ()
+        rest = _leftover(desc, "idx", "parent_idx", "forward_block_idx", "vars", "ops") if self.careful else b""
+        if presence or rest:
+            block.wire = _BlockWire(self.written(presence), rest)
+
+    def read_var(self, block: Block, name: str, desc: Any) -> Variable:
+        where = f"block {block.idx}, variable {name!r}"
+        if not desc.HasField("type") or not desc.type.HasField("type"):
+            raise FormatError(f"{where}: it has no type")
+        kind, unknown_kind = _known(desc.type.type, VarType.RAW)
+        tensor_field = _TENSOR_FIELDS.get(kind, "lod_tensor")
+        shape, dtype, unknown_dtype, lod_level = None, None, None, 0
+        presence = [flag for flag in _FLAGS if desc.HasField(flag)]
+        fields = 1
+        if desc.type.HasField(tensor_field):
+            fields = 2
+            tensor = getattr(desc.type, tensor_field)
+            has_tensor = True
+            if tensor_field in _WITH_LOD:
+                if tensor.HasField("lod_level"):
+                    presence.append("lod_level")
+                    lod_level = tensor.lod_level
+                has_tensor = tensor.HasField("tensor")
+                tensor = tensor.tensor
+            if has_tensor:
+                shape = tuple(tensor.dims)
+                if tensor.HasField("data_type"):
+                    dtype, unknown_dtype = _known(tensor.data_type, None)
+        is_parameter = desc.is_parameter
+        known: dict[str, Any] = {
+            "type": kind,
+            "name": name,
+            "lod_level": lod_level,
+            "persistable": desc.persistable,
+            "stop_gradient": desc.stop_gradient,
+            "is_data": desc.need_check_feed,
+            "need_check_feed": desc.need_check_feed,
+        }
+        var = (
+            Parameter(block, shape, dtype, trainable=not desc.stop_gradient, **known)  # type: ignore[arg-type]
+            if is_parameter
+            else Variable(block, shape=shape, dtype=dtype, **known)
+        )
+        rest = b""
+        if self.careful or len(desc.attrs) or len(desc.type.ListFields()) > fields:
+            rest = _var_leftover(desc, tensor_field)
+        var.wire = _VarWire(self.written(tuple(presence)), rest, False, unknown_kind, unknown_dtype)
+        return var
+
+    def read_op(self, block: Block, desc: Any) -> Operator:
+        if not desc.HasField("type"):
+            raise FormatError("it has no type")
+        parts: dict[tuple[str, str], bytes] = {}
+        inputs = self.read_slots("inputs", desc.inputs, parts)
+        outputs = self.read_slots("outputs", desc.outputs, parts)
+        op = Operator(block, _text(desc.type), inputs, outputs, {})
+        kinds: dict[str, str] = {}
+        strange = []
+        for entry in desc.attrs:  # Paddle itself writes some twice; the last one counts
+            name = _text(entry.name)
+            if not entry.HasField("name") or not entry.HasField("type"):
+                raise FormatError(f"an attribute {name!r} lacks its {'type' if entry.HasField('name') else 'name'}")
+            kind = _BY_NUMBER.get(entry.type)
+            if kind is None:
+                strange.append(entry)
+                continue
+            value = op.attrs[name] = self.read_value(name, kind, entry)
+            if attr_kind(op, name, value) == kind:
+                kinds.pop(name, None)
+            else:
+                kinds[name] = kind
+            if self.careful or len(entry.ListFields()) > 3:
+                rest = _leftover(entry, "name", "type", KINDS[kind].field)
+                if rest:
+                    parts["attrs", name] = rest
+        rest = b""
+        if self.careful or strange or desc.HasField("is_target"):
+            other = OpDesc()
+            other.MergeFromString(_leftover(desc, "type", "inputs", "outputs", "attrs"))
+            other.attrs.extend(strange)
+            rest = other.SerializeToString()
+        if kinds or rest or parts:
+            op.wire = OpWire(kinds, rest, parts)
+        return op
+
+    def read_slots(self, side: str, entries: Any, parts: dict[tuple[str, str], bytes]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for entry in entries:
+            if not entry.HasField("parameter"):
+                raise FormatError(f"one of its {side} has no slot")
+            slot = _text(entry.parameter)
+            if slot in found:
+                raise FormatError(f"the slot {slot!r} is there twice in its {side}")
+            found[slot] = [_text(name) for name in entry.arguments]
+            if self.careful:
+                rest = _leftover(entry, "parameter", "arguments")
+                if rest:
+                    parts[side, slot] = rest
+        return found
+
+    def read_value(self, name: str, kind: str, entry: Any) -> Any:
+        value = getattr(entry, KINDS[kind].field)
+        if kind == "float":
+            return _short(value)
+        if kind in ("string", "var"):
+            return _text(value)
+        if kind == "block":
+            return self.block(name, value)
+        if kind == "scalar":
+            return _read_scalar(name, value)
+        if not KINDS[kind].many:
+            return value
+        if kind == "floats":
+            return _short_all(value)
+        if kind in ("strings", "vars"):
+            return [_text(item) for item in value]
+        if kind == "blocks":
+            return [self.block(name, item) for item in value]
+        if kind == "scalars":
+            return [_read_scalar(name, item) for item in value]
+        return list(value)
+
+    def block(self, name: str, index: int) -> Block:
+        if not 0 <= index < len(self.blocks):
+            raise FormatError(f"the attribute {name!r} is block {index}, but the file holds {len(self.blocks)} blocks")
+        return self.blocks[index]
+
+    # -- what old files leave open
+    def guess_what_is_not_said(self) -> None:
+        read: set[str] = set()
+        used: set[str] = set()
+        written: set[str] = set()
+        changed: set[str] = set()
+        for block in self.blocks:
+            for op in block.ops:
+                read.update(op.input_arg_names)
+                written.update(op.output_arg_names)
+                role = op.attrs.get(OpRole.NAME)
+                if not (isinstance(role, int) and role & OpRole.OPTIMIZE):
+                    used.update(op.input_arg_names)
+                    changed.update(op.output_arg_names)
+        root = self.blocks[0]
+        for name, var in root.vars.items():
+            if var.type is not VarType.LOD_TENSOR:
+                continue
+            if not var.persistable:
+                # Nothing computes it and something reads it: it has to be fed.
+                var.is_data = var.is_data or (name in read and name not in written)
+            elif not self.marks_parameters and name in used and name not in changed and is_floating(var.dtype) and var.has_shape:
+                root.vars[name] = _as_parameter(var)
+
+
+_FLAGS = ("persistable", "need_check_feed", "is_parameter", "stop_gradient")
+
+
+def _known(number: int, otherwise: Any) -> tuple[Any, int | None]:
+    """A type by its number, or, of a number that is none, `otherwise` and the number."""
+    try:
+        return VarType(number), None
+    except ValueError:
+        return otherwise, number
+
+
+def _as_parameter(var: Variable) -> Parameter:
+    parameter = Parameter(
+        var.block,
+        var.shape,
+        var.dtype,
+        name=var.name,
+        trainable=not var.stop_gradient,
+        lod_level=var.lod_level,
+        stop_gradient=var.stop_gradient,
+        is_data=var.is_data,
+        need_check_feed=var.need_check_feed,
+    )
+    wire = var.wire
+    parameter.wire = _VarWire(wire.written, wire.rest, True, wire.kind, wire.dtype)
+    return parameter
+
+
+def _var_leftover(desc: Any, tensor_field: str) -> bytes:
+    rest = VarDesc()
+    rest.MergeFromString(_leftover(desc, "name", *_FLAGS))
+    rest.type.ClearField("type")
+    if rest.type.HasField(tensor_field):
+        tensor = getattr(rest.type, tensor_field)
+        if tensor_field in _WITH_LOD:
+            tensor.ClearField("lod_level")
+            tensor.tensor.ClearField("data_type")
+            tensor.tensor.ClearField("dims")
+            if not tensor.tensor.ByteSize():
+                tensor.ClearField("tensor")
+        else:
+            tensor.ClearField("data_type")
+            tensor.ClearField("dims")
+        if not tensor.ByteSize():
+            rest.type.ClearField(tensor_field)
+    if not rest.type.ByteSize():
+        rest.ClearField("type")
+    found: bytes = rest.SerializeToString()
+    return found
+
+
+def _read_scalar(name: str, message: Any) -> Any:
+    if message.type == 1:
+        return message.b
+    if message.type == 2:
+        return message.i
+    if message.type == 3:
+        return message.r
+    if message.type == 4:
+        return complex(message.c.r, message.c.i)
+    raise FormatError(f"the attribute {name!r} is a scalar of the unknown type {message.type}")
+
+
+# ---------------------------------------------------------------------------------------------------- tensors in files
+def serialize_tensor_desc(dtype: VarType, shape: Iterable[int]) -> bytes:
+    """Element type and shape as a ``TensorDesc``, as it heads a tensor in a file."""
+    data: bytes = TensorDesc(data_type=int(dtype), dims=shape).SerializeToString()
+    return data
+
+
+def parse_tensor_desc(data: bytes) -> tuple[VarType, tuple[int, ...]]:
+    """Element type and shape in the bytes of a ``TensorDesc``; `FormatError` if they hold none."""
+    message = TensorDesc()
+    try:
+        message.ParseFromString(data)
+    except (DecodeError, RecursionError, ValueError, TypeError):
+        raise FormatError("no description of a tensor can be read") from None
+    if not message.HasField("data_type"):
+        raise FormatError("the description of the tensor lacks an element type")
+    dtype, unknown = _known(message.data_type, VarType.RAW)
+    if unknown is not None:
+        raise FormatError(f"its element type is number {unknown}, which is unknown")
+    return dtype, tuple(message.dims)
+
+
+# ------------------------------------------------------------------------------------------------------ damaged bytes
+class _Damage(Exception):
+    pass
+
+
+def find_damage(data: bytes) -> str:
+    """Where, in bytes that should be a ``ProgramDesc``, the first thing is wrong."""
+    try:
+        _walk(data, 0, len(data), ProgramDesc.DESCRIPTOR, "the program")
+    except _Damage as damage:
+        return str(damage)
+    return "its bytes are no message of the wire format"
+
+
+def _varint(data: bytes, at: int, end: int, what: str, path: str) -> tuple[int, int]:
+    value = 0
+    for length in range(10):
+        if at + length >= end:
+            raise _Damage(f"at byte {at}, in {path}: {what} is cut short")
+        byte = data[at + length]
+        value |= (byte & 127) << (7 * length)
+        if byte < 128:
+            return value, at + length + 1
+    raise _Damage(f"at byte {at}, in {path}: {what} is longer than a number can be")
+
+
+def _walk(data: bytes, at: int, end: int, descriptor: Any, path: str) -> None:
+    """Follow the fields of a message; as deep as the schema, which nests no message in itself."""
+    counts: dict[int, int] = {}
+    while at < end:
+        start = at
+        key, at = _varint(data, at, end, "a field's number", path)
+        number, wire_type = key >> 3, key & 7
+        found = descriptor.fields_by_number.get(number)
+        if not number or wire_type in (3, 4, 6, 7):
+            raise _Damage(f"at byte {start}, in {path}: no field begins like this")
+        if wire_type == 0:
+            _, at = _varint(data, at, end, "a number", path)
+            continue
+        size = {1: 8, 5: 4}.get(wire_type, 0)
+        if wire_type == 2:
+            size, at = _varint(data, at, end, "a length", path)
+        if size > end - at:
+            name = found.name if found is not None else f"field {number}"
+            raise _Damage(f"at byte {start}, in {path}: {name} should take {size} bytes, but {end - at} are left")
+        if wire_type == 2 and found is not None and found.message_type is not None:
+            count = counts[number] = counts.get(number, -1) + 1
+            _walk(data, at, at + size, found.message_type, f"{path}, {found.name}[{count}]")
+        at += size

@@ -1,0 +1,203 @@
+"""Tensors in files, as Paddle's ``save`` and ``save_combine`` ops write them; and writing files so that none is half done.
+
+A record is: uint32 version 0; uint64 number of levels of sequence offsets, for each a uint64 size in bytes and that many
+bytes of uint64; uint32 version 0; int32 size of a ``TensorDesc`` and its bytes; the elements, in C order. All numbers are
+little endian. A combined file is one record after the other, in sorted order of the variables' names, which it lacks.
+
+No size in a file is believed before the file proves to be that long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from .errors import FluidError, FluidTypeError, FormatError
+from .serde import parse_tensor_desc, serialize_tensor_desc
+from .types import as_dtype
+
+__all__ = ["TensorReader", "atomic_writer", "open_tensors", "read_file", "write_tensor"]
+
+Lod = list[list[int]]
+
+
+def write_tensor(file: BinaryIO, array: Any, lod: Sequence[Sequence[int]] = ()) -> None:
+    """Append the record of an array, with the offsets of its sequences, level by level."""
+    array = np.asarray(array, order="C")
+    dtype = as_dtype(array.dtype)
+    file.write((0).to_bytes(4, "little") + len(lod).to_bytes(8, "little"))
+    for level in lod:
+        offsets = np.asarray(level, "<u8")
+        file.write(offsets.nbytes.to_bytes(8, "little") + offsets.tobytes())
+    desc = serialize_tensor_desc(dtype, array.shape)
+    file.write((0).to_bytes(4, "little") + len(desc).to_bytes(4, "little") + desc)
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    file.write(_bytes_of(array))
+
+
+def _bytes_of(array: Any) -> Any:
+    """The elements of a contiguous array as a buffer; complex numbers, too, which a memoryview cannot cast."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+class TensorReader:
+    """Reads records one after the other from a file that may hold anything."""
+
+    def __init__(self, file: BinaryIO, path: str) -> None:
+        self._file = file
+        self._path = path
+        self._at = 0
+        self._size = os.fstat(file.fileno()).st_size
+        self._name = ""
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return self._size - self._at
+
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        variable = f", variable {self._name!r}" if self._name else ""
+        raise FormatError(f"{self._path}{variable}, at byte {self._at if at is None else at}: {message}")
+
+    def _check(self, count: int, what: str) -> None:
+        if count > self.left:
+            self.fail(f"{what} should take {count} bytes, but {self.left} are left in the file of {self._size}")
+
+    def _take(self, count: int, what: str) -> bytes:
+        self._check(count, what)
+        found = self._file.read(count)
+        if len(found) != count:
+            self.fail(f"{what} should take {count} bytes, but {len(found)} could be read")
+        self._at += count
+        return found
+
+    def _number(self, count: int, what: str) -> int:
+        return int.from_bytes(self._take(count, what), "little")
+
+    def _version(self, what: str) -> None:
+        start = self._at
+        version = self._number(4, f"the version of the {what}")
+        if version != 0:
+            self.fail(
+                f"the version of the {what} is {version}, it should be 0; either this is no file of parameters, "
+                "or it was not written for this program, so that its records begin elsewhere",
+                start,
+            )
+
+    def read(self, name: str) -> tuple[Any, Lod]:
+        """The next record, which should be that of the variable `name`: the array and its sequence offsets.
+
+        Raises:
+            FormatError: names the file, the variable, the byte, and what was expected there.
+        """
+        self._name = name
+        self._version("record")
+        start = self._at
+        levels = self._number(8, "the number of levels of sequence offsets")
+        if levels * 8 > self.left:
+            self.fail(f"{levels} levels of sequence offsets cannot be in {self.left} bytes", start)
+        lod = [self._level(index) for index in range(levels)]
+        self._version("tensor")
+        start = self._at
+        size = int.from_bytes(self._take(4, "the size of the tensor's description"), "little", signed=True)
+        if size < 0:
+            self.fail(f"the size of the tensor's description is {size}", start)
+        start = self._at
+        desc = self._take(size, "the tensor's description")
+        try:
+            dtype, shape = parse_tensor_desc(desc)
+            kind = dtype.numpy
+        except (FormatError, FluidTypeError) as error:
+            self.fail(str(error), start)
+        if any(extent < 0 for extent in shape):
+            self.fail(f"the tensor's shape is {list(shape)}, which has a negative extent", start)
+        self._check(math.prod(shape) * kind.itemsize, f"the elements of {dtype.text}{list(shape)}")
+        try:
+            array = np.empty(shape, kind.newbyteorder("<"))
+        except (ValueError, MemoryError) as error:
+            self.fail(f"no array of {len(shape)} dimensions, {dtype.text}{list(shape)[:8]}, can be made: {error}", start)
+        if array.size:
+            read = self._file.readinto(_bytes_of(array))  # type: ignore[attr-defined]
+            if read != array.nbytes:
+                self.fail(f"{array.nbytes} bytes of elements should be here, but {read} could be read")
+            self._at += array.nbytes
+        return array.astype(kind, copy=False), lod
+
+    def _level(self, index: int) -> list[int]:
+        start = self._at
+        size = self._number(8, f"the size of level {index} of sequence offsets")
+        if size % 8:
+            self.fail(f"level {index} of sequence offsets takes {size} bytes, which is no multiple of 8", start)
+        offsets = np.frombuffer(self._take(size, f"level {index} of sequence offsets"), "<u8")
+        if size and (offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any()):
+            self.fail(f"level {index} of sequence offsets does not ascend from 0", start)
+        found: list[int] = offsets.tolist()
+        return found
+
+    def finish(self, expected: int) -> None:
+        """`FormatError` if the file goes on after the `expected` records that have been read."""
+        self._name = ""
+        if self.left:
+            self.fail(
+                f"{self.left} bytes follow the {expected} variables of the program; the file was not written for this program"
+            )
+
+
+@contextlib.contextmanager
+def open_tensors(path: str, what: str = "") -> Iterator[TensorReader]:
+    """A reader of the records in a file; `FormatError` if it cannot be opened."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}{what}: the file cannot be read: {_reason(error)}") from None
+    with file:
+        yield TensorReader(file, path)
+
+
+def read_file(path: str) -> bytes:
+    """The bytes of a file; `FormatError` if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: the file cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str) -> Iterator[BinaryIO]:
+    """A file that takes its place under `path` only once everything has been written; on an error nothing changes."""
+    folder, name = os.path.split(path)
+    try:
+        os.makedirs(folder or ".", exist_ok=True)
+        temporary = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}")
+        file = open(temporary, "xb")  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        raise FluidError(f"{path}: the file cannot be written: {_reason(error)}") from None
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise FluidError(f"{path}: the file cannot be written: {_reason(error)}") from None
+        raise
+
+
+def write_file(path: str, chunks: Iterable[bytes]) -> None:
+    """Write a file whole or not at all."""
+    with atomic_writer(path) as file:
+        file.writelines(chunks)

@@ -55,6 +55,9 @@ class BackwardError(FluidError, RuntimeError):
 class ExecutionError(FluidError, RuntimeError):
     """An operator failed while a program ran."""
 
+    located = False
+    """Whether the message says already which operator that was."""
+
 
 class FeedError(ExecutionError, ValueError):
     """What was fed, or asked for, does not fit the program."""

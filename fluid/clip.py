@@ -1,0 +1,162 @@
+"""Clipping of gradients: ops appended between backward and the optimizer's updates."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from .errors import FluidTypeError, ProgramError
+from .framework import Block, BuildNamespace, OpRole, Parameter, Program, Variable, default_main_program
+from .layer_helper import optimize_guard
+
+__all__ = [
+    "ErrorClipByValue",
+    "GradientClipByGlobalNorm",
+    "GradientClipByNorm",
+    "GradientClipByValue",
+    "append_gradient_clip_ops",
+    "error_clip_callback",
+    "set_gradient_clip",
+]
+
+Pair = tuple[Parameter, Variable | None]
+
+
+class GradientClip:
+    """A way to clip gradients, all those of a group together."""
+
+    @property
+    def group(self) -> Hashable:
+        """Parameters whose clips have equal groups are clipped in one call."""
+        return id(self)
+
+    def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
+        """Append the ops that clip these gradients, and give the clipped ones."""
+        raise NotImplementedError
+
+    def __call__(self, params_grads: Iterable[Pair]) -> list[Pair]:
+        """The same pairs with clipped gradients."""
+        pairs = list(params_grads)
+        clipped = iter(self.clip([(param, grad) for param, grad in pairs if grad is not None]))
+        return [(param, next(clipped) if grad is not None else None) for param, grad in pairs]
+
+
+class GradientClipByValue(GradientClip):
+    """Each element into ``[min, max]``; `min` is ``-max`` by default."""
+
+    def __init__(self, max: float, min: float | None = None) -> None:
+        self.max = float(max)
+        self.min = float(min) if min is not None else -self.max
+
+    def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
+        found = []
+        for param, grad in pairs:
+            with optimize_guard(param, grad) as block:
+                found.append(BuildNamespace(block).clip(grad, min=self.min, max=self.max))
+        return found
+
+
+def _shrink(pairs: list[tuple[Parameter, Variable]], clip_norm: float) -> list[Variable]:
+    """These gradients times ``clip_norm / max(clip_norm, norm)``, where ``norm`` is that of all of them together."""
+    squares = []
+    for param, grad in pairs:
+        with optimize_guard(param, grad) as block:
+            ops = BuildNamespace(block)
+            squares.append(ops.reduce_sum(ops.square(grad), reduce_all=True))
+    with optimize_guard(*pairs[0]) as block:
+        ops = BuildNamespace(block)
+        norm = ops.sqrt(ops.sum(squares) if len(squares) > 1 else squares[0])
+        most = ops.fill_constant(shape=[1], dtype=int(norm.dtype), value=clip_norm)
+        factor = ops.elementwise_div(most, ops.elementwise_max(most, norm))
+    found = []
+    for param, grad in pairs:
+        with optimize_guard(param, grad) as block:
+            found.append(BuildNamespace(block).elementwise_mul(grad, factor))
+    return found
+
+
+class GradientClipByNorm(GradientClip):
+    """Each gradient shrunk so that its Euclidean norm is at most `clip_norm`."""
+
+    def __init__(self, clip_norm: float) -> None:
+        self.clip_norm = float(clip_norm)
+
+    def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
+        return [_shrink([pair], self.clip_norm)[0] for pair in pairs]
+
+
+class GradientClipByGlobalNorm(GradientClip):
+    """All gradients of a group shrunk by one factor, ``clip_norm / max(clip_norm, norm)``.
+
+    ``norm`` is the Euclidean norm of all of the group's gradients taken together.
+    """
+
+    def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
+        self.clip_norm = float(clip_norm)
+        self.group_name = group_name
+
+    @property
+    def group(self) -> Hashable:
+        return self.group_name
+
+    def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
+        return _shrink(pairs, self.clip_norm) if pairs else []
+
+
+def set_gradient_clip(
+    clip: GradientClip, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
+) -> None:
+    """Clip the gradients of these parameters (of all of the program's, by default) before the optimizer uses them."""
+    if not isinstance(clip, GradientClip):
+        raise FluidTypeError(f"set_gradient_clip takes one of the GradientClipBy... objects, not {clip!r}")
+    program = program if program is not None else default_main_program()
+    chosen = param_list if param_list is not None else program.all_parameters()
+    for item in chosen:
+        param = program.global_block().var(item) if isinstance(item, str) else item
+        if not isinstance(param, Parameter):
+            raise FluidTypeError(f"set_gradient_clip: {item!r} is not a parameter of the program")
+        param.gradient_clip_attr = clip
+
+
+def append_gradient_clip_ops(params_grads: Iterable[Pair]) -> list[Pair]:
+    """The same pairs, gradients clipped as their parameters ask for."""
+    pairs = list(params_grads)
+    groups: dict[Hashable, list[int]] = {}
+    for index, (param, grad) in enumerate(pairs):
+        clip = param.gradient_clip_attr
+        if grad is None or clip is None:
+            continue
+        members = groups.setdefault(clip.group, [])
+        members.append(index)
+        first = pairs[members[0]][0]
+        if vars(first.gradient_clip_attr) != vars(clip):
+            raise ProgramError(
+                f"the gradients of {first.name} and {param.name} are clipped together but by different norms, "
+                f"{first.gradient_clip_attr.clip_norm} and {clip.clip_norm}; give one of them another group_name"
+            )
+    for members in groups.values():
+        clip = pairs[members[0]][0].gradient_clip_attr
+        for index, pair in zip(members, clip([pairs[index] for index in members]), strict=True):
+            pairs[index] = pair
+    return pairs
+
+
+class ErrorClipByValue:
+    """Each element of the gradient of a variable into ``[min, max]`` during backward; set it as ``var.error_clip``."""
+
+    def __init__(self, max: float, min: float | None = None) -> None:
+        self.max = float(max)
+        self.min = float(min) if min is not None else -self.max
+
+    def append_clip_op(self, block: Block, grad_name: str) -> None:
+        """Clip the gradient of this name in place."""
+        attrs = {"min": self.min, "max": self.max, OpRole.NAME: OpRole.BACKWARD}
+        block.append_op("clip", inputs={"X": grad_name}, outputs={"Out": grad_name}, attrs=attrs)
+
+
+def error_clip_callback(block: Block, context: Mapping[str, Any]) -> None:
+    """A callback of `append_backward` that clips the gradients of variables which have an ``error_clip``."""
+    for grad_name in context["__current_op_desc__"].output_arg_names:
+        var = block.find_var(context.get(grad_name, ""))
+        if var is not None and var.error_clip is not None:
+            var.error_clip.append_clip_op(block, grad_name)

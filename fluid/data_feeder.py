@@ -1,0 +1,99 @@
+"""Turning rows of data into what a program is fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import FeedError, FluidTypeError
+from .framework import Program, Variable, default_main_program
+
+__all__ = ["DataFeeder"]
+
+
+class DataFeeder:
+    """Stacks rows into one array for each fed variable.
+
+    Args:
+        feed_list: the fed variables, or their names, in the order of a row's fields.
+        place: where the program runs; arrays are made on the host and moved by the executor.
+        program: that has the variables; the default main program if None.
+    """
+
+    def __init__(self, feed_list: Sequence[Variable | str], place: Any, program: Program | None = None) -> None:
+        program = program if program is not None else default_main_program()
+        self.feed_vars = [program.global_block().var(item) if isinstance(item, str) else item for item in feed_list]
+        for var in self.feed_vars:
+            if not isinstance(var, Variable):
+                raise FluidTypeError(f"DataFeeder: feed_list should hold Variables or names, not {type(var).__name__}")
+            if var.lod_level:
+                raise FeedError(f"DataFeeder: {var.name} holds sequences (lod_level={var.lod_level}); pad them to one length")
+        self.place = place
+
+    def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, np.ndarray[Any, Any]]:
+        """One array by name for each variable, of its dtype and shape, from rows ``(field, field, ...)``.
+
+        A field may be flat: it is given the variable's shape. `FeedError` if a row or field does not fit.
+        """
+        names = [var.name for var in self.feed_vars]
+        columns: list[list[Any]] = [[] for _ in names]
+        for number, row in enumerate(iterable):
+            if len(row) != len(columns):
+                raise FeedError(f"row {number} has {len(row)} fields, but {len(columns)} variables are fed: {', '.join(names)}")
+            for column, field in zip(columns, row, strict=True):
+                column.append(field)
+        if not columns or not columns[0]:
+            raise FeedError(f"there are no rows to feed to {', '.join(names)}")
+        return {var.name: _stack(var, column) for var, column in zip(self.feed_vars, columns, strict=True)}
+
+    def feed_parallel(self, iterable: Iterable[Any], num_places: int | None = None) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """`feed` for each batch of `iterable`."""
+        for batch in iterable:
+            yield self.feed(batch)
+
+    def decorate_reader(
+        self, reader: Callable[[], Iterable[Any]], multi_devices: bool, num_places: int | None = None, drop_last: bool = True
+    ) -> Callable[[], Iterator[dict[str, np.ndarray[Any, Any]]]]:
+        """A reader of what to feed, from a reader of batches."""
+        if multi_devices:
+            raise FeedError("decorate_reader: programs run on one device here; call it with multi_devices=False")
+
+        def feeds() -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+            for batch in reader():
+                yield self.feed(batch)
+
+        return feeds
+
+
+def _stack(var: Variable, fields: list[Any]) -> np.ndarray[Any, Any]:
+    try:
+        array = np.array(fields)
+    except ValueError:
+        array = np.empty(0, object)
+    if array.dtype == object:
+        number = next((n for n, field in enumerate(fields) if np.shape(field) != np.shape(fields[0])), 0)
+        raise FeedError(
+            f"fields of {var.name} ({var.describe()}) cannot be stacked: row 0 has the shape {list(np.shape(fields[0]))}, "
+            f"row {number} {list(np.shape(fields[number]))}"
+        )
+    want = var.dtype.numpy
+    if not np.can_cast(array.dtype, want, "same_kind"):
+        raise FeedError(f"{var.name} is {var.describe()}, but the rows hold {array.dtype.name}; convert them to {want.name}")
+    shape = var.shape[1:]
+    if array.shape[1:] != shape:
+        if sum(extent == -1 for extent in shape) <= 1:
+            with_batch = (len(fields), *shape)
+            try:
+                return array.astype(want).reshape(with_batch)
+            except ValueError:
+                pass
+        elif len(shape) != array.ndim - 1 or any(a not in (-1, b) for a, b in zip(shape, array.shape[1:], strict=True)):
+            pass
+        else:
+            return array.astype(want)
+        raise FeedError(
+            f"{var.name} is {var.describe()}, but each row holds {list(array.shape[1:])}, which cannot be given that shape"
+        )
+    return array.astype(want)

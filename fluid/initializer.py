@@ -1,0 +1,228 @@
+"""First values of parameters: ops appended to the startup program."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .errors import ProgramError
+from .framework import Block, Operator, Variable
+from .types import VarType
+
+__all__ = [
+    "MSRA",
+    "Bilinear",
+    "BilinearInitializer",
+    "Constant",
+    "ConstantInitializer",
+    "Initializer",
+    "MSRAInitializer",
+    "Normal",
+    "NormalInitializer",
+    "NumpyArrayInitializer",
+    "TruncatedNormal",
+    "TruncatedNormalInitializer",
+    "Uniform",
+    "UniformInitializer",
+    "Xavier",
+    "XavierInitializer",
+    "force_init_on_cpu",
+    "init_on_cpu",
+]
+
+
+class _Where(threading.local):
+    on_cpu = False
+
+
+_where = _Where()
+
+
+def force_init_on_cpu() -> bool:
+    """Whether constants are now asked to be made on the CPU."""
+    return _where.on_cpu
+
+
+@contextlib.contextmanager
+def init_on_cpu() -> Iterator[None]:
+    """Inside the ``with``, constants carry the attribute ``force_cpu``."""
+    old, _where.on_cpu = _where.on_cpu, True
+    try:
+        yield
+    finally:
+        _where.on_cpu = old
+
+
+class Initializer:
+    """Sets the first value of a variable."""
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """Append to `block` the op that fills `var`."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({said})"
+
+
+def constant_attrs(shape: Any, dtype: VarType, value: float) -> dict[str, Any]:
+    """Attributes of ``fill_constant``. On the wire `value` is a float32; one that it cannot hold goes as text too."""
+    attrs: dict[str, Any] = {"shape": [int(extent) for extent in shape], "dtype": int(dtype), "value": float(value)}
+    if float(np.float32(value)) != value and dtype is not VarType.FP32:
+        attrs["str_value"] = repr(value)
+    return attrs
+
+
+def value_attrs(array: np.ndarray[Any, Any], dtype: VarType) -> dict[str, Any]:
+    """Attributes of ``assign_value`` for this array as `dtype`; `ProgramError` for types that the op cannot hold."""
+    names = {
+        VarType.BOOL: "bool_values",
+        VarType.FP32: "fp32_values",
+        VarType.FP64: "fp64_values",
+        VarType.INT32: "int32_values",
+        VarType.INT64: "int64_values",
+    }
+    if dtype not in names:
+        raise ProgramError(
+            f"constants of {dtype.text} cannot be written into a program; use one of {[k.text for k in names]} and cast"
+        )
+    return {"shape": list(array.shape), "dtype": int(dtype), names[dtype]: array.astype(dtype.numpy).ravel().tolist()}
+
+
+def fans(var: Variable) -> tuple[int, int]:
+    """How many inputs feed one output of a weight, and how many outputs one input feeds.
+
+    Of a matrix, its extents. Of a convolution's filter ``[out, in, *kernel]``, the channels times the kernel's size.
+    """
+    shape = var.shape
+    if not shape:
+        return 1, 1
+    if len(shape) == 1:
+        return shape[0], shape[0]
+    if len(shape) == 2:
+        return shape[0], shape[1]
+    kernel = math.prod(shape[2:])
+    return shape[1] * kernel, shape[0] * kernel
+
+
+def _fill(block: Block, op_type: str, var: Variable, **attrs: Any) -> Operator:
+    return block.append_op(op_type, outputs={"Out": var}, attrs={"shape": list(var.shape), "dtype": int(var.dtype), **attrs})
+
+
+class ConstantInitializer(Initializer):
+    """Every element is `value`."""
+
+    def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
+        self._value = value
+        self._force_cpu = force_cpu
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        attrs = constant_attrs(var.shape, var.dtype, self._value)
+        if self._force_cpu or force_init_on_cpu():
+            attrs["force_cpu"] = True
+        return block.append_op("fill_constant", outputs={"Out": var}, attrs=attrs)
+
+
+class UniformInitializer(Initializer):
+    """Uniform in ``[low, high)``. With `diag_num`, elements ``i * (diag_step + 1)`` of the first rows are `diag_val`."""
+
+    def __init__(
+        self, low: float = -1.0, high: float = 1.0, seed: int = 0, diag_num: int = 0, diag_step: int = 0, diag_val: float = 1.0
+    ) -> None:
+        self._low, self._high, self._seed = low, high, seed
+        self._diag_num, self._diag_step, self._diag_val = diag_num, diag_step, diag_val
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        diag = {"diag_num": self._diag_num, "diag_step": self._diag_step, "diag_val": self._diag_val} if self._diag_num else {}
+        return _fill(block, "uniform_random", var, min=float(self._low), max=float(self._high), seed=self._seed, **diag)
+
+
+class NormalInitializer(Initializer):
+    """Normal with mean `loc` and standard deviation `scale`."""
+
+    _op = "gaussian_random"
+
+    def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
+        self._mean, self._std_dev, self._seed = loc, scale, seed
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        return _fill(block, self._op, var, mean=float(self._mean), std=float(self._std_dev), seed=self._seed)
+
+
+class TruncatedNormalInitializer(NormalInitializer):
+    """Normal, but drawn again where it falls outside two standard deviations."""
+
+    _op = "truncated_gaussian_random"
+
+
+def _centred(var: Variable, block: Block, uniform: bool, variance: float, seed: int) -> Operator:
+    """Mean 0 and this variance, uniform or normal."""
+    if uniform:
+        limit = math.sqrt(3.0 * variance)
+        return UniformInitializer(-limit, limit, seed)(var, block)
+    return NormalInitializer(0.0, math.sqrt(variance), seed)(var, block)
+
+
+class XavierInitializer(Initializer):
+    """Mean 0, variance ``2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010); see `fans`."""
+
+    def __init__(self, uniform: bool = True, fan_in: float | None = None, fan_out: float | None = None, seed: int = 0) -> None:
+        self._uniform, self._fan_in, self._fan_out, self._seed = uniform, fan_in, fan_out, seed
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        fan_in, fan_out = fans(var)
+        fan_in = fan_in if self._fan_in is None else self._fan_in  # type: ignore[assignment]
+        fan_out = fan_out if self._fan_out is None else self._fan_out  # type: ignore[assignment]
+        return _centred(var, block, self._uniform, 2.0 / (fan_in + fan_out), self._seed)
+
+
+class MSRAInitializer(Initializer):
+    """Mean 0, variance ``2 / fan_in`` (He et al., 2015); see `fans`."""
+
+    def __init__(self, uniform: bool = True, fan_in: float | None = None, seed: int = 0) -> None:
+        self._uniform, self._fan_in, self._seed = uniform, fan_in, seed
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        fan_in = fans(var)[0] if self._fan_in is None else self._fan_in
+        return _centred(var, block, self._uniform, 2.0 / fan_in, self._seed)
+
+
+class NumpyArrayInitializer(Initializer):
+    """A given array."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = np.asarray(value)
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        if tuple(self._value.shape) != var.shape:
+            raise ProgramError(
+                f"{var.name} is {var.describe()}; an array of shape {list(self._value.shape)} cannot initialize it"
+            )
+        return block.append_op("assign_value", outputs={"Out": var}, attrs=value_attrs(self._value, var.dtype))
+
+
+class BilinearInitializer(Initializer):
+    """Filters ``[C, 1, k, k]`` or ``[C, C', k, k]`` that make a transposed convolution interpolate linearly."""
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        if len(var.shape) != 4 or var.shape[2] != var.shape[3]:
+            raise ProgramError(f"{var.name} is {var.describe()}; bilinear filters are [out, in, size, size]")
+        size = var.shape[3]
+        factor = math.ceil(size / 2.0)
+        centre = (2 * factor - 1 - factor % 2) / (2.0 * factor)
+        ramp = 1 - np.abs(np.arange(size) / factor - centre)
+        return NumpyArrayInitializer(np.broadcast_to(np.outer(ramp, ramp), var.shape))(var, block)
+
+
+Constant = ConstantInitializer
+Uniform = UniformInitializer
+Normal = NormalInitializer
+TruncatedNormal = TruncatedNormalInitializer
+Xavier = XavierInitializer
+MSRA = MSRAInitializer
+Bilinear = BilinearInitializer

@@ -1,0 +1,244 @@
+"""What layers are made with: names, parameters, temporaries, ops."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import unique_name
+from .errors import FluidTypeError, ProgramError
+from .framework import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, default_startup_program
+from .initializer import Constant, Initializer, Xavier
+from .ops import registry
+from .param_attr import AttrLike, ParamAttr
+from .types import DTypeLike, VarType, as_dtype, is_floating
+
+__all__ = ["LayerHelper", "apply", "apply_many", "check_variable", "optimize_guard", "pair", "product"]
+
+
+def check_variable(value: Any, where: str) -> None:
+    """A `FluidTypeError` unless `value` is a `Variable`; `where` names the layer and argument."""
+    if isinstance(value, Variable):
+        return
+    hint = "; layers.assign makes one of an array" if isinstance(value, (np.ndarray, np.generic, int, float)) else ""
+    raise FluidTypeError(f"{where} should be a Variable, not {type(value).__name__}{hint}")
+
+
+def pair(value: Any, where: str) -> list[int]:
+    """`value` as a list of two whole numbers: a number stands for both."""
+    if isinstance(value, (int, np.integer)):
+        return [int(value), int(value)]
+    if isinstance(value, (list, tuple)) and len(value) == 2:
+        return [int(item) for item in value]
+    raise ProgramError(f"{where} should be a whole number or two of them, not {value!r}")
+
+
+class LayerHelper:
+    """Makes the parts of one layer, named after it: ``fc_0.w_0``, ``fc_0.b_0``, ``fc_0.tmp_0``.
+
+    Args:
+        layer_type: such as ``"fc"``; the layer is called ``fc_0`` unless `name` is given.
+        name: of the layer.
+        param_attr, bias_attr: what the user says of the weights and of the bias; False for none.
+        act: activation op to append.
+    """
+
+    def __init__(
+        self,
+        layer_type: str,
+        name: str | None = None,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        act: str | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.layer_type = layer_type
+        self.name = name if name is not None else unique_name.generate(layer_type)
+        self.param_attr: Any = ParamAttr._to_attr(param_attr)
+        self.bias_attr: Any = ParamAttr._to_attr(bias_attr)
+        self.act = act
+        self.kwargs = kwargs
+
+    @property
+    def main_program(self) -> Program:
+        return default_main_program()
+
+    @property
+    def startup_program(self) -> Program:
+        return default_startup_program()
+
+    @property
+    def block(self) -> Block:
+        """The block that ops are appended to."""
+        return self.main_program.current_block()
+
+    # -- variables
+    def create_variable_for_type_inference(self, dtype: DTypeLike | None = None, stop_gradient: bool = False) -> Variable:
+        """A temporary; what is not given is inferred by the op that writes it."""
+        return self.block.create_var(name=unique_name.generate(self.name + ".tmp"), dtype=dtype, stop_gradient=stop_gradient)
+
+    def create_variable(self, **kwargs: Any) -> Variable:
+        """A variable of the current block; arguments as of `Variable`."""
+        return self.block.create_var(**kwargs)
+
+    def create_global_variable(self, persistable: bool = False, **kwargs: Any) -> Variable:
+        """A variable of the root block; arguments as of `Variable`."""
+        kwargs.setdefault("name", unique_name.generate(self.name + ".tmp"))
+        return self.main_program.global_block().create_var(persistable=persistable, **kwargs)
+
+    def create_parameter(
+        self,
+        attr: AttrLike,
+        shape: Sequence[int],
+        dtype: DTypeLike = VarType.FP32,
+        is_bias: bool = False,
+        default_initializer: Initializer | None = None,
+    ) -> Parameter:
+        """A parameter, and in the startup program the op that sets its first value.
+
+        Without a name it is called ``fc_0.w_0``, or ``fc_0.b_0`` where `is_bias`. A parameter whose name the startup
+        program knows already is shared and keeps its first value.
+        """
+        attr = ParamAttr._to_attr(attr)
+        if not isinstance(attr, ParamAttr):
+            raise ProgramError(f"{self.name} needs this parameter; its attribute cannot be {attr!r}")
+        dtype = as_dtype(dtype)
+        shape = [int(extent) for extent in shape]
+        if any(extent < 1 for extent in shape):
+            raise ProgramError(
+                f"{self.name}: a parameter cannot have the shape {shape}; extents of the layer's input that it is made from "
+                "must be known, not -1"
+            )
+        initializer = attr.initializer or default_initializer
+        if initializer is None:
+            initializer = Constant(0.0) if is_bias else Xavier()
+        if not is_floating(dtype) and attr.initializer is None and default_initializer is None:
+            raise ProgramError(f"{self.name}: a parameter of {dtype.text} needs an initializer")
+        kwargs = attr._to_kwargs()
+        if kwargs["name"] is None:
+            kwargs["name"] = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
+        kwargs.update(shape=shape, dtype=dtype, initializer=initializer)
+        parameter = self.main_program.global_block().create_parameter(**kwargs)
+        home = self.startup_program.global_block()
+        if not home.has_var(parameter.name):
+            initializer(home.create_parameter(**kwargs), home)
+        return parameter
+
+    def set_variable_initializer(self, var: Variable, initializer: Initializer) -> Variable:
+        """Let the startup program set the first value of a persistable variable; gives the variable there."""
+        home = self.startup_program.global_block()
+        if home.has_var(var.name):
+            return home.vars[var.name]
+        twin = home.create_var(name=var.name, type=var.type, dtype=var.dtype, shape=var.shape, persistable=True)
+        initializer(twin, home)
+        return twin
+
+    # -- ops
+    def append_op(self, type: str, **kwargs: Any) -> Operator:
+        """Append an op to the current block; arguments as of `Block.append_op`."""
+        return self.block.append_op(type, **kwargs)
+
+    def apply(
+        self,
+        op_type: str,
+        inputs: Mapping[str, Any],
+        attrs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        count: int = 1,
+    ) -> dict[str, Any]:
+        """Append an op; its outputs, but for those given, are temporaries of this layer.
+
+        Inputs that are None are left out, and optional outputs are made only if given. `count` is the number of
+        variables made for an output of many. Returns slot -> variable (list, for outputs of many).
+        """
+        definition = registry.get(op_type)
+        for where, value in inputs.items():
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if item is not None:
+                    check_variable(item, f"{self.layer_type}: {where}")
+        given = dict(outputs or {})
+        made: dict[str, Any] = {}
+        for name, slot in definition.outputs.items():
+            if given.get(name) is not None:
+                made[name] = given[name]
+            elif slot.many:
+                made[name] = [self.create_variable_for_type_inference() for _ in range(count)]
+            elif not slot.optional:
+                made[name] = self.create_variable_for_type_inference()
+        self.append_op(op_type, inputs={k: v for k, v in inputs.items() if v is not None}, outputs=made, attrs=attrs)
+        return made
+
+    def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
+        """Add a bias, one number for each element of dimensions `dim_start` to `dim_end`; `input_var` if there is none."""
+        if not self.bias_attr:
+            return input_var
+        bias = self.create_parameter(self.bias_attr, input_var.shape[dim_start:dim_end], input_var.dtype, is_bias=True)
+        made: Variable = self.apply("elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start})["Out"]
+        return made
+
+    def append_activation(self, input_var: Variable) -> Variable:
+        """Apply the activation that the user named, if any: an op's type, or a dict of ``type`` and attributes."""
+        if not self.act:
+            return input_var
+        attrs = {"type": self.act} if isinstance(self.act, str) else dict(self.act)
+        op_type = attrs.pop("type")
+        definition = registry.find(op_type)
+        needed = [slot.name for slot in definition.inputs.values() if not slot.optional] if definition is not None else []
+        if definition is None or needed != ["X"] or "Out" not in definition.outputs:
+            raise ProgramError(f"{self.layer_type}: {op_type!r} is no activation; act names an op of one tensor such as 'relu'")
+        made: Variable = self.apply(op_type, {"X": input_var}, attrs)["Out"]
+        return made
+
+
+def apply_many(
+    op_type: str,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    layer: str | None = None,
+    name: str | None = None,
+    count: int = 1,
+) -> list[Any]:
+    """A layer of one op with several outputs: those to be seen, in order; lists for outputs of many."""
+    made = LayerHelper(layer or op_type, name).apply(op_type, inputs, attrs, count=count)
+    slots = registry.get(op_type).outputs
+    return [value for slot, value in made.items() if not slots[slot].intermediate]
+
+
+def apply(
+    op_type: str,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    layer: str | None = None,
+    name: str | None = None,
+    act: str | None = None,
+    outputs: Mapping[str, Any] | None = None,
+) -> Variable:
+    """A layer of one op with one output to be seen, and perhaps an activation."""
+    helper = LayerHelper(layer or op_type, name, act=act)
+    made = helper.apply(op_type, inputs, attrs, outputs)
+    slots = registry.get(op_type).outputs
+    (seen,) = (value for slot, value in made.items() if not slots[slot].intermediate)
+    return helper.append_activation(seen)
+
+
+@contextlib.contextmanager
+def optimize_guard(param: Variable, grad: Variable) -> Iterator[Block]:
+    """Ops appended inside the ``with`` to the program's current block belong to the update of `param`."""
+    program = param.block.program
+    block = program.current_block()
+    start = len(block.ops)
+    with program.role_guard(OpRole.OPTIMIZE):
+        yield block
+    for op in block.ops[start:]:
+        op.attrs[OpRole.VARS] = [param.name, grad.name]
+
+
+def product(extents: Sequence[int]) -> int:
+    """The product of these extents, or -1 where one of them is unknown."""
+    return -1 if any(extent < 0 for extent in extents) else math.prod(extents)

@@ -1,0 +1,630 @@
+"""Loops, branches and recurrence: layers that put ops into blocks of their own; and arrays of tensors.
+
+A body is built once, by running the user's code with a new block in place of the current one. What the op that owns the
+block reads from outside and writes there is found when the body is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from .. import unique_name
+from ..errors import FluidTypeError, ProgramError
+from ..framework import Block, Program, Variable, default_main_program, infer_shape
+from ..layer_helper import LayerHelper, apply, check_variable
+from ..types import DTypeLike, VarType
+from ..versions import outer_names
+from . import ops
+from .tensor import assign, cast, fill_constant
+
+__all__ = [
+    "StaticRNN",
+    "Switch",
+    "While",
+    "array_length",
+    "array_read",
+    "array_write",
+    "case",
+    "cond",
+    "create_array",
+    "increment",
+    "switch_case",
+    "while_loop",
+]
+
+
+# ------------------------------------------------------------------------------------------------------------ blocks
+@contextlib.contextmanager
+def _new_block(program: Program) -> Iterator[Block]:
+    """A block inside the current one, which layers append to inside the ``with``; gone again if that fails."""
+    count = len(program.blocks)
+    block = program.create_block()
+    try:
+        with program.block_guard(block):
+            yield block
+    except BaseException:
+        del program.blocks[count:]
+        raise
+
+
+def _check_condition(value: Any, where: str) -> None:
+    check_variable(value, where)
+    if value.dtype is not VarType.BOOL or any(extent not in (1, -1) for extent in value.shape):
+        raise FluidTypeError(f"{where} should be one bool; {value.name} is {value.describe()}")
+
+
+def _scopes(block: Block) -> Variable:
+    return block.create_var(type=VarType.STEP_SCOPES)
+
+
+def _settle_shapes(body: Block, writes: Iterable[str]) -> None:
+    """Infer the body's shapes again until they hold for every trip: what the body writes outside may have widened."""
+    names = list(writes)
+    before = None
+    while before != (before := [body.var(name).shape for name in names]):
+        for op in body.ops:
+            infer_shape(op)
+
+
+class While:
+    """Runs a block as long as a condition holds::
+
+        i = layers.fill_constant([1], "int64", 0)
+        n = layers.fill_constant([1], "int64", 10)
+        cond = layers.less_than(i, n)
+        loop = layers.While(cond)
+        with loop.block():
+            ...
+            layers.increment(i)
+            layers.less_than(i, n, cond=cond)
+
+    The block works on variables from outside by overwriting them (`assign`, `increment`, ``cond=``, `array_write`).
+
+    Args:
+        cond: one bool, which the block must write.
+        is_test: nothing is kept for a gradient.
+    """
+
+    def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
+        _check_condition(cond, "While: cond")
+        self.helper = LayerHelper("while", name)
+        self.cond_var = cond
+        self.is_test = is_test
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[None]:
+        """Inside the ``with``, layers append to the loop's body."""
+        program = self.helper.main_program
+        with _new_block(program) as body:
+            yield
+            reads, writes = outer_names(body)
+            if self.cond_var.name not in writes:
+                raise ProgramError(
+                    f"the block of While never writes its condition {self.cond_var.name}, so the loop would not end; "
+                    f"end the block with, for example, layers.less_than(i, n, cond={self.cond_var.name})"
+                )
+            _settle_shapes(body, writes)
+        parent = program.current_block()
+        parent.append_op(
+            "while",
+            inputs={
+                "X": [name for name in dict.fromkeys((*reads, *writes)) if name != self.cond_var.name],
+                "Condition": self.cond_var,
+            },
+            outputs={"Out": writes, "StepScopes": _scopes(parent)},
+            attrs={"sub_block": body, "is_test": self.is_test},
+        )
+
+
+@contextlib.contextmanager
+def _conditional_block(condition: Variable, fresh: Sequence[str] = ()) -> Iterator[None]:
+    """Layers inside the ``with`` run only if `condition` holds. `fresh` names have no value before."""
+    program = condition.block.program
+    with _new_block(program) as body:
+        yield
+        reads, writes = outer_names(body)
+        _settle_shapes(body, [name for name in writes if name not in fresh])
+    parent = program.current_block()
+    parent.append_op(
+        "conditional_block",
+        inputs={"Cond": condition, "Input": [name for name in dict.fromkeys((*reads, *writes)) if name not in fresh]},
+        outputs={"Out": writes, "Scope": _scopes(parent)},
+        attrs={"sub_block": body, "is_scalar_condition": True},
+    )
+
+
+class Switch:
+    """Runs the block of the first case that holds, or the default's::
+
+    with layers.Switch() as switch:
+        with switch.case(step < warmup):
+            layers.assign(low, rate)
+        with switch.default():
+            layers.assign(high, rate)
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.helper = LayerHelper("switch", name)
+        self._open = False
+        self._none: Variable | None = None
+        """No case so far holds."""
+
+    def __enter__(self) -> Switch:
+        self._open = True
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._open = False
+
+    def case(self, condition: Variable) -> contextlib.AbstractContextManager[None]:
+        """Inside the ``with``, layers run if `condition`, one bool, holds and no case before did."""
+        _check_condition(condition, "Switch.case: condition")
+        if not self._open:
+            raise ProgramError("Switch.case is to be called inside 'with Switch() as switch:'")
+        before, otherwise = self._none, ops.logical_not(condition)
+        self._none = otherwise if before is None else ops.logical_and(before, otherwise)
+        return _conditional_block(condition if before is None else ops.logical_and(before, condition))
+
+    def default(self) -> contextlib.AbstractContextManager[None]:
+        """Inside the ``with``, layers run if no case holds."""
+        if not self._open or self._none is None:
+            raise ProgramError("Switch.default is to be called inside 'with Switch() as switch:', after a case")
+        return _conditional_block(self._none)
+
+
+# ----------------------------------------------------------------------------------------------- functions as bodies
+def _flatten(value: Any, where: str) -> list[Variable]:
+    """The variables in nested lists, tuples and dicts."""
+    if value is None:
+        return []
+    if isinstance(value, Variable):
+        return [value]
+    if isinstance(value, Mapping):
+        return [item for key in sorted(value) for item in _flatten(value[key], where)]
+    if isinstance(value, (list, tuple)):
+        return [item for part in value for item in _flatten(part, where)]
+    raise FluidTypeError(f"{where} should be Variables, in lists, tuples or dicts or alone, but holds a {type(value).__name__}")
+
+
+def _structure(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _structure(value[key]) for key in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return [_structure(item) for item in value]
+    return None if value is None else "Variable"
+
+
+def _rebuild(structure: Any, items: Iterator[Variable]) -> Any:
+    """A value of the same structure as `structure`, holding `items`."""
+    if isinstance(structure, Mapping):
+        made = {key: _rebuild(structure[key], items) for key in sorted(structure)}
+        return {key: made[key] for key in structure}
+    if isinstance(structure, (list, tuple)):
+        parts = [_rebuild(item, items) for item in structure]
+        return type(structure)(*parts) if hasattr(structure, "_fields") else type(structure)(parts)
+    return None if structure is None else next(items)
+
+
+def _agree(a: Variable, b: Variable) -> bool:
+    """Whether one variable can hold either."""
+    return (
+        a.type is b.type
+        and a.dtype is b.dtype
+        and a.ndim == b.ndim
+        and all(x == y or -1 in (x, y) for x, y in zip(a.shape, b.shape, strict=True))
+    )
+
+
+def cond(
+    pred: Variable,
+    true_fn: Callable[[], Any] | None = None,
+    false_fn: Callable[[], Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """What `true_fn` returns if `pred` holds, what `false_fn` returns otherwise.
+
+    Both functions are called while the program is built, each makes its ops in a block of its own, and only one block
+    runs. They return a variable, nested lists, tuples and dicts of variables, or nothing; both the same structure,
+    with the same shapes and dtypes. A function that is left out does and returns nothing.
+
+    Args:
+        pred: one bool.
+    """
+    _check_condition(pred, "cond: pred")
+    for said, fn in (("true_fn", true_fn), ("false_fn", false_fn)):
+        if fn is not None and not callable(fn):
+            raise FluidTypeError(f"cond: {said} should be a function without arguments, not {fn!r}")
+    then = _branch(pred, true_fn)
+    other = _branch(ops.logical_not(pred), false_fn)
+    if _structure(then[0]) != _structure(other[0]):
+        raise ProgramError(
+            f"cond: true_fn returns {_structure(then[0])} but false_fn returns {_structure(other[0])}; both must return the "
+            "same structure"
+        )
+    if not then[1]:
+        return None
+    mask = cast(pred, "int32")
+    merged = []
+    for index, (a, b) in enumerate(zip(then[1], other[1], strict=True)):
+        if not _agree(a, b):
+            raise ProgramError(
+                f"cond: output {index} of true_fn is {a.describe()} but that of false_fn is {b.describe()}; "
+                "both must have one shape and dtype"
+            )
+        block = a.block
+        found = block.create_var(dtype=a.dtype, stop_gradient=a.stop_gradient and b.stop_gradient)
+        block.append_op("select_input", inputs={"X": [b, a], "Mask": mask}, outputs={"Out": found})
+        merged.append(found)
+    return _rebuild(then[0], iter(merged))
+
+
+def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, list[Variable]]:
+    """What `fn`, run in a conditional block, returns, and the variables outside that its values are copied to."""
+    if fn is None:
+        return None, []
+    parent = default_main_program().current_block()
+    fresh: list[str] = []
+    with _conditional_block(condition, fresh):
+        value = fn()
+        outs = []
+        for item in _flatten(value, "what a branch of cond returns"):
+            if item.type is not VarType.LOD_TENSOR:
+                raise ProgramError(f"a branch of cond cannot return {item.name} ({item.describe()}); it may write to it instead")
+            out = parent.create_var(dtype=item.dtype, shape=item.shape, stop_gradient=item.stop_gradient)
+            fresh.append(out.name)
+            assign(item, out)
+            outs.append(out)
+    return value, outs
+
+
+def case(
+    pred_fn_pairs: Sequence[tuple[Variable, Callable[[], Any]]], default: Callable[[], Any] | None = None, name: str | None = None
+) -> Any:
+    """What the function of the first pair whose bool holds returns, or else `default` (by default, the last function).
+
+    As with `cond`, all functions return the same structure, shapes and dtypes.
+    """
+    pairs = list(pred_fn_pairs)
+    if not pairs or any(not isinstance(item, (tuple, list)) or len(item) != 2 or not callable(item[1]) for item in pairs):
+        raise FluidTypeError(
+            "case: pred_fn_pairs should be pairs of a bool Variable and a function without arguments, at least one"
+        )
+    if default is None:
+        default = pairs.pop()[1]
+    return _first_case(pairs, default)
+
+
+def _first_case(pairs: Sequence[tuple[Variable, Callable[[], Any]]], default: Callable[[], Any]) -> Any:
+    if not pairs:
+        return default()
+    (pred, fn), rest = pairs[0], pairs[1:]
+    return cond(pred, fn, lambda: _first_case(rest, default))
+
+
+def switch_case(
+    branch_index: Variable,
+    branch_fns: Mapping[int, Callable[[], Any]] | Sequence[Any],
+    default: Callable[[], Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """What the function that `branch_index` (one integer) chooses returns.
+
+    Args:
+        branch_fns: functions by index: a dict, a list of pairs, or a list of functions for 0, 1, ...
+        default: for indices that have no function; by default, that of the greatest index.
+    """
+    check_variable(branch_index, "switch_case: branch_index")
+    if isinstance(branch_fns, Mapping):
+        pairs = list(branch_fns.items())
+    else:
+        pairs = [(item[0], item[1]) if isinstance(item, (tuple, list)) else (n, item) for n, item in enumerate(branch_fns)]
+    numbers = [index for index, _ in pairs]
+    if not pairs or len(set(numbers)) < len(numbers) or any(not callable(fn) for _, fn in pairs):
+        raise ProgramError(f"switch_case: branch_fns should be functions by distinct indices, at least one, not {branch_fns!r}")
+    pairs.sort(key=lambda item: item[0])
+    if default is None:
+        default = pairs[-1][1]
+    said = branch_index.dtype
+    return case([(ops.equal(branch_index, fill_constant([1], said, index)), fn) for index, fn in pairs], default)
+
+
+def while_loop(
+    cond: Callable[..., Variable],
+    body: Callable[..., Any],
+    loop_vars: Sequence[Any],
+    is_test: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Repeats ``loop_vars = body(*loop_vars)`` as long as ``cond(*loop_vars)``; the last `loop_vars`, as a list.
+
+    Args:
+        cond: gives one bool.
+        body: gives as many values as it takes, of the same structure, dtypes and numbers of dimensions. An array of
+            tensors is written to in place and returned as it came.
+        loop_vars: variables, or nested lists, tuples and dicts of them. They keep their own values.
+    """
+    if not callable(cond) or not callable(body):
+        raise FluidTypeError("while_loop: cond and body should be functions of the loop variables")
+    if not isinstance(loop_vars, (list, tuple)) or not loop_vars:
+        raise FluidTypeError("while_loop: loop_vars should be a list or tuple of Variables, at least one")
+    first = _flatten(loop_vars, "loop_vars of while_loop")
+    carried = [var if var.type is VarType.LOD_TENSOR_ARRAY else assign(var) for var in first]
+    state = _rebuild(list(loop_vars), iter(carried))
+    before = cond(*state)
+    _check_condition(before, "while_loop: what cond returns")
+    go_on = assign(before)
+    loop = While(go_on, is_test, name)
+    with loop.block():
+        value = body(*state)
+        if not isinstance(value, (list, tuple)) or (len(state) == 1 and _structure([value]) == _structure(state)):
+            value = [value]
+        made = _flatten(value, "what the body of while_loop returns")
+        if _structure(value) != _structure(state):
+            raise ProgramError(
+                f"while_loop: body takes {_structure(state)} but returns {_structure(value)}; both must have the same structure"
+            )
+        for index, (old, new) in enumerate(zip(carried, made, strict=True)):
+            if old.type is not new.type or old.dtype is not new.dtype or old.ndim != new.ndim:
+                raise ProgramError(
+                    f"while_loop: variable {index} goes into body as {old.describe()} but comes out as {new.describe()}; "
+                    "dtype and number of dimensions must stay"
+                )
+            if old.type is VarType.LOD_TENSOR_ARRAY and new is not old:
+                raise ProgramError(f"while_loop: body must write to the array {old.name} in place and return it, not {new.name}")
+        names = {var.name for var in carried}
+        # A variable that takes another's old value (a swap) takes a copy, made before that one is overwritten.
+        made = [assign(new) if new is not old and new.name in names else new for old, new in zip(carried, made, strict=True)]
+        for old, new in zip(carried, made, strict=True):
+            if new is not old:
+                assign(new, old)
+        assign(cond(*state), go_on)
+    return state
+
+
+# -------------------------------------------------------------------------------------------------------- recurrence
+class StaticRNN:
+    """Runs a block once for each time step of sequences of one length::
+
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        word = rnn.step_input(sentence)  # [time, batch, features] -> [batch, features]
+        before = rnn.memory(shape=[-1, 128], batch_ref=word)
+        after = layers.fc([word, before], 128, act="tanh")
+        rnn.update_memory(before, after)
+        rnn.step_output(after)
+    hidden = rnn()  # [time, batch, 128]
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.helper = LayerHelper("static_rnn", name)
+        self.seq_len: int | None = None
+        self._block: Block | None = None
+        self._inputs: list[Variable] = []
+        self._memories: dict[str, tuple[Variable, Variable]] = {}
+        """Name in the block -> (value before the first step, variable of the block)."""
+        self._updates: dict[str, Variable] = {}
+        self._outputs: list[Variable] = []
+        self._results: list[Variable] | None = None
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Inside the ``with``, layers make up one time step."""
+        if self._block is not None:
+            raise ProgramError(f"{self.helper.name} has its step already")
+        with _new_block(self.helper.main_program) as block:
+            self._block = block
+            yield
+            self._check()
+            states = [self._state_name(name) for name in self._memories]
+            outputs = [self._output_name(var) for var in self._outputs]
+            reads, writes = outer_names(block)
+            if writes:
+                raise ProgramError(
+                    f"the step of {self.helper.name} writes {writes[0]}, a variable from outside; use memory() and "
+                    "update_memory() for what goes from step to step, and step_output() for what comes out"
+                )
+        self._append(block, reads, states, outputs)
+
+    def _body(self, method: str) -> Block:
+        block = self._block
+        if block is None or self.helper.block is not block:
+            raise ProgramError(f"StaticRNN.{method} is to be called inside 'with rnn.step():'")
+        return block
+
+    def _parent(self, method: str) -> Block:
+        parent = self._body(method).parent
+        assert parent is not None
+        return parent
+
+    def step_input(self, x: Variable) -> Variable:
+        """The slice of the sequence `x`, ``[time, ...]``, that belongs to the step."""
+        block = self._body("step_input")
+        check_variable(x, "StaticRNN.step_input: x")
+        if x.ndim < 1:
+            raise ProgramError(f"StaticRNN.step_input: {x.name} ({x.describe()}) has no time dimension")
+        if self.seq_len not in (None, -1) and x.shape[0] not in (-1, self.seq_len):
+            raise ProgramError(
+                f"StaticRNN.step_input: {x.name} has {x.shape[0]} time steps but {self._inputs[0].name} has {self.seq_len}"
+            )
+        if self.seq_len in (None, -1):
+            self.seq_len = x.shape[0]
+        if x.name in block.vars:
+            return block.vars[x.name]
+        self._inputs.append(x)
+        # On the wire, the slice goes by the name of the sequence.
+        return block.create_var(name=x.name, dtype=x.dtype, shape=x.shape[1:], stop_gradient=x.stop_gradient)
+
+    def memory(
+        self,
+        init: Variable | None = None,
+        shape: Sequence[int] | None = None,
+        batch_ref: Variable | None = None,
+        init_value: float = 0.0,
+        init_batch_dim_idx: int = 0,
+        ref_batch_dim_idx: int = 1,
+    ) -> Variable:
+        """What a variable held after the step before, to be set by `update_memory`.
+
+        Args:
+            init: value before the first step; or else it is filled with `init_value`:
+            shape: of the memory, -1 for the batch's extent, which stands at `init_batch_dim_idx`,
+            batch_ref: and is that of this sequence (or step input) at `ref_batch_dim_idx`, counted with the time dimension.
+        """
+        block = self._body("memory")
+        if init is None:
+            if shape is None or batch_ref is None:
+                raise ProgramError("StaticRNN.memory: give init, or shape and batch_ref")
+            init = self._first_value(shape, batch_ref, init_value, init_batch_dim_idx, ref_batch_dim_idx)
+        else:
+            check_variable(init, "StaticRNN.memory: init")
+            if init.block is block:
+                raise ProgramError(f"StaticRNN.memory: init {init.name} is made in the step; it should come from outside")
+        name = unique_name.generate(self.helper.name + "@mem")
+        before = block.create_var(name=name, dtype=init.dtype, shape=init.shape)
+        self._memories[name] = init, before
+        return before
+
+    def _first_value(self, shape: Sequence[int], batch_ref: Variable, value: float, index: int, ref_index: int) -> Variable:
+        parent = self._parent("memory")
+        check_variable(batch_ref, "StaticRNN.memory: batch_ref")
+        found = parent.find_var(batch_ref.name)  # of a step input, the whole sequence
+        if found is None:
+            raise ProgramError(
+                f"StaticRNN.memory: batch_ref {batch_ref.name} is made in the step; give a step input, or what comes from outside"
+            )
+        batch_ref = found
+        init = parent.create_var(name=unique_name.generate(self.helper.name + "@memory_boot"), shape=shape, dtype=batch_ref.dtype)
+        attrs = {
+            "shape": [int(extent) for extent in shape],
+            "dtype": int(batch_ref.dtype),
+            "value": float(value),
+            "input_dim_idx": ref_index,
+            "output_dim_idx": index,
+        }
+        parent.append_op("fill_constant_batch_size_like", {"Input": batch_ref}, {"Out": init}, attrs)
+        return init
+
+    def update_memory(self, mem: Variable, var: Variable) -> None:
+        """Let the memory `mem` hold `var` in the next step."""
+        self._body("update_memory")
+        check_variable(var, "StaticRNN.update_memory: var")
+        if mem.name not in self._memories:
+            raise ProgramError(f"StaticRNN.update_memory: {mem.name} is no memory of {self.helper.name}")
+        if not _agree(mem, var):
+            raise ProgramError(
+                f"StaticRNN.update_memory: the memory {mem.name} is {mem.describe()} but {var.name} is {var.describe()}"
+            )
+        self._updates[mem.name] = var
+
+    def step_output(self, o: Variable) -> None:
+        """Let `o` of every step come out, stacked along a first dimension of time."""
+        self._body("step_output")
+        check_variable(o, "StaticRNN.step_output: o")
+        self._outputs.append(o)
+
+    def output(self, *outputs: Variable) -> None:
+        """`step_output` for several."""
+        for item in outputs:
+            self.step_output(item)
+
+    def _check(self) -> None:
+        if not self._inputs:
+            raise ProgramError(f"{self.helper.name} has no step_input, so how often to run its step is not known")
+        for name in self._memories:
+            if name not in self._updates:
+                raise ProgramError(f"{self.helper.name}: the memory {name} is never updated; call update_memory in the step")
+
+    def _made_here(self, var: Variable) -> str:
+        """A name that an op of the block writes `var` under."""
+        block = self._body("step")
+        if not any(var.name in op.output_arg_names for op in block.ops):
+            var = assign(var)
+        return var.name
+
+    def _state_name(self, memory: str) -> str:
+        return self._made_here(self._updates[memory])
+
+    def _output_name(self, var: Variable) -> str:
+        taken = {out.name for out in self._results or ()}
+        if var.name in taken:
+            var = assign(var)
+        name = self._made_here(var)
+        made = self._body("step").var(name)
+        parent = self._parent("step")
+        # On the wire, the stacked outputs go by the name of each step's output.
+        steps = self.seq_len if self.seq_len is not None else -1
+        out = parent.create_var(name=name, dtype=made.dtype, shape=[steps, *made.shape])
+        self._results = [*(self._results or ()), out]
+        return name
+
+    def _append(self, block: Block, reads: Sequence[str], states: list[str], outputs: list[str]) -> None:
+        parent = block.parent
+        assert parent is not None
+        firsts = [init for init, _ in self._memories.values()]
+        parent.append_op(
+            "recurrent",
+            inputs={"inputs": self._inputs, "initial_states": firsts, "parameters": list(reads)},
+            outputs={"outputs": outputs, "step_scopes": _scopes(parent)},
+            attrs={
+                "has_states": bool(self._memories),
+                "ex_states": list(self._memories),
+                "states": states,
+                "sub_block": block,
+                "reverse": False,
+                "is_train": True,
+            },
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the step puts out, ``[time, ...]``: one variable, or a list of them."""
+        if self._results is None or self.helper.block is self._block:
+            raise ProgramError(f"{self.helper.name}() gives what its step puts out, after the step; it has no step_output yet")
+        return self._results[0] if len(self._results) == 1 else list(self._results)
+
+
+# ------------------------------------------------------------------------------------------------------------ arrays
+def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
+    """`x` (one number) plus `value`, written back to `x` if `in_place`."""
+    return apply("increment", {"X": x}, {"step": float(value)}, outputs={"Out": x if in_place else None})
+
+
+def create_array(dtype: DTypeLike) -> Variable:
+    """An array of tensors, empty."""
+    helper = LayerHelper("array")
+    return helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=dtype)
+
+
+def _check_array(array: Any, where: str) -> None:
+    check_variable(array, where)
+    if array.type is not VarType.LOD_TENSOR_ARRAY:
+        raise FluidTypeError(
+            f"{where} should be an array of tensors, from create_array or array_write; {array.name} is {array.describe()}"
+        )
+
+
+def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Variable:
+    """Put `x` at position `i` (one int64) of `array`, which grows as needed; a new array by default. Gives the array."""
+    check_variable(x, "array_write: x")
+    helper = LayerHelper("array_write")
+    if array is None:
+        array = helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=x.dtype)
+    else:
+        _check_array(array, "array_write: array")
+    helper.apply("write_to_array", {"X": x, "I": i}, outputs={"Out": array})
+    return array
+
+
+def array_read(array: Variable, i: Variable) -> Variable:
+    """The tensor at position `i` (one int64) of `array`."""
+    _check_array(array, "array_read: array")
+    return apply("read_from_array", {"X": array, "I": i}, layer="array_read")
+
+
+def array_length(array: Variable) -> Variable:
+    """How many tensors `array` holds, int64 of shape [1]."""
+    _check_array(array, "array_length: array")
+    found = apply("lod_array_length", {"X": array}, layer="array_length")
+    found.stop_gradient = True
+    return found

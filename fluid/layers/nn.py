@@ -1,0 +1,787 @@
+"""Layers of neural networks: those with parameters, their losses, and what reshapes and selects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ProgramError
+from ..framework import Variable
+from ..initializer import Constant, Normal
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable, pair, product
+from ..ops import registry
+from ..param_attr import AttrLike, ParamAttr
+from ..types import DTypeLike, VarType
+from .tensor import fill_constant
+
+__all__ = [
+    "adaptive_pool2d",
+    "batch_norm",
+    "clip",
+    "clip_by_norm",
+    "conv2d",
+    "conv2d_transpose",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "expand",
+    "fc",
+    "flatten",
+    "gather",
+    "huber_loss",
+    "l2_normalize",
+    "layer_norm",
+    "matmul",
+    "mean",
+    "mse_loss",
+    "mul",
+    "one_hot",
+    "pool2d",
+    "pow",
+    "rank",
+    "reshape",
+    "scale",
+    "shape",
+    "sigmoid_cross_entropy_with_logits",
+    "slice",
+    "softmax",
+    "softmax_with_cross_entropy",
+    "split",
+    "square_error_cost",
+    "squeeze",
+    "stack",
+    "sum",
+    "topk",
+    "transpose",
+    "unsqueeze",
+    "unstack",
+]
+
+kIgnoreIndex = -100
+
+
+# ------------------------------------------------------------------------------------------- layers with parameters
+def fc(
+    input: Variable | Sequence[Variable],
+    size: int,
+    num_flatten_dims: int = 1,
+    param_attr: AttrLike | Sequence[AttrLike] = None,
+    bias_attr: AttrLike = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """``act(sum_i input_i @ W_i + b)``.
+
+    Args:
+        input: one tensor or several; dimensions from `num_flatten_dims` on are taken as one, and their extents must be
+            known.
+        size: extent of the last dimension of the result, ``[*input.shape[:num_flatten_dims], size]``.
+        param_attr: of ``W_i``, ``[features_i, size]``; a list gives each its own.
+        bias_attr: of ``b``, ``[size]``; False for none.
+        act: activation op, such as ``"relu"``.
+    """
+    helper = LayerHelper("fc", name, param_attr, bias_attr, act)
+    inputs = [input] if isinstance(input, Variable) else list(input)
+    attrs = helper.param_attr if isinstance(helper.param_attr, list) else [helper.param_attr] * len(inputs)
+    if len(attrs) != len(inputs):
+        raise ProgramError(f"fc: there are {len(inputs)} inputs but {len(attrs)} param_attr")
+    products = []
+    for item, attr in zip(inputs, attrs, strict=True):
+        check_variable(item, "fc: input")
+        dims = num_flatten_dims if num_flatten_dims > 0 else item.ndim + num_flatten_dims
+        if not 0 < dims < item.ndim:
+            raise ProgramError(f"fc: num_flatten_dims={num_flatten_dims} leaves no features of {item.name} ({item.describe()})")
+        features = product(item.shape[dims:])
+        if features < 0:
+            raise ProgramError(
+                f"fc: the number of features of {item.name} ({item.describe()}) must be known: dimensions from "
+                f"num_flatten_dims={num_flatten_dims} on cannot be -1"
+            )
+        weight = helper.create_parameter(attr, [features, size], item.dtype)
+        products.append(helper.apply("mul", {"X": item, "Y": weight}, {"x_num_col_dims": dims, "y_num_col_dims": 1})["Out"])
+    total = products[0] if len(products) == 1 else helper.apply("sum", {"X": products})["Out"]
+    return helper.append_activation(helper.append_bias_op(total, dim_start=total.ndim - 1))
+
+
+def embedding(
+    input: Variable,
+    size: Sequence[int],
+    is_sparse: bool = False,
+    is_distributed: bool = False,
+    padding_idx: int | None = None,
+    param_attr: AttrLike = None,
+    dtype: DTypeLike = "float32",
+) -> Variable:
+    """Rows of a table: int64 ids of shape ``[..., 1]`` give ``[..., size[1]]``.
+
+    Args:
+        size: ``[rows, columns]`` of the table, the parameter that `param_attr` describes.
+        is_sparse, is_distributed: accepted; gradients of the table are dense here.
+        padding_idx: an id whose row reads as zeros and is not trained; negative ones count from the end.
+
+    `fluid.embedding` takes ids without the last dimension of 1.
+    """
+    return lookup("lookup_table", input, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
+
+
+def lookup(
+    op_type: str,
+    input: Variable,
+    size: Sequence[int],
+    is_sparse: bool,
+    is_distributed: bool,
+    padding_idx: int | None,
+    param_attr: AttrLike,
+    dtype: DTypeLike,
+) -> Variable:
+    """An embedding by one of the ops that differ in the last dimension of the ids."""
+    helper = LayerHelper("embedding", param_attr=param_attr)
+    rows = int(size[0])
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ProgramError(f"embedding: padding_idx={padding_idx} is no row of a table of {rows}")
+    known = registry.get(op_type).attrs
+    attrs: dict[str, Any] = {"padding_idx": -1 if padding_idx is None else padding_idx % rows}
+    attrs.update((k, v) for k, v in (("is_sparse", is_sparse), ("is_distributed", is_distributed)) if v and k in known)
+    table = helper.create_parameter(helper.param_attr, size, dtype)
+    found: Variable = helper.apply(op_type, {"W": table, "Ids": input}, attrs)["Out"]
+    return found
+
+
+def _window(padding: Any, layer: str, data_format: str) -> tuple[list[int], str]:
+    """Paddings and ``padding_algorithm`` of a 2-D window."""
+    if isinstance(padding, str):
+        if padding.upper() not in ("SAME", "VALID"):
+            raise ProgramError(f"{layer}: padding {padding!r} should be 'SAME', 'VALID' or numbers")
+        return [0, 0], padding.upper()
+    if isinstance(padding, (list, tuple)) and len(padding) == 4:
+        if not isinstance(padding[0], (list, tuple)):
+            return [int(item) for item in padding], "EXPLICIT"
+        spatial = padding[1:3] if data_format == "NHWC" else padding[2:4]
+        if [side for item in padding if item not in spatial for side in item if side]:
+            raise ProgramError(f"{layer}: batch and channels cannot be padded, as {padding} asks for")
+        return [int(side) for item in spatial for side in item], "EXPLICIT"
+    return pair(padding, f"{layer}: padding"), "EXPLICIT"
+
+
+def _check_format(layer: str, input: Variable, data_format: str) -> int:
+    """The number of channels of a batch of images."""
+    check_variable(input, f"{layer}: input")
+    if data_format not in ("NCHW", "NHWC"):
+        raise ProgramError(f"{layer}: data_format should be 'NCHW' or 'NHWC', not {data_format!r}")
+    if input.ndim != 4:
+        raise ProgramError(f"{layer}: input should have 4 dimensions ({data_format}); {input.name} is {input.describe()}")
+    return input.shape[1 if data_format == "NCHW" else 3]
+
+
+def conv2d(
+    input: Variable,
+    num_filters: int,
+    filter_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[Any] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int | None = None,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Convolution of images ``[N, C, H, W]`` with filters ``[num_filters, C / groups, *filter_size]``.
+
+    Args:
+        padding: zeros around the image: one number, two (height, width), four (top, bottom, left, right), a pair for
+            each dimension of the input, or ``"SAME"`` or ``"VALID"``.
+        bias_attr: of the bias ``[num_filters]``; False for none.
+        use_cudnn: accepted; where a program runs, the executor decides.
+    """
+    channels = _check_format("conv2d", input, data_format)
+    helper = LayerHelper("conv2d", name, param_attr, bias_attr, act)
+    groups = groups or 1
+    if channels < 0 or channels % groups or num_filters % groups:
+        raise ProgramError(
+            f"conv2d: {channels} channels of {input.name} and {num_filters} filters cannot be dealt out to {groups} groups"
+        )
+    kernel = pair(filter_size, "conv2d: filter_size")
+    paddings, algorithm = _window(padding, "conv2d", data_format)
+    std = math.sqrt(2.0 / (kernel[0] * kernel[1] * channels))
+    weight = helper.create_parameter(
+        helper.param_attr, [num_filters, channels // groups, *kernel], input.dtype, default_initializer=Normal(0.0, std)
+    )
+    found = helper.apply(
+        "conv2d",
+        {"Input": input, "Filter": weight},
+        {
+            "strides": pair(stride, "conv2d: stride"),
+            "paddings": paddings,
+            "dilations": pair(dilation, "conv2d: dilation"),
+            "groups": groups,
+            "padding_algorithm": algorithm,
+            "data_format": data_format,
+        },
+    )["Output"]
+    axis = 1 if data_format == "NCHW" else 3
+    return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
+
+
+def conv2d_transpose(
+    input: Variable,
+    num_filters: int,
+    output_size: int | Sequence[int] | None = None,
+    filter_size: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[Any] = 0,
+    stride: int | Sequence[int] = 1,
+    dilation: int | Sequence[int] = 1,
+    groups: int | None = None,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCHW",
+) -> Variable:
+    """The transpose of `conv2d`: from images ``[N, C, H, W]`` to larger ones, with filters ``[C, num_filters / groups, h, w]``.
+
+    Args:
+        output_size: height and width of the result, where a convolution maps several sizes to the input's; the least of
+            them by default.
+        filter_size: may be left out where `output_size` is given: the largest filter that fits.
+    """
+    channels = _check_format("conv2d_transpose", input, data_format)
+    helper = LayerHelper("conv2d_transpose", name, param_attr, bias_attr, act)
+    groups = groups or 1
+    if channels < 0 or channels % groups or num_filters % groups:
+        raise ProgramError(
+            f"conv2d_transpose: {channels} channels of {input.name} and {num_filters} filters cannot be dealt out to "
+            f"{groups} groups"
+        )
+    strides, dilations = pair(stride, "conv2d_transpose: stride"), pair(dilation, "conv2d_transpose: dilation")
+    paddings, algorithm = _window(padding, "conv2d_transpose", data_format)
+    size = pair(output_size, "conv2d_transpose: output_size") if output_size is not None else []
+    if filter_size is not None:
+        kernel = pair(filter_size, "conv2d_transpose: filter_size")
+    elif size:
+        extents = input.shape[2:] if data_format == "NCHW" else input.shape[1:3]
+        sides = paddings if len(paddings) == 4 else [paddings[0], paddings[0], paddings[1], paddings[1]]
+        kernel = [
+            (size[i] - (extents[i] - 1) * strides[i] + sides[2 * i] + sides[2 * i + 1] - 1) // dilations[i] + 1 for i in (0, 1)
+        ]
+    else:
+        raise ProgramError("conv2d_transpose: give filter_size or output_size")
+    weight = helper.create_parameter(helper.param_attr, [channels, num_filters // groups, *kernel], input.dtype)
+    found = helper.apply(
+        "conv2d_transpose",
+        {"Input": input, "Filter": weight},
+        {
+            "strides": strides,
+            "paddings": paddings,
+            "dilations": dilations,
+            "groups": groups,
+            "output_size": size,
+            "padding_algorithm": algorithm,
+            "data_format": data_format,
+        },
+    )["Output"]
+    axis = 1 if data_format == "NCHW" else 3
+    return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
+
+
+def pool2d(
+    input: Variable,
+    pool_size: int | Sequence[int] = -1,
+    pool_type: str = "max",
+    pool_stride: int | Sequence[int] = 1,
+    pool_padding: int | str | Sequence[Any] = 0,
+    global_pooling: bool = False,
+    use_cudnn: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+    exclusive: bool = True,
+    data_format: str = "NCHW",
+) -> Variable:
+    """The greatest (``"max"``) or mean (``"avg"``) element of each window of images ``[N, C, H, W]``.
+
+    Args:
+        global_pooling: the window is the whole image.
+        pool_padding: as `padding` of `conv2d`.
+        ceil_mode: round the output's extents up, so that a last, partial window counts.
+        exclusive: means leave the padding out of account.
+    """
+    if pool_size == -1 and not global_pooling:
+        raise ProgramError("pool2d: give pool_size, or set global_pooling=True")
+    paddings, algorithm = _window(pool_padding, "pool2d", data_format)
+    return _pool(
+        input,
+        pool_size,
+        pool_type,
+        name,
+        "pool2d",
+        strides=pair(pool_stride, "pool2d: pool_stride"),
+        paddings=paddings,
+        global_pooling=global_pooling,
+        ceil_mode=ceil_mode,
+        exclusive=exclusive,
+        padding_algorithm=algorithm,
+        data_format=data_format,
+    )
+
+
+def adaptive_pool2d(
+    input: Variable, pool_size: int | Sequence[int], pool_type: str = "max", require_index: bool = False, name: str | None = None
+) -> Variable:
+    """Images ``[N, C, H, W]`` pooled to ``[N, C, *pool_size]``, with windows as equal as they can be."""
+    if require_index:
+        raise ProgramError("adaptive_pool2d: require_index=True is not supported; call it without")
+    return _pool(input, pool_size, pool_type, name, "adaptive_pool2d", adaptive=True)
+
+
+def _pool(input: Variable, size: Any, pool_type: str, name: str | None, layer: str, **attrs: Any) -> Variable:
+    _check_format(layer, input, attrs.get("data_format", "NCHW"))
+    if pool_type not in ("max", "avg"):
+        raise ProgramError(f"{layer}: pool_type should be 'max' or 'avg', not {pool_type!r}")
+    attrs.update(pooling_type=pool_type, ksize=pair(size, f"{layer}: pool_size"))
+    return apply("pool2d", {"X": input}, attrs, layer=layer, name=name)
+
+
+def batch_norm(
+    input: Variable,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    data_layout: str = "NCHW",
+    in_place: bool = False,
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    fuse_with_relu: bool = False,
+    use_global_stats: bool = False,
+) -> Variable:
+    """Each channel normalized over the batch: ``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``.
+
+    Args:
+        input: ``[N, C]`` or ``[N, C, H, W]``.
+        momentum: of the moving mean and variance: ``moving = momentum * moving + (1 - momentum) * batch's``.
+        param_attr, bias_attr: of scale and bias, ``[C]``.
+        moving_mean_name, moving_variance_name: names of the two moving statistics, which tests use.
+        use_global_stats: use them in training too.
+        in_place, fuse_with_relu: accepted; the executor reuses memory by itself.
+    """
+    check_variable(input, "batch_norm: input")
+    helper = LayerHelper("batch_norm", name, param_attr, bias_attr, act)
+    channels = [input.shape[1 if data_layout == "NCHW" else -1]]
+    dtype = VarType.FP32 if input.dtype is VarType.FP16 else input.dtype
+    inputs: dict[str, Any] = {"X": input}
+    if helper.param_attr:
+        inputs["Scale"] = helper.create_parameter(helper.param_attr, channels, dtype, default_initializer=Constant(1.0))
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, channels, dtype, is_bias=True)
+    for slot, given, first in (("Mean", moving_mean_name, 0.0), ("Variance", moving_variance_name, 1.0)):
+        attr = ParamAttr(
+            name=given, initializer=Constant(first), trainable=False, do_model_average=do_model_average_for_mean_and_var
+        )
+        inputs[slot] = helper.create_parameter(attr, channels, dtype)
+        inputs[slot].stop_gradient = True
+    saved = {slot: helper.create_variable_for_type_inference(dtype, True) for slot in ("SavedMean", "SavedVariance")}
+    found = helper.apply(
+        "batch_norm",
+        inputs,
+        {
+            "momentum": momentum,
+            "epsilon": epsilon,
+            "is_test": is_test,
+            "data_layout": data_layout,
+            "use_global_stats": use_global_stats,
+        },
+        {"MeanOut": inputs["Mean"], "VarianceOut": inputs["Variance"], **saved},
+    )["Y"]
+    return helper.append_activation(found)
+
+
+def layer_norm(
+    input: Variable,
+    scale: bool = True,
+    shift: bool = True,
+    begin_norm_axis: int = 1,
+    epsilon: float = 1e-05,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``, over dimensions from `begin_norm_axis` on.
+
+    `scale` and `shift` say whether there are the two parameters, vectors with an element for each normalized one.
+    """
+    check_variable(input, "layer_norm: input")
+    helper = LayerHelper("layer_norm", name, param_attr, bias_attr, act)
+    size = [product(input.shape[begin_norm_axis:])]
+    inputs: dict[str, Any] = {"X": input}
+    if scale and helper.param_attr:
+        inputs["Scale"] = helper.create_parameter(helper.param_attr, size, input.dtype, default_initializer=Constant(1.0))
+    if shift and helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, size, input.dtype, is_bias=True)
+    saved = {slot: helper.create_variable_for_type_inference(stop_gradient=True) for slot in ("Mean", "Variance")}
+    attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
+    return helper.append_activation(helper.apply("layer_norm", inputs, attrs, saved)["Y"])
+
+
+# -------------------------------------------------------------------------------------------------------- regularizing
+def dropout(
+    x: Variable,
+    dropout_prob: float,
+    is_test: bool = False,
+    seed: int | None = None,
+    name: str | None = None,
+    dropout_implementation: str = "downgrade_in_infer",
+) -> Variable:
+    """Each element is set to zero with probability `dropout_prob`, anew in every run.
+
+    ``"downgrade_in_infer"``: kept elements stay as they are, and tests multiply by ``1 - dropout_prob``;
+    ``"upscale_in_train"``: kept elements are divided by ``1 - dropout_prob``, and tests change nothing.
+    """
+    if dropout_implementation not in ("downgrade_in_infer", "upscale_in_train"):
+        raise ProgramError(
+            "dropout: dropout_implementation should be 'downgrade_in_infer' or 'upscale_in_train', "
+            f"not {dropout_implementation!r}"
+        )
+    attrs: dict[str, Any] = {
+        "dropout_prob": dropout_prob,
+        "is_test": is_test,
+        "dropout_implementation": dropout_implementation,
+    }
+    if seed is not None:
+        attrs.update(fix_seed=True, seed=seed)
+    return apply("dropout", {"X": x}, attrs, name=name)
+
+
+# -------------------------------------------------------------------------------------------------------------- losses
+def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1) -> Variable:
+    """``exp(x) / sum(exp(x))`` along `axis`."""
+    return apply("softmax", {"X": input}, {"axis": axis}, name=name)
+
+
+def cross_entropy(input: Variable, label: Variable, soft_label: bool = False, ignore_index: int = kIgnoreIndex) -> Variable:
+    """``-log(input[label])`` of probabilities ``[..., D]``: shape ``[..., 1]``.
+
+    `label` is int64 ``[..., 1]``; of rows labelled `ignore_index` the result is 0. With `soft_label` it is a
+    distribution ``[..., D]`` itself and the result ``-sum(label * log(input))``.
+    """
+    attrs = {"soft_label": soft_label, "ignore_index": ignore_index}
+    return apply("cross_entropy", {"X": input, "Label": label}, attrs)
+
+
+def softmax_with_cross_entropy(
+    logits: Variable,
+    label: Variable,
+    soft_label: bool = False,
+    ignore_index: int = kIgnoreIndex,
+    numeric_stable_mode: bool = True,
+    return_softmax: bool = False,
+    axis: int = -1,
+) -> Any:
+    """`cross_entropy` of the `softmax` of `logits` along `axis`, in one stable op: shape ``[..., 1]``.
+
+    With `return_softmax`, a pair: the loss and the softmax.
+    """
+    softmax_out, loss = apply_many(
+        "softmax_with_cross_entropy",
+        {"Logits": logits, "Label": label},
+        {
+            "soft_label": soft_label,
+            "ignore_index": ignore_index,
+            "numeric_stable_mode": numeric_stable_mode,
+            "axis": axis,
+        },
+    )
+    return (loss, softmax_out) if return_softmax else loss
+
+
+def sigmoid_cross_entropy_with_logits(
+    x: Variable, label: Variable, ignore_index: int = kIgnoreIndex, name: str | None = None, normalize: bool = False
+) -> Variable:
+    """``-label * log(sigmoid(x)) - (1 - label) * log(1 - sigmoid(x))``, element by element.
+
+    Where `label` is `ignore_index` the result is 0; with `normalize` it is divided by the number of other elements.
+    """
+    attrs = {"ignore_index": ignore_index, "normalize": normalize}
+    return apply("sigmoid_cross_entropy_with_logits", {"X": x, "Label": label}, attrs, name=name)
+
+
+def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
+    """``r ** 2 / 2`` where ``|r| <= delta``, ``delta * (|r| - delta / 2)`` elsewhere, of ``r = label - input``."""
+    return apply("huber_loss", {"X": input, "Y": label}, {"delta": float(delta)})
+
+
+def square_error_cost(input: Variable, label: Variable) -> Variable:
+    """``(input - label) ** 2``, element by element."""
+    helper = LayerHelper("square_error_cost")
+    minus = helper.apply("elementwise_sub", {"X": input, "Y": label})["Out"]
+    found: Variable = helper.apply("square", {"X": minus})["Out"]
+    return found
+
+
+def mse_loss(input: Variable, label: Variable) -> Variable:
+    """The mean of ``(input - label) ** 2``."""
+    return apply("reduce_mean", {"X": square_error_cost(input, label)}, {"reduce_all": True}, layer="reduce_mean")
+
+
+# ------------------------------------------------------------------------------------------------------------ products
+def matmul(
+    x: Variable,
+    y: Variable,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    alpha: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """``alpha * x @ y`` over the last two dimensions, either transposed first if asked; the others are a batch."""
+    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": float(alpha)}
+    return apply("matmul", {"X": x, "Y": y}, attrs, name=name)
+
+
+def mul(x: Variable, y: Variable, x_num_col_dims: int = 1, y_num_col_dims: int = 1, name: str | None = None) -> Variable:
+    """The matrix product of `x` and `y`, each taken as a matrix whose rows are its first ``.._num_col_dims`` dimensions."""
+    attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
+    return apply("mul", {"X": x, "Y": y}, attrs, name=name)
+
+
+def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) -> Variable:
+    """``x ** factor``, element by element."""
+    if isinstance(factor, Variable):
+        return apply("pow", {"X": x, "FactorTensor": factor}, name=name)
+    return apply("pow", {"X": x}, {"factor": float(factor)}, name=name)
+
+
+def scale(
+    x: Variable,
+    scale: float | Variable = 1.0,
+    bias: float = 0.0,
+    bias_after_scale: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """``act(scale * x + bias)``, or ``act(scale * (x + bias))`` where not `bias_after_scale`."""
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {"bias": float(bias), "bias_after_scale": bias_after_scale}
+    if isinstance(scale, Variable):
+        inputs["ScaleTensor"] = scale
+    else:
+        attrs["scale"] = float(scale)
+    return apply("scale", inputs, attrs, name=name, act=act)
+
+
+def mean(x: Variable, name: str | None = None) -> Variable:
+    """The mean of all elements, of shape [1]."""
+    return apply("mean", {"X": x}, name=name)
+
+
+def sum(x: Variable | Sequence[Variable]) -> Variable:
+    """The sum of tensors of one shape."""
+    return apply("sum", {"X": [x] if isinstance(x, Variable) else list(x)})
+
+
+def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
+    """Each element into ``[min, max]``."""
+    return apply("clip", {"X": x}, {"min": float(min), "max": float(max)}, name=name)
+
+
+def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
+    """`x`, shrunk so that its Euclidean norm is at most `max_norm`."""
+    helper = LayerHelper("clip_by_norm", name)
+    norm = _norm(helper, x)
+    most = helper.apply("fill_constant", {}, {"shape": [1], "dtype": int(x.dtype), "value": float(max_norm)})["Out"]
+    divisor = helper.apply("elementwise_max", {"X": norm, "Y": most})["Out"]
+    factor = helper.apply("elementwise_div", {"X": most, "Y": divisor})["Out"]
+    found: Variable = helper.apply("elementwise_mul", {"X": x, "Y": factor})["Out"]
+    return found
+
+
+def _norm(helper: LayerHelper, x: Variable, epsilon: float = 0.0, **dims: Any) -> Variable:
+    """``sqrt(sum(x ** 2) + epsilon)``, over all elements or as `dims`, attributes of ``reduce_sum``, say."""
+    squares = helper.apply("square", {"X": x})["Out"]
+    total = helper.apply("reduce_sum", {"X": squares}, dims or {"reduce_all": True})["Out"]
+    if epsilon:
+        total = helper.apply("scale", {"X": total}, {"scale": 1.0, "bias": epsilon})["Out"]
+    found: Variable = helper.apply("sqrt", {"X": total})["Out"]
+    return found
+
+
+def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
+    """``x / sqrt(sum(x ** 2) + epsilon)``, the sum along `axis`."""
+    check_variable(x, "l2_normalize: x")
+    helper = LayerHelper("l2_normalize", name)
+    norm = _norm(helper, x, epsilon, dim=[0 if x.ndim == 1 else axis], keep_dim=True)
+    found: Variable = helper.apply("elementwise_div", {"X": x, "Y": norm})["Out"]
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- reshaping and selecting
+def reshape(
+    x: Variable,
+    shape: Sequence[int | Variable] | Variable,
+    actual_shape: Variable | None = None,
+    act: str | None = None,
+    inplace: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """`x` in another shape: one extent may be -1, found from the others, and 0 keeps the extent at that place.
+
+    `shape` may be, or hold, int32 variables. `actual_shape`, if given, overrules it when the program runs. `inplace` is
+    accepted; the executor shares memory where it can.
+    """
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    if isinstance(shape, Variable):
+        inputs["Shape"] = shape
+    else:
+        attrs["shape"] = [-1 if isinstance(extent, Variable) else int(extent) for extent in shape]
+        if any(isinstance(extent, Variable) for extent in shape):
+            inputs["ShapeTensor"] = _one_each(shape)
+    if actual_shape is not None:
+        inputs["Shape"] = actual_shape
+    return apply("reshape2", inputs, attrs, name=name, act=act)
+
+
+def _one_each(items: Sequence[int | Variable]) -> list[Variable]:
+    return [item if isinstance(item, Variable) else fill_constant([1], "int32", item) for item in items]
+
+
+def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
+    """`x` with its dimensions in the order `perm`."""
+    return apply("transpose2", {"X": x}, {"axis": list(perm)}, layer="transpose", name=name)
+
+
+def split(
+    input: Variable, num_or_sections: int | Sequence[int], dim: int | Variable = -1, name: str | None = None
+) -> list[Variable]:
+    """`input` cut along `dim` into equal parts, as many as the number says, or into parts of these extents (one may be -1)."""
+    check_variable(input, "split: input")
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {}
+    if isinstance(dim, Variable):
+        inputs["AxisTensor"] = dim
+    else:
+        attrs["axis"] = dim + input.ndim if dim < 0 else dim
+    if isinstance(num_or_sections, int):
+        count = attrs["num"] = num_or_sections
+    else:
+        attrs["sections"] = list(num_or_sections)
+        count = len(attrs["sections"])
+    (found,) = apply_many("split", inputs, attrs, name=name, count=count)
+    return list(found)
+
+
+def slice(
+    input: Variable, axes: Sequence[int], starts: Sequence[int | Variable] | Variable, ends: Sequence[int | Variable] | Variable
+) -> Variable:
+    """``input[starts[i] : ends[i]]`` along ``axes[i]``; negative positions count from the end."""
+    inputs: dict[str, Any] = {"Input": input}
+    attrs: dict[str, Any] = {"axes": list(axes)}
+    flags = [1] * len(attrs["axes"])
+    for slot, key, items in (("StartsTensor", "starts", starts), ("EndsTensor", "ends", ends)):
+        if isinstance(items, Variable):
+            inputs[slot] = items
+            flags = [-1] * len(flags)
+            continue
+        attrs[key] = [-1 if isinstance(item, Variable) else int(item) for item in items]
+        if any(isinstance(item, Variable) for item in items):
+            inputs[slot + "List"] = _one_each(items)
+            flags = [-1 if isinstance(item, Variable) else flag for item, flag in zip(items, flags, strict=True)]
+    if -1 in flags:
+        attrs["infer_flags"] = flags
+    return apply("slice", inputs, attrs)
+
+
+def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
+    """Tensors of one shape along a new dimension."""
+    return apply("stack", {"X": [x] if isinstance(x, Variable) else list(x)}, {"axis": axis})
+
+
+def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
+    """The slices of `x` along `axis`, which goes away; `num` says how many where the extent is not known."""
+    check_variable(x, "unstack: x")
+    if num is None:
+        num = x.shape[axis]
+        if num < 0:
+            raise ProgramError(f"unstack: how long {x.name} ({x.describe()}) is along axis {axis} is not known; give num")
+    (found,) = apply_many("unstack", {"X": x}, {"axis": axis, "num": num}, count=num)
+    return list(found)
+
+
+def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
+    """`input` without those of the dimensions `axes` that are 1 (without all that are, for an empty list)."""
+    return apply("squeeze2", {"X": input}, {"axes": list(axes)}, layer="squeeze", name=name)
+
+
+def unsqueeze(input: Variable, axes: int | Sequence[int], name: str | None = None) -> Variable:
+    """`input` with dimensions of extent 1 put in, at the positions `axes` of the result."""
+    attrs = {"axes": [axes] if isinstance(axes, int) else list(axes)}
+    return apply("unsqueeze2", {"X": input}, attrs, layer="unsqueeze2", name=name)
+
+
+def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
+    """`x` as a matrix whose rows are its first `axis` dimensions."""
+    return apply("flatten2", {"X": x}, {"axis": axis}, layer="flatten", name=name)
+
+
+def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
+    """Rows of `input` at the positions in `index`, one dimension of int32 or int64.
+
+    `overwrite` is accepted: gradients of rows taken several times are always added up.
+    """
+    return apply("gather", {"X": input, "Index": index})
+
+
+def expand(x: Variable, expand_times: Sequence[int], name: str | None = None) -> Variable:
+    """`x` repeated ``expand_times[i]`` times along dimension ``i``."""
+    return apply("expand", {"X": x}, {"expand_times": list(expand_times)}, name=name)
+
+
+def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[Variable, Variable]:
+    """The `k` greatest elements along the last dimension, greatest first, and their int64 positions."""
+    inputs: dict[str, Any] = {"X": input}
+    attrs = {}
+    if isinstance(k, Variable):
+        inputs["K"] = k
+    else:
+        attrs["k"] = int(k)
+    values, indices = apply_many("top_k", inputs, attrs, name=name)
+    indices.stop_gradient = True
+    return values, indices
+
+
+def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = False) -> Variable:
+    """int64 ids of shape ``[..., 1]`` as float32 rows ``[..., depth]`` that are 1 at the id and 0 elsewhere."""
+    return one_hot_of("one_hot", input, depth, allow_out_of_range)
+
+
+def one_hot_of(op_type: str, input: Variable, depth: int | Variable, allow_out_of_range: bool) -> Variable:
+    """One of the ops that differ in the last dimension of the ids."""
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
+    if isinstance(depth, Variable):
+        inputs["depth_tensor"] = depth
+    else:
+        attrs["depth"] = int(depth)
+    found = apply(op_type, inputs, attrs, layer=op_type)
+    found.stop_gradient = True
+    return found
+
+
+def shape(input: Variable) -> Variable:
+    """The shape of `input` as an int32 tensor."""
+    found = apply("shape", {"Input": input})
+    found.stop_gradient = True
+    return found
+
+
+def rank(input: Variable) -> Variable:
+    """The number of dimensions of `input`, int32 of shape [1]."""
+    check_variable(input, "rank: input")
+    return fill_constant([1], "int32", input.ndim)

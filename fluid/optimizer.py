@@ -1,0 +1,295 @@
+"""Optimizers: ops that change parameters by their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from . import unique_name
+from .backward import append_backward
+from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
+from .errors import FluidTypeError, ProgramError
+from .framework import (
+    Block,
+    Operator,
+    Parameter,
+    Program,
+    Variable,
+    default_main_program,
+    program_guard,
+)
+from .initializer import Constant
+from .layer_helper import LayerHelper, optimize_guard
+from .layers.nn import scale
+from .layers.tensor import create_global_var
+from .regularizer import WeightDecayRegularizer, append_regularization_ops
+from .types import VarType
+
+__all__ = ["SGD", "Adam", "AdamOptimizer", "Momentum", "MomentumOptimizer", "Optimizer", "SGDOptimizer"]
+
+Pair = tuple[Parameter, Variable | None]
+Named = Iterable[Variable | str]
+
+
+class Optimizer:
+    """What all optimizers share.
+
+    Args:
+        learning_rate: a number, or a variable of one element that the program computes.
+        regularization: weight decay of the parameters that have none of their own.
+        name: put into the names of the optimizer's variables.
+        parameter_list: the parameters to train, unless `minimize` says.
+        grad_clip: how to clip the gradients, after clips of the parameters' own.
+    """
+
+    type = ""
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        *,
+        parameter_list: Named | None = None,
+        grad_clip: GradientClip | None = None,
+    ) -> None:
+        if not isinstance(learning_rate, (int, float, Variable)):
+            raise FluidTypeError(f"learning_rate should be a number or a Variable, not {learning_rate!r}")
+        if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
+            raise FluidTypeError(f"regularization should be an L1Decay or L2Decay, not {regularization!r}")
+        self._learning_rate = learning_rate
+        self.regularization = regularization
+        self._name = name
+        self._parameter_list = list(parameter_list) if parameter_list is not None else None
+        self._grad_clip = grad_clip
+        self._rates: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
+        self._accumulators: WeakKeyDictionary[Program, dict[tuple[str, str], Variable]] = WeakKeyDictionary()
+
+    # -- the whole of it
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Named | None = None,
+        no_grad_set: Named | None = None,
+        grad_clip: GradientClip | None = None,
+    ) -> tuple[list[Operator], list[Pair]]:
+        """Append to the loss's program its backward part and the updates of the parameters.
+
+        Args:
+            loss: one element; its program need not be the default one.
+            startup_program: sets the first values of the optimizer's variables; the default one if None.
+            parameter_list: parameters to train, or their names; all trainable ones by default.
+            no_grad_set: variables, or names, through which no gradient flows.
+            grad_clip: how to clip the gradients.
+
+        Returns:
+            The update ops, and (parameter, gradient) pairs.
+        """
+        params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
+        if grad_clip is not None:
+            params_grads = grad_clip(params_grads)
+        return self.apply_optimize(loss, startup_program, params_grads), params_grads
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Named | None = None,
+        no_grad_set: Named | None = None,
+        callbacks: Sequence[Callable[..., Any]] | None = None,
+    ) -> list[Pair]:
+        """Append the backward part alone; see `minimize`."""
+        if not isinstance(loss, Variable):
+            raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
+        wanted = parameter_list if parameter_list is not None else self._parameter_list
+        calls = [*callbacks] if callbacks is not None else []
+        if any(var.error_clip is not None for var in loss.block.program.list_vars()):
+            calls.append(error_clip_callback)
+        with program_guard(loss.block.program, startup_program):
+            return list(append_backward(loss, wanted, no_grad_set, calls))  # type: ignore[arg-type]
+
+    def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Iterable[Pair]) -> list[Operator]:
+        """`apply_gradients` in the loss's program."""
+        with program_guard(loss.block.program, startup_program):
+            return self.apply_gradients(params_grads)
+
+    def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
+        """Append to the default main program clips, decay and updates for these pairs; the update ops."""
+        pairs = sorted(params_grads, key=lambda pair: pair[0].name)
+        if self._grad_clip is not None:
+            pairs = self._grad_clip(pairs)
+        pairs = append_regularization_ops(append_gradient_clip_ops(pairs), self.regularization)
+        if all(grad is None for _, grad in pairs):
+            raise ProgramError(
+                "there is nothing to optimize: the loss depends on no trainable parameter "
+                "(program.explain_gradient(loss, parameter) says why)"
+            )
+        return self._append_updates([(param, grad) for param, grad in pairs if grad is not None])
+
+    def _append_updates(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[Operator]:
+        program = default_main_program()
+        with program.block_guard(program.global_block()):
+            self._create_global_learning_rate(pairs[0][0].dtype)
+            trained = [pair for pair in pairs if pair[0].trainable]
+            self._create_accumulators(program.global_block(), [param for param, _ in trained])
+            ops = []
+            for pair in trained:
+                with optimize_guard(*pair) as block:
+                    ops.append(self._append_optimize_op(block, pair))
+        return ops
+
+    # -- the learning rate
+    def _create_global_learning_rate(self, dtype: VarType = VarType.FP32) -> None:
+        program = default_main_program()
+        if program in self._rates:
+            return
+        rate = self._learning_rate
+        if not isinstance(rate, Variable):
+            name = unique_name.generate("learning_rate")
+            rate = create_global_var([1], float(rate), dtype, persistable=True, name=name)
+        elif rate.block.program is not program:
+            raise ProgramError(f"the learning rate {rate.name} belongs to another program than the loss")
+        self._rates[program] = rate
+
+    def _global_learning_rate(self, program: Program | None = None) -> Variable | None:
+        """The variable that holds the learning rate in a program, once `minimize` has been called for it."""
+        return self._rates.get(program if program is not None else default_main_program())
+
+    def _rate_of(self, param: Parameter) -> Variable:
+        """The learning rate of one parameter."""
+        rate = self._rates[default_main_program()]
+        factor = param.optimize_attr.get("learning_rate", 1.0)
+        if isinstance(factor, Variable):
+            return factor
+        return rate if factor == 1.0 else scale(rate, float(factor))
+
+    # -- the optimizer's own variables
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        """Make the variables that the updates of these parameters need."""
+
+    def _add_accumulator(
+        self, name: str, param: Parameter, fill_value: float = 0.0, shape: Sequence[int] | None = None
+    ) -> Variable:
+        """A persistable variable of this optimizer for one parameter, shaped like it unless `shape` is given."""
+        program = default_main_program()
+        known = self._accumulators.setdefault(program, {})
+        if (name, param.name) in known:
+            return known[name, param.name]
+        said = name if self._name is None else f"{self._name}_{name}"
+        var = program.global_block().create_var(
+            name=unique_name.generate(f"{param.name}_{said}"),
+            shape=param.shape if shape is None else shape,
+            dtype=param.dtype,
+            persistable=True,
+            stop_gradient=True,
+        )
+        LayerHelper(self.type, self._name or self.type).set_variable_initializer(var, Constant(fill_value))
+        known[name, param.name] = var
+        return var
+
+    def _get_accumulator(self, name: str, param: Parameter) -> Variable:
+        return self._accumulators[default_main_program()][name, param.name]
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        """Append the op that updates one parameter."""
+        raise NotImplementedError
+
+    def _update(
+        self, block: Block, pair: tuple[Parameter, Variable], accumulators: dict[str, str], attrs: dict[str, Any] | None = None
+    ) -> Operator:
+        """Append the op of this optimizer's type; `accumulators` maps slots to names of accumulators."""
+        param, grad = pair
+        state = {slot: self._get_accumulator(name, param) for slot, name in accumulators.items()}
+        return block.append_op(
+            self.type,
+            inputs={"Param": param, "Grad": grad, "LearningRate": self._rate_of(param), **state},
+            outputs={"ParamOut": param, **{slot + "Out": var for slot, var in state.items()}},
+            attrs=attrs,
+        )
+
+
+class SGDOptimizer(Optimizer):
+    """Stochastic gradient descent: ``param -= learning_rate * grad``."""
+
+    type = "sgd"
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        return self._update(block, param_and_grad, {})
+
+
+class MomentumOptimizer(Optimizer):
+    """Gradient descent with momentum.
+
+    ``velocity = momentum * velocity + grad``, then ``param -= learning_rate * velocity``, or with `use_nesterov`
+    ``param -= learning_rate * (grad + momentum * velocity)``.
+    """
+
+    type = "momentum"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        use_nesterov: bool = False,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._momentum = float(momentum)
+        self._use_nesterov = bool(use_nesterov)
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("velocity", param)
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        attrs = {"mu": self._momentum, "use_nesterov": self._use_nesterov}
+        return self._update(block, param_and_grad, {"Velocity": "velocity"}, attrs)
+
+
+class AdamOptimizer(Optimizer):
+    """Adam (Kingma and Ba, 2015).
+
+    ``moment1 = beta1 * moment1 + (1 - beta1) * grad``, ``moment2 = beta2 * moment2 + (1 - beta2) * grad ** 2``,
+    ``rate = learning_rate * sqrt(1 - beta2 ** t) / (1 - beta1 ** t)`` at step ``t``, then
+    ``param -= rate * moment1 / (sqrt(moment2) + epsilon * sqrt(1 - beta2 ** t))``.
+    """
+
+    type = "adam"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-08,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        lazy_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._beta1 = float(beta1)
+        self._beta2 = float(beta2)
+        self._epsilon = float(epsilon)
+        self._lazy_mode = bool(lazy_mode)
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("moment1", param)
+            self._add_accumulator("moment2", param)
+            self._add_accumulator("beta1_pow_acc", param, self._beta1, [1])
+            self._add_accumulator("beta2_pow_acc", param, self._beta2, [1])
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        attrs = {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon, "lazy_mode": self._lazy_mode}
+        names = {"Moment1": "moment1", "Moment2": "moment2", "Beta1Pow": "beta1_pow_acc", "Beta2Pow": "beta2_pow_acc"}
+        return self._update(block, param_and_grad, names, attrs)
+
+
+SGD = SGDOptimizer
+Momentum = MomentumOptimizer
+Adam = AdamOptimizer

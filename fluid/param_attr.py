@@ -1,0 +1,91 @@
+"""What users say of a parameter: its name, first value, learning rate, regularizer, whether it trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+from .errors import FluidTypeError
+
+if TYPE_CHECKING:
+    from .initializer import Initializer
+    from .regularizer import WeightDecayRegularizer
+
+__all__ = ["AttrLike", "ParamAttr"]
+
+
+class ParamAttr:
+    """Attributes of a parameter.
+
+    Args:
+        name: of the parameter; generated if None. Layers that give the same name share the parameter.
+        initializer: sets the first value; by default the layer's choice (Xavier for weights, zero for biases).
+        learning_rate: factor on the optimizer's learning rate.
+        regularizer: weight decay of this parameter, in place of the optimizer's.
+        trainable: whether optimizers change it.
+        gradient_clip: how its gradient is clipped.
+        do_model_average: whether a moving average of it may be kept.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        initializer: Initializer | None = None,
+        learning_rate: float = 1.0,
+        regularizer: WeightDecayRegularizer | None = None,
+        trainable: bool = True,
+        gradient_clip: Any = None,
+        do_model_average: bool = True,
+    ) -> None:
+        self.name = name
+        self.initializer = initializer
+        self.learning_rate = learning_rate
+        self.regularizer = regularizer
+        self.trainable = trainable
+        self.gradient_clip = gradient_clip
+        self.do_model_average = do_model_average
+
+    @staticmethod
+    def _to_attr(arg: Any) -> Any:
+        """What ``param_attr=arg`` means.
+
+        None and True are all defaults, False is no parameter (returned as it is), a string a name; an initializer or a
+        regularizer stands for the attribute that holds it; a list or tuple gives a list.
+        """
+        from .initializer import Initializer
+        from .regularizer import WeightDecayRegularizer
+
+        if arg is None or arg is True:
+            return ParamAttr()
+        if arg is False or isinstance(arg, ParamAttr):
+            return arg
+        if isinstance(arg, str):
+            return ParamAttr(name=arg)
+        if isinstance(arg, Initializer):
+            return ParamAttr(initializer=arg)
+        if isinstance(arg, WeightDecayRegularizer):
+            return ParamAttr(regularizer=arg)
+        if isinstance(arg, (list, tuple)):
+            return [ParamAttr._to_attr(item) for item in arg]
+        raise FluidTypeError(
+            f"{arg!r} does not describe a parameter; give a ParamAttr, a name, an initializer, a regularizer, None or False"
+        )
+
+    def _to_kwargs(self) -> dict[str, Any]:
+        """As the arguments of `Parameter` that do not depend on the layer."""
+        return {
+            "name": self.name,
+            "optimize_attr": {"learning_rate": self.learning_rate},
+            "regularizer": self.regularizer,
+            "trainable": self.trainable,
+            "gradient_clip_attr": self.gradient_clip,
+            "do_model_average": self.do_model_average,
+        }
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if value != _DEFAULTS[name])
+        return f"ParamAttr({said})"
+
+
+_DEFAULTS = vars(ParamAttr())
+
+AttrLike = Union[ParamAttr, str, "Initializer", "WeightDecayRegularizer", Literal[False], bool, None]

@@ -1,0 +1,60 @@
+"""Weight decay, as ops appended to the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .framework import BuildNamespace, Parameter, Variable
+from .layer_helper import optimize_guard
+from .values import OpNamespace
+
+__all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer", "append_regularization_ops"]
+
+
+class WeightDecayRegularizer:
+    """Adds a function of the parameter to its gradient."""
+
+    def __init__(self, regularization_coeff: float = 0.0) -> None:
+        self._regularization_coeff = regularization_coeff
+
+    def decay(self, ops: OpNamespace, param: Any) -> Any:
+        """The gradient of the penalty."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._regularization_coeff})"
+
+
+class L2DecayRegularizer(WeightDecayRegularizer):
+    """``coeff / 2 * sum(param ** 2)`` added to the loss: ``coeff * param`` to the gradient."""
+
+    def decay(self, ops: OpNamespace, param: Any) -> Any:
+        return ops.scale(param, scale=self._regularization_coeff)
+
+
+class L1DecayRegularizer(WeightDecayRegularizer):
+    """``coeff * sum(|param|)`` added to the loss: ``coeff * sign(param)`` to the gradient."""
+
+    def decay(self, ops: OpNamespace, param: Any) -> Any:
+        return ops.scale(ops.sign(param), scale=self._regularization_coeff)
+
+
+def append_regularization_ops(
+    parameters_and_grads: Iterable[tuple[Parameter, Variable | None]],
+    regularization: WeightDecayRegularizer | None = None,
+) -> list[tuple[Parameter, Variable | None]]:
+    """The same pairs, gradients with the decay added that the parameter asks for, or else `regularization`."""
+    found = []
+    for param, grad in parameters_and_grads:
+        regularizer = param.regularizer or regularization
+        if grad is not None and regularizer is not None:
+            with optimize_guard(param, grad) as block:
+                ops = BuildNamespace(block)
+                grad = ops.sum([grad, regularizer.decay(ops, param)])
+        found.append((param, grad))
+    return found
+
+
+L1Decay = L1DecayRegularizer
+L2Decay = L2DecayRegularizer

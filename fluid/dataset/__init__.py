@@ -1,0 +1,22 @@
+"""Small real data sets that ship with the package, as reader creators and as whole arrays.
+
+A data set is a module, imported when wanted (``import fluid.dataset.digits``)::
+
+    train_reader = fluid.io.batch(fluid.dataset.digits.train(), batch_size=32)
+    images, labels = fluid.dataset.digits.arrays("test")
+
+Next to each ``.npz`` file a text file of the same name says where it comes from, who made it, and under which licence.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["diabetes", "digits"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the data sets are {', '.join(__all__)}")

@@ -1,0 +1,46 @@
+"""442 patients with diabetes: ten measurements each, and how far the disease had moved a year later (Efron et al. 2004).
+
+Row ``i`` is a test row when ``i % 5 == 4`` (88 rows) and a training row otherwise (354). Features are standardised with
+mean and deviation of the training rows; targets are as measured, from 25 to 346.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ._files import Part, Reader, in_part, load
+
+__all__ = ["FEATURES", "arrays", "test", "train"]
+
+FEATURES = ("age", "sex", "bmi", "bp", "tc", "ldl", "hdl", "tch", "ltg", "glu")
+"""What the columns are: age, sex, body mass index, blood pressure, and six measurements of blood serum."""
+
+
+def arrays(part: Part = "all") -> tuple[Any, Any]:
+    """``(features, targets)`` of ``"train"``, ``"test"`` or ``"all"``: float32 ``[n, 10]``, standardised, and ``[n, 1]``."""
+    data = load("diabetes")
+    features, targets = data["features"], data["targets"]
+    known = features[in_part(len(targets), "train")].astype(np.float64)
+    chosen = in_part(len(targets), part)
+    standardised = (features[chosen] - known.mean(axis=0)) / known.std(axis=0)
+    return standardised.astype(np.float32), targets[chosen, None]
+
+
+def train() -> Reader:
+    """Creates a reader of the training rows: pairs of float32 ``[10]`` and float32 ``[1]``."""
+    return _reader("train")
+
+
+def test() -> Reader:
+    """Creates a reader of the test rows: pairs of float32 ``[10]`` and float32 ``[1]``."""
+    return _reader("test")
+
+
+def _reader(part: Part) -> Reader:
+    def read() -> Iterator[tuple[Any, Any]]:
+        yield from zip(*arrays(part), strict=True)
+
+    return read

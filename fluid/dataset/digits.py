@@ -1,0 +1,45 @@
+"""1,797 handwritten digits, 8 x 8 pixels each: the "Optical Recognition of Handwritten Digits" images of UCI.
+
+Image ``i`` of the file is a test image when ``i % 5 == 4`` (359 images) and a training image otherwise (1,438). The
+file is ordered by writer, so a test image is one that training has not seen, by a hand that it may have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ._files import Part, Reader, in_part, load
+
+__all__ = ["arrays", "test", "train"]
+
+
+def arrays(part: Part = "all") -> tuple[Any, Any]:
+    """``(images, labels)`` of ``"train"``, ``"test"`` or ``"all"``.
+
+    images: float32 ``[n, 1, 8, 8]`` from -1 (paper) to 1 (ink); labels: int64 ``[n, 1]`` from 0 to 9.
+    """
+    data = load("digits")
+    chosen = in_part(len(data["labels"]), part)
+    images = data["images"][chosen].astype(np.float32) / np.float32(8) - np.float32(1)
+    return images[:, None], data["labels"][chosen].astype(np.int64)[:, None]
+
+
+def train() -> Reader:
+    """Creates a reader of the training images: pairs of float32 ``[64]``, from -1 to 1, and an int label."""
+    return _reader("train")
+
+
+def test() -> Reader:
+    """Creates a reader of the test images: pairs of float32 ``[64]``, from -1 to 1, and an int label."""
+    return _reader("test")
+
+
+def _reader(part: Part) -> Reader:
+    def read() -> Iterator[tuple[Any, int]]:
+        images, labels = arrays(part)
+        yield from zip(images.reshape(-1, 64), labels[:, 0].tolist(), strict=True)
+
+    return read

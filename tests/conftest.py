@@ -1,0 +1,41 @@
+"""Settings of the whole test run, and the table that the conformance suite ends with."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("fluid", deadline=None, derandomize="FLUID_MORE_EXAMPLES" not in os.environ, print_blob=True)
+settings.load_profile("fluid")
+
+CONFORMANCE = pytest.StashKey[dict[str, dict[str, Any]]]()
+
+
+@pytest.fixture(scope="session")
+def conformance(pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
+    """What the conformance suite found out, by op; printed when the run ends."""
+    return pytestconfig.stash.setdefault(CONFORMANCE, {})
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    found = config.stash.get(CONFORMANCE, {})
+    if not found:
+        return
+    orders = [max(row.get("orders", {0})) for row in found.values()]
+    terminalreporter.section("conformance of ops")
+    if config.getoption("verbose") > 0 or config.getoption("capture") == "no":
+        line = "{:<36} {:<32} {:>6}  {:<13} {}".format
+        terminalreporter.write_line(line("op", "dtypes", "orders", "gradient", "-1 inference"))
+        for op_type, row in sorted(found.items()):
+            dtypes = " ".join(sorted(row.get("dtypes", ())))
+            terminalreporter.write_line(
+                line(op_type, dtypes, max(row.get("orders", {0})), row["gradient"], "yes" if row.get("unknown") else "-")
+            )
+    terminalreporter.write_line(
+        f"{len(found)} ops; derivatives checked to order 2 for {orders.count(2)}, to order 1 for {orders.count(1)}; "
+        f"{sum(row['gradient'] == 'kernel' for row in found.values())} gradient kernels held against their rules"
+        + ("" if config.getoption("verbose") > 0 or config.getoption("capture") == "no" else " (-v prints the table)")
+    )

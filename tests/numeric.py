@@ -1,0 +1,90 @@
+"""Running programs without a plan, and derivatives by central differences along random directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.interpreter import Environment, Machine, step_captures
+from fluid.executor.random import RandomStreams
+from fluid.framework import Program
+
+__all__ = ["Arrays", "assert_gradients", "direction_like", "dot", "flat", "interpret", "moved", "slope"]
+
+Arrays = Mapping[str, Any]
+"""Slot or name -> array, or list of arrays."""
+
+STEP = 1e-5
+
+
+def interpret(program: Program, feed: Arrays, fetch: Sequence[Any]) -> list[Any]:
+    """Run block 0 op by op on these arrays; the values of `fetch` (variables, names, or None for None)."""
+    streams = RandomStreams(np, program.random_seed)
+    streams.begin(0)
+    block = program.global_block()
+    values = {name: np.array(value) if not isinstance(value, list) else value for name, value in feed.items()}
+    environment = Environment(block, None, values)
+    Machine(np, streams, step_captures(program)).run_block(block, environment)
+    names = [None if item is None else item if isinstance(item, str) else item.name for item in fetch]
+    return [None if name is None else environment.get(name) for name in names]
+
+
+def flat(value: Any) -> list[Any]:
+    """The arrays of a slot, as a list."""
+    return value if isinstance(value, list) else [value]
+
+
+def dot(left: Any, right: Any) -> float:
+    """Sum of products over all elements of arrays or of lists of arrays; None counts as zeros."""
+    return float(
+        sum((np.asarray(a) * b).sum() for a, b in zip(flat(left), flat(right), strict=True) if a is not None and b is not None)
+    )
+
+
+def direction_like(rng: np.random.Generator, value: Any) -> Any:
+    """Random arrays of the same shapes and dtypes."""
+    if isinstance(value, list):
+        return [direction_like(rng, item) for item in value]
+    return np.asarray(rng.standard_normal(np.shape(value)), np.asarray(value).dtype)
+
+
+def moved(value: Any, direction: Any, by: float) -> Any:
+    """`value` and `by` times `direction`."""
+    if isinstance(value, list):
+        return [moved(a, d, by) for a, d in zip(value, direction, strict=True)]
+    return np.asarray(value + by * direction)
+
+
+def slope(function: Callable[[dict[str, Any]], float], at: Arrays, name: str, direction: Any, step: float = STEP) -> float:
+    """The derivative of `function` at `at` along `direction` in its argument `name`, by central differences."""
+    ahead = function({**at, name: moved(at[name], direction, step)})
+    behind = function({**at, name: moved(at[name], direction, -step)})
+    return (ahead - behind) / (2 * step)
+
+
+def assert_gradients(
+    function: Callable[[dict[str, Any]], float],
+    at: Arrays,
+    gradients: Arrays,
+    rng: np.random.Generator,
+    tolerance: float = 1.0,
+    directions: int = 2,
+    step: float = STEP,
+) -> None:
+    """Hold gradients by name against central differences of `function` along random directions."""
+    for name, gradient in gradients.items():
+        for found, value in zip(flat(gradient), flat(at[name]), strict=True):
+            assert found is None or np.shape(found) == np.shape(value), (
+                f"d{name} is {np.shape(found)}, {name} is {np.shape(value)}"
+            )
+        for _ in range(directions):
+            direction = direction_like(rng, at[name])
+            expected, found = slope(function, at, name, direction, step), dot(gradient, direction)
+            allowed = (
+                2e-6
+                * tolerance
+                * max(1.0, abs(expected), *(float(np.abs(g).max(initial=0)) for g in flat(gradient) if g is not None), 0.0)
+            )
+            assert abs(found - expected) <= allowed, f"d{name} along a direction: {found!r}, by central differences {expected!r}"

@@ -1,0 +1,21 @@
+"""Samples of every op, one module per family, named as in `fluid.ops`."""
+
+from . import (  # noqa: F401
+    activation,
+    control_flow,
+    conv,
+    creation,
+    elementwise,
+    loss,
+    manipulation,
+    matmul,
+    metric,
+    norm,
+    optimizer,
+    pool,
+    random,
+    reduction,
+)
+from .base import OPS, STRUCTURAL, Sample, cast
+
+__all__ = ["OPS", "STRUCTURAL", "Sample", "cast"]

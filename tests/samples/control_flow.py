@@ -1,0 +1,11 @@
+"""Ops of `fluid.ops.control_flow` own blocks or handle arrays of tensors; other tests cover them."""
+
+from __future__ import annotations
+
+from .base import structural
+
+structural("test_random_programs.py", "while", "conditional_block", "recurrent", "select_input", "select_output")
+structural("test_random_programs.py", "new_array", "write_to_array", "read_from_array", "clear_array_entry")
+structural("test_random_programs.py", "stack_array", "stack_array_like", "unstack_array")
+structural("golden/backward/array_entries_that_nobody_reads.txt", "lod_array_length")
+structural("test_io.py", "feed", "fetch")

@@ -1,0 +1,548 @@
+"""Every op of the registry against its samples: see `samples` for what they are."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numeric import assert_gradients, direction_like, dot, flat, interpret
+from samples import OPS, STRUCTURAL, Sample, cast
+
+import fluid.ops  # noqa: F401  (fills the registry)
+from fluid.backward import gradients
+from fluid.executor.arrays import Recorder, bind_op, spec_of, specs_of
+from fluid.executor.executor import Executor
+from fluid.executor.interpreter import apply_op, updated_input
+from fluid.executor.kernels.table import KERNELS
+from fluid.executor.random import RandomStreams
+from fluid.executor.scope import Scope
+from fluid.framework import Program, Variable
+from fluid.ops import registry
+from fluid.ops.registry import REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from fluid.text import parse_program_text, program_to_string
+from fluid.types import is_floating
+from fluid.values import Spec, infer_specs
+
+ORDINARY = {op_type: found for op_type, found in registry.all_ops().items() if found.forward is None and found.rule is not REGION}
+CASES = {
+    f"{op_type}-{number}": (op_type, sample)
+    for op_type, samples in sorted(OPS.items())
+    for number, sample in enumerate(samples)
+    if op_type in ORDINARY
+}
+
+
+class Case:
+    """A sample of an op with its floats in one dtype."""
+
+    def __init__(self, key: str, dtype: str) -> None:
+        self.type, self.sample = CASES[key]
+        self.definition = ORDINARY[self.type]
+        self.inputs = cast(self.sample.inputs, dtype)
+        self.attrs = self.definition.defaults(self.definition.check_attrs(self.sample.attrs))
+        self.rng = np.random.default_rng(zlib.crc32(key.encode()))
+        self._outputs: dict[str, Any] | None = None
+
+    def forward(self, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Arrays by output slot."""
+        return apply_op(self.type, self.inputs if inputs is None else inputs, self.sample.attrs)
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        if self._outputs is None:
+            self._outputs = self.forward()
+        return self._outputs
+
+    @property
+    def rule(self) -> Rule | None:
+        return self.definition.rule if isinstance(self.definition.rule, Rule) else None
+
+    @property
+    def wrt(self) -> list[str]:
+        """Input slots to differentiate."""
+        if self.rule is None or self.sample.orders == 0:
+            return []
+        if self.sample.wrt is not None:
+            return list(self.sample.wrt)
+        return [slot for slot in self.rule.wrt if slot in self.inputs and all(is_float(item) for item in flat(self.inputs[slot]))]
+
+    def cotangents(self) -> dict[str, Any]:
+        """A random one for each output that has one, by slot."""
+        assert self.rule is not None
+        return {
+            slot: direction_like(self.rng, self.outputs[slot])
+            for slot in self.rule.cotangents
+            if self.outputs.get(slot) is not None and all(is_float(item) for item in flat(self.outputs[slot]))
+        }
+
+    def grad_inputs(self, cotangents: dict[str, Any]) -> dict[str, Any]:
+        """What the gradient op reads, by its slots."""
+        assert self.rule is not None
+        found = {slot: self.inputs[slot] for slot in self.rule.inputs if slot in self.inputs}
+        found.update((slot, self.outputs[slot]) for slot in self.rule.outputs if slot in self.outputs)
+        found.update((grad_slot(slot), value) for slot, value in cotangents.items())
+        return found
+
+    def by_rule(self, cotangents: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+        """Gradients by input slot, computed by the rule over arrays."""
+        values = self.grad_inputs(cotangents)
+        if not self.definition.inline_grad:
+            found = apply_op(
+                self.definition.grad_type, values, self.sample.attrs, {grad_slot(slot) for slot in wanted}, use_kernel=False
+            )
+            return {slot: found[grad_slot(slot)] for slot in wanted}
+        assert self.rule is not None
+        recorder = Recorder({"xp": np, "scratch": np.empty, "rng": None}, np.empty)
+        wrapped = {slot: recorder.wrap(value) for slot, value in values.items()}
+        cells = self.rule(recorder, wrapped, self.attrs, wanted)
+        for step in recorder.steps:
+            step()
+        return {
+            slot: [None if cell is None else cell.array for cell in cells[slot]]
+            if isinstance(cells.get(slot), (list, tuple))
+            else None
+            if cells.get(slot) is None
+            else cells[slot].array.reshape(self.inputs[slot].shape)
+            for slot in wanted
+        }
+
+
+def is_float(array: Any) -> bool:
+    return bool(np.asarray(array).dtype.kind == "f")
+
+
+def all_cases(*, dtypes: bool = False, rule: bool = False, grad_kernel: bool = False, **conditions: Any) -> pytest.MarkDecorator:
+    """Parametrise by the samples of all ops, or of those with a gradient rule (and a kernel for it); also by dtype."""
+    keys: list[Any] = []
+    for key, (op_type, sample) in CASES.items():
+        if rule and (not isinstance(ORDINARY[op_type].rule, Rule) or sample.orders == 0 or not Case(key, "float64").wrt):
+            continue
+        if grad_kernel and ORDINARY[op_type].grad_type not in KERNELS:
+            continue
+        if any(getattr(sample, name) != value for name, value in conditions.items()):
+            continue
+        floats = any(is_float(item) for value in sample.inputs.values() for item in flat(value))
+        keys += [(key, dtype) for dtype in (sample.dtypes if floats else sample.dtypes[:1])] if dtypes else [key]
+    names = "key, dtype" if dtypes else "key"
+    return pytest.mark.parametrize(names, keys, ids=["-".join(item) if dtypes else item for item in keys])
+
+
+def call_reference(sample: Sample, inputs: dict[str, Any], definition: OpDef) -> dict[str, Any]:
+    """What the sample's numpy statement gives, by output slot."""
+    assert sample.reference is not None
+    given = {**inputs, **sample.attrs}
+    parameters = inspect.signature(sample.reference).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        given = {name: value for name, value in given.items() if name in parameters}
+    with np.errstate(all="ignore"):
+        found = sample.reference(**given)
+    return found if isinstance(found, dict) else {next(iter(definition.outputs)): found}
+
+
+def note(conformance: dict[str, dict[str, Any]], case: Case, **facts: Any) -> None:
+    """Add facts to the table that is printed at the end."""
+    rule = case.definition.rule
+    kernel = case.definition.grad_type in KERNELS
+    gradient = (
+        "none" if not isinstance(rule, Rule) else "inline" if case.definition.inline_grad else "kernel" if kernel else "rule"
+    )
+    row = conformance.setdefault(case.type, {"gradient": "zero" if rule is ZERO_GRADIENT else gradient})
+    for name, value in facts.items():
+        row.setdefault(name, set()).add(value)
+
+
+# ------------------------------------------------------------------------------------------------------ completeness
+@pytest.mark.parametrize("op_type", sorted(ORDINARY))
+def test_every_op_has_samples(op_type: str) -> None:
+    known = op_type in OPS or op_type in STRUCTURAL
+    assert known, f"{op_type} is defined but has no samples; add some to tests/samples"
+
+
+@pytest.mark.parametrize("op_type", sorted(OPS))
+def test_every_sample_has_an_op(op_type: str) -> None:
+    assert op_type in ORDINARY, f"there are samples of {op_type}, but no such op"
+
+
+@pytest.mark.parametrize("op_type", sorted(STRUCTURAL))
+def test_structural_ops_are_covered_elsewhere(op_type: str) -> None:
+    text = (Path(__file__).parent / STRUCTURAL[op_type]).read_text(encoding="utf-8")
+    assert op_type in text, f"{STRUCTURAL[op_type]} should cover {op_type}"
+
+
+@pytest.mark.parametrize("op_type", sorted(ORDINARY))
+def test_every_op_says_what_it_is(op_type: str) -> None:
+    definition = ORDINARY[op_type]
+    assert definition.doc, f"{op_type} has no docstring"
+    assert definition.rule is not None, f"{op_type} has neither a gradient rule nor a word on why not"
+    if op_type not in STRUCTURAL:
+        assert definition.infer is not None, f"{op_type} has no inference"
+        assert op_type in KERNELS, f"{op_type} has no kernel"
+
+
+# ----------------------------------------------------------------------------------------------------------- forward
+TOLERANCES = {"float32": (3e-5, 3e-6), "float64": (1e-10, 1e-11)}
+
+
+@all_cases(dtypes=True)
+def test_forward(key: str, dtype: str, conformance: dict[str, dict[str, Any]]) -> None:
+    """Outputs equal the plain numpy statement, in shape and dtype too; inputs stay as they are."""
+    case = Case(key, dtype)
+    before = cast(case.inputs, dtype)
+    rtol, atol = (limit * case.sample.tolerance for limit in TOLERANCES[dtype])
+    for value in flat(next(iter(case.outputs.values()))):
+        note(conformance, case, dtypes=str(value.dtype))
+    if case.sample.check is not None:
+        case.sample.check(case.inputs, case.outputs)
+        return
+    expected = call_reference(case.sample, before, case.definition)
+    for slot, definition in case.definition.outputs.items():
+        assert slot in expected or definition.intermediate or definition.optional, f"the reference does not give {slot}"
+    for layout in ("C", "F"):
+        case.inputs = {
+            slot: [np.array(i, order=layout) for i in v] if isinstance(v, list) else np.array(v, order=layout)
+            for slot, v in case.inputs.items()
+        }  # type: ignore[call-overload]
+        found = case.forward()
+        for slot, values in expected.items():
+            assert len(flat(found[slot])) == len(flat(values))
+            for out, value in zip(flat(found[slot]), flat(values), strict=True):
+                value = np.asarray(value)
+                assert out.shape == value.shape, f"{slot} is {out.shape}, should be {value.shape}"
+                assert out.dtype.kind == value.dtype.kind, f"{slot} is {out.dtype}, should be {value.dtype}"
+                assert out.dtype.kind != "f" or out.dtype == value.dtype, f"{slot} is {out.dtype}, should be {value.dtype}"
+                np.testing.assert_allclose(out, value, rtol, atol, err_msg=slot)
+        for slot, value in before.items():
+            for old, new in zip(flat(value), flat(case.inputs[slot]), strict=True):
+                assert np.array_equal(old, new, equal_nan=is_float(old)), f"the kernel wrote to its input {slot}"
+
+
+def assert_draws(runs: Callable[[int], dict[str, Any]]) -> None:
+    """`runs` gives the same bits for the same seed, others for another (if anything is left to chance)."""
+    first, again, other = runs(3), runs(3), runs(4)
+    for slot, value in first.items():
+        assert np.array_equal(value, again[slot])
+    drawn = "Mask" if "Mask" in first else "Out"
+    if len(np.unique(first[drawn])) > 1:
+        assert not np.array_equal(first[drawn], other[drawn])
+
+
+@all_cases(random=True)
+def test_same_seed_same_bits(key: str) -> None:
+    """The seed of the op decides what is drawn, and without one, that of the program."""
+    case = Case(key, "float64")
+    if "seed" in case.definition.attrs:
+        assert_draws(lambda seed: apply_op(case.type, case.inputs, {**case.sample.attrs, "seed": seed}))
+    one = OneOp(case)
+    one.program.global_block().ops[0].attrs.update(seed=0)
+
+    def run(seed: int) -> dict[str, Any]:
+        one.program.random_seed = seed
+        found = Executor().run(one.program, one.feed, list(one.outputs.values()), scope=Scope())
+        return dict(zip(one.outputs, found, strict=True))
+
+    assert_draws(run)
+
+
+# --------------------------------------------------------------------------------------------------------- inference
+def unknown_extents(specs: dict[str, Any], known: Sequence[str]) -> list[dict[str, Any]]:
+    """`specs` with each extent, those of the slots `known` left out, replaced by -1 in turn, and with all replaced."""
+
+    def hide(spec: Spec, axes: set[int]) -> Spec:
+        return spec.with_shape(tuple(-1 if i in axes else n for i, n in enumerate(spec.shape)))
+
+    places = [
+        (slot, position, axis)
+        for slot, value in specs.items()
+        if slot not in known
+        for position, spec in enumerate(flat(value))
+        for axis in range(len(spec.shape))
+    ]
+    variants = [{place} for place in places] + ([set(places)] if len(places) > 1 else [])
+    found = []
+    for hidden in variants:
+        variant: dict[str, Any] = {}
+        for slot, value in specs.items():
+            items = [hide(spec, {a for s, p, a in hidden if s == slot and p == i}) for i, spec in enumerate(flat(value))]
+            variant[slot] = items if isinstance(value, list) else items[0]
+        found.append(variant)
+    return found
+
+
+def assert_inferred(inferred: dict[str, Any], outputs: dict[str, Any], exact: bool) -> None:
+    for slot, arrays in outputs.items():
+        if arrays is None:
+            continue
+        assert inferred.get(slot) is not None, f"nothing is inferred of {slot}"
+        assert len(flat(inferred[slot])) == len(flat(arrays))
+        for spec, array in zip(flat(inferred[slot]), flat(arrays), strict=True):
+            assert spec.dtype == spec_of(array).dtype
+            assert len(spec.shape) == array.ndim, f"{slot} is {array.shape}, inferred {spec.shape}"
+            for extent, actual in zip(spec.shape, array.shape, strict=True):
+                assert extent == actual or (extent == -1 and not exact), f"{slot} is {array.shape}, inferred {spec.shape}"
+
+
+@all_cases()
+def test_inference(key: str, conformance: dict[str, dict[str, Any]]) -> None:
+    """What is inferred is what is computed; extents that are not known may only make extents unknown."""
+    case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
+    specs = specs_of(case.inputs)
+    inferred = infer_specs(case.definition, specs, case.attrs)
+    assert_inferred(inferred, case.outputs, exact=not case.sample.shapes_by_value)
+    for slot, shape in case.sample.declared.items():
+        declared = {slot: inferred[slot].with_shape(shape)}
+        assert infer_specs(case.definition, specs, case.attrs, declared)[slot].shape == shape
+    for variant in unknown_extents(specs, case.sample.known):
+        assert_inferred(infer_specs(case.definition, variant, case.attrs), case.outputs, exact=False)
+        note(conformance, case, unknown=True)
+
+
+# ------------------------------------------------------------------------------------------------ first derivatives
+@all_cases(rule=True)
+def test_gradient_rule(key: str, conformance: dict[str, dict[str, Any]]) -> None:
+    """The rule, run over arrays, against central differences of the op; the same whichever gradients are wanted."""
+    case = Case(key, "float64")
+    cotangents = case.cotangents()
+    found = case.by_rule(cotangents, set(case.wrt))
+
+    def objective(inputs: dict[str, Any]) -> float:
+        outputs = case.forward(inputs)
+        return sum(dot(outputs[slot], cotangent) for slot, cotangent in cotangents.items())
+
+    assert_gradients(
+        objective,
+        case.inputs,
+        {slot: found[slot] for slot in case.wrt if found[slot] is not None},
+        case.rng,
+        case.sample.tolerance,
+    )
+    for slot in case.wrt:
+        alone = case.by_rule(cotangents, {slot})[slot]
+        for one, both in zip(flat(alone), flat(found[slot]), strict=True):
+            assert np.array_equal(one, both)
+    note(conformance, case, orders=1)
+
+
+@all_cases(rule=True, grad_kernel=True, dtypes=True)
+def test_gradient_kernel(key: str, dtype: str) -> None:
+    """The hand-written kernel of a gradient op against the rule that it replaces, whichever gradients are wanted."""
+    case = Case(key, dtype)
+    rtol, atol = (10 * limit * case.sample.tolerance for limit in TOLERANCES[dtype])
+    cotangents = case.cotangents()
+    expected = case.by_rule(cotangents, set(case.wrt))
+    for wanted in [set(case.wrt), *({slot} for slot in case.wrt)]:
+        slots = {grad_slot(slot) for slot in wanted}
+        found = apply_op(case.definition.grad_type, case.grad_inputs(cotangents), case.sample.attrs, slots)
+        for slot in wanted:
+            for one, other in zip(flat(found[grad_slot(slot)]), flat(expected[slot]), strict=True):
+                assert one.dtype == other.dtype
+                np.testing.assert_allclose(one, other, rtol, atol, err_msg=slot)
+
+
+# ------------------------------------------------------------------------------------------------------- how it binds
+def bindings(case: Case) -> list[tuple[OpDef, dict[str, Any], dict[str, Any]]]:
+    """The op, and its gradient op where that has a kernel, with inputs and outputs."""
+    found = [(case.definition, case.inputs, case.outputs)]
+    if case.wrt and not case.definition.inline_grad and case.definition.grad_type in KERNELS:
+        definition = registry.get(case.definition.grad_type)
+        inputs = case.grad_inputs(case.cotangents())
+        found.append((definition, inputs, apply_op(definition.type, inputs, case.sample.attrs, {grad_slot(s) for s in case.wrt})))
+    return found
+
+
+def copied(arrays: dict[str, Any], make: Any = np.copy) -> dict[str, Any]:
+    return {
+        slot: None if value is None else [make(item) for item in value] if isinstance(value, list) else make(value)
+        for slot, value in arrays.items()
+    }
+
+
+def steps_of(case: Case, definition: OpDef, inputs: dict[str, Any], outputs: dict[str, Any]) -> list[Any]:
+    rng = RandomStreams(np, 0).source("", int(case.attrs.get("seed") or 0))
+    return bind_op(definition, inputs, outputs, case.attrs, {"xp": np, "scratch": np.empty, "rng": rng}, np.empty)
+
+
+@all_cases(shapes_by_value=False)
+def test_kernel_binds_once(key: str) -> None:
+    """What a prepared kernel returns computes from the values at the time of the call; outputs may hold anything."""
+    case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
+    if case.sample.random and not case.attrs.get("seed"):
+        pytest.skip("draws other numbers each time")
+    for definition, inputs, expected in bindings(case):
+        if any(slot in expected and updated_input(definition, slot) for slot in definition.outputs):
+            continue  # inputs are outputs: held against the reference
+        arrays, outputs = copied(inputs, np.zeros_like), copied(expected, np.zeros_like)
+        if not KERNELS[definition.type].is_prepared:
+            arrays = copied(inputs)
+        steps = steps_of(case, definition, arrays, outputs)
+        for _ in range(2):
+            for slot, value in inputs.items():
+                for target, source in zip(flat(arrays[slot]), flat(value), strict=True):
+                    np.copyto(target, source)
+            for value in outputs.values():
+                for target in flat(value):
+                    if target is not None:
+                        target.fill(77)
+            for step in steps:
+                step()
+            for slot, value in expected.items():
+                for one, other in zip(flat(outputs[slot]), flat(value), strict=True):
+                    assert one is None or np.array_equal(one, other, equal_nan=is_float(one)), f"{definition.type}: {slot}"
+
+
+@all_cases()
+def test_kernel_in_place(key: str) -> None:
+    """Where a kernel says that an output may share an input's array, sharing it changes no bit."""
+    case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
+    for definition, inputs, expected in bindings(case):
+        for slot, source in KERNELS[definition.type].inplace.items():
+            if slot not in expected or source not in inputs or updated_input(definition, slot):
+                continue
+            arrays, outputs = copied(inputs), copied(expected)
+            shared = flat(arrays[source])[0]
+            if expected[slot] is None or shared.shape != expected[slot].shape or shared.dtype != expected[slot].dtype:
+                continue
+            outputs[slot] = shared
+            for step in steps_of(case, definition, arrays, outputs):
+                step()
+            for name, value in expected.items():
+                for one, other in zip(flat(outputs[name]), flat(value), strict=True):
+                    assert one is None or np.array_equal(one, other, equal_nan=is_float(one)), (
+                        f"{definition.type}: {name} with {slot} in {source}"
+                    )
+
+
+# ---------------------------------------------------------------------------------------------------------- programs
+class OneOp:
+    """A program of one op, fed with the inputs of a case."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.program = Program()
+        block = self.program.global_block()
+        self.feed: dict[str, Any] = {}
+        self.inputs: dict[str, Any] = {slot: self._data(slot, value) for slot, value in case.inputs.items()}
+        self.outputs: dict[str, Any] = {}
+        for slot, value in case.outputs.items():
+            source = updated_input(case.definition, slot)
+            if value is None or case.definition.outputs[slot].optional:
+                continue
+            if source in self.inputs:
+                self.outputs[slot] = self.inputs[source]
+            elif isinstance(value, list):
+                self.outputs[slot] = [block.create_var(name=f"{slot}_{i}") for i in range(len(value))]
+            else:
+                self.outputs[slot] = block.create_var(name=slot, shape=case.sample.declared.get(slot))
+        block.append_op(case.type, self.inputs, self.outputs, case.sample.attrs)
+
+    def _data(self, name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._data(f"{name}_{i}", item) for i, item in enumerate(value)]
+        self.feed[name] = value
+        return self.program.global_block().create_var(name=name, shape=value.shape, dtype=value.dtype, is_data=True)
+
+    def factors(self, name: str, targets: Iterable[Variable], values: Iterable[Any]) -> list[Variable]:
+        """A variable to feed with random numbers for each target; `values` tell the shapes that the targets leave open."""
+        return [
+            self._data(
+                f"{name}_{i}",
+                np.asarray(direction_like(self.case.rng, value).reshape(var.shape if -1 not in var.shape else value.shape)),
+            )
+            for i, (var, value) in enumerate(zip(targets, values, strict=True))
+        ]
+
+    @property
+    def wrt(self) -> list[Variable]:
+        return [var for slot in self.case.wrt for var in flat(self.inputs[slot])]
+
+    def first_order(self) -> tuple[list[Variable | None], dict[str, Any]]:
+        """Gradients of a random combination of the outputs, and the combination's factors by output slot."""
+        assert self.case.rule is not None
+        factors: dict[str, Any] = {}
+        targets: list[Variable] = []
+        for slot in self.case.rule.cotangents:
+            if slot in self.outputs and all(is_floating(var.dtype) for var in flat(self.outputs[slot])):
+                found = self.factors(f"factor_{slot}", flat(self.outputs[slot]), flat(self.case.outputs[slot]))
+                factors[slot] = found if isinstance(self.outputs[slot], list) else found[0]
+                targets += flat(self.outputs[slot])
+        return gradients(targets, self.wrt, [var for value in factors.values() for var in flat(value)]), factors
+
+
+@all_cases(rule=True)
+def test_second_order(key: str, conformance: dict[str, dict[str, Any]]) -> None:
+    """The gradient program against the rule, and, differentiated again, against its own central differences."""
+    case = Case(key, "float64")
+    one = OneOp(case)
+    grads, factors = one.first_order()
+    cotangents = {slot: cotangent_of(one, slot, value) for slot, value in factors.items()}
+    expected = case.by_rule(cotangents, set(case.wrt))
+    found = interpret(one.program, one.feed, grads)
+    for value, by_rule in zip(found, [item for slot in case.wrt for item in flat(expected[slot])], strict=True):
+        assert (value is None) == (by_rule is None)
+        if value is not None:
+            np.testing.assert_allclose(value, by_rule, 1e-12, 1e-12)
+    if case.sample.orders < 2:
+        return
+    before, wrt = one.program.clone(), one.wrt + [var for value in factors.values() for var in flat(value)]
+    first = [grad for grad in grads if grad is not None]
+    weights = one.factors("weight", first, [value for value in found if value is not None])
+    second = gradients(first, wrt, weights)
+
+    def objective(feed: dict[str, Any]) -> float:
+        values = interpret(before, feed, first)
+        return sum(dot(value, feed[weight.name]) for value, weight in zip(values, weights, strict=True))
+
+    values = interpret(one.program, one.feed, second)
+    found = [np.zeros(var.shape) if value is None else value for var, value in zip(wrt, values, strict=True)]
+    assert_gradients(
+        objective, one.feed, {var.name: value for var, value in zip(wrt, found, strict=True)}, case.rng, case.sample.tolerance
+    )
+    note(conformance, case, orders=2)
+
+
+def cotangent_of(one: OneOp, slot: str, factor: Any) -> Any:
+    """The arrays that were fed as factors of an output slot, shaped as the op gives it."""
+    if isinstance(factor, list):
+        return [one.feed[var.name] for var in factor]
+    return one.feed[factor.name].reshape(one.case.outputs[slot].shape)
+
+
+@all_cases()
+def test_round_trips(key: str) -> None:
+    """A program of the op and of its gradient op is the same after a trip over the wire or through its text."""
+    case = Case(key, "float32")
+    one = OneOp(case)
+    if case.wrt:
+        one.first_order()
+    data, text = one.program.serialize_to_string(), program_to_string(one.program)
+    from_wire, from_text = Program.parse_from_string(data), parse_program_text(text)
+    assert from_wire.serialize_to_string() == data
+    assert program_to_string(from_text) == text
+    for program in (one.program, from_text):  # the text keeps no order of declarations
+        program.global_block().vars = dict(sorted(program.global_block().vars.items()))
+    assert from_text.serialize_to_string() == one.program.serialize_to_string()
+
+
+@all_cases(dtypes=True)
+def test_plan(key: str, dtype: str) -> None:
+    """A planned run gives the bits of a run without a plan, each time, and leaves what is fed alone."""
+    case = Case(key, dtype)
+    one = OneOp(case)
+    fetch = [var for value in one.outputs.values() for var in flat(value)]
+    if case.wrt:
+        grads, _ = one.first_order()
+        fetch += [grad for grad in grads if grad is not None]
+    one.program.random_seed = 1
+    expected = Executor().interpret(one.program, one.feed, fetch, Scope())
+    executor, scope, before = Executor(), Scope(), copied(one.feed)
+    for _ in range(1 if case.sample.random and not case.attrs.get("seed") else 2):
+        found = executor.run(one.program, one.feed, fetch, scope=scope)
+        for var, value, reference in zip(fetch, found, expected, strict=True):
+            assert value.dtype == reference.dtype and value.shape == reference.shape
+            assert np.array_equal(value, reference, equal_nan=is_float(value)), var.name
+    for name, value in before.items():
+        assert np.array_equal(value, one.feed[name], equal_nan=is_float(value)), f"the run wrote to what was fed as {name}"

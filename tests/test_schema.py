@@ -1,0 +1,140 @@
+"""Slots, attributes and defaults of our ops against Paddle's: what makes programs interchangeable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluid.ops  # noqa: F401  (fills the registry)
+from fluid.ops import registry
+from fluid.ops.registry import REGION, ZERO_GRADIENT, OpDef, Rule
+
+SCHEMAS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "op_schemas.json").read_text(encoding="utf-8"))
+ALL = registry.all_ops()
+SHARED = sorted(op_type for op_type in ALL if op_type in SCHEMAS)
+FORWARD = [op_type for op_type in SHARED if ALL[op_type].forward is None]
+
+OURS = {
+    "conv2d_backprop_input": "transposes of conv2d, of which gradients of every order are made",
+    "conv2d_backprop_filter": "transposes of conv2d, of which gradients of every order are made",
+    "pool2d_index": "part of the gradient of pool2d",
+    "pool2d_average_back": "transpose of pool2d",
+    "sum_to": "undoes broadcasting",
+    "expand_to": "broadcasts, with an axis",
+    "expand_reduced": "transpose of reduce_sum",
+    "reshape_like": "transpose of reshape",
+    "unreshape": "transpose of reshape2",
+    "split_like": "transpose of concat",
+    "unslice": "transpose of slice",
+    "strided_unslice": "transpose of strided_slice",
+    "scatter_add_like": "transpose of gather",
+    "scatter_rows_like": "transpose of lookup_table_v2",
+    "pick": "elements by index, as in cross entropies",
+    "place": "transpose of pick",
+    "untile": "transpose of tile",
+    "tile_like": "transpose of untile",
+    "clear_array_entry": "part of the gradient of write_to_array",
+    "new_array": "what an array in a loop starts from",
+    "stack_array": "recurrent as a loop",
+    "unstack_array": "recurrent as a loop",
+    "stack_array_like": "recurrent as a loop",
+}
+"""Ops that Paddle does not have -> what for. They are in programs only where gradients of gradients are."""
+OLD = ["flatten", "gaussian_random_batch_size_like", "isfinite", "one_hot", "squeeze", "unsqueeze"]
+"""Ops of Paddle 1.x that 2.6, from which the schemas are, no longer has."""
+OLD += ["conditional_block_grad", "recurrent_grad", "while_grad"]  # it has them, but tells no schemas of them
+
+OLD_ATTRIBUTES = {
+    "gather": ["overwrite"],
+    "lookup_table_v2": ["is_distributed", "is_sparse", "remote_prefetch"],
+    "relu6": ["threshold"],
+    "swish": ["beta"],
+}
+"""Attributes that these ops have in Paddle 1.x only. (Random ops lose theirs from the schemas too, see below.)"""
+
+MORE_GRADIENTS = {
+    "cross_entropy": {"Label@GRAD"},
+    "log_loss": {"Labels@GRAD"},
+    "sigmoid_cross_entropy_with_logits": {"Label@GRAD"},
+    "softmax_with_cross_entropy": {"Label@GRAD"},
+}
+"""Labels that are probabilities have a gradient too, which is written where it is wanted; Paddle has none of them."""
+
+
+def slots_of(definition: OpDef) -> dict[str, dict[str, Any]]:
+    return {"inputs": definition.inputs, "outputs": definition.outputs}
+
+
+@pytest.mark.parametrize("op_type", sorted(op_type for op_type, found in ALL.items() if found.forward is None))
+def test_op_is_paddles_or_said_to_be_ours(op_type: str) -> None:
+    found = [op_type in known for known in (SCHEMAS, OURS, OLD)]
+    assert any(found), f"{op_type} is not in golden/op_schemas.json: run make_op_schemas.py, or say in OURS what it is for"
+    assert sum(found) == 1, f"{op_type} is in golden/op_schemas.json, so it is not ours alone"
+
+
+def test_nothing_is_listed_that_is_gone() -> None:
+    for op_type in [*SCHEMAS, *OURS, *OLD, *OLD_ATTRIBUTES, *MORE_GRADIENTS]:
+        assert op_type in ALL, f"{op_type} is no op (any more); run make_op_schemas.py or take it from the lists here"
+
+
+@pytest.mark.parametrize("op_type", FORWARD)
+def test_slots(op_type: str) -> None:
+    """Our slots are Paddle's, with Paddle's flags; Paddle's that must be filled are ours."""
+    for side, ours in slots_of(ALL[op_type]).items():
+        theirs = SCHEMAS[op_type][side]
+        for name, slot in ours.items():
+            assert name in theirs, f"Paddle's {op_type} has no slot {name} among its {side}"
+            many = "duplicable" in theirs[name] and (op_type, name) != ("while", "Condition")  # a loop has one condition
+            assert slot.many == many, f"{name} should{' not' * slot.many} hold many"
+            if side == "inputs":
+                assert slot.optional <= ("dispensable" in theirs[name] or slot.many), f"{name} is not optional"
+            else:
+                assert slot.intermediate == ("intermediate" in theirs[name]), f"{name} is {theirs[name]}"
+        for name, flags in theirs.items():
+            assert name in ours or "dispensable" in flags or "intermediate" in flags, f"the slot {name} is missing"
+
+
+@pytest.mark.parametrize("op_type", FORWARD)
+def test_attributes(op_type: str) -> None:
+    """Our attributes are Paddle's, with their kinds and, where known, defaults."""
+    theirs = SCHEMAS[op_type]
+    for name, attr in ALL[op_type].attrs.items():
+        if name in OLD_ATTRIBUTES.get(op_type, ()) or (name in ("seed", "fix_seed") and name not in theirs["attrs"]):
+            continue
+        assert name in theirs["attrs"], f"Paddle's {op_type} has no attribute {name}"
+        assert attr.kind == theirs["attrs"][name], f"{name} is of kind {theirs['attrs'][name]}"
+        if name in theirs["defaults"]:
+            default = theirs["defaults"][name]
+            assert not attr.required, f"{name} has the default {default!r}"
+            same = np.float32(attr.default) == np.float32(default) if attr.kind == "float" else attr.default == default
+            assert same, f"the default of {name} is {default!r}, not {attr.default!r}"
+
+
+@pytest.mark.parametrize("op_type", [op_type for op_type in FORWARD if "grad" in SCHEMAS[op_type]])
+def test_gradient(op_type: str) -> None:
+    """Our gradient op has the slots of Paddle's; where Paddle writes an ordinary op instead, so do we."""
+    definition, theirs = ALL[op_type], SCHEMAS[op_type]["grad"]
+    if definition.rule is REGION:
+        return
+    if theirs is None:
+        assert not isinstance(definition.rule, Rule), f"Paddle's {op_type} has no gradient"
+        return
+    if definition.rule is ZERO_GRADIENT:
+        assert not theirs["type"].startswith(op_type + "_grad"), f"Paddle's {op_type} has a gradient op"
+        return
+    assert isinstance(definition.rule, Rule), f"Paddle's {op_type} has a gradient, {theirs['type']}"
+    if definition.inline_grad:
+        assert "_grad" not in theirs["type"], f"Paddle's gradient of {op_type} is a {theirs['type']} op"
+        return
+    assert definition.grad_type == theirs["type"], f"Paddle's gradient of {op_type} is a {theirs['type']} op"
+    ours = ALL[definition.grad_type]
+    optional = {name for name, flags in SCHEMAS[op_type]["inputs"].items() if "dispensable" in flags}
+    # A cotangent that may be absent is on the wire only where it is there.
+    assert {name for name, slot in ours.inputs.items() if not slot.optional} <= set(theirs["inputs"])
+    assert set(theirs["inputs"]) <= set(ours.inputs) | optional
+    assert set(ours.outputs) - MORE_GRADIENTS.get(op_type, set()) <= set(theirs["outputs"])
+    assert set(theirs["outputs"]) - {name + "@GRAD" for name in optional} <= set(ours.outputs)

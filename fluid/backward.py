@@ -44,7 +44,7 @@ class Differentiator:
         out: where gradient ops go.
         versions: the values of `block`.
         varied: values that depend on what gradients are wanted of, through differentiable ops.
-        outer_reads: names that gradient ops read from outside a sub-block that is differentiated.
+        outer_reads: names that gradient ops read from outside a sub-block that is differentiated; whether for the shape only.
     """
 
     def __init__(self, block: Block, out: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = ()) -> None:
@@ -55,7 +55,7 @@ class Differentiator:
         self.versions = BlockVersions(block)
         self.varied: set[Value] = set()
         self.inner: dict[int, Any] = {}
-        self.outer_reads: dict[str, None] = {}
+        self.outer_reads: dict[str, bool] = {}
         self.grad_names: dict[str, str] = {}
         self._parts: dict[Value, list[Contribution | str]] = {}
         self._final: dict[Value, str | None] = {}
@@ -90,7 +90,7 @@ class Differentiator:
             if rule is REGION and op.type in _BLOCK_OWNERS:
                 _BLOCK_OWNERS[op.type].mark_varied(self, index, op)
                 continue
-            if rule is ZERO_GRADIENT or not varied:
+            if rule is ZERO_GRADIENT or not varied or op.role & OpRole.OPTIMIZE:  # what an update leaves is a new start
                 continue
             slots = rule.wrt if isinstance(rule, Rule) else None
             if any(value in varied for slot, _, value in versions.read_at(index) if slots is None or slot in slots):
@@ -131,7 +131,7 @@ class Differentiator:
             mask = [value is not None and value in self.varied for value in values]
             if any(mask):
                 wanted[slot] = mask
-        if not wanted or rule is ZERO_GRADIENT:
+        if not wanted or rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:
             return
         if definition is None or not isinstance(rule, Rule):
             raise self._no_rule(op, definition, grads)
@@ -172,7 +172,7 @@ class Differentiator:
                 continue
             names = names if names is not None else [None] * len(values_out)
             inputs[grad_slot(slot)] = [
-                name if name is not None else EMPTY if value is None else self.zeros_like(value[0], op)
+                name if name is not None else EMPTY if value is None else self.zeros_like(value, op)
                 for name, value in zip(names, values_out, strict=True)
             ]
         attrs = dict(op.attrs)
@@ -216,7 +216,7 @@ class Differentiator:
                 continue
             given = given if given is not None else [None] * len(written)
             names = [
-                name if name is not None or value is None else self.zeros_like(value[0], op)
+                name if name is not None or value is None else self.zeros_like(value, op)
                 for name, value in zip(given, written, strict=True)
             ]
             variables = [None if name is None else self.out.var(name) for name in names]
@@ -325,11 +325,11 @@ class Differentiator:
         self.out.ops.append(op)
         return op
 
-    def zeros_like(self, name: str, source: Operator) -> str:
-        """A new variable of zeros shaped like the variable `name`."""
-        zeros = self.out.fresh_name(name + "@GRAD")
-        self.append("fill_zeros_like", {"X": [self.name_of((name, 0), True)]}, {"Out": [zeros]}, source)
-        self.declare(zeros, self.block.var(name))
+    def zeros_like(self, value: Value, source: Operator) -> str:
+        """A new variable of zeros shaped like `value`."""
+        zeros = self.out.fresh_name(value[0] + "@GRAD")
+        self.append("fill_zeros_like", {"X": [self.name_of(value, True)]}, {"Out": [zeros]}, source)
+        self.declare(zeros, self.block.var(value[0]))
         return zeros
 
     def name_of(self, value: Value, shape_only: bool = False) -> str:
@@ -337,10 +337,12 @@ class Differentiator:
         name, version = value
         last = self.versions.last.get(name, 0)
         local = name in self.block.vars
-        if shape_only or (version == last and (local or not self._is_region)):
+        if version == last and (local or not self._is_region):
             return name
         if last == 0:
-            self.outer_reads[name] = None
+            self.outer_reads[name] = self.outer_reads.get(name, True) and shape_only
+            return name
+        if shape_only and self.versions.has_one_shape(name):
             return name
         saved = self._saved.get(value)
         if saved is None:
@@ -351,9 +353,7 @@ class Differentiator:
             self.block.vars[saved] = copy
             overwriter = self.versions.writer.get((name, version + 1), len(self.versions.ops))
             source = self.versions.ops[min(overwriter, len(self.versions.ops) - 1)]
-            op = Operator(
-                self.block, "assign", {"X": [name]}, {"Out": [saved]}, {OpRole.NAME: OpRole.BACKWARD}, source.frames
-            )
+            op = Operator(self.block, "assign", {"X": [name]}, {"Out": [saved]}, {OpRole.NAME: OpRole.BACKWARD}, source.frames)
             self._inserts.setdefault(overwriter, []).append(op)
         return saved
 
@@ -390,12 +390,22 @@ def _global_block(var: Any, what: str) -> Block:
     return program.global_block()
 
 
-def _names(items: Iterable[Any] | None) -> list[str]:
+def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str]:
     if items is None:
         return []
     if isinstance(items, (str, Variable)):
         items = [items]
-    return [item if isinstance(item, str) else item.name for item in items]
+    names = []
+    for item in items:
+        if not isinstance(item, (str, Variable)):
+            raise BackwardError(f"{what} should hold Variables and names, not a {type(item).__name__}")
+        if isinstance(item, Variable) and item.block.program is not program:
+            raise BackwardError(f"{what} holds {item.name} of another program than the one that is differentiated")
+        name = item if isinstance(item, str) else item.name
+        if not any(name in block.vars for block in program.blocks):
+            raise BackwardError(f"{what} names {name!r}, which is no variable of the program")
+        names.append(name)
+    return names
 
 
 def start_version(versions: BlockVersions, name: str, end: int) -> Value:
@@ -454,31 +464,48 @@ def _append_gradients(
     end = max((versions.writer[value] + 1 for value in values if value in versions.writer), default=0)
     starts = [start_version(versions, name, end) for name in wanted]
     walker.mark_varied([start for start in starts if not walker.is_cut(start[0])], end)
-    for target, value, seed in zip(targets, values, seeds, strict=True):
-        if value not in walker.varied:
-            continue
-        if seed is not None:
-            walker.seed(value, seed.name)
-            continue
-        name = block.fresh_name(target.name + "@GRAD")
-        source = versions.ops[versions.writer[value]] if value in versions.writer else None
-        spec = target.spec
-        if -1 in spec.shape:
-            walker.append(
-                "fill_any_like", {"X": [target.name]}, {"Out": [name]}, source, value=1.0, dtype=int(spec.dtype)
-            ).attrs[OpRole.NAME] = OpRole.BACKWARD | OpRole.LOSS
-        else:
-            walker.append(
-                "fill_constant", {}, {"Out": [name]}, source, shape=list(spec.shape), value=1.0, dtype=int(spec.dtype)
-            ).attrs[OpRole.NAME] = OpRole.BACKWARD | OpRole.LOSS
-        walker.declare(name, target)
-        walker.grad_names[name] = target.name
-        walker.seed(value, name)
-    walker.walk(end)
-    found = [walker.gradient(start) for start in starts]
+    with _undone_on_error(block.program):
+        for target, value, seed in zip(targets, values, seeds, strict=True):
+            if value in walker.varied:
+                walker.seed(value, seed.name if seed is not None else _ones(walker, target, value))
+        walker.walk(end)
+        found = [walker.gradient(start) for start in starts]
     walker.apply_inserts()
     block.program._changed()
     return found
+
+
+def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
+    """A new variable of ones shaped like a target: its gradient with respect to itself."""
+    name = walker.out.fresh_name(target.name + "@GRAD")
+    writer = walker.versions.writer.get(value)
+    source = walker.versions.ops[writer] if writer is not None else None
+    shape, dtype = target.shape, int(target.dtype)
+    if -1 in shape:
+        op = walker.append("fill_any_like", {"X": [target.name]}, {"Out": [name]}, source, value=1.0, dtype=dtype)
+    else:
+        op = walker.append("fill_constant", {}, {"Out": [name]}, source, shape=list(shape), value=1.0, dtype=dtype)
+    op.attrs[OpRole.NAME] = OpRole.BACKWARD | OpRole.LOSS
+    walker.declare(name, target)
+    walker.grad_names[name] = target.name
+    return name
+
+
+@contextlib.contextmanager
+def _undone_on_error(program: Program) -> Iterator[None]:
+    """Leave the program as it was if the walk fails half way."""
+    before = [(block, list(block.ops), dict(block.vars)) for block in program.blocks]
+    owners = [(op, op.inputs.copy(), op.outputs.copy()) for _, ops, _ in before for op in ops if op.sub_blocks]
+    try:
+        yield
+    except BaseException:
+        del program.blocks[len(before) :]
+        for block, ops, variables in before:
+            block.ops[:] = ops
+            block.vars = variables
+        for op, inputs, outputs in owners:
+            op.inputs, op.outputs = inputs, outputs
+        raise
 
 
 def append_backward(
@@ -517,12 +544,13 @@ def append_backward(
         wanted = [p.name for p in program.all_parameters() if p.trainable]
         wanted += [var.name for var in block.vars.values() if var.is_data and not var.stop_gradient and is_floating(var.dtype)]
     else:
-        wanted = _names(parameter_list)
+        wanted = _names(parameter_list, "parameter_list", program)
         for name in wanted:
             if name not in block.vars:
                 raise BackwardError(f"parameter_list names {name!r}, which is no variable of the loss's program")
+    no_grad = _names(no_grad_set, "no_grad_set", program)
+    found = _differentiate(block, [loss], [None], wanted, no_grad, callbacks or ())
     _mark_loss(block, loss)
-    found = _differentiate(block, [loss], [None], wanted, _names(no_grad_set), callbacks or ())
     pairs = []
     for name, grad in zip(wanted, found, strict=True):
         parameter = block.vars[name]
@@ -592,5 +620,6 @@ def gradients(
             raise BackwardError(
                 f"the target gradient {seed.name} is {seed.describe()}, but its target {target.name} is {target.describe()}"
             )
-    found = _differentiate(block, targets, seeds, [var.name for var in inputs], _names(no_grad_set), ())
+    no_grad = _names(no_grad_set, "no_grad_set", program)
+    found = _differentiate(block, targets, seeds, [var.name for var in inputs], no_grad, ())
     return [None if name is None else block.vars[name] for name in found]

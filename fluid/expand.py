@@ -9,7 +9,7 @@ Before a program is differentiated, the gradient ops on the way from its targets
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .errors import BackwardError, locate
@@ -37,9 +37,12 @@ def _holds_gradient_ops(block: Block) -> bool:
 
 def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> None:
     """Replace the gradient ops of `block` through which `targets` depend on `wanted`."""
+    from .backward import Differentiator
+
     while _holds_gradient_ops(block):
-        versions = BlockVersions(block)
-        active = _active(versions, targets, wanted, no_grad)
+        walker = Differentiator(block, block, no_grad)
+        versions = walker.versions
+        active = _active(versions, targets, wanted, walker.is_cut)
         for index in reversed(active):
             op = versions.ops[index]
             if is_gradient_op(op):
@@ -62,23 +65,19 @@ def expand_all(block: Block) -> None:
                     expand_all(sub)
 
 
-def _active(versions: BlockVersions, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> list[int]:
+def _active(versions: BlockVersions, targets: Iterable[str], wanted: Iterable[str], is_cut: Callable[[str], bool]) -> list[int]:
     """Positions of the ops that lie between `wanted` and `targets`, in order."""
     wanted = set(wanted)
     from_wanted: set[Value] = set()
-    forward: list[bool] = []
-    for index in range(len(versions.ops)):
-        depends = any(value in from_wanted or value[0] in wanted for _, _, value in versions.read_at(index))
-        forward.append(depends)
-        if depends:
-            from_wanted.update(value for _, _, value in versions.written_at(index) if value[0] not in no_grad)
+    for index, op in enumerate(versions.ops):
+        if not op.role & OpRole.OPTIMIZE and any(v in from_wanted or v[0] in wanted for _, _, v in versions.read_at(index)):
+            from_wanted.update(value for _, _, value in versions.written_at(index) if not is_cut(value[0]))
     needed: set[Value] = {versions.current(name) for name in targets}
     found = []
     for index in range(len(versions.ops) - 1, -1, -1):
-        if any(value in needed for _, _, value in versions.written_at(index)):
+        if any(value in needed and value in from_wanted for _, _, value in versions.written_at(index)):
             needed.update(value for _, _, value in versions.read_at(index))
-            if forward[index]:
-                found.append(index)
+            found.append(index)
     return found[::-1]
 
 
@@ -383,12 +382,15 @@ def _expand_recurrent_grad(block: Block, op: Operator) -> None:
         walker.seed((name, before(name)[1] + 1), given)
     walker.walk(end, start)
     write = _Writer(block, op)
+    delivered: set[Value] = set()
     for value, target in wanted:
         found = walker.gradient(value)
-        if found is None:
+        # The gradient of a variable in two slots is the sum of both: it goes to one of them.
+        if found is None or value in delivered:
             write("fill_zeros_like", {"X": value[0]}, {"Out": target})
         else:
             write("assign", {"X": found}, {"Out": target})
+            delivered.add(value)
     walker.apply_inserts()
 
 

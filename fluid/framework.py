@@ -327,13 +327,13 @@ class Operator:
             return self.attrs[name]
         definition = self.definition
         if definition is not None and name in definition.attrs:
-            return definition.attrs[name].default
+            return copy.copy(definition.attrs[name].default)
         raise ProgramError(f"{self.type} has no attribute {name!r}")
 
     def all_attrs(self) -> dict[str, Any]:
         """Every attribute, those left at their defaults included."""
         definition = self.definition
-        return definition.defaults(self.attrs) if definition is not None else dict(self.attrs)
+        return copy.deepcopy(definition.defaults({})) | self.attrs if definition is not None else dict(self.attrs)
 
     def set_attr(self, name: str, value: Any) -> None:
         definition = self.definition
@@ -443,12 +443,20 @@ class Block:
         if found is None:
             from difflib import get_close_matches
 
-            near = get_close_matches(str(name), list(self.vars), 3)
+            near = get_close_matches(str(name), self._visible_names(), 3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise NameNotFoundError(f"no variable {name!r} is visible in block {self.idx}{hint}")
         return found
 
     _var_recursive = var
+
+    def _visible_names(self) -> list[str]:
+        names: dict[str, None] = {}
+        block: Block | None = self
+        while block is not None:
+            names.update(dict.fromkeys(block.vars))
+            block = block.parent
+        return list(names)
 
     def create_var(self, **kwargs: Any) -> Variable:
         """Declare a variable here; arguments as of `Variable`. A name that is declared already gives that variable."""
@@ -504,16 +512,16 @@ class Block:
         `frames` says where the user asked for it; by default, where this is called from.
         """
         op = self._make_op(type, inputs, outputs, attrs, frames)
-        self.ops.append(op)
         infer_shape(op)
+        self.ops.append(op)
         self.program._changed()
         return op
 
     def insert_op(self, index: int, type: str, **kwargs: Any) -> Operator:
         """Add an op before position `index`; arguments as of `append_op`."""
         op = self._make_op(type, kwargs.get("inputs"), kwargs.get("outputs"), kwargs.get("attrs"), kwargs.get("frames"))
-        self.ops.insert(index, op)
         infer_shape(op)
+        self.ops.insert(index, op)
         self.program._changed()
         return op
 
@@ -542,6 +550,8 @@ class Block:
             {name: value for name, value in (attrs or {}).items() if value is not None},
             frames if frames is not None else self.program._frames if self.program._frames is not None else user_frames(),
         )
+        if _defaults.scopes:
+            op.attrs.setdefault("op_namescope", current_name_scope())
         role = self.program._role
         if role and OpRole.NAME not in op.attrs:
             op.attrs[OpRole.NAME] = role
@@ -551,7 +561,9 @@ class Block:
             for slots, known, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
                 for slot in slots:
                     if slot not in known:
-                        raise ProgramError(f"{type} has no {side} slot {slot!r}; it has {', '.join(known) or 'none'}\n{locate(op)}")
+                        raise ProgramError(
+                            f"{type} has no {side} slot {slot!r}; it has {', '.join(known) or 'none'}\n{locate(op)}"
+                        )
         return op
 
     def __str__(self) -> str:
@@ -600,8 +612,8 @@ def infer_shape(op: Operator) -> None:
         return
     try:
         found = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
-    except InferenceError as error:
-        raise InferenceError(f"{op.type}: {error}\n{locate(op)}") from None
+    except (InferenceError, NameNotFoundError) as error:
+        raise type(error)(f"{op.type}: {error}\n{locate(op)}") from None
     for slot, specs in found.items():
         names = op.outputs.get(slot)
         if not names:
@@ -779,6 +791,9 @@ class Program:
                 for op in block.ops:
                     if op.has_attr("is_test"):
                         op.attrs["is_test"] = True
+                    role = op.attrs.pop(OpRole.NAME, OpRole.FORWARD) & ~OpRole.LOSS  # no loss is minimized in a test
+                    if role:
+                        op.attrs[OpRole.NAME] = role
             new._drop_unused()
         return new
 

@@ -107,7 +107,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     inputs = {slot: op.input(slot) for slot in _SLOTS}
     for name in list(inner.outer_reads):
         value = next((v for _, _, v in versions.read_at(index) if v[0] == name), (name, versions.last.get(name, 0)))
-        saved = outer.name_of(value)
+        saved = outer.name_of(value, inner.outer_reads[name])
         if saved != name:
             rename_reads(block, name, saved)
             inputs["parameters"] = [saved if other == name else other for other in inputs["parameters"]]

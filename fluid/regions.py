@@ -151,7 +151,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     renamed = {}
     for name in list(inner.outer_reads):
         value = next((v for _, _, v in versions.read_at(index) if v[0] == name), (name, versions.last.get(name, 0)))
-        found = outer.name_of(value)
+        found = outer.name_of(value, inner.outer_reads[name])
         if found != name:
             rename_reads(block, name, found)
             renamed[name] = found
@@ -160,7 +160,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         region.conditions: op.input(region.conditions),
         region.inputs: [renamed.get(name, name) for name in names],
         "Out": op.input("Out") or op.output("Out"),
-        grad_slot("Out"): [given.get(name) or outer.zeros_like(name, op) for name in carried],
+        grad_slot("Out"): [given.get(name) or outer.zeros_like(after[name], op) for name in carried],
         region.scopes: [scopes],
     }
     if op.type == "while":
@@ -179,10 +179,10 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         grad_op.attrs["is_scalar_condition"] = op.attr("is_scalar_condition")
     from .backward import Contribution
 
-    for position, (name, found) in enumerate(zip(names, inner_grads, strict=True)):
-        value = versions.reads[index][region.inputs][position]
-        if found != EMPTY and value is not None and wanted[position]:
-            outer.contribute(value, Contribution(grad_op, grad_slot(region.inputs), position))
+    for position, found in enumerate(inner_grads):
+        read = versions.reads[index][region.inputs][position]
+        if found != EMPTY and read is not None and wanted[position]:
+            outer.contribute(read, Contribution(grad_op, grad_slot(region.inputs), position))
 
 
 def _leave(inner: Differentiator, name: str, incoming: str, op: Operator) -> str:
@@ -216,5 +216,3 @@ def rename_reads(block: Block, old: str, new: str) -> None:
         for sub in op.sub_blocks:
             if old in outer_names(sub)[0]:
                 rename_reads(sub, old, new)
-
-

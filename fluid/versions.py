@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .framework import Block, Operator
+from .errors import InferenceError
+from .framework import Block, Operator, declared_specs, gather_specs
 from .ops.registry import EMPTY
+from .types import VarType
+from .values import infer_specs
 
 __all__ = ["BlockVersions", "Value", "outer_names", "reads_and_writes"]
 
@@ -28,7 +31,7 @@ class BlockVersions:
         writer: value -> position of the op that makes it.
     """
 
-    __slots__ = ("block", "last", "ops", "read_first", "reads", "updates", "writer", "writes")
+    __slots__ = ("_one_shape", "block", "last", "ops", "read_first", "reads", "updates", "writer", "writes")
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -39,6 +42,7 @@ class BlockVersions:
         self.last: dict[str, int] = {}
         self.writer: dict[Value, int] = {}
         self.read_first: set[str] = set()
+        self._one_shape: dict[str, bool] = {}
         last = self.last
         for index, op in enumerate(self.ops):
             self.reads.append(
@@ -86,6 +90,50 @@ class BlockVersions:
                     yield slot, position, value
         for slot, value in self.updates[index].items():
             yield slot, 0, value
+
+    def has_one_shape(self, name: str) -> bool:
+        """Whether all values of a name that this block overwrites surely have one shape, the one declared."""
+        if name in self._one_shape:
+            return self._one_shape[name]
+        checked, waiting = {name}, [name]
+        found = True
+        while waiting and found:
+            name_now = waiting.pop()
+            inputs = self._overwritten_inputs(name_now)
+            found = inputs is not None
+            more = set(inputs or ()) - checked
+            checked |= more
+            waiting += more
+        self._one_shape.update(dict.fromkeys(checked, True) if found else {name: False})
+        return found
+
+    def _overwritten_inputs(self, name: str) -> set[str] | None:
+        """Overwritten names that the writers of `name` read, or None if one writes another shape than is declared.
+
+        Inference knows declared shapes only, so its answer holds if those names keep theirs, too.
+        """
+        var = self.block.var(name)
+        if var.type is not VarType.LOD_TENSOR:
+            return set()
+        if not var.has_shape or -1 in var.shape:
+            return None
+        inputs: set[str] = set()
+        for version in range(1, self.last.get(name, 0) + 1):
+            op = self.ops[self.writer[(name, version)]]
+            definition = op.definition
+            if definition is None or (definition.infer is None and definition.forward is None):
+                continue
+            try:
+                specs = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+            except InferenceError:
+                return None
+            for slot, names in op.outputs.items():
+                known = specs.get(slot)
+                for other, spec in zip(names, known if isinstance(known, list) else [known], strict=False):
+                    if other == name and (spec is None or spec.shape != var.shape):
+                        return None
+            inputs.update(n for n in op.input_arg_names if self.last.get(n, 0) > (0 if n in self.read_first else 1))
+        return inputs
 
 
 def reads_and_writes(block: Block) -> tuple[list[str], list[str]]:

@@ -240,6 +240,7 @@ def _backward(
     layout = _Layout(xp, scratch, g, out.dtype, d_image is not None, nchw)
     matrix = (g.groups, g.filters // g.groups, g.taps // g.groups)
     filter_part = None
+    combine = xp.multiply if g.filters == g.groups else xp.matmul  # with one filter in each group, an outer product
     steps: list[Step] = []
     for start, end in layout.chunks():
         gradient, turned = layout.outputs(out[start:end])
@@ -269,10 +270,10 @@ def _backward(
             part = d_image[start:end]
             if layout.own:
                 steps.append(
-                    partial(xp.matmul, weights, gradient, part.reshape(end - start, g.groups, g.channels // g.groups, g.places))
+                    partial(combine, weights, gradient, part.reshape(end - start, g.groups, g.channels // g.groups, g.places))
                 )
             else:
-                steps.append(partial(xp.matmul, weights, gradient, layout.patches(end - start)))
+                steps.append(partial(combine, weights, gradient, layout.patches(end - start)))
                 steps += layout.add_back(part)
     return steps
 

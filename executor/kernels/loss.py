@@ -357,3 +357,9 @@ def huber_loss_grad(
 def cross_entropy_grad2(xp: Any, Label: Any, MatchX: Any, dY: Any, dMatchX: Any, ignore_index: int, dX: Any) -> None:
     found = -(dY / MatchX)
     place_into(xp, found if dMatchX is None else found + dMatchX, Label, -1, ignore_index, dX)
+
+
+@kernel("log_loss")
+def log_loss(xp: Any, Predicted: Any, Labels: Any, epsilon: float, Loss: Any) -> None:
+    missed = (1 - Labels) * xp.log(1 - Predicted + epsilon)
+    xp.copyto(Loss, -Labels * xp.log(Predicted + epsilon) - missed)

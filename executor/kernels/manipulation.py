@@ -50,7 +50,15 @@ def take(xp: Any, array: Any, ids: Any, axis: int, out: Any) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- reshaping
 @prepared(
-    "reshape_like", "unreshape", "squeeze2", "squeeze", "unsqueeze", "flatten2", "flatten_contiguous_range", inplace={"Out": "X"}
+    "reshape_like",
+    "unreshape",
+    "squeeze2",
+    "squeeze",
+    "unsqueeze",
+    "flatten2",
+    "flatten",
+    "flatten_contiguous_range",
+    inplace={"Out": "X"},
 )
 def reshape(xp: Any, X: Any, Out: Any) -> list[Step]:
     return copy(xp, X, Out)
@@ -91,7 +99,7 @@ def reshape2_grad(xp: Any, dOut: Any, dX: Any) -> list[Step]:
     return copy(xp, dOut, dX)
 
 
-@prepared("reshape_grad", "squeeze_grad", "unsqueeze_grad", inplace={"dX": "dOut"})
+@prepared("reshape_grad", "squeeze_grad", "unsqueeze_grad", "flatten_grad", inplace={"dX": "dOut"})
 def reshape_grad(xp: Any, dOut: Any, dX: Any) -> list[Step]:
     return copy(xp, dOut, dX)
 
@@ -196,25 +204,46 @@ def stack_grad(xp: Any, dY: Any, axis: int, dX: list[Any]) -> list[Step]:
     return _unstack(xp, dY, axis, dX)
 
 
-def _region(
-    array: Any,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    axes: list[int],
-    starts: Any,
-    ends: Any,
-) -> Any:
-    index = [slice(None)] * array.ndim
-    bounds = zip(numbers(StartsTensor, StartsTensorList, starts), numbers(EndsTensor, EndsTensorList, ends), strict=True)
-    for axis, (start, end) in zip(axes, bounds, strict=True):
-        index[axis] = slice(start, end)
-    return array[tuple(index)]
+class _Bounds:
+    """What a slice takes: from attributes, or from tensors that are read when it is taken."""
 
+    def __init__(self, attrs: dict[str, Any], **tensors: Any) -> None:
+        self.attrs, self.tensors = attrs, tensors
+        self.at_run = any(tensor is not None and len(tensor) for tensor in tensors.values())
 
-def _dropped(region: Any, decrease_axis: list[int]) -> Any:
-    return region.squeeze(tuple(decrease_axis)) if decrease_axis else region
+    def _numbers(self, name: str) -> list[int]:
+        slot = name.capitalize() + "Tensor"
+        return numbers(self.tensors.get(slot), self.tensors.get(slot + "List"), self.attrs.get(name, ()))
+
+    def of(self, array: Any) -> Any:
+        """The part of `array` that the slice takes, with all axes."""
+        index = [slice(None)] * array.ndim
+        axes, starts, ends = self.attrs["axes"], self._numbers("starts"), self._numbers("ends")
+        strides = self._numbers("strides") or [1] * len(axes)
+        for axis, *bounds in zip(axes, starts, ends, strides, strict=True):
+            index[axis] = slice(*bounds)
+        return array[tuple(index)]
+
+    def take(self, xp: Any, source: Any, out: Any) -> Step:
+        dropped = tuple(self.attrs["decrease_axis"])
+        if out is None:
+            return lambda: self.of(source).squeeze(dropped).copy() if dropped else self.of(source).copy()
+        if self.at_run:
+            return lambda: xp.copyto(out, self.of(source).reshape(out.shape))
+        part = self.of(source)
+        return partial(xp.copyto, out, part.squeeze(dropped) if dropped else part)
+
+    def put_back(self, xp: Any, source: Any, out: Any) -> list[Step]:
+        """Calls for the transpose of `take`."""
+
+        def put() -> None:
+            part = self.of(out)
+            xp.copyto(part, source.reshape(part.shape))
+
+        if self.at_run:
+            return [partial(out.fill, 0), put]
+        part = self.of(out)
+        return [partial(out.fill, 0), partial(xp.copyto, part, source.reshape(part.shape))]
 
 
 @prepared("slice")
@@ -225,32 +254,12 @@ def slice_(
     EndsTensor: Any,
     StartsTensorList: Any,
     EndsTensorList: Any,
-    axes: list[int],
-    starts: list[int],
-    ends: list[int],
-    decrease_axis: list[int],
+    attrs: dict[str, Any],
     Out: Any,
 ) -> Step:
-    tensors = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
-    find = partial(_region, Input, *tensors, axes, starts, ends)
-    if Out is None:
-        return lambda: _dropped(find(), decrease_axis).copy()
-    if any(tensor is not None and len(tensor) for tensor in tensors):
-        return lambda: xp.copyto(Out, find().reshape(Out.shape))
-    return partial(xp.copyto, Out, _dropped(find(), decrease_axis))
-
-
-def _unslice(xp: Any, X: Any, out: Any, tensors: tuple[Any, ...], bounds: tuple[Any, ...]) -> list[Step]:
-    steps: list[Step] = [partial(out.fill, 0)]
-    if any(tensor is not None and len(tensor) for tensor in tensors):
-
-        def fill() -> None:
-            region = _region(out, *tensors, *bounds)
-            xp.copyto(region, X.reshape(region.shape))
-
-        return [*steps, fill]
-    region = _region(out, *tensors, *bounds)
-    return [*steps, partial(xp.copyto, region, X.reshape(region.shape))]
+    tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor}
+    lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList}
+    return _Bounds(attrs, **tensors, **lists).take(xp, Input, Out)
 
 
 @prepared("unslice")
@@ -261,12 +270,12 @@ def unslice(
     EndsTensor: Any,
     StartsTensorList: Any,
     EndsTensorList: Any,
-    axes: list[int],
-    starts: list[int],
-    ends: list[int],
+    attrs: dict[str, Any],
     Out: Any,
 ) -> list[Step]:
-    return _unslice(xp, X, Out, (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList), (axes, starts, ends))
+    tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor}
+    lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList}
+    return _Bounds(attrs, **tensors, **lists).put_back(xp, X, Out)
 
 
 @prepared("slice_grad")
@@ -277,12 +286,51 @@ def slice_grad(
     StartsTensorList: Any,
     EndsTensorList: Any,
     dOut: Any,
-    axes: list[int],
-    starts: list[int],
-    ends: list[int],
+    attrs: dict[str, Any],
     dInput: Any,
 ) -> list[Step]:
-    return _unslice(xp, dOut, dInput, (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList), (axes, starts, ends))
+    return unslice(xp, dOut, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, attrs, dInput)  # type: ignore[no-any-return]
+
+
+@prepared("strided_slice")
+def strided_slice(
+    xp: Any,
+    Input: Any,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StridesTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StridesTensorList: Any,
+    attrs: dict[str, Any],
+    Out: Any,
+) -> Step:
+    tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor, "StridesTensor": StridesTensor}
+    lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StridesTensorList": StridesTensorList}
+    return _Bounds(attrs, **tensors, **lists).take(xp, Input, Out)
+
+
+@prepared("strided_unslice")
+def strided_unslice(
+    xp: Any,
+    X: Any,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StridesTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StridesTensorList: Any,
+    attrs: dict[str, Any],
+    Out: Any,
+) -> list[Step]:
+    tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor, "StridesTensor": StridesTensor}
+    lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StridesTensorList": StridesTensorList}
+    return _Bounds(attrs, **tensors, **lists).put_back(xp, X, Out)
+
+
+@prepared("flip", "reverse")
+def flip(xp: Any, X: Any, axis: list[int], Out: Any) -> Step:
+    return partial(xp.copyto, Out, xp.flip(X, tuple(axis)))
 
 
 # ------------------------------------------------------------------------------------------------------------ indexing
@@ -326,6 +374,34 @@ def scatter_add_like(xp: Any, X: Any, Index: Any, Axis: Any, axis: int, Out: Any
 @kernel("gather_grad")
 def gather_grad(xp: Any, dOut: Any, Index: Any, Axis: Any, axis: int, dX: Any) -> None:
     _scatter_add(xp, dOut, Index, numbers(Axis, None, [axis])[0], dX)
+
+
+@kernel("scatter")
+def scatter(xp: Any, X: Any, Ids: Any, Updates: Any, overwrite: bool, Out: Any) -> None:
+    ids = Ids.reshape(-1)
+    check_ids(ids, len(X), "scatter")
+    xp.copyto(Out, X)
+    Out[ids] = Updates if overwrite else 0
+    if not overwrite:
+        _add_rows(xp, Updates, ids, Out)
+
+
+def _nd_index(xp: Any, Index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    index = tuple(xp.moveaxis(Index, -1, 0))
+    for ids, extent in zip(index, shape, strict=False):
+        check_ids(ids, extent, "gather_nd or scatter_nd_add")
+    return index
+
+
+@kernel("gather_nd")
+def gather_nd(xp: Any, X: Any, Index: Any, Out: Any) -> None:
+    xp.copyto(Out, X[_nd_index(xp, Index, X.shape)])
+
+
+@kernel("scatter_nd_add")
+def scatter_nd_add(xp: Any, X: Any, Index: Any, Updates: Any, Out: Any) -> None:
+    xp.copyto(Out, X)
+    xp.add.at(Out, _nd_index(xp, Index, X.shape), Updates)
 
 
 @kernel("lookup_table_v2", "lookup_table")
@@ -409,9 +485,10 @@ def _one_hot(xp: Any, ids: Any, depth_tensor: Any, depth: int, dtype: int, out_o
     depth = numbers(depth_tensor, None, [depth])[0]
     if not out_of_range:
         check_ids(ids, depth, "one_hot")
-    made = xp.empty((*prefix, depth), as_dtype(dtype).numpy) if out is None else None
-    xp.copyto((made if out is None else out).reshape(-1, depth), ids.reshape(-1, 1) == xp.arange(depth))
-    return made
+    if out is None:
+        out = xp.empty((*prefix, depth), as_dtype(dtype).numpy)
+    xp.equal(ids[..., None] if out.ndim > ids.ndim else ids, xp.arange(depth), out=out, casting="unsafe")
+    return out
 
 
 @kernel("one_hot")

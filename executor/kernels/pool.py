@@ -135,6 +135,7 @@ def _maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any) -> list[
 
 def _averages(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any, exclusive: bool) -> list[Step]:
     weights = _weights(xp, axes, Out, exclusive)
+    steps: list[Step]
     if _by_window(axes):
         kept = (axes[0].axis, axes[1].axis)
         steps = [partial(xp.add.reduce, window, kept, None, out, True) for window, out in _windows(axes, X, Out)]
@@ -224,26 +225,27 @@ def _maxima_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
     rows, columns = axes
     if rows.is_halving and columns.is_halving:
         return _halved_back(xp, scratch, axes, X, dOut, dX)
-    index = scratch(dOut.shape, xp.dtype("int64"))
-    steps = _find_maxima(xp, scratch, axes, X, index)
-
-    def flat(array: Any) -> Any:
-        shape = array.shape
-        return array.reshape(*shape[: rows.axis], shape[rows.axis] * shape[columns.axis], *shape[columns.axis + 1 :])
-
     if _by_window(axes):
-        return [*steps, partial(place_into, xp, flat(dOut), flat(index), rows.axis, -100, flat(dX))]
-    here, part = scratch(dOut.shape, xp.dtype(bool)), scratch(dOut.shape, dOut.dtype)
-    places = xp.arange(rows.extent * columns.extent).reshape(rows.extent, columns.extent)
-    places = places[:, :, None] if rows.axis == 1 else places
-    steps.append(partial(dX.fill, 0))
+        index = scratch(dOut.shape, xp.dtype("int64"))
+
+        def flat(array: Any) -> Any:
+            shape = array.shape
+            return array.reshape(*shape[: rows.axis], shape[rows.axis] * shape[columns.axis], *shape[columns.axis + 1 :])
+
+        put: Step = partial(place_into, xp, flat(dOut), flat(index), rows.axis, -100, flat(dX))
+        return [*_find_maxima(xp, scratch, axes, X, index), put]
+    maxima, part = scratch(dOut.shape, X.dtype), scratch(dOut.shape, dOut.dtype)
+    here, free = scratch(dOut.shape, xp.dtype(bool)), scratch(dOut.shape, xp.dtype(bool))
+    steps: list[Step] = [*_maxima(xp, scratch, axes, X, maxima), partial(dX.fill, 0), partial(free.fill, True)]
     for (row_windows, row_elements), (column_windows, column_elements) in product(rows.taps(), columns.taps()):
         windows = rows.at(row_windows) + (column_windows,)
-        target = dX[rows.at(row_elements) + (column_elements,)]
-        steps += [
-            partial(xp.equal, index[windows], places[row_elements, column_elements], here[windows]),
+        elements = rows.at(row_elements) + (column_elements,)
+        steps += [  # the first element of a window that equals the maximum gets the gradient
+            partial(xp.equal, X[elements], maxima[windows], here[windows]),
+            partial(xp.logical_and, here[windows], free[windows], here[windows]),
+            partial(xp.logical_xor, free[windows], here[windows], free[windows]),
             partial(xp.multiply, dOut[windows], here[windows], part[windows]),
-            partial(xp.add, target, part[windows], target),
+            partial(xp.add, dX[elements], part[windows], dX[elements]),
         ]
     return steps
 

@@ -44,7 +44,7 @@ def while_grad() -> None:
 
 
 @define(
-    "conditional_block(Cond*, Input*?) -> Out*, Scope?",
+    "conditional_block(Cond*, Input*?) -> Out*?, Scope?",
     infer=_scopes("Scope"),
     grad=REGION,
     sub_block=block(),
@@ -87,7 +87,7 @@ def recurrent() -> None:
 
 
 @define(
-    "recurrent_grad(inputs*, initial_states*, parameters*, outputs*, outputs@GRAD*, step_scopes)"
+    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes)"
     " -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?",
     grad=REGION,
     sub_block=block(),
@@ -142,19 +142,19 @@ def _entry(X: Spec, X_W: Spec | None) -> Spec:
 
 
 @define("write_to_array(X, I) -> Out&", infer=_as_array, inline_grad=True, wrt=["X", "Out"])
-def write_to_array(f, X: Like, I, dOut):  # type: ignore[no-untyped-def]  # noqa: E741
+def write_to_array(f, X: Like, I, dOut):  # type: ignore[no-untyped-def]
     """Put `X` at position `I` (int64 of one element) of the array `Out`, which grows as needed."""
     return {"X": lambda: f.read_from_array(dOut, I, X_W=X), "Out": lambda: f.clear_array_entry(dOut, I)}
 
 
 @define("read_from_array(X, I, X_W?) -> Out", infer=_entry, inline_grad=True, wrt=["X"])
-def read_from_array(f, I, dOut):  # type: ignore[no-untyped-def]  # noqa: E741
+def read_from_array(f, I, dOut):  # type: ignore[no-untyped-def]
     """The entry at position `I` of the array `X`; zeros like `X_W`, where that is given, if there is none."""
     return {"X": f.write_to_array(dOut, I)}
 
 
 @define("clear_array_entry(X, I) -> Out", infer=lambda X: X, inline_grad=True, wrt=["X"])
-def clear_array_entry(f, I, dOut):  # type: ignore[no-untyped-def]  # noqa: E741
+def clear_array_entry(f, I, dOut):  # type: ignore[no-untyped-def]
     """The array `X` without its entry at position `I`."""
     return {"X": f.clear_array_entry(dOut, I)}
 
@@ -180,7 +180,7 @@ def unstack_array(f, X: Like, dOut):  # type: ignore[no-untyped-def]
     return {"X": f.stack_array_like(dOut, X)}
 
 
-@define("stack_array_like(X, Like) -> Out", infer=lambda Like: Like, likes=["Like"], wrt=["X"], inline_grad=True)  # noqa: F811
+@define("stack_array_like(X, Like) -> Out", infer=lambda Like: Like, likes=["Like"], wrt=["X"], inline_grad=True)
 def stack_array_like(f, dOut):  # type: ignore[no-untyped-def]
     """As `stack_array`, into the shape of `Like`; entries that the array lacks are zeros."""
     return {"X": f.unstack_array(dOut)}
@@ -200,5 +200,3 @@ def feed() -> None:
 @define("fetch(X) -> Out", grad=NOT_DIFFERENTIABLE, col=0)
 def fetch() -> None:
     """Marks, in a saved inference model, the variable that is output number `col`."""
-
-

@@ -143,7 +143,7 @@ _ATTRS: dict[str, Any] = {
 
 
 @define("conv2d(Input, Filter) -> Output", infer=_conv2d, **_ATTRS)
-def conv2d(f, Input, Filter, dOutput, attrs):
+def conv2d(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """Convolution of images [N, C, H, W] (or [N, H, W, C]) with a filter [M, C/groups, h, w] to M channels.
 
     `paddings` holds two numbers (H, W) or four (top, bottom, left, right); the algorithm SAME keeps ceil(H / stride) rows,
@@ -156,7 +156,7 @@ def conv2d(f, Input, Filter, dOutput, attrs):
 
 
 @define("depthwise_conv2d(Input, Filter) -> Output", infer=_conv2d, **_ATTRS)
-def depthwise_conv2d(f, Input, Filter, dOutput, attrs):
+def depthwise_conv2d(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """`conv2d` with as many groups as channels."""
     return {
         "Input": lambda: f.conv2d_backprop_input(Filter, dOutput, Input, **attrs),
@@ -171,7 +171,7 @@ def depthwise_conv2d(f, Input, Filter, dOutput, attrs):
     likes=("Like",),
     **_ATTRS,
 )
-def conv2d_backprop_input(f, Filter, Output, dInput, attrs):
+def conv2d_backprop_input(f: Any, Filter: Any, Output: Any, dInput: Any, attrs: dict[str, Any]) -> Any:
     """The gradient, for an image shaped like Like, of `conv2d` with Filter, when that of its output is Output."""
     return {
         "Filter": lambda: f.conv2d_backprop_filter(dInput, Output, Filter, **attrs),
@@ -186,7 +186,7 @@ def conv2d_backprop_input(f, Filter, Output, dInput, attrs):
     likes=("Like",),
     **_ATTRS,
 )
-def conv2d_backprop_filter(f, Input, Output, dFilter, attrs):
+def conv2d_backprop_filter(f: Any, Input: Any, Output: Any, dFilter: Any, attrs: dict[str, Any]) -> Any:
     """The gradient, for a filter shaped like Like, of `conv2d` of Input, when that of its output is Output."""
     return {
         "Input": lambda: f.conv2d_backprop_input(dFilter, Output, Input, **attrs),
@@ -203,7 +203,7 @@ def conv2d_backprop_filter(f, Input, Output, dFilter, attrs):
     output_size=ints(),
     **_ATTRS,
 )
-def conv2d_transpose(f, Input, Filter, Bias: Like, dOutput, attrs):
+def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: Like, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `conv2d` with Filter [C, M/groups, h, w]: images of C channels to larger ones of M channels.
 
     Of the sizes that a convolution maps to Input's, the output has the least, plus `output_padding`, or is `output_size`.

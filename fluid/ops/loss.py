@@ -21,13 +21,13 @@ def _axis_of(X: Spec, axis: int) -> Spec:
 
 
 @define("softmax(X) -> Out", infer=_axis_of, axis=-1)
-def softmax(f, Out, dOut, axis):
+def softmax(f: Any, Out: Any, dOut: Any, axis: Any) -> Any:
     """``exp(X) / sum(exp(X))`` along `axis`."""
     return {"X": Out * (dOut - f.reduce_sum(dOut * Out, dim=[axis], keep_dim=True))}
 
 
 @define("log_softmax(X) -> Out", infer=_axis_of, axis=-1)
-def log_softmax(f, Out, dOut, axis):
+def log_softmax(f: Any, Out: Any, dOut: Any, axis: Any) -> Any:
     """``X - log(sum(exp(X)))`` along `axis`."""
     return {"X": dOut - f.exp(Out) * f.reduce_sum(dOut, dim=[axis], keep_dim=True)}
 
@@ -58,7 +58,7 @@ def _cross_entropy(X: Spec, Label: Spec, soft_label: bool) -> Spec:
 
 
 @define("cross_entropy(X, Label) -> Y", infer=_cross_entropy, soft_label=False, ignore_index=-100)
-def cross_entropy(f, X, Label, dY, soft_label, ignore_index):
+def cross_entropy(f: Any, X: Any, Label: Any, dY: Any, soft_label: Any, ignore_index: Any) -> Any:
     """``-log(X[label])`` of probabilities X [..., classes] and class numbers Label [..., 1]; Y is [..., 1].
 
     Soft labels [..., classes] give ``-sum(Label * log(X))``. Rows labelled `ignore_index` give 0. The logarithm of 0 counts
@@ -76,13 +76,13 @@ def _cross_entropy2(X: Spec, Label: Spec) -> tuple[Spec, Spec, Spec]:
 
 
 @define(
-    "cross_entropy2(X, Label) -> Y, XShape~, MatchX~",
+    "cross_entropy2(X, Label) -> Y, XShape, MatchX",
     infer=_cross_entropy2,
     wrt=("X",),
     grad_type="cross_entropy_grad2",
     ignore_index=-100,
 )
-def cross_entropy2(f, Label, XShape: Like, MatchX, dY, ignore_index, dMatchX=None):
+def cross_entropy2(f: Any, Label: Any, XShape: Like, MatchX: Any, dY: Any, ignore_index: Any, dMatchX: Any = None) -> Any:
     """`cross_entropy` with class numbers; keeps the labelled probabilities in MatchX for the gradient."""
     found = -(dY / MatchX)
     return {"X": f.place(found if dMatchX is None else found + dMatchX, Label, XShape, ignore_index=ignore_index)}
@@ -101,7 +101,17 @@ def _softmax_with_cross_entropy(Logits: Spec, Label: Spec, soft_label: bool, axi
     ignore_index=-100,
     axis=-1,
 )
-def softmax_with_cross_entropy(f, Label, Softmax, dLoss, soft_label, use_softmax, ignore_index, axis, dSoftmax=None):
+def softmax_with_cross_entropy(
+    f: Any,
+    Label: Any,
+    Softmax: Any,
+    dLoss: Any,
+    soft_label: Any,
+    use_softmax: Any,
+    ignore_index: Any,
+    axis: Any,
+    dSoftmax: Any = None,
+) -> Any:
     """`cross_entropy` of ``softmax(Logits)`` along `axis`, computed as ``log(sum(exp(Logits))) - Logits[label]``.
 
     Without `use_softmax`, Logits are probabilities already. The result is stable in either setting of `numeric_stable_mode`.
@@ -139,7 +149,9 @@ def _binary(X: Spec, Label: Spec) -> Spec:
     normalize=False,
     ignore_index=-100,
 )
-def sigmoid_cross_entropy_with_logits(f, X, Label, pos_weight, dOut, normalize, ignore_index):
+def sigmoid_cross_entropy_with_logits(
+    f: Any, X: Any, Label: Any, pos_weight: Any, dOut: Any, normalize: Any, ignore_index: Any
+) -> Any:
     """``-(w * Label * log(sigmoid(X)) + (1 - Label) * log(1 - sigmoid(X)))``, element by element, with w = pos_weight or 1.
 
     Elements labelled `ignore_index` give 0; `normalize` divides by the number of the others. Labels are taken as
@@ -162,7 +174,7 @@ def _huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
 
 
 @define("huber_loss(X, Y) -> Out, Residual~", infer=_huber_loss, delta=required("float"))
-def huber_loss(f, Residual, dOut, delta, dResidual=None):
+def huber_loss(f: Any, Residual: Any, dOut: Any, delta: Any, dResidual: Any = None) -> Any:
     """``r * r / 2`` where ``|r| <= delta``, else ``delta * (|r| - delta / 2)``, of the residual ``r = Y - X``."""
 
     def number(value: float) -> Any:
@@ -171,3 +183,17 @@ def huber_loss(f, Residual, dOut, delta, dResidual=None):
     bounded = f.elementwise_max(f.elementwise_min(Residual, number(delta)), number(-delta))
     gradient = dOut * bounded if dResidual is None else dOut * bounded + dResidual
     return {"X": lambda: -gradient, "Y": gradient}
+
+
+def _log_loss(Predicted: Spec, Labels: Spec) -> Spec:
+    return _same_shapes("Predicted", Predicted, "Labels", Labels)
+
+
+@define("log_loss(Predicted, Labels) -> Loss", infer=_log_loss, epsilon=required("float"))
+def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> Any:
+    """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities."""
+    hit, miss = Predicted + epsilon, (1.0 + epsilon) - Predicted
+    return {
+        "Predicted": lambda: dLoss * ((1.0 - Labels) / miss - Labels / hit),
+        "Labels": lambda: dLoss * (f.log(miss) - f.log(hit)),
+    }

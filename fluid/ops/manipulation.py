@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import as_dtype
 from ..values import Spec
-from .registry import ZERO_GRADIENT, Like, define, ints, long, longs, required, strings
+from .registry import ZERO_GRADIENT, Like, define, ints, like, long, longs, required, strings
 from .shapes import broadcast, normalize_axes, normalize_axis
 
 Shape = tuple[int, ...]
@@ -139,6 +139,10 @@ def _flatten2(X: Spec, axis: int) -> tuple[Spec, Spec]:
     return _with_xshape(X, _flattened(X, axis))
 
 
+def _flatten(X: Spec, axis: int) -> Spec:
+    return X.with_shape(_flattened(X, axis))
+
+
 def _flatten_range(X: Spec, start_axis: int, stop_axis: int) -> tuple[Spec, Spec]:
     if X.ndim == 0:
         return _with_xshape(X, (1,))
@@ -197,38 +201,32 @@ def _split(
 
 
 def _split_like(X: Spec, Like: list[Spec]) -> list[Spec]:
-    return [X.with_shape(like.shape) for like in Like]
+    return [X.with_shape(each.shape) for each in Like]
 
 
-def slice_extent(extent: int, start: int, end: int) -> int:
-    """How many of `extent` elements ``[start:end]`` takes; -1 if that is not known."""
+def slice_extent(extent: int, start: int, end: int, stride: int = 1) -> int:
+    """How many of `extent` elements ``[start:end:stride]`` takes; -1 if that is not known."""
     if extent >= 0:
-        return len(range(*slice(start, end).indices(extent)))
-    if start >= 0 and end >= 0 and start >= end:
-        return 0
-    return end - start if start < 0 and end < 0 and end == start + 1 else -1
+        return len(range(*slice(start, end, stride).indices(extent)))
+    return 1 if stride == 1 and start < 0 and end == start + 1 < 0 else -1
 
 
-def _slice(
-    Input: Spec,
-    StartsTensor: Spec | None,
-    EndsTensor: Spec | None,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    axes: list[int],
-    starts: list[int],
-    ends: list[int],
-    infer_flags: list[int],
-    decrease_axis: list[int],
-    declared: Mapping[str, Any],
-) -> Spec:
+_BOUNDS = ("StartsTensor", "EndsTensor", "StridesTensor", "StartsTensorList", "EndsTensorList", "StridesTensorList")
+
+
+def _slice(inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any]) -> Spec:
+    Input: Spec = inputs["Input"]
     shape = list(Input.shape)
-    by_tensor = StartsTensor is not None or EndsTensor is not None or bool(StartsTensorList) or bool(EndsTensorList)
-    if not by_tensor and not len(axes) == len(starts) == len(ends):
-        raise InferenceError(f"slice: axes {axes}, starts {starts} and ends {ends} differ in length")
+    axes, starts, ends = attrs["axes"], attrs["starts"], attrs["ends"]
+    strides = attrs.get("strides") or [1] * len(axes)
+    by_tensor = any(inputs.get(slot) for slot in _BOUNDS)
+    if not by_tensor and not len(axes) == len(starts) == len(ends) == len(strides):
+        raise InferenceError(f"slice: axes {axes}, starts {starts}, ends {ends} and strides {strides} differ in length")
+    if 0 in strides:
+        raise InferenceError(f"slice: strides {strides} should not be 0")
     for place, axis in enumerate(normalize_axes(axes, Input.ndim)):
-        shape[axis] = -1 if by_tensor else slice_extent(shape[axis], starts[place], ends[place])
-    decreased = set(normalize_axes(decrease_axis, Input.ndim))
+        shape[axis] = -1 if by_tensor else slice_extent(shape[axis], starts[place], ends[place], strides[place])
+    decreased = set(normalize_axes(attrs["decrease_axis"], Input.ndim))
     for axis in decreased:
         if shape[axis] not in (1, -1):
             raise InferenceError(f"slice: axis {axis} is to be dropped but keeps {shape[axis]} elements of Input {Input}")
@@ -355,7 +353,7 @@ def _one_hot_v2(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> S
 
 # ------------------------------------------------------------------------------------------------------- reshaping
 @define("reshape2(X, Shape?, ShapeTensor*?) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
-def reshape2(f, XShape: Like, dOut):
+def reshape2(f: Any, XShape: Like, dOut: Any) -> Any:
     """X in another shape: 0 copies X's extent at that place, one -1 takes what is left.
 
     XShape is empty, of shape [0, ...X's shape], and tells the gradient op X's shape.
@@ -364,55 +362,61 @@ def reshape2(f, XShape: Like, dOut):
 
 
 @define("reshape(X, Shape?, ShapeTensor*?) -> Out", infer=_reshape, wrt=("X",), shape=ints())
-def reshape(f, X: Like, Out: Like, Shape: Like, ShapeTensor: Like, dOut):
+def reshape(f: Any, X: Like, Out: Like, Shape: Like, ShapeTensor: Like, dOut: Any) -> Any:
     """X in another shape, as `reshape2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("reshape_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
-def reshape_like(f, X: Like, dOut):
+def reshape_like(f: Any, X: Like, dOut: Any) -> Any:
     """X in the shape of Like."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("unreshape(X, XShape) -> Out", infer=_drop_front, wrt=("X",), likes=("XShape",))
-def unreshape(f, X: Like, dOut):
+def unreshape(f: Any, X: Like, dOut: Any) -> Any:
     """X in the shape of XShape without its first extent."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("squeeze2(X) -> Out, XShape~", infer=_squeeze2, axes=ints())
-def squeeze2(f, XShape: Like, dOut):
+def squeeze2(f: Any, XShape: Like, dOut: Any) -> Any:
     """X without those of `axes` whose extent is 1 (without all such, if no axes are given)."""
     return {"X": f.unreshape(dOut, XShape)}
 
 
 @define("squeeze(X) -> Out", infer=_squeeze, axes=ints())
-def squeeze(f, X: Like, dOut):
+def squeeze(f: Any, X: Like, dOut: Any) -> Any:
     """X without axes of extent 1, as `squeeze2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("unsqueeze2(X, AxesTensor?, AxesTensorList*?) -> Out, XShape~", infer=_unsqueeze2, wrt=("X",), axes=ints())
-def unsqueeze2(f, XShape: Like, AxesTensor: Like, AxesTensorList: Like, dOut):
+def unsqueeze2(f: Any, XShape: Like, AxesTensor: Like, AxesTensorList: Like, dOut: Any) -> Any:
     """X with axes of extent 1 put in, one after the other, at `axes`."""
     return {"X": f.unreshape(dOut, XShape)}
 
 
 @define("unsqueeze(X) -> Out", infer=_unsqueeze, axes=ints())
-def unsqueeze(f, X: Like, dOut):
+def unsqueeze(f: Any, X: Like, dOut: Any) -> Any:
     """X with axes of extent 1 put in, as `unsqueeze2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("flatten2(X) -> Out, XShape~", infer=_flatten2, axis=1)
-def flatten2(f, XShape: Like, dOut):
+def flatten2(f: Any, XShape: Like, dOut: Any) -> Any:
     """X as a matrix: axes before `axis` become its rows, the others its columns."""
     return {"X": f.unreshape(dOut, XShape)}
 
 
+@define("flatten(X) -> Out", infer=_flatten, axis=1)
+def flatten(f: Any, X: Like, dOut: Any) -> Any:
+    """X as a matrix, as `flatten2`."""
+    return {"X": f.reshape_like(dOut, X)}
+
+
 @define("flatten_contiguous_range(X) -> Out, XShape~", infer=_flatten_range, start_axis=1, stop_axis=1)
-def flatten_contiguous_range(f, XShape: Like, dOut):
+def flatten_contiguous_range(f: Any, XShape: Like, dOut: Any) -> Any:
     """X with the axes from `start_axis` to `stop_axis`, both included, made one."""
     return {"X": f.unreshape(dOut, XShape)}
 
@@ -423,26 +427,26 @@ def _inverse(axis: list[int]) -> list[int]:
 
 
 @define("transpose2(X) -> Out, XShape~", infer=_transpose2, axis=required("ints"))
-def transpose2(f, XShape: Like, dOut, axis):
+def transpose2(f: Any, XShape: Like, dOut: Any, axis: Any) -> Any:
     """X with its axes in the order `axis`."""
     return {"X": f.transpose(dOut, axis=_inverse(axis))}
 
 
 @define("transpose(X) -> Out", infer=_transposed, axis=required("ints"))
-def transpose(f, X: Like, Out: Like, dOut, axis):
+def transpose(f: Any, X: Like, Out: Like, dOut: Any, axis: Any) -> Any:
     """X with its axes in the order `axis`."""
     return {"X": f.transpose(dOut, axis=_inverse(axis))}
 
 
 # ------------------------------------------------------------------------------------------------ joining and cutting
 @define("concat(X*, AxisTensor?) -> Out", infer=_concat, wrt=("X",), axis=0)
-def concat(f, X: Like, AxisTensor, dOut, axis):
+def concat(f: Any, X: Like, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """The inputs joined along `axis`."""
     return {"X": f.split_like(dOut, X, AxisTensor, axis=axis)}
 
 
 @define("split_like(X, Like*, AxisTensor?) -> Out*", infer=_split_like, wrt=("X",), likes=("Like",), axis=0)
-def split_like(f, AxisTensor, dOut, axis):
+def split_like(f: Any, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """X cut along `axis` into parts shaped as the Likes: the transpose of `concat`."""
     return {"X": f.concat(dOut, AxisTensor, axis=axis)}
 
@@ -456,19 +460,19 @@ def split_like(f, AxisTensor, dOut, axis):
     num=0,
     sections=ints(),
 )
-def split(f, AxisTensor, dOut, axis):
+def split(f: Any, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """X cut along `axis` into `num` equal parts, or into parts of extents `sections`, of which one may be -1."""
     return {"X": f.concat(dOut, AxisTensor, axis=axis)}
 
 
 @define("stack(X*) -> Y", infer=_stack, axis=0)
-def stack(f, X: Like, dY, axis):
+def stack(f: Any, X: Like, dY: Any, axis: Any) -> Any:
     """The inputs, all of one shape, joined along a new axis."""
-    return {"X": f.unstack(dY, axis=axis, num=len(X))}
+    return {"X": f.unstack(dY, axis=axis, num=len(X))}  # type: ignore[arg-type]  # a list of values
 
 
 @define("unstack(X) -> Y*", infer=_unstack, axis=0, num=0)
-def unstack(f, dY, axis):
+def unstack(f: Any, dY: Any, axis: Any) -> Any:
     """The parts of X along `axis`, without that axis."""
     return {"X": f.stack(dY, axis=axis)}
 
@@ -482,7 +486,16 @@ _SLICE_ATTRS: dict[str, Any] = {"axes": ints(), "starts": ints(), "ends": ints()
     wrt=("Input",),
     **_SLICE_ATTRS,
 )
-def slice_(f, Input: Like, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, dOut, attrs):
+def slice_(
+    f: Any,
+    Input: Like,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    dOut: Any,
+    attrs: dict[str, Any],
+) -> Any:
     """``Input[starts:ends]`` along `axes`, as Python slices; the axes in `decrease_axis`, then of extent 1, are dropped.
 
     Bounds in the tensors take the place of those in the attributes. Dropping all axes leaves shape [1], or [] where the
@@ -499,30 +512,147 @@ def slice_(f, Input: Like, StartsTensor, EndsTensor, StartsTensorList, EndsTenso
     likes=("Like",),
     **_SLICE_ATTRS,
 )
-def unslice(f, X: Like, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, dOut, attrs):
+def unslice(
+    f: Any,
+    X: Like,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    dOut: Any,
+    attrs: dict[str, Any],
+) -> Any:
     """X at its place in zeros of Like's shape: the transpose of `slice`."""
     bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
     return {"X": f.reshape_like(f.slice(dOut, *bounds, **attrs), X)}
 
 
+_STRIDED_SLOTS = "StartsTensor?, EndsTensor?, StridesTensor?, StartsTensorList*?, EndsTensorList*?, StridesTensorList*?"
+
+
+@define(
+    f"strided_slice(Input, {_STRIDED_SLOTS}) -> Out",
+    infer=_slice,
+    wrt=("Input",),
+    strides=ints(),
+    **_SLICE_ATTRS,
+)
+def strided_slice(
+    f: Any,
+    Input: Like,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StridesTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StridesTensorList: Any,
+    dOut: Any,
+    attrs: dict[str, Any],
+) -> Any:
+    """``Input[starts:ends:strides]`` along `axes`, as Python slices; otherwise as `slice`."""
+    bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+    return {"Input": f.strided_unslice(dOut, Input, *bounds, **attrs)}
+
+
+@define(
+    f"strided_unslice(X, Like, {_STRIDED_SLOTS}) -> Out",
+    infer=_like_shape,
+    wrt=("X",),
+    likes=("Like",),
+    strides=ints(),
+    **_SLICE_ATTRS,
+)
+def strided_unslice(
+    f: Any,
+    X: Like,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StridesTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StridesTensorList: Any,
+    dOut: Any,
+    attrs: dict[str, Any],
+) -> Any:
+    """X at its places in zeros of Like's shape: the transpose of `strided_slice`."""
+    bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+    return {"X": f.reshape_like(f.strided_slice(dOut, *bounds, **attrs), X)}
+
+
+def _flip(X: Spec, axis: list[int]) -> Spec:
+    normalize_axes(axis, X.ndim)
+    return X
+
+
+@define("flip(X) -> Out", infer=_flip, inline_grad=True, axis=required("ints"))
+def flip(f: Any, dOut: Any, axis: Any) -> Any:
+    """X with the order of its elements reversed along each of `axis`."""
+    return {"X": f.flip(dOut, axis=axis)}
+
+
+@define("reverse(X) -> Out", infer=_flip, inline_grad=True, axis=required("ints"))
+def reverse(f: Any, dOut: Any, axis: Any) -> Any:
+    """X with the order of its elements reversed along each of `axis`."""
+    return {"X": f.reverse(dOut, axis=axis)}
+
+
 # ---------------------------------------------------------------------------------------------------------- indexing
-@define("gather(X, Index, Axis?) -> Out", infer=_gather, wrt=("X",), axis=0, overwrite=True)
-def gather(f, X: Like, Index, Axis, dOut, axis):
+@define("gather(X, Index, Axis?) -> Out", infer=_gather, wrt=("X",), axis=0)
+def gather(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X along `axis` (or the number in Axis) that Index, of shape [n] or [n, 1], names."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
 
 
 @define("scatter_add_like(X, Index, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), axis=0)
-def scatter_add_like(f, Index, Axis, dOut, axis):
+def scatter_add_like(f: Any, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X added, where Index says, to zeros of Like's shape: the transpose of `gather`."""
     return {"X": f.gather(dOut, Index, Axis, axis=axis)}
 
 
-_TABLE_ATTRS: dict[str, Any] = {"padding_idx": long(-1), "is_sparse": False, "is_distributed": False, "remote_prefetch": False}
+def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
+    if Updates.ndim != X.ndim or any(a != b and -1 not in (a, b) for a, b in zip(X.shape[1:], Updates.shape[1:], strict=False)):
+        raise InferenceError(f"scatter: Updates {Updates} should hold rows of X {X}")
+    return X
 
 
-@define("lookup_table_v2(W, Ids) -> Out", infer=_lookup_v2, wrt=("W",), **_TABLE_ATTRS)
-def lookup_table_v2(f, W: Like, Ids, dOut, padding_idx):
+@define("scatter(X, Ids, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), overwrite=True)
+def scatter(f: Any, Ids: Any, Updates: Like, dOut: Any) -> Any:
+    """X with the rows that Ids name replaced by those of Updates; without `overwrite`, by the sums of them.
+
+    With `overwrite`, ids should not come twice: the last row would count, and the gradient go to each.
+    """
+    return {
+        "X": lambda: f.scatter(dOut, Ids, f.fill_zeros_like(Updates)),
+        "Updates": lambda: f.gather(dOut, Ids),
+    }
+
+
+def _gather_nd(X: Spec, Index: Spec, declared: Mapping[str, Any]) -> Spec:
+    depth = Index.shape[-1] if Index.ndim else 0
+    if depth == -1:  # even the rank of what is found is unknown then, unless it is declared
+        found: Spec | None = declared.get("Out")
+        if found is None:
+            raise InferenceError(f"gather_nd: the last extent of Index {Index} should be known: it decides the rank of Out")
+        return found
+    if depth > X.ndim:
+        raise InferenceError(f"gather_nd: the last extent of Index {Index} is more than the dimensions of X {X}")
+    return X.with_shape((*Index.shape[:-1], *X.shape[depth:]))
+
+
+@define("gather_nd(X, Index) -> Out", infer=_gather_nd, wrt=("X",))
+def gather_nd(f: Any, X: Any, Index: Any, dOut: Any) -> Any:
+    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index says where in X's first axes."""
+    return {"X": f.scatter_nd_add(f.fill_zeros_like(X), Index, dOut)}
+
+
+@define("scatter_nd_add(X, Index, Updates) -> Out", infer=like("X"), wrt=("X", "Updates"))
+def scatter_nd_add(f: Any, Index: Any, Updates: Like, dOut: Any) -> Any:
+    """X with Updates added where Index says, as in `gather_nd`."""
+    return {"X": dOut, "Updates": lambda: f.gather_nd(dOut, Index)}
+
+
+@define("lookup_table_v2(W, Ids) -> Out", infer=_lookup_v2, wrt=("W",), padding_idx=long(-1))
+def lookup_table_v2(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
     """The rows of W that Ids name; zeros, and no gradient, for the id `padding_idx` (-1: none)."""
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
 
@@ -531,7 +661,10 @@ def lookup_table_v2(f, W: Like, Ids, dOut, padding_idx):
     "lookup_table(W, Ids) -> Out",
     infer=_lookup,
     wrt=("W",),
-    **_TABLE_ATTRS,
+    padding_idx=long(-1),
+    is_sparse=False,
+    is_distributed=False,
+    remote_prefetch=False,
     is_test=False,
     entry_config="",
     entry="none",
@@ -543,25 +676,25 @@ def lookup_table_v2(f, W: Like, Ids, dOut, padding_idx):
     epmap=strings(),
     height_sections=longs(),
 )
-def lookup_table(f, W: Like, Ids, dOut, padding_idx):
+def lookup_table(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
     """The rows of W that Ids, of shape [..., 1], name; as `lookup_table_v2`."""
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
 
 
 @define("scatter_rows_like(X, Ids, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), padding_idx=long(-1))
-def scatter_rows_like(f, X: Like, Ids, Like: Like, dOut, padding_idx):
+def scatter_rows_like(f: Any, X: Like, Ids: Any, Like: Like, dOut: Any, padding_idx: Any) -> Any:
     """The rows of X added, where Ids say, to zeros of Like's shape: the transpose of looking rows up."""
     return {"X": f.reshape_like(f.lookup_table_v2(dOut, Ids, padding_idx=padding_idx), X)}
 
 
 @define("pick(X, Index) -> Out", infer=_picked, wrt=("X",), axis=-1, ignore_index=long(-100), default=0.0)
-def pick(f, X: Like, Index, dOut, axis, ignore_index):
+def pick(f: Any, X: Like, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     """``Out[.., j, ..] = X[.., Index[.., j, ..], ..]`` along `axis`; `default` where the index is `ignore_index`."""
     return {"X": f.place(dOut, Index, X, axis=axis, ignore_index=ignore_index)}
 
 
 @define("place(X, Index, Like) -> Out", infer=_placed, wrt=("X",), likes=("Like",), axis=-1, ignore_index=long(-100))
-def place(f, Index, dOut, axis, ignore_index):
+def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     """X added to zeros of Like's shape where Index says along `axis`: the transpose of `pick`.
 
     Like may also be an XShape, with an extent of 0 before the shape.
@@ -570,7 +703,7 @@ def place(f, Index, dOut, axis, ignore_index):
 
 
 @define("one_hot(X, depth_tensor?) -> Out", infer=_one_hot, grad=ZERO_GRADIENT, depth=-1, dtype=5, allow_out_of_range=False)
-def one_hot():
+def one_hot() -> None:
     """Ones at the ids in X, of shape [..., 1], in zeros of shape [..., depth].
 
     An id outside of [0, depth) is an error, or gives a row of zeros if `allow_out_of_range`.
@@ -578,42 +711,42 @@ def one_hot():
 
 
 @define("one_hot_v2(X, depth_tensor?) -> Out", infer=_one_hot_v2, grad=ZERO_GRADIENT, depth=-1, dtype=5, allow_out_of_range=False)
-def one_hot_v2():
+def one_hot_v2() -> None:
     """Ones at the ids in X in zeros of shape X.shape + [depth]; as `one_hot`."""
 
 
 # --------------------------------------------------------------------------------------------------------- repeating
 @define("expand_v2(X, Shape?, expand_shapes_tensor*?) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
-def expand_v2(f, X: Like, Shape: Like, expand_shapes_tensor: Like, dOut):
+def expand_v2(f: Any, X: Like, Shape: Like, expand_shapes_tensor: Like, dOut: Any) -> Any:
     """X broadcast to `shape`, where -1 keeps X's extent."""
     return {"X": f.sum_to(dOut, X)}
 
 
 @define("expand_as_v2(X, Y?) -> Out", infer=_expand_as, wrt=("X",), likes=("Y",), target_shape=ints())
-def expand_as_v2(f, X: Like, dOut):
+def expand_as_v2(f: Any, X: Like, dOut: Any) -> Any:
     """X broadcast to the shape of Y, or to `target_shape`."""
     return {"X": f.sum_to(dOut, X)}
 
 
 @define("tile(X, RepeatTimes?, repeat_times_tensor*?) -> Out", infer=_tile, wrt=("X",), repeat_times=ints())
-def tile(f, X: Like, RepeatTimes: Like, repeat_times_tensor: Like, dOut):
+def tile(f: Any, X: Like, RepeatTimes: Like, repeat_times_tensor: Like, dOut: Any) -> Any:
     """X repeated along each axis; axes that X lacks are put in front."""
     return {"X": f.untile(dOut, X)}
 
 
 @define("expand(X, ExpandTimes?, expand_times_tensor*?) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
-def expand(f, X: Like, ExpandTimes: Like, expand_times_tensor: Like, dOut):
+def expand(f: Any, X: Like, ExpandTimes: Like, expand_times_tensor: Like, dOut: Any) -> Any:
     """X repeated `expand_times` along its axes."""
     return {"X": f.untile(dOut, X)}
 
 
 @define("untile(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
-def untile(f, X: Like, dOut):
+def untile(f: Any, X: Like, dOut: Any) -> Any:
     """The sum of the parts of X that are shaped like Like: the transpose of `tile`."""
     return {"X": f.tile_like(dOut, X)}
 
 
 @define("tile_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
-def tile_like(f, X: Like, dOut):
+def tile_like(f: Any, X: Like, dOut: Any) -> Any:
     """X repeated until it fills Like's shape."""
     return {"X": f.untile(dOut, X)}

@@ -25,13 +25,13 @@ def _top_k(X: Spec, K: Spec | None, k: int) -> tuple[Spec, Spec]:
 
 
 @define("top_k(X, K?) -> Out, Indices", infer=_top_k, wrt=("X",), k=1)
-def top_k(f, X: Like, Indices, dOut):
+def top_k(f: Any, X: Like, Indices: Any, dOut: Any) -> Any:
     """The k (or the number in K) largest elements of each row, from the largest on, and where in the row they are."""
     return {"X": f.place(dOut, Indices, X)}
 
 
 @define("top_k_v2(X, K?) -> Out, Indices", infer=_top, wrt=("X",), k=1, axis=-1, largest=True, sorted=True)
-def top_k_v2(f, X: Like, K: Like, Indices, dOut, axis):
+def top_k_v2(f: Any, X: Like, K: Like, Indices: Any, dOut: Any, axis: Any) -> Any:
     """The k largest (or smallest) elements along `axis`, in order, and where they are."""
     return {"X": f.place(dOut, Indices, X, axis=axis)}
 
@@ -47,5 +47,5 @@ def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]
 
 
 @define("accuracy(Out, Indices, Label) -> Accuracy, Correct, Total", infer=_accuracy, grad=NOT_DIFFERENTIABLE, likes=("Out",))
-def accuracy():
+def accuracy() -> None:
     """The share of rows whose Label [N, 1] is among Indices [N, k], as float32; the number of them, and of all rows."""

@@ -45,7 +45,7 @@ def _batch_norm(
 
 @define(
     "batch_norm(X, Scale?, Bias?, Mean, Variance, MomentumTensor?)"
-    " -> Y, MeanOut, VarianceOut, SavedMean~, SavedVariance~, ReserveSpace?~",
+    " -> Y, MeanOut, VarianceOut, SavedMean~, SavedVariance~, ReserveSpace?",
     infer=_batch_norm,
     wrt=("X", "Scale", "Bias"),
     is_test=False,
@@ -56,24 +56,24 @@ def _batch_norm(
     trainable_statistics=False,
 )
 def batch_norm(
-    f,
-    X,
-    Scale,
+    f: Any,
+    X: Any,
+    Scale: Any,
     Bias: Like,
     MeanOut: Like,
     VarianceOut: Like,
-    SavedMean,
-    SavedVariance,
+    SavedMean: Any,
+    SavedVariance: Any,
     ReserveSpace: Like,
-    dY,
-    epsilon,
-    data_layout,
-    is_test,
-    use_global_stats,
-    trainable_statistics,
-    dSavedMean=None,
-    dSavedVariance=None,
-):
+    dY: Any,
+    epsilon: Any,
+    data_layout: Any,
+    is_test: Any,
+    use_global_stats: Any,
+    trainable_statistics: Any,
+    dSavedMean: Any = None,
+    dSavedVariance: Any = None,
+) -> Any:
     """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias`` for each channel.
 
     In training, mean and (biased) variance are those of the batch, and the running ones, Mean and Variance, are updated
@@ -121,7 +121,9 @@ def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis:
 
 
 @define("layer_norm(X, Scale?, Bias?) -> Y, Mean~, Variance~", infer=_layer_norm, epsilon=1e-5, begin_norm_axis=1)
-def layer_norm(f, X, Scale, Bias: Like, Mean, Variance, dY, epsilon, begin_norm_axis):
+def layer_norm(
+    f: Any, X: Any, Scale: Any, Bias: Like, Mean: Any, Variance: Any, dY: Any, epsilon: Any, begin_norm_axis: Any
+) -> Any:
     """``(X - Mean) / sqrt(Variance + epsilon) * Scale + Bias``, with statistics over the axes from `begin_norm_axis`.
 
     Scale and Bias are flat, of as many elements as those axes have; Mean and Variance have one for each row.
@@ -175,7 +177,7 @@ def _dropout(X: Spec, dropout_prob: float, dropout_implementation: str) -> tuple
     fix_seed=False,
     seed=0,
 )
-def dropout(f, Mask, dOut, dropout_prob, dropout_implementation, is_test):
+def dropout(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implementation: Any, is_test: Any) -> Any:
     """X with elements made zero with probability `dropout_prob`; Mask is 1 where an element is kept.
 
     "upscale_in_train" multiplies what is kept by ``1 / (1 - dropout_prob)`` and does nothing in tests;

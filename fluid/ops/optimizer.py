@@ -30,7 +30,7 @@ def _sgd(Param: Spec, Grad: Spec, MasterParam: Spec | None) -> dict[str, Any]:
     grad=NOT_DIFFERENTIABLE,
     multi_precision=False,
 )
-def sgd():
+def sgd() -> None:
     """``Param -= LearningRate * Grad``."""
 
 
@@ -50,7 +50,7 @@ def _momentum(Param: Spec, Grad: Spec, Velocity: Spec, MasterParam: Spec | None)
     multi_precision=False,
     rescale_grad=1.0,
 )
-def momentum():
+def momentum() -> None:
     """``Velocity = mu * Velocity + g; Param -= LearningRate * Velocity``, of the gradient g.
 
     With `use_nesterov`, Param goes down by ``LearningRate * (g + mu * Velocity)``. The gradient is multiplied by `rescale_grad`
@@ -79,7 +79,7 @@ def _adam(
     multi_precision=False,
     use_global_beta_pow=False,
 )
-def adam():
+def adam() -> None:
     """Adam, with Beta1Pow and Beta2Pow the powers of the betas up to this step::
 
         Moment1 = beta1 * Moment1 + (1 - beta1) * Grad

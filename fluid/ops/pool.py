@@ -75,7 +75,7 @@ _ATTRS: dict[str, Any] = {
 
 
 @define("pool2d(X) -> Out", infer=_pooled, pooling_type=required("string"), **_ATTRS)
-def pool2d(f, X, Out: Like, dOut, attrs):
+def pool2d(f: Any, X: Any, Out: Like, dOut: Any, attrs: dict[str, Any]) -> Any:
     """The maximum ("max") or average ("avg") of each window of images [N, C, H, W] (or [N, H, W, C]).
 
     Padding never is a maximum; averages count it unless `exclusive`. `global_pooling` makes one window of each image;
@@ -94,11 +94,11 @@ def pool2d(f, X, Out: Like, dOut, attrs):
 
 
 @define("pool2d_index(X) -> Index", infer=_index, grad=ZERO_GRADIENT, **_ATTRS)
-def pool2d_index():
+def pool2d_index() -> None:
     """Where in its image, counted row by row, the first maximum of each window lies."""
 
 
 @define("pool2d_average_back(Output, Like) -> X", infer=like("Like"), wrt=("Output",), likes=("Like",), **_ATTRS)
-def pool2d_average_back(f, dX, attrs):
+def pool2d_average_back(f: Any, dX: Any, attrs: dict[str, Any]) -> Any:
     """Each element of Output shared among its window in an image shaped like Like: the transpose of average pooling."""
     return {"Output": f.pool2d(dX, pooling_type="avg", **attrs)}

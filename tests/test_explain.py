@@ -1,0 +1,253 @@
+"""`program.explain_gradient`: the words, and that they agree with what `gradients` does."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+from control_flow_programs import BUILDERS, branch, integer, repeat, total
+from differentiation import Case, new_case
+
+import fluid
+from fluid import layers
+from fluid.errors import ProgramError
+from fluid.framework import Variable
+from fluid.ops import registry
+from fluid.ops.registry import define, like
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+    with new_case(request.node.name) as made:
+        yield made
+
+
+def line(offset: int = 0) -> str:
+    """The caller's file and line, as explanations give them."""
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return f"{__file__}:{frame.f_back.f_lineno + offset}"
+
+
+def explain(case: Case, target: Variable, var: Variable, flows: bool) -> str:
+    """The explanation; nothing is added by it, and it is right about whether a gradient arrives."""
+    before, version = case.program.to_string(), case.program.version
+    text = case.program.explain_gradient(target, var)
+    assert case.program.to_string() == before and case.program.version == version
+    assert case.program.explain_gradient(target.name, var.name) == text
+    if target.block is case.program.global_block():
+        assert (fluid.gradients(target, var)[0] is not None) is flows
+    return text
+
+
+def test_path(case: Case) -> None:
+    x, w = case.data("x"), case.parameter("w")
+    h, first = layers.tanh(x * w), line()
+    loss, second = layers.mean(h), line()
+    assert explain(case, loss, w, True) == (
+        "The gradient of mean_0.tmp_0 reaches w along:\n"
+        f"  mean_0.tmp_0  <-  mean ({second})  <-  tanh_0.tmp_0\n"
+        f"  tanh_0.tmp_0  <-  tanh ({first})  <-  tmp_0\n"
+        f"  tmp_0  <-  elementwise_mul ({first})  <-  w"
+    )
+
+
+def test_long_path_is_shortened(case: Case) -> None:
+    h = x = case.data("x")
+    for _ in range(30):
+        h = layers.tanh(h)
+    text = explain(case, total(h), x, True).splitlines()
+    assert len(text) == 14 and text[7] == "  ... 19 more ops ..." and text[-1].endswith("<-  x")
+
+
+def test_the_target_itself(case: Case) -> None:
+    loss = layers.mean(case.data("x"))
+    assert explain(case, loss, loss, True) == "mean_0.tmp_0 is the target itself: its gradient is 1."
+
+
+def test_stop_gradient_of_the_variable(case: Case) -> None:
+    x = case.data("x")
+    x.stop_gradient = True
+    assert explain(case, layers.mean(x), x, False) == "No gradient of mean_0.tmp_0 reaches x: x has stop_gradient set."
+
+
+def test_stop_gradient_on_the_way(case: Case) -> None:
+    x = case.data("x")
+    h, where = layers.tanh(x), line()
+    h.stop_gradient = True
+    assert explain(case, layers.mean(h), x, False) == (
+        "No gradient of mean_0.tmp_0 reaches x, although mean_0.tmp_0 depends on it:\n"
+        f"  - after tanh ({where}): tanh_0.tmp_0 has stop_gradient set"
+    )
+
+
+def test_two_ways_of_which_one_is_cut(case: Case) -> None:
+    x = case.data("x")
+    h = layers.tanh(x)
+    h.stop_gradient = True
+    assert "reaches x along:" in explain(case, layers.mean(h * x), x, True)
+
+
+def test_integers(case: Case) -> None:
+    ids, x = case.data("ids", [2], [1, 0], "int64"), case.data("x")
+    loss = layers.mean(layers.gather(x, ids))
+    assert explain(case, loss, ids, False) == (
+        "No gradient of mean_0.tmp_0 reaches ids: ids is int64[2], and only floating-point values have gradients."
+    )
+
+
+def test_integers_on_the_way(case: Case) -> None:
+    x = case.data("x")
+    whole, where = layers.cast(x, "int64"), line()
+    assert explain(case, layers.mean(layers.cast(whole, "float64")), x, False).splitlines()[1:] == [
+        f"  - after cast ({where}): cast_0.tmp_0 is int64[2, 3], and only floating-point values have gradients"
+    ]
+
+
+def test_op_whose_gradient_is_zero(case: Case) -> None:
+    x = case.data("x")
+    steps, where = layers.sign(x), line()
+    assert explain(case, layers.mean(steps), x, False).splitlines()[1:] == [
+        f"  - sign ({where}) cuts it: its outputs do not change smoothly with its inputs"
+    ]
+
+
+def test_input_that_has_no_gradient(case: Case) -> None:
+    """`expand_to` reads the shape of its second input, and nothing else of it."""
+    x, y = case.data("x"), case.data("y", [1])
+    out = case.program.global_block().create_var(name="out")
+    case.program.global_block().append_op("expand_to", {"X": y, "Like": x}, {"Out": out})
+    where = line(-1)
+    assert explain(case, layers.mean(out), x, False).splitlines()[1:] == [
+        f"  - expand_to ({where}) has no gradient for its input Like"
+    ]
+
+
+@pytest.fixture
+def odd_op() -> Iterator[str]:
+    """An op registered without a gradient rule."""
+
+    @define("test_explain_odd(X) -> Out", infer=like("X"))
+    def _odd() -> None:
+        """It has no rule."""
+
+    yield "test_explain_odd"
+    del registry._ops["test_explain_odd"]
+
+
+def test_op_without_rule(case: Case, odd_op: str) -> None:
+    x = case.data("x")
+    block = case.program.global_block()
+    for op_type in (odd_op, "never_defined", "elementwise_mod"):
+        out = block.create_var(name=f"{op_type}_out", shape=[2, 3], dtype="float64")
+        slots = {"X": x, "Y": x} if op_type == "elementwise_mod" else {"X": x}
+        block.append_op(op_type, slots, {"Out": out})
+        why = "it is not differentiable" if op_type == "elementwise_mod" else "the op has no gradient rule"
+        text = case.program.explain_gradient(layers.mean(out), x)
+        assert text.splitlines()[1:] == [f"  - {op_type} ({line(-3)}) cuts it: {why}"]
+
+
+def test_variable_that_nothing_reads(case: Case) -> None:
+    x, y = case.data("x"), case.data("y")
+    assert explain(case, layers.mean(y), x, False) == "mean_0.tmp_0 does not depend on x: no op reads x."
+
+
+def test_loss_that_does_not_depend(case: Case) -> None:
+    x, y = case.data("x"), case.data("y")
+    layers.exp(x), layers.tanh(x)
+    where = line(-1)
+    assert explain(case, layers.mean(y), x, False) == (
+        f"mean_0.tmp_0 does not depend on x: what exp ({where}), tanh ({where}) make(s) of it does not lead to mean_0.tmp_0."
+    )
+
+
+def test_overwritten_name(case: Case) -> None:
+    """The value that the loss reads is not the one that was made of `x`."""
+    x, y = case.data("x"), case.data("y")
+    h = layers.tanh(x)
+    layers.assign(y, h)
+    loss = layers.mean(h)
+    assert "does not depend on x" in explain(case, loss, x, False)
+    assert "reaches y along:" in explain(case, loss, y, True)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_through_blocks(case: Case, name: str) -> None:
+    """Loops, branches and recurrences let gradients pass as `gradients` does."""
+    target, inputs = BUILDERS[name](case)
+    for var in inputs:
+        flows = fluid.gradients(target, var)[0] is not None
+        text = case.program.explain_gradient(target, var)
+        assert text.startswith(f"The gradient of {target.name} reaches {var.name} along:") is flows
+
+
+def test_path_through_a_loop(case: Case) -> None:
+    x = case.data("x")
+    h = layers.tanh(x)
+    repeat(2, lambda i: layers.assign(layers.tanh(h * x), h))
+    steps = [step.strip().split("  <-  ") for step in explain(case, total(h), x, True).splitlines()[1:]]
+    assert [(to, op.split()[0], come) for to, op, come in steps] == [
+        ("reduce_sum_0.tmp_0", "reduce_sum", "tanh_0.tmp_0"),
+        ("tanh_0.tmp_0", "while", "tanh_0.tmp_0"),
+        ("tanh_0.tmp_0", "tanh", "x"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["loop", "branch"])
+def test_cut_inside_a_block(case: Case, kind: str) -> None:
+    """What passes through the block is cut there, and the words say by what."""
+    x, h = case.data("x"), layers.create_tensor("float64", name="h")
+    lines = []
+
+    def body(i: Variable | None = None) -> None:
+        layers.assign(layers.sign(x), h)
+        lines.append(line(-1))
+
+    if kind == "loop":
+        repeat(2, body)
+    else:
+        branch(layers.less_than(integer(0), integer(1)), body)
+    assert explain(case, total(h), x, False).splitlines()[1:] == [
+        f"  - sign ({lines[0]}) cuts it: its outputs do not change smoothly with its inputs"
+    ]
+
+
+def test_state_that_reaches_the_output_later(case: Case) -> None:
+    """What is carried needs two trips, or three, to come out."""
+    x = case.data("x")
+    a, b, c = layers.tanh(x), layers.zeros([2, 3], "float64"), layers.zeros([2, 3], "float64")
+
+    def body(i: Variable) -> None:
+        layers.assign(b, c)
+        layers.assign(a, b)
+
+    repeat(3, body)
+    assert "along:" in explain(case, total(c), x, True)
+    values = case.gradients(total(c), x)
+    assert values[0] is not None
+
+
+def test_sub_block(case: Case) -> None:
+    x, found = case.data("x"), []
+    h = layers.tanh(x)
+
+    def body(i: Variable) -> None:
+        found.append(layers.exp(h))
+        layers.assign(found[0] * x, h)
+
+    repeat(2, body)
+    loss = total(h)
+    for target, var, what in ((loss, found[0], "variable"), (found[0], x, "loss")):
+        with pytest.raises(ProgramError) as error:
+            case.program.explain_gradient(target, var)
+        assert str(error.value) == (
+            f"the {what} 'exp_0.tmp_0' is no variable of this program's block 0; it lives in sub-block 1, and only what is "
+            "visible in block 0 has gradients"
+        )
+
+
+def test_unknown_name(case: Case) -> None:
+    loss = layers.mean(case.data("x"))
+    with pytest.raises(ProgramError, match=r"the variable 'nobody' is no variable of this program's block 0$"):
+        case.program.explain_gradient(loss, "nobody")

@@ -28,7 +28,7 @@ class Progress:
                 from tqdm import tqdm
             except ImportError:
                 return
-            form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"
+            form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
             self.bar = tqdm(total=epochs, desc="epoch 1", bar_format=form, dynamic_ncols=True)
 
     def __enter__(self) -> Progress:

@@ -16,7 +16,7 @@ from fluid.values import Spec
 
 from .interpreter import Environment, Machine, step_captures
 from .place import CPUPlace, Place, to_numpy
-from .plan import BoundPlan, Plan, compile_plan, needed_ops
+from .plan import BoundPlan, Plan, compile_plan, needed_ops, not_made
 from .random import RandomStreams
 from .scope import LoDTensor, Scope, global_scope
 
@@ -76,8 +76,9 @@ class Executor:
         program, scope = _program(program), scope if scope is not None else global_scope()
         feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
         check = _raise_if_not_finite if check_nan else None
-        results = self._bound(program, feeds, fetches, scope).run(feeds, check)
-        return [_result(value, return_numpy) for value in results]
+        with self.place.active(), np.errstate(all="ignore"):  # warnings of numpy name no op; check_nan does
+            results = self._bound(program, feeds, fetches, scope).run(feeds, check)
+            return [_result(value, return_numpy) for value in results]
 
     def plan(
         self,
@@ -89,7 +90,8 @@ class Executor:
         """The plan that `run` with these arguments uses; print it to see what runs, and where values are kept."""
         program, scope = _program(program), scope if scope is not None else global_scope()
         feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
-        return self._bound(program, feeds, fetches, scope).plan
+        with self.place.active():
+            return self._bound(program, feeds, fetches, scope).plan
 
     def interpret(
         self,
@@ -104,17 +106,18 @@ class Executor:
         feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
         block = program.global_block()
         streams = RandomStreams(self.place.xp, program.random_seed)
-        streams.begin(scope.runs)
-        scope.runs += 1
-        env = _ScopeEnvironment(program, scope, {name: self.place.asarray(value) for name, value in feeds.items()})
-        machine = Machine(self.place.xp, streams, step_captures(program))
-        for op in needed_ops(block, fetches):
-            machine.run_op(op, env)
-        results = [env.get(name) for name in fetches]
-        for name, value in zip(fetches, results, strict=True):
-            if value is None:
-                raise FeedError(f"{name} is to be fetched, but the program gave it no value")
-        return [_result(value if isinstance(value, list) else value.copy(), return_numpy) for value in results]
+        with self.place.active(), scope.lock, np.errstate(all="ignore"):
+            streams.begin(scope.runs)
+            scope.runs += 1
+            env = _ScopeEnvironment(program, scope, {name: self.place.asarray(value) for name, value in feeds.items()})
+            machine = Machine(self.place.xp, streams, step_captures(program))
+            for op in needed_ops(block, fetches):
+                machine.run_op(op, env)
+            results = [env.get(name) for name in fetches]
+            for name, value in zip(fetches, results, strict=True):
+                if value is None:
+                    raise not_made(name)
+            return [_result(value if isinstance(value, list) else value.copy(), return_numpy) for value in results]
 
     # -- plans
     def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope) -> BoundPlan:
@@ -136,15 +139,17 @@ class Executor:
     @staticmethod
     def _still_fits(bound: BoundPlan, scope: Scope) -> bool:
         """Whether what the plan reads from the scope still has the shapes that it was made for."""
-        if bound._generation == scope.generation:
+        if bound.generation == scope.generation:
             return True
+        if any(scope.array(name) is not None for name in bound.plan.absent):
+            return False
         for name, spec in bound.plan.externals.items():
             array = scope.array(name)
             if array is None or tuple(array.shape) != spec.shape or as_dtype(array.dtype) != spec.dtype:
                 return False
         return True
 
-    def _feeds(self, program: Program, feed: Mapping[str, Any]) -> dict[str, Any]:
+    def _feeds(self, program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
         """Fed values as arrays, checked against what the program declares."""
         if not isinstance(feed, Mapping):
             raise FeedError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
@@ -179,6 +184,7 @@ class _ScopeEnvironment(Environment):
     def _keep(self, name: str, value: Any) -> None:
         var = self.block.vars.get(name)
         if var is not None and var.persistable and not isinstance(value, list):
+            self.values.pop(name, None)  # where it was fed
             (self.scope.find_var(name) or self.scope.var(name)).tensor.array = value
         else:
             self.values[name] = value
@@ -215,13 +221,12 @@ def _fetches(program: Program, fetch_list: Any) -> list[str]:
 def _fed(var: Variable, value: Any) -> Any:
     """A fed value as an array of the declared type; what is no array yet is converted."""
     if isinstance(value, LoDTensor):
+        if value.array is None:
+            raise FeedError(f"the LoDTensor that is fed to {var.name} ({var.describe()}) holds nothing; set() it first")
         value = value.array
     expected = var.dtype.numpy
-    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        try:
-            value = np.asarray(value, dtype=expected)
-        except (TypeError, ValueError) as error:
-            raise FeedError(f"what is fed to {var.name} ({var.describe()}) is no array: {error}") from None
+    if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__cuda_array_interface__"):
+        value = _converted(var, value, expected)
     if value.dtype != expected:
         raise FeedError(
             f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed; "
@@ -232,6 +237,17 @@ def _fed(var: Variable, value: Any) -> Any:
     ):
         raise FeedError(f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed")
     return value
+
+
+def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
+    """What is no array yet, as one: numbers of Python take the declared type, unless they are of a richer kind."""
+    try:
+        found = np.asarray(value)
+        if hasattr(value, "dtype") or not (np.can_cast(found.dtype, expected, "same_kind") or found.size == 0):
+            return found
+        return np.asarray(value, dtype=expected)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise FeedError(f"what is fed to {var.name} ({var.describe()}) is no array: {error}") from None
 
 
 def _result(value: Any, return_numpy: bool) -> Any:
@@ -246,4 +262,6 @@ def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
         if not np.isfinite(host).all():
             what = "NaN" if np.isnan(host).any() else "infinity"
             count = int((~np.isfinite(host)).sum())
-            raise ExecutionError(f"{op.type} makes {what} in {name} ({count} of {host.size} elements)\n{locate(op)}")
+            error = ExecutionError(f"{op.type} makes {what} in {name} ({count} of {host.size} elements)\n{locate(op)}")
+            error.located = True
+            raise error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,10 @@ class Place:
     def asarray(self, value: Any) -> Any:
         """`value` as an array of this place, copied only if it has to be."""
         return self.xp.asarray(value)
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Inside the ``with``, arrays are made on this very device."""
+        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,9 @@ class CUDAPlace(Place):
         if self.device_id >= cupy.cuda.runtime.getDeviceCount():
             raise ExecutionError(f"there is no CUDA device {self.device_id} on this machine; use CPUPlace()")
         return cupy
+
+    def active(self) -> AbstractContextManager[Any]:
+        return self.xp.cuda.Device(self.device_id)  # type: ignore[no-any-return]
 
 
 def _import_cupy() -> Any:

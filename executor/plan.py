@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import length_hint
 from typing import Any
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate
@@ -84,6 +85,14 @@ class _Instruction:
     shares: dict[Value, Value] = field(default_factory=dict)
     """Written value -> the value, dead from here on, whose buffer it takes over."""
 
+    @property
+    def written(self) -> list[Value]:
+        return [value for values in self.writes.values() for value in values if value is not None]
+
+    @property
+    def read(self) -> list[Value]:
+        return [value for values in self.reads.values() for value in values if value is not None]
+
 
 @dataclass
 class Plan:
@@ -124,8 +133,8 @@ class Plan:
         for name, spec in self.feeds.items():
             lines.append(f"  feed {name}: {spec} -> {self._place((name, 0))}")
         for number, instruction in enumerate(self.instructions):
-            outs = ", ".join(self._value(v) for vs in instruction.writes.values() for v in vs if v is not None)
-            ins = ", ".join(self._value(v) for vs in instruction.reads.values() for v in vs if v is not None)
+            outs = ", ".join(map(self._value, instruction.written))
+            ins = ", ".join(map(self._value, instruction.read))
             mark = "  (step by step)" if instruction.dynamic else ""
             lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
         lines.append(f"  fetch {', '.join(self._value(value) for value in self.fetch_values)}")
@@ -270,13 +279,13 @@ class _Planner:
             known = definition.inputs.get(slot)
             if known is None or not values:
                 continue
-            found = [None if value is None else self.specs.get(value) for value in values]
-            if any(value is not None and spec is None for value, spec in zip(values, found, strict=True)):
+            read = [None if value is None else self.specs.get(value) for value in values]
+            if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
                 instruction.dynamic = True
             if known.many:
-                inputs[slot] = found
-            elif found[0] is not None:
-                inputs[slot] = found[0]
+                inputs[slot] = read
+            elif read[0] is not None:
+                inputs[slot] = read[0]
         if instruction.dynamic:
             self._infer_dynamic(instruction)
             return
@@ -301,11 +310,9 @@ class _Planner:
         """What is known of the outputs of an op that runs step by step: those that surely are made can have buffers."""
         facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
         infer_op(instruction.op, facts)
-        for values in instruction.writes.values():
-            for value in values:
-                fact = facts.known.get(value[0]) if value is not None else None
-                if value is None or fact is None:
-                    continue
+        for value in instruction.written:
+            fact = facts.known.get(value[0])
+            if fact is not None:
                 self.facts[value] = fact
                 if fact.made and fact.tensor is not None:
                     self.specs[value] = fact.tensor
@@ -340,10 +347,8 @@ class _Planner:
                     last_use[value] = number
                 else:
                     last_use.setdefault(value, number)  # what is fed needs an array to tell its shape
-            for values in instruction.writes.values():
-                for value in values:
-                    if value is not None:
-                        last_use.setdefault(value, number)
+            for value in instruction.written:
+                last_use.setdefault(value, number)
         end = len(self.instructions)
         self.fetch_values = [self.versions.current(name) for name in self.fetches]
         for name, value in zip(self.fetches, self.fetch_values, strict=True):
@@ -362,10 +367,9 @@ class _Planner:
             shared: set[Value] = set()
             if reuse and not instruction.dynamic:
                 self._share(instruction, number, last_use, shared)
-            for values in instruction.writes.values():
-                for value in values:
-                    if value is not None and self._is_temporary(value) and value not in self.buffer_of:
-                        alive += self._take(value, free, reuse)
+            for value in instruction.written:
+                if self._is_temporary(value) and value not in self.buffer_of:
+                    alive += self._take(value, free, reuse)
             self.live_bytes = max(self.live_bytes, alive)
             cells = []
             for value in dying[number]:
@@ -426,6 +430,7 @@ class _Planner:
             ):
                 self.buffer_of[out] = self.buffer_of[value]
                 instruction.shares[out] = value
+                self.temporaries_bytes += _bytes(self.specs[out])
                 shared.add(value)
 
     @staticmethod
@@ -502,7 +507,7 @@ class BoundPlan:
         self._machine = Machine(place.xp, RandomStreams(place.xp, plan.program.random_seed), step_captures(plan.program))
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
-        self._generation = -1
+        self.generation = -1
         self.steps: list[Step] = []
         self._starts: list[int] = []
         self._buffers = [place.xp.empty(size, "uint8") for size in plan.buffer_bytes]
@@ -527,11 +532,11 @@ class BoundPlan:
     # -- binding
     def _fits_scope(self) -> bool:
         """Whether the scope still holds the arrays that the calls are bound to."""
-        if self._generation == self.scope.generation:
+        if self.generation == self.scope.generation:
             return True
-        if self._generation < 0 or any(self.scope.array(name) is not array for name, array in self._stored.items()):
+        if self.generation < 0 or any(self.scope.array(name) is not array for name, array in self._stored.items()):
             return False
-        self._generation = self.scope.generation
+        self.generation = self.scope.generation
         return True
 
     def _bind(self) -> None:
@@ -547,7 +552,7 @@ class BoundPlan:
             if found is not array:
                 (self.scope.find_var(name) or self.scope.var(name)).tensor.array = found
             self._stored[name] = found
-        self._generation = self.scope.generation
+        self.generation = self.scope.generation
         self.steps, self._starts = [], []
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
@@ -616,7 +621,7 @@ class BoundPlan:
         fixed = {name: self._array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
         fixed = {name: array for name, array in fixed.items() if array is not None}
         loose = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
-        outs = [value for values in instruction.writes.values() for value in values if value is not None]
+        outs = instruction.written
         targets = [(value, self._array(value) if value in self.plan.specs else None) for value in outs]
         xp, scope = self.place.xp, self.scope
         kept = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
@@ -631,7 +636,7 @@ class BoundPlan:
             machine.run_op(op, env)
             made = []
             for value, array in targets:
-                result = env.values.get(value[0])
+                result: Any = env.values.get(value[0])
                 if id(result) in planned and result is not array:
                     result = result.copy()  # what it is part of will hold something else before this value is read
                 made.append((value, array, result))
@@ -682,15 +687,15 @@ class BoundPlan:
         except Exception as error:
             if isinstance(error, ExecutionError) and error.located:
                 raise
-            position = len(self.steps) - steps.__length_hint__() - 1
+            position = len(self.steps) - length_hint(steps) - 1
             raise self._failure(position, error) from error
 
     def _failure(self, position: int, error: Exception) -> ExecutionError:
         from bisect import bisect_right
 
         instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
-        values = dict.fromkeys(value for values in instruction.reads.values() for value in values if value is not None)
-        known = "; ".join(f"{value[0]} is {self.plan.specs[value]}" for value in values if value in self.plan.specs)
+        specs = self.plan.specs
+        known = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
         op = instruction.op
         return ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {known or 'no inputs'}")
 
@@ -704,17 +709,20 @@ class BoundPlan:
                 if isinstance(error, ExecutionError) and error.located:
                     raise
                 raise self._failure(start, error) from error
-            for values in instruction.writes.values():
-                for value in values:
-                    found = None if value is None else self._array(value) if value in self.plan.specs else self._cells.get(value)
-                    if value is not None and hasattr(found, "dtype"):
-                        check(instruction.op, value[0], found)
+            for value in instruction.written:
+                found = self._array(value) if value in self.plan.specs else self._cells.get(value)
+                if hasattr(found, "dtype"):
+                    check(instruction.op, value[0], found)
 
     def _fetch(self, name: str, value: Value) -> Any:
         found = self._array(value) if value in self.plan.specs else self._cells.get(value)
         if found is None:
-            raise FeedError(f"{name} is to be fetched, but the program gave it no value (a branch that was not taken?)")
+            raise not_made(name)
         return list(found) if isinstance(found, list) else found.copy()
+
+
+def not_made(name: str) -> FeedError:
+    return FeedError(f"{name} is to be fetched, but the program gave it no value (a branch that was not taken?)")
 
 
 def upload(target: Any, value: Any) -> None:

@@ -13,6 +13,7 @@ __all__ = ["RandomStreams"]
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
 """Stands in for a program's seed of zero: fresh in every process."""
+_MASK = 2**64 - 1
 
 
 def _generator(xp: Any, key: tuple[int, int], counter: tuple[int, int]) -> Any:
@@ -45,8 +46,8 @@ class RandomStreams:
     def source(self, name: str, op_seed: int) -> Callable[[], Any]:
         """A function that gives the generator for the next draw of the op that writes `name`."""
         if op_seed:
-            return lambda: _generator(self._xp, (op_seed, 0), (0, 0))
-        key = (self._seed & (2**64 - 1), zlib.crc32(name.encode()) + 1)
+            return lambda: _generator(self._xp, (op_seed & _MASK, 0), (0, 0))
+        key = (self._seed & _MASK, zlib.crc32(name.encode()) + 1)
 
         def draw() -> Any:
             number = self._draws.get(name, 0)

@@ -91,9 +91,10 @@ class Scope:
     """Variables by name; names not found here are looked for in the parent scope.
 
     `runs` counts the runs of programs in this scope: together with the program's seed it decides what random ops draw.
+    Who holds `lock` runs a program in this scope; others wait.
     """
 
-    __slots__ = ("__weakref__", "_generation", "_kids", "_parent", "_variables", "runs")
+    __slots__ = ("__weakref__", "_generation", "_kids", "_parent", "_variables", "lock", "runs")
 
     def __init__(self, parent: Scope | None = None) -> None:
         self._parent = parent
@@ -101,6 +102,7 @@ class Scope:
         self._kids: list[Scope] = []
         self._generation = 0
         self.runs = 0
+        self.lock = threading.RLock()
 
     @property
     def generation(self) -> int:

@@ -54,7 +54,7 @@ from .input import data, embedding, one_hot
 from .param_attr import ParamAttr
 
 if TYPE_CHECKING:
-    from . import dataset, io, reader, text
+    from . import dataset, extend, graph, io, reader, text
 
 __version__ = "0.1.0"
 
@@ -91,9 +91,11 @@ __all__ = [
     "embedding",
     "errors",
     "executor",
+    "extend",
     "framework",
     "global_scope",
     "gradients",
+    "graph",
     "in_dygraph_mode",
     "initializer",
     "io",
@@ -114,7 +116,7 @@ __all__ = [
     "unique_name",
 ]
 
-_LAZY = ("dataset", "io", "reader", "text")  # loaded when used: they need more than numpy, or are not always needed
+_LAZY = ("dataset", "extend", "graph", "io", "reader", "text")  # loaded when used: they need more than numpy, or are not always needed
 
 
 def __getattr__(name: str) -> Any:

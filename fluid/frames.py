@@ -30,7 +30,7 @@ def user_frames(limit: int = 3) -> Frames:
     frame = sys._getframe(1)
     while frame is not None and _is_ours(frame.f_code):
         frame = frame.f_back  # type: ignore[assignment]
-    found = []
+    found: list[tuple[CodeType, int]] = []
     while frame is not None and len(found) < limit:
         found.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]

@@ -50,6 +50,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.@/-]+")
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 _DEEPEST_INDENT = 20
 _SCREEN_LINES = 80
+_SCREEN_COLUMNS = 160
 
 
 # ---------------------------------------------------------------------------------------------------------- printing
@@ -296,12 +297,12 @@ def program_to_string(program: Program) -> str:
 
 
 def program_to_screen(program: Program) -> str:
-    """The text of a program, cut so that it fits a screen: attributes at their defaults, long lists, long blocks."""
+    """The text of a program, cut so that it fits a screen: attributes at their defaults, long lists, lines and blocks."""
     lines: list[str] = []
     for most in (_SCREEN_LINES, 40, 24, 16, 10, 6, 4, 2):
         lines = []
         for line in _program_lines(program, _Style(complete=False, items=8, ops=most, vars=max(2, most // 2))):
-            lines.append(line)
+            lines.append(line if len(line) <= _SCREEN_COLUMNS else line[: _SCREEN_COLUMNS - 4] + " ...")
             if len(lines) > _SCREEN_LINES and most > 2:
                 break
         else:

@@ -111,8 +111,14 @@ class ValueOperators:
     def __floordiv__(self, other: Any) -> Any:
         return self._binary("elementwise_floordiv", other)
 
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._binary("elementwise_floordiv", other, swap=True)
+
     def __mod__(self, other: Any) -> Any:
         return self._binary("elementwise_mod", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._binary("elementwise_mod", other, swap=True)
 
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, numbers.Number):

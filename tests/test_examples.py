@@ -1,0 +1,155 @@
+"""The examples, and the code in README.md and CONTRIBUTING.md, are run in a process of their own; what they print is read."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+def run(script, *options, status=0):
+    """Output and errors of an example."""
+    command = [sys.executable, str(EXAMPLES / script), *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == status, done.stdout[-2000:] + done.stderr
+    return done.stdout, done.stderr
+
+
+def numbers(pattern, text):
+    return [float(found) for found in re.findall(pattern, text)]
+
+
+def test_digits_are_recognised(tmp_path):
+    """The main job: at least 97 % of the images that the net has not seen."""
+    out, _ = run("recognize_digits.py", "--output", tmp_path / "model")
+    losses = numbers(r"epoch +\d+/15  loss ([\d.]+)  accuracy [\d.]+%  [\d,]+ samples/s", out)
+    assert len(losses) == 15 and losses[-1] < 0.1 < 1 < losses[0] * 4
+    (accuracy,) = numbers(r"accuracy on unseen images: ([\d.]+)%", out)
+    (last,) = numbers(r"epoch +15/15 .* accuracy ([\d.]+)%", out)
+    assert accuracy == last >= 97
+    for part in (" = conv2d_grad(", " = pool2d_grad(", " = mul_grad(", "-- optimizer --", "(ParamOut=fc_0.w_0, Moment1Out="):
+        assert part in out
+    model = {path.name for path in (tmp_path / "model").iterdir()}
+    assert "__model__" in model and {"fc_0.w_0", "conv2d_0.w_0", "conv2d_1.b_0"} <= model
+    assert not any("moment" in name or "learning_rate" in name for name in model)
+    assert "@@" in out.split("loaded again")[1]
+
+
+def test_digits_not_learned_are_an_error(tmp_path):
+    _, errors = run("recognize_digits.py", "--epochs", 1, "--goal", 0.999, "--output", tmp_path / "model", status=1)
+    assert errors.strip() == "that is less than the goal of 99.90%; more --epochs may reach it"
+
+
+def test_the_same_seed_gives_the_same_losses(tmp_path):
+    def losses(seed):
+        out, _ = run("fit_a_line.py", "--epochs", 2, "--goal", -99, "--seed", seed, "--output", tmp_path / "model")
+        return numbers(r"epoch .* loss ([\d.]+)", out)
+
+    assert losses(3) == losses(3) != losses(4)
+
+
+def test_a_line_is_fitted(tmp_path):
+    out, _ = run("fit_a_line.py", "--output", tmp_path / "model")
+    (r2,) = numbers(r"R2 ([\d.]+)", out)
+    ((error, of_mean),) = re.findall(r"mean squared error on unseen patients: ([\d.]+) \(predicting the mean: ([\d.]+)\)", out)
+    assert 0.35 < r2 < 0.6 and abs(1 - float(error) / float(of_mean) - r2) < 1e-3
+    weights = re.findall(r"^  (\w+) +([+-][\d.]+)$", out, re.MULTILINE)
+    assert len(weights) == 10 and {"bmi", "ltg"} <= {name for name, _ in weights[:4]}
+    assert "mul_grad" in out and "sgd(" in out
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {"__model__", "weights", "bias"}
+
+
+def test_words_that_are_used_alike_are_near():
+    out, _ = run("word2vec.py")
+    losses = numbers(r"epoch +\d+/20  loss ([\d.]+)", out)
+    assert len(losses) == 20 and losses[0] > 2 and losses[-1] < 0.3
+    assert re.findall(r"param (\w+): float32\[61", out) == ["shared_w"]
+    assert out.count(" = lookup_table(W=shared_w") == 4 and "shared_w@GRAD@RENAME@3" in out
+    near = re.search(r"^  second +(.*)$", out, re.MULTILINE).group(1)
+    assert len(re.findall(r"(?:third|[a-z]+th) 0\.\d\d", near)) == 4
+    assert "three French hens two turtle doves and a partridge in a pear-tree ." in out.split("my true love sent ...")[1]
+
+
+@pytest.mark.parametrize("script", ["recognize_digits.py", "fit_a_line.py", "word2vec.py"])
+def test_help_says_what_an_example_does(script):
+    out, _ = run(script, "--help")
+    assert "usage" in out and "--epochs" in out and len(out.splitlines()) > 8
+
+
+def on_a_terminal(*command):
+    """What a process writes to a terminal of 24 rows and 120 columns."""
+    import fcntl
+    import pty
+    import termios
+
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, close_fds=True) as process:
+        os.close(slave)
+        written = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # how Linux says that the other side has closed
+                break
+            if not part:
+                break
+            written += part
+    os.close(master)
+    assert process.returncode == 0, written.decode()
+    return written.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
+@pytest.mark.parametrize("has_tqdm", [True, False])
+def test_progress_is_a_bar_on_a_terminal_where_tqdm_is_installed(tmp_path, has_tqdm):
+    if has_tqdm:
+        pytest.importorskip("tqdm")
+    script = EXAMPLES / "fit_a_line.py"
+    argv = [str(script), "--epochs", "3", "--goal", "-99", "--output", str(tmp_path / "model")]
+    hide = "" if has_tqdm else "sys.modules['tqdm'] = None; "
+    run = f"runpy.run_path({argv[0]!r}, None, '__main__')"
+    code = f"import runpy, sys; {hide}sys.path[0] = {str(EXAMPLES)!r}; sys.argv = {argv}; {run}"
+    written = on_a_terminal(sys.executable, "-c", code)
+    assert ("epoch 3/3 100%|" in written) is has_tqdm
+    assert ("epoch   3/3  loss" in written) is not has_tqdm
+    assert "samples/s" in written
+
+
+def code_blocks(name):
+    """Texts of the blocks between ``` in a document, the Python ones first."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for language, text in found if language == "python"], [text for language, text in found if not language]
+
+
+def test_the_readme_shows_what_its_program_prints():
+    (program, *_), (printed, *_) = code_blocks("README.md")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == printed.strip()
+
+
+def test_the_op_of_contributing_works():
+    (definition, kernel, sample), _ = code_blocks("CONTRIBUTING.md")
+    assert len(definition.splitlines()) + len(kernel.splitlines()) <= 10 and sample.startswith('unary("squareplus"')
+    imports = "from typing import Any\nimport fluid, numpy as np\nfrom fluid.extend import define, kernel, like, ops\n"
+    check = """
+x = fluid.data("x", [None, 3], dtype="float64")
+x.stop_gradient = False
+y = ops().squareplus(x)
+first = fluid.gradients(y, x)
+second = fluid.gradients(first, x)
+v = np.array([[-1.0, 0.5, 2.0]])
+got = fluid.Executor(fluid.CPUPlace()).run(feed={"x": v}, fetch_list=[y, *first, *second])
+root = np.sqrt(v * v + 4)
+for ours, truth in zip(got, [(v + root) / 2, (1 + v / root) / 2, 2 / root**3]):
+    np.testing.assert_allclose(ours, truth, rtol=1e-12)
+"""
+    subprocess.run([sys.executable, "-c", imports + definition + kernel + check], check=True)

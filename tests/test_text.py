@@ -1,0 +1,234 @@
+"""The text of programs: what it looks like, that it parses back to an equal program, and what it says of text that does not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from programs import content, programs
+
+from fluid.errors import FormatError
+from fluid.framework import Operator, OpRole, Program
+from fluid.serde import parse_program, serialize_program
+from fluid.text import block_to_string, op_to_string, parse_program_text, program_to_screen, program_to_string
+from fluid.types import VarType
+
+ZOO = Path(__file__).parent / "golden" / "zoo"
+
+
+def small_program():
+    program = Program()
+    block = program.global_block()
+    x = block.create_var(name="x", shape=[-1, 3], dtype="float32", is_data=True, stop_gradient=True, need_check_feed=True)
+    w = block.create_parameter(name="w", shape=[3, 4], dtype="float32")
+    block.create_var(name="lr", shape=[1], dtype="float32", persistable=True)
+    block.create_var(name="strange name", shape=[-1, 4], dtype="float32")
+    block.create_var(name="xs", shape=[0], dtype="float32", lod_level=2)
+    steps = block.create_var(name="steps", type=VarType.STEP_SCOPES)
+    block.append_op("my_mul", {"X": x, "Y": w}, {"Out": "strange name"}, {"num_col_dims": 1, "scale": 1.0, "names": ["a", "b"]})
+    body = program.create_block(block)
+    inner = body.create_var(name="t", dtype="float32")
+    body.append_op("tanh", {"X": "strange name"}, {"Out": inner})
+    block.append_op("my_loop", {"X": ["x", "w"]}, {"Out": ["strange name", "xs"], "StepScopes": steps}, {"sub_block": body})
+    block.append_op("my_mul_grad", {"X": x, "Empty": []}, {"X@GRAD": ["@EMPTY@"]}, {"op_role": OpRole.BACKWARD})
+    block.append_op("my_sgd", {"LearningRate": "lr"}, {"ParamOut": w}, {"op_role": OpRole.OPTIMIZE, "op_role_var": ["w"]})
+    return program
+
+
+COMPLETE = """\
+block 0 {
+  data x: float32[-1, 3] stop_gradient need_check_feed
+  param w: float32[3, 4]
+  var lr: float32[1] persistable
+  "strange name": float32[-1, 4] = my_mul(X=x, Y=w) {num_col_dims=1, scale=1.0, names=["a", "b"]}
+  (Out=["strange name", xs: float32[0] lod_level=2], StepScopes=steps: step_scopes) = my_loop(X=[x, w]) {sub_block=block 1}
+    block 1 {
+      t: float32[-1, 4] = tanh(X="strange name")
+    }
+  -- backward --
+  (X@GRAD=@EMPTY@) = my_mul_grad(X=x, Empty=[])
+  -- optimizer --
+  (ParamOut=w) = my_sgd(LearningRate=lr) {op_role_var=["w"]}
+}
+"""
+
+
+def test_complete_text():
+    assert program_to_string(small_program()) == COMPLETE
+    assert block_to_string(small_program().global_block()) == COMPLETE.rstrip("\n")
+
+
+def test_text_parses_back():
+    assert content(parse_program_text(COMPLETE)) == content(parse_program_text(program_to_string(small_program())))
+    program = parse_program_text(COMPLETE)
+    assert program.global_block().vars["w"].trainable
+    assert program.global_block().ops[1].attrs["sub_block"] is program.block(1)
+    assert program.global_block().ops[2].role == OpRole.BACKWARD
+    assert program.block(1).parent is program.global_block()
+
+
+def test_random_seed_is_kept():
+    program = small_program()
+    program.random_seed = 7
+    text = program_to_string(program)
+    assert text.startswith("program {random_seed=7}\n")
+    assert parse_program_text(text).random_seed == 7
+
+
+@given(programs())
+def test_any_program_comes_back_equal(program):
+    text = program_to_string(program)
+    again = parse_program_text(text)
+    assert content(again) == content(program)
+    assert program_to_string(again) == text
+    program_to_screen(program)
+
+
+@pytest.mark.parametrize("name", ["linreg/main.pb", "linreg/train.pb", "linreg/model.pdmodel", "while_rnn/train.pb"])
+def test_programs_of_paddle_come_back_with_their_kinds(name):
+    program = parse_program((ZOO / name).read_bytes())
+    again = parse_program_text(program_to_string(program))
+    assert content(again) == content(program)
+    again.wire = program.wire  # versions, which text leaves out
+    assert program_to_string(parse_program(serialize_program(again))) == program_to_string(program)
+    kinds = [op.wire.kinds if op.wire is not None else {} for block in program.blocks for op in block.ops]
+    assert kinds == [op.wire.kinds if op.wire is not None else {} for block in again.blocks for op in block.ops]
+
+
+def test_kinds_that_values_do_not_tell_are_written_out():
+    text = 'block 0 {\n  unknown_op() {a: long=1, b: strings=[], c: float64=0.5, d: var="x", e: scalar=2, f=3}\n}\n'
+    program = parse_program_text(text)
+    assert program.global_block().ops[0].wire.kinds == {"a": "long", "b": "strings", "c": "float64", "d": "var", "e": "scalar"}
+    assert program_to_string(program) == text
+    assert program_to_string(parse_program(serialize_program(program))) == text
+    program.global_block().ops[0].attrs["a"] = "text now"
+    assert 'a="text now"' in program_to_string(program)
+
+
+def test_line_of_an_op_leaves_out_what_says_nothing():
+    program = small_program()
+    block = program.global_block()
+    assert op_to_string(block.ops[3]) == "(ParamOut=w: float32[3, 4]) = my_sgd(LearningRate=lr)"
+    block.create_var(name="r")
+    op = Operator(
+        block, "reshape2", {"X": ["x"]}, {"Out": ["r"], "XShape": []}, {"shape": [-1], "op_role": 0, "op_callstack": ["File"]}
+    )
+    assert op_to_string(op) == "r: ?? = reshape2(X=x) {shape=[-1]}"
+
+
+def test_default_attributes_are_left_out_on_the_screen():
+    block = Program().global_block()
+    for name in ("x", "y"):
+        block.create_var(name=name, shape=[2, 2], dtype="float32")
+    op = block.append_op("concat", {"X": ["x", "y"]}, {"Out": "y"}, {"axis": 0})
+    assert str(op) == "y: float32[4, 2] = concat(X=[x, y])"
+    assert "concat(X=[x, y]) {axis=0}" in program_to_string(block.program)
+
+
+def test_screen_is_cut():
+    program = Program()
+    block = program.global_block()
+    for index in range(500):
+        block.create_var(name=f"w_{index}", shape=[1], dtype="float32", persistable=True)
+        block.append_op("thing", {"X": [f"w_{i}" for i in range(50)]}, {"Out": f"w_{index}"}, {"numbers": list(range(1000))})
+    text = program_to_screen(program)
+    lines = text.split("\n")
+    assert len(lines) <= 81
+    assert sum(f"... {500 - 40} more ops" in line for line in lines) == 1
+    assert "more variables" in text
+    assert max(map(len, lines)) <= 160
+    assert "[0, 1, 2, 3, 4, 5, 6, 7, ... 992 more]" in text
+    assert len(program_to_string(program).split("\n")) == 1003
+
+
+def test_many_blocks_are_cut_too():
+    program = Program()
+    for _ in range(300):
+        program.create_block(program.global_block())
+    assert program_to_screen(program).split("\n")[-1] == "... 522 more lines"
+
+
+def test_deep_nesting_is_no_recursion():
+    program = Program()
+    block = program.global_block()
+    for _ in range(3000):
+        inner = program.create_block(block)
+        block.append_op("loop", {}, {}, {"sub_block": inner})
+        block = inner
+    assert content(parse_program_text(program_to_string(program))) == content(program)
+
+
+def test_a_shared_block_is_printed_once():
+    program = Program()
+    root = program.global_block()
+    body = program.create_block(root)
+    for _ in range(2):
+        root.append_op("loop", {}, {}, {"sub_block": body})
+    body.append_op("loop", {}, {}, {"sub_block": root})
+    text = program_to_string(program)
+    assert text.count("block 1 {") == 1
+    assert content(parse_program_text(text)) == content(program)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1: there is no block 0"),
+        ("block 1 {\n}", "line 2, column 1: 1 blocks are given, but no block 0 among them"),
+        ("block 0 {\n}\nblock 2 {\n}", "line 4, column 1: 2 blocks are given, but no block 1 among them"),
+        ("block 0 {", "line 1, column 1: block 0 is not closed by '}'"),
+        ("block 0 {\n}\n}", "line 3, column 1: '}' closes no block"),
+        ("block 0 {\n  block 0 {\n", "line 2, column 9: block 0 is given twice"),
+        ("block 0 {\n  x = tanh(X=§)", "line 2, column 14: '§' starts no word, string or sign"),
+        ("block 0 {\n  x = tanh(X=x", "line 2, column 15: expected ',' or ')', not the end of the line"),
+        ("block 0 {\n  x = tanh(X=x) {a=}", "line 2, column 20: expected a value, not '}'"),
+        (
+            "block 0 {\n  x = tanh(X=x) {a=1x}",
+            "line 2, column 20: expected a number, a string, True, False, or a block, not '1x'",
+        ),
+        ("block 0 {\n  x = tanh(X=x, X=y)", "line 2, column 17: the slot 'X' is given twice"),
+        ("block 0 {\n  x = tanh(X=x) {a=1, a=2}", "line 2, column 23: the attribute 'a' is given twice"),
+        ("block 0 {\n  x = tanh(X=x) {a: ints=1}", "line 2, column 21: 'ints' is no kind of attribute that can hold this value"),
+        ("block 0 {\n  x = tanh(X=x) {b=block 4}\n}", "line 2, column 20: there is no block 4"),
+        ("block 0 {\n  x = tanh(X=x) extra", "line 2, column 17: expected the end of the line, not 'extra'"),
+        ("block 0 {\n  param x: float99[1]", "line 2, column 12: expected an element type such as float32, not 'float99'"),
+        ("block 0 {\n  param x: float32[a]", "line 2, column 20: expected an extent, not 'a'"),
+        (
+            "block 0 {\n  param x: tensor",
+            "line 2, column 12: expected a type such as float32[-1, 13] or lod_tensor_array, not 'tensor'",
+        ),
+        (
+            "block 0 {\n  const x: float32[1]",
+            "line 2, column 3: expected 'param', 'data' or 'var' before a variable, not 'const'",
+        ),
+        ("block 0 {\n  var x: float32[1]\n  var x: float32[1]", "line 3, column 8: 'x' is declared twice in block 0"),
+        ("block 0 {\n  -- sideways --", "line 2, column 6: 'sideways' is not a role"),
+        ("x = tanh(X=x)", "line 1, column 1: expected a block, such as 'block 0 {', not 'x'"),
+        ("block 0 (parent 3) {\n}", "line 1, column 17: there is no block 3"),
+        ('block 0 {\n  "\\x" = tanh(X=x)', "line 2, column 3: not a string"),
+    ],
+)
+def test_bad_text_says_where(text, message):
+    with pytest.raises(FormatError) as caught:
+        parse_program_text(text)
+    assert message in str(caught.value)
+
+
+def test_damaged_text_ends_in_a_program_or_a_format_error():
+    draw = random.Random(0)
+    characters = '{}()[]=,:?|"\\ \n-0x'
+    ends = set()
+    for _ in range(600):
+        text = list(COMPLETE)
+        for _ in range(draw.randint(1, 3)):
+            at = draw.randrange(len(text))
+            text[at : at + draw.choice([0, 1, 5])] = draw.choice(characters)
+        try:
+            parse_program_text("".join(text))
+            ends.add("program")
+        except FormatError as error:
+            assert str(error).startswith("line ")
+            ends.add("error")
+    assert ends == {"program", "error"}

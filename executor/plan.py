@@ -241,7 +241,8 @@ class _Planner:
         known = self.storage.get(name) or self.externals.get(name)
         if name in self.loose or spec is None or known not in (None, spec):
             self.loose.add(name)
-            self.specs.pop(value, None)
+            if spec is not None:
+                self.facts[value] = Fact(self.specs.pop(value))
             instruction.dynamic = True
         else:
             self._store(name, spec)
@@ -311,7 +312,7 @@ class _Planner:
         facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
         infer_op(instruction.op, facts)
         for value in instruction.written:
-            fact = facts.known.get(value[0])
+            fact = facts.get(value[0])  # of what a block does not write after all, as it was before
             if fact is not None:
                 self.facts[value] = fact
                 if fact.made and fact.tensor is not None:

@@ -116,7 +116,8 @@ __all__ = [
     "unique_name",
 ]
 
-_LAZY = ("dataset", "extend", "graph", "io", "reader", "text")  # loaded when used: they need more than numpy, or are not always needed
+# Loaded when used: they need more than numpy, or are not always needed.
+_LAZY = ("dataset", "extend", "graph", "io", "reader", "text")
 
 
 def __getattr__(name: str) -> Any:

@@ -65,6 +65,8 @@ class _Style:
     """Most ops of a section of a block."""
     vars: int = 0
     """Most variables at the head of a block."""
+    columns: int = 0
+    """Longest line; 0 is any."""
 
 
 _COMPLETE = _Style()
@@ -142,7 +144,7 @@ def _type(var: Variable) -> str:
     return var.type.name.lower() + (f" {spec}" if var.has_dtype or var.has_shape else "")
 
 
-def _flags(var: Variable) -> str:
+def _flags(var: Variable, style: _Style) -> str:
     parameter = isinstance(var, Parameter)
     found = []
     if var.lod_level:
@@ -153,26 +155,35 @@ def _flags(var: Variable) -> str:
         found.append("data")
     if isinstance(var, Parameter) and not var.trainable:
         found.append("not_trainable")
-    if var.stop_gradient:
+    if var.stop_gradient and (style.complete or not var.is_data):  # what is fed stops gradients, as a rule
         found.append("stop_gradient")
-    if var.need_check_feed:
+    if var.need_check_feed and style.complete:
         found.append("need_check_feed")
     return "".join(" " + flag for flag in found)
 
 
-def _declaration(var: Variable) -> str:
-    return f"{_name(var.name)}: {_type(var)}{_flags(var)}"
+def _declaration(var: Variable, style: _Style) -> str:
+    return f"{_name(var.name)}: {_type(var)}{_flags(var, style)}"
 
 
 def _op_line(op: Operator, style: _Style, show_output: Any, in_section: bool) -> str:
     outputs = op.outputs if style.complete else {slot: names for slot, names in op.outputs.items() if names}
-    written = ""
+    reads = _slots(op.inputs, style, _name)
+    call = f"{_name(op.type)}({', '.join(reads)}){_attrs(op, style, in_section)}"
     if list(outputs) == ["Out"]:
         names = outputs["Out"]
-        written = (show_output(names[0]) if len(names) == 1 else _listed(names, style, show_output)) + " = "
-    elif outputs:
-        written = f"({', '.join(_slots(outputs, style, show_output))}) = "
-    return f"{written}{_name(op.type)}({', '.join(_slots(op.inputs, style, _name))}){_attrs(op, style, in_section)}"
+        return (show_output(names[0]) if len(names) == 1 else _listed(names, style, show_output)) + f" = {call}"
+    if not outputs:
+        return call
+    writes = _slots(outputs, style, show_output)
+    line = f"({', '.join(writes)}) = {call}"
+    if style.columns and len(line) > style.columns:  # what an op is, and its first slots, say more than all it writes
+        line = f"({_first(writes, 1)}) = {_name(op.type)}({_first(reads, 4)}){_attrs(op, style, in_section)}"
+    return line
+
+
+def _first(items: Sequence[str], count: int) -> str:
+    return ", ".join([*items[:count], f"... {len(items) - count} more"] if len(items) > count + 1 else items)
 
 
 def op_to_string(op: Operator) -> str:
@@ -196,15 +207,16 @@ def _section_line(role: int) -> str:
     return f"-- {'|'.join(names + ([str(rest)] if rest else [])) or 'forward'} --"
 
 
-def _runs(ops: Iterable[Operator]) -> Iterator[tuple[int, list[Operator]]]:
-    """Neighbouring ops of the same role."""
+def _runs(ops: Iterable[Operator], style: _Style) -> Iterator[tuple[int, list[Operator]]]:
+    """Neighbouring ops of the same role; on a screen, the op that makes the loss, or its gradient, is no section of its own."""
     run: list[Operator] = []
     role = 0
     for op in ops:
-        if _section(op) != role:
+        section = _section(op) if style.complete else _section(op) & ~OpRole.LOSS
+        if section != role:
             if run:
                 yield role, run
-            role, run = _section(op), []
+            role, run = section, []
         run.append(op)
     if run:
         yield role, run
@@ -235,18 +247,18 @@ def _block_items(block: Block, around: Block | None, depth: int, style: _Style) 
     shown = heads[: style.vars] if style.vars and len(heads) > style.vars + 1 else heads
     for var in shown:
         word = "param" if isinstance(var, Parameter) else "data" if var.is_data else "var"
-        yield f"{indent}{word} {_declaration(var)}"
+        yield f"{indent}{word} {_declaration(var, style)}"
     if len(shown) < len(heads):
         yield f"{indent}... {len(heads) - len(shown)} more variables"
 
     def show(name: str) -> str:
         if name in inner:
             inner.discard(name)
-            return _declaration(block.vars[name])
+            return _declaration(block.vars[name], style)
         return _name(name)
 
     last = 0
-    for role, run in _runs(block.ops):
+    for role, run in _runs(block.ops, style):
         if role != last:
             yield indent + _section_line(role)
             last = role
@@ -301,7 +313,9 @@ def program_to_screen(program: Program) -> str:
     lines: list[str] = []
     for most in (_SCREEN_LINES, 40, 24, 16, 10, 6, 4, 2):
         lines = []
-        for line in _program_lines(program, _Style(complete=False, items=8, ops=most, vars=max(2, most // 2))):
+        for line in _program_lines(
+            program, _Style(complete=False, items=8, ops=most, vars=max(2, most // 2), columns=_SCREEN_COLUMNS)
+        ):
             lines.append(line if len(line) <= _SCREEN_COLUMNS else line[: _SCREEN_COLUMNS - 4] + " ...")
             if len(lines) > _SCREEN_LINES and most > 2:
                 break

@@ -683,5 +683,5 @@ def test_no_grad_set_names_only_what_there_is():
     program = fluid.Program()
     with fluid.program_guard(program, fluid.Program()):
         loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [2, 2]), 1))
-    with pytest.raises(BackwardError, match="no_grad_set names 'fc_0.weight', which is no variable of the program"):
+    with pytest.raises(BackwardError, match=r"no_grad_set names 'fc_0\.weight', which is no variable of the program"):
         fluid.append_backward(loss, no_grad_set={"fc_0.weight"})

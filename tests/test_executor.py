@@ -309,6 +309,19 @@ def test_persistable_variables_that_grow(run: str) -> None:
     assert getattr(exe, run)(main(), fetch_list=[total])[0] == 2
 
 
+@pytest.mark.parametrize("run", ["run", "interpret"])
+def test_persistable_variables_that_grow_and_shrink(run: str) -> None:
+    c = counter()
+    following = c * 2.0
+    layers.assign(layers.concat([c, c], axis=0), c)
+    layers.assign(following, c)
+    exe = Executor()
+    exe.run(startup())
+    for value in (2, 4, 8):
+        assert getattr(exe, run)(main(), fetch_list=[c])[0] == value
+        assert fluid.global_scope().find_var("counter").get_tensor().array == value
+
+
 def test_a_variable_that_appears_in_the_scope_later() -> None:
     """What a branch finds there is looked up anew when there was nothing at first."""
     x = data("x", [1])

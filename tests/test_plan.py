@@ -296,6 +296,16 @@ def test_a_loop_that_settles_only_after_some_trips() -> None:
     assert Executor().run(main(), {"x": array(1, 3)}, [a])[0].shape == (4, 3)
 
 
+def test_outputs_that_a_loop_lists_and_does_not_write() -> None:
+    x = data()
+    other, state = layers.exp(x), layers.assign(x)
+    loop(2, lambda i: layers.assign(layers.tanh(state), state))
+    main().global_block().ops[-1].outputs["Out"].append(other.name)
+    y = layers.relu(other) + state
+    plan = assert_runs_agree([{"x": array(2, 3)}, {"x": array(2, 3, seed=1)}], [y, other])
+    assert step_by_step(plan) == ["while"]
+
+
 def test_a_loop_that_runs_zero_times() -> None:
     x = data()
     state = layers.assign(x)

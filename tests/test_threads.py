@@ -77,8 +77,9 @@ def test_runs_in_one_scope_take_turns() -> None:
     """None of these additions is lost, though threads, executors and fetches differ."""
     main, startup = Program(), Program()
     with program_guard(main, startup), fluid.unique_name.guard():
-        counter = layers.create_global_var([1], 0.0, "float32", persistable=True, name="counter")
-        more = layers.fill_constant([1], "float32", 1.0)
+        size = [200_000]  # adding takes long enough for other threads to come in between
+        counter = layers.create_global_var(size, 0.0, "float32", persistable=True, name="counter")
+        more = layers.fill_constant(size, "float32", 1.0)
         layers.assign(counter + more, counter)
     scope, executors = Scope(), [Executor(), Executor()]
     executors[0].run(startup, scope=scope)
@@ -88,7 +89,7 @@ def test_runs_in_one_scope_take_turns() -> None:
             executors[number % 2].run(main, fetch_list=[counter, more][: number % 3], scope=scope)
 
     at_once(work)
-    assert scope.array("counter") == 25 * WORKERS
+    assert (scope.array("counter") == 25 * WORKERS).all()
 
 
 def test_children_of_one_scope_read_its_parameters_at_once() -> None:

@@ -12,6 +12,13 @@ from .manipulation import copy, ranges
 from .table import Step, prepared
 
 
+def sum_of_products(xp: Any, subscripts: str, left: Any, right: Any, out: Any) -> Step:
+    """The call of ``einsum`` into an array; cupy's takes none to write to."""
+    if xp.__name__ == "numpy":
+        return partial(xp.einsum, subscripts, left, right, out=out)
+    return lambda: xp.copyto(out, xp.einsum(subscripts, left, right))
+
+
 # --------------------------------------------------------------------------------------------------------- batch_norm
 class _Channels:
     """Arrays of X's shape as [rows, channels, places], or [rows, channels] where the channels come last."""
@@ -37,9 +44,9 @@ class _Channels:
         if right is None:
             return [partial(xp.add.reduce, left, 0 if self.is_last else (0, 2), None, out)]
         if self.is_last:
-            return [partial(xp.einsum, "rc,rc->c", left, right, out=out)]
+            return [sum_of_products(xp, "rc,rc->c", left, right, out)]
         by_row = self.scratch(left.shape[:2], out.dtype)
-        return [partial(xp.einsum, "rcp,rcp->rc", left, right, out=by_row), partial(xp.add.reduce, by_row, 0, None, out)]
+        return [sum_of_products(xp, "rcp,rcp->rc", left, right, by_row), partial(xp.add.reduce, by_row, 0, None, out)]
 
 
 @prepared("batch_norm", inplace={"MeanOut": "Mean", "VarianceOut": "Variance"})
@@ -214,7 +221,7 @@ def layer_norm(
             partial(xp.add.reduce, x[start:end], 1, None, mean[start:end]),
             partial(xp.divide, mean[start:end], width, mean[start:end]),
             partial(xp.subtract, x[start:end], mean[start:end, None], out),
-            partial(xp.einsum, "rc,rc->r", out, out, out=variance[start:end]),
+            sum_of_products(xp, "rc,rc->r", out, out, variance[start:end]),
             partial(xp.divide, variance[start:end], width, variance[start:end]),
             partial(xp.add, variance[start:end, None], epsilon, deviation),
             partial(xp.sqrt, deviation, deviation),
@@ -281,7 +288,7 @@ def layer_norm_grad(
             steps.append(partial(xp.multiply, gradient, Scale, scaled))
         source, out = (scaled if Scale is not None else gradient), d_x[start:end]
         steps += [
-            partial(xp.einsum, "rc,rc->r", source, normal, out=mean[:, 0]),
+            sum_of_products(xp, "rc,rc->r", source, normal, mean[:, 0]),
             partial(xp.divide, mean, width, mean),
             partial(xp.multiply, normal, mean, normal),
             partial(xp.add.reduce, source, 1, None, mean, True),

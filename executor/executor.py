@@ -14,9 +14,10 @@ from fluid.framework import Operator, Program, Variable, default_main_program
 from fluid.types import as_dtype, is_floating
 from fluid.values import Spec
 
+from .bound_plan import BoundPlan, not_made
 from .interpreter import Environment, Machine, step_captures
 from .place import CPUPlace, Place, to_numpy
-from .plan import BoundPlan, Plan, compile_plan, needed_ops, not_made
+from .plan import Plan, compile_plan, needed_ops
 from .random import RandomStreams
 from .scope import LoDTensor, Scope, global_scope
 

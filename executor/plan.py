@@ -1,17 +1,15 @@
-"""Plans: a program compiled for one feed signature into a straight line of calls on planned arrays.
+"""Plans: what a program computes for one feed signature, and where each value is kept.
 
 `compile_plan` prunes what neither a fetch nor a persistable variable needs, infers every shape from those that are fed,
 and gives each value a place: an array of the scope (persistable variables, overwritten in place), a buffer (shared by
 values that are never alive together), or a cell (arrays of tensors, and tensors whose shape only running tells).
-`BoundPlan` allocates the buffers and binds each op's kernel to the arrays that it reads and writes; running it is one
-loop over calls without arguments.
+`BoundPlan` makes a straight line of calls of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import length_hint
 from typing import Any
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate
@@ -21,18 +19,16 @@ from fluid.types import VarType
 from fluid.values import Spec, infer_specs
 from fluid.versions import BlockVersions, Value, outer_names
 
-from .arrays import bind_op, spec_of
+from .arrays import spec_of
 from .control import HANDLERS
-from .interpreter import Environment, Machine, declared_scalars, step_captures, updated_input
-from .kernels.table import KERNELS, Step
-from .place import Place, to_numpy
-from .random import RandomStreams
+from .interpreter import declared_scalars
+from .kernels.table import KERNELS
 from .region_specs import Fact, Facts, infer_op
 from .scope import Scope
 
-__all__ = ["BoundPlan", "Plan", "compile_plan", "needed_ops"]
+__all__ = ["ALIGNMENT", "Instruction", "Plan", "byte_size", "compile_plan", "needed_ops"]
 
-_ALIGN = 64
+ALIGNMENT = 64
 
 
 def needed_ops(block: Block, fetches: Sequence[str]) -> list[Operator]:
@@ -72,7 +68,7 @@ def _version_before(versions: BlockVersions, name: str, index: int) -> int:
 
 # ------------------------------------------------------------------------------------------------------------ compile
 @dataclass
-class _Instruction:
+class Instruction:
     """An op with the values that it reads and writes, by slot."""
 
     op: Operator
@@ -112,7 +108,7 @@ class Plan:
     program: Program
     feeds: dict[str, Spec]
     fetches: list[str]
-    instructions: list[_Instruction]
+    instructions: list[Instruction]
     specs: dict[Value, Spec]
     buffer_of: dict[Value, int]
     buffer_bytes: list[int]
@@ -198,7 +194,7 @@ class _Planner:
         self.externals: dict[str, Spec] = {}
         self.absent: set[str] = set()
         self.current: dict[str, int] = {}
-        self.instructions: list[_Instruction] = []
+        self.instructions: list[Instruction] = []
 
     # -- what every value is
     def infer(self) -> None:
@@ -223,7 +219,7 @@ class _Planner:
         if op.sub_blocks:
             for name in op.output_arg_names:
                 outer.setdefault(name, (name, self.current.get(name, 0)))
-        instruction = _Instruction(op, op.definition, versions.reads[index], versions.writes[index], outer)
+        instruction = Instruction(op, op.definition, versions.reads[index], versions.writes[index], outer)
         for name, value in outer.items():
             if value[1] == 0:
                 self._external(value, op, required=name in read)
@@ -235,7 +231,7 @@ class _Planner:
                 self._keep(value, instruction)
         self.instructions.append(instruction)
 
-    def _keep(self, value: Value, instruction: _Instruction) -> None:
+    def _keep(self, value: Value, instruction: Instruction) -> None:
         """Let a value of a persistable variable lie in the scope."""
         name, spec = value[0], self.specs.get(value)
         known = self.storage.get(name) or self.externals.get(name)
@@ -270,7 +266,7 @@ class _Planner:
     def _store(self, name: str, spec: Spec) -> None:
         self.storage[name] = spec
 
-    def _infer_op(self, instruction: _Instruction) -> None:
+    def _infer_op(self, instruction: Instruction) -> None:
         op, definition = instruction.op, instruction.definition
         if definition is None:
             raise ExecutionError(f"the op {op.type} is not known here, so it cannot run\n{locate(op)}")
@@ -307,7 +303,7 @@ class _Planner:
                 written[value] = spec
         self.specs.update(written)
 
-    def _infer_dynamic(self, instruction: _Instruction) -> None:
+    def _infer_dynamic(self, instruction: Instruction) -> None:
         """What is known of the outputs of an op that runs step by step: those that surely are made can have buffers."""
         facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
         infer_op(instruction.op, facts)
@@ -376,7 +372,7 @@ class _Planner:
             for value in dying[number]:
                 if value in self.buffer_of and value not in shared:
                     buffer = self.buffer_of[value]
-                    alive -= _bytes(self.specs[value])
+                    alive -= byte_size(self.specs[value])
                     if reuse:
                         free.setdefault(self.buffer_bytes[buffer], []).append(buffer)
                 elif value not in self.specs:
@@ -394,9 +390,9 @@ class _Planner:
 
     def _take(self, value: Value, free: dict[int, list[int]], reuse: bool) -> int:
         """Put a value into a free buffer of its size, or into a new one; its bytes."""
-        size = _bytes(self.specs[value])
+        size = byte_size(self.specs[value])
         self.temporaries_bytes += size
-        padded = -(-max(size, 1) // _ALIGN) * _ALIGN
+        padded = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
         fitting = free.get(padded) if reuse else None
         if not fitting and reuse:
             larger = [width for width, buffers in free.items() if buffers and padded < width <= 2 * padded]
@@ -408,7 +404,7 @@ class _Planner:
             self.buffer_bytes.append(padded)
         return size
 
-    def _share(self, instruction: _Instruction, number: int, last_use: dict[Value, int], shared: set[Value]) -> None:
+    def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], shared: set[Value]) -> None:
         """Let outputs take over the buffers of inputs that die here, where the kernel allows it."""
         found = KERNELS.get(instruction.op.type)
         if found is None:
@@ -431,11 +427,11 @@ class _Planner:
             ):
                 self.buffer_of[out] = self.buffer_of[value]
                 instruction.shares[out] = value
-                self.temporaries_bytes += _bytes(self.specs[out])
+                self.temporaries_bytes += byte_size(self.specs[out])
                 shared.add(value)
 
     @staticmethod
-    def _only_shape_read(instruction: _Instruction, value: Value) -> bool:
+    def _only_shape_read(instruction: Instruction, value: Value) -> bool:
         """Whether the op reads nothing of a value but its shape, which the plan knows."""
         definition = instruction.definition
         if definition is None or instruction.dynamic or instruction.op.sub_blocks:
@@ -462,288 +458,6 @@ class _Planner:
         )
 
 
-def _bytes(spec: Spec) -> int:
+def byte_size(spec: Spec) -> int:
+    """Bytes of a tensor of which every extent is known."""
     return spec.size * spec.dtype.numpy.itemsize
-
-
-# --------------------------------------------------------------------------------------------------------------- bind
-class _Scratch:
-    """Lends arrays for the time of one op; the next op gets the same memory again."""
-
-    def __init__(self, xp: Any) -> None:
-        self._xp = xp
-        self._free: list[Any] = []
-        self._lent: list[Any] = []
-
-    def __call__(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        spec_dtype = self._xp.dtype(dtype)
-        count = 1
-        for extent in shape:
-            count *= extent
-        size = max(count * spec_dtype.itemsize, 1)
-        fitting = min((raw for raw in self._free if raw.nbytes >= size), key=lambda raw: raw.nbytes, default=None)
-        if fitting is None:
-            fitting = self._xp.empty(-(-size // _ALIGN) * _ALIGN, "uint8")
-        else:
-            self._free = [raw for raw in self._free if raw is not fitting]
-        self._lent.append(fitting)
-        return fitting[: count * spec_dtype.itemsize].view(spec_dtype).reshape(shape)
-
-    def reclaim(self) -> None:
-        self._free += self._lent
-        self._lent = []
-
-    @property
-    def nbytes(self) -> int:
-        return sum(raw.nbytes for raw in self._free)
-
-
-class BoundPlan:
-    """A plan with its arrays, ready to run in one scope; one run at a time."""
-
-    def __init__(self, plan: Plan, scope: Scope, place: Place) -> None:
-        self.plan = plan
-        self.scope = scope
-        self.place = place
-        self._machine = Machine(place.xp, RandomStreams(place.xp, plan.program.random_seed), step_captures(plan.program))
-        self._cells: dict[Value, Any] = {}
-        self._stored: dict[str, Any] = {}
-        self.generation = -1
-        self.steps: list[Step] = []
-        self._starts: list[int] = []
-        self._buffers = [place.xp.empty(size, "uint8") for size in plan.buffer_bytes]
-        self._views: dict[Value, Any] = {}
-        self._scratch = _Scratch(place.xp)
-        for value, number in plan.buffer_of.items():
-            self._views[value] = self._view(value, number)
-        for instruction in plan.instructions:
-            for out, value in instruction.shares.items():
-                self._views[out] = self._views[value]
-
-    def _view(self, value: Value, number: int) -> Any:
-        spec = self.plan.specs[value]
-        raw = self._buffers[number][: _bytes(spec)]
-        return raw.view(spec.dtype.numpy).reshape(spec.shape)
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of the buffers and of what kernels borrow."""
-        return sum(self.plan.buffer_bytes) + self._scratch.nbytes
-
-    # -- binding
-    def _fits_scope(self) -> bool:
-        """Whether the scope still holds the arrays that the calls are bound to."""
-        if self.generation == self.scope.generation:
-            return True
-        if self.generation < 0 or any(self.scope.array(name) is not array for name, array in self._stored.items()):
-            return False
-        self.generation = self.scope.generation
-        return True
-
-    def _bind(self) -> None:
-        plan, xp = self.plan, self.place.xp
-        self._stored = {}
-        for name in {**plan.externals, **plan.storage}:
-            spec = plan.storage.get(name) or plan.externals[name]
-            array = self.scope.array(name)
-            fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.numpy)
-            found = self.place.asarray(array) if fits else xp.empty(spec.shape, spec.dtype.numpy)
-            if name in plan.storage and not _can_be_overwritten(found):
-                found = xp.array(found, order="C")
-            if found is not array:
-                (self.scope.find_var(name) or self.scope.var(name)).tensor.array = found
-            self._stored[name] = found
-        self.generation = self.scope.generation
-        self.steps, self._starts = [], []
-        for number, instruction in enumerate(plan.instructions):
-            self._starts.append(len(self.steps))
-            try:
-                if instruction.dynamic:
-                    self.steps.append(self._dynamic_step(instruction, plan.frees[number]))
-                else:
-                    self.steps += self._bind_op(instruction)
-            except FluidError as error:
-                raise ExecutionError(f"{instruction.op.type}: {error}\n{locate(instruction.op)}") from error
-            except Exception as error:
-                raise ExecutionError(f"{instruction.op.type} failed: {error}\n{locate(instruction.op)}") from error
-            self._scratch.reclaim()
-
-    def _array(self, value: Value | None) -> Any:
-        """The array that a value with a spec lies in."""
-        if value is None:
-            return None
-        name = value[0]
-        if name in self.plan.storage or (value[1] == 0 and name in self.plan.externals):
-            return self._stored[name]
-        return self._views.get(value)
-
-    def _bind_op(self, instruction: _Instruction) -> list[Step]:
-        op, definition, xp = instruction.op, instruction.definition, self.place.xp
-        assert definition is not None
-        inputs: dict[str, Any] = {}
-        for slot, values in instruction.reads.items():
-            known = definition.inputs.get(slot)
-            if known is not None and values:
-                arrays = [self._array(value) if value is not None else None for value in values]
-                inputs[slot] = arrays if known.many else arrays[0]
-        outputs: dict[str, Any] = {}
-        copies: list[Step] = []
-        found = KERNELS.get(op.type)
-        for slot, values in instruction.writes.items():
-            known = definition.outputs.get(slot)
-            if known is None or not values:
-                continue
-            arrays = [self._target(instruction, slot, value, found, copies) for value in values]
-            outputs[slot] = arrays if known.many else arrays[0]
-        attrs = definition.defaults(op.attrs)
-        names = op.output_arg_names
-        rng = self._machine.streams.source(names[0] if names else op.type, int(attrs.get("seed") or 0))
-        context = {"xp": xp, "scratch": self._scratch, "rng": rng}
-        return bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
-
-    def _target(self, instruction: _Instruction, slot: str, value: Value | None, found: Any, copies: list[Step]) -> Any:
-        """Where an op writes a value: in place, unless it would overwrite what its kernel still reads."""
-        array = self._array(value)
-        if value is None or value[0] not in self.plan.storage:
-            return array
-        readers = {s for s, values in instruction.reads.items() if any(v is not None and v[0] == value[0] for v in values)}
-        definition = instruction.definition
-        assert definition is not None
-        allowed = {updated_input(definition, slot)} | ({found.inplace.get(slot)} if found is not None else set())
-        if readers <= allowed:
-            return array
-        temporary = self._scratch(array.shape, array.dtype)
-        xp = self.place.xp
-        copies.append(lambda: xp.copyto(array, temporary))
-        return temporary
-
-    def _dynamic_step(self, instruction: _Instruction, frees: list[Value]) -> Step:
-        op, block, machine, cells = instruction.op, self.plan.program.global_block(), self._machine, self._cells
-        fixed = {name: self._array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
-        fixed = {name: array for name, array in fixed.items() if array is not None}
-        loose = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
-        outs = instruction.written
-        targets = [(value, self._array(value) if value in self.plan.specs else None) for value in outs]
-        xp, scope = self.place.xp, self.scope
-        kept = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
-        planned = {id(array) for array in fixed.values()}
-
-        def step() -> None:
-            env = Environment(block, None, dict(fixed))
-            for name, value in loose:
-                found = cells.get(value)
-                if found is not None:
-                    env.values[name] = found
-            machine.run_op(op, env)
-            made = []
-            for value, array in targets:
-                result: Any = env.values.get(value[0])
-                if id(result) in planned and result is not array:
-                    result = result.copy()  # what it is part of will hold something else before this value is read
-                made.append((value, array, result))
-            for value, array, result in made:
-                if array is None:
-                    cells[value] = result
-                    if value[0] in kept and hasattr(result, "shape"):
-                        (scope.find_var(value[0]) or scope.var(value[0])).tensor.array = result
-                elif result is not array:
-                    _hand_over(xp, op, value[0], array, result)
-            for value in frees:
-                cells.pop(value, None)
-
-        return step
-
-    # -- running
-    def run(self, feeds: Mapping[str, Any], check: Callable[[Operator, str, Any], None] | None = None) -> list[Any]:
-        """Run once; the fetched values, as arrays of the place that are the caller's own.
-
-        `check`, if given, is called with each op, output name and value as they are made.
-        """
-        with self.scope.lock:
-            if not self._fits_scope():
-                self._bind()
-            self._machine.streams.begin(self.scope.runs)
-            self.scope.runs += 1
-            for name, value in feeds.items():
-                target = self._views.get((name, 0))
-                if target is not None:
-                    upload(target, value)
-                elif (name, 0) in self.plan.specs and name in self._stored:
-                    upload(self._stored[name], value)
-            self._machine.check = check
-            try:
-                if check is None:
-                    self._run_all()
-                else:
-                    self._run_checked(check)
-                return [self._fetch(name, value) for name, value in zip(self.plan.fetches, self.plan.fetch_values, strict=True)]
-            finally:
-                self._cells.clear()
-
-    def _run_all(self) -> None:
-        steps = iter(self.steps)
-        try:
-            for step in steps:
-                step()
-        except Exception as error:
-            if isinstance(error, ExecutionError) and error.located:
-                raise
-            position = len(self.steps) - length_hint(steps) - 1
-            raise self._failure(position, error) from error
-
-    def _failure(self, position: int, error: Exception) -> ExecutionError:
-        from bisect import bisect_right
-
-        instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
-        specs = self.plan.specs
-        known = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
-        op = instruction.op
-        return ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {known or 'no inputs'}")
-
-    def _run_checked(self, check: Callable[[Operator, str, Any], None]) -> None:
-        ends = [*self._starts[1:], len(self.steps)]
-        for instruction, start, end in zip(self.plan.instructions, self._starts, ends, strict=True):
-            try:
-                for step in self.steps[start:end]:
-                    step()
-            except Exception as error:
-                if isinstance(error, ExecutionError) and error.located:
-                    raise
-                raise self._failure(start, error) from error
-            for value in instruction.written:
-                found = self._array(value) if value in self.plan.specs else self._cells.get(value)
-                if hasattr(found, "dtype"):
-                    check(instruction.op, value[0], found)
-
-    def _fetch(self, name: str, value: Value) -> Any:
-        found = self._array(value) if value in self.plan.specs else self._cells.get(value)
-        if found is None:
-            raise not_made(name)
-        return list(found) if isinstance(found, list) else found.copy()
-
-
-def not_made(name: str) -> FeedError:
-    return FeedError(f"{name} is to be fetched, but the program gave it no value (a branch that was not taken?)")
-
-
-def upload(target: Any, value: Any) -> None:
-    """Copy a fed value into an array of the place."""
-    if hasattr(target, "__cuda_array_interface__"):
-        target.set(to_numpy(value)) if not hasattr(value, "__cuda_array_interface__") else target.__setitem__(..., value)
-    else:
-        target[...] = to_numpy(value)
-
-
-def _can_be_overwritten(array: Any) -> bool:
-    """Whether an array may be the place of a variable: numpy's may be read-only, and views of any order."""
-    return bool(array.flags.c_contiguous) and bool(getattr(array.flags, "writeable", True))
-
-
-def _hand_over(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:
-    """Copy what an op that runs step by step made into the place that the plan has for it."""
-    if result is None:
-        raise ExecutionError(f"{op.type} left {name} without a value (a branch that was not taken?)\n{locate(op)}")
-    if (result.shape, result.dtype) != (array.shape, array.dtype):
-        found, expected = spec_of(result), spec_of(array)
-        raise ExecutionError(f"{op.type} made {found} of {name}, which was inferred to be {expected}\n{locate(op)}")
-    xp.copyto(array, result)

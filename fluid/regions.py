@@ -155,25 +155,28 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         if found != name:
             rename_reads(block, name, found)
             renamed[name] = found
-    outputs = [EMPTY] * len(names)
-    inputs = {
-        region.conditions: op.input(region.conditions),
-        region.inputs: [renamed.get(name, name) for name in names],
-        "Out": op.input("Out") or op.output("Out"),
+    # Of a variable that is only read, at least the shape is needed: its gradient is zeros if the block never ran.
+    values = versions.reads[index].get(region.inputs, ())
+    seen = [
+        renamed.get(name) or (name if name in after or value is None else outer.name_of(value, True))
+        for name, value in zip(names, values, strict=True)
+    ]
+    inputs: dict[str, list[str]] = {}
+    if op.type == "conditional_block":
+        # The branch that was taken is told by the scope; the condition itself may have been overwritten.
+        conditions = versions.reads[index].get(region.conditions, ())
+        inputs[region.conditions] = [outer.name_of(value) for value in conditions if value is not None]
+    inputs |= {
+        region.inputs: seen,
+        "Out": op.output("Out"),
         grad_slot("Out"): [given.get(name) or outer.zeros_like(after[name], op) for name in carried],
         region.scopes: [scopes],
     }
-    if op.type == "while":
-        del inputs[region.conditions]
-    else:
-        # The branch that was taken is told by the scope; the condition itself may have been overwritten.
-        inputs[region.conditions] = [
-            outer.name_of(value) for value in versions.reads[index].get(region.conditions, ()) if value is not None
-        ]
+    outputs = [EMPTY] * len(names)
     grad_op = outer.append(op.type + "_grad", inputs, {grad_slot(region.inputs): outputs}, op)
     grad_op.attrs["sub_block"] = block
     grad_op.attrs["original_output_grad"] = list(incoming.values())
-    if any(found not in (EMPTY, name + "@GRAD") for name, found in zip(names, inner_grads, strict=True)) or renamed:
+    if any(found not in (EMPTY, name + "@GRAD") for name, found in zip(seen, inner_grads, strict=True)):
         grad_op.attrs["input_grads"] = inner_grads
     if op.type == "conditional_block":
         grad_op.attrs["is_scalar_condition"] = op.attr("is_scalar_condition")

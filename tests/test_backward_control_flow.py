@@ -254,3 +254,26 @@ def many_branches(length: int) -> Variable:
 def test_number_of_ops_is_linear(build: Callable[[int], Variable]) -> None:
     small, twice, large = (emitted(build, length) for length in (3, 6, 30))
     assert large - small == 9 * (twice - small) > 0
+
+
+def test_a_loop_that_never_runs_leaves_zeros_of_the_shape_that_was_read():
+    program = fluid.Program()
+    with fluid.program_guard(program, fluid.Program()):
+        x = fluid.data("x", [2, 3], dtype="float64")
+        x.stop_gradient = False
+        read = fluid.layers.scale(x, 2.0)
+        total = fluid.layers.scale(x, 1.0)
+        step = fluid.layers.fill_constant([1], "int64", 0)
+        last = fluid.layers.fill_constant([1], "int64", 0)
+        go = fluid.layers.less_than(step, last)
+        loop = fluid.layers.While(go)
+        with loop.block():
+            fluid.layers.assign(fluid.layers.elementwise_mul(total, read), output=total)
+            fluid.layers.increment(step)
+            fluid.layers.less_than(step, last, cond=go)
+        loss = fluid.layers.mean(total)
+        fluid.layers.assign(fluid.layers.reduce_sum(read), output=read)  # another shape, later
+    (gradient,) = fluid.gradients(loss, x)
+    program.verify()
+    (found,) = fluid.Executor().run(program, feed={"x": np.ones((2, 3))}, fetch_list=[gradient], scope=fluid.Scope())
+    np.testing.assert_allclose(found, np.full((2, 3), 1 / 6))

@@ -15,7 +15,8 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, Executor, Scope
-from fluid.executor.plan import BoundPlan, Plan, compile_plan
+from fluid.executor.bound_plan import BoundPlan
+from fluid.executor.plan import Plan, compile_plan
 from fluid.framework import Program, Variable, program_guard
 from fluid.types import as_dtype
 from fluid.values import Spec

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from operator import length_hint
 from typing import Any
 
+from fluid.collector import collector_paused
 from fluid.errors import ExecutionError, FeedError, FluidError, locate
 from fluid.framework import Operator
 from fluid.versions import Value
@@ -218,7 +219,8 @@ class BoundPlan:
         """
         with self.scope.lock:
             if not self._fits_scope():
-                self._bind()
+                with collector_paused():
+                    self._bind()
             self._machine.streams.begin(self.scope.runs)
             self.scope.runs += 1
             for name, value in feeds.items():

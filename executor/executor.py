@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fluid.collector import collector_paused
 from fluid.errors import ExecutionError, FeedError, locate
 from fluid.framework import Operator, Program, Variable, default_main_program
 from fluid.types import as_dtype, is_floating
@@ -131,7 +132,8 @@ class Executor:
                 return found
             for old in [k for k in self._plans if k[0] == id(program) and k[1] != program.version]:
                 del self._plans[old]
-            bound = BoundPlan(compile_plan(program, specs, fetches, scope), scope, self.place)
+            with collector_paused():
+                bound = BoundPlan(compile_plan(program, specs, fetches, scope), scope, self.place)
             self._plans[key] = bound
             while len(self._plans) > _CACHED_PLANS:
                 self._plans.popitem(last=False)

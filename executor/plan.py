@@ -14,7 +14,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate
 from fluid.framework import Block, Operator, Program
-from fluid.ops.registry import OpDef, Slot
+from fluid.ops.registry import OpDef
 from fluid.types import VarType
 from fluid.values import Spec, infer_specs
 from fluid.versions import BlockVersions, Value, outer_names
@@ -339,8 +339,9 @@ class _Planner:
         """Give each value a buffer; a buffer goes to another value when the one in it has been used for the last time."""
         last_use: dict[Value, int] = {}
         for number, instruction in enumerate(self.instructions):
+            shapes = self._shape_reads(instruction)
             for value in instruction.outer.values():
-                if not self._only_shape_read(instruction, value):
+                if value not in shapes:
                     last_use[value] = number
                 else:
                     last_use.setdefault(value, number)  # what is fed needs an array to tell its shape
@@ -431,13 +432,17 @@ class _Planner:
                 shared.add(value)
 
     @staticmethod
-    def _only_shape_read(instruction: Instruction, value: Value) -> bool:
-        """Whether the op reads nothing of a value but its shape, which the plan knows."""
+    def _shape_reads(instruction: Instruction) -> set[Value]:
+        """The values of which the op reads nothing but the shape, which the plan knows."""
         definition = instruction.definition
+        shapes: set[Value] = set()
         if definition is None or instruction.dynamic or instruction.op.sub_blocks:
-            return False
-        slots = [slot for slot, values in instruction.reads.items() if value in values]
-        return bool(slots) and all(definition.inputs.get(slot, Slot(slot)).like for slot in slots)
+            return shapes
+        whole: set[Value] = set()
+        for slot, values in instruction.reads.items():
+            known = definition.inputs.get(slot)
+            (shapes if known is not None and known.like else whole).update(value for value in values if value is not None)
+        return shapes - whole
 
     def plan(self) -> Plan:
         return Plan(

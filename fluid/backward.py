@@ -9,10 +9,10 @@ where a gradient op has to be given one. Ops that own blocks are differentiated 
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .collector import collector_paused
 from .errors import BackwardError, locate
 from .framework import Block, BuildNamespace, Operator, OpRole, Parameter, Program, Variable
 from .ops.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
@@ -431,20 +431,8 @@ def _differentiate(
     callbacks: Sequence[Callback],
 ) -> list[str | None]:
     """Append gradient ops to block 0; the gradient variables of `wanted`, None where no gradient arrives."""
-    with _collector_paused():
+    with collector_paused():
         return _append_gradients(block, targets, seeds, wanted, frozenset(no_grad), callbacks)
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Hold off the garbage collector: walks make many objects, all of which stay, and it would visit them over and over."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _append_gradients(

@@ -5,6 +5,7 @@ Running a bound plan is one loop over calls without arguments.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from operator import length_hint
 from typing import Any
@@ -22,7 +23,7 @@ from .plan import ALIGNMENT, Instruction, Plan, byte_size
 from .random import RandomStreams
 from .scope import Scope
 
-__all__ = ["BoundPlan", "not_made"]
+__all__ = ["BoundPlan", "Memory", "not_made"]
 
 
 class _Scratch:
@@ -51,25 +52,48 @@ class _Scratch:
         self._free += self._lent
         self._lent = []
 
-    @property
-    def nbytes(self) -> int:
-        return sum(raw.nbytes for raw in self._free)
+
+class Memory:
+    """Buffers for the plans of one scope, which take turns: no value in a buffer outlives a run, so that all may share them."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+        self._buffers: list[Any] = []
+        """The largest first."""
+
+    def lend(self, sizes: list[int]) -> tuple[list[Any], bool]:
+        """Buffers of at least these sizes, and whether some took the place of smaller ones, which others may still have."""
+        found: list[Any] = [None] * len(sizes)
+        replaced = False
+        for rank, number in enumerate(sorted(range(len(sizes)), key=lambda number: -sizes[number])):
+            if rank == len(self._buffers):
+                self._buffers.append(self._xp.empty(sizes[number], "uint8"))
+            elif self._buffers[rank].nbytes < sizes[number]:
+                self._buffers[rank] = self._xp.empty(sizes[number], "uint8")
+                replaced = True
+            found[number] = self._buffers[rank]
+        return found, replaced
 
 
 class BoundPlan:
-    """A plan with its arrays, ready to run in one scope; one run at a time."""
+    """A plan with its arrays, ready to run in one scope; one run at a time. It does not keep the scope alive.
 
-    def __init__(self, plan: Plan, scope: Scope, place: Place) -> None:
+    `buffers` are for the values of the plan, at least as large as it says; by default, new ones.
+    """
+
+    def __init__(self, plan: Plan, scope: Scope, place: Place, buffers: list[Any] | None = None) -> None:
         self.plan = plan
-        self.scope = scope
         self.place = place
+        self._scope = weakref.ref(scope)
         self._machine = Machine(place.xp, RandomStreams(place.xp, plan.program.random_seed), step_captures(plan.program))
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
+        self._fresh: dict[str, Any] = {}
+        """Arrays that the scope is given when a run has filled them."""
         self.generation = -1
         self.steps: list[Step] = []
         self._starts: list[int] = []
-        self._buffers = [place.xp.empty(size, "uint8") for size in plan.buffer_bytes]
+        self._buffers = buffers if buffers is not None else Memory(place.xp).lend(plan.buffer_bytes)[0]
         self._views: dict[Value, Any] = {}
         self._scratch = _Scratch(place.xp)
         for value, number in plan.buffer_of.items():
@@ -84,9 +108,10 @@ class BoundPlan:
         return raw.view(spec.dtype.numpy).reshape(spec.shape)
 
     @property
-    def bufferbyte_size(self) -> int:
-        """Bytes of the buffers and of what kernels borrow."""
-        return sum(self.plan.buffer_bytes) + self._scratch.nbytes
+    def scope(self) -> Scope:
+        scope = self._scope()
+        assert scope is not None, "who runs a plan holds its scope"
+        return scope
 
     # -- binding
     def _fits_scope(self) -> bool:
@@ -99,19 +124,21 @@ class BoundPlan:
         return True
 
     def _bind(self) -> None:
-        plan, xp = self.plan, self.place.xp
-        self._stored = {}
+        plan, xp, scope = self.plan, self.place.xp, self.scope
+        self.generation = -1  # until everything is bound: what fails here must not be run half bound
+        self._stored, self._fresh = {}, {}
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
-            array = self.scope.array(name)
+            array = scope.array(name)
             fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.numpy)
+            if not fits and name in plan.externals:
+                raise ExecutionError(f"{name} was given another shape or type, by another thread perhaps, as its plan was to run")
             found = self.place.asarray(array) if fits else xp.empty(spec.shape, spec.dtype.numpy)
             if name in plan.storage and not _can_be_overwritten(found):
                 found = xp.array(found, order="C")
             if found is not array:
-                (self.scope.find_var(name) or self.scope.var(name)).tensor.array = found
+                self._fresh[name] = found
             self._stored[name] = found
-        self.generation = self.scope.generation
         self.steps, self._starts = [], []
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
@@ -124,7 +151,9 @@ class BoundPlan:
                 raise ExecutionError(f"{instruction.op.type}: {error}\n{locate(instruction.op)}") from error
             except Exception as error:
                 raise ExecutionError(f"{instruction.op.type} failed: {error}\n{locate(instruction.op)}") from error
-            self._scratch.reclaim()
+            finally:
+                self._scratch.reclaim()
+        self.generation = scope.generation
 
     def _array(self, value: Value | None) -> Any:
         """The array that a value with a spec lies in."""
@@ -182,7 +211,7 @@ class BoundPlan:
         loose = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
         outs = instruction.written
         targets = [(value, self._array(value) if value in self.plan.specs else None) for value in outs]
-        xp, scope = self.place.xp, self.scope
+        xp = self.place.xp
         kept = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
         planned = {id(array) for array in fixed.values()}
 
@@ -203,7 +232,7 @@ class BoundPlan:
                 if array is None:
                     cells[value] = result
                     if value[0] in kept and hasattr(result, "shape"):
-                        (scope.find_var(value[0]) or scope.var(value[0])).tensor.array = result
+                        self.scope.put(value[0], result)
                 elif result is not array:
                     _hand_over(xp, op, value[0], array, result)
             for value in frees:
@@ -235,6 +264,9 @@ class BoundPlan:
                     self._run_all()
                 else:
                     self._run_checked(check)
+                for name, array in self._fresh.items():
+                    self.scope.put(name, array)
+                self._fresh.clear()
                 return [self._fetch(name, value) for name, value in zip(self.plan.fetches, self.plan.fetch_values, strict=True)]
             finally:
                 self._cells.clear()

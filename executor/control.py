@@ -15,17 +15,10 @@ from fluid.framework import Block, Operator
 from fluid.ops.registry import EMPTY, grad_slot
 from fluid.regions import REGIONS, inner_grad_names
 
-from .interpreter import Environment, Machine
+from .interpreter import ARRAY_HANDLERS, HANDLERS, Environment, Handler, Machine
 from .place import to_numpy
 
 __all__ = ["ARRAY_HANDLERS", "HANDLERS"]
-
-Handler = Callable[[Machine, Operator, Environment], None]
-
-HANDLERS: dict[str, Handler] = {}
-"""Ops that are no kernels: they run blocks, or handle lists."""
-ARRAY_HANDLERS: dict[str, Handler] = {}
-"""What ordinary ops mean when an input is an array of tensors, or has never been made."""
 
 
 def _handler(table: dict[str, Handler], *op_types: str) -> Callable[[Handler], Handler]:

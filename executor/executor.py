@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from fluid.framework import Operator, Program, Variable, default_main_program
 from fluid.types import as_dtype, is_floating
 from fluid.values import Spec
 
-from .bound_plan import BoundPlan, not_made
+from .arrays import spec_of
+from .bound_plan import BoundPlan, Memory, not_made
 from .interpreter import Environment, Machine, step_captures
 from .place import CPUPlace, Place, to_numpy
 from .plan import Plan, compile_plan, needed_ops
@@ -25,25 +27,32 @@ from .scope import LoDTensor, Scope, global_scope
 __all__ = ["Executor"]
 
 _CACHED_PLANS = 64
+_Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...]]
+"""Id and version of the program, feeds, fetches. Plans hold their program, so that no other gets its id."""
 
 
 class Executor:
     """Runs programs on a place.
 
-    Programs are compiled once for each set of feed shapes and fetches; the compiled plans are kept. Several threads may
-    run programs through one executor; runs in the same scope take turns.
+    Programs are compiled once for each set of feed shapes and fetches, and bound to the arrays of each scope that they run
+    in; both are kept, the second as long as the scope lives. Several threads may run programs through one executor; runs in
+    the same scope take turns.
     """
 
     def __init__(self, place: Place | None = None) -> None:
         self.place = place if place is not None else CPUPlace()
         self.place.xp  # noqa: B018  says at once when the device is not there
-        self._plans: OrderedDict[Any, BoundPlan] = OrderedDict()
+        self._plans: OrderedDict[_Key, Plan] = OrderedDict()
+        self._bound_plans: weakref.WeakKeyDictionary[Scope, tuple[Memory, OrderedDict[_Key, BoundPlan]]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._lock = threading.Lock()
 
     def close(self) -> None:
         """Forget the compiled plans and their buffers."""
         with self._lock:
             self._plans.clear()
+            self._bound_plans.clear()
 
     def run(
         self,
@@ -124,33 +133,27 @@ class Executor:
     # -- plans
     def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope) -> BoundPlan:
         specs = {name: Spec(tuple(value.shape), as_dtype(value.dtype)) for name, value in feeds.items()}
-        key = (id(program), program.version, tuple(specs.items()), tuple(fetches), id(scope))
+        key = (id(program), program.version, tuple(specs.items()), tuple(fetches))
         with self._lock:
-            found = self._plans.get(key)
-            if found is not None and self._still_fits(found, scope):
-                self._plans.move_to_end(key)
+            here = self._bound_plans.get(scope)
+            if here is None:
+                here = self._bound_plans[scope] = Memory(self.place.xp), OrderedDict()
+            memory, bound_plans = here
+            found = bound_plans.get(key)
+            if found is not None and (found.generation == scope.generation or _fits(found.plan, scope)):
+                bound_plans.move_to_end(key)
                 return found
-            for old in [k for k in self._plans if k[0] == id(program) and k[1] != program.version]:
-                del self._plans[old]
+            plan = self._plans.get(key)
             with collector_paused():
-                bound = BoundPlan(compile_plan(program, specs, fetches, scope), scope, self.place)
-            self._plans[key] = bound
-            while len(self._plans) > _CACHED_PLANS:
-                self._plans.popitem(last=False)
+                if plan is None or not _fits(plan, scope):
+                    plan = compile_plan(program, specs, fetches, scope)
+                buffers, replaced = memory.lend(plan.buffer_bytes)
+                if replaced:
+                    bound_plans.clear()  # bound anew when they run next, they let go of the smaller buffers
+                bound = BoundPlan(plan, scope, self.place, buffers)
+            _keep(self._plans, key, plan)
+            _keep(bound_plans, key, bound)
             return bound
-
-    @staticmethod
-    def _still_fits(bound: BoundPlan, scope: Scope) -> bool:
-        """Whether what the plan reads from the scope still has the shapes that it was made for."""
-        if bound.generation == scope.generation:
-            return True
-        if any(scope.array(name) is not None for name in bound.plan.absent):
-            return False
-        for name, spec in bound.plan.externals.items():
-            array = scope.array(name)
-            if array is None or tuple(array.shape) != spec.shape or as_dtype(array.dtype) != spec.dtype:
-                return False
-        return True
 
     def _feeds(self, program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
         """Fed values as arrays, checked against what the program declares."""
@@ -172,6 +175,27 @@ class Executor:
         return found
 
 
+def _fits(plan: Plan, scope: Scope) -> bool:
+    """Whether what the plan reads from the scope has the shapes that it was made for."""
+    if any(scope.array(name) is not None for name in plan.absent):
+        return False
+    for name, spec in plan.externals.items():
+        array = scope.array(name)
+        if array is None or spec_of(array) != spec:
+            return False
+    return True
+
+
+def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
+    """Keep a plan, but none of older versions of its program, and only so many."""
+    for old in [other for other in plans if other[0] == key[0] and other[1] != key[1]]:
+        del plans[old]
+    plans[key] = plan
+    plans.move_to_end(key)
+    while len(plans) > _CACHED_PLANS:
+        plans.popitem(last=False)
+
+
 class _ScopeEnvironment(Environment):
     """The values of block 0, of which persistable ones live in the scope."""
 
@@ -188,7 +212,7 @@ class _ScopeEnvironment(Environment):
         var = self.block.vars.get(name)
         if var is not None and var.persistable and not isinstance(value, list):
             self.values.pop(name, None)  # where it was fed
-            (self.scope.find_var(name) or self.scope.var(name)).tensor.array = value
+            self.scope.put(name, value)
         else:
             self.values[name] = value
 
@@ -246,6 +270,8 @@ def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
     """What is no array yet, as one: numbers of Python take the declared type, unless they are of a richer kind."""
     try:
         found = np.asarray(value)
+        if found.dtype == object:
+            raise TypeError(f"it is {type(value).__name__}")
         if hasattr(value, "dtype") or not (np.can_cast(found.dtype, expected, "same_kind") or found.size == 0):
             return found
         return np.asarray(value, dtype=expected)

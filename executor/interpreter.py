@@ -17,7 +17,7 @@ from fluid.versions import outer_names
 from .arrays import bind_op, specs_of
 from .random import RandomStreams
 
-__all__ = ["Environment", "Machine", "apply_op", "step_captures"]
+__all__ = ["ARRAY_HANDLERS", "HANDLERS", "Environment", "Handler", "Machine", "OpCall", "apply_op", "step_captures"]
 
 Wants = Mapping[str, Any]
 """Output slot -> whether it is wanted, or a list of that in slots of many."""
@@ -52,7 +52,7 @@ def apply_op(
     full = definition.defaults(definition.check_attrs(attrs or {}))
     source = RandomStreams(xp, 0).source(op_type, int(full.get("seed") or 0))
     wants = None if wanted is None else {slot: slot in wanted for slot in definition.outputs}
-    return run_on_arrays(definition, arrays, full, wants, source, xp, use_kernel)
+    return OpCall(definition, full, wants, source, xp, use_kernel)(arrays)
 
 
 def updated_input(definition: OpDef, slot: str) -> str | None:
@@ -61,47 +61,82 @@ def updated_input(definition: OpDef, slot: str) -> str | None:
     return source if source in definition.inputs and not definition.inputs[source].many else None
 
 
-def run_on_arrays(
-    definition: OpDef,
-    arrays: dict[str, Any],
-    attrs: Mapping[str, Any],
-    wants: Wants | None,
-    rng: Callable[[], Any],
-    xp: Any,
-    use_kernel: bool = True,
-    declared: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Run one op on arrays by slot, `attrs` complete; arrays by output slot."""
+_KNOWN_SPECS = 16
+"""An op may meet other shapes on every trip of a loop; so many are remembered."""
 
-    def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
-        return xp.empty(shape, dtype)
 
-    def make(spec: Any, want: Any) -> Any:
-        if isinstance(spec, list):
-            wanted = want if isinstance(want, list) else [want] * len(spec)
-            return [make(*pair) for pair in zip(spec, wanted, strict=False)]
-        return None if spec is None or not want or -1 in spec.shape else xp.empty(spec.shape, spec.dtype.numpy)
+class OpCall:
+    """One op with all that is the same each time it is run: calling it with arrays by slot gives arrays by output slot.
 
-    specs = infer_specs(definition, specs_of(arrays), attrs, declared)
-    if wants is None:
-        wants = dict.fromkeys(specs, True)
-    outputs = {slot: make(spec, wants[slot]) for slot, spec in specs.items() if wants.get(slot)}
-    for slot in outputs:
-        source = updated_input(definition, slot)
-        if source is not None and arrays.get(source) is not None:
-            outputs[slot] = arrays[source] = arrays[source].copy()
-    context = {"xp": xp, "scratch": allocate, "rng": rng}
-    result = None
-    for step in bind_op(definition, arrays, outputs, attrs, context, allocate, use_kernel):
-        result = step()
-    unknown = [slot for slot in outputs if outputs[slot] is None and specs[slot] is not None]
-    if unknown:
-        # Extents that only the values decide: the kernel makes the arrays.
-        results = result if isinstance(result, tuple) else (result,)
-        if len(results) != len(unknown) or results[0] is None:
-            raise ExecutionError(f"{definition.type}: the shape of {', '.join(unknown)} is not known before it runs")
-        outputs.update(zip(unknown, results, strict=True))
-    return outputs
+    Args:
+        attrs: complete attributes.
+        wants: what to compute; everything by default.
+        rng: gives the random generator of an execution.
+        declared: specs of outputs that a declaration settles.
+    """
+
+    __slots__ = ("_attrs", "_context", "_declared", "_definition", "_known", "_updates", "_use_kernel", "_wants", "_xp")
+
+    def __init__(
+        self,
+        definition: OpDef,
+        attrs: Mapping[str, Any],
+        wants: Wants | None,
+        rng: Callable[[], Any],
+        xp: Any,
+        use_kernel: bool = True,
+        declared: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._definition, self._attrs, self._wants, self._xp = definition, attrs, wants, xp
+        self._use_kernel, self._declared = use_kernel, declared
+        self._context = {"xp": xp, "scratch": xp.empty, "rng": rng}
+        pairs = ((slot, updated_input(definition, slot)) for slot in definition.outputs)
+        self._updates = [(slot, source) for slot, source in pairs if source is not None]
+        self._known: dict[Any, dict[str, Any]] = {}
+
+    def __call__(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        definition, specs = self._definition, self._specs(arrays)
+        wants = self._wants if self._wants is not None else dict.fromkeys(specs, True)
+        outputs = {slot: _allocated(self._xp, spec, wants[slot]) for slot, spec in specs.items() if wants.get(slot)}
+        for slot, source in self._updates:
+            if slot in outputs and arrays.get(source) is not None:
+                outputs[slot] = arrays[source] = arrays[source].copy()
+        result = None
+        for step in bind_op(definition, arrays, outputs, self._attrs, self._context, self._xp.empty, self._use_kernel):
+            result = step()
+        unknown = [slot for slot, array in outputs.items() if array is None and specs[slot] is not None]
+        if unknown:
+            # Extents that only the values decide: the kernel makes the arrays.
+            results = result if isinstance(result, tuple) else (result,)
+            if len(results) != len(unknown) or results[0] is None:
+                raise ExecutionError(f"{definition.type}: the shape of {', '.join(unknown)} is not known before it runs")
+            outputs.update(zip(unknown, results, strict=True))
+        return outputs
+
+    def _specs(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """What the op makes of arrays of these shapes and types, found by inference the first time."""
+        key = tuple([_kind(value) for value in arrays.values()])
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _KNOWN_SPECS:
+                self._known.clear()
+            found = self._known[key] = infer_specs(self._definition, specs_of(arrays), self._attrs, self._declared)
+        return found
+
+
+def _kind(value: Any) -> Any:
+    """Shape and type of an array, or of those in a list."""
+    if isinstance(value, list):
+        return tuple([_kind(item) for item in value])
+    return None if value is None else (value.shape, value.dtype)
+
+
+def _allocated(xp: Any, spec: Any, want: Any) -> Any:
+    """Arrays for what is wanted; None where it is not, or where only running tells the shape."""
+    if isinstance(spec, list):
+        wanted = want if isinstance(want, list) else [want] * len(spec)
+        return [_allocated(xp, *pair) for pair in zip(spec, wanted, strict=False)]
+    return None if spec is None or not want or -1 in spec.shape else xp.empty(spec.shape, spec.dtype.numpy)
 
 
 Check = Callable[[Operator, str, Any], None]
@@ -160,8 +195,16 @@ def step_captures(program: Program) -> dict[str, set[str]]:
     return found
 
 
+Handler = Callable[["Machine", Operator, Environment], None]
+
+HANDLERS: dict[str, Handler] = {}
+"""Ops that are no kernels: they run blocks, or handle lists. `control` fills this table and the next."""
+ARRAY_HANDLERS: dict[str, Handler] = {}
+"""What ordinary ops mean when an input is an array of tensors, or has never been made."""
+
+
 class Machine:
-    """Runs ops and blocks in environments."""
+    """Runs ops and blocks in environments; the program must not change meanwhile."""
 
     def __init__(self, xp: Any, streams: RandomStreams, captures: Mapping[str, set[str]]) -> None:
         self.xp = xp
@@ -169,6 +212,7 @@ class Machine:
         self.captures = captures
         self.check: Check | None = None
         """Called with each op, output name and array as they are made."""
+        self._calls: dict[Operator, OpCall] = {}
 
     def run_block(self, block: Block, env: Environment) -> None:
         """Run the ops of a block in order."""
@@ -177,9 +221,7 @@ class Machine:
 
     def run_op(self, op: Operator, env: Environment) -> None:
         """Run one op; `ExecutionError` says which, and where it was made, if it fails."""
-        from . import control
-
-        handler = control.HANDLERS.get(op.type)
+        handler = HANDLERS.get(op.type)
         try:
             if handler is not None:
                 handler(self, op, env)
@@ -197,8 +239,6 @@ class Machine:
         return failure
 
     def _compute(self, op: Operator, env: Environment) -> None:
-        from . import control
-
         definition = op.definition
         if definition is None:
             raise ExecutionError(f"the op {op.type} is not known here, so it cannot run")
@@ -210,8 +250,8 @@ class Machine:
             values = [None if name == EMPTY else env.get(name) for name in names]
             for name, value in zip(names, values, strict=True):
                 if isinstance(value, list) or (value is None and name != EMPTY):
-                    if op.type in control.ARRAY_HANDLERS:
-                        control.ARRAY_HANDLERS[op.type](self, op, env)
+                    if op.type in ARRAY_HANDLERS:
+                        ARRAY_HANDLERS[op.type](self, op, env)
                         return
                     if value is None:
                         raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
@@ -219,6 +259,18 @@ class Machine:
                 arrays[slot] = values
             elif values[0] is not None:
                 arrays[slot] = values[0]
+        call = self._calls.get(op)
+        if call is None:
+            call = self._calls[op] = self._call(op, definition)
+        outputs = call(arrays)
+        for slot, value in outputs.items():
+            for name, item in zip(op.outputs[slot], value if isinstance(value, list) else [value], strict=False):
+                if name != EMPTY and item is not None:
+                    env.set(name, item)
+                    if self.check is not None:
+                        self.check(op, name, item)
+
+    def _call(self, op: Operator, definition: OpDef) -> OpCall:
         wants: dict[str, Any] = {}
         for slot, names in op.outputs.items():
             known = definition.outputs.get(slot)
@@ -227,13 +279,7 @@ class Machine:
         attrs = definition.defaults(op.attrs)
         first = op.output_arg_names
         rng = self.streams.source(first[0] if first else op.type, int(attrs.get("seed") or 0))
-        outputs = run_on_arrays(definition, arrays, attrs, wants, rng, self.xp, declared=declared_scalars(op))
-        for slot, value in outputs.items():
-            for name, item in zip(op.outputs[slot], value if isinstance(value, list) else [value], strict=False):
-                if name != EMPTY and item is not None:
-                    env.set(name, item)
-                    if self.check is not None:
-                        self.check(op, name, item)
+        return OpCall(definition, attrs, wants, rng, self.xp, declared=declared_scalars(op))
 
 
 def _describe(value: Any) -> str:

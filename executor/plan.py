@@ -214,8 +214,10 @@ class _Planner:
         for sub in op.sub_blocks:
             reads, writes = outer_names(sub)
             for name in (*reads, *writes):
-                if name in self.block.vars or self.scope.find_var(name) is not None:
+                if name in self.block.vars or self.scope.array(name) is not None:
                     outer.setdefault(name, (name, self.current.get(name, 0)))
+                else:
+                    self.absent.add(name)
         if op.sub_blocks:
             for name in op.output_arg_names:
                 outer.setdefault(name, (name, self.current.get(name, 0)))

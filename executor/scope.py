@@ -135,6 +135,10 @@ class Scope:
         found = self.find_var(name)
         return found.tensor.array if found is not None else None
 
+    def put(self, name: str, array: Any) -> None:
+        """Give a variable's tensor an array, where the variable is, or in this scope."""
+        (self.find_var(name) or self.var(name)).tensor.array = array
+
     def erase(self, names: Sequence[str]) -> None:
         for name in names:
             self._variables.pop(name, None)

@@ -1,384 +1,26 @@
 """Differentiating programs: `append_backward` and `gradients`.
 
-One reverse walk over the ops of a block. What each op's gradient rule contributes to a value is collected under that
-value and summed where the value's producer is reached. No contribution means zero: a zero is made into an array only
-where a gradient op has to be given one. Ops that own blocks are differentiated by walking their blocks
-(`fluid.regions`); gradient ops, by first writing out what they mean in ordinary ops (`fluid.expand`).
+Gradient ops between the targets and what is wanted are first written out in ordinary ops (`fluid.expand`); then one
+reverse walk (`fluid.differentiator`) appends the gradient ops of block 0.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .collector import collector_paused
-from .errors import BackwardError, locate
-from .framework import Block, BuildNamespace, Operator, OpRole, Parameter, Program, Variable
-from .ops.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
-from .types import VarType, is_floating
+from .differentiator import Callback, Differentiator
+from .errors import BackwardError
+from .expand import expand_active
+from .framework import Block, OpRole, Parameter, Program, Variable
+from .types import is_floating
 from .versions import BlockVersions, Value
 
-__all__ = ["Differentiator", "append_backward", "gradients"]
-
-Callback = Callable[[Block, Mapping[str, Any]], None]
+__all__ = ["append_backward", "gradients"]
 
 
-class Contribution:
-    """A place in an op's outputs that holds a part of a gradient; its name is settled when the parts are known."""
-
-    __slots__ = ("op", "position", "slot")
-
-    def __init__(self, op: Operator, slot: str, position: int) -> None:
-        self.op, self.slot, self.position = op, slot, position
-
-    def rename(self, name: str) -> None:
-        self.op.outputs[self.slot][self.position] = name
-
-
-class Differentiator:
-    """Differentiates one block into another (or into itself, at its end).
-
-    Attributes:
-        block: the block that is differentiated.
-        out: where gradient ops go.
-        versions: the values of `block`.
-        varied: values that depend on what gradients are wanted of, through differentiable ops.
-        outer_reads: names that gradient ops read from outside a sub-block that is differentiated; whether for the shape only.
-    """
-
-    def __init__(self, block: Block, out: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = ()) -> None:
-        self.block = block
-        self.out = out
-        self.no_grad = no_grad
-        self.callbacks = callbacks
-        self.versions = BlockVersions(block)
-        self.varied: set[Value] = set()
-        self.inner: dict[int, Any] = {}
-        self.outer_reads: dict[str, bool] = {}
-        self.grad_names: dict[str, str] = {}
-        self._parts: dict[Value, list[Contribution | str]] = {}
-        self._final: dict[Value, str | None] = {}
-        self._saved: dict[Value, str] = {}
-        self._inserts: dict[int, list[Operator]] = {}
-        self._is_region = block.parent is not None
-        self._cut: dict[str, bool] = {}
-
-    # ------------------------------------------------------------------------------------------------- forward pass
-    def is_cut(self, name: str) -> bool:
-        """Whether no gradient flows through variables of this name: by their type, by flag, or by `no_grad`."""
-        found = self._cut.get(name)
-        if found is None:
-            var = self.block.find_var(name)
-            found = self._cut[name] = (
-                name in self.no_grad
-                or var is None
-                or var.stop_gradient
-                or (var.has_dtype and not is_floating(var.dtype))
-                or var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)
-            )
-        return found
-
-    def mark_varied(self, seeds: Iterable[Value], end: int | None = None, start: int = 0) -> None:
-        """Find the values, among those of the ops from `start` to `end`, that depend on `seeds`."""
-        varied = self.varied = set(seeds)
-        versions = self.versions
-        for index in range(start, len(versions.ops) if end is None else end):
-            op = versions.ops[index]
-            definition = op.definition
-            rule = definition.rule if definition is not None else None
-            if rule is REGION and op.type in _BLOCK_OWNERS:
-                _BLOCK_OWNERS[op.type].mark_varied(self, index, op)
-                continue
-            if rule is ZERO_GRADIENT or not varied or op.role & OpRole.OPTIMIZE:  # what an update leaves is a new start
-                continue
-            slots = rule.wrt if isinstance(rule, Rule) else None
-            if any(value in varied for slot, _, value in versions.read_at(index) if slots is None or slot in slots):
-                varied.update(value for _, _, value in versions.written_at(index) if not self.is_cut(value[0]))
-
-    # ------------------------------------------------------------------------------------------------- reverse walk
-    def seed(self, value: Value, name: str) -> None:
-        """Let the gradient of `value` be the variable `name` of `out`, besides what the walk adds."""
-        self._parts.setdefault(value, []).append(name)
-
-    def walk(self, end: int | None = None, start: int = 0) -> None:
-        """Append the gradient ops of the ops from `start` to `end`, in reverse."""
-        versions = self.versions
-        for index in range((len(versions.ops) if end is None else end) - 1, start - 1, -1):
-            # An op matters if a gradient has reached one of its outputs.
-            if any(value in self._parts for _, _, value in versions.written_at(index)):
-                self._differentiate(index, versions.ops[index])
-
-    def _differentiate(self, index: int, op: Operator) -> None:
-        versions = self.versions
-        definition = op.definition
-        rule = definition.rule if definition is not None else None
-        grads: dict[str, list[str | None]] = {}
-        for slot, values in versions.writes[index].items():
-            found = [None if value is None else self.gradient(value) for value in values]
-            if any(name is not None for name in found):
-                grads[slot] = found
-        if not grads:
-            return
-        if rule is REGION and op.type in _BLOCK_OWNERS:
-            _BLOCK_OWNERS[op.type].differentiate(self, index, op, grads)
-            return
-        wanted: dict[str, list[bool]] = {}
-        slots = rule.wrt if isinstance(rule, Rule) else (*versions.reads[index], *versions.updates[index])
-        for slot in slots:
-            previous = versions.updates[index].get(slot)
-            values = [previous] if previous is not None else versions.reads[index].get(slot, [])
-            mask = [value is not None and value in self.varied for value in values]
-            if any(mask):
-                wanted[slot] = mask
-        if not wanted or rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:
-            return
-        if definition is None or not isinstance(rule, Rule):
-            raise self._no_rule(op, definition, grads)
-        for slot in grads:
-            if slot not in rule.cotangents:
-                raise BackwardError(f"a gradient reaches the output {slot} of {op.type}, which has none\n{locate(op)}")
-        if definition.inline_grad:
-            self._emit_inline(index, op, definition, rule, grads, wanted)
-        else:
-            self._emit_grad_op(index, op, rule, grads, wanted)
-
-    def _no_rule(self, op: Operator, definition: OpDef | None, grads: Mapping[str, Any]) -> BackwardError:
-        if definition is None:
-            what = f"the op {op.type} is unknown, so its gradient is too"
-        elif definition.rule is NOT_DIFFERENTIABLE:
-            what = f"the op {op.type} is not differentiable"
-        else:
-            what = f"the op {op.type} has no gradient rule"
-        outs = ", ".join(name for slot in grads for name in op.output(slot))
-        advice = f"set stop_gradient on {outs} to cut it there"
-        return BackwardError(f"{what}, and the gradient would flow through it; {advice}\n{locate(op)}")
-
-    def _emit_grad_op(
-        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]], wanted: Mapping[str, list[bool]]
-    ) -> None:
-        versions = self.versions
-        inputs: dict[str, list[str]] = {}
-        for reads, values in ((rule.inputs, versions.reads[index]), (rule.outputs, versions.writes[index])):
-            for slot, shape_only in reads.items():
-                if slot in values:
-                    inputs[slot] = [EMPTY if v is None else self.name_of(v, shape_only) for v in values[slot]]
-        for slot in rule.cotangents:
-            names = grads.get(slot)
-            if names is None and slot in rule.optional:
-                continue
-            values_out = versions.writes[index].get(slot)
-            if values_out is None:
-                continue
-            names = names if names is not None else [None] * len(values_out)
-            inputs[grad_slot(slot)] = [
-                name if name is not None else EMPTY if value is None else self.zeros_like(value, op)
-                for name, value in zip(names, values_out, strict=True)
-            ]
-        attrs = dict(op.attrs)
-        attrs[OpRole.NAME] = OpRole.BACKWARD
-        attrs.pop(OpRole.VARS, None)
-        outputs = {grad_slot(slot): [EMPTY] * len(mask) for slot, mask in wanted.items()}
-        assert op.definition is not None
-        grad_op = Operator(self.out, op.definition.grad_type, inputs, outputs, attrs, op.frames)
-        self.out.ops.append(grad_op)
-        for slot, mask in wanted.items():
-            values_in = versions.reads[index].get(slot) or [versions.updates[index].get(slot)]
-            for position, is_wanted in enumerate(mask):
-                if is_wanted:
-                    value = values_in[position]
-                    assert value is not None
-                    self.contribute(value, Contribution(grad_op, grad_slot(slot), position))
-
-    def _emit_inline(
-        self,
-        index: int,
-        op: Operator,
-        definition: OpDef,
-        rule: Rule,
-        grads: Mapping[str, list[str | None]],
-        wanted: Mapping[str, list[bool]],
-    ) -> None:
-        versions = self.versions
-        values: dict[str, Any] = {}
-        for reads, found, slots in (
-            (rule.inputs, versions.reads[index], definition.inputs),
-            (rule.outputs, versions.writes[index], definition.outputs),
-        ):
-            for slot, shape_only in reads.items():
-                names = [None if v is None else self.name_of(v, shape_only) for v in found.get(slot, [])]
-                variables = [None if name is None else self.out.var(name) for name in names]
-                values[slot] = variables if slots[slot].many else variables[0] if variables else None
-        for slot in rule.cotangents:
-            written = versions.writes[index].get(slot)
-            given = grads.get(slot)
-            if written is None or (given is None and slot in rule.optional):
-                continue
-            given = given if given is not None else [None] * len(written)
-            names = [
-                name if name is not None or value is None else self.zeros_like(value, op)
-                for name, value in zip(given, written, strict=True)
-            ]
-            variables = [None if name is None else self.out.var(name) for name in names]
-            values[grad_slot(slot)] = variables if definition.outputs[slot].many else variables[0]
-        first = len(self.out.ops)
-        with self.out.program.derive_guard(self.out, OpRole.BACKWARD, op):
-            found_grads = rule(BuildNamespace(self.out), values, definition.defaults(op.attrs), set(wanted))
-        producers = {name: (o, s, p) for o in self.out.ops[first:] for s, ns in o.outputs.items() for p, name in enumerate(ns)}
-        kept: set[int] = set()
-        for slot, mask in wanted.items():
-            results = found_grads.get(slot)
-            results = results if isinstance(results, list) else [results]
-            previous = versions.updates[index].get(slot)
-            values_in = [previous] if previous is not None else versions.reads[index][slot]
-            for value, is_wanted, result in zip(values_in, mask, results, strict=True):
-                if not is_wanted or result is None:
-                    continue
-                assert value is not None
-                place = producers.pop(result.name, None)
-                if place is None:  # the rule handed on what it was given, or gives one result twice
-                    copied = self.append("assign", {"X": [result.name]}, {"Out": [EMPTY]}, op)
-                    place = (copied, "Out", 0)
-                else:
-                    self.out.vars.pop(result.name, None)
-                    for later in self.out.ops[first:]:
-                        if result.name in later.input_arg_names:  # read on by the rule: keep it under its own name
-                            self.out.vars[result.name] = result
-                            copied = self.append("assign", {"X": [result.name]}, {"Out": [EMPTY]}, op)
-                            place = (copied, "Out", 0)
-                            break
-                kept.add(id(place[0]))
-                self.contribute(value, Contribution(*place))
-        self._drop_unused(first, kept)
-
-    def _drop_unused(self, first: int, kept: set[int]) -> None:
-        """Of the ops from position `first`, remove those that nothing uses: gradients that were not wanted."""
-        needed: set[str] = set()
-        for position in range(len(self.out.ops) - 1, first - 1, -1):
-            op = self.out.ops[position]
-            if id(op) in kept or any(name in needed for name in op.output_arg_names):
-                needed.update(op.input_arg_names)
-            else:
-                for name in op.output_arg_names:
-                    self.out.vars.pop(name, None)
-                del self.out.ops[position]
-
-    # --------------------------------------------------------------------------------------------- values and names
-    def contribute(self, value: Value, part: Contribution) -> None:
-        """Add a part to the gradient of `value`."""
-        self._parts.setdefault(value, []).append(part)
-
-    def has_gradient(self, value: Value) -> bool:
-        """Whether any gradient has reached `value` so far."""
-        return bool(self._parts.get(value)) or self._final.get(value) is not None
-
-    def gradient(self, value: Value) -> str | None:
-        """The variable that holds the whole gradient of `value`, or None for zero; no part may be added later."""
-        if value in self._final:
-            return self._final[value]
-        parts = self._parts.pop(value, None)
-        if not parts:
-            self._final[value] = None
-            return None
-        var = self.block.var(value[0])
-        if len(parts) == 1 and isinstance(parts[0], str):
-            found = parts[0]
-        else:
-            found = self.out.fresh_name(value[0] + "@GRAD")
-            if len(parts) == 1:
-                assert isinstance(parts[0], Contribution)
-                parts[0].rename(found)
-                producer = parts[0].op
-            else:
-                names = []
-                for number, part in enumerate(parts):
-                    if isinstance(part, str):
-                        names.append(part)
-                        continue
-                    renamed = self.out.fresh_name(f"{found}@RENAME@{number}")
-                    part.rename(renamed)
-                    self.declare(renamed, var)
-                    names.append(renamed)
-                frames_of = parts[-1].op if isinstance(parts[-1], Contribution) else None
-                producer = self.append("sum", {"X": names}, {"Out": [found]}, frames_of)
-            self.declare(found, var)
-            self.grad_names[found] = value[0]
-            for callback in self.callbacks:
-                callback(self.out, {**self.grad_names, "__current_op_desc__": producer})
-        self._final[value] = found
-        return found
-
-    def declare(self, name: str, like: Variable) -> Variable:
-        """Declare in `out` a variable shaped like another."""
-        if name in self.out.vars:
-            return self.out.vars[name]
-        var = Variable(self.out, type=like.type, name=name, shape=like._shape, dtype=like._dtype, lod_level=like.lod_level)
-        self.out.vars[name] = var
-        return var
-
-    def append(
-        self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], source: Operator | None, **attrs: Any
-    ) -> Operator:
-        """Append an op of the backward part that stands for `source`."""
-        attrs[OpRole.NAME] = OpRole.BACKWARD
-        op = Operator(self.out, op_type, inputs, outputs, attrs, source.frames if source is not None else ())
-        self.out.ops.append(op)
-        return op
-
-    def zeros_like(self, value: Value, source: Operator) -> str:
-        """A new variable of zeros shaped like `value`."""
-        zeros = self.out.fresh_name(value[0] + "@GRAD")
-        self.append("fill_zeros_like", {"X": [self.name_of(value, True)]}, {"Out": [zeros]}, source)
-        self.declare(zeros, self.block.var(value[0]))
-        return zeros
-
-    def name_of(self, value: Value, shape_only: bool = False) -> str:
-        """The name under which gradient ops find `value`, which is saved under a new one if its own is overwritten."""
-        name, version = value
-        last = self.versions.last.get(name, 0)
-        local = name in self.block.vars
-        if version == last and (local or not self._is_region):
-            return name
-        if last == 0:
-            self.outer_reads[name] = self.outer_reads.get(name, True) and shape_only
-            return name
-        if shape_only and self.versions.has_one_shape(name):
-            return name
-        saved = self._saved.get(value)
-        if saved is None:
-            saved = self._saved[value] = self.block.program.fresh_name(name + "@SAVED")
-            var = self.block.var(name)
-            copy = Variable(self.block, type=var.type, name=saved, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
-            copy._stop_gradient = var.stop_gradient
-            self.block.vars[saved] = copy
-            overwriter = self.versions.writer.get((name, version + 1), len(self.versions.ops))
-            source = self.versions.ops[min(overwriter, len(self.versions.ops) - 1)]
-            op = Operator(self.block, "assign", {"X": [name]}, {"Out": [saved]}, {OpRole.NAME: OpRole.BACKWARD}, source.frames)
-            self._inserts.setdefault(overwriter, []).append(op)
-        return saved
-
-    def apply_inserts(self) -> None:
-        """Put the ops that save values where they belong."""
-        if self._inserts:
-            ops: list[Operator] = []
-            for index, op in enumerate(self.block.ops):
-                ops += self._inserts.pop(index, ())
-                ops.append(op)
-            for inserts in self._inserts.values():
-                ops += inserts
-            self.block.ops[:] = ops
-            self._inserts = {}
-        for inner in self.inner.values():
-            inner.apply_inserts()
-
-
-# Ops that own blocks, and the module that differentiates each. They need `Differentiator`, hence the late import.
-from . import recurrence, regions  # noqa: E402
-
-_BLOCK_OWNERS: dict[str, Any] = {**dict.fromkeys(regions.REGIONS, regions), "recurrent": recurrence}
-
-
-# ------------------------------------------------------------------------------------------------------ entry points
 def _global_block(var: Any, what: str) -> Block:
     if not isinstance(var, Variable):
         raise BackwardError(f"{what} should be a Variable, not {type(var).__name__}")
@@ -443,8 +85,6 @@ def _append_gradients(
     no_grad: frozenset[str],
     callbacks: Sequence[Callback],
 ) -> list[str | None]:
-    from .expand import expand_active
-
     expand_active(block, [target.name for target in targets], wanted, no_grad)
     walker = Differentiator(block, block, no_grad, callbacks)
     versions = walker.versions
@@ -522,6 +162,8 @@ def append_backward(
     if checkpoints:
         raise BackwardError("checkpoints (recomputation) are not supported yet; call append_backward without them")
     block = _global_block(loss, "the loss")
+    if not is_floating(loss.dtype):
+        raise BackwardError(f"the loss {loss.name} is {loss.describe()}, and only floating-point values have gradients")
     if loss.spec.size != 1 and tuple(loss.shape) not in ((), (-1,)):
         raise BackwardError(
             f"the loss {loss.name} is {loss.describe()}, but a loss has one element; reduce it with layers.mean or "

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Iterator
 
 __all__ = ["collector_paused"]
 
 
+_lock = threading.Lock()
+_pauses = 0
+_was_on = False
+
+
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
     """For work that makes many objects, all of which stay: the collector would visit them over and over, ever more of them."""
-    was_on = gc.isenabled()
-    gc.disable()
+    global _pauses, _was_on
+    with _lock:
+        if not _pauses:
+            _was_on = gc.isenabled()
+            gc.disable()
+        _pauses += 1
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        with _lock:
+            _pauses -= 1
+            if not _pauses and _was_on:  # the last of several threads
+                gc.enable()

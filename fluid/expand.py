@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .differentiator import Differentiator
 from .errors import BackwardError, locate
 from .framework import Block, BuildNamespace, Operator, OpRole, Variable
 from .ops.registry import EMPTY, Rule, grad_slot
@@ -37,8 +38,6 @@ def _holds_gradient_ops(block: Block) -> bool:
 
 def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> None:
     """Replace the gradient ops of `block` through which `targets` depend on `wanted`."""
-    from .backward import Differentiator
-
     while _holds_gradient_ops(block):
         walker = Differentiator(block, block, no_grad)
         versions = walker.versions
@@ -352,8 +351,6 @@ def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
 
 def _expand_recurrent_grad(block: Block, op: Operator) -> None:
     """Make a loop of the forward op, and of its gradient what the loop's gradient is."""
-    from .backward import Differentiator
-
     forward = _forward_of(block, op.input("step_scopes")[0], op)
     home = forward.block
     start = next(i for i, other in enumerate(home.ops) if other is forward)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import unique_name
-from .errors import InferenceError, NameNotFoundError, ProgramError, locate
+from .errors import AttributeRuleError, InferenceError, NameNotFoundError, ProgramError, locate
 from .frames import Frames, user_frame, user_frames
 from .ops import registry
 from .ops.registry import EMPTY, OpDef
@@ -564,6 +564,9 @@ class Block:
                         raise ProgramError(
                             f"{type} has no {side} slot {slot!r}; it has {', '.join(known) or 'none'}\n{locate(op)}"
                         )
+            for expected in definition.inputs.values():
+                if not expected.optional and not op.inputs.get(expected.name):
+                    raise AttributeRuleError(f"{type} needs a variable in its input slot {expected.name!r}\n{locate(op)}")
         return op
 
     def __str__(self) -> str:
@@ -939,8 +942,3 @@ def current_name_scope() -> str:
 def in_dygraph_mode() -> bool:
     """Whether layers run at once instead of building a program; eager mode is chosen by what a layer is given."""
     return False
-
-
-def as_variables(value: Any) -> list[Variable]:
-    """One variable or several, as a list."""
-    return [value] if isinstance(value, Variable) else list(value) if isinstance(value, Iterable) else []

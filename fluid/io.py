@@ -272,6 +272,11 @@ def _prune_block(block: Block, needed: set[str], boundary: set[str]) -> None:
     block.ops = kept[::-1]
 
 
+def _must_make(op: Operator) -> set[str]:
+    """Names that the block of `op` has to write each time it runs, whatever they are used for."""
+    return {*op.output("outputs"), *op.attr("states")} if op.type == "recurrent" else set()
+
+
 def _prune_below(owner: Operator, needed: set[str]) -> set[str]:
     """Leave out the ops under `owner` that `needed` does not need; the names from outside that the others read.
 
@@ -291,7 +296,7 @@ def _prune_below(owner: Operator, needed: set[str]) -> set[str]:
                 writers.setdefault(name, []).append((op, above))
     kept: set[int] = {id(owner)}
     outside: set[str] = set()
-    names = list(needed)
+    names = [*needed, *_must_make(owner)]
     seen = set(names)
     while names:
         for op, above in writers.get(names.pop(), ()):
@@ -307,9 +312,9 @@ def _prune_below(owner: Operator, needed: set[str]) -> set[str]:
                     var = found.block.find_var(name)
                     if var is None or id(var.block) not in blocks:
                         outside.add(name)
-                    if name not in seen:
-                        seen.add(name)
-                        names.append(name)
+                more = {*found.input_arg_names, *_must_make(found)} - seen
+                seen |= more
+                names += more
     for block, _ in blocks.values():
         block.ops = [op for op in block.ops if id(op) in kept]
     return outside
@@ -399,6 +404,8 @@ def _inference_program(program: Program, feeds: list[str], targets: list[str]) -
 
 def _check_complete(program: Program, feeds: list[str], targets: list[str]) -> None:
     written = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
+    # What a recurrence hands from step to step is written by the recurrence itself.
+    written |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
     for block in program.blocks:
         for op in block.ops:
             for name in op.input_arg_names:

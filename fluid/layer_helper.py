@@ -17,7 +17,7 @@ from .ops import registry
 from .param_attr import AttrLike, ParamAttr
 from .types import DTypeLike, VarType, as_dtype, is_floating
 
-__all__ = ["LayerHelper", "apply", "apply_many", "check_variable", "optimize_guard", "pair", "product"]
+__all__ = ["LayerHelper", "apply", "apply_many", "check_variable", "listed", "optimize_guard", "pair", "product"]
 
 
 def check_variable(value: Any, where: str) -> None:
@@ -26,6 +26,11 @@ def check_variable(value: Any, where: str) -> None:
         return
     hint = "; layers.assign makes one of an array" if isinstance(value, (np.ndarray, np.generic, int, float)) else ""
     raise FluidTypeError(f"{where} should be a Variable, not {type(value).__name__}{hint}")
+
+
+def listed(value: Any) -> list[Any]:
+    """A list or tuple of variables as a list, anything else as a list of that one."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def pair(value: Any, where: str) -> list[int]:

@@ -26,7 +26,33 @@ from .layers.tensor import create_global_var
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
 from .types import VarType
 
-__all__ = ["SGD", "Adam", "AdamOptimizer", "Momentum", "MomentumOptimizer", "Optimizer", "SGDOptimizer"]
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "AdadeltaOptimizer",
+    "Adagrad",
+    "AdagradOptimizer",
+    "Adam",
+    "AdamOptimizer",
+    "AdamW",
+    "AdamWOptimizer",
+    "Adamax",
+    "AdamaxOptimizer",
+    "DecayedAdagrad",
+    "DecayedAdagradOptimizer",
+    "Ftrl",
+    "FtrlOptimizer",
+    "Lamb",
+    "LambOptimizer",
+    "LarsMomentum",
+    "LarsMomentumOptimizer",
+    "Momentum",
+    "MomentumOptimizer",
+    "Optimizer",
+    "RMSProp",
+    "RMSPropOptimizer",
+    "SGDOptimizer",
+]
 
 Pair = tuple[Parameter, Variable | None]
 Named = Iterable[Variable | str]
@@ -138,6 +164,9 @@ class Optimizer:
             for pair in trained:
                 with optimize_guard(*pair) as block:
                     ops.append(self._append_optimize_op(block, pair))
+            for pair in trained:
+                with optimize_guard(*pair) as block:
+                    self._finish_update(block, pair)
         return ops
 
     # -- the learning rate
@@ -196,16 +225,27 @@ class Optimizer:
         """Append the op that updates one parameter."""
         raise NotImplementedError
 
+    def _finish_update(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> None:
+        """Append what there is to do for one parameter when all are updated."""
+
     def _update(
-        self, block: Block, pair: tuple[Parameter, Variable], accumulators: dict[str, str], attrs: dict[str, Any] | None = None
+        self,
+        block: Block,
+        pair: tuple[Parameter, Variable],
+        accumulators: dict[str, str],
+        attrs: dict[str, Any] | None = None,
+        inputs: dict[str, Variable] | None = None,
     ) -> Operator:
-        """Append the op of this optimizer's type; `accumulators` maps slots to names of accumulators."""
+        """Append the op of this optimizer's type.
+
+        `accumulators` maps slots to names of accumulators that it updates; `inputs` is what else it reads.
+        """
         param, grad = pair
         state = {slot: self._get_accumulator(name, param) for slot, name in accumulators.items()}
         return block.append_op(
             self.type,
-            inputs={"Param": param, "Grad": grad, "LearningRate": self._rate_of(param), **state},
-            outputs={"ParamOut": param, **{slot + "Out": var for slot, var in state.items()}},
+            inputs={"Param": param, "Grad": grad, "LearningRate": self._rate_of(param), **state, **(inputs or {})},
+            outputs={"ParamOut": param, **{slot.replace("Accumulator", "Accum") + "Out": var for slot, var in state.items()}},
             attrs=attrs,
         )
 
@@ -285,11 +325,356 @@ class AdamOptimizer(Optimizer):
             self._add_accumulator("beta2_pow_acc", param, self._beta2, [1])
 
     def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        attrs = {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon, "lazy_mode": self._lazy_mode}
         names = {"Moment1": "moment1", "Moment2": "moment2", "Beta1Pow": "beta1_pow_acc", "Beta2Pow": "beta2_pow_acc"}
+        return self._update(block, param_and_grad, names, self._attrs(param_and_grad[0]))
+
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon, "lazy_mode": self._lazy_mode}
+
+
+class AdamWOptimizer(AdamOptimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+
+    Before the update of `AdamOptimizer`, ``param *= 1 - learning_rate * weight_decay``.
+
+    Args:
+        weight_decay: the coefficient of the decay.
+        apply_decay_param_fun: called with the name of a parameter, says whether it decays; all do by default.
+        lr_ratio: called with a parameter that decays, gives the number that its learning rate is multiplied by.
+    """
+
+    type = "adamw"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-08,
+        weight_decay: float = 0.01,
+        apply_decay_param_fun: Callable[[str], bool] | None = None,
+        lr_ratio: Callable[[Parameter], float] | None = None,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        lazy_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name, lazy_mode, **kwargs)
+        self._weight_decay = float(weight_decay)
+        self._decays = apply_decay_param_fun
+        self._lr_ratio = lr_ratio
+
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {
+            **super()._attrs(param),
+            "coeff": self._weight_decay,
+            "with_decay": self._decays is None or bool(self._decays(param.name)),
+            "lr_ratio": 1.0 if self._lr_ratio is None else float(self._lr_ratio(param)),
+        }
+
+
+class LambOptimizer(AdamOptimizer):
+    """Adam whose steps are as long as the parameters allow (You et al., 2020).
+
+    With the moments of `AdamOptimizer`, ``r = moment1 / (1 - beta1 ** t) / (sqrt(moment2 / (1 - beta2 ** t)) + epsilon)
+    + lamb_weight_decay * param``, then ``param -= learning_rate * norm(param) / norm(r) * r``.
+
+    Args:
+        lamb_weight_decay: the coefficient of the decay.
+        exclude_from_weight_decay_fn: called with a parameter, says whether it does not decay. Without decay the norms do
+            not count, unless `always_adapt`.
+    """
+
+    type = "lamb"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable = 0.001,
+        lamb_weight_decay: float = 0.01,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-06,
+        regularization: WeightDecayRegularizer | None = None,
+        exclude_from_weight_decay_fn: Callable[[Parameter], bool] | None = None,
+        name: str | None = None,
+        always_adapt: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name, **kwargs)
+        self._weight_decay = float(lamb_weight_decay)
+        self._excluded = exclude_from_weight_decay_fn
+        self._always_adapt = bool(always_adapt)
+
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        excluded = self._excluded is not None and self._excluded(param)
+        attrs = {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
+        return {**attrs, "weight_decay": 0.0 if excluded else self._weight_decay, "always_adapt": self._always_adapt}
+
+
+class AdamaxOptimizer(Optimizer):
+    """Adam by the greatest gradient instead of the second moment (Kingma and Ba, 2015).
+
+    ``moment = beta1 * moment + (1 - beta1) * grad``, ``inf_norm = max(beta2 * inf_norm + epsilon, abs(grad))``, then at
+    step ``t`` ``param -= learning_rate / (1 - beta1 ** t) * moment / inf_norm``.
+    """
+
+    type = "adamax"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-08,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._beta1 = float(beta1)
+        self._beta2 = float(beta2)
+        self._epsilon = float(epsilon)
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("moment", param)
+            self._add_accumulator("inf_norm", param)
+            self._add_accumulator("beta1_pow_acc", param, self._beta1, [1])
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        attrs = {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
+        power = self._get_accumulator("beta1_pow_acc", param_and_grad[0])
+        return self._update(block, param_and_grad, {"Moment": "moment", "InfNorm": "inf_norm"}, attrs, {"Beta1Pow": power})
+
+    def _finish_update(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> None:
+        power = self._get_accumulator("beta1_pow_acc", param_and_grad[0])
+        block.append_op("scale", {"X": power}, {"Out": power}, {"scale": self._beta1})
+
+
+class AdagradOptimizer(Optimizer):
+    """Steps that shrink with all gradients so far (Duchi et al., 2011).
+
+    ``moment += grad ** 2``, from `initial_accumulator_value`, then
+    ``param -= learning_rate * grad / (sqrt(moment) + epsilon)``.
+    """
+
+    type = "adagrad"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        epsilon: float = 1e-06,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        initial_accumulator_value: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._epsilon = float(epsilon)
+        self._first = float(initial_accumulator_value)
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("moment", param, self._first)
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        return self._update(block, param_and_grad, {"Moment": "moment"}, {"epsilon": self._epsilon})
+
+
+class DecayedAdagradOptimizer(Optimizer):
+    """Steps that shrink with the latest gradients.
+
+    ``moment = decay * moment + (1 - decay) * grad ** 2``, then
+    ``param -= learning_rate * grad / (sqrt(moment) + epsilon)``.
+    """
+
+    type = "decayed_adagrad"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        decay: float = 0.95,
+        epsilon: float = 1e-06,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._decay = float(decay)
+        self._epsilon = float(epsilon)
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("moment", param)
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        attrs = {"decay": self._decay, "epsilon": self._epsilon}
+        return self._update(block, param_and_grad, {"Moment": "moment"}, attrs)
+
+
+class AdadeltaOptimizer(Optimizer):
+    """Steps in the parameters' own units (Zeiler, 2012).
+
+    ``grads = rho * grads + (1 - rho) * grad ** 2``, ``update = grad * sqrt((updates + epsilon) / (grads + epsilon))``,
+    ``updates = rho * updates + (1 - rho) * update ** 2``, then ``param -= learning_rate * update``.
+    """
+
+    type = "adadelta"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        epsilon: float = 1e-06,
+        rho: float = 0.95,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._epsilon = float(epsilon)
+        self._rho = float(rho)
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("_avg_squared_grad", param)
+            self._add_accumulator("_avg_squared_update", param)
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        names = {"AvgSquaredGrad": "_avg_squared_grad", "AvgSquaredUpdate": "_avg_squared_update"}
+        return self._update(block, param_and_grad, names, {"epsilon": self._epsilon, "rho": self._rho})
+
+
+class RMSPropOptimizer(Optimizer):
+    """Steps of the gradient over its root mean square (Hinton, 2012).
+
+    ``mean_square = rho * mean_square + (1 - rho) * grad ** 2``,
+    ``step = momentum * step + learning_rate * grad / sqrt(mean_square + epsilon)``, then ``param -= step``. Where
+    `centered`, ``mean_grad = rho * mean_grad + (1 - rho) * grad`` and its square is taken from the mean square.
+    """
+
+    type = "rmsprop"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        rho: float = 0.95,
+        epsilon: float = 1e-06,
+        momentum: float = 0.0,
+        centered: bool = False,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._rho = float(rho)
+        self._epsilon = float(epsilon)
+        self._momentum = float(momentum)
+        self._centered = bool(centered)
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("momentum", param)
+            self._add_accumulator("mean_square", param)
+            self._add_accumulator("mean_grad", param)
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        names = {"Moment": "momentum", "MeanSquare": "mean_square", "MeanGrad": "mean_grad"}
+        attrs = {"decay": self._rho, "epsilon": self._epsilon, "momentum": self._momentum, "centered": self._centered}
         return self._update(block, param_and_grad, names, attrs)
+
+
+class FtrlOptimizer(Optimizer):
+    """Follow the regularized leader (McMahan et al., 2013).
+
+    With ``new = squared + grad ** 2``,
+    ``linear += grad - (new ** -lr_power - squared ** -lr_power) / learning_rate * param`` and ``squared = new``:
+    ``param = (clip(linear, -l1, l1) - linear) / (squared ** -lr_power / learning_rate + 2 * l2)``.
+    """
+
+    type = "ftrl"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        lr_power: float = -0.5,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._l1 = float(l1)
+        self._l2 = float(l2)
+        self._lr_power = float(lr_power)
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("squared", param)
+            self._add_accumulator("linear", param)
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        names = {"SquaredAccumulator": "squared", "LinearAccumulator": "linear"}
+        return self._update(block, param_and_grad, names, {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power})
+
+
+class LarsMomentumOptimizer(Optimizer):
+    """Momentum with a learning rate for each parameter (You et al., 2017).
+
+    ``rate = learning_rate * lars_coeff * norm(param) / (norm(grad) + lars_weight_decay * norm(param) + epsilon)``,
+    ``velocity = momentum * velocity + rate * (grad + lars_weight_decay * param)``, then ``param -= velocity``. The rate is
+    the learning rate itself if a norm, or the decay, is 0.
+
+    Args:
+        exclude_from_weight_decay: parts of names; the parameters that have one do not decay.
+        epsilon: see above.
+        rescale_grad: the gradient is multiplied by it first.
+    """
+
+    type = "lars_momentum"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        lars_coeff: float = 0.001,
+        lars_weight_decay: float = 0.0005,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        epsilon: float = 0.0,
+        rescale_grad: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name, **kwargs)
+        self._lars_weight_decay = float(lars_weight_decay)
+        self._excluded = [*exclude_from_weight_decay] if exclude_from_weight_decay is not None else []
+        self._attrs = {
+            "mu": float(momentum),
+            "lars_coeff": float(lars_coeff),
+            "epsilon": float(epsilon),
+            "rescale_grad": float(rescale_grad),
+        }
+
+    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        for param in parameters:
+            self._add_accumulator("velocity", param)
+
+    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
+        excluded = any(part in param_and_grad[0].name for part in self._excluded)
+        attrs = {**self._attrs, "lars_weight_decay": [0.0 if excluded else self._lars_weight_decay]}
+        return self._update(block, param_and_grad, {"Velocity": "velocity"}, attrs)
 
 
 SGD = SGDOptimizer
 Momentum = MomentumOptimizer
 Adam = AdamOptimizer
+AdamW = AdamWOptimizer
+Lamb = LambOptimizer
+Adamax = AdamaxOptimizer
+Adagrad = AdagradOptimizer
+DecayedAdagrad = DecayedAdagradOptimizer
+Adadelta = AdadeltaOptimizer
+RMSProp = RMSPropOptimizer
+Ftrl = FtrlOptimizer
+LarsMomentum = LarsMomentumOptimizer

@@ -17,7 +17,7 @@ from .regions import reached, rename_reads, scopes_of
 from .versions import Value
 
 if TYPE_CHECKING:
-    from .backward import Differentiator
+    from .differentiator import Differentiator
 
 __all__ = ["differentiate", "mark_varied"]
 
@@ -31,13 +31,8 @@ def _states(op: Operator) -> list[tuple[str, str]]:
 
 def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
     """Find the varied values of the block of op number `index`, and which of its outputs are varied."""
-    from .backward import Differentiator
-
     reads = outer.versions.reads[index]
-    body: Block = op.attr("sub_block")
-    inner = outer.inner.get(index)
-    if inner is None:
-        inner = outer.inner[index] = Differentiator(body, body, outer.no_grad)
+    inner = outer.inner_of(index)
     seeds: set[Value] = set()
     for slot in ("inputs", "parameters"):
         seeds.update((value[0], 0) for value in reads.get(slot, ()) if value is not None and value in outer.varied)
@@ -57,11 +52,9 @@ def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
 
 def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mapping[str, list[str | None]]) -> None:
     """Append the gradient op of op number `index`, with its block; `grads` holds the gradients of its outputs."""
-    from .backward import Contribution
-
     versions = outer.versions
     body: Block = op.attr("sub_block")
-    inner: Differentiator = outer.inner[index]
+    inner = outer.inner_of(index)
     given = {
         value[0]: name
         for value, name in zip(versions.writes[index]["outputs"], grads.get("outputs", ()), strict=False)
@@ -130,4 +123,4 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         parameter_grads=left["parameters"],
     )
     for value, slot, position in wanted:
-        outer.contribute(value, Contribution(grad_op, slot, position))
+        outer.contribute(value, grad_op, slot, position)

@@ -24,7 +24,7 @@ from .types import VarType
 from .versions import Value, outer_names
 
 if TYPE_CHECKING:
-    from .backward import Differentiator
+    from .differentiator import Differentiator
 
 __all__ = ["REGIONS", "Region", "differentiate", "inner_grad_names", "mark_varied", "reached", "rename_reads"]
 
@@ -52,11 +52,8 @@ def inner_grad_names(op: Operator, slot: str) -> list[str]:
 
 def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
     """Find the varied values of the block of op number `index`, and which of its outputs are varied."""
-    from .backward import Differentiator
-
     region = REGIONS[op.type]
     versions = outer.versions
-    body: Block = op.attr("sub_block")
     before: dict[str, Value] = {}
     for _, _, value in versions.read_at(index):
         before[value[0]] = value
@@ -66,9 +63,7 @@ def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
             op.inputs[region.inputs] = [*op.inputs.get(region.inputs, ()), name]
             before[name] = (name, value[1] - 1)
             versions.reads[index].setdefault(region.inputs, []).append(before[name])
-    inner = outer.inner.get(index)
-    if inner is None:
-        inner = outer.inner[index] = Differentiator(body, body, outer.no_grad)
+    inner = outer.inner_of(index)
     seeds = {(name, 0) for name, value in before.items() if value in outer.varied}
     while True:
         inner.mark_varied(seeds)
@@ -107,7 +102,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     versions = outer.versions
     body: Block = op.attr("sub_block")
     program = body.program
-    inner: Differentiator = outer.inner[index]
+    inner = outer.inner_of(index)
     after = {value[0]: value for slot, _, value in versions.written_at(index) if slot == "Out"}
     given = {
         value[0]: name
@@ -180,12 +175,10 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         grad_op.attrs["input_grads"] = inner_grads
     if op.type == "conditional_block":
         grad_op.attrs["is_scalar_condition"] = op.attr("is_scalar_condition")
-    from .backward import Contribution
-
     for position, found in enumerate(inner_grads):
         read = versions.reads[index][region.inputs][position]
         if found != EMPTY and read is not None and wanted[position]:
-            outer.contribute(read, Contribution(grad_op, grad_slot(region.inputs), position))
+            outer.contribute(read, grad_op, grad_slot(region.inputs), position)
 
 
 def _leave(inner: Differentiator, name: str, incoming: str, op: Operator) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .errors import ProgramError
-from .types import VarType
+from .errors import InferenceError, ProgramError
+from .types import VarType, is_floating
 
 if TYPE_CHECKING:
     from .ops.registry import OpDef
@@ -65,8 +65,14 @@ class ValueOperators:
         raise NotImplementedError
 
     def _constant(self, number: float) -> Any:
+        self._check_number(number)
         shape = [1] if self.shape else []  # type: ignore[attr-defined]  # a scalar stays one
         return self._ops().fill_constant(shape=shape, dtype=self.dtype, value=float(number))  # type: ignore[attr-defined]
+
+    def _check_number(self, number: Any) -> None:
+        """Refuse a fraction beside whole numbers, where it would be lost."""
+        if not is_floating(self.dtype) and not float(number).is_integer():  # type: ignore[attr-defined]
+            raise InferenceError(f"{self} holds whole numbers, and the fraction of {number} would be lost: cast to float32 first")
 
     def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
         if isinstance(other, numbers.Number):
@@ -122,6 +128,7 @@ class ValueOperators:
 
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, numbers.Number):
+            self._check_number(other)
             return self._ops().pow(self, factor=other)
         return self._binary("elementwise_pow", other)
 
@@ -227,7 +234,9 @@ def specs_of_grad(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[s
     assert definition.forward is not None
     rule: Any = definition.forward.rule
     found = {slot + "@GRAD": inputs[slot] for slot in rule.wrt if slot in inputs}
-    wanted = {slot for slot in rule.wrt if slot not in inputs and not definition.forward.inputs[slot].optional}
+    # An optional input that the rule reads and that is not here was not given: it has no gradient.
+    absent = {slot for slot in rule.inputs if definition.forward.inputs[slot].optional}
+    wanted = {slot for slot in rule.wrt if slot not in inputs and slot not in absent}
     if wanted:
         found.update((slot + "@GRAD", spec) for slot, spec in rule(SPECS, inputs, attrs, wanted).items())
     return found

@@ -685,3 +685,10 @@ def test_no_grad_set_names_only_what_there_is():
         loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [2, 2]), 1))
     with pytest.raises(BackwardError, match=r"no_grad_set names 'fc_0\.weight', which is no variable of the program"):
         fluid.append_backward(loss, no_grad_set={"fc_0.weight"})
+
+
+def test_a_loss_of_whole_numbers_is_refused():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        loss = fluid.layers.reduce_sum(fluid.layers.cast(fluid.data("x", [2]), "int64"))
+        with pytest.raises(BackwardError, match=r"is int64\[1\], and only floating-point values have gradients"):
+            fluid.append_backward(loss)

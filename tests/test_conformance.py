@@ -403,8 +403,9 @@ def test_kernel_in_place(key: str) -> None:
             if slot not in expected or source not in inputs or updated_input(definition, slot):
                 continue
             arrays, outputs = copied(inputs), copied(expected)
-            shared = flat(arrays[source])[0]
-            if expected[slot] is None or shared.shape != expected[slot].shape or shared.dtype != expected[slot].dtype:
+            shared = arrays[source] if isinstance(expected[slot], list) else flat(arrays[source])[0]
+            pairs = list(zip(flat(shared), flat(expected[slot]), strict=True))
+            if any(out is None or out.shape != one.shape or out.dtype != one.dtype for one, out in pairs):
                 continue
             outputs[slot] = shared
             for step in steps_of(case, definition, arrays, outputs):

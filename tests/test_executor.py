@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ from fluid import layers
 from fluid.errors import ExecutionError, FeedError
 from fluid.executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Executor, LoDTensor, Scope
 from fluid.executor.executor import _CACHED_PLANS
+from fluid.executor.kernels.table import KERNELS
 from fluid.framework import Program, Variable, program_guard
 from fluid.types import VarType
 
@@ -135,9 +138,9 @@ def test_arrays_of_tensors_can_be_fetched() -> None:
         (np.zeros(3, "float32"), r"x is declared float32\[-1, 3\], but float32\[3\] is fed"),
         (np.float32(1), r"x is declared float32\[-1, 3\], but float32\[\] is fed"),
         ([[1.0, 2.0]], r"x is declared float32\[-1, 3\], but float32\[1, 2\] is fed"),
+        (None, r"what is fed to x \(float32\[-1, 3\]\) is no array: it is NoneType"),
         ([[1.0, 2.0], [3.0]], r"what is fed to x \(float32\[-1, 3\]\) is no array"),
         ([["a", "b", "c"]], r"x is declared float32\[-1, 3\], but <U1\[1, 3\] is fed"),
-        (None, r"x is declared float32\[-1, 3\], but object\[\] is fed"),
     ],
 )
 def test_feeds_that_do_not_fit(value: Any, message: str) -> None:
@@ -585,6 +588,80 @@ def test_only_so_many_plans_are_kept() -> None:
     for rows in range(1, _CACHED_PLANS + 10):
         assert exe.run(main(), {"x": np.ones((rows, 3), "float32")}, [y])[0].sum() == rows * 6
     assert len(exe._plans) == _CACHED_PLANS
+
+
+def test_scopes_share_plans_and_are_not_kept_alive() -> None:
+    x = data()
+    loss = layers.mean(layers.fc(x, 2))
+    fluid.optimizer.Adam(0.1).minimize(loss)
+    exe = Executor()
+
+    def train(scope: Scope) -> Any:
+        exe.run(startup(), scope=scope)
+        for _ in range(2):
+            exe.run(main(), {"x": X}, [loss], scope=scope)
+        return exe.plan(main(), {"x": X}, [loss], scope)
+
+    scopes = [Scope(), Scope()]
+    plans = [train(scope) for scope in scopes]
+    assert plans[0] is plans[1]
+    array = weakref.ref(scopes[0].array("fc_0.w_0"))
+    scopes.clear()
+    gc.collect()
+    assert array() is None
+
+
+@pytest.mark.parametrize("order", [range(1, 9), range(8, 0, -1)])
+def test_plans_of_one_scope_share_their_buffers(order: Any) -> None:
+    y = layers.fc(layers.tanh(layers.fc(data(), 64)), 64)
+    exe, scope = Executor(), fluid.global_scope()
+    exe.run(startup())
+    feeds = [{"x": np.full((1000 * rows, 3), rows, "float32")} for rows in order]
+    for feed in feeds * 2:
+        assert np.array_equal(exe.run(main(), feed, [y])[0], exe.interpret(main(), feed, [y])[0])
+    bound = [exe._bound(main(), feed, [y.name], scope) for feed in feeds]
+    buffers = {id(buffer): buffer.nbytes for plan in bound for buffer in plan._buffers}
+    assert sum(buffers.values()) == max(sum(plan.plan.buffer_bytes) for plan in bound)
+
+
+def test_a_plan_is_not_shared_with_a_scope_that_holds_other_shapes() -> None:
+    y = data() + main().global_block().create_var(name="w", shape=[-1, 3], dtype="float32", persistable=True)
+    exe = Executor()
+    for rows in (1, 2, 1):
+        scope = Scope()
+        scope.var("w").get_tensor().set(np.ones((rows, 3), "float32"))
+        assert np.array_equal(exe.run(main(), {"x": X}, [y], scope=scope)[0], X + 1)
+        with pytest.raises(FeedError, match=r"w .* is read but has no value"):
+            exe.run(main(), {"x": X}, [y], scope=Scope())
+
+
+def test_what_could_not_be_bound_fails_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = layers.relu(layers.tanh(data()))
+    monkeypatch.delitem(KERNELS, "relu")
+    exe = Executor()
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match="the op relu has no kernel"):
+            exe.run(main(), {"x": X}, [y])
+
+
+def test_a_run_that_fails_leaves_no_variable_that_it_did_not_make() -> None:
+    counter(value=np.inf)
+    layers.fc(data(), 2)
+    exe, scope = Executor(), fluid.global_scope()
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match="fill_constant makes infinity in counter"):
+            exe.run(startup(), check_nan=True)
+        assert scope.array("fc_0.w_0") is None
+    exe.run(startup())
+    assert scope.array("fc_0.w_0").shape == (3, 2)
+
+
+def test_what_cannot_be_bound_leaves_the_scope_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers.fc(data(), 2)
+    monkeypatch.delitem(KERNELS, "uniform_random")
+    with pytest.raises(ExecutionError, match="the op uniform_random has no kernel"):
+        Executor().run(startup())
+    assert fluid.global_scope().array("fc_0.w_0") is None
 
 
 # --------------------------------------------------------------------------------------------------------------- places

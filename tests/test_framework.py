@@ -109,6 +109,18 @@ def test_more_operators() -> None:
         np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "apply", [lambda x: x < 2.5, lambda x: x == 2.5, lambda x: x**0.5, lambda x: x % 2.5, lambda x: 0.5**x, lambda x: x / 2]
+)
+def test_whole_numbers_and_fractions(apply: Callable[..., Any]) -> None:
+    """A fraction is never cut off in silence."""
+    x = data("x", [3], "int64")
+    with pytest.raises(InferenceError, match=r"int64\[3\].*fraction of .* would be lost: cast"):
+        apply(x)
+    assert not block().ops
+    assert apply(layers.cast(x, "float32")).shape == (3,)
+
+
 def test_operators_append_to_the_current_block() -> None:
     x = data()
     inner = main().create_block()
@@ -242,6 +254,10 @@ def test_ops_that_break_their_definition() -> None:
         block().append_op("relu", {"X": x, "Y": x}, {"Out": out})
     at = line_here() - 1
     assert f"made at: {__file__}:{at} in test_ops_that_break_their_definition" in str(caught.value)
+    with pytest.raises(AttributeRuleError, match=r"(?s)elementwise_add needs a variable in its input slot 'Y'.*made at"):
+        block().append_op("elementwise_add", {"X": x}, {"Out": out})
+    with pytest.raises(AttributeRuleError, match="sum needs a variable in its input slot 'X'"):
+        layers.sums([])
     with pytest.raises(ProgramError, match="relu has no output slot 'Ou'; it has Out"):
         block().append_op("relu", {"X": x}, {"Ou": out})
     with pytest.raises(AttributeRuleError, match="transpose2: attribute 'axis' should be of kind ints: 'ab' is not a list"):

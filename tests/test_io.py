@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fluid import io
+import fluid
+from fluid import io, layers, unique_name
 from fluid.errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError
 from fluid.executor.place import CPUPlace
 from fluid.executor.scope import Scope, global_scope, scope_guard
@@ -525,3 +526,24 @@ def test_models_that_are_none_are_named(tmp_path):
     (tmp_path / "__model__").write_bytes(program.serialize_to_string())
     with pytest.raises(FormatError, match=r"block 0, op 0 \(feed\): its slot Out should name one variable"):
         io.load_inference_model(str(tmp_path), EXECUTOR)
+
+
+def test_inference_model_with_a_recurrence(tmp_path):
+    """What a recurrence hands from step to step, and all that it lists as outputs, stays in the model."""
+    program = Program()
+    with program_guard(program, Program()), unique_name.guard():
+        x = fluid.data("x", [3, 2])
+        first = layers.ones([2], "float32")
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            item, before = rnn.step_input(x), rnn.memory(init=first)
+            rnn.step_output(before * 1.0)
+            rnn.step_output(item * 3.0)
+            rnn.update_memory(before, before * item)
+        states, _ = rnn()
+    io.save_inference_model(str(tmp_path), ["x"], [states], EXECUTOR, program)
+    exe = fluid.Executor()
+    loaded, feeds, fetches = io.load_inference_model(str(tmp_path), exe)
+    rows = np.array([[1, 2], [3, 4], [5, 6]], "float32")
+    (found,) = exe.run(loaded, {feeds[0]: rows}, fetches)
+    np.testing.assert_array_equal(found, [[1, 1], [1, 2], [3, 8]])

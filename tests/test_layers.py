@@ -313,6 +313,8 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         FluidTypeError,
         "relu: X should be a Variable, not ndarray; layers.assign makes one of an array",
     ),
+    "nothing for a variable": (lambda: layers.fc(None, 3), FluidTypeError, "fc: input should be a Variable, not NoneType"),
+    "number for variables": (lambda: layers.concat(2.0), FluidTypeError, "concat: X should be a Variable, not float"),
     "list for a variable": (lambda: layers.softmax([1.0]), FluidTypeError, "softmax: X should be a Variable, not float"),
     "fc of unknown features": (
         lambda: layers.fc(layers.data("x", [3, -1]), 2),

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from samples import OPS
 
 import fluid
 from fluid import clip, layers, optimizer, regularizer
-from fluid.errors import FluidError, FluidTypeError, ProgramError
+from fluid.errors import FluidError, FluidTypeError, InferenceError, ProgramError
+from fluid.executor.interpreter import apply_op
 from fluid.framework import OpRole, Parameter, Variable
+from fluid.ops import registry
 
 Array = np.ndarray[Any, Any]
 FIRST = np.array([[0.5], [-1.0], [2.0]])
@@ -82,6 +85,93 @@ def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float =
     return after
 
 
+def descent(state: dict[str, float], step: Callable[[Array, Array, int, dict[str, Array]], Array]) -> Callable[[int], Array]:
+    """What a parameter is after steps: `step` gives it from its value, its gradient, the step's number and the state, in which
+    it replaces the arrays, at first full of the given numbers."""
+
+    def after(steps: int) -> Array:
+        w, arrays = FIRST.copy(), {name: np.full_like(FIRST, value) for name, value in state.items()}
+        for t in range(1, steps + 1):
+            w = step(w, gradient(w), t, arrays)
+        return w
+
+    return after
+
+
+def adamw(rate: float, decay: float, ratio: float = 1.0) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        s["m"], s["v"] = 0.9 * s["m"] + 0.1 * g, 0.999 * s["v"] + 0.001 * g * g
+        m, v = s["m"] / (1 - 0.9**t), s["v"] / (1 - 0.999**t)
+        return w - rate * ratio * (decay * w + m / (np.sqrt(v) + 1e-8))
+
+    return descent({"m": 0, "v": 0}, step)
+
+
+def lamb(rate: float, decay: float, adapt: bool = True) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        s["m"], s["v"] = 0.9 * s["m"] + 0.1 * g, 0.999 * s["v"] + 0.001 * g * g
+        r = s["m"] / (1 - 0.9**t) / (np.sqrt(s["v"] / (1 - 0.999**t)) + 1e-6) + decay * w
+        return w - rate * r * (np.linalg.norm(w) / np.linalg.norm(r) if adapt else 1)
+
+    return descent({"m": 0, "v": 0}, step)
+
+
+def adamax(rate: float, beta1: float = 0.9, beta2: float = 0.999) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        s["m"], s["u"] = beta1 * s["m"] + (1 - beta1) * g, np.maximum(beta2 * s["u"] + 1e-8, np.abs(g))
+        return w - rate / (1 - beta1**t) * s["m"] / s["u"]
+
+    return descent({"m": 0, "u": 0}, step)
+
+
+def adagrad(rate: float, first: float, keep: float = 1.0, add: float = 1.0, epsilon: float = 1e-6) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        s["m"] = keep * s["m"] + add * g * g
+        return w - rate * g / (np.sqrt(s["m"]) + epsilon)
+
+    return descent({"m": first}, step)
+
+
+def adadelta(rate: float, epsilon: float, rho: float) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        s["g"] = rho * s["g"] + (1 - rho) * g * g
+        update = g * np.sqrt((s["u"] + epsilon) / (s["g"] + epsilon))
+        s["u"] = rho * s["u"] + (1 - rho) * update * update
+        return w - rate * update
+
+    return descent({"g": 0, "u": 0}, step)
+
+
+def rmsprop(rate: float, rho: float, epsilon: float, mu: float, centered: bool) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        s["square"], s["mean"] = rho * s["square"] + (1 - rho) * g * g, rho * s["mean"] + (1 - rho) * g
+        root = np.sqrt(s["square"] - (s["mean"] ** 2 if centered else 0) + epsilon)
+        s["step"] = mu * s["step"] + rate * g / root
+        return w - s["step"]
+
+    return descent({"square": 0, "mean": 0, "step": 0}, step)
+
+
+def ftrl(rate: float, l1: float, l2: float, power: float) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        old, s["n"] = s["n"], s["n"] + g * g
+        s["z"] = s["z"] + g - (s["n"] ** -power - old**-power) / rate * w
+        shrunk = np.sign(s["z"]) * np.maximum(np.abs(s["z"]) - l1, 0)
+        return -shrunk / (s["n"] ** -power / rate + 2 * l2)
+
+    return descent({"n": 0, "z": 0}, step)
+
+
+def lars(rate: float, mu: float, coeff: float, decay: float) -> Callable[[int], Array]:
+    def step(w: Array, g: Array, t: int, s: dict[str, Array]) -> Array:
+        size = np.linalg.norm(w)
+        local = rate * coeff * size / (np.linalg.norm(g) + decay * size) if decay else rate
+        s["v"] = mu * s["v"] + local * (g + decay * w)
+        return w - s["v"]
+
+    return descent({"v": 0}, step)
+
+
 NUMBERS: list[tuple[Callable[[], optimizer.Optimizer], Callable[[int], Array]]] = [
     (lambda: optimizer.SGD(0.05), sgd(0.05)),
     (lambda: optimizer.SGDOptimizer(learning_rate=0.05), sgd(0.05)),
@@ -92,6 +182,30 @@ NUMBERS: list[tuple[Callable[[], optimizer.Optimizer], Callable[[int], Array]]] 
     (lambda: optimizer.SGD(0.05, regularizer.L2Decay(0.3)), sgd(0.05, lambda w: gradient(w) + 0.3 * w)),
     (lambda: optimizer.SGD(0.05, regularizer.L1Decay(0.3)), sgd(0.05, lambda w: gradient(w) + 0.3 * np.sign(w))),
     (lambda: optimizer.SGD(0.05, grad_clip=clip.GradientClipByValue(2.0)), sgd(0.05, lambda w: gradient(w).clip(-2, 2))),
+    (lambda: optimizer.AdamW(0.1), adamw(0.1, 0.01)),
+    (lambda: optimizer.AdamW(0.1, weight_decay=0.5, lr_ratio=lambda param: 0.3), adamw(0.1, 0.5, 0.3)),
+    (lambda: optimizer.AdamW(0.1, weight_decay=0.5, apply_decay_param_fun=lambda name: name != "w"), adamw(0.1, 0.0)),
+    (lambda: optimizer.Lamb(0.1), lamb(0.1, 0.01)),
+    (lambda: optimizer.LambOptimizer(0.1, 0.5, exclude_from_weight_decay_fn=lambda param: False), lamb(0.1, 0.5)),
+    (lambda: optimizer.Lamb(0.1, exclude_from_weight_decay_fn=lambda param: param.name == "w"), lamb(0.1, 0.0, adapt=False)),
+    (lambda: optimizer.Lamb(0.1, exclude_from_weight_decay_fn=lambda param: True, always_adapt=True), lamb(0.1, 0.0)),
+    (lambda: optimizer.Adamax(0.1), adamax(0.1)),
+    (lambda: optimizer.Adamax(0.1, beta1=0.5, beta2=0.75), adamax(0.1, 0.5, 0.75)),
+    (lambda: optimizer.Adagrad(0.1), adagrad(0.1, 0.0)),
+    (lambda: optimizer.Adagrad(0.1, epsilon=0.1, initial_accumulator_value=0.5), adagrad(0.1, 0.5, epsilon=0.1)),
+    (lambda: optimizer.DecayedAdagrad(0.1), adagrad(0.1, 0.0, 0.95, 0.05)),
+    (lambda: optimizer.DecayedAdagrad(0.1, decay=0.5, epsilon=0.1), adagrad(0.1, 0.0, 0.5, 0.5, 0.1)),
+    (lambda: optimizer.Adadelta(0.1), adadelta(0.1, 1e-6, 0.95)),
+    (lambda: optimizer.Adadelta(1.0, epsilon=0.1, rho=0.5), adadelta(1.0, 0.1, 0.5)),
+    (lambda: optimizer.RMSProp(0.1), rmsprop(0.1, 0.95, 1e-6, 0.0, False)),
+    (lambda: optimizer.RMSProp(0.1, 0.5, 0.1, 0.9), rmsprop(0.1, 0.5, 0.1, 0.9, False)),
+    (lambda: optimizer.RMSProp(0.1, 0.5, 0.1, 0.9, centered=True), rmsprop(0.1, 0.5, 0.1, 0.9, True)),
+    (lambda: optimizer.Ftrl(0.1), ftrl(0.1, 0.0, 0.0, -0.5)),
+    (lambda: optimizer.Ftrl(0.1, l1=5.0, l2=0.5), ftrl(0.1, 5.0, 0.5, -0.5)),
+    (lambda: optimizer.Ftrl(0.1, l1=0.5, lr_power=-0.75), ftrl(0.1, 0.5, 0.0, -0.75)),
+    (lambda: optimizer.LarsMomentum(0.1, 0.9), lars(0.1, 0.9, 0.001, 0.0005)),
+    (lambda: optimizer.LarsMomentum(0.1, 0.9, lars_coeff=0.5, lars_weight_decay=0.2), lars(0.1, 0.9, 0.5, 0.2)),
+    (lambda: optimizer.LarsMomentum(0.02, 0.9, exclude_from_weight_decay=["w"]), lars(0.02, 0.9, 0.001, 0.0)),
 ]
 
 
@@ -128,6 +242,67 @@ def test_ops_and_roles(programs: fluid.Program) -> None:
     for name in ("learning_rate_0", "w_velocity_0"):
         assert programs.global_block().var(name).persistable
         assert fluid.default_startup_program().global_block().has_var(name)
+
+
+STATES: list[tuple[Callable[[], optimizer.Optimizer], dict[str, str]]] = [
+    (lambda: optimizer.AdamW(0.1), {"Moment1": "moment1", "Moment2": "moment2", "Beta1Pow": "beta1_pow_acc"}),
+    (lambda: optimizer.Lamb(0.1), {"Moment1": "moment1", "Moment2": "moment2", "Beta2Pow": "beta2_pow_acc"}),
+    (lambda: optimizer.Adamax(0.1), {"Moment": "moment", "InfNorm": "inf_norm", "Beta1Pow": "beta1_pow_acc"}),
+    (lambda: optimizer.Adagrad(0.1), {"Moment": "moment"}),
+    (lambda: optimizer.DecayedAdagrad(0.1), {"Moment": "moment"}),
+    (lambda: optimizer.Adadelta(0.1), {"AvgSquaredGrad": "_avg_squared_grad", "AvgSquaredUpdate": "_avg_squared_update"}),
+    (lambda: optimizer.RMSProp(0.1), {"Moment": "momentum", "MeanSquare": "mean_square", "MeanGrad": "mean_grad"}),
+    (lambda: optimizer.Ftrl(0.1), {"SquaredAccumulator": "squared", "LinearAccumulator": "linear"}),
+    (lambda: optimizer.LarsMomentum(0.1, 0.9), {"Velocity": "velocity"}),
+]
+
+
+@pytest.mark.parametrize(("make", "state"), STATES, ids=range(len(STATES)))
+def test_names_of_states(
+    make: Callable[[], optimizer.Optimizer], state: dict[str, str], programs: fluid.Program, tmp_path: Any
+) -> None:
+    """Variables have Fluid's names and start in the startup program; what is saved goes on as what was not."""
+    ops, _ = make().minimize(linear())
+    (op,) = ops
+    assert {slot: op.input(slot) for slot in state} == {slot: [f"w_{name}_0"] for slot, name in state.items()}
+    for name in state.values():
+        assert programs.global_block().var(f"w_{name}_0").persistable
+        assert fluid.default_startup_program().global_block().has_var(f"w_{name}_0")
+    assert all(op.role & OpRole.OPTIMIZE for op in programs.global_block().ops if "w" in op.output_arg_names)
+    programs.verify()
+    executor, scopes = fluid.Executor(), [fluid.Scope(), fluid.Scope()]
+    executor.run(fluid.default_startup_program(), scope=scopes[0])
+    executor.run(feed={"x": ROWS}, scope=scopes[0])
+    with fluid.scope_guard(scopes[0]):
+        fluid.io.save_persistables(executor, str(tmp_path))
+    with fluid.scope_guard(scopes[1]):
+        fluid.io.load_persistables(executor, str(tmp_path))
+    for scope in scopes:
+        executor.run(feed={"x": ROWS}, scope=scope)
+    first, second = (np.array(scope.find_var("w").get_tensor()) for scope in scopes)
+    assert np.array_equal(first, second)
+    np.testing.assert_array_equal(first, train(2))
+
+
+def test_no_gradient_leaves_ftrl_at_zero_not_nan() -> None:
+    """Where gradients were always 0, Ftrl's quotient is 0 / 0."""
+    w = layers.create_parameter([2], "float64", attr=fluid.ParamAttr("w", fluid.initializer.Constant(3.0)))
+    optimizer.Ftrl(0.1).minimize(layers.reduce_sum(w * layers.assign(np.array([1.0, 0.0]))))
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    executor.run(scope=scope)
+    found = np.array(scope.find_var("w").get_tensor())
+    assert found[1] == 0 and np.isfinite(found).all()
+
+
+def test_lars_of_parameters_without_size() -> None:
+    """A parameter of zeros takes the learning rate as it is."""
+    w = layers.create_parameter([2], "float64", attr=fluid.ParamAttr("w", fluid.initializer.Constant(0.0)))
+    optimizer.LarsMomentum(0.1, 0.9).minimize(layers.reduce_sum(w * layers.assign(np.array([1.0, 2.0]))))
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    executor.run(scope=scope)
+    np.testing.assert_allclose(np.array(scope.find_var("w").get_tensor()), [-0.1, -0.2], rtol=1e-6)
 
 
 def test_a_test_clone_does_not_train(programs: fluid.Program) -> None:
@@ -299,6 +474,42 @@ def test_error_clip(programs: fluid.Program) -> None:
     assert op.role == OpRole.BACKWARD
 
 
+def error_clipped(w: Variable) -> Variable:
+    """``100 * w``, whose gradient is 1 where it would be 100 times as much."""
+    inner = w * 1.0
+    inner.error_clip = clip.ErrorClipByValue(1.0)
+    return inner * 100.0
+
+
+def in_branch(w: Variable) -> Variable:
+    return layers.cond(layers.reduce_sum(w) > 0.0, lambda: layers.reduce_sum(error_clipped(w)), lambda: layers.reduce_sum(w))
+
+
+def in_loop(w: Variable) -> Variable:
+    start = [layers.zeros([1], "int64"), layers.zeros([1], "float64")]
+    _, total = layers.while_loop(lambda i, s: i < 1, lambda i, s: [i + 1, s + layers.reduce_sum(error_clipped(w))], start)
+    return total
+
+
+def in_step(w: Variable) -> Variable:
+    sequence = layers.reshape(w, [1, 3, 1])
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        rnn.step_output(error_clipped(rnn.step_input(sequence)))
+    return layers.reduce_sum(rnn())
+
+
+@pytest.mark.parametrize("build", [in_branch, in_loop, in_step])
+def test_error_clip_in_sub_block(build: Callable[[Variable], Variable]) -> None:
+    w = layers.create_parameter([3, 1], "float64", attr=fluid.ParamAttr("w", fluid.initializer.NumpyArrayInitializer(FIRST)))
+    _, ((_, grad),) = optimizer.SGD(0.0).minimize(layers.mean(build(w)))
+    exe = fluid.Executor()
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(fluid.default_startup_program())
+        (found,) = exe.run(fetch_list=[grad])
+    np.testing.assert_array_equal(found, np.ones((3, 1)))
+
+
 def test_every_pair_keeps_its_place() -> None:
     """Clips give back the pairs in the order they came, those without gradient too."""
     loss, _ = two()
@@ -308,3 +519,70 @@ def test_every_pair_keeps_its_place() -> None:
     found = clip.GradientClipByNorm(1.0)([pairs[0], (spare, None), pairs[1]])
     assert [param.name for param, _ in found] == ["a", "spare", "b"]
     assert found[1][1] is None and found[0][1] is not None
+
+
+# ------------------------------------------------------------------------------------------------ what only ops can do
+UPDATES = ["sgd", "momentum", "adam", "adamw", "lamb", "adagrad", "decayed_adagrad", "adadelta", "adamax", "rmsprop", "ftrl"]
+
+
+def update_of(op_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and attributes of an update op, from its samples."""
+    sample = OPS[op_type][0]
+    return {slot: np.array(value) for slot, value in sample.inputs.items()}, dict(sample.attrs)
+
+
+@pytest.mark.parametrize("op_type", [name for name in UPDATES if "MasterParam" in registry.get(name).inputs])
+def test_master_parameters(op_type: str) -> None:
+    """With `multi_precision` the more precise copy is updated, and the parameter is what that rounds to."""
+    inputs, attrs = update_of(op_type)
+    want = apply_op(op_type, inputs, attrs)["ParamOut"]
+    inputs = {**inputs, "MasterParam": inputs["Param"].copy(), "Param": np.zeros_like(inputs["Param"], "float32")}
+    found = apply_op(op_type, inputs, {**attrs, "multi_precision": True})
+    np.testing.assert_allclose(found["MasterParamOut"], want, rtol=1e-14)
+    assert found["ParamOut"].dtype == np.float32
+    assert np.array_equal(found["ParamOut"], found["MasterParamOut"].astype("float32"))
+
+
+@pytest.mark.parametrize("op_type", ["adam", "adamw", "lamb"])
+def test_skipped_updates(op_type: str) -> None:
+    """Where SkipUpdate holds True nothing changes, and with False everything does."""
+    inputs, attrs = update_of(op_type)
+    outputs = {slot: slot.removesuffix("Out") for slot in ("ParamOut", "Moment1Out", "Moment2Out", "Beta1PowOut", "Beta2PowOut")}
+    for skip in (True, False):
+        found = apply_op(op_type, {**inputs, "SkipUpdate": np.array([skip])}, attrs)
+        assert all(np.array_equal(found[slot], inputs[source]) == skip for slot, source in outputs.items())
+
+
+@pytest.mark.parametrize("op_type", ["adam", "adamw"])
+def test_betas_given_as_tensors(op_type: str) -> None:
+    inputs, attrs = update_of(op_type)
+    numbers = {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.01}
+    tensors = {f"{name.capitalize()}Tensor": np.array([number]) for name, number in numbers.items()}
+    want, found = apply_op(op_type, inputs, {**attrs, **numbers}), apply_op(op_type, {**inputs, **tensors}, attrs)
+    assert all(np.array_equal(found[slot], want[slot]) for slot in want)
+
+
+@pytest.mark.parametrize("op_type", UPDATES)
+def test_shapes_that_do_not_fit(op_type: str) -> None:
+    inputs, attrs = update_of(op_type)
+    inputs["Grad"] = np.zeros((4, 3))
+    with pytest.raises(InferenceError, match=rf"{op_type}: Grad .*\[4, 3\] should have the shape of Param .*\[3, 4\]"):
+        apply_op(op_type, inputs, attrs)
+
+
+def test_lars_arguments_that_do_not_fit() -> None:
+    sample = OPS["lars_momentum"][0]
+    inputs = {slot: [np.array(item) for item in value] for slot, value in sample.inputs.items()}
+    with pytest.raises(InferenceError, match=r"lars_weight_decay should hold 1 number or 1, not \[0\.1, 0\.2, 0\.3\]"):
+        apply_op("lars_momentum", inputs, {"mu": 0.9, "lars_weight_decay": [0.1, 0.2, 0.3]})
+    with pytest.raises(InferenceError, match="there are 1 in Param but 2 in Grad"):
+        apply_op("lars_momentum", {**inputs, "Grad": inputs["Grad"] * 2}, {"mu": 0.9})
+    with pytest.raises(InferenceError, match="should have the shape of Param"):
+        apply_op("lars_momentum", {**inputs, "Grad": [np.zeros((4, 3))]}, {"mu": 0.9})
+
+
+def test_rmsprop_without_the_mean_of_gradients() -> None:
+    inputs, _ = update_of("rmsprop")
+    assert "MeanGradOut" not in apply_op("rmsprop", inputs, {})
+    with pytest.raises(InferenceError, match="a centered update needs MeanGrad"):
+        apply_op("rmsprop", inputs, {"centered": True})

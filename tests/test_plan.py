@@ -16,6 +16,7 @@ from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, Executor, Scope
 from fluid.executor.bound_plan import BoundPlan
+from fluid.executor.interpreter import _KNOWN_SPECS
 from fluid.executor.plan import Plan, compile_plan
 from fluid.framework import Program, Variable, program_guard
 from fluid.types import as_dtype
@@ -82,6 +83,29 @@ def assert_runs_agree(feeds: Sequence[Feed], fetch: Sequence[Any], scope: Callab
         assert_same_bits([s.array(name) for s in scopes[:2]], [scopes[2].array(name)] * 2, [name] * 2)
     assert sum(reusing.plan.buffer_bytes) <= sum(separate.plan.buffer_bytes)
     return reusing.plan
+
+
+def test_a_loop_may_meet_another_shape_on_every_trip() -> None:
+    x = data("x", (1, 2))
+    h = layers.assign(x)
+    trips = 3 * _KNOWN_SPECS
+    loop(trips, lambda i: layers.assign(layers.tanh(layers.concat([h, x], axis=0)), h))
+    feed, expected = array(1, 2), array(1, 2)
+    for _ in range(trips):
+        expected = np.tanh(np.concatenate([expected, feed]))
+    assert_runs_agree([{"x": feed}] * 2, [h])
+    assert np.array_equal(Executor().run(main(), {"x": feed}, [h])[0], expected)
+
+
+def test_a_plan_does_not_run_on_arrays_of_another_shape() -> None:
+    w = main().global_block().create_var(name="w", shape=[-1, 3], dtype="float32", persistable=True)
+    y, scope = data() * w, fluid.global_scope()
+    feed = {"x": array(2, 3)}
+    scope.var("w").get_tensor().set(array(1, 3))
+    bound = BoundPlan(planned(feed, [y]), scope, CPUPlace())
+    scope.var("w").get_tensor().set(array(2, 3))
+    with pytest.raises(ExecutionError, match="w was given another shape or type"):
+        bound.run(feed)
 
 
 # -------------------------------------------------------------------------------------------------------------- shape

@@ -29,6 +29,14 @@ OURS = {
     "reshape_like": "transpose of reshape",
     "unreshape": "transpose of reshape2",
     "split_like": "transpose of concat",
+    "bilinear_interp_like": "transpose of bilinear_uninterp",
+    "bilinear_uninterp": "transpose of bilinear_interp_v2",
+    "nearest_interp_like": "transpose of nearest_uninterp",
+    "nearest_uninterp": "transpose of nearest_interp_v2",
+    "undiagonal": "transpose of diagonal",
+    "unkron": "transpose of kron",
+    "pad_by": "transpose of unpad_by",
+    "unpad_by": "transpose of pad2d and pad3d, where they copy elements",
     "unslice": "transpose of slice",
     "strided_unslice": "transpose of strided_slice",
     "scatter_add_like": "transpose of gather",
@@ -48,6 +56,8 @@ OLD = ["flatten", "gaussian_random_batch_size_like", "isfinite", "one_hot", "squ
 """Ops of Paddle 1.x that 2.6, from which the schemas are, no longer has."""
 OLD += ["conditional_block_grad", "recurrent_grad", "while_grad"]  # it has them, but tells no schemas of them
 
+OLD += ["elementwise_add_grad_grad", "mul_grad_grad", "tanh_grad_grad"]
+
 OLD_ATTRIBUTES = {
     "gather": ["overwrite"],
     "lookup_table_v2": ["is_distributed", "is_sparse", "remote_prefetch"],
@@ -58,11 +68,13 @@ OLD_ATTRIBUTES = {
 
 MORE_GRADIENTS = {
     "cross_entropy": {"Label@GRAD"},
+    "lerp": {"Weight@GRAD"},
     "log_loss": {"Labels@GRAD"},
     "sigmoid_cross_entropy_with_logits": {"Label@GRAD"},
     "softmax_with_cross_entropy": {"Label@GRAD"},
 }
-"""Labels that are probabilities have a gradient too, which is written where it is wanted; Paddle has none of them."""
+"""Labels that are probabilities have a gradient too, and so has a weight, which is written where it is wanted; Paddle has
+none of them."""
 
 
 def slots_of(definition: OpDef) -> dict[str, dict[str, Any]]:

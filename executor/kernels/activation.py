@@ -41,6 +41,8 @@ for _op in ("sinh", "cosh", "sign", "floor", "ceil"):
     _ufunc(_op, _op)
 for _op, _name in {"abs": "absolute", "asin": "arcsin", "acos": "arccos", "atan": "arctan"}.items():
     _ufunc(_op, _name)
+for _op, _name in {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}.items():
+    _ufunc(_op, _name)
 
 
 # -------------------------------------------------------------------------------------------------- several ufuncs
@@ -164,6 +166,11 @@ def elu(xp: Any, X: Any, alpha: float) -> Any:
     return xp.where(X > 0, X, alpha * xp.expm1(xp.minimum(X, 0)))
 
 
+@_formula("celu")
+def celu(xp: Any, X: Any, alpha: float) -> Any:
+    return xp.where(X > 0, X, alpha * xp.expm1(xp.minimum(X, 0) / alpha))
+
+
 @_formula("softplus")
 def softplus(xp: Any, X: Any, beta: float, threshold: float) -> Any:
     scaled = X * beta
@@ -265,6 +272,14 @@ def gelu(xp: Any, X: Any, approximate: bool) -> Any:
 def tanh_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Step]:
     rest = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), dX, dX)
     return [partial(xp.square, Out, dX), rest, partial(xp.multiply, dX, dOut, dX)]
+
+
+@kernel("tanh_grad_grad")
+def tanh_grad_grad(xp: Any, Out: Any, grad_out: Any, dgrad_x: Any, dgrad_out: Any, dOut: Any) -> None:
+    if dgrad_out is not None:
+        xp.multiply(dgrad_x, 1.0 - Out * Out, dgrad_out)
+    if dOut is not None:
+        xp.multiply(Out * grad_out, dgrad_x * -2.0, dOut)
 
 
 @prepared("sigmoid_grad")

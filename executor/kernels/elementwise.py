@@ -10,7 +10,7 @@ from fluid.ops.shapes import aligned
 
 from .manipulation import copy
 from .reduction import sum_over
-from .table import Step, prepared
+from .table import Step, kernel, prepared
 
 
 def scalar(xp: Any, number: float, dtype: Any) -> Any:
@@ -231,6 +231,17 @@ def pow_(xp: Any, X: Any, FactorTensor: Any, factor: float, Out: Any) -> list[St
 @prepared("where", inplace={"Out": "Y"})
 def where(xp: Any, Condition: Any, X: Any, Y: Any, Out: Any) -> list[Step]:
     return [*copy(xp, Y, Out), partial(xp.copyto, Out, X, "same_kind", Condition)]
+
+
+@kernel("lerp")
+def lerp(xp: Any, X: Any, Y: Any, Weight: Any, Out: Any) -> None:
+    xp.copyto(Out, X + Weight * (Y - X))
+
+
+@prepared("elementwise_add_grad_grad")
+def elementwise_add_grad_grad(xp: Any, DDX: Any, DDY: Any, axis: int, DDOut: Any) -> list[Step]:
+    terms = [align(term, DDOut.ndim, axis) for term in (DDX, DDY) if term is not None]
+    return [partial(DDOut.fill, 0), *(partial(xp.add, DDOut, term, DDOut) for term in terms)]
 
 
 @prepared("logical_not", inplace={"Out": "X"})

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from fluid.errors import ExecutionError
+from fluid.ops.manipulation import PAD_MODES, all_paddings, image_axes, interp_size
 from fluid.types import as_dtype
 
 from .table import Step, kernel, prepared
@@ -563,3 +564,179 @@ def untile(xp: Any, X: Any, Out: Any) -> Step:
 @prepared("tile_grad", "expand_grad")
 def tile_grad(xp: Any, dOut: Any, dX: Any) -> Step:
     return _untile(xp, dOut, dX)
+
+
+# --------------------------------------------------------------------------------------------------- triangles, diagonals
+@kernel("tril_triu")
+def tril_triu(xp: Any, X: Any, diagonal: int, lower: bool, Out: Any) -> None:
+    xp.copyto(Out, (xp.tril if lower else xp.triu)(X, diagonal))
+
+
+def _on_diagonal(xp: Any, X: Any, offset: int, axis1: int, axis2: int, out: Any) -> None:
+    """Writes X to the diagonals of `out`."""
+    matrices = xp.moveaxis(out, (axis1, axis2), (-2, -1))
+    row, column = max(-offset, 0), max(offset, 0)
+    places = xp.arange(max(0, min(matrices.shape[-2] - row, matrices.shape[-1] - column)))
+    matrices[..., places + row, places + column] = X
+
+
+@prepared("diagonal")
+def diagonal(xp: Any, Input: Any, offset: int, axis1: int, axis2: int, Out: Any) -> Step:
+    return partial(xp.copyto, Out, xp.diagonal(Input, offset, axis1, axis2))
+
+
+@kernel("undiagonal")
+def undiagonal(xp: Any, X: Any, offset: int, axis1: int, axis2: int, Out: Any) -> None:
+    Out.fill(0)
+    _on_diagonal(xp, X, offset, axis1, axis2, Out)
+
+
+@kernel("trace")
+def trace(xp: Any, Input: Any, offset: int, axis1: int, axis2: int, Out: Any) -> None:
+    xp.copyto(Out, xp.diagonal(Input, offset, axis1, axis2).sum(-1).reshape(Out.shape))
+
+
+@kernel("diag_v2")
+def diag_v2(xp: Any, X: Any, offset: int, padding_value: float, Out: Any) -> None:
+    if X.ndim == 2:
+        xp.copyto(Out, xp.diagonal(X, offset))
+        return
+    Out.fill(padding_value)
+    _on_diagonal(xp, X, offset, 0, 1, Out)
+
+
+# ----------------------------------------------------------------------------------------------- rolling, choosing, parting
+@kernel("roll")
+def roll(xp: Any, X: Any, ShiftsTensor: Any, shifts: list[int], axis: list[int], Out: Any) -> None:
+    by = numbers(ShiftsTensor, None, shifts)
+    xp.copyto(Out, xp.roll(X, tuple(by), tuple(axis)) if axis else xp.roll(X, sum(by)))
+
+
+@kernel("index_select")
+def index_select(xp: Any, X: Any, Index: Any, dim: int, Out: Any) -> None:
+    gather(xp, X, Index, None, dim, Out)
+
+
+@prepared("unbind")
+def unbind(xp: Any, X: Any, axis: int, Out: list[Any]) -> list[Step]:
+    return _unstack(xp, X, axis, Out)
+
+
+# ------------------------------------------------------------------------------------------------------------- padding
+def _pad(xp: Any, X: Any, paddings: list[int], mode: str, value: float, out: Any) -> list[Step]:
+    if mode != "constant":
+        widths = list(zip(paddings[::2], paddings[1::2], strict=True))
+        return [lambda: xp.copyto(out, xp.pad(X, widths, mode))]
+    inner = out[tuple(slice(low, low + extent) for low, extent in zip(paddings[::2], X.shape, strict=True))]
+    return [partial(out.fill, value), partial(xp.copyto, inner, X)]
+
+
+@prepared("pad")
+def pad(xp: Any, X: Any, paddings: list[int], pad_value: float, Out: Any) -> list[Step]:
+    return _pad(xp, X, paddings, "constant", pad_value, Out)
+
+
+@prepared("pad2d")
+def pad2d(xp: Any, X: Any, paddings: list[int], mode: str, pad_value: float, data_format: str, Out: Any) -> list[Step]:
+    return _pad(xp, X, all_paddings(paddings, data_format, False), PAD_MODES[mode], pad_value, Out)
+
+
+@prepared("pad3d")
+def pad3d(xp: Any, X: Any, paddings: list[int], mode: str, value: float, data_format: str, Out: Any) -> list[Step]:
+    return _pad(xp, X, all_paddings(paddings, data_format, True), PAD_MODES[mode], value, Out)
+
+
+@prepared("pad_by")
+def pad_by(xp: Any, X: Any, paddings: list[int], mode: str, Out: Any) -> list[Step]:
+    return _pad(xp, X, paddings, mode, 0.0, Out)
+
+
+@kernel("unpad_by")
+def unpad_by(xp: Any, X: Any, paddings: list[int], mode: str, Out: Any) -> None:
+    for axis, extent in enumerate(Out.shape):
+        low, high = paddings[2 * axis : 2 * axis + 2]
+        if low or high:
+            folded = xp.zeros((*X.shape[:axis], extent, *X.shape[axis + 1 :]), X.dtype)
+            sources = xp.pad(xp.arange(extent), (low, high), mode)
+            xp.add.at(xp.moveaxis(folded, axis, 0), sources, xp.moveaxis(X, axis, 0))
+            X = folded
+    xp.copyto(Out, X)
+
+
+# ------------------------------------------------------------------------------------------------------- interpolation
+def _weights(xp: Any, method: str, source: int, target: int, scale: float, attrs: dict[str, Any], dtype: Any) -> Any:
+    """The matrix [target, source] that interpolates along one axis."""
+    aligned, by_area = attrs["align_corners"], attrs["align_mode"] == 0 and not attrs["align_corners"]
+    if target <= 1:
+        ratio = 0.0
+    elif aligned:
+        ratio = (source - 1) / (target - 1)
+    else:
+        ratio = 1.0 / scale if scale > 0 else source / target
+    places, rows = xp.arange(target), xp.arange(target)
+    found = xp.zeros((target, source), dtype)
+    if method == "nearest":
+        at = places * xp.float32(ratio) + xp.float32(0.5 if aligned else 0)  # as Paddle rounds: it decides between neighbours
+        found[rows, xp.minimum(at.astype("int64"), source - 1)] = 1
+        return found
+    at = xp.maximum((places + 0.5) * ratio - 0.5, 0) if by_area else places * ratio
+    low = xp.minimum(at.astype("int64"), source - 1)
+    high = xp.minimum(low + 1, source - 1)
+    found[rows, low] = 1 - (at - low)
+    found[rows, high] += at - low
+    return found
+
+
+def _interp_scale(Scale: Any, attrs: dict[str, Any]) -> list[float]:
+    return [float(number) for number in Scale.reshape(-1)] if Scale is not None else attrs["scale"]
+
+
+def _both_axes(
+    xp: Any, method: str, shape: Any, size: Any, scale: list[float], attrs: dict[str, Any], dtype: Any
+) -> tuple[Any, Any]:
+    by = (scale[0], scale[-1]) if scale else (0.0, 0.0)
+    extents = [shape[axis] for axis in image_axes(attrs["data_layout"])]
+    rows, columns = (_weights(xp, method, *pair, attrs, dtype) for pair in zip(extents, size, by, strict=True))
+    return rows, columns
+
+
+def _along_both(xp: Any, X: Any, rows: Any, columns: Any, attrs: dict[str, Any]) -> Any:
+    """``rows @ image @ columns.T`` for each image and channel."""
+    if attrs["data_layout"] == "NHWC":
+        return xp.moveaxis(xp.matmul(xp.matmul(rows, xp.moveaxis(X, 3, 1)), columns.T), 1, 3)
+    return xp.matmul(xp.matmul(rows, X), columns.T)
+
+
+def _define_interp(method: str) -> None:
+    @kernel(f"{method}_interp_v2")
+    def interp(xp: Any, X: Any, OutSize: Any, SizeTensor: Any, Scale: Any, attrs: dict[str, Any], Out: Any) -> Any:
+        scale = _interp_scale(Scale, attrs)
+        size = numbers(OutSize, SizeTensor, [])
+        if size:
+            scale = []
+        else:
+            size = list(interp_size(X.shape, attrs, scale))
+        rows, columns = _both_axes(xp, method, X.shape, size, scale, attrs, X.dtype)
+        found = _along_both(xp, X, rows, columns, attrs)
+        if Out is None:
+            return found
+        xp.copyto(Out, found)
+        return None
+
+    @kernel(f"{method}_interp_like")
+    def interp_like(xp: Any, X: Any, OutSize: Any, SizeTensor: Any, Scale: Any, attrs: dict[str, Any], Out: Any) -> None:
+        scale = [] if OutSize is not None or SizeTensor else _interp_scale(Scale, attrs)
+        size = [Out.shape[axis] for axis in image_axes(attrs["data_layout"])]
+        rows, columns = _both_axes(xp, method, X.shape, size, scale, attrs, X.dtype)
+        xp.copyto(Out, _along_both(xp, X, rows, columns, attrs))
+
+    @kernel(f"{method}_uninterp")
+    def uninterp(xp: Any, X: Any, OutSize: Any, SizeTensor: Any, Scale: Any, attrs: dict[str, Any], Out: Any) -> None:
+        scale = [] if OutSize is not None or SizeTensor else _interp_scale(Scale, attrs)
+        size = [X.shape[axis] for axis in image_axes(attrs["data_layout"])]
+        rows, columns = _both_axes(xp, method, Out.shape, size, scale, attrs, X.dtype)
+        xp.copyto(Out, _along_both(xp, X, rows.T, columns.T, attrs))
+
+
+_define_interp("bilinear")
+_define_interp("nearest")

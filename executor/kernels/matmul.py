@@ -7,10 +7,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from fluid.ops.shapes import broadcast
+from fluid.ops.matmul import cross_axis
+from fluid.ops.shapes import aligned, broadcast
 
 from .elementwise import scalar, unbroadcast
-from .table import Step, prepared
+from .table import Step, kernel, prepared
 
 
 def _matrices(xp: Any, a: Any, b: Any, out: Any) -> Step:
@@ -136,3 +137,74 @@ def mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_
     if dY is not None:
         steps.append(_matrices(xp, _flat(X, x_num_col_dims).T, grad, _flat(dY, y_num_col_dims)))
     return steps
+
+
+# ---------------------------------------------------------------------------------------------- products of fixed ranks
+@prepared("bmm")
+def bmm(xp: Any, X: Any, Y: Any, Out: Any, scratch: Any) -> list[Step]:
+    return _product(xp, X, Y, False, False, 1.0, Out, scratch)
+
+
+@prepared("mv")
+def mv(xp: Any, X: Any, Vec: Any, Out: Any, scratch: Any) -> list[Step]:
+    return _product(xp, X, Vec, False, False, 1.0, Out, scratch)
+
+
+@kernel("addmm")
+def addmm(xp: Any, Input: Any, X: Any, Y: Any, Beta: float, Alpha: float, Out: Any) -> None:
+    xp.matmul(X, Y, Out)
+    xp.multiply(Out, Alpha, Out)
+    xp.add(Out, Input * Beta, Out)
+
+
+@kernel("dot")
+def dot(xp: Any, X: Any, Y: Any, Out: Any) -> None:
+    xp.copyto(Out, (X * Y).sum(-1).reshape(Out.shape))
+
+
+@kernel("cross")
+def cross(xp: Any, X: Any, Y: Any, dim: int, Out: Any) -> None:
+    axis = cross_axis(X.shape, dim)
+    x, y, out = (xp.moveaxis(array, axis, 0) for array in (X, Y, Out))
+    for i in range(3):
+        j, k = (i + 1) % 3, (i + 2) % 3
+        out[i, ...] = x[j] * y[k] - x[k] * y[j]
+
+
+@kernel("kron")
+def kron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
+    xp.copyto(Out, xp.kron(X, Y).reshape(Out.shape))
+
+
+@kernel("unkron")
+def unkron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
+    blocks, block = aligned(Out.shape, X.ndim, -1), aligned(Y.shape, X.ndim, -1)
+    parts = X.reshape([extent for pair in zip(blocks, block, strict=True) for extent in pair])
+    found = parts * Y.reshape([extent for own in block for extent in (1, own)])
+    xp.copyto(Out, found.sum(tuple(range(1, found.ndim, 2))).reshape(Out.shape))
+
+
+@kernel("mul_grad_grad")
+def mul_grad_grad(
+    xp: Any,
+    X: Any,
+    Y: Any,
+    DOut: Any,
+    DDX: Any,
+    DDY: Any,
+    x_num_col_dims: int,
+    y_num_col_dims: int,
+    DX: Any,
+    DY: Any,
+    DDOut: Any,
+) -> None:
+    x, y = _flat(X, x_num_col_dims), _flat(Y, y_num_col_dims)
+    grad = DOut.reshape(len(x), y.shape[1])
+    ddx = xp.zeros_like(x) if DDX is None else DDX.reshape(x.shape)
+    ddy = xp.zeros_like(y) if DDY is None else DDY.reshape(y.shape)
+    if DX is not None:
+        xp.copyto(DX, (grad @ ddy.T).reshape(DX.shape))
+    if DY is not None:
+        xp.copyto(DY, (ddx.T @ grad).reshape(DY.shape))
+    if DDOut is not None:
+        xp.copyto(DDOut, (ddx @ y + x @ ddy).reshape(DDOut.shape))

@@ -9,7 +9,7 @@ from typing import Any
 from fluid.ops.norm import channel_axis, dropout_scale, uses_global_stats
 
 from .manipulation import copy, ranges
-from .table import Step, prepared
+from .table import Step, kernel, prepared
 
 
 def sum_of_products(xp: Any, subscripts: str, left: Any, right: Any, out: Any) -> Step:
@@ -298,6 +298,63 @@ def layer_norm_grad(
             partial(xp.divide, out, deviation, out),
         ]
     return steps
+
+
+# ----------------------------------------------------------------------------------------------- instance and group norm
+def _normalize(
+    xp: Any, X: Any, axes: tuple[int, ...], shape: tuple[int, ...], channel: int, Scale: Any, Bias: Any, epsilon: float, Y: Any
+) -> tuple[Any, Any]:
+    """Writes X, seen as `shape`, normalized over `axes`, then scaled by channel; gives mean and variance."""
+    x = X.reshape(shape)
+    mean = x.mean(axes, keepdims=True)
+    centered = x - mean
+    variance = xp.square(centered).mean(axes, keepdims=True)
+    if Y is not None:
+        centered /= xp.sqrt(variance + X.dtype.type(epsilon))
+        found = centered.reshape(X.shape)
+        by_channel = [-1 if axis == channel else 1 for axis in range(X.ndim)]
+        if Scale is not None:
+            found = found * Scale.reshape(by_channel)
+        if Bias is not None:
+            found = found + Bias.reshape(by_channel)
+        xp.copyto(Y, found)
+    return mean, variance
+
+
+@kernel("instance_norm")
+def instance_norm(xp: Any, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, SavedMean: Any, SavedVariance: Any) -> None:
+    shape = (*X.shape[:2], prod(X.shape[2:]))
+    mean, variance = _normalize(xp, X, (2,), shape, 1, Scale, Bias, epsilon, Y)
+    if SavedMean is not None:
+        xp.copyto(SavedMean, mean.reshape(-1))
+    if SavedVariance is not None:
+        xp.copyto(SavedVariance, 1.0 / xp.sqrt(variance.reshape(-1) + X.dtype.type(epsilon)))
+
+
+@kernel("group_norm")
+def group_norm(
+    xp: Any,
+    X: Any,
+    Scale: Any,
+    Bias: Any,
+    epsilon: float,
+    groups: int,
+    data_layout: str,
+    Y: Any,
+    Mean: Any,
+    Variance: Any,
+) -> None:
+    channel = channel_axis(data_layout, X.ndim)
+    each = X.shape[channel] // groups
+    if channel == 1:
+        shape: tuple[int, ...] = (len(X), groups, each * prod(X.shape[2:]))
+        axes: tuple[int, ...] = (2,)
+    else:
+        shape, axes = (len(X), prod(X.shape[1:-1]), groups, each), (1, 3)
+    mean, variance = _normalize(xp, X, axes, shape, channel, Scale, Bias, epsilon, Y)
+    for target, source in ((Mean, mean), (Variance, variance)):
+        if target is not None:
+            xp.copyto(target, source.reshape(target.shape))
 
 
 # ------------------------------------------------------------------------------------------------------------ dropout

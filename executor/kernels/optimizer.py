@@ -42,6 +42,66 @@ def _target(
     return out, _in_place(xp, (param, out)), []
 
 
+def _spare(scratch: Any, spare: Any, part: Any) -> Any:
+    """As much of `spare` as `part` needs."""
+    if part.ndim > 1:
+        return scratch(part.shape, spare.dtype)
+    return spare.reshape(-1)[: part.size].reshape(part.shape)
+
+
+def _pieces(scratch: Any, count: int, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+    """Matching parts of arrays, and with each `count` spare arrays like the first, which all parts share."""
+    first = arrays[0]
+    spares = [scratch(first.shape if first.size < _PART else (_PART,), first.dtype) for _ in range(count)]
+    for parts in _parts(*arrays):
+        yield (*parts, *(_spare(scratch, spare, parts[0]) for spare in spares))
+
+
+def _average(xp: Any, mean: Any, value: Any, beta: Any, rest: Any, spare: Any, square: bool = False) -> list[Step]:
+    """``mean = beta * mean + rest * value``, or of the value's square; `spare` may not be `value`."""
+    squared = [partial(xp.multiply, spare, value, spare)] if square else []
+    return [
+        partial(xp.multiply, value, rest, spare),
+        *squared,
+        partial(xp.multiply, mean, beta, mean),
+        partial(xp.add, mean, spare, mean),
+    ]
+
+
+def _descend(xp: Any, param: Any, step: Any, rate: Any) -> list[Step]:
+    """``param -= rate * step``; `step` is overwritten."""
+    return [partial(xp.multiply, step, rate, step), partial(xp.subtract, param, step, param)]
+
+
+def _norm(xp: Any, array: Any, dtype: Any) -> Any:
+    """The Euclidean norm of an array, computed in `dtype`."""
+    flat = array.reshape(-1).astype(dtype, copy=False)
+    return xp.sqrt(xp.dot(flat, flat))
+
+
+def _ratio(xp: Any, usable: Any, above: Any, below: Any) -> Any:
+    """``above / below``, or 1 where it is not `usable`."""
+    return xp.where(usable, above / xp.where(usable, below, 1), 1)
+
+
+def _unless(skip: Any, before: list[Step], steps: list[Step]) -> list[Step]:
+    """The calls, of which all but those before are left out in a run where `skip` holds True."""
+    if skip is None:
+        return before + steps
+
+    def update() -> None:
+        if not bool(skip.reshape(-1)[0]):
+            for step in steps:
+                step()
+
+    return [*before, update]
+
+
+def _raise_powers(xp: Any, *powers: tuple[Any, Any]) -> list[Step]:
+    """Calls that multiply each power by its base, if it is there."""
+    return [partial(xp.multiply, power, beta, power) for power, beta in powers if power is not None]
+
+
 @prepared("sgd", inplace={"ParamOut": "Param", "MasterParamOut": "MasterParam"})
 def sgd(
     xp: Any,
@@ -55,18 +115,9 @@ def sgd(
     MasterParamOut: Any,
 ) -> list[Step]:
     target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
-    spare = scratch(Param.shape if Param.size < _PART else (_PART,), target.dtype)
-    for param, grad in _parts(target, Grad):
-        step = _spare(scratch, spare, param)
+    for param, grad, step in _pieces(scratch, 1, target, Grad):
         steps += [partial(xp.multiply, grad, LearningRate, step), partial(xp.subtract, param, step, param)]
     return steps + after
-
-
-def _spare(scratch: Any, spare: Any, part: Any) -> Any:
-    """As much of `spare` as `part` needs."""
-    if part.ndim > 1:
-        return scratch(part.shape, spare.dtype)
-    return spare.reshape(-1)[: part.size].reshape(part.shape)
 
 
 @prepared("momentum", inplace={"ParamOut": "Param", "VelocityOut": "Velocity", "MasterParamOut": "MasterParam"})
@@ -90,9 +141,7 @@ def momentum(
 ) -> list[Step]:
     target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     steps += _in_place(xp, (Velocity, VelocityOut))
-    spares = [scratch(Param.shape if Param.size < _PART else (_PART,), target.dtype) for _ in range(2)]
-    for param, grad, velocity in _parts(target, Grad, VelocityOut):
-        step, changed = (_spare(scratch, spare, param) for spare in spares)
+    for param, grad, velocity, step, changed in _pieces(scratch, 2, target, Grad, VelocityOut):
         if rescale_grad != 1.0:
             steps.append(partial(xp.multiply, grad, rescale_grad, changed))
             grad = changed
@@ -109,17 +158,11 @@ def momentum(
     return steps + after
 
 
-@prepared(
-    "adam",
-    inplace={
-        "ParamOut": "Param",
-        "Moment1Out": "Moment1",
-        "Moment2Out": "Moment2",
-        "Beta1PowOut": "Beta1Pow",
-        "Beta2PowOut": "Beta2Pow",
-        "MasterParamOut": "MasterParam",
-    },
-)
+_MASTER = {"ParamOut": "Param", "MasterParamOut": "MasterParam"}
+_ADAM = {**_MASTER, **{slot + "Out": slot for slot in ("Moment1", "Moment2", "Beta1Pow", "Beta2Pow")}}
+
+
+@prepared("adam", "adamw", inplace=_ADAM)
 def adam(
     xp: Any,
     scratch: Any,
@@ -135,11 +178,71 @@ def adam(
     Beta1Tensor: Any,
     Beta2Tensor: Any,
     EpsilonTensor: Any,
+    attrs: Any,
+    ParamOut: Any,
+    Moment1Out: Any,
+    Moment2Out: Any,
+    Beta1PowOut: Any,
+    Beta2PowOut: Any,
+    MasterParamOut: Any,
+) -> list[Step]:
+    target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, attrs["multi_precision"])
+    pairs = ((Moment1, Moment1Out), (Moment2, Moment2Out), (Beta1Pow, Beta1PowOut), (Beta2Pow, Beta2PowOut))
+    before += _in_place(xp, *pairs)
+    with_decay = attrs.get("with_decay", False)
+    numbers = scratch((7,), target.dtype)
+    b1, b2, rest1, rest2, rate, eps, kept = (numbers[i : i + 1] for i in range(7))
+
+    def number(tensor: Any, attribute: str) -> Any:
+        return attrs[attribute] if tensor is None else tensor.reshape(-1)[0]
+
+    def prepare() -> None:
+        """The numbers of this step, in the parameter's precision."""
+        b1[...] = number(Beta1Tensor, "beta1")
+        b2[...] = number(Beta2Tensor, "beta2")
+        xp.subtract(1, b1, rest1)
+        xp.subtract(1, b2, rest2)
+        xp.sqrt(1 - Beta2Pow.reshape(-1), out=eps)
+        xp.multiply(LearningRate.reshape(-1), attrs["lr_ratio"] if with_decay else 1, out=rate)
+        if with_decay:
+            xp.subtract(1, rate * attrs["coeff"], kept)
+        xp.multiply(rate, eps, out=rate)
+        xp.divide(rate, 1 - Beta1Pow.reshape(-1), out=rate)
+        xp.multiply(eps, number(EpsilonTensor, "epsilon"), out=eps)
+
+    steps: list[Step] = [prepare]
+    for param, grad, moment1, moment2, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out):
+        if with_decay:
+            steps.append(partial(xp.multiply, param, kept, param))
+        steps += _average(xp, moment1, grad, b1, rest1, step)
+        steps += _average(xp, moment2, grad, b2, rest2, step, square=True)
+        steps += [partial(xp.sqrt, moment2, step), partial(xp.add, step, eps, step), partial(xp.divide, moment1, step, step)]
+        steps += _descend(xp, param, step, rate)
+    steps += after
+    if not attrs["use_global_beta_pow"]:
+        steps += _raise_powers(xp, (Beta1PowOut, b1[0, ...]), (Beta2PowOut, b2[0, ...]))
+    return _unless(SkipUpdate, before, steps)
+
+
+@prepared("lamb", inplace=_ADAM)
+def lamb(
+    xp: Any,
+    scratch: Any,
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    Moment1: Any,
+    Moment2: Any,
+    Beta1Pow: Any,
+    Beta2Pow: Any,
+    MasterParam: Any,
+    SkipUpdate: Any,
+    weight_decay: float,
     beta1: float,
     beta2: float,
     epsilon: float,
+    always_adapt: bool,
     multi_precision: bool,
-    use_global_beta_pow: bool,
     ParamOut: Any,
     Moment1Out: Any,
     Moment2Out: Any,
@@ -150,50 +253,290 @@ def adam(
     target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     pairs = ((Moment1, Moment1Out), (Moment2, Moment2Out), (Beta1Pow, Beta1PowOut), (Beta2Pow, Beta2PowOut))
     before += _in_place(xp, *pairs)
-    dtype = target.dtype
-    numbers = scratch((6,), dtype)
-    b1, b2, rest1, rest2, rate, eps = (numbers[i : i + 1] for i in range(6))
+    dtype, direction = target.dtype, scratch(target.shape, target.dtype)
+    numbers = scratch((3,), dtype)
+    rate, rest1, rest2 = (numbers[i : i + 1] for i in range(3))
 
     def prepare() -> None:
-        """The numbers of this step, in the parameter's precision."""
-        b1[...] = beta1 if Beta1Tensor is None else Beta1Tensor.reshape(-1)[0]
-        b2[...] = beta2 if Beta2Tensor is None else Beta2Tensor.reshape(-1)[0]
-        xp.subtract(1, b1, rest1)
-        xp.subtract(1, b2, rest2)
-        xp.sqrt(1 - Beta2Pow.reshape(-1), out=eps)
-        xp.multiply(LearningRate.reshape(-1), eps, out=rate)
-        xp.divide(rate, 1 - Beta1Pow.reshape(-1), out=rate)
-        xp.multiply(eps, epsilon if EpsilonTensor is None else EpsilonTensor.reshape(-1)[0], out=eps)
+        xp.subtract(1, Beta1Pow.reshape(-1), out=rest1)
+        xp.subtract(1, Beta2Pow.reshape(-1), out=rest2)
+
+    def adapt() -> None:
+        rate[...] = LearningRate.reshape(-1)
+        if weight_decay != 0 or always_adapt:
+            size, change = _norm(xp, target, dtype), _norm(xp, direction, dtype)
+            xp.multiply(rate, _ratio(xp, (size > 0) & (change > 0), size, change), out=rate)
 
     steps: list[Step] = [prepare]
-    spare = scratch(Param.shape if Param.size < _PART else (_PART,), dtype)
-    for param, grad, moment1, moment2 in _parts(target, Grad, Moment1Out, Moment2Out):
-        step = _spare(scratch, spare, param)
+    for param, grad, m1, m2, r, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out, direction):
+        steps += _average(xp, m1, grad, beta1, 1 - beta1, step)
+        steps += _average(xp, m2, grad, beta2, 1 - beta2, step, square=True)
+        steps += [partial(xp.divide, m2, rest2, step), partial(xp.sqrt, step, step), partial(xp.add, step, epsilon, step)]
+        steps += [partial(xp.divide, m1, rest1, r), partial(xp.divide, r, step, r)]
+        steps += [partial(xp.multiply, param, weight_decay, step), partial(xp.add, r, step, r)]
+    steps.append(adapt)
+    for param, r in _parts(target, direction):
+        steps += _descend(xp, param, r, rate)
+    steps += after + _raise_powers(xp, (Beta1PowOut, beta1), (Beta2PowOut, beta2))
+    return _unless(SkipUpdate, before, steps)
+
+
+def _adagrad(
+    xp: Any, scratch: Any, target: Any, grads: Any, rate: Any, moments: Any, epsilon: float, decay: float | None
+) -> list[Step]:
+    steps: list[Step] = []
+    for param, grad, moment, step in _pieces(scratch, 1, target, grads, moments):
+        if decay is None:
+            steps += [partial(xp.multiply, grad, grad, step), partial(xp.add, moment, step, moment)]
+        else:
+            steps += _average(xp, moment, grad, decay, 1 - decay, step, square=True)
+        steps += [partial(xp.sqrt, moment, step), partial(xp.add, step, epsilon, step), partial(xp.divide, grad, step, step)]
+        steps += _descend(xp, param, step, rate)
+    return steps
+
+
+@prepared("adagrad", inplace={**_MASTER, "MomentOut": "Moment"})
+def adagrad(
+    xp: Any,
+    scratch: Any,
+    Param: Any,
+    Grad: Any,
+    Moment: Any,
+    LearningRate: Any,
+    MasterParam: Any,
+    epsilon: float,
+    multi_precision: bool,
+    ParamOut: Any,
+    MomentOut: Any,
+    MasterParamOut: Any,
+) -> list[Step]:
+    target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
+    before += _in_place(xp, (Moment, MomentOut))
+    return before + _adagrad(xp, scratch, target, Grad, LearningRate, MomentOut, epsilon, None) + after
+
+
+@prepared("decayed_adagrad", inplace={"ParamOut": "Param", "MomentOut": "Moment"})
+def decayed_adagrad(
+    xp: Any,
+    scratch: Any,
+    Param: Any,
+    Grad: Any,
+    Moment: Any,
+    LearningRate: Any,
+    decay: float,
+    epsilon: float,
+    ParamOut: Any,
+    MomentOut: Any,
+) -> list[Step]:
+    before = _in_place(xp, (Param, ParamOut), (Moment, MomentOut))
+    return before + _adagrad(xp, scratch, ParamOut, Grad, LearningRate, MomentOut, epsilon, decay)
+
+
+@prepared(
+    "adadelta",
+    inplace={**_MASTER, "AvgSquaredGradOut": "AvgSquaredGrad", "AvgSquaredUpdateOut": "AvgSquaredUpdate"},
+)
+def adadelta(
+    xp: Any,
+    scratch: Any,
+    Param: Any,
+    Grad: Any,
+    AvgSquaredGrad: Any,
+    AvgSquaredUpdate: Any,
+    LearningRate: Any,
+    MasterParam: Any,
+    rho: float,
+    epsilon: float,
+    multi_precision: bool,
+    ParamOut: Any,
+    AvgSquaredGradOut: Any,
+    AvgSquaredUpdateOut: Any,
+    MasterParamOut: Any,
+) -> list[Step]:
+    target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
+    steps += _in_place(xp, (AvgSquaredGrad, AvgSquaredGradOut), (AvgSquaredUpdate, AvgSquaredUpdateOut))
+    pieces = _pieces(scratch, 2, target, Grad, AvgSquaredGradOut, AvgSquaredUpdateOut)
+    for param, grad, grads, updates, step, spare in pieces:
+        steps += _average(xp, grads, grad, rho, 1 - rho, spare, square=True)
+        steps += [partial(xp.add, updates, epsilon, step), partial(xp.add, grads, epsilon, spare)]
+        steps += [partial(xp.divide, step, spare, step), partial(xp.sqrt, step, step), partial(xp.multiply, step, grad, step)]
+        steps += _average(xp, updates, step, rho, 1 - rho, spare, square=True)
+        steps += _descend(xp, param, step, LearningRate)
+    return steps + after
+
+
+@prepared("adamax", inplace={**_MASTER, "MomentOut": "Moment", "InfNormOut": "InfNorm"})
+def adamax(
+    xp: Any,
+    scratch: Any,
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    Moment: Any,
+    InfNorm: Any,
+    Beta1Pow: Any,
+    MasterParam: Any,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    multi_precision: bool,
+    ParamOut: Any,
+    MomentOut: Any,
+    InfNormOut: Any,
+    MasterParamOut: Any,
+) -> list[Step]:
+    target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
+    steps += _in_place(xp, (Moment, MomentOut), (InfNorm, InfNormOut))
+    rate = scratch((1,), target.dtype)
+    steps.append(partial(xp.subtract, 1, Beta1Pow.reshape(-1), rate))
+    steps.append(partial(xp.divide, LearningRate.reshape(-1), rate, rate))
+    for param, grad, moment, norm, step in _pieces(scratch, 1, target, Grad, MomentOut, InfNormOut):
+        steps += _average(xp, moment, grad, beta1, 1 - beta1, step)
+        steps += [partial(xp.multiply, norm, beta2, norm), partial(xp.add, norm, epsilon, norm)]
         steps += [
-            partial(xp.multiply, grad, rest1, step),
-            partial(xp.multiply, moment1, b1, moment1),
-            partial(xp.add, moment1, step, moment1),
-            partial(xp.multiply, grad, rest2, step),
-            partial(xp.multiply, step, grad, step),
-            partial(xp.multiply, moment2, b2, moment2),
-            partial(xp.add, moment2, step, moment2),
-            partial(xp.sqrt, moment2, step),
-            partial(xp.add, step, eps, step),
-            partial(xp.divide, moment1, step, step),
-            partial(xp.multiply, step, rate, step),
-            partial(xp.subtract, param, step, param),
+            partial(xp.absolute, grad, step),
+            partial(xp.maximum, norm, step, out=norm),
+            partial(xp.divide, moment, norm, step),
         ]
-    steps += after
-    if not use_global_beta_pow:
-        for power, beta in ((Beta1PowOut, b1), (Beta2PowOut, b2)):
-            if power is not None:
-                steps.append(partial(xp.multiply, power, beta.reshape(()) if power.ndim == 0 else beta, power))
-    if SkipUpdate is None:
-        return before + steps
+        steps += _descend(xp, param, step, rate)
+    return steps + after
 
-    def update() -> None:
-        if not bool(SkipUpdate.reshape(-1)[0]):
-            for step in steps:
-                step()
 
-    return [*before, update]
+@prepared(
+    "rmsprop",
+    inplace={**_MASTER, "MomentOut": "Moment", "MeanSquareOut": "MeanSquare", "MeanGradOut": "MeanGrad"},
+)
+def rmsprop(
+    xp: Any,
+    scratch: Any,
+    Param: Any,
+    MeanSquare: Any,
+    Grad: Any,
+    Moment: Any,
+    LearningRate: Any,
+    MeanGrad: Any,
+    MasterParam: Any,
+    epsilon: float,
+    decay: float,
+    momentum: float,
+    centered: bool,
+    multi_precision: bool,
+    ParamOut: Any,
+    MomentOut: Any,
+    MeanSquareOut: Any,
+    MeanGradOut: Any,
+    MasterParamOut: Any,
+) -> list[Step]:
+    target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
+    steps += _in_place(xp, (Moment, MomentOut), (MeanSquare, MeanSquareOut), (MeanGrad, MeanGradOut))
+    means = MeanGradOut if centered else MeanSquareOut
+    if means is None:  # nobody keeps them
+        means = scratch(MeanGrad.shape, MeanGrad.dtype)
+        steps += copy(xp, MeanGrad, means)
+    pieces = _pieces(scratch, 1, target, Grad, MomentOut, MeanSquareOut, means)
+    for param, grad, moment, square, mean, step in pieces:
+        steps += _average(xp, square, grad, decay, 1 - decay, step, square=True)
+        if centered:
+            steps += _average(xp, mean, grad, decay, 1 - decay, step)
+            steps += [partial(xp.multiply, mean, mean, step), partial(xp.subtract, square, step, step)]
+            steps.append(partial(xp.add, step, epsilon, step))
+        else:
+            steps.append(partial(xp.add, square, epsilon, step))
+        steps += [partial(xp.sqrt, step, step), partial(xp.divide, grad, step, step)]
+        steps += [partial(xp.multiply, step, LearningRate, step), partial(xp.multiply, moment, momentum, moment)]
+        steps += [partial(xp.add, moment, step, moment), partial(xp.subtract, param, moment, param)]
+    return steps + after
+
+
+_TINY = 1e-10
+"""Added to the decay of `ftrl`, so that what never had a gradient is 0, not 0 / 0."""
+
+
+@prepared(
+    "ftrl",
+    inplace={"ParamOut": "Param", "SquaredAccumOut": "SquaredAccumulator", "LinearAccumOut": "LinearAccumulator"},
+)
+def ftrl(
+    xp: Any,
+    scratch: Any,
+    Param: Any,
+    SquaredAccumulator: Any,
+    LinearAccumulator: Any,
+    Grad: Any,
+    LearningRate: Any,
+    l1: float,
+    l2: float,
+    lr_power: float,
+    ParamOut: Any,
+    SquaredAccumOut: Any,
+    LinearAccumOut: Any,
+) -> list[Step]:
+    pairs = ((Param, ParamOut), (SquaredAccumulator, SquaredAccumOut), (LinearAccumulator, LinearAccumOut))
+    steps = _in_place(xp, *pairs)
+
+    def root(source: Any, target: Any) -> Step:
+        return partial(xp.sqrt, source, target) if lr_power == -0.5 else partial(xp.power, source, -lr_power, target)
+
+    for param, grad, squared, linear, step, after in _pieces(scratch, 2, ParamOut, Grad, SquaredAccumOut, LinearAccumOut):
+        steps += [root(squared, step), partial(xp.multiply, grad, grad, after), partial(xp.add, squared, after, squared)]
+        steps += [root(squared, after), partial(xp.subtract, after, step, step), partial(xp.divide, step, LearningRate, step)]
+        steps += [partial(xp.multiply, step, param, step), partial(xp.add, linear, grad, linear)]
+        steps += [partial(xp.subtract, linear, step, linear), partial(xp.divide, after, LearningRate, after)]
+        steps += [partial(xp.add, after, 2 * (l2 + _TINY), after), partial(xp.clip, linear, -l1, l1, step)]
+        steps += [partial(xp.subtract, step, linear, step), partial(xp.divide, step, after, param)]
+    return steps
+
+
+@prepared("lars_momentum", inplace={**_MASTER, "VelocityOut": "Velocity"})
+def lars_momentum(
+    xp: Any,
+    scratch: Any,
+    Param: Any,
+    Grad: Any,
+    Velocity: Any,
+    LearningRate: Any,
+    MasterParam: Any,
+    attrs: Any,
+    ParamOut: Any,
+    VelocityOut: Any,
+    MasterParamOut: Any,
+) -> list[Step]:
+    count = len(Param)
+    none, decays = [None] * count, attrs["lars_weight_decay"]
+    columns = (Param, ParamOut, Grad, Velocity, VelocityOut, LearningRate, MasterParam or none, MasterParamOut or none)
+    decays = decays if len(decays) == count else decays * count
+    return [step for *row, decay in zip(*columns, decays, strict=True) for step in _lars(xp, scratch, attrs, decay, *row)]
+
+
+def _lars(
+    xp: Any,
+    scratch: Any,
+    attrs: Any,
+    decay: float,
+    source: Any,
+    out: Any,
+    grads: Any,
+    velocity_in: Any,
+    velocities: Any,
+    learning_rate: Any,
+    master: Any,
+    master_out: Any,
+) -> list[Step]:
+    target, steps, after = _target(xp, source, out, master, master_out, attrs["multi_precision"])
+    steps += _in_place(xp, (velocity_in, velocities))
+    rate, factor = scratch((1,), target.dtype), attrs["rescale_grad"]
+
+    def adapt() -> None:
+        rate[...] = learning_rate.reshape(-1)
+        if decay > 0:
+            size, slope = _norm(xp, target, target.dtype), _norm(xp, grads, target.dtype) * factor
+            usable, below = (size > 0) & (slope > 0), slope + decay * size + attrs["epsilon"]
+            xp.multiply(rate, _ratio(xp, usable, attrs["lars_coeff"] * size, below), out=rate)
+
+    steps.append(adapt)
+    for param, grad, velocity, step, spare in _pieces(scratch, 2, target, grads, velocities):
+        steps += [partial(xp.multiply, grad, factor, step), partial(xp.multiply, param, decay, spare)]
+        steps += [partial(xp.add, step, spare, step), partial(xp.multiply, step, rate, step)]
+        steps += [partial(xp.multiply, velocity, attrs["mu"], velocity), partial(xp.add, velocity, step, velocity)]
+        steps.append(partial(xp.subtract, param, velocity, param))
+    return steps + after

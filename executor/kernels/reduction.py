@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from fluid.ops.reduction import reduces_all
@@ -145,8 +145,69 @@ def _extremum(function: str) -> Callable[..., Step]:
     return bind
 
 
-prepared("reduce_max")(_extremum("max"))
-prepared("reduce_min")(_extremum("min"))
+prepared("reduce_max", "reduce_amax")(_extremum("max"))
+prepared("reduce_min", "reduce_amin")(_extremum("min"))
+
+
+@kernel("logsumexp")
+def logsumexp(xp: Any, X: Any, axis: list[int], reduce_all: bool, Out: Any) -> None:
+    axes = reduced_axes(X.ndim, axis, reduce_all)
+    highest = X.max(axes, keepdims=True)
+    highest = xp.where(xp.isfinite(highest), highest, 0)
+    found = xp.log(xp.exp(X - highest).sum(axes)) + highest.reshape(_kept(X.shape, axes))
+    xp.copyto(Out, found.reshape(Out.shape))
+
+
+def _size(xp: Any, X: Any, axes: tuple[int, ...], order: float, Out: Any) -> None:
+    """Writes the norm of `order` over `axes`."""
+    if order == 2.0:
+        found = xp.sqrt(xp.square(X).sum(axes))
+    elif order == 0.0:
+        found = (X != 0).sum(axes)
+    elif order in (inf, -inf):
+        found = (xp.max if order > 0 else xp.min)(xp.abs(X), axes)
+    elif order == 1.0:
+        found = xp.abs(X).sum(axes)
+    else:
+        found = (xp.abs(X) ** order).sum(axes) ** (1.0 / order)
+    xp.copyto(Out, found.reshape(Out.shape), "same_kind")
+
+
+@kernel("frobenius_norm")
+def frobenius_norm(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> None:
+    _size(xp, X, reduced_axes(X.ndim, dim, reduce_all), 2.0, Out)
+
+
+@kernel("p_norm")
+def p_norm(xp: Any, X: Any, porder: float, axis: int, asvector: bool, Out: Any) -> None:
+    _size(xp, X, reduced_axes(X.ndim, [axis], asvector), porder, Out)
+
+
+@kernel("dist")
+def dist(xp: Any, X: Any, Y: Any, p: float, Out: Any) -> None:
+    apart = X - Y
+    _size(xp, apart, tuple(range(apart.ndim)), p, Out)
+
+
+@kernel("l1_norm")
+def l1_norm(xp: Any, X: Any, Out: Any) -> None:
+    _size(xp, X, tuple(range(X.ndim)), 1.0, Out)
+
+
+@kernel("norm")
+def norm(xp: Any, X: Any, axis: int, epsilon: float, Out: Any, Norm: Any) -> None:
+    size = xp.sqrt(xp.square(X).sum(axis, keepdims=True) + X.dtype.type(epsilon))
+    if Norm is not None:
+        xp.copyto(Norm, size)
+    if Out is not None:
+        xp.true_divide(X, size, Out)
+
+
+@kernel("clip_by_norm", inplace={"Out": "X"})
+def clip_by_norm(xp: Any, X: Any, max_norm: float, Out: Any) -> None:
+    flat = X.reshape(-1)
+    size = xp.sqrt(xp.dot(flat, flat))
+    xp.multiply(X, max_norm / xp.maximum(size, X.dtype.type(max_norm)), Out)
 
 
 def _test(function: str) -> Callable[..., Step]:

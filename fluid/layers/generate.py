@@ -162,7 +162,7 @@ def _functions() -> Iterator[tuple[str, str]]:
         seen = [slot.name for slot in definition.outputs.values() if not slot.intermediate]
         if name in unary and needed == ["X"] and seen == ["Out"]:
             yield name, _unary(definition)
-        elif name.startswith("elementwise_"):
+        elif name.startswith("elementwise_") and needed == ["X", "Y"]:
             yield name, _elementwise(definition)
         elif name in _COMPARISONS:
             yield name, _comparison(definition)

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ProgramError
 from ..framework import Variable
 from ..initializer import Constant, Normal
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable, pair, product
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable, listed, pair, product
 from ..ops import registry
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, VarType
@@ -82,7 +82,7 @@ def fc(
         act: activation op, such as ``"relu"``.
     """
     helper = LayerHelper("fc", name, param_attr, bias_attr, act)
-    inputs = [input] if isinstance(input, Variable) else list(input)
+    inputs = listed(input)
     attrs = helper.param_attr if isinstance(helper.param_attr, list) else [helper.param_attr] * len(inputs)
     if len(attrs) != len(inputs):
         raise ProgramError(f"fc: there are {len(inputs)} inputs but {len(attrs)} param_attr")
@@ -583,7 +583,7 @@ def mean(x: Variable, name: str | None = None) -> Variable:
 
 def sum(x: Variable | Sequence[Variable]) -> Variable:
     """The sum of tensors of one shape."""
-    return apply("sum", {"X": [x] if isinstance(x, Variable) else list(x)})
+    return apply("sum", {"X": listed(x)})
 
 
 def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
@@ -700,7 +700,7 @@ def slice(
 
 def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
     """Tensors of one shape along a new dimension."""
-    return apply("stack", {"X": [x] if isinstance(x, Variable) else list(x)}, {"axis": axis})
+    return apply("stack", {"X": listed(x)}, {"axis": axis})
 
 
 def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:

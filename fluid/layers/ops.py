@@ -11,10 +11,14 @@ from ..layer_helper import apply
 __all__ = [  # noqa: RUF022  (in the order of the functions)
     "abs",
     "acos",
+    "acosh",
     "asin",
+    "asinh",
     "atan",
+    "atanh",
     "brelu",
     "ceil",
+    "celu",
     "cos",
     "cosh",
     "elementwise_add",
@@ -54,6 +58,8 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "not_equal",
     "reciprocal",
     "reduce_all",
+    "reduce_amax",
+    "reduce_amin",
     "reduce_any",
     "reduce_max",
     "reduce_mean",
@@ -114,14 +120,29 @@ def acos(x: Variable, name: str | None = None) -> Variable:
     return apply("acos", {"X": x}, name=name)
 
 
+def acosh(x: Variable, name: str | None = None) -> Variable:
+    """Inverse hyperbolic cosine."""
+    return apply("acosh", {"X": x}, name=name)
+
+
 def asin(x: Variable, name: str | None = None) -> Variable:
     """Inverse sine."""
     return apply("asin", {"X": x}, name=name)
 
 
+def asinh(x: Variable, name: str | None = None) -> Variable:
+    """Inverse hyperbolic sine."""
+    return apply("asinh", {"X": x}, name=name)
+
+
 def atan(x: Variable, name: str | None = None) -> Variable:
     """Inverse tangent."""
     return apply("atan", {"X": x}, name=name)
+
+
+def atanh(x: Variable, name: str | None = None) -> Variable:
+    """Inverse hyperbolic tangent."""
+    return apply("atanh", {"X": x}, name=name)
 
 
 def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None = None) -> Variable:
@@ -132,6 +153,11 @@ def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None
 def ceil(x: Variable, name: str | None = None) -> Variable:
     """The smallest whole number that is not below X."""
     return apply("ceil", {"X": x}, name=name)
+
+
+def celu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
+    """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere."""
+    return apply("celu", {"X": x}, {"alpha": alpha}, name=name)
 
 
 def cos(x: Variable, name: str | None = None) -> Variable:
@@ -329,6 +355,20 @@ def reduce_all(
 ) -> Variable:
     """Whether all bools of X hold over the dimensions `dim`, or over all dimensions."""
     return _reduce("reduce_all", input, dim, keep_dim, name)
+
+
+def reduce_amax(
+    input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
+) -> Variable:
+    """As `reduce_max`, but elements that are equally large share the gradient in equal parts."""
+    return _reduce("reduce_amax", input, dim, keep_dim, name)
+
+
+def reduce_amin(
+    input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
+) -> Variable:
+    """As `reduce_min`, but elements that are equally small share the gradient in equal parts."""
+    return _reduce("reduce_amin", input, dim, keep_dim, name)
 
 
 def reduce_any(

@@ -11,7 +11,7 @@ from .. import unique_name
 from ..errors import FluidTypeError
 from ..framework import Parameter, Variable
 from ..initializer import Constant, Initializer, constant_attrs, value_attrs
-from ..layer_helper import LayerHelper, apply, check_variable
+from ..layer_helper import LayerHelper, apply, check_variable, listed
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, as_dtype
 
@@ -81,7 +81,7 @@ def cast(x: Variable, dtype: DTypeLike) -> Variable:
 
 def concat(input: Variable | Sequence[Variable], axis: int | Variable = 0, name: str | None = None) -> Variable:
     """Tensors joined along `axis`, in which alone their shapes may differ."""
-    inputs: dict[str, Any] = {"X": [input] if isinstance(input, Variable) else list(input)}
+    inputs: dict[str, Any] = {"X": listed(input)}
     attrs = {}
     if isinstance(axis, Variable):
         inputs["AxisTensor"] = axis
@@ -92,8 +92,7 @@ def concat(input: Variable | Sequence[Variable], axis: int | Variable = 0, name:
 
 def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
     """The sum of tensors of one shape, written to `out` if that is given."""
-    inputs = [input] if isinstance(input, Variable) else list(input)
-    return apply("sum", {"X": inputs}, outputs={"Out": out})
+    return apply("sum", {"X": listed(input)}, outputs={"Out": out})
 
 
 def assign(input: Any, output: Variable | None = None) -> Variable:

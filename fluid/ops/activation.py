@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .registry import ZERO_GRADIENT, define, like
+from ..values import Spec
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
 
 
 def _unary(op_type: str, **attrs: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -26,6 +27,16 @@ def _where(holds: Any, like: Any) -> Any:
 def tanh(f: Any, Out: Any, dOut: Any) -> Any:
     """Hyperbolic tangent."""
     return {"X": dOut * (1.0 - Out * Out)}
+
+
+def _tanh_grad_grad(Out: Spec) -> dict[str, Spec]:
+    return {"Out@GRAD": Out, "grad_out@GRAD": Out}
+
+
+@define("tanh_grad_grad(Out, grad_out, grad_x@GRAD) -> Out@GRAD?, grad_out@GRAD?", infer=_tanh_grad_grad, grad=NOT_DIFFERENTIABLE)
+def tanh_grad_grad() -> None:
+    """The gradient of `tanh_grad`, as Paddle writes it: ``grad_out@GRAD = grad_x@GRAD * (1 - Out * Out)`` and
+    ``Out@GRAD = -2 * Out * grad_out * grad_x@GRAD``."""
 
 
 @_unary("sigmoid")
@@ -182,6 +193,24 @@ def cosh(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": dOut * f.sinh(X)}
 
 
+@_unary("asinh")
+def asinh(f: Any, X: Any, dOut: Any) -> Any:
+    """Inverse hyperbolic sine."""
+    return {"X": dOut * f.rsqrt(X * X + 1.0)}
+
+
+@_unary("acosh")
+def acosh(f: Any, X: Any, dOut: Any) -> Any:
+    """Inverse hyperbolic cosine."""
+    return {"X": dOut * f.rsqrt(X * X - 1.0)}
+
+
+@_unary("atanh")
+def atanh(f: Any, X: Any, dOut: Any) -> Any:
+    """Inverse hyperbolic tangent."""
+    return {"X": dOut / (1.0 - X * X)}
+
+
 @_unary("erf")
 def erf(f: Any, X: Any, dOut: Any) -> Any:
     """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to X."""
@@ -199,6 +228,12 @@ def elu(f: Any, X: Any, Out: Any, dOut: Any, alpha: float) -> Any:
     """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere."""
     positive = _where(X > 0.0, dOut)
     return {"X": dOut * (positive + (1.0 - positive) * (Out + alpha))}
+
+
+@_unary("celu", alpha=1.0)
+def celu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
+    """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere."""
+    return {"X": dOut * f.exp(f.relu(-X) * (-1.0 / alpha))}  # exp of nothing that could overflow
 
 
 GELU_TANH = math.sqrt(2.0 / math.pi), 0.044715

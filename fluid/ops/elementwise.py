@@ -241,6 +241,37 @@ def pow_(f: Any, X: Any, FactorTensor: Any, dOut: Any, factor: float) -> Any:
     return {"X": dOut * f.pow(X, factor=factor - 1.0) * factor}
 
 
+def _lerp(X: Spec, Y: Spec, Weight: Spec) -> Spec:
+    _same_dtype(X, Y)
+    _same_dtype(X, Weight)
+    return X.with_shape(broadcast(broadcast(X.shape, Y.shape), Weight.shape))
+
+
+@define("lerp(X, Y, Weight) -> Out", infer=_lerp)
+def lerp(f: Any, X: Any, Y: Any, Weight: Any, Out: Like, dOut: Any) -> Any:
+    """``X + Weight * (Y - X)``; all three broadcast."""
+    return {
+        "X": lambda: f.sum_to(dOut * (1.0 - Weight), X),
+        "Y": lambda: f.sum_to(dOut * Weight, Y),
+        "Weight": lambda: f.sum_to(dOut * (Y - X), Weight),
+    }
+
+
+def _add_grad_grad(DOut: Spec) -> Spec:
+    return DOut
+
+
+@define(
+    "elementwise_add_grad_grad(Y, DOut, DDX?, DDY?) -> DDOut",
+    infer=_add_grad_grad,
+    grad=NOT_DIFFERENTIABLE,
+    likes=["Y", "DOut"],
+    axis=-1,
+)
+def elementwise_add_grad_grad() -> None:
+    """The gradient of `elementwise_add_grad`, as Paddle writes it: ``DDX + DDY``, aligned as in `elementwise_add`."""
+
+
 # -------------------------------------------------------------------------------------------------- comparison and logic
 def _predicate(signature: str, infer: Any, doc: str, **attrs: Any) -> None:
     """Define an op that gives bools."""

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import as_dtype
 from ..values import Spec
-from .registry import ZERO_GRADIENT, Like, define, ints, like, long, longs, required, strings
+from .registry import ZERO_GRADIENT, Like, define, floats, ints, like, long, longs, required, strings
 from .shapes import broadcast, normalize_axes, normalize_axis
 
 Shape = tuple[int, ...]
@@ -750,3 +750,265 @@ def untile(f: Any, X: Like, dOut: Any) -> Any:
 def tile_like(f: Any, X: Like, dOut: Any) -> Any:
     """X repeated until it fills Like's shape."""
     return {"X": f.untile(dOut, X)}
+
+
+# --------------------------------------------------------------------------------------------------- triangles, diagonals
+def _tril_triu(X: Spec) -> Spec:
+    if X.ndim < 2:
+        raise InferenceError(f"tril_triu: X {X} should have 2 dimensions at least")
+    return X
+
+
+@define("tril_triu(X) -> Out", infer=_tril_triu, diagonal=0, lower=False)
+def tril_triu(f: Any, dOut: Any, diagonal: int, lower: bool) -> Any:
+    """X with zeros above the diagonal (`lower`) or below it; diagonal 1 is the next one above the main one, and so on."""
+    return {"X": f.tril_triu(dOut, diagonal=diagonal, lower=lower)}
+
+
+def _diagonal(Input: Spec, offset: int, axis1: int, axis2: int) -> Spec:
+    first, second = normalize_axes([axis1, axis2], Input.ndim)
+    if first == second:
+        raise InferenceError(f"axis1 {axis1} and axis2 {axis2} should be two axes of Input {Input}")
+    rows, columns = Input.shape[first], Input.shape[second]
+    extent = -1 if -1 in (rows, columns) else max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    return Input.with_shape((*(n for axis, n in enumerate(Input.shape) if axis not in (first, second)), extent))
+
+
+@define("diagonal(Input) -> Out", infer=_diagonal, offset=0, axis1=0, axis2=1)
+def diagonal(f: Any, Input: Like, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
+    """The diagonals of the matrices along `axis1` and `axis2`, which the last dimension takes the place of."""
+    return {"Input": f.undiagonal(dOut, Input, offset=offset, axis1=axis1, axis2=axis2)}
+
+
+@define("undiagonal(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offset=0, axis1=0, axis2=1)
+def undiagonal(f: Any, X: Like, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
+    """Zeros of Like's shape with X, or X broadcast, on the diagonals: the transpose of `diagonal`."""
+    return {"X": f.sum_to(f.diagonal(dOut, offset=offset, axis1=axis1, axis2=axis2), X)}
+
+
+def _trace(Input: Spec, offset: int, axis1: int, axis2: int, declared: Mapping[str, Any]) -> Spec:
+    found = _diagonal(Input, offset, axis1, axis2).shape[:-1]
+    out = declared.get("Out")
+    return Input.with_shape(found or (() if out is not None and out.shape == () else (1,)))
+
+
+@define("trace(Input) -> Out", infer=_trace, offset=0, axis1=0, axis2=1)
+def trace(f: Any, Input: Like, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
+    """The sums of the diagonals of the matrices along `axis1` and `axis2`."""
+    column = f.unsqueeze(dOut, axes=[dOut.ndim]) if Input.ndim > 2 else dOut  # type: ignore[attr-defined]
+    return {"Input": f.undiagonal(column, Input, offset=offset, axis1=axis1, axis2=axis2)}
+
+
+def _diag_v2(X: Spec, offset: int) -> Spec:
+    if X.ndim == 1:
+        extent = -1 if X.shape[0] < 0 else X.shape[0] + abs(offset)
+        return X.with_shape((extent, extent))
+    if X.ndim != 2:
+        raise InferenceError(f"diag_v2: X {X} should be a vector or a matrix")
+    return _diagonal(X, offset, 0, 1)
+
+
+@define("diag_v2(X) -> Out", infer=_diag_v2, offset=0, padding_value=0.0)
+def diag_v2(f: Any, X: Like, dOut: Any, offset: int) -> Any:
+    """The matrix with the vector X on a diagonal and `padding_value` elsewhere, or the diagonal of the matrix X."""
+    if X.ndim == 1:  # type: ignore[attr-defined]
+        return {"X": f.diagonal(dOut, offset=offset)}
+    return {"X": f.undiagonal(dOut, X, offset=offset)}
+
+
+# ----------------------------------------------------------------------------------------------- rolling, choosing, parting
+def _roll(X: Spec, ShiftsTensor: Spec | None, shifts: list[int], axis: list[int]) -> Spec:
+    normalize_axes(axis, X.ndim)
+    if ShiftsTensor is None and len(shifts) != (len(axis) or 1):
+        raise InferenceError(f"roll: shifts {shifts} should be as many as axis {axis}, or one without axis")
+    return X
+
+
+@define("roll(X, ShiftsTensor?) -> Out", infer=_roll, wrt=("X",), shifts=longs(), axis=longs())
+def roll(f: Any, X: Like, ShiftsTensor: Any, dOut: Any, shifts: list[int], axis: list[int]) -> Any:
+    """X with its elements moved by `shifts` along `axis`, coming in again at the other end; along all of X without `axis`."""
+    back = None if ShiftsTensor is None else -ShiftsTensor
+    return {"X": f.roll(dOut, back, shifts=[-shift for shift in shifts], axis=axis)}
+
+
+def _index_select(X: Spec, Index: Spec, dim: int) -> Spec:
+    return _gather(X, Index, None, dim)
+
+
+@define("index_select(X, Index) -> Out", infer=_index_select, wrt=("X",), dim=0)
+def index_select(f: Any, X: Like, Index: Any, dOut: Any, dim: int) -> Any:
+    """The slices of X along `dim` that the vector Index names."""
+    return {"X": f.scatter_add_like(dOut, Index, X, axis=dim)}
+
+
+def _unbind(X: Spec, axis: int, declared: Mapping[str, Any]) -> list[Spec]:
+    return _unstack(X, axis, 0, {"Y": declared.get("Out")})
+
+
+@define("unbind(X) -> Out*", infer=_unbind, inline_grad=True, axis=0)
+def unbind(f: Any, dOut: Any, axis: int) -> Any:
+    """The parts of X along `axis`, without that axis."""
+    return {"X": f.stack(dOut, axis=axis)}
+
+
+# ------------------------------------------------------------------------------------------------------------- padding
+def _padded(X: Spec, paddings: list[int], mode: str = "constant") -> Spec:
+    if len(paddings) != 2 * X.ndim or min(paddings, default=0) < 0:
+        raise InferenceError(f"paddings {paddings} should hold two numbers, not below 0, for each dimension of X {X}")
+    shape = []
+    for extent, low, high in zip(X.shape, paddings[::2], paddings[1::2], strict=True):
+        if mode == "reflect" and 0 <= extent <= max(low, high):
+            raise InferenceError(f"paddings {low} and {high} by reflection should be less than the extent {extent} in X {X}")
+        shape.append(extent + low + high if extent >= 0 else -1)
+    return X.with_shape(tuple(shape))
+
+
+def _cut(f: Any, dOut: Any, paddings: list[int]) -> Any:
+    """`dOut` without the padding."""
+    axes = [axis for axis in range(len(paddings) // 2) if paddings[2 * axis] or paddings[2 * axis + 1]]
+    ends = [-paddings[2 * axis + 1] or 2**31 - 1 for axis in axes]
+    return f.slice(dOut, axes=axes, starts=[paddings[2 * axis] for axis in axes], ends=ends)
+
+
+@define("pad(X) -> Out", infer=_padded, paddings=required("ints"), pad_value=0.0)
+def pad(f: Any, dOut: Any, paddings: list[int]) -> Any:
+    """X with `pad_value` put around it: `paddings` holds, for each dimension, how many before and how many after."""
+    return {"X": _cut(f, dOut, paddings)}
+
+
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "replicate": "edge", "circular": "wrap"}
+"""Modes of pad2d and pad3d -> numpy's names of them."""
+
+
+def all_paddings(paddings: list[int], data_format: str, innermost_first: bool) -> list[int]:
+    """Paddings of every dimension from those of the dimensions that are neither batch nor channels."""
+    places = [paddings[i : i + 2] for i in range(0, len(paddings), 2)]
+    places = places[::-1] if innermost_first else places
+    order = [[0, 0], *places, [0, 0]] if data_format.endswith("C") else [[0, 0], [0, 0], *places]
+    return [number for pair in order for number in pair]
+
+
+def _checked_mode(mode: str) -> str:
+    if mode not in PAD_MODES:
+        raise InferenceError(f"mode {mode!r} should be one of {', '.join(PAD_MODES)}")
+    return PAD_MODES[mode]
+
+
+def _pad2d(X: Spec, paddings: list[int], mode: str, data_format: str) -> Spec:
+    return _padded(X, all_paddings(paddings, data_format, False), _checked_mode(mode))
+
+
+def _pad3d(X: Spec, paddings: list[int], mode: str, data_format: str) -> Spec:
+    return _padded(X, all_paddings(paddings, data_format, True), _checked_mode(mode))
+
+
+def _unpadded(f: Any, X: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
+    if mode == "constant":
+        return {"X": _cut(f, dOut, paddings)}
+    return {"X": f.unpad_by(dOut, X, paddings=paddings, mode=PAD_MODES[mode])}
+
+
+@define("pad2d(X) -> Out", infer=_pad2d, paddings=ints(0, 0, 0, 0), mode="constant", pad_value=0.0, data_format="NCHW")
+def pad2d(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
+    """Images with a margin: `paddings` are top, bottom, left, right.
+
+    The mode "constant" fills it with `pad_value`, "reflect" mirrors the image at its outermost elements, "edge" repeats those.
+    """
+    return _unpadded(f, X, dOut, all_paddings(paddings, data_format, False), mode)
+
+
+@define("pad3d(X) -> Out", infer=_pad3d, paddings=required("ints"), mode="constant", value=0.0, data_format="NCDHW")
+def pad3d(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
+    """Volumes with a margin: `paddings` are left, right, top, bottom, front, back.
+
+    The mode "constant" fills it with `value`, "reflect" mirrors at the outermost elements, "replicate" repeats those,
+    "circular" goes on at the other end.
+    """
+    return _unpadded(f, X, dOut, all_paddings(paddings, data_format, True), mode)
+
+
+@define("unpad_by(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), paddings=required("ints"), mode="edge")
+def unpad_by(f: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
+    """X without its margin, which is added to the elements of which it holds copies: the transpose of `pad_by`."""
+    return {"X": f.pad_by(dOut, paddings=paddings, mode=mode)}
+
+
+@define("pad_by(X) -> Out", infer=_padded, paddings=required("ints"), mode="edge")
+def pad_by(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str) -> Any:
+    """X with a margin of copies of its elements, by numpy's mode "edge", "reflect" or "wrap"; `paddings` as in `pad`."""
+    return {"X": f.unpad_by(dOut, X, paddings=paddings, mode=mode)}
+
+
+# ------------------------------------------------------------------------------------------------------- interpolation
+_INTERP_SLOTS = "OutSize?, SizeTensor*?, Scale?"
+_INTERP_ATTRS: dict[str, Any] = {
+    "data_layout": "NCHW",
+    "out_d": 0,
+    "out_h": 0,
+    "out_w": 0,
+    "scale": floats(),
+    "interp_method": "bilinear",
+    "align_corners": True,
+    "align_mode": 1,
+}
+
+
+def image_axes(data_layout: str) -> tuple[int, int]:
+    """The axes of height and width."""
+    return (1, 2) if data_layout == "NHWC" else (2, 3)
+
+
+def interp_size(shape: Sequence[int], attrs: Mapping[str, Any], scale: Sequence[float]) -> tuple[int, int]:
+    """Height and width that attributes ask for an image of `shape`; -1 where not known."""
+    height, width = (shape[axis] for axis in image_axes(attrs["data_layout"]))
+    if scale:
+        by = (scale[0], scale[-1])
+        return tuple(-1 if extent < 0 else int(extent * each) for extent, each in zip((height, width), by, strict=True))  # type: ignore[return-value]
+    if attrs["out_h"] <= 0 or attrs["out_w"] <= 0:
+        raise InferenceError(f"out_h {attrs['out_h']} and out_w {attrs['out_w']}, or scale, should be above 0")
+    return attrs["out_h"], attrs["out_w"]
+
+
+def _interp(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
+    X: Spec = inputs["X"]
+    if X.ndim != 4:
+        raise InferenceError(f"X is {X}; images of four dimensions, {attrs['data_layout']}, are interpolated")
+    by_tensor = any(inputs.get(slot) for slot in ("OutSize", "SizeTensor", "Scale"))
+    shape = list(X.shape)
+    found = (-1, -1) if by_tensor else interp_size(shape, attrs, attrs["scale"])
+    for axis, extent in zip(image_axes(attrs["data_layout"]), found, strict=True):
+        shape[axis] = extent
+    return X.with_shape(tuple(shape))
+
+
+def _define_interp(method: str, doc: str) -> None:
+    name, back, sized = f"{method}_interp_v2", f"{method}_uninterp", f"{method}_interp_like"
+
+    def rule(f: Any, X: Like, OutSize: Any, SizeTensor: Any, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+        return {"X": getattr(f, back)(dOut, X, OutSize, SizeTensor, Scale, **attrs)}
+
+    def back_rule(f: Any, X: Like, OutSize: Any, SizeTensor: Any, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+        return {"X": getattr(f, sized)(dOut, X, OutSize, SizeTensor, Scale, **attrs)}
+
+    def sized_rule(f: Any, X: Like, OutSize: Any, SizeTensor: Any, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+        return rule(f, X, OutSize, SizeTensor, Scale, dOut, attrs)
+
+    rule.__doc__, back_rule.__doc__ = doc, f"X spread over an image of Like's shape: the transpose of `{name}`."
+    sized_rule.__doc__ = f"As `{name}`, to the size of Like, which is the size asked for."
+    define(f"{name}(X, {_INTERP_SLOTS}) -> Out", infer=_interp, wrt=("X",), **_INTERP_ATTRS)(rule)
+    for op_type, its_rule in ((back, back_rule), (sized, sized_rule)):
+        signature = f"{op_type}(X, Like, {_INTERP_SLOTS}) -> Out"
+        define(signature, infer=_like_shape, wrt=("X",), likes=("Like",), **_INTERP_ATTRS)(its_rule)
+
+
+_define_interp(
+    "bilinear",
+    """Images brought to another size, by linear interpolation along both axes.
+
+The size is that in SizeTensor, OutSize, or `scale` (or Scale) times X's, or else `out_h` and `out_w`. With `align_corners`
+the outermost elements stay in their places; without, `align_mode` 0 takes elements to be areas, 1 to be points.""",
+)
+_define_interp(
+    "nearest",
+    """Images brought to another size, with each element that of X which is nearest; sizes as in `bilinear_interp_v2`.""",
+)

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..values import Spec
-from .registry import define
-from .shapes import broadcast
+from .registry import NOT_DIFFERENTIABLE, Like, define
+from .shapes import aligned, broadcast, normalize_axis
 
 Shape = tuple[int, ...]
 
@@ -147,3 +147,147 @@ def matmul_v2(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
 def matmul(f: Any, X: Any, Y: Any, dOut: Any, transpose_X: bool, transpose_Y: bool, alpha: float) -> Any:
     """`alpha` times the product of X and Y as in `matmul_v2`; a product of two vectors has shape ``[1]``."""
     return _products(f, X, Y, dOut if alpha == 1.0 else dOut * alpha, transpose_X, transpose_Y)
+
+
+# --------------------------------------------------------------------------------------------- products of fixed ranks
+def _check_rank(**ranks: tuple[Spec, int]) -> None:
+    for name, (spec, rank) in ranks.items():
+        if spec.ndim != rank:
+            raise InferenceError(f"{name} is {spec}; it should have {rank} dimension{'s' * (rank > 1)}")
+
+
+def _bmm(X: Spec, Y: Spec) -> Spec:
+    _check_rank(X=(X, 3), Y=(Y, 3))
+    _check(X, Y, X.shape[2], Y.shape[1])
+    if X.shape[0] != Y.shape[0] and -1 not in (X.shape[0], Y.shape[0]):
+        raise InferenceError(f"X is {X} and Y is {Y}: they should hold as many matrices")
+    return X.with_shape((max(X.shape[0], Y.shape[0]), X.shape[1], Y.shape[2]))
+
+
+@define("bmm(X, Y) -> Out", infer=_bmm)
+def bmm(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
+    """The products of the matrices of X with those of Y, both of shape [batch, rows, columns]."""
+    return _products(f, X, Y, dOut, False, False)
+
+
+def _mv(X: Spec, Vec: Spec) -> Spec:
+    _check_rank(X=(X, 2), Vec=(Vec, 1))
+    _check(X, Vec, X.shape[1], Vec.shape[0])
+    return X.with_shape(X.shape[:1])
+
+
+@define("mv(X, Vec) -> Out", infer=_mv)
+def mv(f: Any, X: Any, Vec: Any, dOut: Any) -> Any:
+    """The product of the matrix X and the vector Vec."""
+    found = _products(f, X, Vec, dOut, False, False)
+    return {"X": found["X"], "Vec": found["Y"]}
+
+
+def _addmm(Input: Spec, X: Spec, Y: Spec) -> Spec:
+    _check_rank(X=(X, 2), Y=(Y, 2))
+    _check(X, Y, X.shape[1], Y.shape[0])
+    shape = (X.shape[0], Y.shape[1])
+    found = broadcast(Input.shape, shape)
+    if Input.dtype is not X.dtype or len(found) != 2 or any(a != b != -1 for a, b in zip(found, shape, strict=True)):
+        raise InferenceError(f"Input is {Input}; it should broadcast to {X.with_shape(shape)}, the product of X and Y")
+    return X.with_shape(shape)
+
+
+@define("addmm(Input, X, Y) -> Out", infer=_addmm, Beta=1.0, Alpha=1.0)
+def addmm(f: Any, Input: Like, X: Any, Y: Any, dOut: Any, Beta: float, Alpha: float) -> Any:
+    """``Beta * Input + Alpha * X @ Y`` of matrices; Input broadcasts."""
+    found = _products(f, X, Y, dOut * Alpha, False, False)
+    return {"Input": lambda: f.sum_to(dOut * Beta, Input), **found}
+
+
+def _dot(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
+    if X.ndim != Y.ndim or X.ndim not in (1, 2):
+        raise InferenceError(f"X is {X} and Y is {Y}: both should be vectors, or both matrices")
+    _check(X, Y, X.shape[-1], Y.shape[-1])
+    rows = broadcast(X.shape[:-1], Y.shape[:-1])
+    out = declared.get("Out")
+    return X.with_shape(rows or (() if out is not None and out.shape == () else (1,)))
+
+
+@define("dot(X, Y) -> Out", infer=_dot)
+def dot(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
+    """The product of the vectors X and Y, or of each row of the matrix X with that of Y."""
+    return {
+        "X": lambda: f.expand_reduced(dOut, X, dim=[-1]) * Y,
+        "Y": lambda: f.expand_reduced(dOut, Y, dim=[-1]) * X,
+    }
+
+
+def cross_axis(shape: Shape, dim: int) -> int:
+    """The axis of the vectors: `dim`, or for 9 the first that may have an extent of 3."""
+    if dim != 9:
+        return normalize_axis(dim, len(shape))
+    found = [axis for wanted in (3, -1) for axis, extent in enumerate(shape) if extent == wanted]
+    if not found:
+        raise InferenceError(f"shape {list(shape)} has no extent of 3")
+    return found[0]
+
+
+def _cross(X: Spec, Y: Spec, dim: int) -> Spec:
+    if (
+        X.ndim != Y.ndim
+        or X.dtype is not Y.dtype
+        or any(a != b and -1 not in (a, b) for a, b in zip(X.shape, Y.shape, strict=True))
+    ):
+        raise InferenceError(f"X is {X} and Y is {Y}: they should be alike")
+    merged = X.with_shape(tuple(max(pair) for pair in zip(X.shape, Y.shape, strict=True)))
+    axis = cross_axis(merged.shape, dim)
+    if merged.shape[axis] not in (3, -1):
+        raise InferenceError(f"X is {X}; its axis {axis}, that of the vectors, should have an extent of 3")
+    return merged
+
+
+@define("cross(X, Y) -> Out", infer=_cross, dim=9)
+def cross(f: Any, X: Any, Y: Any, dOut: Any, dim: int) -> Any:
+    """The cross products of the vectors of three along axis `dim`; 9 stands for the first axis of extent 3."""
+    return {"X": lambda: f.cross(Y, dOut, dim=dim), "Y": lambda: f.cross(dOut, X, dim=dim)}
+
+
+def _kron(X: Spec, Y: Spec) -> Spec:
+    if X.dtype is not Y.dtype:
+        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    ndim = max(X.ndim, Y.ndim)
+    pairs = zip(aligned(X.shape, ndim, -1), aligned(Y.shape, ndim, -1), strict=True)
+    return X.with_shape(tuple(-1 if -1 in pair else prod(pair) for pair in pairs))
+
+
+def _by_second(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
+    """The gradient of Y for the Kronecker product of X and Y."""
+    return f.untile(dOut * f.kron(X, f.fill_any_like(Y, value=1.0)), Y)
+
+
+@define("kron(X, Y) -> Out", infer=_kron)
+def kron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
+    """The Kronecker product: Y, times each element of X, in its place. The one with fewer dimensions gets ones in front."""
+    return {"X": lambda: f.unkron(dOut, Y, X), "Y": lambda: _by_second(f, X, Y, dOut)}
+
+
+def _unkron(X: Spec, Like: Spec) -> Spec:
+    return X.with_shape(Like.shape)
+
+
+@define("unkron(X, Y, Like) -> Out", infer=_unkron, wrt=["X", "Y"], likes=["Like"])
+def unkron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
+    """For each element of Like, the sum of Y times that part of X which is Y's in ``kron(Like, Y)``: transposes `kron`."""
+    return {"X": lambda: f.kron(dOut, Y), "Y": lambda: _by_second(f, dOut, Y, X)}
+
+
+def _mul_grad_grad(X: Spec, Y: Spec, DOut: Spec) -> dict[str, Spec]:
+    return {"DX": X, "DY": Y, "DDOut": DOut}
+
+
+@define(
+    "mul_grad_grad(X, Y, DOut, DDX?, DDY?) -> DX?, DY?, DDOut?",
+    infer=_mul_grad_grad,
+    grad=NOT_DIFFERENTIABLE,
+    x_num_col_dims=1,
+    y_num_col_dims=1,
+)
+def mul_grad_grad() -> None:
+    """The gradient of `mul_grad`, as Paddle writes it: ``DDOut = DDX @ Y + X @ DDY``, ``DX = DOut @ DDY.T`` and
+    ``DY = DDX.T @ DOut``, all flattened as in `mul`."""

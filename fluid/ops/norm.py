@@ -6,7 +6,7 @@ of the gradient ops use the saved ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -108,7 +108,19 @@ def batch_norm(
     }
 
 
-# --------------------------------------------------------------------------------------------------------- layer_norm
+# --------------------------------------------------------------------------------------- layer, instance and group norm
+def _normalized(X: Any, mean: Callable[[Any], Any], epsilon: float) -> tuple[Any, Callable[[Any], Any]]:
+    """X with mean 0 and variance 1, and what gives the gradient of X for that of the result."""
+    centered = X - mean(X)
+    inverse = (mean(centered * centered) + epsilon) ** -0.5
+    normal = centered * inverse
+    return normal, lambda grad: (grad - mean(grad) - normal * mean(grad * normal)) * inverse
+
+
+def _statistics_of(X: Spec, shape: tuple[int, ...]) -> Spec:
+    return Spec(shape, VarType.FP32 if X.dtype is VarType.FP16 else X.dtype)
+
+
 def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis: int) -> tuple[Spec, Spec, Spec]:
     if not 0 < begin_norm_axis < X.ndim:
         raise InferenceError(f"layer_norm: begin_norm_axis {begin_norm_axis} should be in [1, {X.ndim}) for X {X}")
@@ -116,7 +128,7 @@ def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis:
     for name, spec in (("Scale", Scale), ("Bias", Bias)):
         if spec is not None and (spec.ndim != 1 or (columns >= 0 and spec.shape[0] not in (-1, columns))):
             raise InferenceError(f"layer_norm: {name} {spec} should have shape [{columns}], the elements of a row of X {X}")
-    statistics = Spec((rows,), VarType.FP32 if X.dtype is VarType.FP16 else X.dtype)
+    statistics = _statistics_of(X, (rows,))
     return X, statistics, statistics
 
 
@@ -134,18 +146,101 @@ def layer_norm(
 
     x = f.flatten2(X, axis=begin_norm_axis)
     d_y = f.flatten2(dY, axis=begin_norm_axis)
-    centered = x - mean(x)
-    inverse = (mean(centered * centered) + epsilon) ** -0.5
-    normal = centered * inverse
-
-    def d_x() -> Any:
-        scaled = d_y if Scale is None else d_y * Scale
-        return f.reshape_like((scaled - mean(scaled) - normal * mean(scaled * normal)) * inverse, X)
-
+    normal, back = _normalized(x, mean, epsilon)
     return {
-        "X": d_x,
+        "X": lambda: f.reshape_like(back(d_y if Scale is None else d_y * Scale), X),
         "Scale": lambda: f.sum_to(d_y * normal, Scale),
         "Bias": lambda: f.sum_to(d_y, Bias),
+    }
+
+
+def _check_by_channel(op_type: str, X: Spec, Scale: Spec | None, Bias: Spec | None, channels: int) -> None:
+    for name, spec in (("Scale", Scale), ("Bias", Bias)):
+        if spec is not None and (spec.ndim != 1 or (channels >= 0 and spec.shape[0] not in (-1, channels))):
+            raise InferenceError(f"{op_type}: {name} {spec} should have shape [{channels}], as X {X} has channels")
+
+
+def _instance_norm(X: Spec, Scale: Spec | None, Bias: Spec | None) -> tuple[Spec, Spec, Spec]:
+    if not 2 <= X.ndim <= 5:
+        raise InferenceError(f"instance_norm: X {X} should have 2 to 5 dimensions")
+    _check_by_channel("instance_norm", X, Scale, Bias, X.shape[1])
+    statistics = _statistics_of(X, (-1 if -1 in X.shape[:2] else prod(X.shape[:2]),))
+    return X, statistics, statistics
+
+
+@define("instance_norm(X, Scale?, Bias?) -> Y, SavedMean~, SavedVariance~", infer=_instance_norm, epsilon=1e-5)
+def instance_norm(f: Any, X: Any, Scale: Any, SavedMean: Like, SavedVariance: Like, dY: Any, epsilon: float) -> Any:
+    """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias``, with statistics over the axes from the third.
+
+    SavedMean and SavedVariance are the mean and the inverse standard deviation of each channel of each image.
+    """
+    places = list(range(2, X.ndim))
+
+    def mean(value: Any) -> Any:
+        return f.reduce_mean(value, dim=places, keep_dim=True) if places else value
+
+    normal, back = _normalized(X, mean, epsilon)
+    return {
+        "X": lambda: back(dY if Scale is None else f.elementwise_mul(dY, Scale, axis=1)),
+        "Scale": lambda: f.reduce_sum(dY * normal, dim=[0, *places]),
+        "Bias": lambda: f.reduce_sum(dY, dim=[0, *places]),
+    }
+
+
+def _group_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, groups: int, data_layout: str) -> tuple[Spec, Spec, Spec]:
+    if X.ndim < 2:
+        raise InferenceError(f"group_norm: X {X} should have 2 dimensions at least")
+    channels = X.shape[channel_axis(data_layout, X.ndim)]
+    if groups < 1 or (channels >= 0 and channels % groups):
+        raise InferenceError(f"group_norm: {groups} groups do not divide the {channels} channels of X {X} ({data_layout})")
+    _check_by_channel("group_norm", X, Scale, Bias, channels)
+    statistics = _statistics_of(X, (X.shape[0], groups))
+    return X, statistics, statistics
+
+
+@define(
+    "group_norm(X, Scale?, Bias?) -> Y, Mean~, Variance~",
+    infer=_group_norm,
+    epsilon=1e-5,
+    groups=-1,
+    data_layout="NCHW",
+)
+def group_norm(
+    f: Any,
+    X: Any,
+    Scale: Any,
+    Bias: Like,
+    Y: Like,
+    Mean: Like,
+    Variance: Like,
+    dY: Any,
+    epsilon: float,
+    groups: int,
+    data_layout: str,
+) -> Any:
+    """``(X - Mean) / sqrt(Variance + epsilon) * Scale + Bias``, with statistics over `groups` groups of channels of an image."""
+    ndim = X.ndim
+    last = channel_axis(data_layout, ndim) != 1
+    x, d_y = (f.transpose(value, axis=[0, ndim - 1, *range(1, ndim - 1)]) if last else value for value in (X, dY))
+
+    def grouped(value: Any) -> Any:
+        return f.reshape(value, shape=[0, groups, -1])
+
+    def mean(value: Any) -> Any:
+        return f.reduce_mean(value, dim=[2], keep_dim=True)
+
+    normal, back = _normalized(grouped(x), mean, epsilon)
+
+    def d_x() -> Any:
+        scaled = d_y if Scale is None else f.elementwise_mul(d_y, Scale, axis=1)
+        found = f.reshape_like(back(grouped(scaled)), x)
+        return f.transpose(found, axis=[0, *range(2, ndim), 1]) if last else found
+
+    others = [axis for axis in range(ndim) if axis != 1]
+    return {
+        "X": d_x,
+        "Scale": lambda: f.reduce_sum(d_y * f.reshape_like(normal, x), dim=others),
+        "Bias": lambda: f.reduce_sum(d_y, dim=others),
     }
 
 

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InferenceError
 from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, define, long, required
+from .registry import NOT_DIFFERENTIABLE, define, floats, long, required
 
 
-def _check(op_type: str, Param: Spec, **others: Spec | None) -> None:
+def _same_shape(op_type: str, Param: Spec, **others: Spec | None) -> None:
     for name, spec in others.items():
         if spec is not None and Param.known and spec.known and spec.shape != Param.shape:
             raise InferenceError(f"{op_type}: {name} {spec} should have the shape of Param {Param}")
 
 
-def _outputs(master: Spec | None, **found: Spec) -> dict[str, Any]:
-    return found if master is None else {**found, "MasterParamOut": master}
+def _updates(op_type: str, *state: str, numbers: tuple[str, ...] = ()) -> Callable[..., dict[str, Any]]:
+    """Inference of an op that updates Param, `state` of Param's shape, and `numbers`."""
 
+    def infer(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        _same_shape(op_type, **{slot: inputs[slot] for slot in ("Param", "Grad", "MasterParam", *state) if slot in inputs})
+        updated = ("Param", *state, *numbers, "MasterParam")
+        return {slot.replace("Accumulator", "Accum") + "Out": inputs[slot] for slot in updated if slot in inputs}
 
-def _sgd(Param: Spec, Grad: Spec, MasterParam: Spec | None) -> dict[str, Any]:
-    _check("sgd", Param, Grad=Grad, MasterParam=MasterParam)
-    return _outputs(MasterParam, ParamOut=Param)
+    return infer
 
 
 @define(
     "sgd(Param, LearningRate, Grad, MasterParam?) -> ParamOut, MasterParamOut?",
-    infer=_sgd,
+    infer=_updates("sgd"),
     grad=NOT_DIFFERENTIABLE,
     multi_precision=False,
 )
@@ -34,14 +37,9 @@ def sgd() -> None:
     """``Param -= LearningRate * Grad``."""
 
 
-def _momentum(Param: Spec, Grad: Spec, Velocity: Spec, MasterParam: Spec | None) -> dict[str, Any]:
-    _check("momentum", Param, Grad=Grad, Velocity=Velocity, MasterParam=MasterParam)
-    return _outputs(MasterParam, ParamOut=Param, VelocityOut=Velocity)
-
-
 @define(
     "momentum(Param, Grad, Velocity, LearningRate, MasterParam?) -> ParamOut, VelocityOut, MasterParamOut?",
-    infer=_momentum,
+    infer=_updates("momentum", "Velocity"),
     grad=NOT_DIFFERENTIABLE,
     mu=required("float"),
     use_nesterov=False,
@@ -58,18 +56,14 @@ def momentum() -> None:
     """
 
 
-def _adam(
-    Param: Spec, Grad: Spec, Moment1: Spec, Moment2: Spec, Beta1Pow: Spec, Beta2Pow: Spec, MasterParam: Spec | None
-) -> dict[str, Any]:
-    _check("adam", Param, Grad=Grad, Moment1=Moment1, Moment2=Moment2, MasterParam=MasterParam)
-    moments = {"Moment1Out": Moment1, "Moment2Out": Moment2, "Beta1PowOut": Beta1Pow, "Beta2PowOut": Beta2Pow}
-    return _outputs(MasterParam, ParamOut=Param, **moments)
+_ADAM = ("Moment1", "Moment2")
+_POWERS = ("Beta1Pow", "Beta2Pow")
 
 
 @define(
     "adam(Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?,"
     " EpsilonTensor?) -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
-    infer=_adam,
+    infer=_updates("adam", *_ADAM, numbers=_POWERS),
     grad=NOT_DIFFERENTIABLE,
     beta1=0.9,
     beta2=0.999,
@@ -89,4 +83,201 @@ def adam() -> None:
 
     Beta1PowOut and Beta2PowOut are the next powers. Nothing changes if SkipUpdate holds True. `lazy_mode` concerns sparse
     gradients, of which there are none here.
+    """
+
+
+@define(
+    "adamw(Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow, MasterParam?, SkipUpdate?, Beta1Tensor?,"
+    " Beta2Tensor?, EpsilonTensor?) -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
+    infer=_updates("adamw", *_ADAM, numbers=_POWERS),
+    grad=NOT_DIFFERENTIABLE,
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-8,
+    lr_ratio=1.0,
+    coeff=0.01,
+    with_decay=False,
+    lazy_mode=False,
+    min_row_size_to_use_multithread=long(1000),
+    multi_precision=False,
+    use_global_beta_pow=False,
+)
+def adamw() -> None:
+    """`adam`, where `with_decay` with decoupled weight decay.
+
+    Then the learning rate is multiplied by `lr_ratio`, and before the update Param is, by ``1 - LearningRate * coeff``.
+    """
+
+
+@define(
+    "lamb(Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow, MasterParam?, SkipUpdate?)"
+    " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut?, Beta2PowOut?, MasterParamOut?",
+    infer=_updates("lamb", *_ADAM, numbers=_POWERS),
+    grad=NOT_DIFFERENTIABLE,
+    weight_decay=required("float"),
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-6,
+    always_adapt=False,
+    multi_precision=False,
+)
+def lamb() -> None:
+    """The moments of `adam`, with a learning rate for each parameter::
+
+        r = Moment1 / (1 - Beta1Pow) / (sqrt(Moment2 / (1 - Beta2Pow)) + epsilon) + weight_decay * Param
+        Param -= LearningRate * |Param| / |r| * r
+
+    in Euclidean norms. Their ratio is 1 if one of them is 0, and without `weight_decay` unless `always_adapt`. Nothing
+    changes if SkipUpdate holds True.
+    """
+
+
+@define(
+    "adagrad(Param, Grad, Moment, LearningRate, MasterParam?) -> ParamOut, MomentOut, MasterParamOut?",
+    infer=_updates("adagrad", "Moment"),
+    grad=NOT_DIFFERENTIABLE,
+    epsilon=1e-6,
+    multi_precision=False,
+)
+def adagrad() -> None:
+    """``Moment += Grad * Grad; Param -= LearningRate * Grad / (sqrt(Moment) + epsilon)``."""
+
+
+@define(
+    "decayed_adagrad(Param, Grad, Moment, LearningRate) -> ParamOut, MomentOut",
+    infer=_updates("decayed_adagrad", "Moment"),
+    grad=NOT_DIFFERENTIABLE,
+    decay=0.95,
+    epsilon=1e-6,
+)
+def decayed_adagrad() -> None:
+    """`adagrad` with ``Moment = decay * Moment + (1 - decay) * Grad * Grad``."""
+
+
+@define(
+    "adadelta(Param, Grad, AvgSquaredGrad, AvgSquaredUpdate, LearningRate, MasterParam?)"
+    " -> ParamOut, AvgSquaredGradOut, AvgSquaredUpdateOut, MasterParamOut?",
+    infer=_updates("adadelta", "AvgSquaredGrad", "AvgSquaredUpdate"),
+    grad=NOT_DIFFERENTIABLE,
+    rho=0.95,
+    epsilon=1e-6,
+    multi_precision=False,
+)
+def adadelta() -> None:
+    """Adadelta, in the form that has a learning rate::
+
+        AvgSquaredGrad = rho * AvgSquaredGrad + (1 - rho) * Grad * Grad
+        update = Grad * sqrt((AvgSquaredUpdate + epsilon) / (AvgSquaredGrad + epsilon))
+        AvgSquaredUpdate = rho * AvgSquaredUpdate + (1 - rho) * update * update
+        Param -= LearningRate * update
+
+    The first is brought up before it is used, the second after.
+    """
+
+
+@define(
+    "adamax(Param, Grad, LearningRate, Moment, InfNorm, Beta1Pow, MasterParam?)"
+    " -> ParamOut, MomentOut, InfNormOut, MasterParamOut?",
+    infer=_updates("adamax", "Moment", "InfNorm"),
+    grad=NOT_DIFFERENTIABLE,
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-8,
+    multi_precision=False,
+)
+def adamax() -> None:
+    """Adam by the greatest gradient::
+
+        Moment = beta1 * Moment + (1 - beta1) * Grad
+        InfNorm = max(beta2 * InfNorm + epsilon, abs(Grad))
+        Param -= LearningRate / (1 - Beta1Pow) * Moment / InfNorm
+
+    Beta1Pow is the power of `beta1` up to this step; unlike `adam`, the op leaves it as it is.
+    """
+
+
+_rmsprop = _updates("rmsprop", "MeanSquare", "Moment", "MeanGrad")
+
+
+def _centered(inputs: Mapping[str, Any], centered: bool) -> dict[str, Any]:
+    if centered and "MeanGrad" not in inputs:
+        raise InferenceError("rmsprop: a centered update needs MeanGrad, the mean of the gradients")
+    return _rmsprop(inputs)
+
+
+@define(
+    "rmsprop(Param, MeanSquare, Grad, Moment, LearningRate, MeanGrad?, MasterParam?)"
+    " -> ParamOut, MomentOut, MeanSquareOut, MeanGradOut?, MasterParamOut?",
+    infer=_centered,
+    grad=NOT_DIFFERENTIABLE,
+    epsilon=1e-10,
+    decay=0.9,
+    momentum=0.0,
+    centered=False,
+    multi_precision=False,
+)
+def rmsprop() -> None:
+    """Steps of the gradient over its root mean square::
+
+        MeanSquare = decay * MeanSquare + (1 - decay) * Grad * Grad
+        Moment = momentum * Moment + LearningRate * Grad / sqrt(MeanSquare + epsilon)
+        Param -= Moment
+
+    Where `centered`, ``MeanGrad = decay * MeanGrad + (1 - decay) * Grad`` and the root is of the variance,
+    ``MeanSquare - MeanGrad * MeanGrad + epsilon``.
+    """
+
+
+@define(
+    "ftrl(Param, SquaredAccumulator, LinearAccumulator, Grad, LearningRate) -> ParamOut, SquaredAccumOut, LinearAccumOut",
+    infer=_updates("ftrl", "SquaredAccumulator", "LinearAccumulator"),
+    grad=NOT_DIFFERENTIABLE,
+    l1=0.0,
+    l2=0.0,
+    lr_power=-0.5,
+)
+def ftrl() -> None:
+    """Follow the regularized leader::
+
+        squared = SquaredAccumulator + Grad * Grad
+        sigma = (squared ** -lr_power - SquaredAccumulator ** -lr_power) / LearningRate
+        linear = LinearAccumulator + Grad - sigma * Param
+        Param = (clip(linear, -l1, l1) - linear) / (squared ** -lr_power / LearningRate + 2 * l2)
+
+    `squared` and `linear` are the next accumulators. An element whose gradient has always been 0 becomes 0.
+    """
+
+
+def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float]) -> dict[str, Any]:
+    count = len(inputs["Param"])
+    for slot in ("Grad", "Velocity", "LearningRate"):
+        if len(inputs[slot]) != count:
+            raise InferenceError(f"lars_momentum: there are {count} in Param but {len(inputs[slot])} in {slot}")
+    if len(lars_weight_decay) not in (1, count):
+        raise InferenceError(f"lars_momentum: lars_weight_decay should hold 1 number or {count}, not {list(lars_weight_decay)}")
+    for Param, Grad, Velocity in zip(inputs["Param"], inputs["Grad"], inputs["Velocity"], strict=True):
+        _same_shape("lars_momentum", Param, Grad=Grad, Velocity=Velocity)
+    return {slot + "Out": inputs[slot] for slot in ("Param", "Velocity", "MasterParam") if slot in inputs}
+
+
+@define(
+    "lars_momentum(Param*, Grad*, Velocity*, LearningRate*, MasterParam*?) -> ParamOut*, VelocityOut*, MasterParamOut*?",
+    infer=_lars_momentum,
+    grad=NOT_DIFFERENTIABLE,
+    mu=required("float"),
+    lars_coeff=0.001,
+    lars_weight_decay=floats(0.0005),
+    epsilon=0.0,
+    multi_precision=False,
+    rescale_grad=1.0,
+)
+def lars_momentum() -> None:
+    """Momentum with a learning rate for each parameter, of which there may be several::
+
+        g = rescale_grad * Grad
+        rate = LearningRate * lars_coeff * |Param| / (|g| + lars_weight_decay * |Param| + epsilon)
+        Velocity = mu * Velocity + rate * (g + lars_weight_decay * Param)
+        Param -= Velocity
+
+    in Euclidean norms. The rate is LearningRate itself if a norm or the decay is 0.
     """

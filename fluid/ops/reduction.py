@@ -7,13 +7,13 @@ has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from ..errors import InferenceError
 from ..types import VarType, as_dtype
 from ..values import Spec
-from .registry import ZERO_GRADIENT, Like, define, ints, longs, required
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, ints, like, longs, required
 from .shapes import broadcast, normalize_axis, reduced
 
 
@@ -150,6 +150,122 @@ def reduce_prod(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: b
     return {"X": (1.0 - zero) * back(dOut * Out) / filled + zero * back(dOut * nonzero)}
 
 
+def _evenly(f: Any, X: Any, Out: Any, dOut: Any, **attrs: Any) -> Any:
+    reached = f.equal(X, _back(f, Out, X, **attrs)).astype(X.dtype)
+    share = f.sum_to(dOut / f.sum_to(f.reduce_sum(reached, **attrs), Out), Out)
+    return {"X": _back(f, share, X, **attrs) * reached}
+
+
+def _define_even(op_type: str) -> Callable[[Callable[..., Any]], Any]:
+    return define(
+        f"{op_type}(X) -> Out", infer=_reduce, dim=longs(0), keep_dim=False, reduce_all=False, in_dtype=-1, out_dtype=-1
+    )
+
+
+@_define_even("reduce_amax")
+def reduce_amax(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """As `reduce_max`, but elements that are equally large share the gradient in equal parts."""
+    return _evenly(f, X, Out, dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
+
+
+@_define_even("reduce_amin")
+def reduce_amin(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """As `reduce_min`, but elements that are equally small share the gradient in equal parts."""
+    return _evenly(f, X, Out, dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
+
+
+def _logsumexp(X: Spec, axis: list[int], keepdim: bool, reduce_all: bool, declared: Mapping[str, Spec]) -> Spec:
+    return _reduced(X, axis, keepdim, reduce_all, declared)
+
+
+@define("logsumexp(X) -> Out", infer=_logsumexp, axis=ints(0), keepdim=False, reduce_all=False)
+def logsumexp(f: Any, X: Any, Out: Any, dOut: Any, axis: list[int], keepdim: bool, reduce_all: bool) -> Any:
+    """``log(sum(exp(X)))`` over the dimensions `axis`, or over all; without overflow."""
+    attrs: dict[str, Any] = {"dim": axis, "keep_dim": keepdim, "reduce_all": reduce_all}
+    return {"X": _back(f, dOut, X, **attrs) * f.exp(X - _back(f, Out, X, **attrs))}
+
+
+# ----------------------------------------------------------------------------------------------------------------- norms
+def _or_one(f: Any, value: Any) -> Any:
+    """`value`, which is not negative, with 1 in place of 0."""
+    return value + f.equal(value, f.fill_zeros_like(value)).astype(value.dtype)
+
+
+def _slope(f: Any, X: Any, norm: Any, order: float) -> Any:
+    """The gradient of the norm of that order with respect to X; 0 where X, or the whole norm, is 0. `norm` is shaped as X."""
+    if order == 0.0:
+        return f.fill_zeros_like(X)
+    if order == 1.0:
+        return f.sign(X)
+    if order == 2.0:
+        return X / _or_one(f, norm)
+    size = f.abs(X)
+    if abs(order) == inf:
+        return f.sign(X) * f.equal(size, norm).astype(X.dtype)
+    return f.sign(X) * (_or_one(f, size) / _or_one(f, norm)) ** (order - 1.0)
+
+
+@_define("frobenius_norm")
+def frobenius_norm(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """The square root of the sum of squares over the dimensions `dim`, or over all; its gradient at 0 is 0."""
+    attrs: dict[str, Any] = {"dim": dim, "keep_dim": keep_dim, "reduce_all": reduce_all}
+    return {"X": _back(f, dOut, X, **attrs) * _slope(f, X, _back(f, Out, X, **attrs), 2.0)}
+
+
+def _p_norm(X: Spec, axis: int, keepdim: bool, asvector: bool, declared: Mapping[str, Spec]) -> Spec:
+    return _reduced(X, [axis], keepdim, asvector, declared)
+
+
+@define("p_norm(X) -> Out", infer=_p_norm, porder=2.0, axis=-1, epsilon=1e-12, keepdim=False, asvector=False)
+def p_norm(f: Any, X: Any, Out: Any, dOut: Any, porder: float, axis: int, keepdim: bool, asvector: bool) -> Any:
+    """``sum(abs(X) ** porder) ** (1 / porder)`` along `axis`, or of all elements with `asvector`.
+
+    Order 0 counts what is not 0, infinity takes the largest size, minus infinity the smallest. The gradient at 0 is 0.
+    """
+    attrs: dict[str, Any] = {"dim": [axis], "keep_dim": keepdim, "reduce_all": asvector}
+    return {"X": _back(f, dOut, X, **attrs) * _slope(f, X, _back(f, Out, X, **attrs), porder)}
+
+
+def _dist(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
+    if X.dtype is not Y.dtype:
+        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+    broadcast(X.shape, Y.shape)
+    return _one(X, declared)
+
+
+@define("dist(X, Y) -> Out", infer=_dist, p=2.0)
+def dist(f: Any, X: Any, Y: Any, Out: Any, dOut: Any, p: float) -> Any:
+    """The norm of order `p` of all elements of ``X - Y``, as `p_norm` has it; X and Y broadcast."""
+    apart = X - Y
+    whole = f.expand_reduced(Out, apart, reduce_all=True)
+    slope = f.expand_reduced(dOut, apart, reduce_all=True) * _slope(f, apart, whole, p)
+    return {"X": lambda: f.sum_to(slope, X), "Y": lambda: -f.sum_to(slope, Y)}
+
+
+def _norm(X: Spec, axis: int, epsilon: float) -> tuple[Spec, Spec]:
+    return X, X.with_shape(reduced(X.shape, [axis], True))
+
+
+@define("norm(X) -> Out, Norm~", infer=_norm, axis=required("int"), epsilon=1e-10, is_test=False)
+def norm(f: Any, X: Any, Norm: Like, dOut: Any, axis: int, epsilon: float) -> Any:
+    """X divided by ``Norm = sqrt(sum(X * X) + epsilon)`` along `axis`."""
+    size = (f.reduce_sum(X * X, dim=[axis], keep_dim=True) + epsilon) ** 0.5
+    unit = X / size
+    return {"X": (dOut - unit * f.reduce_sum(dOut * unit, dim=[axis], keep_dim=True)) / size}
+
+
+@define("l1_norm(X) -> Out", infer=_one)
+def l1_norm(f: Any, X: Any, dOut: Any) -> Any:
+    """The sum of the sizes of all elements, of one element."""
+    return {"X": f.expand_reduced(dOut, X, reduce_all=True) * f.sign(X)}
+
+
+@define("clip_by_norm(X) -> Out", infer=like("X"), grad=NOT_DIFFERENTIABLE, max_norm=required("float"))
+def clip_by_norm() -> None:
+    """X, made smaller as a whole where its Euclidean norm is above `max_norm`, so that it has that norm."""
+
+
+# ------------------------------------------------------------------------------------------------------------- tests
 def _define_test(op_type: str) -> Callable[[Callable[..., Any]], Any]:
     return define(
         f"{op_type}(X, AxisTensor?, AxisTensorList*?) -> Out",

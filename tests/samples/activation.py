@@ -47,6 +47,9 @@ unary("acos", np.arccos, low=-0.8, high=0.8)
 unary("atan", np.arctan)
 unary("sinh", np.sinh)
 unary("cosh", np.cosh)
+unary("asinh", np.arcsinh)
+unary("acosh", np.arccosh, low=1.3, high=3)
+unary("atanh", np.arctanh, low=-0.8, high=0.8)
 unary("reciprocal", lambda x: 1 / x, low=0.4)
 unary("square", np.square)
 unary("erf", erf)
@@ -56,6 +59,7 @@ unary("relu", lambda x: np.maximum(x, 0), kinks=(0,))
 unary("relu6", lambda x, threshold=6.0: np.clip(x, 0, threshold), {"threshold": 1.5}, kinks=(0, 1.5, 6), low=-2, high=8)
 unary("leaky_relu", lambda x, alpha=0.02: np.where(x > 0, x, alpha * x), {"alpha": 0.3}, {"alpha": 0.0}, kinks=(0,))
 unary("elu", lambda x, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))), {"alpha": 0.4}, kinks=(0,))
+unary("celu", lambda x, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha)), {"alpha": 0.4}, kinks=(0,))
 unary(
     "selu",
     lambda x, scale=1.0507010221481323, alpha=1.6732631921768188: scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
@@ -123,5 +127,14 @@ for op_type, function in {
     "swish": lambda x: np.where(x > -80, x, 0) / (1 + np.exp(np.minimum(-x, 80))),
     "gelu": lambda x: np.maximum(x, 0),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "celu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
 }.items():
     add(op_type, Sample({"X": FAR}, {}, lambda X, function=function: function(X).astype(X.dtype), tolerance=10))
+
+
+def second_of_tanh(Out: Any, grad_out: Any, **given: Any) -> Any:
+    again = given["grad_x@GRAD"]
+    return {"grad_out@GRAD": again * (1 - Out**2), "Out@GRAD": -2 * Out * grad_out * again}
+
+
+add("tanh_grad_grad", Sample({"Out": data(2, 3), "grad_out": data(2, 3), "grad_x@GRAD": data(2, 3)}, {}, second_of_tanh))

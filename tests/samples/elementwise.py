@@ -140,3 +140,30 @@ add(
         wrt=["X"],
     ),
 )
+
+SHAPES_OF_THREE: list[tuple[tuple[int, ...], ...]] = [
+    ((2, 3), (2, 3), (2, 3)),
+    ((2, 3), (2, 3), (1,)),
+    ((3,), (2, 1), (2, 3)),
+    ((), (), ()),
+]
+add(
+    "lerp",
+    *(
+        Sample(
+            {"X": data(*x), "Y": data(*y), "Weight": data(*w)}, {}, lambda X, Y, Weight: np.asarray((1 - Weight) * X + Weight * Y)
+        )
+        for x, y, w in SHAPES_OF_THREE
+    ),
+)
+add(
+    "elementwise_add_grad_grad",
+    *(
+        Sample(
+            {"Y": data(3), "DOut": data(2, 3, 2), **given},
+            {"axis": 1},
+            lambda Y, DOut, DDX=0, DDY=None: DDX + (0 if DDY is None else DDY.reshape(3, 1)) + np.zeros_like(DOut),
+        )
+        for given in ({"DDX": data(2, 3, 2), "DDY": data(3)}, {"DDX": data(2, 3, 2)}, {"DDY": data(3)})
+    ),
+)

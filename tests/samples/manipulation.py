@@ -666,3 +666,225 @@ add(
         for attrs in ({"k": 2, "axis": 0}, {"k": 2, "largest": False})
     ),
 )
+
+
+# ---------------------------------------------------------------------------------------------- triangles, diagonals
+add(
+    "tril_triu",
+    *(
+        Sample(
+            {"X": data(*shape)},
+            attrs,
+            lambda X, diagonal=0, lower=False: (np.tril if lower else np.triu)(X, diagonal),
+        )
+        for shape in ((3, 4), (2, 3, 3))
+        for attrs in ({}, {"lower": True}, {"diagonal": 1}, {"diagonal": -1, "lower": True})
+    ),
+)
+DIAGONALS: list[dict[str, int]] = [{}, {"offset": 1}, {"offset": -1}, {"axis1": 1, "axis2": 0}, {"axis1": -2, "axis2": -1}]
+DIAGONAL_SHAPES = ((3, 4), (2, 3, 4), (2, 2, 3, 2))
+
+
+def traced(Input: Any, **attrs: Any) -> Any:
+    found = np.trace(Input, **attrs)
+    return found.reshape(found.shape or (1,))
+
+
+def diagonal_of(X: Any, offset: int = 0, padding_value: float = 0.0) -> Any:
+    if X.ndim == 2:
+        return np.diag(X, offset)
+    return np.where(np.diag(np.ones_like(X), offset) == 1, np.diag(X, offset), padding_value).astype(X.dtype)
+
+
+def undiagonalled(X: Any, Like: Any, **attrs: Any) -> Any:
+    out = np.zeros_like(Like)
+    places = np.diagonal(np.arange(out.size).reshape(out.shape), **attrs)
+    out.reshape(-1)[places] = X
+    return out
+
+
+for shape in DIAGONAL_SHAPES:
+    for attrs in DIAGONALS:
+        X = data(*shape)
+        part = np.diagonal(X, **attrs).shape
+        add("diagonal", Sample({"Input": X}, attrs, lambda Input, **attrs: np.diagonal(Input, **attrs)))
+        add("undiagonal", Sample({"X": data(*part), "Like": X}, attrs, undiagonalled, wrt=["X"]))
+        add("trace", Sample({"Input": X}, attrs, traced))
+add("trace", Sample({"Input": data(3, 3)}, {}, lambda Input: np.trace(Input).reshape(1), declared={"Out": ()}))
+add(
+    "diag_v2",
+    *(
+        Sample(
+            {"X": data(*shape)},
+            attrs,
+            diagonal_of,
+        )
+        for shape in ((3,), (3, 4))
+        for attrs in ({}, {"offset": 1}, {"offset": -2}, {"padding_value": 0.5})
+    ),
+)
+
+
+# ------------------------------------------------------------------------------------- rolling, choosing, parting, padding
+add(
+    "roll",
+    *(
+        Sample({"X": data(3, 4)}, attrs, lambda X, shifts, axis=None: np.roll(X, shifts, axis))
+        for attrs in ({"shifts": [2], "axis": [0]}, {"shifts": [-1, 2], "axis": [0, -1]}, {"shifts": [5], "axis": [1]})
+    ),
+    Sample({"X": data(3, 4)}, {"shifts": [3]}, lambda X, shifts: np.roll(X, shifts[0])),
+    Sample({"X": data(3, 4), "ShiftsTensor": np.array([2])}, {"axis": [1]}, lambda X, ShiftsTensor, axis: np.roll(X, 2, 1)),
+)
+add(
+    "index_select",
+    *(
+        Sample(
+            {"X": data(3, 4), "Index": np.array(index)},
+            {"dim": dim} if dim else {},
+            lambda X, Index, dim=0: np.take(X, Index, dim),
+        )
+        for index, dim in (([2, 0, 2], 0), ([1], 1), ([3, 3, 0, 1], -1))
+    ),
+)
+add(
+    "unbind",
+    *(
+        Sample({"X": data(*x)}, {"axis": axis} if axis else {}, lambda X, axis=0: list(np.moveaxis(X, axis, 0)), known=["X"])
+        for x, axis in (((3, 2), 0), ((2, 3), 1), ((2, 3, 2), -1), ((2,), 0))
+    ),
+)
+
+
+def margins(paddings: Sequence[int]) -> list[tuple[int, int]]:
+    return list(zip(paddings[::2], paddings[1::2], strict=True))
+
+
+add(
+    "pad",
+    *(
+        Sample(
+            {"X": data(*shape)},
+            {"paddings": paddings, "pad_value": value},
+            lambda X, paddings, pad_value: np.pad(X, margins(paddings), constant_values=pad_value),
+        )
+        for shape, paddings, value in (
+            ((2, 3), [1, 2, 0, 1], 0.5),
+            ((3,), [0, 0], 1.0),
+            ((2, 1, 2), [0, 0, 2, 0, 0, 3], 0.0),
+            ((0, 2), [1, 0, 0, 0], 2.0),
+        )
+    ),
+)
+
+
+def padded2d(X: Any, paddings: Sequence[int], mode: str = "constant", pad_value: float = 0.0, data_format: str = "NCHW") -> Any:
+    around = margins(paddings)
+    around = [(0, 0), *around, (0, 0)] if data_format == "NHWC" else [(0, 0), (0, 0), *around]
+    return np.pad(X, around, mode, **({"constant_values": pad_value} if mode == "constant" else {}))
+
+
+def padded3d(X: Any, paddings: Sequence[int], mode: str = "constant", value: float = 0.0, data_format: str = "NCDHW") -> Any:
+    around = margins(paddings)[::-1]
+    around = [(0, 0), *around, (0, 0)] if data_format == "NDHWC" else [(0, 0), (0, 0), *around]
+    name = {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
+    return np.pad(X, around, name, **({"constant_values": value} if mode == "constant" else {}))
+
+
+for mode in ("constant", "reflect", "edge"):
+    for attrs in ({"pad_value": 0.5}, {"data_format": "NHWC"}):
+        add("pad2d", Sample({"X": data(2, 3, 3, 2)}, {"paddings": [1, 2, 0, 1], "mode": mode, **attrs}, padded2d))
+for mode in ("constant", "reflect", "replicate", "circular"):
+    for attrs in ({"value": 0.5}, {"data_format": "NDHWC"}):
+        add("pad3d", Sample({"X": data(1, 3, 3, 2, 2)}, {"paddings": [1, 0, 0, 1, 1, 1], "mode": mode, **attrs}, padded3d))
+
+
+def unpadded(X: Any, Like: Any, paddings: Sequence[int], mode: str) -> Any:
+    out = np.zeros_like(Like)
+    np.add.at(out.reshape(-1), np.pad(np.arange(out.size).reshape(out.shape), margins(paddings), mode), X)
+    return out
+
+
+for mode in ("reflect", "edge", "wrap"):
+    attrs = {"paddings": [1, 2, 0, 1], "mode": mode}
+    add("pad_by", Sample({"X": data(3, 2)}, attrs, lambda X, paddings, mode: np.pad(X, margins(paddings), mode)))
+    add("unpad_by", Sample({"X": data(6, 3), "Like": data(3, 2)}, attrs, unpadded, wrt=["X"]))
+
+
+# -------------------------------------------------------------------------------------------------------- interpolation
+def interpolated(X: Any, method: str, **attrs: Any) -> Any:
+    """Element by element, as the definition has it."""
+    attrs = {"align_corners": True, "align_mode": 1, "data_layout": "NCHW", "scale": [], **attrs}
+    last = attrs["data_layout"] == "NHWC"
+    image = np.moveaxis(X, 3, 1) if last else X
+    for axis, name in ((2, "out_h"), (3, "out_w")):
+        source = image.shape[axis]
+        scale = attrs["scale"][axis - 2] if attrs["scale"] else 0
+        target = int(source * scale) if scale else attrs[name]
+        ratio = (
+            0
+            if target == 1
+            else (source - 1) / (target - 1)
+            if attrs["align_corners"]
+            else 1 / scale
+            if scale
+            else source / target
+        )
+        parts = []
+        for place in range(target):
+            if method == "nearest":
+                at = int(place * ratio + 0.5 * attrs["align_corners"])
+            elif attrs["align_corners"] or attrs["align_mode"] == 1:
+                at = place * ratio
+            else:
+                at = max((place + 0.5) * ratio - 0.5, 0)
+            low = min(int(at), source - 1)
+            high = min(low + 1, source - 1)
+            parts.append(np.take(image, low, axis) * (1 - (at - low)) + np.take(image, high, axis) * (at - low))
+        image = np.stack(parts, axis).astype(X.dtype)
+    return np.moveaxis(image, 1, 3) if last else image
+
+
+INTERPOLATIONS: list[dict[str, Any]] = [
+    {"scale": [2.0, 2.0]},
+    {"out_h": 5, "out_w": 2},
+    {"out_h": 5, "out_w": 4, "align_corners": False},
+    {"out_h": 5, "out_w": 4, "align_corners": False, "align_mode": 0},
+    {"scale": [2.0, 1.5], "align_corners": False, "align_mode": 0},
+    {"out_h": 1, "out_w": 1},
+    {"out_h": 4, "out_w": 7, "data_layout": "NHWC"},
+]
+for method in ("bilinear", "nearest"):
+    for attrs in INTERPOLATIONS:
+        X = data(2, 3, 4, 2) if attrs.get("data_layout") else data(2, 2, 3, 4)
+
+        def reference(X: Any, Like: Any = None, method: str = method, **attrs: Any) -> Any:
+            return interpolated(X, method, **attrs)
+
+        def transposed(X: Any, Like: Any, method: str = method, **attrs: Any) -> Any:
+            out = np.zeros_like(Like)
+            for place in np.ndindex(*Like.shape):
+                one = np.zeros_like(Like)
+                one[place] = 1
+                out[place] = (interpolated(one, method, **attrs) * X).sum()
+            return out
+
+        add(f"{method}_interp_v2", Sample({"X": X}, attrs, reference))
+        large = data(*interpolated(X, method, **attrs).shape)
+        add(f"{method}_uninterp", Sample({"X": large, "Like": X}, attrs, transposed, wrt=["X"]))
+        add(f"{method}_interp_like", Sample({"X": X, "Like": large}, attrs, reference, wrt=["X"]))
+    X = data(1, 2, 3, 4)
+    sized = {
+        "OutSize": np.array([4, 5], "int32"),
+        "SizeTensor": [np.array([4], "int32"), np.array([5], "int32")],
+    }
+    for slot, value in sized.items():
+        add(
+            f"{method}_interp_v2",
+            Sample(
+                {"X": X, slot: value},
+                {},
+                lambda X, method=method: interpolated(X, method, out_h=4, out_w=5),
+                wrt=["X"],
+                shapes_by_value=True,
+            ),
+        )

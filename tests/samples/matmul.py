@@ -86,3 +86,75 @@ add(
     Sample({"X": data(3), "Y": data(3)}, {}, old_product),
     Sample({"X": data(0, 3), "Y": data(3, 2)}, {}, old_product),
 )
+
+
+add("bmm", *(Sample({"X": data(b, 2, 3), "Y": data(b, 3, 4)}, {}, lambda X, Y: X @ Y) for b in (2, 1, 0)))
+add("mv", *(Sample({"X": data(rows, 3), "Vec": data(3)}, {}, lambda X, Vec: X @ Vec) for rows in (2, 1, 0)))
+add(
+    "addmm",
+    *(
+        Sample(
+            {"Input": data(*shape), "X": data(2, 3), "Y": data(3, 4)},
+            attrs,
+            lambda Input, X, Y, Beta=1.0, Alpha=1.0: (Beta * Input + Alpha * (X @ Y)).astype(X.dtype),
+        )
+        for shape, attrs in (
+            ((2, 4), {}),
+            ((2, 4), {"Beta": 0.5, "Alpha": -2.0}),
+            ((1, 4), {}),
+            ((4,), {"Beta": 3.0}),
+            ((2, 1), {}),
+        )
+    ),
+)
+add(
+    "dot",
+    Sample({"X": data(3), "Y": data(3)}, {}, lambda X, Y: np.asarray(X @ Y).reshape(1)),
+    Sample({"X": data(3), "Y": data(3)}, {}, lambda X, Y: np.asarray(X @ Y).reshape(1), declared={"Out": ()}),
+    Sample({"X": data(2, 3), "Y": data(2, 3)}, {}, lambda X, Y: (X * Y).sum(1)),
+    Sample({"X": data.ints(2, 3), "Y": data.ints(2, 3)}, {}, lambda X, Y: (X * Y).sum(1)),
+)
+add(
+    "cross",
+    Sample({"X": data(3, 2), "Y": data(3, 2)}, {}, lambda X, Y: np.cross(X, Y, axis=0)),
+    Sample({"X": data(2, 3), "Y": data(2, 3)}, {"dim": 1}, lambda X, Y, dim: np.cross(X, Y, axis=dim)),
+    Sample({"X": data(3, 3), "Y": data(3, 3)}, {"dim": -1}, lambda X, Y, dim: np.cross(X, Y, axis=dim)),
+    Sample({"X": data(3), "Y": data(3)}, {}, lambda X, Y: np.cross(X, Y)),
+)
+KRONS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((2, 3), (3, 2)),
+    ((2,), (3,)),
+    ((2, 2), (3,)),
+    ((2,), (3, 2)),
+    ((1, 2, 2), (2, 1, 3)),
+    ((1,), (1,)),
+]
+add("kron", *(Sample({"X": data(*x), "Y": data(*y)}, {}, lambda X, Y: np.kron(X, Y)) for x, y in KRONS))
+
+
+def unkroned(X: Any, Y: Any, Like: Any) -> Any:
+    out = np.zeros_like(Like)
+    for place in np.ndindex(*Like.shape):
+        one = np.zeros_like(Like)
+        one[place] = 1
+        out[place] = (np.kron(one, Y) * X).sum()
+    return out
+
+
+for x, y in KRONS:
+    whole = np.kron(np.ones(x), np.ones(y)).shape
+    add("unkron", Sample({"X": data(*whole), "Y": data(*y), "Like": data(*x)}, {}, unkroned, wrt=["X", "Y"]))
+
+
+def second_of_product(X: Any, Y: Any, DOut: Any, DDX: Any = None, DDY: Any = None) -> Any:
+    ddx, ddy = (np.zeros_like(X) if DDX is None else DDX), (np.zeros_like(Y) if DDY is None else DDY)
+    return {"DX": DOut @ ddy.T, "DY": ddx.T @ DOut, "DDOut": ddx @ Y + X @ ddy}
+
+
+PRODUCT = {"X": data(2, 3), "Y": data(3, 4), "DOut": data(2, 4)}
+add(
+    "mul_grad_grad",
+    Sample({**PRODUCT, "DDX": data(2, 3), "DDY": data(3, 4)}, {}, second_of_product),
+    Sample({**PRODUCT, "DDX": data(2, 3)}, {}, second_of_product),
+    Sample({**PRODUCT, "DDY": data(3, 4)}, {}, second_of_product),
+)

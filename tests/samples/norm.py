@@ -85,3 +85,53 @@ add(
     Sample({"X": data(3, 4), "Scale": data(4)}, {}, layer_normed, tolerance=10),
     Sample({"X": data(3, 4), "Bias": data(4)}, {}, layer_normed, tolerance=10),
 )
+
+
+def by_channel(values: Any, ndim: int, channel: int) -> Any:
+    return 0 if values is None else values.reshape([-1 if axis == channel else 1 for axis in range(ndim)])
+
+
+def instance_normed(X: Any, Scale: Any = None, Bias: Any = None, epsilon: float = 1e-5) -> Any:
+    axes = tuple(range(2, X.ndim))
+    mean, variance = X.mean(axes, keepdims=True), X.var(axes, keepdims=True)
+    out = (X - mean) / np.sqrt(variance + epsilon) * (1 if Scale is None else by_channel(Scale, X.ndim, 1))
+    out = out + by_channel(Bias, X.ndim, 1)
+    return {"Y": out.astype(X.dtype), "SavedMean": mean.reshape(-1), "SavedVariance": 1 / np.sqrt(variance + epsilon).reshape(-1)}
+
+
+add(
+    "instance_norm",
+    *(
+        Sample({"X": data(*shape), "Scale": data(3), "Bias": data(3)}, attrs, instance_normed, tolerance=10)
+        for shape, attrs in (((2, 3, 4, 2), {}), ((2, 3, 5), {"epsilon": 0.1}), ((2, 3, 2, 1, 2), {}))
+    ),
+    Sample({"X": data(2, 3, 4)}, {}, instance_normed, tolerance=10),
+)
+
+
+def group_normed(
+    X: Any, groups: int, Scale: Any = None, Bias: Any = None, epsilon: float = 1e-5, data_layout: str = "NCHW"
+) -> Any:
+    channel = X.ndim - 1 if data_layout == "NHWC" else 1
+    x = np.moveaxis(X, channel, 1)
+    flat = x.reshape(len(x), groups, -1)
+    mean, variance = flat.mean(2, keepdims=True), flat.var(2, keepdims=True)
+    out = np.moveaxis(((flat - mean) / np.sqrt(variance + epsilon)).reshape(x.shape), 1, channel)
+    out = out * (1 if Scale is None else by_channel(Scale, X.ndim, channel)) + by_channel(Bias, X.ndim, channel)
+    return {"Y": out.astype(X.dtype), "Mean": mean[..., 0], "Variance": variance[..., 0]}
+
+
+add(
+    "group_norm",
+    *(
+        Sample({"X": data(*shape), "Scale": data(4), "Bias": data(4)}, attrs, group_normed, tolerance=10)
+        for shape, attrs in (
+            ((2, 4, 3, 2), {"groups": 2}),
+            ((2, 4, 3), {"groups": 4, "epsilon": 0.1}),
+            ((3, 4), {"groups": 1}),
+            ((2, 3, 2, 4), {"groups": 2, "data_layout": "NHWC"}),
+        )
+    ),
+    Sample({"X": data(2, 4, 3)}, {"groups": 2}, group_normed, tolerance=10),
+    Sample({"X": data(2, 4, 3), "Scale": data(4)}, {"groups": 2}, group_normed, tolerance=10),
+)

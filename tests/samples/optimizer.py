@@ -11,6 +11,7 @@ from .base import Data, Sample, add
 data = Data("optimizer")
 RATE = np.array([0.1])
 SHAPES = ((3, 4), (1,), (2, 3, 2), (0, 2))
+LARGE = (100, 400)  # more than one cache-sized piece
 
 for shape in SHAPES:
     add(
@@ -76,22 +77,229 @@ def adam(
     }
 
 
+def adam_inputs(*shape: int) -> dict[str, Any]:
+    return {
+        "Param": data(*shape),
+        "Grad": data(*shape),
+        "LearningRate": RATE,
+        "Moment1": data(*shape),
+        "Moment2": data(*shape, low=0.1),
+        "Beta1Pow": np.array([0.81]),
+        "Beta2Pow": np.array([0.998]),
+    }
+
+
 for attrs in ({}, {"beta1": 0.5, "beta2": 0.75, "epsilon": 1e-3}):
-    for shape in (*SHAPES, (100, 100)):  # the last is more than one cache-sized piece
-        add(
-            "adam",
-            Sample(
-                {
-                    "Param": data(*shape),
-                    "Grad": data(*shape),
-                    "LearningRate": RATE,
-                    "Moment1": data(*shape),
-                    "Moment2": data(*shape, low=0.1),
-                    "Beta1Pow": np.array([0.81]),
-                    "Beta2Pow": np.array([0.998]),
-                },
-                attrs,
-                adam,
-                tolerance=10,
-            ),
-        )
+    for shape in (*SHAPES, LARGE):
+        add("adam", Sample(adam_inputs(*shape), attrs, adam, tolerance=10))
+
+
+def adamw(
+    Param: Any, LearningRate: Any, lr_ratio: float = 1.0, coeff: float = 0.01, with_decay: bool = False, **others: Any
+) -> Any:
+    if with_decay:
+        LearningRate = LearningRate * lr_ratio
+        Param = Param * (1 - LearningRate * coeff)
+    return adam(Param=Param, LearningRate=LearningRate, **others)
+
+
+def lamb(
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    Moment1: Any,
+    Moment2: Any,
+    Beta1Pow: Any,
+    Beta2Pow: Any,
+    weight_decay: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-6,
+    always_adapt: bool = False,
+) -> Any:
+    m = beta1 * Moment1 + (1 - beta1) * Grad
+    v = beta2 * Moment2 + (1 - beta2) * Grad * Grad
+    r = m / (1 - Beta1Pow) / (np.sqrt(v / (1 - Beta2Pow)) + epsilon) + weight_decay * Param
+    size, change = np.sqrt((Param * Param).sum()), np.sqrt((r * r).sum())
+    ratio = size / change if size > 0 and change > 0 and (weight_decay or always_adapt) else 1
+    found = {"ParamOut": Param - LearningRate * ratio * r, "Moment1Out": m, "Moment2Out": v}
+    return {**found, "Beta1PowOut": Beta1Pow * beta1, "Beta2PowOut": Beta2Pow * beta2}
+
+
+def adagrad(Param: Any, Grad: Any, Moment: Any, LearningRate: Any, epsilon: float = 1e-6) -> Any:
+    m = Moment + Grad * Grad
+    return {"ParamOut": Param - LearningRate * Grad / (np.sqrt(m) + epsilon), "MomentOut": m}
+
+
+def decayed_adagrad(Param: Any, Grad: Any, Moment: Any, LearningRate: Any, decay: float = 0.95, epsilon: float = 1e-6) -> Any:
+    m = decay * Moment + (1 - decay) * Grad * Grad
+    return {"ParamOut": Param - LearningRate * Grad / (np.sqrt(m) + epsilon), "MomentOut": m}
+
+
+def adadelta(
+    Param: Any,
+    Grad: Any,
+    AvgSquaredGrad: Any,
+    AvgSquaredUpdate: Any,
+    LearningRate: Any,
+    rho: float = 0.95,
+    epsilon: float = 1e-6,
+) -> Any:
+    g = rho * AvgSquaredGrad + (1 - rho) * Grad * Grad
+    update = Grad * np.sqrt((AvgSquaredUpdate + epsilon) / (g + epsilon))
+    u = rho * AvgSquaredUpdate + (1 - rho) * update * update
+    return {"ParamOut": Param - LearningRate * update, "AvgSquaredGradOut": g, "AvgSquaredUpdateOut": u}
+
+
+def adamax(
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    Moment: Any,
+    InfNorm: Any,
+    Beta1Pow: Any,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> Any:
+    m = beta1 * Moment + (1 - beta1) * Grad
+    norm = np.maximum(beta2 * InfNorm + epsilon, np.abs(Grad))
+    return {"ParamOut": Param - LearningRate / (1 - Beta1Pow) * m / norm, "MomentOut": m, "InfNormOut": norm}
+
+
+def rmsprop(
+    Param: Any,
+    MeanSquare: Any,
+    Grad: Any,
+    Moment: Any,
+    LearningRate: Any,
+    MeanGrad: Any = None,
+    epsilon: float = 1e-10,
+    decay: float = 0.9,
+    momentum: float = 0.0,
+    centered: bool = False,
+) -> Any:
+    square = decay * MeanSquare + (1 - decay) * Grad * Grad
+    mean = decay * MeanGrad + (1 - decay) * Grad if centered else MeanGrad
+    m = momentum * Moment + LearningRate * Grad / np.sqrt(square + epsilon - (mean * mean if centered else 0))
+    found = {"ParamOut": Param - m, "MomentOut": m, "MeanSquareOut": square}
+    return found if mean is None else {**found, "MeanGradOut": mean}
+
+
+def ftrl(
+    Param: Any,
+    SquaredAccumulator: Any,
+    LinearAccumulator: Any,
+    Grad: Any,
+    LearningRate: Any,
+    l1: float = 0.0,
+    l2: float = 0.0,
+    lr_power: float = -0.5,
+) -> Any:
+    squared = SquaredAccumulator + Grad * Grad
+    linear = LinearAccumulator + Grad - (squared**-lr_power - SquaredAccumulator**-lr_power) / LearningRate * Param
+    step = (np.sign(linear) * l1 - linear) / (squared**-lr_power / LearningRate + 2 * l2)
+    return {"ParamOut": np.where(np.abs(linear) > l1, step, 0), "SquaredAccumOut": squared, "LinearAccumOut": linear}
+
+
+def lars_momentum(
+    Param: Any,
+    Grad: Any,
+    Velocity: Any,
+    LearningRate: Any,
+    mu: float,
+    lars_coeff: float = 0.001,
+    lars_weight_decay: Any = (0.0005,),
+    epsilon: float = 0.0,
+    rescale_grad: float = 1.0,
+) -> Any:
+    params, velocities = [], []
+    decays = list(lars_weight_decay) * (len(Param) // len(lars_weight_decay))
+    for p, grad, v, rate, decay in zip(Param, Grad, Velocity, LearningRate, decays, strict=True):
+        g = rescale_grad * grad
+        size, slope = np.sqrt((p * p).sum()), np.sqrt((g * g).sum())
+        if decay > 0 and size > 0 and slope > 0:
+            rate = rate * lars_coeff * size / (slope + decay * size + epsilon)
+        velocities.append((mu * v + rate * (g + decay * p)).astype(p.dtype))
+        params.append((p - velocities[-1]).astype(p.dtype))
+    return {"ParamOut": params, "VelocityOut": velocities}
+
+
+for shape in (*SHAPES, LARGE):
+    for attrs in (
+        {"coeff": 0.5},
+        {"with_decay": True},
+        {"with_decay": True, "coeff": 0.5, "lr_ratio": 0.3, "beta1": 0.5, "beta2": 0.75, "epsilon": 1e-3},
+    ):
+        add("adamw", Sample(adam_inputs(*shape), attrs, adamw, tolerance=10))
+    for attrs in (
+        {"weight_decay": 0.01},
+        {"weight_decay": 0.0},
+        {"weight_decay": 0.0, "always_adapt": True, "beta1": 0.5, "beta2": 0.75, "epsilon": 1e-3},
+    ):
+        add("lamb", Sample(adam_inputs(*shape), attrs, lamb, tolerance=10))
+
+    for attrs in ({}, {"epsilon": 0.1}):
+        given = {"Param": data(*shape), "Grad": data(*shape), "Moment": data(*shape, low=0.1), "LearningRate": RATE}
+        add("adagrad", Sample(given, attrs, adagrad, tolerance=10))
+    for attrs in ({}, {"decay": 0.5, "epsilon": 0.1}):
+        given = {"Param": data(*shape), "Grad": data(*shape), "Moment": data(*shape, low=0.1), "LearningRate": RATE}
+        add("decayed_adagrad", Sample(given, attrs, decayed_adagrad, tolerance=10))
+    for attrs in ({}, {"rho": 0.5, "epsilon": 0.1}):
+        given = {
+            "Param": data(*shape),
+            "Grad": data(*shape),
+            "AvgSquaredGrad": data(*shape, low=0.1),
+            "AvgSquaredUpdate": data(*shape, low=0.1),
+            "LearningRate": RATE,
+        }
+        add("adadelta", Sample(given, attrs, adadelta, tolerance=10))
+    for attrs in ({}, {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.1}):
+        given = {
+            "Param": data(*shape),
+            "Grad": data(*shape),
+            "LearningRate": RATE,
+            "Moment": data(*shape),
+            "InfNorm": data(*shape, low=0.1),
+            "Beta1Pow": np.array([0.81]),
+        }
+        add("adamax", Sample(given, attrs, adamax, tolerance=10))
+    for attrs in ({}, {"decay": 0.5, "epsilon": 0.1, "momentum": 0.9}, {"centered": True, "momentum": 0.5, "decay": 0.5}):
+        given = {
+            "Param": data(*shape),
+            "MeanSquare": data(*shape, low=0.5),
+            "Grad": data(*shape),
+            "Moment": data(*shape),
+            "LearningRate": RATE,
+        }
+        if attrs:
+            given["MeanGrad"] = data(*shape, low=-0.5, high=0.5)
+        add("rmsprop", Sample(given, attrs, rmsprop, tolerance=10))
+    for attrs in ({}, {"l1": 0.5, "l2": 0.25}, {"l1": 0.5, "lr_power": -0.75}):
+        given = {
+            "Param": data(*shape),
+            "SquaredAccumulator": data(*shape, low=0.1),
+            "LinearAccumulator": data(*shape),
+            "Grad": data(*shape),
+            "LearningRate": RATE,
+        }
+        add("ftrl", Sample(given, attrs, ftrl, tolerance=10))
+
+
+def lars_inputs(*shapes: tuple[int, ...]) -> dict[str, Any]:
+    found = {slot: [data(*shape) for shape in shapes] for slot in ("Param", "Grad", "Velocity")}
+    return {**found, "LearningRate": [RATE * (i + 1) for i in range(len(shapes))]}
+
+
+for attrs in (
+    {"mu": 0.9},
+    {"mu": 0.5, "lars_coeff": 0.1, "lars_weight_decay": [0.1], "epsilon": 0.1, "rescale_grad": 0.5},
+    {"mu": 0.5, "lars_weight_decay": [0.0]},
+):
+    add("lars_momentum", *(Sample(lars_inputs(shape), attrs, lars_momentum, tolerance=10) for shape in (*SHAPES, LARGE)))
+    add("lars_momentum", Sample(lars_inputs((3, 4), (5,)), attrs, lars_momentum, tolerance=10))
+add(
+    "lars_momentum",
+    Sample(lars_inputs((3, 4), (5,)), {"mu": 0.9, "lars_weight_decay": [0.1, 0.0]}, lars_momentum, tolerance=10),
+    Sample({**lars_inputs((3, 4)), "Param": [np.zeros((3, 4))]}, {"mu": 0.9}, lars_momentum, tolerance=10),
+)

@@ -45,6 +45,9 @@ reduction("reduce_sum", np.sum, data, empty=True)
 reduction("reduce_mean", np.mean, data)
 reduction("reduce_max", np.max, data.distinct)
 reduction("reduce_min", np.min, data.distinct)
+reduction("reduce_amax", np.max, data.distinct)
+reduction("reduce_amin", np.min, data.distinct)
+reduction("frobenius_norm", lambda x, **axes: np.sqrt(np.sum(x * x, **axes)), data)
 reduction("reduce_prod", np.prod, lambda *shape: data.away(*shape, gap=0.3))
 reduction("reduce_all", np.all, data.bools)
 reduction("reduce_any", np.any, data.bools)
@@ -99,4 +102,83 @@ add(
             {"flatten": True},
         )
     ),
+)
+
+
+def log_of_sum(X: Any, axis: Sequence[int] = (0,), keepdim: bool = False, reduce_all: bool = False) -> Any:
+    found = np.log(np.sum(np.exp(X), None if reduce_all else tuple(axis), keepdims=keepdim))
+    return np.asarray(found, X.dtype).reshape(found.shape or (1,))
+
+
+for shape, attrs in CASES:
+    attrs = {{"dim": "axis", "keep_dim": "keepdim"}.get(name, name): value for name, value in attrs.items()}
+    add("logsumexp", Sample({"X": data(*shape)}, attrs, log_of_sum))
+add(
+    "logsumexp", Sample({"X": np.array([1000.0, 1000.0, -1000.0])}, {}, lambda X: np.array([1000 + np.log(2)], X.dtype), orders=0)
+)
+add("logsumexp", Sample({"X": np.array([-np.inf, -np.inf])}, {}, lambda X: np.array([-np.inf], X.dtype), orders=0))
+
+
+def size(x: Any, order: float, **axes: Any) -> Any:
+    x = np.abs(x)
+    if abs(order) == np.inf:
+        return (np.max if order > 0 else np.min)(x, **axes)
+    return np.sum(x != 0, **axes) if order == 0 else np.sum(x**order, **axes) ** (1 / order)
+
+
+def normed(X: Any, porder: float = 2.0, axis: int = -1, keepdim: bool = False, asvector: bool = False) -> Any:
+    found = size(X, porder, axis=None if asvector else axis, keepdims=keepdim)
+    return np.asarray(found, X.dtype).reshape(np.shape(found) or (1,))
+
+
+ORDERS = (2.0, 1.0, 3.0, 0.5, 0.0, np.inf, -np.inf)
+for order in ORDERS:
+    signs = np.where(data.bools(2, 3), 1.0, -1.0)
+    add(
+        "p_norm",
+        *(
+            Sample({"X": (data.distinct(2, 3) + 0.5) * signs}, {"porder": order, **attrs}, normed, tolerance=10)
+            for attrs in ({}, {"axis": 0, "keepdim": True}, {"asvector": True}, {"asvector": True, "keepdim": True})
+        ),
+    )
+    for shape in ((2, 3), (3,), (1, 1)):
+        apart = {"X": data.distinct(2, 3) + 3.0, "Y": data(*shape)}
+        add("dist", Sample(apart, {"p": order}, lambda X, Y, p: np.asarray(size(X - Y, p), X.dtype).reshape(1), tolerance=10))
+add("p_norm", Sample({"X": data(4)}, {}, normed, declared={"Out": ()}))
+for order in (2.0, 3.0):  # at 0, where there is no gradient, it is taken to be 0, as central differences have it
+    add("p_norm", Sample({"X": np.zeros((2, 3))}, {"porder": order}, normed, orders=1))
+
+
+def unit(X: Any, axis: int, epsilon: float = 1e-10) -> Any:
+    length = np.sqrt((X * X).sum(axis, keepdims=True) + epsilon)
+    return {"Out": X / length, "Norm": length}
+
+
+add(
+    "norm",
+    *(
+        Sample({"X": data(2, 3, 4)}, {"axis": axis, "epsilon": epsilon}, unit, tolerance=10)
+        for axis, epsilon in ((0, 1e-10), (1, 0.5), (-1, 1e-10))
+    ),
+    Sample({"X": data(3)}, {"axis": 0}, unit, tolerance=10),
+)
+add(
+    "l1_norm",
+    *(
+        Sample({"X": data.away(*shape)}, {}, lambda X: np.asarray(np.abs(X).sum(), X.dtype).reshape(1))
+        for shape in ((2, 3), (1,), (0, 2))
+    ),
+)
+add(
+    "clip_by_norm",
+    *(
+        Sample(
+            {"X": data(2, 3)},
+            {"max_norm": max_norm},
+            lambda X, max_norm: X * min(1, max_norm / np.sqrt((X * X).sum())).astype(X.dtype),
+        )
+        for max_norm in (0.5,)
+    ),
+    Sample({"X": data(2, 3)}, {"max_norm": 10.0}, lambda X: X),
+    Sample({"X": np.zeros(3)}, {"max_norm": 1.0}, lambda X: X),
 )

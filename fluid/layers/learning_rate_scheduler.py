@@ -1,0 +1,215 @@
+"""Learning rates that change from run to run, as ops of the program.
+
+Each schedule counts the runs in the variable ``@LR_DECAY_COUNTER@``, which the program itself brings up. What the formulas
+call ``step`` is 0 in the first run (1 for `noam_decay`); the schedules of a program share one counter, which starts as the
+first of them says. Ops of schedules are left out of ``program.clone(for_test=True)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from itertools import pairwise
+from typing import Any, ParamSpec
+
+from .. import unique_name
+from ..errors import ProgramError
+from ..framework import OpRole, Variable, default_main_program
+from ..initializer import Constant
+from ..layer_helper import LayerHelper
+from . import ops
+from .control_flow import Switch
+from .tensor import assign, cast, create_global_var, fill_constant
+
+__all__ = [
+    "autoincreased_step_counter",
+    "cosine_decay",
+    "exponential_decay",
+    "inverse_time_decay",
+    "linear_lr_warmup",
+    "natural_exp_decay",
+    "noam_decay",
+    "piecewise_decay",
+    "polynomial_decay",
+]
+
+COUNTER = "@LR_DECAY_COUNTER@"
+
+Arguments = ParamSpec("Arguments")
+Rate = float | Variable
+
+
+def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:
+    """The number of this run, int64 of shape [1]: `begin` in the first one, and one more in each one after.
+
+    Args:
+        step: what is added in each run instead of one; the first number is then ``begin - 1 + step``.
+        counter_name: of the persistable variable; what is asked for by the same name is the same counter, which goes on as it
+            was made. ``@STEP_COUNTER@`` by default.
+    """
+    helper = LayerHelper("global_step_counter")
+    name = counter_name if counter_name is not None else "@STEP_COUNTER@"
+    root = helper.main_program.global_block()
+    if root.has_var(name):
+        return root.var(name)
+    counter = helper.create_global_variable(name=name, dtype="int64", shape=[1], persistable=True, stop_gradient=True)
+    helper.set_variable_initializer(counter, Constant(begin - 1, force_cpu=True))
+    # First of all, so that the number is the same wherever in the run it is read.
+    root.prepend_op("increment", inputs={"X": counter}, outputs={"Out": counter}, attrs={"step": float(step)})
+    return counter
+
+
+def _schedule(build: Callable[Arguments, Variable]) -> Callable[Arguments, Variable]:
+    """Give the ops that `build` appends the role of a schedule."""
+
+    @wraps(build)
+    def scheduled(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Variable:
+        with default_main_program().role_guard(OpRole.LR_SCHED):
+            return build(*args, **kwargs)
+
+    return scheduled
+
+
+def _step(begin: int = 0) -> Variable:
+    """The step as float32."""
+    return cast(autoincreased_step_counter(COUNTER, begin), "float32")
+
+
+def _positive(schedule: str, **numbers: Any) -> None:
+    for name, number in numbers.items():
+        if isinstance(number, Variable) or not number > 0:
+            raise ProgramError(f"{schedule}: {name} should be a number greater than 0, not {number!r}")
+
+
+def _periods(schedule: str, decay_steps: float, staircase: bool) -> Variable:
+    """How often `decay_steps` has passed, with fractions unless `staircase`."""
+    _positive(schedule, decay_steps=decay_steps)
+    periods: Variable = _step() / decay_steps
+    return ops.floor(periods) if staircase else periods
+
+
+def _rate_variable(name: str) -> Variable:
+    """What a schedule that decides between cases writes to."""
+    if default_main_program().global_block().has_var(name):
+        name = unique_name.generate(name)
+    return create_global_var([1], 0.0, "float32", persistable=True, name=name)
+
+
+@_schedule
+def exponential_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
+    """``learning_rate * decay_rate ** (step / decay_steps)``, float32 of shape [1]; the quotient is rounded down if
+    `staircase`."""
+    found: Variable = learning_rate * decay_rate ** _periods("exponential_decay", decay_steps, staircase)
+    return found
+
+
+@_schedule
+def natural_exp_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
+    """``learning_rate * exp(-decay_rate * (step / decay_steps))``, float32 of shape [1]; the quotient is rounded down if
+    `staircase`."""
+    found: Variable = learning_rate * ops.exp(-decay_rate * _periods("natural_exp_decay", decay_steps, staircase))
+    return found
+
+
+@_schedule
+def inverse_time_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
+    """``learning_rate / (1 + decay_rate * step / decay_steps)``, float32 of shape [1]; the quotient is rounded down if
+    `staircase`."""
+    found: Variable = learning_rate / (1.0 + decay_rate * _periods("inverse_time_decay", decay_steps, staircase))
+    return found
+
+
+@_schedule
+def polynomial_decay(
+    learning_rate: Rate, decay_steps: float, end_learning_rate: Rate = 0.0001, power: float = 1.0, cycle: bool = False
+) -> Variable:
+    """From `learning_rate` to `end_learning_rate`, float32 of shape [1]::
+
+        (learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate
+
+    Here step is at most `decay_steps`; if `cycle`, `decay_steps` grows instead, by itself whenever it is passed.
+    """
+    _positive("polynomial_decay", decay_steps=decay_steps)
+    step = _step()
+    one = fill_constant([1], "float32", 1.0)
+    if cycle:
+        passed = step / (decay_steps * ops.elementwise_max(ops.ceil(step / decay_steps), one))
+    else:
+        passed = ops.elementwise_min(step / decay_steps, one)
+    found: Variable = (learning_rate - end_learning_rate) * (1.0 - passed) ** power + end_learning_rate
+    return found
+
+
+@_schedule
+def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Variable:
+    """``values[i]``, where i is the number of `boundaries` that step has reached; float32 of shape [1].
+
+    Args:
+        boundaries: steps, in increasing order.
+        values: learning rates, one more than boundaries.
+    """
+    if len(values) != len(boundaries) + 1 or not boundaries:
+        raise ProgramError(
+            f"piecewise_decay: there should be boundaries, and one more of values; there are {len(boundaries)} boundaries "
+            f"and {len(values)} values"
+        )
+    if any(not low < high for low, high in pairwise(boundaries)):
+        raise ProgramError(f"piecewise_decay: boundaries should increase, not be {list(boundaries)}")
+    step = _step()
+    rate = _rate_variable("learning_rate")
+    with Switch() as switch:
+        for boundary, value in zip(boundaries, values, strict=False):
+            with switch.case(step < fill_constant([1], "float32", float(boundary), force_cpu=True)):
+                fill_constant([1], "float32", float(value), out=rate)
+        with switch.default():
+            fill_constant([1], "float32", float(values[-1]), out=rate)
+    return rate
+
+
+@_schedule
+def noam_decay(d_model: float, warmup_steps: float, learning_rate: Rate = 1.0) -> Variable:
+    """``learning_rate * d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``, float32 of shape [1].
+
+    It rises until step is `warmup_steps` and falls after. The first step is 1.
+    """
+    _positive("noam_decay", d_model=d_model, warmup_steps=warmup_steps)
+    step = _step(1)
+    found: Variable = learning_rate * (d_model**-0.5 * ops.elementwise_min(step**-0.5, step * warmup_steps**-1.5))
+    return found
+
+
+@_schedule
+def cosine_decay(learning_rate: Rate, step_each_epoch: float, epochs: float) -> Variable:
+    """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)``, float32 of shape [1].
+
+    The epoch is step over `step_each_epoch`, rounded down.
+    """
+    _positive("cosine_decay", step_each_epoch=step_each_epoch, epochs=epochs)
+    epoch = ops.floor(_step() / step_each_epoch)
+    found: Variable = learning_rate * (0.5 * (ops.cos(epoch * (math.pi / epochs)) + 1.0))
+    return found
+
+
+@_schedule
+def linear_lr_warmup(learning_rate: Rate, warmup_steps: float, start_lr: float, end_lr: float) -> Variable:
+    """``start_lr + (end_lr - start_lr) * step / warmup_steps`` before step `warmup_steps`, then `learning_rate`.
+
+    Args:
+        learning_rate: a number, or another schedule.
+
+    Returns:
+        The learning rate, float32 of shape [1].
+    """
+    _positive("linear_lr_warmup", warmup_steps=warmup_steps)
+    step = _step()
+    rate = _rate_variable("learning_rate_warmup")
+    with Switch() as switch:
+        with switch.case(step < fill_constant([1], "float32", float(warmup_steps), force_cpu=True)):
+            assign(start_lr + (end_lr - start_lr) / warmup_steps * step, rate)
+        with switch.default():
+            if isinstance(learning_rate, Variable):
+                assign(learning_rate, rate)
+            else:
+                fill_constant([1], "float32", float(learning_rate), out=rate)
+    return rate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -70,6 +70,9 @@ class Optimizer:
     """
 
     type = ""
+    """The type of the op that updates a parameter."""
+    accumulators: Mapping[str, str] = {}
+    """Slots of that op -> the accumulators that it updates."""
 
     def __init__(
         self,
@@ -197,6 +200,13 @@ class Optimizer:
     # -- the optimizer's own variables
     def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
         """Make the variables that the updates of these parameters need."""
+        for param in parameters:
+            for name in self.accumulators.values():
+                self._add_accumulator(name, param, *self._first_value(name))
+
+    def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
+        """What an accumulator is filled with at first, and its shape (None: the parameter's)."""
+        return 0.0, None
 
     def _add_accumulator(
         self, name: str, param: Parameter, fill_value: float = 0.0, shape: Sequence[int] | None = None
@@ -221,9 +231,13 @@ class Optimizer:
     def _get_accumulator(self, name: str, param: Parameter) -> Variable:
         return self._accumulators[default_main_program()][name, param.name]
 
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        """Attributes of the op that updates a parameter."""
+        return {}
+
     def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
         """Append the op that updates one parameter."""
-        raise NotImplementedError
+        return self._update(block, param_and_grad)
 
     def _finish_update(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> None:
         """Append what there is to do for one parameter when all are updated."""
@@ -232,21 +246,16 @@ class Optimizer:
         self,
         block: Block,
         pair: tuple[Parameter, Variable],
-        accumulators: dict[str, str],
-        attrs: dict[str, Any] | None = None,
         inputs: dict[str, Variable] | None = None,
     ) -> Operator:
-        """Append the op of this optimizer's type.
-
-        `accumulators` maps slots to names of accumulators that it updates; `inputs` is what else it reads.
-        """
+        """Append the op of this optimizer's type; `inputs` is what it reads besides the parameter and what it updates."""
         param, grad = pair
-        state = {slot: self._get_accumulator(name, param) for slot, name in accumulators.items()}
+        state = {slot: self._get_accumulator(name, param) for slot, name in self.accumulators.items()}
         return block.append_op(
             self.type,
             inputs={"Param": param, "Grad": grad, "LearningRate": self._rate_of(param), **state, **(inputs or {})},
             outputs={"ParamOut": param, **{slot.replace("Accumulator", "Accum") + "Out": var for slot, var in state.items()}},
-            attrs=attrs,
+            attrs=self._attrs(param),
         )
 
 
@@ -254,9 +263,6 @@ class SGDOptimizer(Optimizer):
     """Stochastic gradient descent: ``param -= learning_rate * grad``."""
 
     type = "sgd"
-
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        return self._update(block, param_and_grad, {})
 
 
 class MomentumOptimizer(Optimizer):
@@ -267,6 +273,7 @@ class MomentumOptimizer(Optimizer):
     """
 
     type = "momentum"
+    accumulators = {"Velocity": "velocity"}
 
     def __init__(
         self,
@@ -281,13 +288,8 @@ class MomentumOptimizer(Optimizer):
         self._momentum = float(momentum)
         self._use_nesterov = bool(use_nesterov)
 
-    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        for param in parameters:
-            self._add_accumulator("velocity", param)
-
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        attrs = {"mu": self._momentum, "use_nesterov": self._use_nesterov}
-        return self._update(block, param_and_grad, {"Velocity": "velocity"}, attrs)
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"mu": self._momentum, "use_nesterov": self._use_nesterov}
 
 
 class AdamOptimizer(Optimizer):
@@ -299,6 +301,7 @@ class AdamOptimizer(Optimizer):
     """
 
     type = "adam"
+    accumulators = {"Moment1": "moment1", "Moment2": "moment2", "Beta1Pow": "beta1_pow_acc", "Beta2Pow": "beta2_pow_acc"}
 
     def __init__(
         self,
@@ -317,16 +320,9 @@ class AdamOptimizer(Optimizer):
         self._epsilon = float(epsilon)
         self._lazy_mode = bool(lazy_mode)
 
-    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        for param in parameters:
-            self._add_accumulator("moment1", param)
-            self._add_accumulator("moment2", param)
-            self._add_accumulator("beta1_pow_acc", param, self._beta1, [1])
-            self._add_accumulator("beta2_pow_acc", param, self._beta2, [1])
-
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        names = {"Moment1": "moment1", "Moment2": "moment2", "Beta1Pow": "beta1_pow_acc", "Beta2Pow": "beta2_pow_acc"}
-        return self._update(block, param_and_grad, names, self._attrs(param_and_grad[0]))
+    def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
+        powers = {"beta1_pow_acc": self._beta1, "beta2_pow_acc": self._beta2}
+        return (powers[name], [1]) if name in powers else super()._first_value(name)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon, "lazy_mode": self._lazy_mode}
@@ -419,6 +415,7 @@ class AdamaxOptimizer(Optimizer):
     """
 
     type = "adamax"
+    accumulators = {"Moment": "moment", "InfNorm": "inf_norm"}
 
     def __init__(
         self,
@@ -437,14 +434,14 @@ class AdamaxOptimizer(Optimizer):
 
     def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
         for param in parameters:
-            self._add_accumulator("moment", param)
-            self._add_accumulator("inf_norm", param)
+            super()._create_accumulators(block, [param])
             self._add_accumulator("beta1_pow_acc", param, self._beta1, [1])
 
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
+
     def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        attrs = {"beta1": self._beta1, "beta2": self._beta2, "epsilon": self._epsilon}
-        power = self._get_accumulator("beta1_pow_acc", param_and_grad[0])
-        return self._update(block, param_and_grad, {"Moment": "moment", "InfNorm": "inf_norm"}, attrs, {"Beta1Pow": power})
+        return self._update(block, param_and_grad, {"Beta1Pow": self._get_accumulator("beta1_pow_acc", param_and_grad[0])})
 
     def _finish_update(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> None:
         power = self._get_accumulator("beta1_pow_acc", param_and_grad[0])
@@ -459,6 +456,7 @@ class AdagradOptimizer(Optimizer):
     """
 
     type = "adagrad"
+    accumulators = {"Moment": "moment"}
 
     def __init__(
         self,
@@ -473,12 +471,11 @@ class AdagradOptimizer(Optimizer):
         self._epsilon = float(epsilon)
         self._first = float(initial_accumulator_value)
 
-    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        for param in parameters:
-            self._add_accumulator("moment", param, self._first)
+    def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
+        return self._first, None
 
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        return self._update(block, param_and_grad, {"Moment": "moment"}, {"epsilon": self._epsilon})
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"epsilon": self._epsilon}
 
 
 class DecayedAdagradOptimizer(Optimizer):
@@ -489,6 +486,7 @@ class DecayedAdagradOptimizer(Optimizer):
     """
 
     type = "decayed_adagrad"
+    accumulators = {"Moment": "moment"}
 
     def __init__(
         self,
@@ -503,13 +501,8 @@ class DecayedAdagradOptimizer(Optimizer):
         self._decay = float(decay)
         self._epsilon = float(epsilon)
 
-    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        for param in parameters:
-            self._add_accumulator("moment", param)
-
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        attrs = {"decay": self._decay, "epsilon": self._epsilon}
-        return self._update(block, param_and_grad, {"Moment": "moment"}, attrs)
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"decay": self._decay, "epsilon": self._epsilon}
 
 
 class AdadeltaOptimizer(Optimizer):
@@ -520,6 +513,7 @@ class AdadeltaOptimizer(Optimizer):
     """
 
     type = "adadelta"
+    accumulators = {"AvgSquaredGrad": "_avg_squared_grad", "AvgSquaredUpdate": "_avg_squared_update"}
 
     def __init__(
         self,
@@ -534,14 +528,8 @@ class AdadeltaOptimizer(Optimizer):
         self._epsilon = float(epsilon)
         self._rho = float(rho)
 
-    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        for param in parameters:
-            self._add_accumulator("_avg_squared_grad", param)
-            self._add_accumulator("_avg_squared_update", param)
-
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        names = {"AvgSquaredGrad": "_avg_squared_grad", "AvgSquaredUpdate": "_avg_squared_update"}
-        return self._update(block, param_and_grad, names, {"epsilon": self._epsilon, "rho": self._rho})
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"epsilon": self._epsilon, "rho": self._rho}
 
 
 class RMSPropOptimizer(Optimizer):
@@ -553,6 +541,7 @@ class RMSPropOptimizer(Optimizer):
     """
 
     type = "rmsprop"
+    accumulators = {"Moment": "momentum", "MeanSquare": "mean_square", "MeanGrad": "mean_grad"}
 
     def __init__(
         self,
@@ -571,16 +560,8 @@ class RMSPropOptimizer(Optimizer):
         self._momentum = float(momentum)
         self._centered = bool(centered)
 
-    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        for param in parameters:
-            self._add_accumulator("momentum", param)
-            self._add_accumulator("mean_square", param)
-            self._add_accumulator("mean_grad", param)
-
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        names = {"Moment": "momentum", "MeanSquare": "mean_square", "MeanGrad": "mean_grad"}
-        attrs = {"decay": self._rho, "epsilon": self._epsilon, "momentum": self._momentum, "centered": self._centered}
-        return self._update(block, param_and_grad, names, attrs)
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"decay": self._rho, "epsilon": self._epsilon, "momentum": self._momentum, "centered": self._centered}
 
 
 class FtrlOptimizer(Optimizer):
@@ -592,6 +573,7 @@ class FtrlOptimizer(Optimizer):
     """
 
     type = "ftrl"
+    accumulators = {"SquaredAccumulator": "squared", "LinearAccumulator": "linear"}
 
     def __init__(
         self,
@@ -608,14 +590,8 @@ class FtrlOptimizer(Optimizer):
         self._l2 = float(l2)
         self._lr_power = float(lr_power)
 
-    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        for param in parameters:
-            self._add_accumulator("squared", param)
-            self._add_accumulator("linear", param)
-
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        names = {"SquaredAccumulator": "squared", "LinearAccumulator": "linear"}
-        return self._update(block, param_and_grad, names, {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power})
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power}
 
 
 class LarsMomentumOptimizer(Optimizer):
@@ -632,6 +608,7 @@ class LarsMomentumOptimizer(Optimizer):
     """
 
     type = "lars_momentum"
+    accumulators = {"Velocity": "velocity"}
 
     def __init__(
         self,
@@ -649,21 +626,16 @@ class LarsMomentumOptimizer(Optimizer):
         super().__init__(learning_rate, regularization, name, **kwargs)
         self._lars_weight_decay = float(lars_weight_decay)
         self._excluded = [*exclude_from_weight_decay] if exclude_from_weight_decay is not None else []
-        self._attrs = {
+        self._numbers = {
             "mu": float(momentum),
             "lars_coeff": float(lars_coeff),
             "epsilon": float(epsilon),
             "rescale_grad": float(rescale_grad),
         }
 
-    def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        for param in parameters:
-            self._add_accumulator("velocity", param)
-
-    def _append_optimize_op(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> Operator:
-        excluded = any(part in param_and_grad[0].name for part in self._excluded)
-        attrs = {**self._attrs, "lars_weight_decay": [0.0 if excluded else self._lars_weight_decay]}
-        return self._update(block, param_and_grad, {"Velocity": "velocity"}, attrs)
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        excluded = any(part in param.name for part in self._excluded)
+        return {**self._numbers, "lars_weight_decay": [0.0 if excluded else self._lars_weight_decay]}
 
 
 SGD = SGDOptimizer

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+import fluid
+
 settings.register_profile("fluid", deadline=None, derandomize="FLUID_MORE_EXAMPLES" not in os.environ, print_blob=True)
 settings.load_profile("fluid")
 
 CONFORMANCE = pytest.StashKey[dict[str, dict[str, Any]]]()
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Programs, names and a scope of the test's own."""
+    with (
+        fluid.program_guard(fluid.Program(), fluid.Program()),
+        fluid.unique_name.guard(),
+        fluid.scope_guard(fluid.Scope()),
+    ):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import fluid
 from fluid import layers
 from fluid.executor import CPUPlace, CUDAPlace, Executor, LoDTensor, Scope, is_compiled_with_cuda
 from fluid.executor.interpreter import apply_op
-from fluid.framework import Program, program_guard
 from fluid.ops import registry
 from fluid.ops.registry import Rule, grad_slot
 
@@ -28,10 +26,7 @@ def cupy() -> Any:
     return pytest.importorskip("cupy")
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    with program_guard(Program(), Program()), fluid.unique_name.guard(), fluid.scope_guard(Scope()):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def host(value: Any) -> Any:

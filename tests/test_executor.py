@@ -7,7 +7,6 @@ import re
 import sys
 import warnings
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,7 @@ from fluid.types import VarType
 X = np.arange(6, dtype="float32").reshape(2, 3) / 4
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Programs, names and a scope of the test's own."""
-    with program_guard(Program(), Program()), fluid.unique_name.guard(), fluid.scope_guard(Scope()):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def main() -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,7 @@ from fluid.values import Spec
 Feed = dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    with program_guard(Program(), Program()), fluid.unique_name.guard(), fluid.scope_guard(Scope()):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def main() -> Program:

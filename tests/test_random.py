@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,9 @@ import fluid
 from fluid import layers
 from fluid.executor import Executor, Scope
 from fluid.executor.random import RandomStreams
-from fluid.framework import Program, Variable, program_guard
+from fluid.framework import Program, Variable
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    with program_guard(Program(), Program()), fluid.unique_name.guard(), fluid.scope_guard(Scope()):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def main() -> Program:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,7 @@ from fluid.executor import Executor
 from fluid.framework import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, name_scope, program_guard
 from fluid.types import VarType
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    with program_guard(Program(), Program()), fluid.unique_name.guard(), fluid.scope_guard(fluid.Scope()):
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def main() -> Program:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import fluid
 from fluid import layers
-from fluid.framework import Block, Program, program_guard
+from fluid.framework import Block
 from fluid.versions import BlockVersions, outer_names, reads_and_writes
 
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    with program_guard(Program(), Program()), fluid.unique_name.guard():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def block() -> Block:

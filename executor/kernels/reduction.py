@@ -137,6 +137,20 @@ def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> 
     return partial(xp.prod, X, axes, None, Out.reshape(_kept(X.shape, axes)))
 
 
+@kernel("reduce_prod_grad")
+def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any) -> None:
+    axes = reduced_axes(X.ndim, dim, reduce_all)
+    last = tuple(range(X.ndim - len(axes), X.ndim))
+    moved = xp.moveaxis(X, axes, last)
+    factors = moved.reshape(*_kept(X.shape, axes), -1)
+    # The others of a factor are those before it and those behind it: two running products, and no division by zero.
+    others, behind = xp.ones_like(factors), xp.ones_like(factors)
+    xp.cumprod(factors[..., :-1], -1, out=others[..., 1:])
+    xp.cumprod(factors[..., :0:-1], -1, out=behind[..., -2::-1])
+    xp.multiply(others, behind, others)
+    xp.multiply(xp.moveaxis(others.reshape(moved.shape), last, axes), _spread(dOut, X.shape, axes), dX)
+
+
 def _extremum(function: str) -> Callable[..., Step]:
     def bind(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Step:
         axes = reduced_axes(X.ndim, dim, reduce_all)

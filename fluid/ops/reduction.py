@@ -130,24 +130,30 @@ def reduce_min(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bo
     return _extremum(f, X, Out, dOut, dim, keep_dim, reduce_all)
 
 
-@_define("reduce_prod")
-def reduce_prod(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
-    """The product of X over the dimensions `dim`, or over all.
+def _product_of_others(f: Any, X: Any, axis: int) -> Any:
+    """For each element of X, the product of the others along `axis`.
 
-    Where one factor is zero, its gradient is the product of the others. (Of products with two zeros or more, the second
-    derivatives are taken to be zero.)
+    The elements are laid out once for each, with 1 in place of the one left out: no division, so zeros do no harm, at any
+    order.
     """
+    number = f.cumsum(f.fill_any_like(X, value=1.0), axis=axis)
+    left_out = f.equal(f.unsqueeze2(number, axes=[axis + 1]), f.unsqueeze2(number, axes=[axis])).astype(X.dtype)
+    return f.reduce_prod(left_out + (1.0 - left_out) * f.unsqueeze2(X, axes=[axis]), dim=[axis + 1])
 
-    def back(value: Any) -> Any:
-        return _back(f, value, X, dim, keep_dim, reduce_all)
 
-    zero = f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
-    filled = X * (1.0 - zero) + zero
-    attrs = {"dim": dim, "keep_dim": keep_dim, "reduce_all": reduce_all}
-    zeros = f.reduce_sum(zero, **attrs)
-    one_zero = f.equal(zeros, f.fill_any_like(zeros, value=1.0)).astype(X.dtype)
-    nonzero = f.sum_to(f.reduce_prod(filled, **attrs) * one_zero, Out)
-    return {"X": (1.0 - zero) * back(dOut * Out) / filled + zero * back(dOut * nonzero)}
+@_define("reduce_prod")
+def reduce_prod(f: Any, X: Any, Out: Like, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+    """The product of X over the dimensions `dim`, or over all. The gradient of a factor is the product of the others."""
+
+    gradient = _back(f, dOut, X, dim, keep_dim, reduce_all)
+    everything = reduces_all(X.ndim, dim, reduce_all)
+    axes = range(X.ndim) if everything else sorted({normalize_axis(axis, X.ndim) for axis in dim})
+    products = X
+    for axis in reversed(axes):  # one dimension after the other: the products over it are the factors of the next
+        gradient = gradient * _product_of_others(f, products, axis)
+        if axis != axes[0]:
+            products = f.reduce_prod(products, dim=[axis], keep_dim=True)
+    return {"X": gradient}
 
 
 def _evenly(f: Any, X: Any, Out: Any, dOut: Any, **attrs: Any) -> Any:

@@ -49,6 +49,11 @@ reduction("reduce_amax", np.max, data.distinct)
 reduction("reduce_amin", np.min, data.distinct)
 reduction("frobenius_norm", lambda x, **axes: np.sqrt(np.sum(x * x, **axes)), data)
 reduction("reduce_prod", np.prod, lambda *shape: data.away(*shape, gap=0.3))
+for _zeros in (1, 2, 3):  # derivatives of products with zeros are products of the others, at every order
+    _X = data.away(3, 4, gap=0.3)
+    _X[1, :_zeros] = 0.0
+    add("reduce_prod", Sample({"X": _X}, {"dim": [1]}, lambda X, dim: X.prod(1)))
+    add("reduce_prod", Sample({"X": _X}, {"reduce_all": True}, lambda X, reduce_all: X.prod().reshape(1)))
 reduction("reduce_all", np.all, data.bools)
 reduction("reduce_any", np.any, data.bools)
 add("reduce_sum", Sample({"X": data.ints(2, 3)}, {"dim": [1]}, lambda X, dim: X.sum(1)))

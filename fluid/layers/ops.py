@@ -402,11 +402,7 @@ def reduce_min(
 def reduce_prod(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The product of X over the dimensions `dim`, or over all.
-
-    Where one factor is zero, its gradient is the product of the others. (Of products with two zeros or more, the second
-    derivatives are taken to be zero.)
-    """
+    """The product of X over the dimensions `dim`, or over all. The gradient of a factor is the product of the others."""
     return _reduce("reduce_prod", input, dim, keep_dim, name)
 
 

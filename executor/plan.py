@@ -53,17 +53,10 @@ def needed_ops(block: Block, fetches: Sequence[str]) -> list[Operator]:
         if definition is not None and op.sub_blocks:
             for sub in op.sub_blocks:
                 reads, writes = outer_names(sub)
-                needed.update((name, _version_before(versions, name, index)) for name in (*reads, *writes))
+                needed.update(versions.before(name, index) for name in (*reads, *writes))
             # A loop or branch may leave what it writes as it was.
             needed.update((value[0], value[1] - 1) for _, _, value in versions.written_at(index))
     return kept[::-1]
-
-
-def _version_before(versions: BlockVersions, name: str, index: int) -> int:
-    version = versions.last.get(name, 0)
-    while version and versions.writer[(name, version)] >= index:
-        version -= 1
-    return version
 
 
 # ------------------------------------------------------------------------------------------------------------ compile

@@ -362,21 +362,15 @@ def _expand_recurrent_grad(block: Block, op: Operator) -> None:
     walker = Differentiator(home, block, frozenset())
     versions = walker.versions
 
-    def before(name: str) -> Value:
-        version = versions.last.get(name, 0)
-        while version and versions.writer[(name, version)] >= start:
-            version -= 1
-        return name, version
-
     wanted = [
-        (before(name), target)
+        (versions.before(name, start), target)
         for slot in ("inputs", "initial_states", "parameters")
         for name, target in zip(forward.input(slot), op.output(grad_slot(slot)), strict=False)
         if target != EMPTY
     ]
     walker.mark_varied([value for value, _ in wanted], end, start)
     for name, given in zip(op.input("outputs"), op.input(grad_slot("outputs")), strict=True):
-        walker.seed((name, before(name)[1] + 1), given)
+        walker.seed((name, versions.before(name, start)[1] + 1), given)
     walker.walk(end, start)
     write = _Writer(block, op)
     delivered: set[Value] = set()

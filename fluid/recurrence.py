@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .framework import Block, Operator
 from .ops.registry import EMPTY, grad_slot
-from .regions import reached, rename_reads, scopes_of
+from .regions import reached, rename_outer_reads, scopes_of
 from .versions import Value
 
 if TYPE_CHECKING:
@@ -98,12 +98,8 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
                 wanted.append((value, grad_slot(slot), position))
 
     inputs = {slot: op.input(slot) for slot in _SLOTS}
-    for name in list(inner.outer_reads):
-        value = next((v for _, _, v in versions.read_at(index) if v[0] == name), (name, versions.last.get(name, 0)))
-        saved = outer.name_of(value, inner.outer_reads[name])
-        if saved != name:
-            rename_reads(block, name, saved)
-            inputs["parameters"] = [saved if other == name else other for other in inputs["parameters"]]
+    renamed = rename_outer_reads(outer, inner, index)
+    inputs["parameters"] = [renamed.get(name, name) for name in inputs["parameters"]]
     grad_op = outer.append(
         "recurrent_grad",
         {

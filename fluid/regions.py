@@ -26,7 +26,7 @@ from .versions import Value, outer_names
 if TYPE_CHECKING:
     from .differentiator import Differentiator
 
-__all__ = ["REGIONS", "Region", "differentiate", "inner_grad_names", "mark_varied", "reached", "rename_reads"]
+__all__ = ["REGIONS", "Region", "differentiate", "inner_grad_names", "mark_varied", "reached", "rename_outer_reads"]
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
             _leave(inner, name, incoming[name], op)
 
     scopes = scopes_of(op, region.scopes)
-    renamed = {}
-    for name in list(inner.outer_reads):
-        value = next((v for _, _, v in versions.read_at(index) if v[0] == name), (name, versions.last.get(name, 0)))
-        found = outer.name_of(value, inner.outer_reads[name])
-        if found != name:
-            rename_reads(block, name, found)
-            renamed[name] = found
+    renamed = rename_outer_reads(outer, inner, index)
     # Of a variable that is only read, at least the shape is needed: its gradient is zeros if the block never ran.
     values = versions.reads[index].get(region.inputs, ())
     seen = [
@@ -204,11 +198,26 @@ def scopes_of(op: Operator, slot: str) -> str:
     return var.name
 
 
-def rename_reads(block: Block, old: str, new: str) -> None:
+def rename_outer_reads(outer: Differentiator, inner: Differentiator, index: int) -> dict[str, str]:
+    """Let the gradients of the block of op number `index` read saved values where outer variables are overwritten later.
+
+    Returns:
+        The names that were changed, and to what.
+    """
+    renamed = {}
+    for name, shape_only in inner.outer_reads.items():
+        found = outer.name_of(outer.versions.before(name, index), shape_only)
+        if found != name:
+            _rename_reads(inner.out, name, found)
+            renamed[name] = found
+    return renamed
+
+
+def _rename_reads(block: Block, old: str, new: str) -> None:
     """Let the ops of a block, and of the blocks inside it, read `new` where they read the outer variable `old`."""
     for op in block.ops:
         if old in op.input_arg_names:
             op.rename_input(old, new)
         for sub in op.sub_blocks:
             if old in outer_names(sub)[0]:
-                rename_reads(sub, old, new)
+                _rename_reads(sub, old, new)

@@ -75,6 +75,13 @@ class BlockVersions:
         """What the name holds when the block ends."""
         return name, self.last.get(name, 0)
 
+    def before(self, name: str, index: int) -> Value:
+        """What the name holds when op number `index` is about to run."""
+        version = self.last.get(name, 0)
+        while version and self.writer[(name, version)] >= index:
+            version -= 1
+        return name, version
+
     def written_at(self, index: int) -> Iterator[tuple[str, int, Value]]:
         """(slot, position, value) of everything that op number `index` writes."""
         for slot, values in self.writes[index].items():

@@ -7,6 +7,7 @@ that own blocks are differentiated by walking their blocks (`fluid.regions`, `fl
 
 from __future__ import annotations
 
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,12 +18,29 @@ from .ops.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDe
 from .types import VarType, is_floating
 from .versions import BlockVersions, Value
 
-__all__ = ["Callback", "Differentiator"]
+__all__ = ["Callback", "Differentiator", "nameable"]
 
 Callback = Callable[[Block, Mapping[str, Any]], None]
 
 _BLOCK_OWNERS: dict[str, Any] = {**dict.fromkeys(regions.REGIONS, regions), "recurrent": recurrence}
 """Ops that own blocks, and the module that differentiates each."""
+
+
+Place = tuple[Operator, str, int]
+"""An op, a slot of its outputs, a position there."""
+
+
+def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dict[str, Place]:
+    """Where a rule's ops put results that may get other names: made by one of them, read by none, given once."""
+    given = Counter(result.name for result in results if result is not None)
+    read = {name for op in ops for name in op.input_arg_names}
+    return {
+        name: (op, slot, position)
+        for op in ops
+        for slot, names in op.outputs.items()
+        for position, name in enumerate(names)
+        if given[name] == 1 and name not in read
+    }
 
 
 class Contribution:
@@ -57,7 +75,7 @@ class Differentiator:
         self.varied: set[Value] = set()
         self.inner: dict[int, Differentiator] = {}
         self.outer_reads: dict[str, bool] = {}
-        self.grad_names: dict[str, str] = {}
+        self.grad_names: dict[str, Any] = {}
         self._parts: dict[Value, list[Contribution | str]] = {}
         self._final: dict[Value, str | None] = {}
         self._saved: dict[Value, str] = {}
@@ -135,9 +153,7 @@ class Differentiator:
         wanted: dict[str, list[bool]] = {}
         slots = rule.wrt if isinstance(rule, Rule) else (*versions.reads[index], *versions.updates[index])
         for slot in slots:
-            previous = versions.updates[index].get(slot)
-            values = [previous] if previous is not None else versions.reads[index].get(slot, [])
-            mask = [value is not None and value in self.varied for value in values]
+            mask = [value is not None and value in self.varied for value in self._values_of(index, slot)]
             if any(mask):
                 wanted[slot] = mask
         if not wanted or rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:
@@ -163,27 +179,36 @@ class Differentiator:
         advice = f"set stop_gradient on {outs} to cut it there"
         return BackwardError(f"{what}, and the gradient would flow through it; {advice}\n{locate(op)}")
 
-    def _emit_grad_op(
-        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]], wanted: Mapping[str, list[bool]]
-    ) -> None:
+    def _values_of(self, index: int, slot: str) -> list[Value | None]:
+        """What op number `index` has gradients for in `slot`: what it reads there, or what an output was that it updates."""
+        previous = self.versions.updates[index].get(slot)
+        return [previous] if previous is not None else self.versions.reads[index].get(slot, [])
+
+    def _read_by_rule(
+        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]]
+    ) -> dict[str, list[str | None]]:
+        """The names of what a gradient rule reads, by the slots of the gradient op; zeros are made where it needs them."""
         versions = self.versions
-        inputs: dict[str, list[str]] = {}
+        found: dict[str, list[str | None]] = {}
         for reads, values in ((rule.inputs, versions.reads[index]), (rule.outputs, versions.writes[index])):
             for slot, shape_only in reads.items():
                 if slot in values:
-                    inputs[slot] = [EMPTY if v is None else self.name_of(v, shape_only) for v in values[slot]]
+                    found[slot] = [None if value is None else self.name_of(value, shape_only) for value in values[slot]]
         for slot in rule.cotangents:
-            names = grads.get(slot)
-            if names is None and slot in rule.optional:
+            written, given = versions.writes[index].get(slot), grads.get(slot)
+            if written is None or (given is None and slot in rule.optional):
                 continue
-            values_out = versions.writes[index].get(slot)
-            if values_out is None:
-                continue
-            names = names if names is not None else [None] * len(values_out)
-            inputs[grad_slot(slot)] = [
-                name if name is not None else EMPTY if value is None else self.zeros_like(value, op)
-                for name, value in zip(names, values_out, strict=True)
+            found[grad_slot(slot)] = [
+                name if name is not None or value is None else self.zeros_like(value, op)
+                for name, value in zip(given if given is not None else [None] * len(written), written, strict=True)
             ]
+        return found
+
+    def _emit_grad_op(
+        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]], wanted: Mapping[str, list[bool]]
+    ) -> None:
+        names = self._read_by_rule(index, op, rule, grads)
+        inputs = {slot: [EMPTY if name is None else name for name in found] for slot, found in names.items()}
         attrs = dict(op.attrs)
         attrs[OpRole.NAME] = OpRole.BACKWARD
         attrs.pop(OpRole.VARS, None)
@@ -192,10 +217,8 @@ class Differentiator:
         grad_op = Operator(self.out, op.definition.grad_type, inputs, outputs, attrs, op.frames)
         self.out.ops.append(grad_op)
         for slot, mask in wanted.items():
-            values_in = versions.reads[index].get(slot) or [versions.updates[index].get(slot)]
-            for position, is_wanted in enumerate(mask):
+            for position, (value, is_wanted) in enumerate(zip(self._values_of(index, slot), mask, strict=True)):
                 if is_wanted:
-                    value = values_in[position]
                     assert value is not None
                     self.contribute(value, grad_op, grad_slot(slot), position)
 
@@ -208,54 +231,29 @@ class Differentiator:
         grads: Mapping[str, list[str | None]],
         wanted: Mapping[str, list[bool]],
     ) -> None:
-        versions = self.versions
+        slots = {**definition.inputs, **definition.outputs}
+        slots |= {grad_slot(slot): known for slot, known in definition.outputs.items()}
         values: dict[str, Any] = {}
-        for reads, found, slots in (
-            (rule.inputs, versions.reads[index], definition.inputs),
-            (rule.outputs, versions.writes[index], definition.outputs),
-        ):
-            for slot, shape_only in reads.items():
-                names = [None if v is None else self.name_of(v, shape_only) for v in found.get(slot, [])]
-                variables = [None if name is None else self.out.var(name) for name in names]
-                values[slot] = variables if slots[slot].many else variables[0] if variables else None
-        for slot in rule.cotangents:
-            written = versions.writes[index].get(slot)
-            given = grads.get(slot)
-            if written is None or (given is None and slot in rule.optional):
-                continue
-            given = given if given is not None else [None] * len(written)
-            names = [
-                name if name is not None or value is None else self.zeros_like(value, op)
-                for name, value in zip(given, written, strict=True)
-            ]
+        for slot, names in self._read_by_rule(index, op, rule, grads).items():
             variables = [None if name is None else self.out.var(name) for name in names]
-            values[grad_slot(slot)] = variables if definition.outputs[slot].many else variables[0]
+            values[slot] = variables if slots[slot].many else variables[0] if variables else None
         first = len(self.out.ops)
         with self.out.program.derive_guard(self.out, OpRole.BACKWARD, op):
             found_grads = rule(BuildNamespace(self.out), values, definition.defaults(op.attrs), set(wanted))
-        producers = {name: (o, s, p) for o in self.out.ops[first:] for s, ns in o.outputs.items() for p, name in enumerate(ns)}
+        results = {slot: value if isinstance(value, list) else [value] for slot, value in found_grads.items()}
+        places = nameable(self.out.ops[first:], [result for found in results.values() for result in found])
         kept: set[int] = set()
         for slot, mask in wanted.items():
-            results = found_grads.get(slot)
-            results = results if isinstance(results, list) else [results]
-            previous = versions.updates[index].get(slot)
-            values_in = [previous] if previous is not None else versions.reads[index][slot]
-            for value, is_wanted, result in zip(values_in, mask, results, strict=True):
+            found = results.get(slot, [None])
+            for value, is_wanted, result in zip(self._values_of(index, slot), mask, found, strict=True):
                 if not is_wanted or result is None:
                     continue
                 assert value is not None
-                place = producers.pop(result.name, None)
-                if place is None:  # the rule handed on what it was given, or gives one result twice
-                    copied = self.append("assign", {"X": [result.name]}, {"Out": [EMPTY]}, op)
-                    place = (copied, "Out", 0)
+                place = places.get(result.name)
+                if place is None:
+                    place = self.append("assign", {"X": [result.name]}, {"Out": [EMPTY]}, op), "Out", 0
                 else:
                     self.out.vars.pop(result.name, None)
-                    for later in self.out.ops[first:]:
-                        if result.name in later.input_arg_names:  # read on by the rule: keep it under its own name
-                            self.out.vars[result.name] = result
-                            copied = self.append("assign", {"X": [result.name]}, {"Out": [EMPTY]}, op)
-                            place = (copied, "Out", 0)
-                            break
                 kept.add(id(place[0]))
                 self.contribute(value, *place)
         self._drop_unused(first, kept)
@@ -276,10 +274,6 @@ class Differentiator:
     def contribute(self, value: Value, op: Operator, slot: str, position: int) -> None:
         """Add what `op` puts at this place of its outputs to the gradient of `value`."""
         self._parts.setdefault(value, []).append(Contribution(op, slot, position))
-
-    def has_gradient(self, value: Value) -> bool:
-        """Whether any gradient has reached `value` so far."""
-        return bool(self._parts.get(value)) or self._final.get(value) is not None
 
     def gradient(self, value: Value) -> str | None:
         """The variable that holds the whole gradient of `value`, or None for zero; no part may be added later."""
@@ -313,7 +307,7 @@ class Differentiator:
             self.declare(found, var)
             self.grad_names[found] = value[0]
             for callback in self.callbacks:
-                callback(self.out, {**self.grad_names, "__current_op_desc__": producer})
+                callback(self.out, ChainMap({"__current_op_desc__": producer}, self.grad_names))
         self._final[value] = found
         return found
 

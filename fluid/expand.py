@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .differentiator import Differentiator
+from .differentiator import Differentiator, nameable
 from .errors import BackwardError, locate
 from .framework import Block, BuildNamespace, Operator, OpRole, Variable
 from .ops.registry import EMPTY, Rule, grad_slot
@@ -146,11 +146,10 @@ def _expand_rule(block: Block, op: Operator) -> None:
     with block.program.derive_guard(block, OpRole.BACKWARD, op):
         results = rule(BuildNamespace(block), values, definition.defaults(op.attrs), wanted)
     write = _Writer(block, op)
-    made = {name: (o, slot) for o in block.ops[first:] for slot, names in o.outputs.items() for name in names}
-    read = {name for o in block.ops[first:] for name in o.input_arg_names}
-    for slot in wanted:
-        found = results.get(slot)
-        for target, result in zip(targets[slot], found if isinstance(found, list) else [found], strict=False):
+    found = {slot: value if isinstance(value, list) else [value] for slot, value in results.items()}
+    places = nameable(block.ops[first:], [result for values in found.values() for result in values])
+    for slot in rule.wrt:
+        for target, result in zip(targets[slot], found.get(slot, [None]), strict=False):
             if target == EMPTY:
                 continue
             if result is None:
@@ -158,9 +157,9 @@ def _expand_rule(block: Block, op: Operator) -> None:
                 if not like:
                     raise BackwardError(f"the rule of {op.type} gives no gradient for {slot}\n{locate(op)}")
                 write("fill_zeros_like", {"X": like[0]}, {"Out": target})
-            elif result.name in made and result.name not in read:
-                producer, out = made.pop(result.name)
-                producer.outputs[out] = [target if name == result.name else name for name in producer.outputs[out]]
+            elif result.name in places:
+                producer, out, position = places[result.name]
+                producer.outputs[out][position] = target
                 block.vars.pop(result.name, None)
             else:
                 write("assign", {"X": result}, {"Out": target})

@@ -308,3 +308,32 @@ def test_slot_that_the_op_lacks() -> None:
         block.append_op("tanh", {"Y": x}, {"Out": x})
     with pytest.raises(ProgramError, match=r"(?s)tanh has no output slot 'Y'; it has Out"):
         block.append_op("tanh", {"X": x}, {"Y": x})
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_rule_may_give_one_result_to_two_slots(inline: bool) -> None:
+    op_type = f"twice_the_sum_{'inline' if inline else 'as_op'}"
+
+    @registry.define(f"{op_type}(X, Y) -> Out", infer=registry.like("X"), inline_grad=inline)
+    def rule(f: Any, dOut: Any) -> Any:
+        """Twice the sum of X and Y."""
+        gradient = dOut * 2.0
+        return {"X": gradient, "Y": gradient}
+
+    @kernel(op_type)
+    def compute(xp: Any, X: Any, Y: Any, Out: Any) -> None:
+        xp.multiply(X + Y, 2.0, out=Out)
+
+    program = fluid.Program()
+    with fluid.program_guard(program, fluid.Program()):
+        x, y = (fluid.data(name, [2], dtype="float64") for name in "xy")
+        x.stop_gradient = y.stop_gradient = False
+        cube = getattr(fluid.extend.ops(), op_type)(x, y) ** 3.0
+        first = fluid.gradients(cube, [x, y])  # 6 z ** 2 for z = 2 (x + y)
+        second = fluid.gradients(first[0], [x, y])  # 24 z
+    program.verify()
+    feed = {"x": np.array([1.0, 2.0]), "y": np.array([3.0, 5.0])}
+    found = fluid.Executor().run(program, feed=feed, fetch_list=[*first, *second], scope=fluid.Scope())
+    z = 2 * (feed["x"] + feed["y"])
+    for value, expected in zip(found, [6 * z**2] * 2 + [24 * z] * 2, strict=True):
+        np.testing.assert_allclose(value, expected)

@@ -6,6 +6,7 @@ Running a bound plan is one loop over calls without arguments.
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from operator import length_hint
 from typing import Any
@@ -183,9 +184,7 @@ class BoundPlan:
             arrays = [self._target(instruction, slot, value, found, copies) for value in values]
             outputs[slot] = arrays if known.many else arrays[0]
         attrs = definition.defaults(op.attrs)
-        names = op.output_arg_names
-        rng = self._machine.streams.source(names[0] if names else op.type, int(attrs.get("seed") or 0))
-        context = {"xp": xp, "scratch": self._scratch, "rng": rng}
+        context = {"xp": xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
         return bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
 
     def _target(self, instruction: Instruction, slot: str, value: Value | None, found: Any, copies: list[Step]) -> Any:
@@ -283,8 +282,6 @@ class BoundPlan:
             raise self._failure(position, error) from error
 
     def _failure(self, position: int, error: Exception) -> ExecutionError:
-        from bisect import bisect_right
-
         instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
         specs = self.plan.specs
         known = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
@@ -319,10 +316,12 @@ def not_made(name: str) -> FeedError:
 
 def upload(target: Any, value: Any) -> None:
     """Copy a fed value into an array of the place."""
-    if hasattr(target, "__cuda_array_interface__"):
-        target.set(to_numpy(value)) if not hasattr(value, "__cuda_array_interface__") else target.__setitem__(..., value)
-    else:
+    if not hasattr(target, "__cuda_array_interface__"):
         target[...] = to_numpy(value)
+    elif hasattr(value, "__cuda_array_interface__"):
+        target[...] = value
+    else:
+        target.set(to_numpy(value))
 
 
 def _can_be_overwritten(array: Any) -> bool:

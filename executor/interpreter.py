@@ -278,9 +278,12 @@ class Machine:
             if known is not None and names:
                 wants[slot] = [name != EMPTY for name in names] if known.many else names[0] != EMPTY
         attrs = definition.defaults(op.attrs)
-        first = op.output_arg_names
-        rng = self.streams.source(first[0] if first else op.type, int(attrs.get("seed") or 0))
-        return OpCall(definition, attrs, wants, rng, self.xp, declared=declared_scalars(op))
+        return OpCall(definition, attrs, wants, self.random_source(op, attrs), self.xp, declared=declared_scalars(op))
+
+    def random_source(self, op: Operator, attrs: Mapping[str, Any]) -> Callable[[], Any]:
+        """A function that gives the random generator for the op's next execution; `attrs` are complete."""
+        names = op.output_arg_names
+        return self.streams.source(names[0] if names else op.type, int(attrs.get("seed") or 0))
 
 
 def _describe(value: Any) -> str:

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ops.registry import OpDef, Rule, grad_slot
 from fluid.types import VarType, as_dtype
-from fluid.values import OpNamespace, Spec, ValueOperators, infer_specs
+from fluid.values import Lod, OpNamespace, Spec, ValueOperators, infer_specs
 
 from .kernels.table import KERNELS, Step, bind
+from .sequences import lod_of
 
 __all__ = ["Allocate", "Cell", "Recorder", "bind_op", "spec_of"]
 
 Allocate = Callable[[tuple[int, ...], Any], Any]
 """Gives an array of a shape and numpy dtype, contents undefined."""
+_NO_LODS: Mapping[str, Any] = MappingProxyType({})
 
 
-def spec_of(array: Any) -> Spec:
+def spec_of(value: Any) -> Spec:
     """What the array is."""
-    return Spec(tuple(array.shape), as_dtype(array.dtype))
+    return Spec(tuple(value.shape), as_dtype(value.dtype), lod=lod_of(value))
 
 
 class Cell(ValueOperators):
-    """An array as a value of gradient rules; the namespace says where its ops are recorded."""
+    """An array, with a LoD perhaps, as a value of gradient rules; the namespace says where its ops are recorded."""
 
-    __slots__ = ("_namespace", "array")
+    __slots__ = ("_namespace", "array", "lod")
 
-    def __init__(self, array: Any, namespace: Recorder) -> None:
+    def __init__(self, array: Any, namespace: Recorder, lod: Lod = ()) -> None:
         self.array = array
+        self.lod = lod
         self._namespace = namespace
 
     def _ops(self) -> OpNamespace:
@@ -48,6 +52,10 @@ class Cell(ValueOperators):
     def dtype(self) -> VarType:
         return as_dtype(self.array.dtype)
 
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.shape, self.dtype, lod=self.lod)
+
 
 class Recorder(OpNamespace):
     """Ops over arrays: applying one binds its kernel to arrays and records the calls, in order, without making them."""
@@ -57,36 +65,53 @@ class Recorder(OpNamespace):
         self._allocate = allocate
         self.steps: list[Step] = []
 
-    def wrap(self, value: Any) -> Any:
+    def wrap(self, array: Any, lod: Any = ()) -> Any:
         """Arrays as cells; lists and None stay what they are."""
-        if isinstance(value, list):
-            return [self.wrap(item) for item in value]
-        return None if value is None else Cell(value, self)
+        if isinstance(array, list):
+            return [self.wrap(*pair) for pair in zip(array, lod or [()] * len(array), strict=True)]
+        return None if array is None else Cell(array, self, lod)
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        arrays = {
-            slot: [item.array for item in value] if isinstance(value, (list, tuple)) else value.array
-            for slot, value in inputs.items()
-        }
+        cells = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
         attrs = definition.defaults(definition.check_attrs(attrs))
-        specs = infer_specs(definition, specs_of(arrays), attrs)
-        outputs = {slot: self._make(spec) for slot, spec in specs.items()}
-        self.steps += bind_op(definition, arrays, outputs, attrs, self._context, self._allocate)
-        return {slot: self.wrap(array) for slot, array in outputs.items()}
+        specs = infer_specs(definition, each(lambda cell: cell.spec, cells), attrs)
+        arrays, outputs = each(lambda cell: cell.array, cells), each(self._make, specs)
+        lods = {**lods_of(cells), **lods_of(specs)}
+        self.steps += bind_op(definition, arrays, outputs, attrs, self._context, self._allocate, lods=lods)
+        return {slot: self.wrap(array, lods.get(slot, ())) for slot, array in outputs.items()}
 
-    def _make(self, spec: Any) -> Any:
-        if isinstance(spec, list):
-            return [self._make(item) for item in spec]
-        return None if spec is None else self._allocate(spec.shape, spec.dtype.numpy)
+    def _make(self, spec: Spec) -> Any:
+        return self._allocate(spec.shape, spec.dtype.numpy)
 
 
-def specs_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Specs of arrays by slot, as inference takes them."""
+def each(fn: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`fn` of each value by slot, in lists too; None stays None."""
     return {
-        slot: [None if item is None else spec_of(item) for item in value] if isinstance(value, list) else spec_of(value)
-        for slot, value in arrays.items()
-        if value is not None
+        slot: [None if item is None else fn(item) for item in value]
+        if isinstance(value, list)
+        else None
+        if value is None
+        else fn(value)
+        for slot, value in values.items()
     }
+
+
+def lods_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The LoD of the slots (a list in slots of many) that have any; values are specs, cells or arrays with a LoD."""
+    found = {}
+    for slot, value in values.items():
+        if isinstance(value, list):
+            lods = [getattr(item, "lod", ()) for item in value]
+            if any(lods):
+                found[slot] = lods
+        elif getattr(value, "lod", ()):
+            found[slot] = value.lod
+    return found
+
+
+def specs_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Specs of arrays by slot, as inference takes them."""
+    return each(spec_of, {slot: value for slot, value in values.items() if value is not None})
 
 
 def bind_op(
@@ -97,6 +122,7 @@ def bind_op(
     context: Mapping[str, Any],
     allocate: Allocate,
     use_kernel: bool = True,
+    lods: Mapping[str, Any] = _NO_LODS,
 ) -> list[Step]:
     """The calls that compute an op from these arrays into these arrays.
 
@@ -107,16 +133,19 @@ def bind_op(
         attrs: complete attributes.
         context: what kernels may ask for besides slots and attributes.
         allocate: lends arrays for intermediate results.
+        lods: the LoD of inputs and outputs, by slot, where rows form sequences.
     """
     found = KERNELS.get(definition.type)
     if found is not None and (use_kernel or definition.forward is None):
-        return bind(found, inputs, outputs, attrs, context)
+        return bind(found, inputs, outputs, attrs, context, lods)
     if definition.forward is None or not isinstance(definition.forward.rule, Rule):
         raise ExecutionError(f"the op {definition.type} has no kernel")
     recorder = Recorder(context, allocate)
     rule = definition.forward.rule
     wanted = {slot for slot in rule.wrt if outputs.get(grad_slot(slot)) is not None}
-    found_grads = rule(recorder, {slot: recorder.wrap(value) for slot, value in inputs.items()}, attrs, wanted)
+    found_grads = rule(
+        recorder, {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in inputs.items()}, attrs, wanted
+    )
     steps = recorder.steps
     for slot in wanted:
         target, value = outputs[grad_slot(slot)], found_grads.get(slot)

@@ -12,7 +12,7 @@ from operator import length_hint
 from typing import Any
 
 from fluid.collector import collector_paused
-from fluid.errors import ExecutionError, FeedError, FluidError, locate
+from fluid.errors import ExecutionError, FluidError, locate
 from fluid.framework import Operator
 from fluid.versions import Value
 
@@ -23,8 +23,10 @@ from .place import Place, to_numpy
 from .plan import ALIGNMENT, Instruction, Plan, byte_size
 from .random import RandomStreams
 from .scope import Scope
+from .sequences import array_of
+from .stepwise import not_made
 
-__all__ = ["BoundPlan", "Memory", "not_made"]
+__all__ = ["BoundPlan", "Memory"]
 
 
 class _Scratch:
@@ -231,7 +233,7 @@ class BoundPlan:
                 if array is None:
                     cells[value] = result
                     if value[0] in kept and hasattr(result, "shape"):
-                        self.scope.put(value[0], result)
+                        self.scope.put(value[0], array_of(result))
                 elif result is not array:
                     _hand_over(xp, op, value[0], array, result)
             for value in frees:
@@ -310,10 +312,6 @@ class BoundPlan:
         return list(found) if isinstance(found, list) else found.copy()
 
 
-def not_made(name: str) -> FeedError:
-    return FeedError(f"{name} is to be fetched, but the program gave it no value (a branch that was not taken?)")
-
-
 def upload(target: Any, value: Any) -> None:
     """Copy a fed value into an array of the place."""
     if not hasattr(target, "__cuda_array_interface__"):
@@ -336,4 +334,4 @@ def _hand_over(xp: Any, op: Operator, name: str, array: Any, result: Any) -> Non
     if (result.shape, result.dtype) != (array.shape, array.dtype):
         found, expected = spec_of(result), spec_of(array)
         raise ExecutionError(f"{op.type} made {found} of {name}, which was inferred to be {expected}\n{locate(op)}")
-    xp.copyto(array, result)
+    xp.copyto(array, array_of(result))

@@ -17,6 +17,7 @@ from fluid.regions import REGIONS, inner_grad_names
 
 from .interpreter import ARRAY_HANDLERS, HANDLERS, Environment, Handler, Machine
 from .place import to_numpy
+from .sequences import array_of, lod_of, with_lod
 
 __all__ = ["ARRAY_HANDLERS", "HANDLERS"]
 
@@ -36,7 +37,7 @@ def truth(value: Any, name: str) -> bool:
         raise ExecutionError(f"the condition {name} has no value")
     if value.size != 1:
         raise ExecutionError(f"the condition {name} has {value.size} elements; it should have one")
-    return bool(to_numpy(value).reshape(()))
+    return bool(to_numpy(array_of(value)).reshape(()))
 
 
 # ------------------------------------------------------------------------------------------------------------- blocks
@@ -117,7 +118,7 @@ def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
 @_handler(HANDLERS, "recurrent")
 def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
     body: Block = op.attr("sub_block")
-    sequences = {name: env.get(name) for name in op.input("inputs")}
+    sequences = {name: array_of(env.get(name)) for name in op.input("inputs")}
     lengths = {value.shape[0] for value in sequences.values() if value is not None}
     if len(lengths) != 1 or any(value is None for value in sequences.values()):
         raise ExecutionError(f"the sequences {', '.join(sequences)} should have one number of steps, not {sorted(lengths)}")
@@ -139,7 +140,7 @@ def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
         if captures is not None:
             frames[step] = {name: inner.values[name] for name in captures if name in inner.values}
     for name in names:
-        env.set(name, machine.xp.stack([found[name] for found in made]))
+        env.set(name, machine.xp.stack([array_of(found[name]) for found in made]))
     if scopes:
         env.set(scopes[0], frames)
 
@@ -185,7 +186,9 @@ def run_recurrent_grad(machine: Machine, op: Operator, env: Environment) -> None
 # ------------------------------------------------------------------------------------------------------------- lists
 def zeros_like(xp: Any, value: Any) -> Any:
     """Zeros shaped like a value: an array without entries for an array of tensors."""
-    return None if value is None else [] if isinstance(value, list) else xp.zeros_like(value)
+    if value is None or isinstance(value, list):
+        return None if value is None else []
+    return with_lod(xp.zeros_like(array_of(value)), lod_of(value))
 
 
 def add(xp: Any, a: Any, b: Any) -> Any:
@@ -195,7 +198,7 @@ def add(xp: Any, a: Any, b: Any) -> Any:
     if isinstance(a, list):
         longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
         return [add(xp, x, shorter[i]) if i < len(shorter) else x for i, x in enumerate(longer)]
-    return xp.add(a, b)
+    return with_lod(xp.add(array_of(a), array_of(b)), lod_of(a) or lod_of(b))
 
 
 def copy(value: Any) -> Any:
@@ -244,7 +247,7 @@ def _position(op: Operator, env: Environment) -> int:
     value = env.get(name)
     if value is None or value.size != 1:
         raise ExecutionError(f"the position {name} should be one integer")
-    found = int(to_numpy(value).reshape(()))
+    found = int(to_numpy(array_of(value)).reshape(()))
     if found < 0:
         raise ExecutionError(f"the position {name} is {found}; arrays are counted from 0")
     return found
@@ -293,10 +296,13 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
     like = env.get(op.input("Like")[0]) if op.input("Like") else None
     if like is not None:
         array += [None] * (like.shape[0] - len(array))
-    shape = next((item for item in array if item is not None), like[0] if like is not None and like.shape[0] else None)
+    shape = next((array_of(item) for item in array if item is not None), like[0] if like is not None and like.shape[0] else None)
     if shape is None:
         raise ExecutionError(f"the array {op.input('X')[0]} has no entry to stack")
-    env.set(op.output("Out")[0], machine.xp.stack([machine.xp.zeros_like(shape) if item is None else item for item in array]))
+    env.set(
+        op.output("Out")[0],
+        machine.xp.stack([machine.xp.zeros_like(shape) if item is None else array_of(item) for item in array]),
+    )
 
 
 @_handler(HANDLERS, "unstack_array")
@@ -315,7 +321,7 @@ def _choice(op: Operator, env: Environment, count: int) -> int:
     value = env.get(mask)
     if value is None or value.size != 1:
         raise ExecutionError(f"the mask {mask} should have one element")
-    found = int(to_numpy(value).reshape(()))
+    found = int(to_numpy(array_of(value)).reshape(()))
     if not 0 <= found < count:
         raise ExecutionError(f"the mask {mask} is {found}, but there are {count} to choose from")
     return found

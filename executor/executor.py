@@ -17,12 +17,12 @@ from fluid.types import as_dtype, is_floating
 from fluid.values import Spec
 
 from .arrays import spec_of
-from .bound_plan import BoundPlan, Memory, not_made
-from .interpreter import Environment, Machine, step_captures
+from .bound_plan import BoundPlan, Memory
 from .place import CPUPlace, Place, to_numpy
-from .plan import Plan, compile_plan, needed_ops
-from .random import RandomStreams
+from .plan import Plan, compile_plan
 from .scope import LoDTensor, Scope, global_scope
+from .sequences import LoDArray, array_of, lod_of, to_lengths, to_lod
+from .stepwise import StepwiseProgram
 
 __all__ = ["Executor"]
 
@@ -34,9 +34,10 @@ _Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...]]
 class Executor:
     """Runs programs on a place.
 
-    Programs are compiled once for each set of feed shapes and fetches, and bound to the arrays of each scope that they run
-    in; both are kept, the second as long as the scope lives. Several threads may run programs through one executor; runs in
-    the same scope take turns.
+    Programs that are fed plain arrays are compiled once for each set of feed shapes and fetches, and bound to the arrays of
+    each scope that they run in; both are kept, the second as long as the scope lives. Where rows form sequences, lengths are
+    new in every batch, and programs run op by op. Several threads may run programs through one executor; runs in the same
+    scope take turns.
     """
 
     def __init__(self, place: Place | None = None) -> None:
@@ -46,6 +47,7 @@ class Executor:
         self._bound_plans: weakref.WeakKeyDictionary[Scope, tuple[Memory, OrderedDict[_Key, BoundPlan]]] = (
             weakref.WeakKeyDictionary()
         )
+        self._stepwise: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, StepwiseProgram]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -53,6 +55,7 @@ class Executor:
         with self._lock:
             self._plans.clear()
             self._bound_plans.clear()
+            self._stepwise.clear()
 
     def run(
         self,
@@ -70,10 +73,11 @@ class Executor:
 
         Args:
             program: by default, the default main program.
-            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and a fitting shape.
+            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and a fitting shape; where
+                rows form sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level by level.
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
-            return_numpy: give numpy arrays; otherwise `LoDTensor`s that stay on the place.
+            return_numpy: give numpy arrays; otherwise `LoDTensor`s that stay on the place, with the LoD of sequences.
             check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid; of no effect, plans are always kept.
 
@@ -88,7 +92,10 @@ class Executor:
         feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
         check = _raise_if_not_finite if check_nan else None
         with self.place.active(), np.errstate(all="ignore"):  # warnings of numpy name no op; check_nan does
-            results = self._bound(program, feeds, fetches, scope).run(feeds, check)
+            if any(type(value) is LoDArray for value in feeds.values()):
+                results = self._step_by_step(program, fetches, scope).run(feeds, scope, check)
+            else:
+                results = self._bound(program, feeds, fetches, scope).run(feeds, check)
             return [_result(value, return_numpy) for value in results]
 
     def plan(
@@ -115,22 +122,21 @@ class Executor:
         """Run a program once op by op into fresh arrays, without a plan: the same values as `run`, slower."""
         program, scope = _program(program), scope if scope is not None else global_scope()
         feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
-        block = program.global_block()
-        streams = RandomStreams(self.place.xp, program.random_seed)
-        with self.place.active(), scope.lock, np.errstate(all="ignore"):
-            streams.begin(scope.runs)
-            scope.runs += 1
-            env = _ScopeEnvironment(program, scope, {name: self.place.asarray(value) for name, value in feeds.items()})
-            machine = Machine(self.place.xp, streams, step_captures(program))
-            for op in needed_ops(block, fetches):
-                machine.run_op(op, env)
-            results = [env.get(name) for name in fetches]
-            for name, value in zip(fetches, results, strict=True):
-                if value is None:
-                    raise not_made(name)
-            return [_result(value if isinstance(value, list) else value.copy(), return_numpy) for value in results]
+        with self.place.active(), np.errstate(all="ignore"):
+            results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
+            return [_result(value, return_numpy) for value in results]
 
     # -- plans
+    def _step_by_step(self, program: Program, fetches: list[str], scope: Scope) -> StepwiseProgram:
+        key = (id(program), program.version, (), tuple(fetches))
+        with self._lock:
+            here = self._stepwise.setdefault(scope, OrderedDict())
+            found = here.get(key)
+            if found is None:
+                found = StepwiseProgram(program, fetches, self.place)
+            _keep(here, key, found)
+            return found
+
     def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope) -> BoundPlan:
         specs = {name: Spec(tuple(value.shape), as_dtype(value.dtype)) for name, value in feeds.items()}
         key = (id(program), program.version, tuple(specs.items()), tuple(fetches))
@@ -196,27 +202,6 @@ def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
         plans.popitem(last=False)
 
 
-class _ScopeEnvironment(Environment):
-    """The values of block 0, of which persistable ones live in the scope."""
-
-    __slots__ = ("scope",)
-
-    def __init__(self, program: Program, scope: Scope, values: dict[str, Any]) -> None:
-        super().__init__(program.global_block(), None, values)
-        self.scope = scope
-
-    def _outside(self, name: str) -> Any:
-        return self.scope.array(name)
-
-    def _keep(self, name: str, value: Any) -> None:
-        var = self.block.vars.get(name)
-        if var is not None and var.persistable and not isinstance(value, list):
-            self.values.pop(name, None)  # where it was fed
-            self.scope.put(name, value)
-        else:
-            self.values[name] = value
-
-
 def _program(program: Any) -> Program:
     program = program if program is not None else default_main_program()
     inner = getattr(program, "program", None)
@@ -246,11 +231,24 @@ def _fetches(program: Program, fetch_list: Any) -> list[str]:
 
 
 def _fed(var: Variable, value: Any) -> Any:
-    """A fed value as an array of the declared type; what is no array yet is converted."""
+    """A fed value as an array of the declared type, with a LoD if it has one; what is no array yet is converted."""
+    levels: Any = ()
     if isinstance(value, LoDTensor):
         if value.array is None:
             raise FeedError(f"the LoDTensor that is fed to {var.name} ({var.describe()}) holds nothing; set() it first")
-        value = value.array
+        value, levels = value.array, value.recursive_sequence_lengths()
+    elif isinstance(value, tuple) and len(value) == 2 and var.lod_level and isinstance(value[1], list):
+        value, levels = value
+    array = _fed_array(var, value)
+    if not levels:
+        return array
+    try:
+        return LoDArray(array, to_lod(levels, array.shape[0] if array.ndim else 0))
+    except (ExecutionError, TypeError) as error:
+        raise FeedError(f"what is fed to {var.name} ({var.describe()}, lod_level={var.lod_level}): {error}") from None
+
+
+def _fed_array(var: Variable, value: Any) -> Any:
     expected = var.dtype.numpy
     if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__cuda_array_interface__"):
         value = _converted(var, value, expected)
@@ -282,12 +280,16 @@ def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
 def _result(value: Any, return_numpy: bool) -> Any:
     if isinstance(value, list):
         return [None if item is None else _result(item, return_numpy) for item in value]
-    return to_numpy(value) if return_numpy else LoDTensor(value)
+    if return_numpy:
+        return to_numpy(array_of(value))
+    found = LoDTensor(array_of(value))
+    found.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
+    return found
 
 
 def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
     if is_floating(as_dtype(value.dtype)):
-        host = to_numpy(value)
+        host = to_numpy(array_of(value))
         if not np.isfinite(host).all():
             what = "NaN" if np.isnan(host).any() else "infinity"
             count = int((~np.isfinite(host)).sum())

@@ -11,11 +11,12 @@ from fluid.errors import ExecutionError, locate
 from fluid.framework import Block, Operator, Program
 from fluid.ops import registry
 from fluid.ops.registry import EMPTY, OpDef
-from fluid.values import infer_specs
+from fluid.values import Lod, infer_specs
 from fluid.versions import outer_names
 
-from .arrays import bind_op, specs_of
+from .arrays import bind_op, each, lods_of, specs_of
 from .random import RandomStreams
+from .sequences import LoDArray, array_of, with_lod
 
 __all__ = ["ARRAY_HANDLERS", "HANDLERS", "Environment", "Handler", "Machine", "OpCall", "apply_op", "step_captures"]
 
@@ -34,7 +35,7 @@ def apply_op(
     """Run one op on arrays.
 
     Args:
-        inputs: arrays (lists of arrays in slots of many) by slot.
+        inputs: arrays, or `LoDArray`s (lists of them in slots of many), by slot.
         attrs: attributes; those left out take their defaults.
         wanted: output slots to compute; all by default.
         use_kernel: off, a gradient op is computed by its rule even where it has a kernel.
@@ -46,14 +47,18 @@ def apply_op(
     arrays: dict[str, Any] = {}
     for slot, value in inputs.items():
         if definition.inputs[slot].many:
-            arrays[slot] = [None if item is None else xp.asarray(item) for item in value]
+            arrays[slot] = [None if item is None else _as_value(xp, item) for item in value]
         elif value is not None:
-            arrays[slot] = xp.asarray(value)
+            arrays[slot] = _as_value(xp, value)
     full = definition.defaults(definition.check_attrs(attrs or {}))
     source = RandomStreams(xp, 0).source(op_type, int(full.get("seed") or 0))
     wants = None if wanted is None else {slot: slot in wanted for slot in definition.outputs}
     with np.errstate(all="ignore"):  # as in a run
         return OpCall(definition, full, wants, source, xp, use_kernel)(arrays)
+
+
+def _as_value(xp: Any, value: Any) -> Any:
+    return value if type(value) is LoDArray else xp.asarray(value)
 
 
 def updated_input(definition: OpDef, slot: str) -> str | None:
@@ -93,17 +98,20 @@ class OpCall:
         self._context = {"xp": xp, "scratch": xp.empty, "rng": rng}
         pairs = ((slot, updated_input(definition, slot)) for slot in definition.outputs)
         self._updates = [(slot, source) for slot, source in pairs if source is not None]
-        self._known: dict[Any, dict[str, Any]] = {}
+        self._known: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def __call__(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        definition, specs = self._definition, self._specs(arrays)
+        definition = self._definition
+        specs, lods = self._specs(arrays)
+        if lods:
+            arrays = each(array_of, arrays)
         wants = self._wants if self._wants is not None else dict.fromkeys(specs, True)
         outputs = {slot: _allocated(self._xp, spec, wants[slot]) for slot, spec in specs.items() if wants.get(slot)}
         for slot, source in self._updates:
             if slot in outputs and arrays.get(source) is not None:
                 outputs[slot] = arrays[source] = arrays[source].copy()
         result = None
-        for step in bind_op(definition, arrays, outputs, self._attrs, self._context, self._xp.empty, self._use_kernel):
+        for step in bind_op(definition, arrays, outputs, self._attrs, self._context, self._xp.empty, self._use_kernel, lods):
             result = step()
         unknown = [slot for slot, array in outputs.items() if array is None and specs[slot] is not None]
         if unknown:
@@ -112,23 +120,41 @@ class OpCall:
             if len(results) != len(unknown) or results[0] is None:
                 raise ExecutionError(f"{definition.type}: the shape of {', '.join(unknown)} is not known before it runs")
             outputs.update(zip(unknown, results, strict=True))
-        return outputs
+        return _with_lods(outputs, lods) if lods else outputs
 
-    def _specs(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """What the op makes of arrays of these shapes and types, found by inference the first time."""
+    def _specs(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the op makes of arrays of these shapes and types, found by inference the first time; the LoD of its slots."""
         key = tuple([_kind(value) for value in arrays.values()])
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _KNOWN_SPECS:
                 self._known.clear()
-            found = self._known[key] = infer_specs(self._definition, specs_of(arrays), self._attrs, self._declared)
+            specs = infer_specs(self._definition, specs_of(arrays), self._attrs, self._declared)
+            found = self._known[key] = specs, {**lods_of(arrays), **lods_of(specs)}
         return found
+
+
+def _with_lods(outputs: Mapping[str, Any], lods: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays by slot, with the LoD that was inferred for them unless a kernel gave them another."""
+    found = {}
+    for slot, value in outputs.items():
+        if isinstance(value, list):
+            found[slot] = [_with_lod(item, lod) for item, lod in zip(value, lods.get(slot) or [()] * len(value), strict=True)]
+        else:
+            found[slot] = _with_lod(value, lods.get(slot, ()))
+    return found
+
+
+def _with_lod(value: Any, lod: Lod) -> Any:
+    return value if type(value) is LoDArray or None in lod else with_lod(value, lod)
 
 
 def _kind(value: Any) -> Any:
     """Shape and type of an array, or of those in a list."""
     if isinstance(value, list):
         return tuple([_kind(item) for item in value])
+    if type(value) is LoDArray:
+        return value.shape, value.dtype, value.lod
     return None if value is None else (value.shape, value.dtype)
 
 
@@ -146,7 +172,8 @@ Check = Callable[[Operator, str, Any], None]
 class Environment:
     """The values of a block's names while it runs, inside those of the block around it.
 
-    A value is an array, or a list of values for an array of tensors, or a list of dicts for step scopes.
+    A value is an array, or a `LoDArray` where its rows form sequences, or a list of values for an array of tensors, or a
+    list of dicts for step scopes.
     """
 
     __slots__ = ("block", "parent", "values")

@@ -168,7 +168,7 @@ class Variable(ValueOperators):
     @property
     def spec(self) -> Spec:
         """Shape, element type and kind as one value."""
-        return Spec(self.shape, self.dtype, self._type)
+        return Spec(self.shape, self.dtype, self._type, (None,) * self.lod_level)
 
     def describe(self) -> str:
         """Such as ``float32[-1, 784]``."""
@@ -634,6 +634,8 @@ def infer_shape(op: Operator) -> None:
                 var._shape = spec.shape
             if var._dtype is None:
                 var._dtype = spec.dtype
+            if spec.lod:
+                var.lod_level = len(spec.lod)
             if spec.type is not VarType.LOD_TENSOR:
                 var._type = spec.type
 

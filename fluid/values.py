@@ -18,7 +18,11 @@ from .types import VarType, is_floating
 if TYPE_CHECKING:
     from .ops.registry import OpDef
 
-__all__ = ["OpNamespace", "Spec", "SpecNamespace", "ValueOperators", "specs_of_grad"]
+__all__ = ["Lod", "OpNamespace", "Spec", "SpecNamespace", "ValueOperators", "specs_of_grad"]
+
+Lod = tuple[tuple[int, ...] | None, ...]
+"""Where sequences begin and end, level by level from the outermost: offsets, the last of which is the number of entries of
+the next level (of rows, in the last); None for a level of which only the existence is known. ``()`` for a plain tensor."""
 
 
 class OpNamespace:
@@ -164,11 +168,13 @@ class ValueOperators:
 
 @dataclass(frozen=True, slots=True)
 class Spec(ValueOperators):
-    """What is known of a value before it is computed: shape (``-1`` where unknown), element type, kind of variable."""
+    """What is known of a value before it is computed: shape (``-1`` where unknown), element type, kind of variable, and
+    which of its rows form sequences."""
 
     shape: tuple[int, ...]
     dtype: VarType
     type: VarType = VarType.LOD_TENSOR
+    lod: Lod = ()
 
     @property
     def ndim(self) -> int:
@@ -176,8 +182,8 @@ class Spec(ValueOperators):
 
     @property
     def known(self) -> bool:
-        """A dense tensor of which every extent is known."""
-        return self.type is VarType.LOD_TENSOR and -1 not in self.shape
+        """A plain tensor of which every extent is known."""
+        return self.type is VarType.LOD_TENSOR and -1 not in self.shape and not self.lod
 
     @property
     def size(self) -> int:
@@ -194,6 +200,9 @@ class Spec(ValueOperators):
 
     def with_dtype(self, dtype: VarType) -> Spec:
         return replace(self, dtype=dtype)
+
+    def with_lod(self, lod: Lod) -> Spec:
+        return self if lod == self.lod else replace(self, lod=lod)
 
     def _ops(self) -> OpNamespace:
         return SPECS
@@ -225,8 +234,30 @@ def infer_specs(
     """
     attrs = definition.defaults(attrs)
     if definition.forward is None:
-        return definition.infer_specs(inputs, attrs, declared)
-    return specs_of_grad(definition, inputs, attrs)
+        found = definition.infer_specs(inputs, attrs, declared)
+        if definition.lod_aware:
+            return found
+    else:
+        found = specs_of_grad(definition, inputs, attrs)
+        if definition.forward.lod_aware:
+            return found
+    for value in inputs.values():
+        if value is not None and any(spec is not None and spec.lod for spec in (value if type(value) is list else (value,))):
+            return _sharing_lod(inputs, found)
+    return found
+
+
+def _sharing_lod(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """`found` where each output has the sequences of the first input that has some and as many rows."""
+    specs = [spec for value in inputs.values() for spec in (value if isinstance(value, list) else [value])]
+    rows = {spec.shape[0]: spec.lod for spec in reversed(specs) if spec is not None and spec.lod and spec.shape}
+
+    def shared(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shared(item) for item in value]
+        return value if value is None else value.with_lod(rows.get(value.shape[0], ()) if value.shape else ())
+
+    return {slot: shared(value) for slot, value in found.items()}
 
 
 def specs_of_grad(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 A kernel computes one op on an array namespace (`xp`: numpy or cupy) into given arrays. It names what it takes: ``xp``;
 input slots and, for cotangents, ``dOut`` for ``Out@GRAD``; output slots, as the arrays to write to, and ``dX`` for
 ``X@GRAD``; attributes, or ``attrs`` for a dict of all; ``scratch`` (a function of shape and numpy dtype that lends an array
-until the op is done) and ``rng`` (a function that gives the op's random generator). Slots of many are lists; absent inputs
-and unwanted outputs are None::
+until the op is done) and ``rng`` (a function that gives the op's random generator). ``X_lod`` is the LoD of slot ``X`` (see
+`fluid.values.Lod`). Slots of many are lists; absent inputs and unwanted outputs are None::
 
     @kernel("softmax")
     def softmax(xp, X, axis, Out):
@@ -46,7 +46,7 @@ class Kernel:
     is_prepared: bool
     inplace: Mapping[str, str]
     parameters: tuple[tuple[str, str, str], ...] = field(default=())
-    """(parameter, where it comes from: ``in``, ``out``, ``attr`` or ``context``, slot or attribute)."""
+    """(parameter, where it comes from: ``in``, ``out``, ``attr``, ``lod`` or ``context``, slot or attribute)."""
 
 
 KERNELS: dict[str, Kernel] = {}
@@ -70,11 +70,19 @@ def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str]
             found.append((name, "in", grad))
         elif grad in definition.outputs:
             found.append((name, "out", grad))
+        elif name.endswith("_lod") and (slot := _slot_with_lod(definition, name[:-4])):
+            found.append((name, "lod", slot))
         elif name.rstrip("_") in definition.attrs:  # lambda_ takes the attribute lambda
             found.append((name, "attr", name.rstrip("_")))
         else:
             raise ProgramError(f"the kernel of {op_type} names {name!r}, which is no slot or attribute of it")
     return tuple(found)
+
+
+def _slot_with_lod(definition: registry.OpDef, name: str) -> str:
+    """The slot that the parameter ``name_lod`` means, or nothing."""
+    candidates = [name, registry.grad_slot(name[1:])] if name[:1] == "d" else [name]
+    return next((slot for slot in candidates if slot in definition.inputs or slot in definition.outputs), "")
 
 
 def _register(op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: Mapping[str, str] | None) -> None:
@@ -118,10 +126,11 @@ def bind(
     outputs: Mapping[str, Any],
     attrs: Mapping[str, Any],
     context: Mapping[str, Any],
+    lods: Mapping[str, Any],
 ) -> list[Step]:
-    """The calls that compute an op on these arrays."""
+    """The calls that compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
     sources: dict[str, Mapping[str, Any]] = {"in": inputs, "out": outputs, "attr": attrs, "context": {**context, "attrs": attrs}}
-    kwargs = {name: sources[source].get(key) for name, source, key in found.parameters}
+    kwargs = {name: lods.get(key, ()) if source == "lod" else sources[source].get(key) for name, source, key in found.parameters}
     if not found.is_prepared:
         return [partial(found.fn, **kwargs)]
     steps = found.fn(**kwargs)

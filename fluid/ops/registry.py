@@ -264,6 +264,9 @@ class OpDef:
     """The type of the gradient op, ``type_grad`` but for few."""
     inline_grad: bool = False
     """The gradient is written as the rule's ordinary ops, not as one ``type_grad`` op (as Paddle has it for this op)."""
+    lod_aware: bool = False
+    """Inference says which sequences the outputs hold; for other ops, each output has those of the first input that has
+    some and as many rows."""
     doc: str = ""
     forward: OpDef | None = None
     """Of a gradient op: the op whose rule it stands for."""
@@ -350,6 +353,7 @@ def define(
     inline_grad: bool = False,
     grad_type: str = "",
     likes: Iterable[str] = (),
+    lod_aware: bool = False,
     **attrs: Any,
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Define an op; decorates its gradient rule, whose docstring documents the op.
@@ -361,7 +365,8 @@ def define(
         wrt: input slots that have a gradient; all of them by default.
         inline_grad: write the rule's ops themselves on the wire, not one gradient op.
         grad_type: the type of the gradient op, where it is not ``type_grad``.
-        likes: input slots of which only shape and dtype are read.
+        likes: input slots of which only shape, dtype and sequences are read.
+        lod_aware: `infer` says which sequences the outputs hold (see `OpDef`).
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
     """
     match = _SIGNATURE.match(signature)
@@ -379,6 +384,7 @@ def define(
         infer=infer,
         grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,
+        lod_aware=lod_aware,
     )
     if infer is not None:
         definition.infer_reads = tuple(inspect.signature(infer).parameters)

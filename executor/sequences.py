@@ -1,0 +1,91 @@
+"""Arrays whose rows form sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from fluid.errors import ExecutionError
+from fluid.values import Lod
+
+__all__ = ["LoDArray", "array_of", "lod_of", "to_lengths", "to_lod", "with_lod"]
+
+
+class LoDArray:
+    """An array and its LoD, offsets level by level (see `fluid.values.Lod`): what a name holds where rows form sequences."""
+
+    __slots__ = ("array", "lod")
+
+    def __init__(self, array: Any, lod: Lod) -> None:
+        self.array = array
+        self.lod = lod
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    @property
+    def size(self) -> int:
+        return self.array.size  # type: ignore[no-any-return]
+
+    def copy(self) -> LoDArray:
+        return LoDArray(self.array.copy(), self.lod)
+
+    def __repr__(self) -> str:
+        return f"<LoDArray {self.array!r} {self.lod}>"
+
+
+def array_of(value: Any) -> Any:
+    """The array of a value, without its LoD; other values as they are."""
+    return value.array if type(value) is LoDArray else value
+
+
+def lod_of(value: Any) -> Lod:
+    """The LoD of a value, ``()`` where it has none."""
+    return value.lod if type(value) is LoDArray else ()
+
+
+def with_lod(array: Any, lod: Lod) -> Any:
+    """An array as the value with this LoD."""
+    return LoDArray(array, lod) if lod and array is not None else array
+
+
+def to_lengths(lod: Lod) -> list[list[int]]:
+    """Lengths of the sequences, level by level."""
+    return [[end - start for start, end in pairwise(level)] for level in lod if level is not None]
+
+
+def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
+    """The LoD that `levels` mean for an array of so many rows: each level as lengths, or as offsets (from 0 to their end).
+
+    Raises:
+        ExecutionError: the levels do not fit each other, or the rows.
+    """
+    found: list[tuple[int, ...]] = []
+    count = rows
+    for depth in range(len(levels) - 1, -1, -1):
+        level = [int(item) for item in levels[depth]]
+        if level[:1] == [0] and level[-1] == count and level == sorted(level):
+            offsets = level
+        elif sum(level) == count and all(length >= 0 for length in level):
+            offsets = [0]
+            for length in level:
+                offsets.append(offsets[-1] + length)
+        else:
+            what = "rows" if depth == len(levels) - 1 else f"sequences in level {depth + 1}"
+            raise ExecutionError(
+                f"level {depth} of the LoD, {_brief(level)}, should be lengths that add up to {count} {what}, "
+                f"or offsets from 0 to {count}"
+            )
+        found.append(tuple(offsets))
+        count = len(offsets) - 1
+    return tuple(reversed(found))
+
+
+def _brief(level: list[int]) -> str:
+    return str(level) if len(level) <= 12 else f"[{', '.join(map(str, level[:10]))}, ... {len(level)} in all]"

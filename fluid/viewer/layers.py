@@ -1,0 +1,271 @@
+"""Rows for the nodes of a program: forward ops in layers, gradient ops and updates in the rows of the ops that they belong to.
+
+A *sheet* is what shares rows: block 0 with its three parts, or the block of a loop and, beside it, the block of its gradients.
+Each part of each block is a column of a sheet. A row holds, for each column, nodes (their numbers) and values that only pass
+through on their way to a later row (``-1 - number``), from left to right.
+
+All this takes linear time but for the order within rows, which is sorted by barycenters a fixed number of times.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .graph import BACKWARD, UPDATE, Graph
+from .pairs import base_name
+
+__all__ = ["Sheet", "make_sheets"]
+
+_WIDEST = 8
+"""Most nodes beside each other in a column."""
+_SWEEPS = 6
+_PASSES = 12
+"""So many values may pass through rows for each node; the longest ways beyond that are drawn only when asked for."""
+
+Column = tuple[int, int]
+"""Block and part."""
+
+
+@dataclass
+class _Way:
+    """The way of a value within a column: from the node that makes it, through the rows between, to those that read it."""
+
+    column: int
+    maker: int
+    start: int
+    end: int
+    readers: list[int]
+
+    def between(self, row_of: Mapping[int, int]) -> list[int]:
+        """The rows that the value passes through."""
+        return [row for row in range(self.start + 1, self.end) if row != row_of[self.maker]]
+
+
+@dataclass
+class Sheet:
+    columns: list[Column]
+    rows: list[list[list[int]]]
+    """Row, column, items."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"columns": self.columns, "rows": self.rows}
+
+
+def make_sheets(graph: Graph) -> list[Sheet]:
+    """The sheets of a program; each node is in one row of one of them."""
+    root: list[int] = []
+    for block in range(len(graph.blocks)):
+        body = block
+        while (above := graph.body_of(body)) >= 0:
+            body = above
+        root.append(body)
+    members: dict[int, list[int]] = defaultdict(list)
+    for number, node in enumerate(graph.nodes):
+        members[root[node.block]].append(number)
+    return [_SheetMaker(graph, numbers).make() for _, numbers in sorted(members.items())]
+
+
+class _SheetMaker:
+    def __init__(self, graph: Graph, members: Sequence[int]) -> None:
+        self.graph = graph
+        nodes = graph.nodes
+        inputs = [number for number in members if nodes[number].op is None]
+        self.members = [*inputs, *(number for number in members if nodes[number].op is not None)]
+        self.columns = sorted({self._column(number) for number in members})
+        inside = set(members)
+        self.before = {number: self._makers(number, inside) for number in self.members}
+        self.anchors = self._anchors(inside)
+
+    def _column(self, number: int) -> Column:
+        node = self.graph.nodes[number]
+        return node.block, node.kind
+
+    def _is_body(self, number: int) -> bool:
+        """Whether a node makes layers of its own, rather than to stand beside those that do."""
+        return self._column(number) == self.columns[0]
+
+    def maker(self, value: int) -> int:
+        """The node that makes a value, here or outside."""
+        values = self.graph.values
+        while values[value].node < 0 and values[value].source >= 0:
+            value = values[value].source
+        return values[value].node
+
+    def _makers(self, number: int, inside: set[int]) -> list[int]:
+        found = dict.fromkeys(self.maker(value) for value in self.graph.nodes[number].all_reads())
+        return [maker for maker in found if maker in inside and maker != number]
+
+    # -------------------------------------------------------------------------------------------------------- layers
+    def _anchors(self, inside: set[int]) -> dict[int, int]:
+        """For gradient ops and updates, the node of the first column beside which each stands, where there is one."""
+        graph = self.graph
+        makers: dict[str, int] = {}
+        by_name: dict[str, int] = {}
+        found: dict[int, int] = {}
+        for number in self.members:
+            node = graph.nodes[number]
+            reads = [graph.values[value].name for value in node.all_reads()]
+            writes = [graph.values[value].name for value in node.all_writes()]
+            if self._is_body(number):
+                makers.update(dict.fromkeys(writes, number))
+                continue
+            anchor = found.get(node.made_from, node.made_from)
+            if anchor not in inside or not self._is_body(anchor):
+                made = [maker for maker in self.before[number] if maker in found]
+                bases = [makers[base] for name in [*reads, *writes] if (base := base_name(name)) is not None and base in makers]
+                if made and node.kind == UPDATE:
+                    anchor = found[made[0]]
+                elif bases and node.kind != UPDATE and not (made and found[made[-1]] < bases[0]):  # never below what it reads
+                    anchor = bases[0]
+                elif made:
+                    anchor = found[made[-1]]
+                elif node.kind == BACKWARD and any(self._is_body(maker) for maker in self.before[number]):
+                    anchor = next(maker for maker in self.before[number] if self._is_body(maker))
+                else:
+                    anchor = next((by_name[name] for name in [*reads, *writes] if name in by_name), -1)
+            if anchor >= 0:
+                found[number] = anchor
+                by_name.update(dict.fromkeys([*reads, *writes], anchor))
+        return found
+
+    def _layers(self) -> dict[int, int]:
+        """Longest ways from the start; a node that only few lead to moves down to those that it leads to."""
+        layer: dict[int, int] = {}
+        for number in self.members:
+            anchor = self.anchors.get(number)
+            if anchor is not None:
+                layer[number] = layer.get(anchor, 0)
+            else:
+                layer[number] = max((layer[maker] + 1 for maker in self.before[number] if maker in layer), default=0)
+        after: dict[int, list[int]] = defaultdict(list)
+        for number in self.members:
+            if self._is_body(number):
+                for maker in self.before[number]:
+                    after[maker].append(number)
+        for number in reversed(self.members):
+            readers = after.get(number)
+            if readers and self._is_body(number) and len(self.before[number]) <= len(readers):
+                layer[number] = max(layer[number], min(layer[reader] for reader in readers) - 1)
+        for number, anchor in self.anchors.items():
+            layer[number] = layer[anchor]
+        return layer
+
+    def _cells(self, numbers: Iterable[int]) -> list[list[list[int]]]:
+        """The nodes of one layer in rows, each with a list for each column."""
+        by_column: dict[Column, list[int]] = defaultdict(list)
+        for number in numbers:
+            by_column[self._column(number)].append(number)
+        stacks: dict[Column, list[list[int]]] = {}
+        for column, cell in by_column.items():
+            depth: dict[int, int] = {}
+            here = set(cell)
+            for number in cell:
+                depth[number] = max((depth.get(maker, -1) + 1 for maker in self.before[number] if maker in here), default=0)
+            lines: dict[int, list[int]] = defaultdict(list)
+            for number in cell:
+                lines[depth[number]].append(number)
+            stack = [part for level in sorted(lines) for part in _parts(lines[level])]
+            stacks[column] = stack[::-1] if column[1] == BACKWARD else stack  # gradients flow upwards
+        # Forward ops stand beside their gradients, not beside the sums of those.
+        bodies = set(by_column.get(self.columns[0], ()))
+        gradients = [stack for column, stack in stacks.items() if column[1] == BACKWARD]
+        nodes = self.graph.nodes
+        beside = [row for stack in gradients for row, line in enumerate(stack) if any(nodes[n].made_from in bodies for n in line)]
+        down = min(beside, default=0)
+        for column, stack in stacks.items():
+            if column[1] != BACKWARD:
+                stacks[column] = [[] for _ in range(down)] + stack
+        rows: list[list[list[int]]] = [[[] for _ in self.columns] for _ in range(max(map(len, stacks.values())))]
+        for place, column in enumerate(self.columns):
+            for cells, line in zip(rows, stacks.get(column, ()), strict=False):
+                cells[place] = line
+        return rows
+
+    def make(self) -> Sheet:
+        layer = self._layers()
+        by_layer: dict[int, list[int]] = defaultdict(list)
+        for number in self.members:
+            by_layer[layer[number]].append(number)
+        rows: list[list[list[int]]] = []
+        for level in sorted(by_layer):
+            rows += self._cells(by_layer[level])
+        row_of = {number: row for row, cells in enumerate(rows) for cell in cells for number in cell}
+        ways = self._ways(row_of)
+        for value, way in ways.items():
+            for row in way.between(row_of):
+                rows[row][way.column].append(-1 - value)
+        for column in range(len(self.columns)):
+            self._order([cells[column] for cells in rows], ways, column, row_of)
+        return Sheet(self.columns, rows)
+
+    # --------------------------------------------------------------------------------------------------------- order
+    def _ways(self, row_of: Mapping[int, int]) -> dict[int, _Way]:
+        """For values that are read in the column where they are made."""
+        place = {column: index for index, column in enumerate(self.columns)}
+        found: dict[int, _Way] = {}
+        for number in self.members:
+            column = self._column(number)
+            for value in self.graph.nodes[number].all_reads():
+                maker = self.graph.values[value].node
+                if maker == number or maker not in row_of or self._column(maker) != column:
+                    continue
+                way = found.setdefault(value, _Way(place[column], maker, row_of[maker], row_of[maker], []))
+                way.readers.append(number)
+                way.start, way.end = min(way.start, row_of[number]), max(way.end, row_of[number])
+        budget = _PASSES * len(self.members) + 100
+        kept = {}
+        for value, way in sorted(found.items(), key=lambda item: item[1].end - item[1].start):
+            budget -= way.end - way.start
+            if budget < 0:
+                break
+            kept[value] = way
+        return kept
+
+    def _order(self, rows: list[list[int]], ways: Mapping[int, _Way], column: int, row_of: Mapping[int, int]) -> None:
+        """Sort the items of each row of a column by where those are that they are joined to in the row above, then below."""
+        below: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]  # row -> item -> items in the next row
+        above: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]
+        for value, way in ways.items():
+            if way.column != column:
+                continue
+            stops: dict[int, list[int]] = defaultdict(list)
+            for number in [way.maker, *way.readers]:
+                stops[row_of[number]].append(number)
+            passed = set(way.between(row_of))
+            before: list[int] = []
+            for row in range(way.start, way.end + 1):
+                passing = [-1 - value] if row in passed else []
+                here = [*passing, *stops.get(row, ())]
+                for item in before:
+                    below[row - 1][item] += here
+                for item in here:
+                    above[row][item] += before
+                before = passing or here
+        for sweep in range(_SWEEPS):
+            down = sweep % 2 == 0
+            for row in range(1, len(rows)) if down else range(len(rows) - 2, -1, -1):
+                if len(rows[row]) > 1:
+                    _sort(rows[row], rows[row - 1 if down else row + 1], above[row] if down else below[row])
+
+
+def _sort(row: list[int], other: Sequence[int], joined: Mapping[int, Sequence[int]]) -> None:
+    width = max(len(other) - 1, 1)
+    place = {item: index / width for index, item in enumerate(other)}
+    own = max(len(row) - 1, 1)
+    keys = {}
+    for index, item in enumerate(row):
+        near = [place[neighbour] for neighbour in joined.get(item, ()) if neighbour in place]
+        keys[item] = sum(near) / len(near) if near else index / own
+    row.sort(key=keys.__getitem__)
+
+
+def _parts(line: list[int]) -> list[list[int]]:
+    """A line of nodes in lines that are about equally wide and not too wide."""
+    if len(line) <= _WIDEST:
+        return [line]
+    count = -(-len(line) // _WIDEST)
+    width = -(-len(line) // count)
+    return [line[start : start + width] for start in range(0, len(line), width)]

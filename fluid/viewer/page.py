@@ -1,0 +1,72 @@
+"""One HTML file out of the graph, its rows, and the files beside this one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+from importlib.resources import files
+from typing import Any
+
+from ..errors import FluidTypeError
+from ..framework import Program
+from .graph import Graph
+from .layers import make_sheets
+
+__all__ = ["to_html", "write_html"]
+
+_SCRIPTS = ("graph.js", "layout.js", "draw.js", "panel.js", "main.js")
+
+
+def to_html(program: Program, title: str | None = None) -> str:
+    """A page that shows a program; `title` is its heading. It loads nothing, and runs no script but its own.
+
+    Raises:
+        FluidTypeError: this is no program.
+    """
+    if not isinstance(program, Program):
+        raise FluidTypeError(
+            f"to_html shows a Program, not {type(program).__name__}; to read one from a file, use fluid.io.load_inference_model"
+        )
+    graph = Graph(program)
+    data = {**graph.to_json(), "sheets": [sheet.to_json() for sheet in make_sheets(graph)]}
+    script = "(() => {\n'use strict';\n" + "\n".join(map(_read, _SCRIPTS)) + "\n})();\n"
+    style = _read("page.css")
+    allowed = f"script-src '{_digest(script)}'; style-src '{_digest(style)}'"
+    parts = {
+        "TITLE": html.escape(title if title is not None else "Program"),
+        "POLICY": f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
+        "STYLE": style,
+        "DATA": _embedded(data),
+        "SCRIPT": script,
+    }
+    page = _read("page.html")
+    pieces = []
+    while "{{" in page:  # from left to right: what is put in is not looked at again
+        before, _, rest = page.partition("{{")
+        name, _, page = rest.partition("}}")
+        pieces += [before, parts[name]]
+    return "".join([*pieces, page])
+
+
+def write_html(program: Program, path: str | os.PathLike[str], title: str | None = None) -> None:
+    """Write the page of `to_html` to a file; `OSError` if that cannot be written."""
+    text = to_html(program, title)
+    with open(path, "w", encoding="utf-8", errors="xmlcharrefreplace", newline="\n") as file:
+        file.write(text)
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _embedded(data: Any) -> str:
+    """JSON that can stand in a script element whatever its strings hold: of what HTML reads there, it has no `<`."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

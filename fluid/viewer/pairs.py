@@ -1,0 +1,130 @@
+"""Which op each gradient op was made from, told by names alone, so that it is known for programs from files too.
+
+A gradient op ``foo_grad`` reads or writes under slots of ``foo``, and under these slots with ``@GRAD``, names that `foo` has
+there, with ``@GRAD`` likewise. A gradient may also be ordinary ops, as that of `scale` is a `scale`: then it leads from the
+gradient of an output of the forward op to that of an input.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from ..framework import Block, Operator, OpRole
+from ..ops.registry import EMPTY
+
+__all__ = ["base_name", "find_pairs", "has_role"]
+
+_GRADIENT = re.compile(r"(?:grad/)*(.+)@GRAD(?:_\d+)?(?:@RENAME@.*)?", re.DOTALL)
+_SAVED = re.compile(r"(.+)@SAVED(?:_\d+)?", re.DOTALL)
+_TRIED = 64
+"""Most ops that are compared for one gradient op: ten thousand ops may read one name."""
+
+Index = Mapping[tuple[str, str, str], Sequence[Operator]]
+
+
+def base_name(name: str) -> str | None:
+    """The name whose gradient this one holds, by its spelling; None if it is no gradient's."""
+    found = _GRADIENT.fullmatch(name)
+    return found[1] if found is not None else None
+
+
+def has_role(op: Operator, bits: int) -> bool:
+    """Whether an op has one of these bits of `OpRole`; files may hold anything as role."""
+    role = op.attrs.get(OpRole.NAME, OpRole.FORWARD)
+    return isinstance(role, int) and bool(role & bits)
+
+
+def _slots(op: Operator) -> Iterator[tuple[str, str]]:
+    for slots in (op.inputs, op.outputs):
+        for slot, names in slots.items():
+            for name in names:
+                if name != EMPTY:
+                    yield slot, name
+
+
+def _forward_slots(op: Operator) -> Iterator[tuple[str, str]]:
+    """(slot, name) that the forward op should have if `op` is its gradient."""
+    for slot, name in _slots(op):
+        if slot.endswith("@GRAD"):
+            slot = slot[: -len("@GRAD")]
+            yield slot, base_name(name) or name
+        else:
+            saved = _SAVED.fullmatch(name)
+            yield slot, saved[1] if saved is not None else name
+
+
+def find_pairs(blocks: Sequence[Block]) -> dict[Operator, Operator]:
+    """Gradient op -> the op that it was made from, for those where names tell."""
+    found: dict[Operator, Operator] = {}
+    owners = {sub: op for block in blocks for op in block.ops for sub in op.sub_blocks}
+    index: dict[tuple[str, str, str], list[Operator]] = {}
+    makers: dict[str, list[Operator]] = {}
+    for block in blocks:
+        for op in block.ops:
+            for slot, name in _slots(op):
+                index.setdefault((op.type, slot, name), []).append(op)
+            if not has_role(op, OpRole.BACKWARD | OpRole.OPTIMIZE):
+                for name in op.output_arg_names:
+                    makers.setdefault(name, []).append(op)
+    place = {op: number for number, op in enumerate(op for block in blocks for op in block.ops)}
+    taken: set[Operator] = set()
+    for block in blocks:
+        near = {block, block.forward, block.parent}
+        for op in block.ops:
+            if op.type.endswith("_grad"):
+                forward = _owner(op, owners) or _by_slots(op, index, near, place, taken)
+            elif has_role(op, OpRole.BACKWARD):
+                forward = _by_flow(op, makers, near)
+            else:
+                continue
+            if forward is not None and forward is not op:
+                found[op] = forward
+                taken.add(forward)
+    return found
+
+
+def _owner(op: Operator, owners: Mapping[Block, Operator]) -> Operator | None:
+    """The op that owns the block whose gradient the block of `op` is."""
+    for sub in op.sub_blocks:
+        for body in (sub.forward, sub.parent):
+            owner = owners.get(body) if body is not None else None
+            if owner is not None and owner is not op and op.type == owner.type + "_grad":
+                return owner
+    return None
+
+
+def _by_slots(
+    op: Operator, index: Index, near: Iterable[Block | None], place: Mapping[Operator, int], taken: set[Operator]
+) -> Operator | None:
+    """The op before this one with the most of the names that the forward op should have, best one that has no gradient yet."""
+    forward_type = op.type[: -len("_grad")]
+    keys = {(forward_type, *slot) for slot in _forward_slots(op)}
+    known = [index[key] for key in keys if key in index]
+    if not known:
+        return None
+    fewest = min(known, key=len)
+    before = (
+        other for other in reversed(fewest) if other.block in near and (other.block is not op.block or place[other] < place[op])
+    )
+    return max(
+        islice(before, _TRIED),
+        key=lambda other: (sum((other.type, *slot) in keys for slot in set(_slots(other))), other not in taken, place[other]),
+        default=None,
+    )
+
+
+def _by_flow(op: Operator, makers: Mapping[str, Sequence[Operator]], near: Iterable[Block | None]) -> Operator | None:
+    """The op through which a gradient flows, if this op leads it from an output to an input of that one."""
+    written = {base_name(name) for name in op.output_arg_names} - {None}
+    if not written:
+        return None
+    for name in op.input_arg_names:
+        base = base_name(name)
+        if base is None:
+            continue
+        for maker in islice(reversed(makers.get(base, ())), _TRIED):
+            if maker.block in near and written & set(maker.input_arg_names):
+                return maker
+    return None

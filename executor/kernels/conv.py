@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from math import prod
 from typing import Any
 
-from fluid.ops.conv import conv_geometry
+from fluid.ops.conv import conv_geometry, image_axes
 
 from .table import Step, prepared
 
@@ -22,29 +24,35 @@ _PATCHES = 2 << 20
 
 @dataclass(frozen=True)
 class _Geometry:
-    """A convolution's extents, with images seen as [N, C, H, W]."""
+    """A convolution's extents, with images seen as [N, C, H, W], or [N, C, D, H, W]."""
 
     images: int
     channels: int
-    extents: tuple[int, int]
+    extents: tuple[int, ...]
     filters: int
-    kernel: tuple[int, int]
-    out: tuple[int, int]
-    strides: tuple[int, int]
-    pads: tuple[tuple[int, int], tuple[int, int]]
-    dilations: tuple[int, int]
+    kernel: tuple[int, ...]
+    out: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    dilations: tuple[int, ...]
     groups: int
 
     @property
-    def padded(self) -> tuple[int, int]:
-        (top, bottom), (left, right) = self.pads
-        return self.extents[0] + top + bottom, self.extents[1] + left + right
+    def padded(self) -> tuple[int, ...]:
+        return tuple(extent + sum(pad) for extent, pad in zip(self.extents, self.pads, strict=True))
 
     @property
-    def inner(self) -> tuple[slice, slice]:
+    def inner(self) -> tuple[slice, ...]:
         """Where the image lies in the padded one."""
-        (top, _), (left, _) = self.pads
-        return slice(top, top + self.extents[0]), slice(left, left + self.extents[1])
+        return tuple(slice(pad[0], pad[0] + extent) for extent, pad in zip(self.extents, self.pads, strict=True))
+
+    def under(self, tap: tuple[int, ...]) -> tuple[slice, ...]:
+        """The elements of the padded image that lie under one tap of the filter."""
+        starts = [place * dilation for place, dilation in zip(tap, self.dilations, strict=True)]
+        return tuple(
+            slice(start, start + stride * (extent - 1) + 1, stride)
+            for start, stride, extent in zip(starts, self.strides, self.out, strict=True)
+        )
 
     @property
     def is_padded(self) -> bool:
@@ -53,17 +61,17 @@ class _Geometry:
     @property
     def is_pointwise(self) -> bool:
         """The images are their own patches."""
-        return self.kernel == (1, 1) and self.strides == (1, 1) and not self.is_padded
+        return set(self.kernel) == set(self.strides) == {1} and not self.is_padded
 
     @property
     def taps(self) -> int:
         """Rows of the matrix of patches, of all groups."""
-        return self.channels * self.kernel[0] * self.kernel[1]
+        return self.channels * prod(self.kernel)
 
     @property
     def places(self) -> int:
         """Elements of one channel of one output image."""
-        return self.out[0] * self.out[1]
+        return prod(self.out)
 
     def batch_last(self, scatters: bool) -> bool:
         """Whether the layout with the batch last is cheaper (`scatters`: patches are also added back to images).
@@ -72,33 +80,43 @@ class _Geometry:
         """
         if self.is_pointwise or self.images == 1:
             return False
-        run = self.out[1] if self.strides[1] == 1 else 1
-        other = run * self.images if self.strides[1] == 1 else self.images
+        run = self.out[-1] if self.strides[-1] == 1 else 1
+        other = run * self.images if self.strides[-1] == 1 else self.images
         saved = self.taps * self.places * (12 if scatters else 4) * (1 / run - 1 / other)
-        return saved > 0.7 * (self.filters * self.places + self.channels * self.extents[0] * self.extents[1])
+        return saved > 0.7 * (self.filters * self.places + self.channels * prod(self.extents))
 
 
 def _geometry(image: Any, filter_: Any, attrs: dict[str, Any]) -> _Geometry:
     shape = image.shape
     out, pads, dilations = conv_geometry(shape, filter_.shape[2:], attrs)
-    channels, extents = (shape[3], shape[1:3]) if attrs["data_format"] == "NHWC" else (shape[1], shape[2:])
-    pair: Any = tuple
+    channel, axes = image_axes(attrs["data_format"], len(shape))
     return _Geometry(
         shape[0],
-        channels,
-        extents,
+        shape[channel],
+        tuple(shape[axis] for axis in axes),
         filter_.shape[0],
         filter_.shape[2:],
-        pair(out),
-        pair(attrs["strides"]),
-        pair(pads),
-        pair(dilations),
+        tuple(out),
+        tuple(attrs["strides"]),
+        tuple(pads),
+        tuple(dilations),
         max(attrs["groups"], 1),
     )
 
 
+def _is_channels_last(image: Any, data_format: str) -> bool:
+    return image_axes(data_format, image.ndim)[0] != 1
+
+
 def _channels_first(image: Any, data_format: str) -> Any:
-    return image.transpose(0, 3, 1, 2) if data_format == "NHWC" else image
+    if not _is_channels_last(image, data_format):
+        return image
+    return image.transpose(0, image.ndim - 1, *range(1, image.ndim - 1))
+
+
+def _swapped(array: Any) -> Any:
+    """`array` with its first two axes swapped."""
+    return array.swapaxes(0, 1)
 
 
 class _Layout:
@@ -137,26 +155,27 @@ class _Layout:
         patches = self.patches(count)
         if self.batch_last:
             return patches.reshape(g.channels, *g.kernel, *g.out, count)
-        return patches.reshape(count, g.channels, *g.kernel, *g.out).transpose(1, 2, 3, 0, 4, 5)
+        return self.xp.moveaxis(patches.reshape(count, g.channels, *g.kernel, *g.out), 0, 1 + len(g.kernel))
 
     def _frame(self, images: Any) -> Any:
         """Where images are laid out for patches to be taken: themselves, or an array with room for the padding."""
         g, count = self.geometry, len(images)
         if not self.batch_last and not g.is_padded:
-            return images.transpose(1, 0, 2, 3)
+            return _swapped(images)
+        each = g.channels * prod(g.padded)
         if self._padded is None:
-            self._padded = self.scratch((g.channels * g.padded[0] * g.padded[1] * self.size,), self.dtype)
-        flat = self._padded[: g.channels * g.padded[0] * g.padded[1] * count]
+            self._padded = self.scratch((each * self.size,), self.dtype)
+        flat = self._padded[: each * count]
         if self.batch_last:
             return flat.reshape(g.channels, *g.padded, count)
-        return flat.reshape(count, g.channels, *g.padded).transpose(1, 0, 2, 3)
+        return _swapped(flat.reshape(count, g.channels, *g.padded))
 
     def _inner(self, frame: Any) -> Any:
         """The part of a frame that holds the images, as [N, C, H, W]."""
-        rows, columns = self.geometry.inner
+        inner = self.geometry.inner
         if self.batch_last:
-            return frame[:, rows, columns].transpose(3, 0, 1, 2)
-        return frame[:, :, rows, columns].transpose(1, 0, 2, 3)
+            return self.xp.moveaxis(frame[(slice(None), *inner)], -1, 0)
+        return _swapped(frame[(slice(None), slice(None), *inner)])
 
     def lay_out(self, images: Any) -> tuple[list[Step], Any]:
         """Calls that lay out the patches of images, and the matrices of them."""
@@ -169,13 +188,15 @@ class _Layout:
             if g.is_padded:
                 steps.append(partial(xp.copyto, frame, 0))
             steps.append(partial(xp.copyto, self._inner(frame), images))
-        (sh, sw), (dh, dw) = g.strides, g.dilations
+        places = frame.strides[1:-1] if self.batch_last else frame.strides[2:]
+        between_taps = [place * dilation for place, dilation in zip(places, g.dilations, strict=True)]
+        between_windows = [place * stride for place, stride in zip(places, g.strides, strict=True)]
         if self.batch_last:
-            c, h, w, n = frame.strides
-            shape, strides = (g.channels, *g.kernel, *g.out, count), (c, h * dh, w * dw, h * sh, w * sw, n)
+            shape: tuple[int, ...] = (g.channels, *g.kernel, *g.out, count)
+            strides = (frame.strides[0], *between_taps, *between_windows, frame.strides[-1])
         else:
-            c, n, h, w = frame.strides
-            shape, strides = (g.channels, *g.kernel, count, *g.out), (c, h * dh, w * dw, n, h * sh, w * sw)
+            shape = (g.channels, *g.kernel, count, *g.out)
+            strides = (frame.strides[0], *between_taps, frame.strides[1], *between_windows)
         windows = xp.lib.stride_tricks.as_strided(frame, shape, strides)
         return [*steps, partial(xp.copyto, self._windowed(count), windows)], self.patches(count)
 
@@ -185,14 +206,10 @@ class _Layout:
         frame = self._frame(images)
         windowed = self._windowed(len(images))
         steps: list[Step] = [partial(xp.copyto, frame, 0)]
-        at = 1 if self.batch_last else 2
-        for i in range(g.kernel[0]):
-            for j in range(g.kernel[1]):
-                (sh, sw), (dh, dw) = g.strides, g.dilations
-                rows = slice(i * dh, i * dh + sh * (g.out[0] - 1) + 1, sh)
-                columns = slice(j * dw, j * dw + sw * (g.out[1] - 1) + 1, sw)
-                target = frame[(slice(None),) * at + (rows, columns)]
-                steps.append(partial(xp.add, target, windowed[:, i, j], target))
+        at = (slice(None),) * (1 if self.batch_last else 2)
+        for tap in product(*map(range, g.kernel)):
+            target = frame[at + g.under(tap)]
+            steps.append(partial(xp.add, target, windowed[(slice(None), *tap)], target))
         if self.batch_last or g.is_padded:
             steps.append(partial(xp.copyto, images, self._inner(frame)))
         return steps
@@ -206,15 +223,16 @@ class _Layout:
             self._turned = self.scratch((g.filters * g.places * self.size,), self.dtype)
         turned = self._turned[: g.filters * g.places * count]
         matrix = turned.reshape(g.groups, g.filters // g.groups, g.places * count)
-        return matrix, turned.reshape(g.filters, *g.out, count).transpose(3, 0, 1, 2)
+        return matrix, self.xp.moveaxis(turned.reshape(g.filters, *g.out, count), -1, 0)
 
 
 def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: dict[str, Any]) -> list[Step]:
     g = _geometry(image, filter_, attrs)
+    contiguous = not _is_channels_last(image, attrs["data_format"])
     image, out = (_channels_first(array, attrs["data_format"]) for array in (image, out))
     if not out.size:
         return []
-    layout = _Layout(xp, scratch, g, out.dtype, False, attrs["data_format"] != "NHWC")
+    layout = _Layout(xp, scratch, g, out.dtype, False, contiguous)
     weights = filter_.reshape(g.groups, g.filters // g.groups, g.taps // g.groups)
     steps: list[Step] = []
     for start, end in layout.chunks():
@@ -233,11 +251,11 @@ def _backward(
     g = _geometry(image if d_image is None else d_image, filter_ if d_filter is None else d_filter, attrs)
     if not out.size:
         return [partial(array.fill, 0) for array in (d_image, d_filter) if array is not None]
-    nchw = attrs["data_format"] != "NHWC"
+    contiguous = not _is_channels_last(out, attrs["data_format"])
     image, out, d_image = (
         None if array is None else _channels_first(array, attrs["data_format"]) for array in (image, out, d_image)
     )
-    layout = _Layout(xp, scratch, g, out.dtype, d_image is not None, nchw)
+    layout = _Layout(xp, scratch, g, out.dtype, d_image is not None, contiguous)
     matrix = (g.groups, g.filters // g.groups, g.taps // g.groups)
     filter_part = None
     combine = xp.multiply if g.filters == g.groups else xp.matmul  # with one filter in each group, an outer product
@@ -278,28 +296,28 @@ def _backward(
     return steps
 
 
-@prepared("conv2d", "depthwise_conv2d")
+@prepared("conv2d", "depthwise_conv2d", "conv3d")
 def conv2d(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any], Output: Any) -> list[Step]:
     return _forward(xp, scratch, Input, Filter, Output, attrs)
 
 
-@prepared("conv2d_grad", "depthwise_conv2d_grad")
+@prepared("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
 def conv2d_grad(
     xp: Any, scratch: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any], dInput: Any, dFilter: Any
 ) -> list[Step]:
     return _backward(xp, scratch, Input, Filter, dOutput, dInput, dFilter, attrs)
 
 
-@prepared("conv2d_backprop_input")
+@prepared("conv2d_backprop_input", "conv3d_backprop_input")
 def conv2d_backprop_input(xp: Any, scratch: Any, Filter: Any, Output: Any, attrs: dict[str, Any], Input: Any) -> list[Step]:
     return _backward(xp, scratch, None, Filter, Output, Input, None, attrs)
 
 
-@prepared("conv2d_backprop_filter")
+@prepared("conv2d_backprop_filter", "conv3d_backprop_filter")
 def conv2d_backprop_filter(xp: Any, scratch: Any, Input: Any, Output: Any, attrs: dict[str, Any], Filter: Any) -> list[Step]:
     return _backward(xp, scratch, Input, None, Output, None, Filter, attrs)
 
 
-@prepared("conv2d_transpose")
+@prepared("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
 def conv2d_transpose(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any], Output: Any) -> list[Step]:
     return _backward(xp, scratch, None, Filter, Input, Output, None, attrs)

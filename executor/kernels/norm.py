@@ -6,7 +6,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from fluid.ops.norm import channel_axis, dropout_scale, uses_global_stats
+from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_global_stats
 
 from .manipulation import copy, ranges
 from .table import Step, kernel, prepared
@@ -355,6 +355,84 @@ def group_norm(
     for target, source in ((Mean, mean), (Variance, variance)):
         if target is not None:
             xp.copyto(target, source.reshape(target.shape))
+
+
+# -------------------------------------------------------------------------------------- by neighbours, by data, by matrix
+@prepared("lrn")
+def lrn(
+    xp: Any, scratch: Any, X: Any, n: int, k: float, alpha: float, beta: float, data_format: str, Out: Any, MidOut: Any
+) -> list[Step]:
+    channel = channel_axis(data_format, X.ndim)
+    channels, before = X.shape[channel], (n - 1) // 2
+    squares = scratch(X.shape, X.dtype)
+    sums = MidOut if MidOut is not None else scratch(X.shape, X.dtype)
+    steps: list[Step] = [partial(xp.multiply, X, X, squares), partial(sums.fill, 0)]
+    for tap in range(n):
+        start, end = max(0, before - tap), min(channels, channels + before - tap)
+        if start < end:
+            here = (slice(None),) * channel + (slice(start, end),)
+            there = (slice(None),) * channel + (slice(start + tap - before, end + tap - before),)
+            steps.append(partial(xp.add, sums[here], squares[there], sums[here]))
+    steps += [partial(xp.multiply, sums, alpha, sums), partial(xp.add, sums, k, sums)]
+    if Out is None:
+        return steps
+    return [*steps, partial(xp.power, sums, -beta, squares), partial(xp.multiply, X, squares, Out)]
+
+
+@prepared("affine_channel", inplace={"Out": "X"})
+def affine_channel(xp: Any, X: Any, Scale: Any, Bias: Any, data_layout: str, Out: Any) -> list[Step]:
+    channel = channel_axis(data_layout, X.ndim)
+    scale, bias = (by.reshape([-1 if axis == channel else 1 for axis in range(X.ndim)]) for by in (Scale, Bias))
+    return [partial(xp.multiply, X, scale, Out), partial(xp.add, Out, bias, Out)]
+
+
+@kernel("data_norm")
+def data_norm(
+    xp: Any,
+    scale_w: Any,
+    bias: Any,
+    X: Any,
+    BatchSize: Any,
+    BatchSum: Any,
+    BatchSquareSum: Any,
+    enable_scale_and_shift: bool,
+    Y: Any,
+    Means: Any,
+    Scales: Any,
+) -> None:
+    means, scales = BatchSum / BatchSize, xp.sqrt(BatchSize / BatchSquareSum)
+    for target, source in ((Means, means), (Scales, scales)):
+        if target is not None:
+            xp.copyto(target, source)
+    if Y is not None:
+        found = (X - means) * scales
+        xp.copyto(Y, found * scale_w + bias if enable_scale_and_shift else found)
+
+
+def _spectral_vectors(xp: Any, Weight: Any, U: Any, V: Any, dim: int, rounds: int, eps: float) -> tuple[Any, Any, Any]:
+    """Weight as a matrix, and its left and right vector after some rounds of power iteration."""
+    matrix = Weight.transpose(spectral_matrix(Weight.ndim, dim)).reshape(Weight.shape[dim], -1)
+    u, v = U, V
+    for _ in range(rounds):
+        v = matrix.T @ u
+        v = v / (xp.sqrt(xp.square(v).sum()) + eps)
+        u = matrix @ v
+        u = u / (xp.sqrt(xp.square(u).sum()) + eps)
+    return matrix, u, v
+
+
+@kernel("spectral_norm")
+def spectral_norm(xp: Any, Weight: Any, U: Any, V: Any, dim: int, power_iters: int, eps: float, Out: Any) -> None:
+    matrix, u, v = _spectral_vectors(xp, Weight, U, V, dim, power_iters, eps)
+    xp.divide(Weight, u @ (matrix @ v), out=Out)
+
+
+@kernel("spectral_vectors")
+def spectral_vectors(xp: Any, Weight: Any, U: Any, V: Any, dim: int, power_iters: int, eps: float, UOut: Any, VOut: Any) -> None:
+    _, u, v = _spectral_vectors(xp, Weight, U, V, dim, power_iters, eps)
+    for target, source in ((UOut, u), (VOut, v)):
+        if target is not None:
+            xp.copyto(target, source)
 
 
 # ------------------------------------------------------------------------------------------------------------ dropout

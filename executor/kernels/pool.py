@@ -1,7 +1,7 @@
 """Kernels of `fluid.ops.pool`.
 
-Windows are rows by columns, so a maximum or sum over one is taken along the rows first and the columns then, each as
-elementwise ops on shifted views (`_Axis.taps`). Where there are few windows, or they differ in size, they are taken one by
+Windows are rows by columns (by more in volumes), so a maximum or sum over one is taken along one axis after the other, each
+as elementwise ops on shifted views (`_Axis.taps`). Where there are few windows, or they differ in size, they are taken one by
 one (`_Axis.spans`).
 """
 
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import product
+from math import prod
 from typing import Any
 
+from fluid.errors import ExecutionError
 from fluid.ops.conv import image_axes
-from fluid.ops.pool import pool_geometry
+from fluid.ops.pool import pool_geometry, windows_of
 
 from .manipulation import place_into
-from .table import Step, prepared
+from .table import Step, kernel, prepared
 
 
 class _Axis:
@@ -82,7 +84,7 @@ class _Axis:
 
 
 def _axes(shape: tuple[int, ...], attrs: dict[str, Any]) -> list[_Axis]:
-    axes = image_axes(attrs["data_format"], 4)[1]
+    axes = image_axes(attrs["data_format"], len(shape))[1]
     extents = [shape[axis] for axis in axes]
     geometry = pool_geometry(extents, attrs)
     return [_Axis(axis, extent, *each) for axis, extent, *each in zip(axes, extents, *geometry, strict=True)]
@@ -90,25 +92,38 @@ def _axes(shape: tuple[int, ...], attrs: dict[str, Any]) -> list[_Axis]:
 
 def _by_window(axes: list[_Axis]) -> bool:
     """Whether windows are to be taken one by one."""
-    rows, columns = axes
-    return not (rows.size and columns.size) or rows.out * columns.out <= rows.size + columns.size
+    return not all(axis.size for axis in axes) or prod(axis.out for axis in axes) <= sum(axis.size for axis in axes)
+
+
+def _at(axes: list[_Axis], where: tuple[slice, ...]) -> tuple[slice, ...]:
+    """An index that is `where` along the pooled axes, which follow each other."""
+    return axes[0].at(where[0]) + where[1:]
+
+
+def _taps(axes: list[_Axis]) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """For each place in a window, as indices: the windows where it lies within the image, and the elements that are there."""
+    return [
+        (_at(axes, tuple(tap[0] for tap in taps)), _at(axes, tuple(tap[1] for tap in taps)))
+        for taps in product(*(axis.taps() for axis in axes))
+    ]
 
 
 def _windows(axes: list[_Axis], image: Any, pooled: Any) -> list[tuple[Any, Any]]:
     """For each window: its elements, and its element of the pooled image with the axes kept."""
-    rows, columns = axes
     found = []
-    for (i, height), (j, width) in product(enumerate(rows.spans()), enumerate(columns.spans())):
-        elements = image[rows.at(slice(*height))][columns.at(slice(*width))]
-        found.append((elements, pooled[rows.at(slice(i, i + 1))][columns.at(slice(j, j + 1))]))
+    for window in product(*(enumerate(axis.spans()) for axis in axes)):
+        elements = image[_at(axes, tuple(slice(*span) for _, span in window))]
+        found.append((elements, pooled[_at(axes, tuple(slice(i, i + 1) for i, _ in window))]))
     return found
 
 
-def _between(scratch: Any, axes: list[_Axis], image: Any) -> Any:
-    """An array for an image whose rows are pooled and whose columns are not."""
-    shape = list(image.shape)
-    shape[axes[0].axis] = axes[0].out
-    return scratch(tuple(shape), image.dtype)
+def _between(scratch: Any, axes: list[_Axis], image: Any, pooled: Any) -> list[Any]:
+    """`image`, arrays for it with one axis more pooled each, and `pooled`, where all are."""
+    shape, found = list(image.shape), [image]
+    for axis in axes[:-1]:
+        shape[axis.axis] = axis.out
+        found.append(scratch(tuple(shape), image.dtype))
+    return [*found, pooled]
 
 
 def _lowest(xp: Any, dtype: Any) -> float:
@@ -117,32 +132,39 @@ def _lowest(xp: Any, dtype: Any) -> float:
 
 def _weights(xp: Any, axes: list[_Axis], pooled: Any, exclusive: bool) -> Any:
     """One over the number of elements in each window, shaped to multiply pooled images."""
-    rows, columns = (1 / xp.asarray(axis.counts(exclusive), pooled.dtype) for axis in axes)
-    weights = rows[:, None] * columns
-    if bool((weights == weights[0, 0]).all()):
-        return pooled.dtype.type(float(weights[0, 0]))
-    return weights[:, :, None] if axes[0].axis == 1 else weights
+    weights = xp.ones((), pooled.dtype)
+    for axis in axes:
+        weights = weights[..., None] * (1 / xp.asarray(axis.counts(exclusive), pooled.dtype))
+    if bool((weights == weights.reshape(-1)[0]).all()):
+        return pooled.dtype.type(float(weights.reshape(-1)[0]))
+    return weights[..., None] if axes[0].axis == 1 else weights
+
+
+def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: float, image: Any, pooled: Any) -> list[Step]:
+    """Calls that combine the elements of each window of `image` into `pooled`."""
+    if _by_window(axes):
+        pooled_axes = tuple(axis.axis for axis in axes)
+        return [
+            partial(xp.copyto, out, identity)
+            if not window.size
+            else partial(combine.reduce, window, pooled_axes, None, out, True)
+            for window, out in _windows(axes, image, pooled)
+        ]
+    stages = _between(scratch, axes, image, pooled)
+    return [
+        step
+        for axis, source, target in zip(axes, stages[:-1], stages[1:], strict=True)
+        for step in axis.reduce(xp, combine, identity, source, target)
+    ]
 
 
 def _maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any) -> list[Step]:
-    if _by_window(axes):
-        kept = (axes[0].axis, axes[1].axis)
-        return [partial(xp.maximum.reduce, window, kept, None, out, True) for window, out in _windows(axes, X, Out)]
-    between = _between(scratch, axes, X)
-    lowest = _lowest(xp, X.dtype)
-    return axes[0].reduce(xp, xp.maximum, lowest, X, between) + axes[1].reduce(xp, xp.maximum, lowest, between, Out)
+    return _reduced(xp, scratch, axes, xp.maximum, _lowest(xp, X.dtype), X, Out)
 
 
 def _averages(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any, exclusive: bool) -> list[Step]:
-    weights = _weights(xp, axes, Out, exclusive)
-    steps: list[Step]
-    if _by_window(axes):
-        kept = (axes[0].axis, axes[1].axis)
-        steps = [partial(xp.add.reduce, window, kept, None, out, True) for window, out in _windows(axes, X, Out)]
-    else:
-        between = _between(scratch, axes, X)
-        steps = axes[0].reduce(xp, xp.add, 0, X, between) + axes[1].reduce(xp, xp.add, 0, between, Out)
-    return [*steps, partial(xp.multiply, Out, weights, Out)]
+    steps = _reduced(xp, scratch, axes, xp.add, 0, X, Out)
+    return [*steps, partial(xp.multiply, Out, _weights(xp, axes, Out, exclusive), Out)]
 
 
 def _share(xp: Any, scratch: Any, axes: list[_Axis], pooled: Any, image: Any, exclusive: bool) -> list[Step]:
@@ -152,46 +174,42 @@ def _share(xp: Any, scratch: Any, axes: list[_Axis], pooled: Any, image: Any, ex
     if _by_window(axes):
         steps.append(partial(image.fill, 0))
         return steps + [partial(xp.add, window, share, window) for window, share in _windows(axes, image, shares)]
-    between = _between(scratch, axes, image)
-    return steps + axes[1].spread(xp, shares, between) + axes[0].spread(xp, between, image)
+    stages = _between(scratch, axes, image, shares)
+    for axis, source, target in zip(reversed(axes), stages[:0:-1], stages[-2::-1], strict=True):
+        steps += axis.spread(xp, source, target)
+    return steps
 
 
 def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any) -> list[Step]:
     """Calls that find where in its image the first maximum of each window lies."""
-    rows, columns = axes
-    width = columns.extent
+    extents = tuple(axis.extent for axis in axes)
+    places = xp.arange(prod(extents), dtype=Index.dtype).reshape(extents)
+    steps: list[Step] = [partial(Index.fill, 0)]
     if _by_window(axes):
+        first, count = axes[0].axis, len(axes)
 
-        def find() -> None:
-            for (i, (top, bottom)), (j, (left, right)) in product(enumerate(rows.spans()), enumerate(columns.spans())):
-                if bottom <= top or right <= left:
-                    continue
-                window = xp.moveaxis(
-                    X[rows.at(slice(top, bottom))][columns.at(slice(left, right))], (rows.axis, columns.axis), (2, 3)
-                )
-                at = window.reshape(*window.shape[:2], -1).argmax(-1)
-                target = xp.moveaxis(Index, (rows.axis, columns.axis), (2, 3))
-                target[:, :, i, j] = (top + at // (right - left)) * width + left + at % (right - left)
+        def find(window: Any, here: Any, target: Any) -> None:
+            shape = window.shape
+            flat = window.reshape(*shape[:first], prod(shape[first : first + count]), *shape[first + count :])
+            xp.copyto(target, here[flat.argmax(first)].reshape(target.shape))
 
-        return [partial(Index.fill, 0), find]
+        for window in product(*(enumerate(axis.spans()) for axis in axes)):
+            spans = tuple(slice(*span) for _, span in window)
+            target = Index[_at(axes, tuple(slice(i, i + 1) for i, _ in window))]
+            if places[spans].size:
+                steps.append(partial(find, X[_at(axes, spans)], places[spans].reshape(-1), target))
+        return steps
     best, better = scratch(Index.shape, X.dtype), scratch(Index.shape, xp.dtype(bool))
-    places = xp.arange(rows.extent * width).reshape(rows.extent, width)
-    places = places[:, :, None] if rows.axis == 1 else places
-    steps: list[Step] = [partial(best.fill, -xp.inf), partial(Index.fill, 0)]
+    places = places[None, ..., None] if axes[0].axis == 1 else places[None, None]
+    steps.append(partial(best.fill, -xp.inf))
 
     def consider(value: Any, top: Any, where: Any, index: Any, place: Any) -> None:
         xp.greater(value, top, where)
         xp.copyto(top, value, where=where)
         xp.copyto(index, place, where=where)
 
-    for (row_windows, row_elements), (column_windows, column_elements) in product(rows.taps(), columns.taps()):
-        windows = rows.at(row_windows) + (column_windows,)
-        place = places[row_elements, column_elements]
-        steps.append(
-            partial(
-                consider, X[rows.at(row_elements) + (column_elements,)], best[windows], better[windows], Index[windows], place
-            )
-        )
+    for windows, elements in _taps(axes):
+        steps.append(partial(consider, X[elements], best[windows], better[windows], Index[windows], places[elements]))
     return steps
 
 
@@ -221,25 +239,23 @@ def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
     ]
 
 
+def _flat(axes: list[_Axis], array: Any) -> Any:
+    """Images with the pooled axes as one."""
+    shape, first, end = array.shape, axes[0].axis, axes[-1].axis + 1
+    return array.reshape(*shape[:first], prod(shape[first:end]), *shape[end:])
+
+
 def _maxima_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> list[Step]:
-    rows, columns = axes
-    if rows.is_halving and columns.is_halving:
+    if len(axes) == 2 and all(axis.is_halving for axis in axes):
         return _halved_back(xp, scratch, axes, X, dOut, dX)
     if _by_window(axes):
         index = scratch(dOut.shape, xp.dtype("int64"))
-
-        def flat(array: Any) -> Any:
-            shape = array.shape
-            return array.reshape(*shape[: rows.axis], shape[rows.axis] * shape[columns.axis], *shape[columns.axis + 1 :])
-
-        put: Step = partial(place_into, xp, flat(dOut), flat(index), rows.axis, -100, flat(dX))
+        put: Step = partial(place_into, xp, _flat(axes, dOut), _flat(axes, index), axes[0].axis, -100, _flat(axes, dX))
         return [*_find_maxima(xp, scratch, axes, X, index), put]
     maxima, part = scratch(dOut.shape, X.dtype), scratch(dOut.shape, dOut.dtype)
     here, free = scratch(dOut.shape, xp.dtype(bool)), scratch(dOut.shape, xp.dtype(bool))
     steps: list[Step] = [*_maxima(xp, scratch, axes, X, maxima), partial(dX.fill, 0), partial(free.fill, True)]
-    for (row_windows, row_elements), (column_windows, column_elements) in product(rows.taps(), columns.taps()):
-        windows = rows.at(row_windows) + (column_windows,)
-        elements = rows.at(row_elements) + (column_elements,)
+    for windows, elements in _taps(axes):
         steps += [  # the first element of a window that equals the maximum gets the gradient
             partial(xp.equal, X[elements], maxima[windows], here[windows]),
             partial(xp.logical_and, here[windows], free[windows], here[windows]),
@@ -250,16 +266,16 @@ def _maxima_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
     return steps
 
 
-@prepared("pool2d")
-def pool2d(xp: Any, scratch: Any, X: Any, pooling_type: str, exclusive: bool, attrs: dict[str, Any], Out: Any) -> list[Step]:
+@prepared("pool2d", "pool3d")
+def pool(xp: Any, scratch: Any, X: Any, pooling_type: str, exclusive: bool, attrs: dict[str, Any], Out: Any) -> list[Step]:
     axes = _axes(X.shape, attrs)
     if pooling_type == "max":
         return _maxima(xp, scratch, axes, X, Out)
     return _averages(xp, scratch, axes, X, Out, exclusive)
 
 
-@prepared("pool2d_grad")
-def pool2d_grad(
+@prepared("pool2d_grad", "pool3d_grad")
+def pool_grad(
     xp: Any, scratch: Any, X: Any, dOut: Any, pooling_type: str, exclusive: bool, attrs: dict[str, Any], dX: Any
 ) -> list[Step]:
     axes = _axes(X.shape, attrs)
@@ -268,11 +284,46 @@ def pool2d_grad(
     return _share(xp, scratch, axes, dOut, dX, exclusive)
 
 
-@prepared("pool2d_index")
-def pool2d_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Index: Any) -> list[Step]:
+@prepared("pool2d_index", "pool3d_index")
+def pool_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Index: Any) -> list[Step]:
     return _find_maxima(xp, scratch, _axes(X.shape, attrs), X, Index)
 
 
-@prepared("pool2d_average_back")
-def pool2d_average_back(xp: Any, scratch: Any, Output: Any, exclusive: bool, attrs: dict[str, Any], X: Any) -> list[Step]:
+@prepared("pool2d_average_back", "pool3d_average_back")
+def pool_average_back(xp: Any, scratch: Any, Output: Any, exclusive: bool, attrs: dict[str, Any], X: Any) -> list[Step]:
     return _share(xp, scratch, _axes(X.shape, attrs), Output, X, exclusive)
+
+
+@prepared("max_pool2d_with_index", "max_pool3d_with_index")
+def max_pool_with_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Out: Any, Mask: Any) -> list[Step]:
+    axes = _axes(X.shape, windows_of(attrs, X.ndim - 2))
+    steps = [] if Out is None else _maxima(xp, scratch, axes, X, Out)
+    return steps if Mask is None else [*steps, *_find_maxima(xp, scratch, axes, X, Mask)]
+
+
+# ----------------------------------------------------------------------------------------------------------- unpooling
+def _unpool(xp: Any, values: Any, Indices: Any, image: Any, op_type: str) -> tuple[Any, Any, Any]:
+    """Values, indices and image as one row for each channel of each image; an `ExecutionError` if an index is outside."""
+    rows, places = prod(image.shape[:2]), prod(image.shape[2:])
+    ids = Indices.reshape(rows, -1)
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < places:
+        bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise ExecutionError(f"{op_type}: index {bad} lies outside of the output, whose images have {places} elements")
+    return values.reshape(ids.shape), ids, image.reshape(rows, places)
+
+
+@kernel("unpool", "unpool3d")
+def unpool(xp: Any, X: Any, Indices: Any, Out: Any) -> None:
+    values, ids, image = _unpool(xp, X, Indices, Out, "unpool")
+    image.fill(0)
+    xp.put_along_axis(image, ids, values, 1)
+
+
+@kernel("unpool_back", "unpool3d_back")
+def unpool_back(xp: Any, Output: Any, Indices: Any, X: Any) -> None:
+    found, ids, image = _unpool(xp, X, Indices, Output, "unpool")
+    last = xp.empty(image.shape, "int64")  # which of the elements with one index stays
+    places = xp.broadcast_to(xp.arange(ids.shape[1]), ids.shape)
+    xp.put_along_axis(last, ids, places, 1)
+    stays = xp.take_along_axis(last, ids, 1) == places
+    xp.copyto(found, xp.where(stays, xp.take_along_axis(image, ids, 1), 0))

@@ -1,13 +1,13 @@
-"""Convolutions of images.
+"""Convolutions of images and volumes.
 
 A convolution is linear in each of image and filter. Contracting it with an image-shaped, filter-shaped or output-shaped
 value leaves one of three ops: `conv2d` itself, `conv2d_backprop_input` and `conv2d_backprop_filter`. The gradients of each
-are the other two, so these three have gradients of every order.
+are the other two, so these three have gradients of every order. Of volumes, `conv3d` has the same three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
@@ -76,140 +76,189 @@ def conv_geometry(
     return out, pads, dilations
 
 
-def _conv2d(Input: Spec, Filter: Spec, attrs: Mapping[str, Any]) -> Spec:
-    data_format = attrs["data_format"]
-    if Input.ndim != 4 or Filter.ndim != 4:
-        raise InferenceError(f"a convolution needs Input and Filter of 4 dimensions, got Input {Input} and Filter {Filter}")
-    if Input.dtype is not Filter.dtype:
-        raise InferenceError(f"Input {Input} and Filter {Filter} differ in element type")
-    channel, axes = image_axes(data_format, 4)
-    channels, groups = Input.shape[channel], max(attrs["groups"], 1)
-    if channels >= 0 and Filter.shape[1] >= 0 and channels != Filter.shape[1] * groups:
-        raise InferenceError(
-            f"Input {Input} ({data_format}) has {channels} channels, "
-            f"but Filter {Filter} reads {Filter.shape[1]} in each of {groups} groups"
-        )
-    if Filter.shape[0] % groups and Filter.shape[0] > 0:
-        raise InferenceError(f"the {Filter.shape[0]} output channels of Filter {Filter} cannot be shared among {groups} groups")
-    shape = list(Input.shape)
-    shape[channel] = Filter.shape[0]
-    out, _, dilations = conv_geometry(Input.shape, Filter.shape[2:], attrs)
-    for axis, extent in zip(axes, out, strict=True):
-        if extent < 1 and extent != -1:
-            raise InferenceError(f"Filter {Filter} (dilations {dilations}) is larger than the padded Input {Input}")
-        shape[axis] = extent
-    return Input.with_shape(tuple(shape))
+def _convolved(count: int) -> Callable[..., Spec]:
+    """Inference of a convolution over `count` extents."""
 
-
-def _conv2d_transpose(Input: Spec, Filter: Spec, Bias: Spec | None, attrs: Mapping[str, Any]) -> Spec:
-    strides, dilations, padding_algorithm = attrs["strides"], attrs["dilations"], attrs["padding_algorithm"]
-    output_size, output_padding = attrs["output_size"], attrs["output_padding"]
-    channel, axes = image_axes(attrs["data_format"], 4)
-    if (
-        Input.ndim != 4
-        or Filter.ndim != 4
-        or (-1 not in (Input.shape[channel], Filter.shape[0]) and Input.shape[channel] != Filter.shape[0])
-    ):
-        raise InferenceError(f"conv2d_transpose: Input {Input} should have as many channels as Filter {Filter} has in front")
-    if Bias is not None:
-        raise InferenceError("conv2d_transpose: a Bias slot is not supported; add the bias with elementwise_add (axis=1)")
-    if padding_algorithm == "SAME":
-        raise InferenceError("conv2d_transpose: padding_algorithm 'SAME' is not supported; give the paddings as numbers")
-    shape = list(Input.shape)
-    shape[channel] = Filter.shape[1] * max(attrs["groups"], 1) if Filter.shape[1] >= 0 else -1
-    pads = resolve_paddings(attrs["paddings"], padding_algorithm, [0, 0], Filter.shape[2:], strides)
-    for place, axis in enumerate(axes):
-        stride = strides[place]
-        extent = shape[axis] if Filter.shape[2 + place] >= 0 else -1
-        least = (extent - 1) * stride - sum(pads[place]) + dilations[place] * (Filter.shape[2 + place] - 1) + 1
-        asked = output_size[place] if output_size else least + (output_padding[place] if output_padding else 0)
-        if extent >= 0 and not least <= asked < least + max(stride, dilations[place]):
+    def infer(Input: Spec, Filter: Spec, attrs: Mapping[str, Any]) -> Spec:
+        data_format, ndim = attrs["data_format"], count + 2
+        if Input.ndim != ndim or Filter.ndim != ndim:
             raise InferenceError(
-                f"conv2d_transpose: an output extent of {asked} cannot come of Input {Input}: it is at least {least}"
+                f"a convolution needs Input and Filter of {ndim} dimensions, got Input {Input} and Filter {Filter}"
             )
-        shape[axis] = asked if extent >= 0 or output_size else -1
-    return Input.with_shape(tuple(shape))
+        if Input.dtype is not Filter.dtype:
+            raise InferenceError(f"Input {Input} and Filter {Filter} differ in element type")
+        channel, axes = image_axes(data_format, ndim)
+        channels, groups = Input.shape[channel], max(attrs["groups"], 1)
+        if channels >= 0 and Filter.shape[1] >= 0 and channels != Filter.shape[1] * groups:
+            raise InferenceError(
+                f"Input {Input} ({data_format}) has {channels} channels, "
+                f"but Filter {Filter} reads {Filter.shape[1]} in each of {groups} groups"
+            )
+        if Filter.shape[0] % groups and Filter.shape[0] > 0:
+            raise InferenceError(
+                f"the {Filter.shape[0]} output channels of Filter {Filter} cannot be shared among {groups} groups"
+            )
+        shape = list(Input.shape)
+        shape[channel] = Filter.shape[0]
+        out, _, dilations = conv_geometry(Input.shape, Filter.shape[2:], attrs)
+        for axis, extent in zip(axes, out, strict=True):
+            if extent < 1 and extent != -1:
+                raise InferenceError(f"Filter {Filter} (dilations {dilations}) is larger than the padded Input {Input}")
+            shape[axis] = extent
+        return Input.with_shape(tuple(shape))
+
+    return infer
+
+
+def _transposed(count: int) -> Callable[..., Spec]:
+    """Inference of the transpose of a convolution over `count` extents."""
+
+    def infer(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
+        Input: Spec = inputs["Input"]
+        Filter: Spec = inputs["Filter"]
+        strides, dilations, padding_algorithm = attrs["strides"], attrs["dilations"], attrs["padding_algorithm"]
+        output_size, output_padding = attrs["output_size"], attrs["output_padding"]
+        channel, axes = image_axes(attrs["data_format"], count + 2)
+        if (
+            Input.ndim != count + 2
+            or Filter.ndim != count + 2
+            or (-1 not in (Input.shape[channel], Filter.shape[0]) and Input.shape[channel] != Filter.shape[0])
+        ):
+            raise InferenceError(f"Input {Input} should have as many channels as Filter {Filter} has in front")
+        if inputs.get("Bias") is not None:
+            raise InferenceError("a Bias slot is not supported; add the bias with elementwise_add (axis=1)")
+        if padding_algorithm == "SAME":
+            raise InferenceError("padding_algorithm 'SAME' is not supported; give the paddings as numbers")
+        shape = list(Input.shape)
+        shape[channel] = Filter.shape[1] * max(attrs["groups"], 1) if Filter.shape[1] >= 0 else -1
+        pads = resolve_paddings(attrs["paddings"], padding_algorithm, [0] * count, Filter.shape[2:], strides)
+        for place, axis in enumerate(axes):
+            stride = strides[place]
+            extent = shape[axis] if Filter.shape[2 + place] >= 0 else -1
+            least = (extent - 1) * stride - sum(pads[place]) + dilations[place] * (Filter.shape[2 + place] - 1) + 1
+            asked = output_size[place] if output_size else least + (output_padding[place] if output_padding else 0)
+            if extent >= 0 and not least <= asked < least + max(stride, dilations[place]):
+                raise InferenceError(f"an output extent of {asked} cannot come of Input {Input}: it is at least {least}")
+            shape[axis] = asked if extent >= 0 or output_size else -1
+        return Input.with_shape(tuple(shape))
+
+    return infer
 
 
 # ---------------------------------------------------------------------------------------------------------------- ops
-_ATTRS: dict[str, Any] = {
-    "strides": ints(1, 1),
-    "paddings": ints(0, 0),
-    "padding_algorithm": "EXPLICIT",
-    "dilations": ints(1, 1),
-    "groups": 1,
-    "data_format": "NCHW",
+def _attrs(count: int) -> dict[str, Any]:
+    return {
+        "strides": ints(*[1] * count),
+        "paddings": ints(*[0] * count),
+        "padding_algorithm": "EXPLICIT",
+        "dilations": ints(*[1] * count),
+        "groups": 1,
+        "data_format": "NCHW" if count == 2 else "NCDHW",
+    }
+
+
+_FORWARD = {
+    "conv2d": """Convolution of images [N, C, H, W] (or [N, H, W, C]) with a filter [M, C/groups, h, w] to M channels.
+
+`paddings` holds two numbers (H, W) or four (top, bottom, left, right); the algorithm SAME keeps ceil(H / stride) rows,
+VALID pads nothing.""",
+    "conv3d": """Convolution of volumes [N, C, D, H, W] (or [N, D, H, W, C]) with a filter [M, C/groups, d, h, w] to M channels.
+
+`paddings` holds three numbers (D, H, W) or six (front, back, top, bottom, left, right); algorithms as in `conv2d`.""",
+    "depthwise_conv2d": "`conv2d` with as many groups as channels.",
 }
 
 
-@define("conv2d(Input, Filter) -> Output", infer=_conv2d, **_ATTRS)
-def conv2d(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
-    """Convolution of images [N, C, H, W] (or [N, H, W, C]) with a filter [M, C/groups, h, w] to M channels.
+def _define(base: str, count: int) -> None:
+    """The convolution `base` over `count` extents, and its transposes in image and filter."""
+    attributes = _attrs(count)
 
-    `paddings` holds two numbers (H, W) or four (top, bottom, left, right); the algorithm SAME keeps ceil(H / stride) rows,
-    VALID pads nothing.
-    """
+    def backprop_input(f: Any) -> Any:
+        return getattr(f, f"{base}_backprop_input")
+
+    def backprop_filter(f: Any) -> Any:
+        return getattr(f, f"{base}_backprop_filter")
+
+    def forward_rule(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
+        return {
+            "Input": lambda: backprop_input(f)(Filter, dOutput, Input, **attrs),
+            "Filter": lambda: backprop_filter(f)(Input, dOutput, Filter, **attrs),
+        }
+
+    def input_rule(f: Any, Filter: Any, Output: Any, dInput: Any, attrs: dict[str, Any]) -> Any:
+        return {
+            "Filter": lambda: backprop_filter(f)(dInput, Output, Filter, **attrs),
+            "Output": lambda: getattr(f, base)(dInput, Filter, **attrs),
+        }
+
+    def filter_rule(f: Any, Input: Any, Output: Any, dFilter: Any, attrs: dict[str, Any]) -> Any:
+        return {
+            "Input": lambda: backprop_input(f)(dFilter, Output, Input, **attrs),
+            "Output": lambda: getattr(f, base)(Input, dFilter, **attrs),
+        }
+
+    input_rule.__doc__ = (
+        f"The gradient, for an image shaped like Like, of `{base}` with Filter, when that of its output is Output."
+    )
+    filter_rule.__doc__ = f"The gradient, for a filter shaped like Like, of `{base}` of Input, when that of its output is Output."
+    for op_type in (base, "depthwise_conv2d") if count == 2 else (base,):
+        forward_rule.__doc__ = _FORWARD[op_type]
+        define(f"{op_type}(Input, Filter) -> Output", infer=_convolved(count), **attributes)(forward_rule)
+    for signature, rule, wrt in (
+        (f"{base}_backprop_input(Filter, Output, Like) -> Input", input_rule, ("Filter", "Output")),
+        (f"{base}_backprop_filter(Input, Output, Like) -> Filter", filter_rule, ("Input", "Output")),
+    ):
+        define(signature, infer=like("Like"), wrt=wrt, likes=("Like",), **attributes)(rule)
+
+
+_define("conv2d", 2)
+_define("conv3d", 3)
+
+
+def _transpose_rule(f: Any, base: str, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
+    conv = {name: value for name, value in attrs.items() if name not in ("output_padding", "output_size")}
     return {
-        "Input": lambda: f.conv2d_backprop_input(Filter, dOutput, Input, **attrs),
-        "Filter": lambda: f.conv2d_backprop_filter(Input, dOutput, Filter, **attrs),
+        "Input": lambda: getattr(f, base)(dOutput, Filter, **conv),
+        "Filter": lambda: getattr(f, f"{base}_backprop_filter")(dOutput, Input, Filter, **conv),
     }
 
 
-@define("depthwise_conv2d(Input, Filter) -> Output", infer=_conv2d, **_ATTRS)
-def depthwise_conv2d(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
-    """`conv2d` with as many groups as channels."""
-    return {
-        "Input": lambda: f.conv2d_backprop_input(Filter, dOutput, Input, **attrs),
-        "Filter": lambda: f.conv2d_backprop_filter(Input, dOutput, Filter, **attrs),
-    }
-
-
-@define(
-    "conv2d_backprop_input(Filter, Output, Like) -> Input",
-    infer=like("Like"),
-    wrt=("Filter", "Output"),
-    likes=("Like",),
-    **_ATTRS,
-)
-def conv2d_backprop_input(f: Any, Filter: Any, Output: Any, dInput: Any, attrs: dict[str, Any]) -> Any:
-    """The gradient, for an image shaped like Like, of `conv2d` with Filter, when that of its output is Output."""
-    return {
-        "Filter": lambda: f.conv2d_backprop_filter(dInput, Output, Filter, **attrs),
-        "Output": lambda: f.conv2d(dInput, Filter, **attrs),
-    }
-
-
-@define(
-    "conv2d_backprop_filter(Input, Output, Like) -> Filter",
-    infer=like("Like"),
-    wrt=("Input", "Output"),
-    likes=("Like",),
-    **_ATTRS,
-)
-def conv2d_backprop_filter(f: Any, Input: Any, Output: Any, dFilter: Any, attrs: dict[str, Any]) -> Any:
-    """The gradient, for a filter shaped like Like, of `conv2d` of Input, when that of its output is Output."""
-    return {
-        "Input": lambda: f.conv2d_backprop_input(dFilter, Output, Input, **attrs),
-        "Output": lambda: f.conv2d(Input, dFilter, **attrs),
-    }
+_TRANSPOSE: dict[str, Any] = {"wrt": ("Input", "Filter"), "output_padding": ints(), "output_size": ints()}
 
 
 @define(
     "conv2d_transpose(Input, Filter, Bias?) -> Output",
-    infer=_conv2d_transpose,
-    wrt=("Input", "Filter"),
+    infer=_transposed(2),
     likes=("Bias",),
-    output_padding=ints(),
-    output_size=ints(),
-    **_ATTRS,
+    **_TRANSPOSE,
+    **_attrs(2),
 )
 def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: Like, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `conv2d` with Filter [C, M/groups, h, w]: images of C channels to larger ones of M channels.
 
     Of the sizes that a convolution maps to Input's, the output has the least, plus `output_padding`, or is `output_size`.
     """
-    conv = {name: attrs[name] for name in _ATTRS}
-    return {
-        "Input": lambda: f.conv2d(dOutput, Filter, **conv),
-        "Filter": lambda: f.conv2d_backprop_filter(dOutput, Input, Filter, **conv),
-    }
+    return _transpose_rule(f, "conv2d", Input, Filter, dOutput, attrs)
+
+
+@define(
+    "depthwise_conv2d_transpose(Input, Filter, Bias?) -> Output",
+    infer=_transposed(2),
+    likes=("Bias",),
+    **_TRANSPOSE,
+    **_attrs(2),
+)
+def depthwise_conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: Like, dOutput: Any, attrs: dict[str, Any]) -> Any:
+    """`conv2d_transpose` with as many groups as channels."""
+    return _transpose_rule(f, "conv2d", Input, Filter, dOutput, attrs)
+
+
+@define(
+    "conv3d_transpose(Input, Filter) -> Output",
+    infer=_transposed(3),
+    **_TRANSPOSE,
+    **{**_attrs(3), "data_format": "NCHW"},
+)
+def conv3d_transpose(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
+    """The transpose of `conv3d` with Filter [C, M/groups, d, h, w], as `conv2d_transpose` is that of `conv2d`."""
+    return _transpose_rule(f, "conv3d", Input, Filter, dOutput, attrs)

@@ -13,7 +13,8 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
-from .registry import Like, define
+from .pool import by_channel
+from .registry import ZERO_GRADIENT, Like, define
 
 
 # --------------------------------------------------------------------------------------------------------- batch_norm
@@ -242,6 +243,171 @@ def group_norm(
         "Scale": lambda: f.reduce_sum(d_y * f.reshape_like(normal, x), dim=others),
         "Bias": lambda: f.reduce_sum(d_y, dim=others),
     }
+
+
+# -------------------------------------------------------------------------------------- by neighbours, by data, by matrix
+def lrn_window(n: int) -> dict[str, Any]:
+    """Windows of `n` channels around each, for pooling (see `by_channel`)."""
+    before = (n - 1) // 2
+    return {"ksize": [n, 1], "paddings": [before, n - 1 - before, 0, 0], "exclusive": False}
+
+
+def _lrn(X: Spec, n: int, data_format: str) -> tuple[Spec, Spec]:
+    if X.ndim != 4 or n < 1:
+        raise InferenceError(f"X {X} should have 4 dimensions, and n {n} should be above 0")
+    return X, X
+
+
+@define("lrn(X) -> Out, MidOut", infer=_lrn, n=5, k=2.0, alpha=1e-4, beta=0.75, data_format="AnyLayout")
+def lrn(
+    f: Any,
+    X: Any,
+    Out: Like,
+    MidOut: Any,
+    dOut: Any,
+    n: int,
+    alpha: float,
+    beta: float,
+    data_format: str,
+    dMidOut: Any = None,
+) -> Any:
+    """``X / MidOut^beta``, MidOut being ``k + alpha *`` the sum of the squares of the `n` channels around each."""
+    channel = channel_axis(data_format, X.ndim)
+    d_mid = dOut * X * (MidOut ** (-beta - 1.0)) * -beta
+    if dMidOut is not None:
+        d_mid = d_mid + dMidOut
+    like_x, d_sums = (by_channel(f, value, channel, X.ndim) for value in (X, d_mid))
+    shared = f.pool2d_average_back(d_sums, like_x, **lrn_window(n))
+    return {"X": dOut * MidOut**-beta + X * f.reshape_like(shared, X) * (2.0 * alpha * n)}
+
+
+def _affine_channel(X: Spec, Scale: Spec, Bias: Spec, data_layout: str) -> Spec:
+    if X.ndim < 2:
+        raise InferenceError(f"X {X} should have 2 dimensions at least")
+    _check_by_channel("affine_channel", X, Scale, Bias, X.shape[channel_axis(data_layout, X.ndim)])
+    return X
+
+
+@define("affine_channel(X, Scale, Bias) -> Out", infer=_affine_channel, data_layout="AnyLayout")
+def affine_channel(f: Any, X: Any, Scale: Any, dOut: Any, data_layout: str) -> Any:
+    """``X * Scale + Bias``, with a number of Scale and one of Bias for each channel."""
+    channel = channel_axis(data_layout, X.ndim)
+    others = [axis for axis in range(X.ndim) if axis != channel]
+    return {
+        "X": lambda: f.elementwise_mul(dOut, Scale, axis=channel),
+        "Scale": lambda: f.reduce_sum(dOut * X, dim=others),
+        "Bias": lambda: f.reduce_sum(dOut, dim=others),
+    }
+
+
+def _data_norm(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
+    X: Spec = inputs["X"]
+    if X.ndim != 2:
+        raise InferenceError(f"X {X} should have 2 dimensions")
+    for name in ("BatchSize", "BatchSum", "BatchSquareSum", "scale_w", "bias"):
+        spec = inputs.get(name)
+        if spec is not None and (spec.ndim != 1 or (-1 not in (X.shape[1], spec.shape[0]) and spec.shape[0] != X.shape[1])):
+            raise InferenceError(f"{name} {spec} should have shape [{X.shape[1]}], a number for each column of X {X}")
+    if attrs["enable_scale_and_shift"] and (inputs.get("scale_w") is None or inputs.get("bias") is None):
+        raise InferenceError("enable_scale_and_shift needs scale_w and bias")
+    if attrs["slot_dim"] > 0:
+        raise InferenceError(f"slot_dim {attrs['slot_dim']} is not supported; leave it at -1")
+    return X, inputs["BatchSize"], inputs["BatchSize"]
+
+
+@define(
+    "data_norm(scale_w?, bias?, X, BatchSize, BatchSum, BatchSquareSum) -> Y, Means~, Scales~",
+    infer=_data_norm,
+    wrt=("X", "scale_w", "bias"),
+    epsilon=1e-4,
+    slot_dim=-1,
+    summary_decay_rate=0.9999999,
+    enable_scale_and_shift=False,
+    data_layout="NCHW",
+    sync_stats=False,
+)
+def data_norm(
+    f: Any,
+    scale_w: Any,
+    bias: Like,
+    X: Any,
+    Means: Any,
+    Scales: Any,
+    dY: Any,
+    enable_scale_and_shift: bool,
+    dMeans: Any = None,
+    dScales: Any = None,
+) -> Any:
+    """``(X - Means) * Scales`` by column, of statistics of all data so far: ``Means = BatchSum / BatchSize``.
+
+    ``Scales = sqrt(BatchSize / BatchSquareSum)``. With `enable_scale_and_shift` the result is multiplied by scale_w, and bias
+    is added. The statistics are given: they have no gradient, and the op does not update them.
+    """
+    scaled = dY if not enable_scale_and_shift else dY * scale_w
+    return {  # dMeans and dScales would only reach the statistics
+        "X": lambda: scaled * Scales,
+        "scale_w": lambda: f.sum_to(dY * (X - Means) * Scales, scale_w),
+        "bias": lambda: f.sum_to(dY, bias),
+    }
+
+
+def spectral_matrix(ndim: int, dim: int) -> list[int]:
+    """The order of axes that brings `dim` to the front."""
+    return [dim, *(axis for axis in range(ndim) if axis != dim)]
+
+
+def _check_vectors(Weight: Spec, U: Spec, V: Spec, dim: int) -> None:
+    if not 0 <= dim < Weight.ndim:
+        raise InferenceError(f"dim {dim} should be an axis of Weight {Weight}")
+    height = Weight.shape[dim]
+    width = Weight.with_shape(tuple(extent for axis, extent in enumerate(Weight.shape) if axis != dim)).size
+    for name, spec, size in (("U", U, height), ("V", V, width)):
+        if spec.ndim != 1 or (-1 not in (size, spec.shape[0]) and spec.shape[0] != size):
+            raise InferenceError(f"{name} {spec} should have shape [{size}] for Weight {Weight} and dim {dim}")
+
+
+def _spectral_norm(Weight: Spec, U: Spec, V: Spec, dim: int) -> Spec:
+    _check_vectors(Weight, U, V, dim)
+    return Weight
+
+
+def _spectral_vectors(Weight: Spec, U: Spec, V: Spec, dim: int) -> tuple[Spec, Spec]:
+    _check_vectors(Weight, U, V, dim)
+    return U, V
+
+
+@define("spectral_norm(Weight, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), dim=0, power_iters=1, eps=1e-12)
+def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """Weight divided by its greatest singular value, that of the matrix with the axis `dim` as rows, all others as columns.
+
+    The value is ``u @ Weight @ v``, with u and v by `power_iters` rounds of power iteration from U and V, which stay as they
+    are. Gradients take u and v as given.
+    """
+    u, v = f.spectral_vectors(Weight, U, V, **attrs)
+    order = spectral_matrix(Weight.ndim, attrs["dim"])
+    turned = f.transpose(Weight, axis=order)
+    matrix, d_out = f.flatten2(turned, axis=1), f.flatten2(f.transpose(dOut, axis=order), axis=1)
+    direction = f.unsqueeze2(u, axes=[1]) * f.unsqueeze2(v, axes=[0])
+
+    def total(value: Any) -> Any:
+        return f.reduce_sum(value, dim=[0, 1], keep_dim=True)
+
+    sigma = total(matrix * direction)
+    d_matrix = d_out / sigma - direction * (total(d_out * matrix) / (sigma * sigma))
+    back = sorted(range(Weight.ndim), key=order.__getitem__)
+    return {"Weight": f.transpose(f.reshape_like(d_matrix, turned), axis=back)}
+
+
+@define(
+    "spectral_vectors(Weight, U, V) -> UOut, VOut",
+    infer=_spectral_vectors,
+    grad=ZERO_GRADIENT,
+    dim=0,
+    power_iters=1,
+    eps=1e-12,
+)
+def spectral_vectors() -> None:
+    """The vectors that `spectral_norm` multiplies Weight by, as numbers that do not change with Weight."""
 
 
 # ------------------------------------------------------------------------------------------------------------ dropout

@@ -1,19 +1,20 @@
-"""Pooling of images.
+"""Pooling of images and volumes, and the way back.
 
 Average pooling is linear: its gradient is its transpose, `pool2d_average_back`. Maximum pooling picks elements: its
-gradient puts them back (`place`) where `pool2d_index`, which has no gradient, says that they came from.
+gradient puts them back (`place`) where `pool2d_index`, which has no gradient, says that they came from. Of volumes,
+`pool3d` has the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
 from .conv import Pair, image_axes, resolve_paddings, steps_of_window
-from .registry import ZERO_GRADIENT, Like, define, ints, like, required
+from .registry import ZERO_GRADIENT, Like, define, get, ints, like, required
 
 
 def pool_geometry(extents: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[int], list[int], list[int], list[Pair]]:
@@ -28,7 +29,7 @@ def pool_geometry(extents: Sequence[int], attrs: Mapping[str, Any]) -> tuple[lis
     if attrs["global_pooling"]:
         return [1] * count, list(extents), [1] * count, unpadded
     if len(ksize) != count or len(strides) != count:
-        raise InferenceError(f"pool2d: ksize {list(ksize)} and strides {list(strides)} should have {count} numbers each")
+        raise InferenceError(f"ksize {list(ksize)} and strides {list(strides)} should have {count} numbers each")
     if attrs["adaptive"]:
         sizes = [extent // size if extent % size == 0 else 0 for extent, size in zip(extents, ksize, strict=True)]
         return list(ksize), sizes, sizes, unpadded
@@ -42,63 +43,168 @@ def pool_geometry(extents: Sequence[int], attrs: Mapping[str, Any]) -> tuple[lis
     return out, list(ksize), list(strides), pads
 
 
-def _pooled(X: Spec, attrs: Mapping[str, Any]) -> Spec:
-    if X.ndim != 4:
-        raise InferenceError(f"pool2d: X {X} should have four dimensions")
-    if attrs.get("pooling_type", "max") not in ("max", "avg"):
-        raise InferenceError(f"pool2d: pooling_type {attrs['pooling_type']!r} should be 'max' or 'avg'")
-    axes = image_axes(attrs["data_format"], 4)[1]
-    out = pool_geometry([X.shape[axis] for axis in axes], attrs)[0]
-    shape = list(X.shape)
-    for axis, extent in zip(axes, out, strict=True):
-        if extent < 1 and extent != -1:
-            raise InferenceError(f"pool2d: windows of ksize {attrs['ksize']} are larger than the padded X {X}")
-        shape[axis] = extent
-    return X.with_shape(tuple(shape))
+def pool_attrs(count: int, data_format: str = "") -> dict[str, Any]:
+    """The attributes of pooling over `count` extents."""
+    return {
+        "ksize": required("ints"),
+        "strides": ints(*[1] * count),
+        "paddings": ints(*[0] * count),
+        "padding_algorithm": "EXPLICIT",
+        "ceil_mode": False,
+        "global_pooling": False,
+        "adaptive": False,
+        "exclusive": True,
+        "data_format": data_format or ("NCHW" if count == 2 else "NCDHW"),
+    }
 
 
-def _index(X: Spec, attrs: Mapping[str, Any]) -> Spec:
-    return _pooled(X, attrs).with_dtype(VarType.INT64)
+def _pooled(count: int) -> Callable[..., Spec]:
+    """Inference of pooling over `count` extents."""
+
+    def infer(X: Spec, attrs: Mapping[str, Any]) -> Spec:
+        if X.ndim != count + 2:
+            raise InferenceError(f"X {X} should have {('four', 'five')[count - 2]} dimensions")
+        if attrs.get("pooling_type", "max") not in ("max", "avg"):
+            raise InferenceError(f"pooling_type {attrs['pooling_type']!r} should be 'max' or 'avg'")
+        axes = image_axes(attrs["data_format"], X.ndim)[1]
+        out = pool_geometry([X.shape[axis] for axis in axes], attrs)[0]
+        shape = list(X.shape)
+        for axis, extent in zip(axes, out, strict=True):
+            if extent < 1 and extent != -1:
+                raise InferenceError(f"windows of ksize {attrs['ksize']} are larger than the padded X {X}")
+            shape[axis] = extent
+        return X.with_shape(tuple(shape))
+
+    return infer
 
 
-_ATTRS: dict[str, Any] = {
-    "ksize": required("ints"),
-    "strides": ints(1, 1),
-    "paddings": ints(0, 0),
-    "padding_algorithm": "EXPLICIT",
-    "ceil_mode": False,
-    "global_pooling": False,
-    "adaptive": False,
-    "exclusive": True,
-    "data_format": "NCHW",
-}
-
-
-@define("pool2d(X) -> Out", infer=_pooled, pooling_type=required("string"), **_ATTRS)
-def pool2d(f: Any, X: Any, Out: Like, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """The maximum ("max") or average ("avg") of each window of images [N, C, H, W] (or [N, H, W, C]).
-
-    Padding never is a maximum; averages count it unless `exclusive`. `global_pooling` makes one window of each image;
-    `adaptive` takes `ksize` for the output's extents. The gradient of a maximum goes to the first of equal elements.
-    """
-    windows = {name: attrs[name] for name in _ATTRS}
-    if attrs["pooling_type"] == "avg":
-        return {"X": f.pool2d_average_back(dOut, X, **windows)}
-    first, last = image_axes(attrs["data_format"], 4)[1]
+def place_maxima(f: Any, values: Any, index: Any, like_: Any, first: int, last: int) -> Any:
+    """`values` of windows put where `index` says, in images shaped like `like_` with extents at axes `first` to `last`."""
 
     def flat(value: Any) -> Any:
         return f.flatten_contiguous_range(value, start_axis=first, stop_axis=last)
 
-    placed = f.place(flat(dOut), flat(f.pool2d_index(X, **windows)), flat(X), axis=first)
-    return {"X": f.reshape_like(placed, X)}
+    return f.reshape_like(f.place(flat(values), flat(index), flat(like_), axis=first), like_)
 
 
-@define("pool2d_index(X) -> Index", infer=_index, grad=ZERO_GRADIENT, **_ATTRS)
-def pool2d_index() -> None:
-    """Where in its image, counted row by row, the first maximum of each window lies."""
+def by_channel(f: Any, value: Any, axis: int, ndim: int) -> Any:
+    """A value of `ndim` dimensions, `axis` that of its channels, as images [rows, 1, channels, places]: to pool channels."""
+    flat = f.flatten_contiguous_range(value, start_axis=0, stop_axis=axis - 1)
+    if axis == ndim - 1:
+        return f.unsqueeze2(flat, axes=[1, 3])
+    return f.unsqueeze2(f.flatten_contiguous_range(flat, start_axis=2, stop_axis=ndim - axis), axes=[1])
 
 
-@define("pool2d_average_back(Output, Like) -> X", infer=like("Like"), wrt=("Output",), likes=("Like",), **_ATTRS)
-def pool2d_average_back(f: Any, dX: Any, attrs: dict[str, Any]) -> Any:
-    """Each element of Output shared among its window in an image shaped like Like: the transpose of average pooling."""
-    return {"Output": f.pool2d(dX, pooling_type="avg", **attrs)}
+_POOL = {
+    2: """The maximum ("max") or average ("avg") of each window of images [N, C, H, W] (or [N, H, W, C]).
+
+Padding never is a maximum; averages count it unless `exclusive`. `global_pooling` makes one window of each image;
+`adaptive` takes `ksize` for the output's extents. The gradient of a maximum goes to the first of equal elements.""",
+    3: """The maximum ("max") or average ("avg") of each window of volumes [N, C, D, H, W] (or [N, D, H, W, C]), as `pool2d`.""",
+}
+
+
+def _define(count: int) -> None:
+    """Pooling over `count` extents, and what its gradients are made of."""
+    name, attributes, infer = f"pool{count}d", pool_attrs(count), _pooled(count)
+
+    def rule(f: Any, X: Any, Out: Like, dOut: Any, attrs: dict[str, Any]) -> Any:
+        windows = {key: attrs[key] for key in attributes}
+        if attrs["pooling_type"] == "avg":
+            return {"X": getattr(f, f"{name}_average_back")(dOut, X, **windows)}
+        axes = image_axes(attrs["data_format"], count + 2)[1]
+        return {"X": place_maxima(f, dOut, getattr(f, f"{name}_index")(X, **windows), X, axes[0], axes[-1])}
+
+    def index() -> None: ...
+
+    def back(f: Any, dX: Any, attrs: dict[str, Any]) -> Any:
+        return {"Output": getattr(f, name)(dX, pooling_type="avg", **attrs)}
+
+    def infer_index(X: Spec, attrs: Mapping[str, Any]) -> Spec:
+        return infer(X, attrs).with_dtype(VarType.INT64)
+
+    rule.__doc__ = _POOL[count]
+    index.__doc__ = "Where in its image, counted row by row, the first maximum of each window lies."
+    back.__doc__ = "Each element of Output shared among its window in an image shaped like Like: the transpose of averages."
+    define(f"{name}(X) -> Out", infer=infer, pooling_type=required("string"), **attributes)(rule)
+    define(f"{name}_index(X) -> Index", infer=infer_index, grad=ZERO_GRADIENT, **attributes)(index)
+    signature = f"{name}_average_back(Output, Like) -> X"
+    define(signature, infer=like("Like"), wrt=("Output",), likes=("Like",), **attributes)(back)
+
+
+_define(2)
+_define(3)
+
+
+# ------------------------------------------------------------------------------------------- maxima with their places
+def windows_of(attrs: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """All attributes of pooling over `count` extents, for an op that has some of them."""
+    return get(f"pool{count}d_index").defaults(attrs)
+
+
+def _define_with_index(count: int) -> None:
+    infer = _pooled(count)
+
+    def infer_both(X: Spec, attrs: Mapping[str, Any]) -> tuple[Spec, Spec]:
+        found = infer(X, windows_of(attrs, count))
+        return found, found.with_dtype(VarType.INT32)
+
+    def rule(f: Any, X: Like, Mask: Any, dOut: Any) -> Any:
+        return {"X": place_maxima(f, dOut, Mask, X, 2, count + 1)}
+
+    rule.__doc__ = f"`pool{count}d` of maxima, and in Mask where in its image, counted row by row, each of them lies."
+    define(
+        f"max_pool{count}d_with_index(X) -> Out, Mask",
+        infer=infer_both,
+        ksize=required("ints"),
+        strides=ints(*[1] * count),
+        paddings=ints(*[0] * count),
+        global_pooling=False,
+        adaptive=False,
+    )(rule)
+
+
+_define_with_index(2)
+_define_with_index(3)
+
+
+# ----------------------------------------------------------------------------------------------------------- unpooling
+def _define_unpool(name: str, count: int, **attributes: Any) -> None:
+    def infer(X: Spec, Indices: Spec, attrs: Mapping[str, Any]) -> Spec:
+        if X.ndim != count + 2 or Indices.ndim != X.ndim:
+            raise InferenceError(f"X {X} and Indices {Indices} should have {count + 2} dimensions each")
+        if any(-1 not in pair and pair[0] != pair[1] for pair in zip(X.shape, Indices.shape, strict=True)):
+            raise InferenceError(f"X {X} and Indices {Indices} should have the same shape")
+        asked = attrs["output_size"]
+        if asked and len(asked) != count:
+            raise InferenceError(f"output_size {asked} should have {count} numbers")
+        found = [
+            -1 if extent < 0 else (extent - 1) * stride - 2 * padding + size
+            for extent, stride, padding, size in zip(
+                X.shape[2:], attrs["strides"], attrs["paddings"], attrs["ksize"], strict=True
+            )
+        ]
+        return X.with_shape((*X.shape[:2], *(asked or found)))
+
+    def rule(f: Any, X: Like, Indices: Any, Out: Like, dOut: Any, attrs: dict[str, Any]) -> Any:
+        return {"X": getattr(f, f"{name}_back")(dOut, Indices, X, **attrs)}
+
+    def back(f: Any, Indices: Any, dX: Any, attrs: dict[str, Any]) -> Any:
+        return {"Output": getattr(f, name)(dX, Indices, **attrs)}
+
+    rule.__doc__ = f"""X's elements in images of zeros, where Indices (counted by row) says: undoes `max_pool{count}d_with_index`.
+
+The image has `output_size`, or, where that is empty, ``(extent - 1) * stride - 2 * padding + ksize``. Of several elements
+with one index the last stays, and only that one has a gradient."""
+    back.__doc__ = (
+        f"The transpose of `{name}`: from Output, for each index, what lies there; zeros where `{name}` writes over it."
+    )
+    attributes.update(ksize=required("ints"), strides=ints(*[1] * count), paddings=ints(*[0] * count), output_size=ints())
+    attributes.update(data_format="NCHW" if count == 2 else "NCDHW")
+    define(f"{name}(X, Indices) -> Out", infer=infer, wrt=("X",), **attributes)(rule)
+    signature = f"{name}_back(Output, Indices, Like) -> X"
+    define(signature, infer=like("Like"), wrt=("Output",), likes=("Like",), **attributes)(back)
+
+
+_define_unpool("unpool", 2, unpooling_type="max")
+_define_unpool("unpool3d", 3)

@@ -22,38 +22,47 @@ def amounts(size: int, kernel: int, stride: int, dilation: int, padding: Sequenc
     return padding[0], padding[1], dilation
 
 
-def both_sides(paddings: Sequence[int]) -> list[Sequence[int]]:
-    return [paddings[0:2], paddings[2:4]] if len(paddings) == 4 else [[p, p] for p in paddings]
+def both_sides(paddings: Sequence[int], count: int = 2) -> list[Sequence[int]]:
+    """Padding before and after each of `count` extents."""
+    return [[p, p] for p in paddings] if len(paddings) == count else [paddings[2 * i : 2 * i + 2] for i in range(count)]
+
+
+def channels_first(image: Any, data_format: str) -> Any:
+    return np.moveaxis(image, -1, 1) if data_format.endswith("C") else image
+
+
+def channels_as_asked(image: Any, data_format: str) -> Any:
+    return np.moveaxis(image, 1, -1) if data_format.endswith("C") else image
 
 
 def convolved(
     Input: Any,
     Filter: Any,
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    dilations: Sequence[int] = (1, 1),
+    strides: Sequence[int] = (1, 1, 1),
+    paddings: Sequence[int] = (),
+    dilations: Sequence[int] = (1, 1, 1),
     groups: int = 1,
     data_format: str = "NCHW",
     padding_algorithm: str = "EXPLICIT",
 ) -> Any:
-    x = np.moveaxis(Input, -1, 1) if data_format == "NHWC" else Input
+    x = channels_first(Input, data_format)
     out_channels, per_group, *kernel = Filter.shape
-    sides = both_sides(paddings)
-    (top, bottom, down), (left, right, across) = (
-        amounts(x.shape[2 + i], kernel[i], strides[i], dilations[i], sides[i], padding_algorithm) for i in range(2)
-    )
-    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    height = (x.shape[2] - (kernel[0] - 1) * down - 1) // strides[0] + 1
-    width = (x.shape[3] - (kernel[1] - 1) * across - 1) // strides[1] + 1
-    out = np.zeros((x.shape[0], out_channels, height, width), x.dtype)
-    for o in range(out_channels):
+    count = len(kernel)
+    sides = both_sides(paddings or [0] * count, count)
+    found = [amounts(x.shape[2 + i], kernel[i], strides[i], dilations[i], sides[i], padding_algorithm) for i in range(count)]
+    x = np.pad(x, ((0, 0), (0, 0), *((before, after) for before, after, _ in found)))
+    steps = [dilation for _, _, dilation in found]
+    extents = [(x.shape[2 + i] - (kernel[i] - 1) * steps[i] - 1) // strides[i] + 1 for i in range(count)]
+    out = np.zeros((x.shape[0], out_channels, *extents), x.dtype)
+    for o, *at in np.ndindex(out_channels, *extents):
         first = o // (out_channels // groups) * per_group
-        for i in range(height):
-            for j in range(width):
-                rows = slice(i * strides[0], i * strides[0] + (kernel[0] - 1) * down + 1, down)
-                columns = slice(j * strides[1], j * strides[1] + (kernel[1] - 1) * across + 1, across)
-                out[:, o, i, j] = (x[:, first : first + per_group, rows, columns] * Filter[o]).sum((1, 2, 3))
-    return np.moveaxis(out, 1, -1) if data_format == "NHWC" else out
+        seen = tuple(
+            slice(at[i] * strides[i], at[i] * strides[i] + (kernel[i] - 1) * steps[i] + 1, steps[i]) for i in range(count)
+        )
+        out[(slice(None), o, *at)] = (
+            (x[(slice(None), slice(first, first + per_group), *seen)] * Filter[o]).reshape(len(x), -1).sum(1)
+        )
+    return channels_as_asked(out, data_format)
 
 
 add(
@@ -82,27 +91,53 @@ add(
 )
 
 
+add(
+    "conv3d",
+    *(
+        Sample({"Input": data(*x), "Filter": data(*w)}, attrs, convolved)
+        for x, w, attrs in (
+            ((2, 2, 3, 4, 3), (2, 2, 2, 3, 2), {}),
+            ((1, 2, 4, 5, 3), (2, 2, 3, 3, 2), {"strides": [2, 1, 2], "paddings": [1, 1, 0]}),
+            ((1, 2, 4, 4, 5), (4, 1, 2, 2, 2), {"groups": 2, "dilations": [1, 2, 2]}),
+            ((1, 3, 3, 4, 2), (2, 2, 2, 2, 2), {"data_format": "NDHWC", "padding_algorithm": "SAME"}),
+            ((3, 2, 2, 2, 2), (3, 2, 1, 1, 1), {}),
+            ((1, 1, 2, 3, 3), (1, 1, 2, 2, 2), {"paddings": [1, 0, 0, 1, 1, 1]}),
+        )
+    ),
+)
+
+
 def spread(
     Input: Any,
     Filter: Any,
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    dilations: Sequence[int] = (1, 1),
+    strides: Sequence[int] = (1, 1, 1),
+    paddings: Sequence[int] = (0, 0, 0),
+    dilations: Sequence[int] = (1, 1, 1),
     groups: int = 1,
+    output_padding: Sequence[int] = (0, 0, 0),
+    output_size: Sequence[int] = (),
+    data_format: str = "NCHW",
 ) -> Any:
     """Each input element adds its multiple of the filter to the output."""
-    n, channels, h, w = Input.shape
-    _, per_group, kh, kw = Filter.shape
-    height, width = (h - 1) * strides[0] + (kh - 1) * dilations[0] + 1, (w - 1) * strides[1] + (kw - 1) * dilations[1] + 1
-    out = np.zeros((n, per_group * groups, height, width), Input.dtype)
-    for c in range(channels):
+    x = channels_first(Input, data_format)
+    n, channels, *extents = x.shape
+    _, per_group, *kernel = Filter.shape
+    count = len(extents)
+    room = [(extents[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 + strides[i] for i in range(count)]
+    out = np.zeros((n, per_group * groups, *room), x.dtype)
+    for c, *at in np.ndindex(channels, *extents):
         first = c // (channels // groups) * per_group
-        for i in range(h):
-            for j in range(w):
-                rows = slice(i * strides[0], i * strides[0] + (kh - 1) * dilations[0] + 1, dilations[0])
-                columns = slice(j * strides[1], j * strides[1] + (kw - 1) * dilations[1] + 1, dilations[1])
-                out[:, first : first + per_group, rows, columns] += Input[:, c, i, j, None, None, None] * Filter[c]
-    return out[:, :, paddings[0] : height - paddings[0], paddings[1] : width - paddings[1]]
+        under = tuple(
+            slice(at[i] * strides[i], at[i] * strides[i] + (kernel[i] - 1) * dilations[i] + 1, dilations[i]) for i in range(count)
+        )
+        value = x[(slice(None), c, *at)].reshape(n, *[1] * (count + 1))
+        out[(slice(None), slice(first, first + per_group), *under)] += value * Filter[c]
+    ends = [
+        paddings[i] + output_size[i] if output_size else room[i] - strides[i] - paddings[i] + output_padding[i]
+        for i in range(count)
+    ]
+    found = out[(slice(None), slice(None), *(slice(paddings[i], ends[i]) for i in range(count)))]
+    return channels_as_asked(found, data_format)
 
 
 add(
@@ -110,6 +145,26 @@ add(
     Sample({"Input": data(2, 3, 3, 4), "Filter": data(3, 2, 3, 2)}, {}, spread),
     Sample({"Input": data(1, 2, 3, 3), "Filter": data(2, 2, 3, 3)}, {"strides": [2, 2], "paddings": [1, 1]}, spread),
     Sample({"Input": data(1, 4, 3, 3), "Filter": data(4, 2, 2, 2)}, {"groups": 2, "dilations": [2, 1]}, spread),
+    Sample({"Input": data(1, 2, 3, 2), "Filter": data(2, 2, 2, 3)}, {"strides": [2, 3], "output_padding": [1, 0]}, spread),
+    Sample({"Input": data(1, 3, 2, 2), "Filter": data(2, 2, 3, 3)}, {"strides": [2, 2], "data_format": "NHWC"}, spread),
+)
+add(
+    "depthwise_conv2d_transpose",
+    Sample({"Input": data(2, 3, 3, 2), "Filter": data(3, 1, 2, 3)}, {"groups": 3}, spread),
+    Sample(
+        {"Input": data(1, 2, 3, 3), "Filter": data(2, 1, 3, 3)},
+        {"groups": 2, "strides": [2, 2], "paddings": [1, 1], "output_size": [6, 5]},
+        spread,
+    ),
+)
+add(
+    "conv3d_transpose",
+    Sample({"Input": data(2, 2, 2, 3, 2), "Filter": data(2, 3, 2, 2, 3)}, {}, spread),
+    Sample(
+        {"Input": data(1, 4, 2, 2, 2), "Filter": data(4, 1, 2, 3, 2)},
+        {"groups": 2, "strides": [2, 1, 2], "paddings": [0, 1, 1], "dilations": [1, 1, 2]},
+        spread,
+    ),
 )
 
 
@@ -130,11 +185,14 @@ for x, w, attrs in (
     ((1, 2, 5, 5), (2, 2, 2, 2), {"dilations": [2, 2], "paddings": [1, 0, 2, 1]}),
     ((1, 4, 3, 3), (4, 2, 3, 3), {"groups": 2, "paddings": [1, 1]}),
     ((1, 4, 4, 2), (3, 2, 3, 3), {"data_format": "NHWC", "padding_algorithm": "SAME"}),
+    ((1, 2, 3, 4, 3), (2, 1, 2, 2, 3), {"strides": [1, 2, 1], "paddings": [0, 1, 1], "groups": 2}),
+    ((1, 2, 3, 2, 2), (1, 2, 2, 2, 2), {"data_format": "NDHWC"}),
 ):
     image, filter_ = data(*x), data(*w)
     output = data(*convolved(image, filter_, **attrs).shape)
+    base = f"conv{len(x) - 2}d"
     add(
-        "conv2d_backprop_input",
+        f"{base}_backprop_input",
         Sample(
             {"Filter": filter_, "Output": output, "Like": image},
             attrs,
@@ -142,7 +200,7 @@ for x, w, attrs in (
         ),
     )
     add(
-        "conv2d_backprop_filter",
+        f"{base}_backprop_filter",
         Sample(
             {"Input": image, "Output": output, "Like": filter_},
             attrs,

@@ -135,3 +135,79 @@ add(
     Sample({"X": data(2, 4, 3)}, {"groups": 2}, group_normed, tolerance=10),
     Sample({"X": data(2, 4, 3), "Scale": data(4)}, {"groups": 2}, group_normed, tolerance=10),
 )
+
+
+# -------------------------------------------------------------------------------------- by neighbours, by data, by matrix
+def by_neighbours(X: Any, n: int = 5, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75, data_format: str = "NCHW") -> Any:
+    x = np.moveaxis(X, -1, 1) if data_format == "NHWC" else X
+    channels = x.shape[1]
+    mid = np.zeros_like(x)
+    for c in range(channels):
+        first = c - (n - 1) // 2
+        mid[:, c] = k + alpha * (x[:, max(first, 0) : first + n] ** 2).sum(1)
+    mid = np.moveaxis(mid, 1, -1) if data_format == "NHWC" else mid
+    return {"Out": (X / mid**beta).astype(X.dtype), "MidOut": mid}
+
+
+for shape, attrs in (
+    ((2, 6, 2, 2), {"alpha": 0.5}),
+    ((2, 4, 2, 3), {"n": 2, "k": 1.0, "alpha": 0.3, "beta": 0.5}),
+    ((1, 2, 3, 5), {"n": 3, "alpha": 0.4, "data_format": "NHWC"}),
+    ((1, 2, 1, 2), {"n": 7, "k": 1.5, "alpha": 1.0, "beta": 1.0}),
+    ((1, 2, 2, 1), {}),
+):
+    add("lrn", Sample({"X": data(*shape)}, attrs, by_neighbours))
+
+
+def affine(X: Any, Scale: Any, Bias: Any, data_layout: str = "NCHW") -> Any:
+    channel = X.ndim - 1 if data_layout == "NHWC" else 1
+    return X * by_channel(Scale, X.ndim, channel) + by_channel(Bias, X.ndim, channel)
+
+
+for shape, attrs in (((2, 3, 2, 4), {}), ((2, 2, 2, 3), {"data_layout": "NHWC"}), ((4, 3), {"data_layout": "NCHW"})):
+    add("affine_channel", Sample({"X": data(*shape), "Scale": data(3), "Bias": data(3)}, attrs, affine))
+
+
+def by_data(
+    X: Any,
+    BatchSize: Any,
+    BatchSum: Any,
+    BatchSquareSum: Any,
+    enable_scale_and_shift: bool = False,
+    scale_w: Any = None,
+    bias: Any = None,
+) -> Any:
+    means, scales = BatchSum / BatchSize, np.sqrt(BatchSize / BatchSquareSum)
+    out = (X - means) * scales
+    return {"Y": out * scale_w + bias if enable_scale_and_shift else out, "Means": means, "Scales": scales}
+
+
+for more, attrs in (({}, {}), ({"scale_w": data(3), "bias": data(3)}, {"enable_scale_and_shift": True})):
+    statistics = {"BatchSize": data(3, low=5, high=9), "BatchSum": data(3), "BatchSquareSum": data(3, low=2, high=4)}
+    add("data_norm", Sample({"X": data(4, 3), **statistics, **more}, attrs, by_data, wrt=["X", *more]))
+
+
+def by_singular_value(Weight: Any, U: Any, V: Any, dim: int = 0, power_iters: int = 1, eps: float = 1e-12) -> Any:
+    matrix = np.moveaxis(Weight, dim, 0).reshape(Weight.shape[dim], -1)
+    u, v = singular_vectors(Weight, U, V, dim, power_iters, eps).values()
+    return (Weight / (u @ matrix @ v)).astype(Weight.dtype)
+
+
+def singular_vectors(Weight: Any, U: Any, V: Any, dim: int = 0, power_iters: int = 1, eps: float = 1e-12) -> Any:
+    matrix = np.moveaxis(Weight, dim, 0).reshape(Weight.shape[dim], -1)
+    for _ in range(power_iters):
+        V = U @ matrix / (np.linalg.norm(U @ matrix) + eps)
+        U = matrix @ V / (np.linalg.norm(matrix @ V) + eps)
+    return {"UOut": U, "VOut": V}
+
+
+for shape, attrs in (((3, 4), {}), ((2, 3, 2), {"dim": 1, "power_iters": 3}), ((3, 2, 1, 2), {"power_iters": 40})):
+    dim = attrs.get("dim", 0)
+    u, v = data(shape[dim]), data(int(np.prod(shape)) // shape[dim])
+    Weight = data(*shape, low=0.2)
+    add("spectral_vectors", Sample({"Weight": Weight, "U": u, "V": v}, attrs, singular_vectors))
+    # Gradients take the vectors as given, which is exact where they are, and to first order where they have converged.
+    orders = 1 if attrs.get("power_iters", 1) > 30 else 0
+    add("spectral_norm", Sample({"Weight": Weight, "U": u, "V": v}, attrs, by_singular_value, orders=orders))
+    given = {"Weight": Weight, "U": abs(u) + 0.2, "V": abs(v) + 0.2}
+    add("spectral_norm", Sample(given, {**attrs, "power_iters": 0}, by_singular_value, tolerance=10))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .base import Data, Sample, add
-from .conv import amounts, both_sides, linear_transpose
+from .conv import amounts, both_sides, channels_as_asked, channels_first, linear_transpose
 
 data = Data("pool")
 
@@ -26,8 +26,8 @@ def pooled(
     X: Any,
     pooling_type: str,
     ksize: Sequence[int],
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
+    strides: Sequence[int] = (1, 1, 1),
+    paddings: Sequence[int] = (0, 0, 0),
     global_pooling: bool = False,
     exclusive: bool = True,
     adaptive: bool = False,
@@ -35,31 +35,24 @@ def pooled(
     data_format: str = "NCHW",
     padding_algorithm: str = "EXPLICIT",
 ) -> Any:
-    x = np.moveaxis(X, -1, 1) if data_format == "NHWC" else X
+    x = channels_first(X, data_format)
+    count = x.ndim - 2
     if global_pooling:
-        ksize, paddings = x.shape[2:], (0, 0)
-    sides = both_sides(paddings)
-    rows, columns = (
-        windows(
-            x.shape[2 + i],
-            ksize[i],
-            strides[i],
-            *amounts(x.shape[2 + i], ksize[i], strides[i], 1, sides[i], padding_algorithm)[:2],
-            ceil_mode,
-            adaptive,
-        )
-        for i in range(2)
-    )
-    out = np.zeros((*x.shape[:2], len(rows), len(columns)), x.dtype)
-    for i, (top, bottom) in enumerate(rows):
-        for j, (left, right) in enumerate(columns):
-            seen = x[:, :, top:bottom, left:right]
-            if pooling_type == "max":
-                out[:, :, i, j] = seen.max((2, 3))
-            else:
-                size = (bottom - top) * (right - left) if exclusive or adaptive else ksize[0] * ksize[1]
-                out[:, :, i, j] = seen.sum((2, 3)) / size
-    return np.moveaxis(out, 1, -1) if data_format == "NHWC" else out
+        ksize, paddings = x.shape[2:], [0] * count
+    sides = both_sides(paddings[:count] if len(paddings) == 3 else paddings, count)
+    spans = []
+    for extent, size, stride, side in zip(x.shape[2:], ksize, strides, sides, strict=False):
+        before, after, _ = amounts(extent, size, stride, 1, side, padding_algorithm)
+        spans.append(windows(extent, size, stride, before, after, ceil_mode, adaptive))
+    out = np.zeros((*x.shape[:2], *map(len, spans)), x.dtype)
+    for at in np.ndindex(*out.shape[2:]):
+        window = [spans[i][at[i]] for i in range(count)]
+        seen = x[(..., *(slice(*each) for each in window))].reshape(*x.shape[:2], -1)
+        if pooling_type == "max":
+            out[(..., *at)] = seen.max(2)
+        else:
+            out[(..., *at)] = seen.sum(2) / (seen.shape[2] if exclusive or adaptive else np.prod(ksize))
+    return channels_as_asked(out, data_format)
 
 
 CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -75,8 +68,17 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((1, 4, 4, 2), {"ksize": [2, 2], "strides": [2, 2], "data_format": "NHWC"}),
     ((1, 1, 1, 1), {"ksize": [1, 1]}),
 ]
+VOLUMES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((2, 2, 4, 4, 2), {"ksize": [2, 2, 2], "strides": [2, 2, 2]}),
+    ((1, 1, 4, 5, 4), {"ksize": [3, 2, 2], "strides": [1, 2, 1], "paddings": [1, 0, 1]}),
+    ((1, 2, 3, 5, 3), {"ksize": [2, 2, 2], "strides": [2, 2, 2], "ceil_mode": True}),
+    ((1, 2, 2, 3, 2), {"ksize": [1, 1, 1], "global_pooling": True}),
+    ((1, 2, 3, 5, 4), {"ksize": [2, 3, 2], "adaptive": True}),
+    ((1, 3, 4, 3, 2), {"ksize": [2, 3, 2], "data_format": "NDHWC", "padding_algorithm": "SAME"}),
+]
 for kind in ("max", "avg"):
     add("pool2d", *(Sample({"X": data.distinct(*x)}, {"pooling_type": kind, **attrs}, pooled) for x, attrs in CASES))
+    add("pool3d", *(Sample({"X": data.distinct(*x)}, {"pooling_type": kind, **attrs}, pooled) for x, attrs in VOLUMES))
 add(
     "pool2d",
     Sample(
@@ -85,26 +87,75 @@ add(
         pooled,
     ),
 )
+add(
+    "pool3d",
+    Sample(
+        {"X": data(1, 2, 3, 4, 3)},
+        {"pooling_type": "avg", "ksize": [3, 2, 2], "strides": [2, 1, 1], "paddings": [1, 1, 0], "exclusive": False},
+        pooled,
+    ),
+)
 
 
 def first_maxima(X: Any, **attrs: Any) -> Any:
-    """Where in its image each window's maximum lies: the maximum over the values' ranks, looked up."""
-    channels_last = attrs.get("data_format") == "NHWC"
-    x = np.moveaxis(X, -1, 1) if channels_last else X
-    found = pooled(X, "max", **attrs)
-    found = np.moveaxis(found, -1, 1) if channels_last else found
+    """Where in its image each window's maximum lies, looked up."""
+    data_format = attrs.get("data_format", "NCHW")
+    x, found = channels_first(X, data_format), channels_first(pooled(X, "max", **attrs), data_format)
     flat, index = x.reshape(*x.shape[:2], -1), np.zeros(found.shape, np.int64)
-    for n, c, i, j in np.ndindex(*found.shape):
-        index[n, c, i, j] = np.flatnonzero(flat[n, c] == found[n, c, i, j])[0]
-    return np.moveaxis(index, 1, -1) if channels_last else index
+    for n, c, *at in np.ndindex(*found.shape):
+        index[(n, c, *at)] = np.flatnonzero(flat[n, c] == found[(n, c, *at)])[0]
+    return channels_as_asked(index, data_format)
 
 
 def shared(Output: Any, Like: Any, **attrs: Any) -> Any:
     return linear_transpose(lambda x: pooled(x, "avg", **attrs), Like, Output)
 
 
-for x, attrs in CASES:
-    image = data.distinct(*x)
-    add("pool2d_index", Sample({"X": image}, attrs, first_maxima))
+def with_index(X: Any, **attrs: Any) -> Any:
+    return {"Out": pooled(X, "max", **attrs), "Mask": first_maxima(X, **attrs).astype(np.int32)}
+
+
+for x, attrs in CASES + VOLUMES:
+    image, name = data.distinct(*x), f"pool{len(x) - 2}d"
+    add(f"{name}_index", Sample({"X": image}, attrs, first_maxima))
     output = data(*pooled(image, "avg", **attrs).shape)
-    add("pool2d_average_back", Sample({"Output": output, "Like": image}, attrs, shared, wrt=["Output"]))
+    add(f"{name}_average_back", Sample({"Output": output, "Like": image}, attrs, shared, wrt=["Output"]))
+    if set(attrs) <= {"ksize", "strides", "paddings", "global_pooling", "adaptive"} and len(attrs.get("paddings", ())) < 4:
+        add(f"max_{name}_with_index", Sample({"X": image}, attrs, with_index))
+
+
+# ----------------------------------------------------------------------------------------------------------- unpooling
+def unpooled(
+    X: Any,
+    Indices: Any,
+    ksize: Sequence[int],
+    strides: Sequence[int] = (1, 1, 1),
+    paddings: Sequence[int] = (0, 0, 0),
+    output_size: Sequence[int] = (),
+) -> Any:
+    found = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(X.shape[2:], strides, paddings, ksize, strict=False)]
+    out = np.zeros((*X.shape[:2], *(output_size or found)), X.dtype)
+    for n, c, *at in np.ndindex(*X.shape):
+        out[n, c].reshape(-1)[Indices[(n, c, *at)]] = X[(n, c, *at)]
+    return out
+
+
+def gathered_back(Output: Any, Indices: Any, Like: Any, **attrs: Any) -> Any:
+    return linear_transpose(lambda x: unpooled(x, Indices, **attrs), Like, Output)
+
+
+for x, attrs in (
+    ((2, 2, 2, 3), {"ksize": [2, 2], "strides": [2, 2]}),
+    ((1, 2, 3, 2), {"ksize": [3, 3], "strides": [2, 2], "paddings": [1, 1]}),
+    ((1, 2, 2, 2), {"ksize": [2, 2], "strides": [2, 2], "output_size": [5, 4]}),
+    ((1, 2, 2, 2, 1), {"ksize": [2, 2, 2], "strides": [2, 2, 2]}),
+    ((1, 1, 1, 2, 2), {"ksize": [2, 2, 1], "strides": [2, 2, 1], "output_size": [2, 4, 3]}),
+):
+    values = data(*x)
+    places = int(np.prod(unpooled(values, np.zeros(x, np.int64), **attrs).shape[2:]))
+    rows = [data.ints(int(np.prod(x[2:])), high=places) for _ in range(x[0] * x[1])]  # some indices come twice
+    Indices = np.array(rows).reshape(x).astype(np.int32)
+    name = "unpool" if len(x) == 4 else "unpool3d"
+    output = data(*unpooled(values, Indices, **attrs).shape)
+    add(name, Sample({"X": values, "Indices": Indices}, attrs, unpooled))
+    add(f"{name}_back", Sample({"Output": output, "Indices": Indices, "Like": values}, attrs, gathered_back, wrt=["Output"]))

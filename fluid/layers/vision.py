@@ -1,0 +1,574 @@
+"""Layers of images and volumes: convolution, pooling and normalization of volumes, resizing, cutting, sampling by a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import unique_name
+from ..errors import FluidTypeError, ProgramError
+from ..framework import Variable
+from ..initializer import Constant, Normal
+from ..layer_helper import LayerHelper, apply, check_variable, product
+from ..param_attr import AttrLike, ParamAttr
+from ..types import VarType
+from .nn import VOLUMES, adaptive_pooling, convolution, pooling, transposed_convolution
+from .tensor import fill_constant
+
+__all__ = [
+    "adaptive_pool3d",
+    "affine_channel",
+    "affine_grid",
+    "conv3d",
+    "conv3d_transpose",
+    "crop",
+    "crop_tensor",
+    "data_norm",
+    "fsp_matrix",
+    "grid_sampler",
+    "group_norm",
+    "image_resize",
+    "image_resize_short",
+    "instance_norm",
+    "lrn",
+    "maxout",
+    "pad_constant_like",
+    "pixel_shuffle",
+    "pool3d",
+    "prelu",
+    "random_crop",
+    "resize_bilinear",
+    "resize_nearest",
+    "resize_trilinear",
+    "shuffle_channel",
+    "similarity_focus",
+    "space_to_depth",
+    "spectral_norm",
+    "temporal_shift",
+    "unfold",
+]
+
+
+# ------------------------------------------------------------------------------------------------------------- volumes
+def conv3d(
+    input: Variable,
+    num_filters: int,
+    filter_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | str | Sequence[Any] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int | None = None,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """Convolution of volumes ``[N, C, D, H, W]`` with filters ``[num_filters, C / groups, *filter_size]``; as `conv2d`.
+
+    `padding`: one number, three (depth, height, width), six (front, back, top, ...), a pair for each dimension of the input,
+    or ``"SAME"`` or ``"VALID"``.
+    """
+    return convolution(
+        "conv3d",
+        input,
+        num_filters,
+        filter_size,
+        stride,
+        padding,
+        dilation,
+        groups,
+        use_cudnn,
+        data_format,
+        VOLUMES,
+        name=name,
+        param_attr=param_attr,
+        bias_attr=bias_attr,
+        act=act,
+    )
+
+
+def conv3d_transpose(
+    input: Variable,
+    num_filters: int,
+    output_size: int | Sequence[int] | None = None,
+    filter_size: int | Sequence[int] | None = None,
+    padding: int | str | Sequence[Any] = 0,
+    stride: int | Sequence[int] = 1,
+    dilation: int | Sequence[int] = 1,
+    groups: int | None = None,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """The transpose of `conv3d`: from volumes ``[N, C, D, H, W]`` to larger ones; arguments as of `conv2d_transpose`."""
+    return transposed_convolution(
+        "conv3d_transpose",
+        input,
+        num_filters,
+        output_size,
+        filter_size,
+        padding,
+        stride,
+        dilation,
+        groups,
+        use_cudnn,
+        data_format,
+        VOLUMES,
+        name=name,
+        param_attr=param_attr,
+        bias_attr=bias_attr,
+        act=act,
+    )
+
+
+def pool3d(
+    input: Variable,
+    pool_size: int | Sequence[int] = -1,
+    pool_type: str = "max",
+    pool_stride: int | Sequence[int] = 1,
+    pool_padding: int | str | Sequence[Any] = 0,
+    global_pooling: bool = False,
+    use_cudnn: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+    exclusive: bool = True,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """The greatest (``"max"``) or mean (``"avg"``) element of each window of volumes ``[N, C, D, H, W]``; as `pool2d`."""
+    return pooling(
+        "pool3d",
+        input,
+        pool_size,
+        pool_type,
+        pool_stride,
+        pool_padding,
+        name,
+        data_format,
+        VOLUMES,
+        global_pooling=global_pooling,
+        ceil_mode=ceil_mode,
+        exclusive=exclusive,
+    )
+
+
+def adaptive_pool3d(
+    input: Variable, pool_size: int | Sequence[int], pool_type: str = "max", require_index: bool = False, name: str | None = None
+) -> Variable | list[Variable]:
+    """Volumes ``[N, C, D, H, W]`` pooled to ``[N, C, *pool_size]``; as `adaptive_pool2d`."""
+    return adaptive_pooling("adaptive_pool3d", input, pool_size, pool_type, require_index, name, 3)
+
+
+# ------------------------------------------------------------------------------------------------------- normalization
+def _by_channel(helper: LayerHelper, input: Variable, axis: int) -> dict[str, Variable]:
+    """The inputs of a normalization with scale and bias by channel."""
+    inputs, shape = {"X": input}, [input.shape[axis]]
+    if helper.param_attr:
+        inputs["Scale"] = helper.create_parameter(helper.param_attr, shape, input.dtype, default_initializer=Constant(1.0))
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, shape, input.dtype, is_bias=True)
+    return inputs
+
+
+def instance_norm(
+    input: Variable, epsilon: float = 1e-05, param_attr: AttrLike = None, bias_attr: AttrLike = None, name: str | None = None
+) -> Variable:
+    """Each channel of each image normalized: ``scale * (x - mean) / sqrt(variance + epsilon) + bias``.
+
+    `param_attr` and `bias_attr` describe scale and bias, ``[C]``.
+    """
+    check_variable(input, "instance_norm: input")
+    helper = LayerHelper("instance_norm", name, param_attr, bias_attr)
+    found: Variable = helper.apply("instance_norm", _by_channel(helper, input, 1), {"epsilon": epsilon})["Y"]
+    return found
+
+
+def group_norm(
+    input: Variable,
+    groups: int,
+    epsilon: float = 1e-05,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    act: str | None = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Each group of channels of each image normalized: ``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``.
+
+    `param_attr` and `bias_attr` describe scale and bias, ``[C]``; False for none.
+    """
+    check_variable(input, "group_norm: input")
+    helper = LayerHelper("group_norm", name, param_attr, bias_attr, act)
+    attrs = {"epsilon": epsilon, "groups": groups, "data_layout": data_layout}
+    inputs = _by_channel(helper, input, 1 if data_layout == "NCHW" else -1)
+    return helper.append_activation(helper.apply("group_norm", inputs, attrs)["Y"])
+
+
+def data_norm(
+    input: Variable,
+    act: str | None = None,
+    epsilon: float = 1e-05,
+    param_attr: Any = None,
+    data_layout: str = "NCHW",
+    in_place: bool = False,
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+) -> Variable:
+    """Columns of ``[N, C]`` normalized by statistics of all data: ``act((x - sum / size) * sqrt(size / square_sum))``.
+
+    The statistics are three persistable vectors ``[C]``, called ``.batch_size``, ``.batch_sum`` and ``.batch_square_sum`` after
+    the layer. Nothing here changes them: in Fluid that is what parameter servers do.
+
+    Args:
+        param_attr: a dict of the first values ``batch_size``, ``batch_sum`` and ``batch_square_sum`` (1e4, 0 and 1e4 by default).
+        in_place, moving_mean_name, moving_variance_name: accepted; without meaning in Fluid too.
+    """
+    check_variable(input, "data_norm: input")
+    helper = LayerHelper("data_norm", name, act=act)
+    first = {"batch_size": 1e4, "batch_sum": 0.0, "batch_square_sum": 1e4}
+    first.update(param_attr if isinstance(param_attr, dict) else {})
+    inputs = {"X": input}
+    for slot, key in (("BatchSize", "batch_size"), ("BatchSum", "batch_sum"), ("BatchSquareSum", "batch_square_sum")):
+        attr = ParamAttr(f"{helper.name}.{key}", Constant(first[key]), trainable=False)
+        inputs[slot] = helper.create_parameter(attr, [input.shape[1]], input.dtype)
+        inputs[slot].stop_gradient = True
+    return helper.append_activation(helper.apply("data_norm", inputs, {"epsilon": epsilon, "data_layout": data_layout})["Y"])
+
+
+def spectral_norm(weight: Variable, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None) -> Variable:
+    """`weight` divided by its greatest singular value, estimated by `power_iters` rounds of power iteration.
+
+    Args:
+        dim: the axis taken as rows of a matrix, the others as columns: 0 for weights of `fc`, 1 for those of transposed
+            convolutions.
+    """
+    check_variable(weight, "spectral_norm: weight")
+    helper = LayerHelper("spectral_norm", name)
+    height = weight.shape[dim]
+    sizes = {"U": height, "V": product(weight.shape) // height}
+    inputs = {"Weight": weight}
+    for slot, size in sizes.items():
+        inputs[slot] = helper.create_parameter(ParamAttr(), [size], weight.dtype, default_initializer=Normal(0.0, 1.0))
+        inputs[slot].stop_gradient = True
+    found: Variable = helper.apply("spectral_norm", inputs, {"dim": dim, "power_iters": power_iters, "eps": eps})["Out"]
+    return found
+
+
+def lrn(
+    input: Variable, n: int = 5, k: float = 1.0, alpha: float = 1e-4, beta: float = 0.75, name: str | None = None
+) -> Variable:
+    """Images ``[N, C, H, W]`` divided by ``(k + alpha * sum of the squares of the n channels around)^beta``."""
+    helper = LayerHelper("lrn", name)
+    found: Variable = helper.apply("lrn", {"X": input}, {"n": n, "k": k, "alpha": alpha, "beta": beta})["Out"]
+    return found
+
+
+def affine_channel(
+    x: Variable,
+    scale: Variable | None = None,
+    bias: Variable | None = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+    act: str | None = None,
+) -> Variable:
+    """``act(x * scale + bias)``, scale and bias being ``[C]``, a number for each channel of images."""
+    if scale is None or bias is None:
+        raise ProgramError("affine_channel: give scale and bias, a number of each for each channel")
+    return apply("affine_channel", {"X": x, "Scale": scale, "Bias": bias}, {"data_layout": data_layout}, name=name, act=act)
+
+
+def prelu(x: Variable, mode: str, param_attr: AttrLike = None, name: str | None = None) -> Variable:
+    """x where it is above 0, else ``alpha * x``, with a trained alpha (0.25 at first).
+
+    `mode`: one alpha for ``"all"``, one for each ``"channel"`` (the second dimension), or for each ``"element"`` of a row.
+    """
+    check_variable(x, "prelu: x")
+    shapes = {"all": [1], "channel": [1, *x.shape[1:2], *[1] * max(x.ndim - 2, 0)], "element": [1, *x.shape[1:]]}
+    if mode not in shapes:
+        raise ProgramError(f"prelu: mode should be 'all', 'channel' or 'element', not {mode!r}")
+    helper = LayerHelper("prelu", name, param_attr)
+    alpha = helper.create_parameter(helper.param_attr, shapes[mode], x.dtype, default_initializer=Constant(0.25))
+    found: Variable = helper.apply("prelu", {"X": x, "Alpha": alpha}, {"mode": mode})["Out"]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- channels and places
+def maxout(x: Variable, groups: int, name: str | None = None) -> Variable:
+    """The greatest of each `groups` channels in a row of images ``[N, C, H, W]``: ``[N, C / groups, H, W]``."""
+    return apply("maxout", {"X": x}, {"groups": groups}, name=name)
+
+
+def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
+    """Images ``[N, C * r * r, H, W]`` to ``[N, C, H * r, W * r]``, r being `upscale_factor`."""
+    return apply("pixel_shuffle", {"X": x}, {"upscale_factor": upscale_factor})
+
+
+def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
+    """The channels of `group` groups taken in turns."""
+    return apply("shuffle_channel", {"X": x}, {"group": group}, name=name)
+
+
+def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
+    """Images ``[N, C, H, W]`` to ``[N, C * b * b, H / b, W / b]``, b being `blocksize`; C too is divided by ``b * b``."""
+    return apply("space_to_depth", {"X": x}, {"blocksize": blocksize}, name=name)
+
+
+def temporal_shift(x: Variable, seg_num: int, shift_ratio: float = 0.25, name: str | None = None) -> Variable:
+    """Of videos of `seg_num` images each, ``[N * seg_num, C, H, W]``: some channels moved to the next image, some back."""
+    return apply("temporal_shift", {"X": x}, {"seg_num": seg_num, "shift_ratio": shift_ratio}, name=name)
+
+
+def fsp_matrix(x: Variable, y: Variable) -> Variable:
+    """The product of each channel of x with each of y, averaged over the places: ``[N, C of x, C of y]``."""
+    return apply("fsp", {"X": x, "Y": y}, layer="fsp_matrix")
+
+
+def similarity_focus(input: Variable, axis: int, indexes: Sequence[int], name: str | None = None) -> Variable:
+    """Ones where `input` (four dimensions) is in focus by its greatest elements at `indexes` of `axis`, else zeros."""
+    return apply("similarity_focus", {"X": input}, {"axis": axis, "indexes": list(indexes)}, name=name)
+
+
+def unfold(
+    x: Variable,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    paddings: int | Sequence[int] = 0,
+    dilations: int | Sequence[int] = 1,
+    name: str | None = None,
+) -> Variable:
+    """The patches of images ``[N, C, H, W]`` as columns: ``[N, C * h * w, number of patches]``.
+
+    `paddings`: one number, two (height, width), or four (top, left, bottom, right).
+    """
+    given = {"kernel_sizes": kernel_sizes, "strides": strides, "dilations": dilations}
+    attrs = {key: [value] * 2 if isinstance(value, int) else list(value) for key, value in given.items()}
+    attrs["paddings"] = [paddings] * 4 if isinstance(paddings, int) else list(paddings)
+    if len(attrs["paddings"]) == 2:
+        attrs["paddings"] *= 2
+    return apply("unfold", {"X": x}, attrs, name=name)
+
+
+# ------------------------------------------------------------------------------------------------------------ cropping
+def _as_tensors(values: Sequence[Any]) -> list[Variable]:
+    return [value if isinstance(value, Variable) else fill_constant([1], "int32", value) for value in values]
+
+
+def _has_tensors(values: Any) -> bool:
+    return isinstance(values, (list, tuple)) and any(isinstance(value, Variable) for value in values)
+
+
+def crop(
+    x: Variable,
+    shape: Variable | Sequence[int] | None = None,
+    offsets: Variable | Sequence[int] | None = None,
+    name: str | None = None,
+) -> Variable:
+    """The part of x with the extents `shape` (or those of the variable `shape`), from `offsets` (zeros by default) on."""
+    if not isinstance(shape, (list, tuple, Variable)):
+        raise ProgramError(f"crop: shape should be a list of whole numbers or a Variable, not {shape!r}")
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    if isinstance(shape, Variable):
+        inputs["Y"] = shape
+    else:
+        attrs["shape"] = list(shape)
+    if isinstance(offsets, Variable):
+        inputs["Offsets"] = offsets
+    else:
+        attrs["offsets"] = list(offsets) if offsets is not None else [0] * x.ndim
+    return apply("crop", inputs, attrs, name=name)
+
+
+def crop_tensor(x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None) -> Variable:
+    """The part of x with the extents `shape`, from `offsets` (zeros by default) on.
+
+    Both may be lists of whole numbers, lists in which some are Variables, or one Variable of int32 each; -1 in `shape` takes
+    what is left.
+    """
+    if not isinstance(shape, (list, tuple, Variable)):
+        raise ProgramError(f"crop_tensor: shape should be a list or a Variable, not {shape!r}")
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    for key, slot, value in (("shape", "Shape", shape), ("offsets", "Offsets", offsets)):
+        if isinstance(value, Variable):
+            inputs[slot] = value
+        elif _has_tensors(value):
+            inputs[slot + "Tensor"] = _as_tensors(value)
+            attrs[key] = [-1 if isinstance(item, Variable) else item for item in value] if key == "shape" else []
+        elif value is not None:
+            attrs[key] = list(value)
+    return apply("crop_tensor", inputs, attrs, name=name)
+
+
+def pad_constant_like(x: Variable, y: Variable, pad_value: float = 0.0, name: str | None = None) -> Variable:
+    """y with `pad_value` after its end along each axis, up to the shape of x."""
+    return apply("pad_constant_like", {"X": x, "Y": y}, {"pad_value": pad_value}, name=name)
+
+
+def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
+    """Of each item of x a part with the extents `shape` (those of the last dimensions), from a place drawn anew in each run.
+
+    Args:
+        seed: a number to begin from, or an int64 variable which holds it and is given the next one; by default the seed of
+            the program decides.
+    """
+    helper = LayerHelper("random_crop")
+    inputs: dict[str, Any] = {"X": x}
+    if isinstance(seed, int):
+        name = unique_name.generate("random_crop_seed")
+        number = helper.create_global_variable(persistable=True, name=name, shape=[1], dtype=VarType.INT64, stop_gradient=True)
+        helper.set_variable_initializer(number, Constant(seed))
+        inputs["Seed"] = number
+    elif seed is not None:
+        check_variable(seed, "random_crop: seed")
+        inputs["Seed"] = seed
+    found: Variable = helper.apply("random_crop", inputs, {"shape": list(shape)}, {"SeedOut": inputs.get("Seed")})["Out"]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ resizing
+def image_resize(
+    input: Variable,
+    out_shape: Any = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    resample: str = "BILINEAR",
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Images brought to another size.
+
+    Args:
+        input: ``[N, C, H, W]``, or ``[N, C, D, H, W]`` for ``"TRILINEAR"``, ``[N, C, W]`` for ``"LINEAR"``.
+        out_shape: the new extents: a list of whole numbers and Variables, or a Variable of int32.
+        scale: a factor instead, a number or a Variable.
+        resample: ``"BILINEAR"``, ``"NEAREST"``, ``"TRILINEAR"``, ``"LINEAR"`` or ``"BICUBIC"``.
+        actual_shape: a Variable of int32 with the new extents, which overrides the others.
+        align_corners: the outermost elements stay in their places.
+        align_mode: without `align_corners`, 0 takes elements to be areas, 1 to be points.
+    """
+    check_variable(input, "image_resize: input")
+    counts = {"LINEAR": (1,), "BILINEAR": (2,), "TRILINEAR": (3,), "NEAREST": (2, 3), "BICUBIC": (2,)}
+    method = resample.upper()
+    if method not in counts:
+        raise ProgramError(f"image_resize: resample should be one of {', '.join(counts)}, not {resample!r}")
+    count = input.ndim - 2
+    if count not in counts[method]:
+        raise ProgramError(f"image_resize: {resample} does not resize {input.name}, of {input.ndim} dimensions")
+    if out_shape is None and scale is None:
+        raise ProgramError("image_resize: give out_shape or scale")
+    if not isinstance(align_corners, bool) or align_mode not in (0, 1):
+        raise ProgramError(f"image_resize: align_corners {align_corners!r} should be a bool, align_mode {align_mode!r} 0 or 1")
+    attrs: dict[str, Any] = {
+        "interp_method": method.lower(),
+        "align_corners": align_corners,
+        "align_mode": align_mode,
+        "data_layout": "NHWC" if data_format.endswith("C") else "NCHW",
+    }
+    inputs: dict[str, Any] = {"X": input}
+    names = ("out_d", "out_h", "out_w")[3 - count :]
+    if isinstance(out_shape, Variable):
+        inputs["OutSize"] = out_shape
+    elif out_shape is not None:
+        if not isinstance(out_shape, (list, tuple)) or len(out_shape) != count:
+            raise ProgramError(f"image_resize: out_shape should be {count} numbers for {input.name}, not {out_shape!r}")
+        if _has_tensors(out_shape):
+            inputs["SizeTensor"] = _as_tensors(out_shape)
+        else:
+            attrs.update(zip(names, map(int, out_shape), strict=True))
+    elif isinstance(scale, Variable):
+        inputs["Scale"] = scale
+    elif scale is not None:
+        if scale <= 0:
+            raise ProgramError(f"image_resize: scale should be above 0, not {scale}")
+        attrs["scale"] = float(scale)
+    if actual_shape is not None:
+        if not isinstance(actual_shape, Variable):
+            raise FluidTypeError(f"image_resize: actual_shape should be a Variable, not {type(actual_shape).__name__}")
+        inputs["OutSize"] = actual_shape
+    return apply(f"{method.lower()}_interp", inputs, attrs, name=name)
+
+
+def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
+    """Images ``[N, C, H, W]``, of known size, resized so that the shorter side is `out_short_len` and the ratio stays."""
+    check_variable(input, "image_resize_short: input")
+    if input.ndim != 4 or min(input.shape[2:]) < 1:
+        raise ProgramError(f"image_resize_short: input should be images of known size; {input.name} is {input.describe()}")
+    short = min(input.shape[2:])
+    sizes = [int(extent * (out_short_len / short) + 0.5) for extent in input.shape[2:]]
+    sizes[input.shape[2:].index(short)] = out_short_len
+    return image_resize(input, sizes, resample=resample)
+
+
+def resize_bilinear(
+    input: Variable,
+    out_shape: Any = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Variable:
+    """`image_resize` by linear interpolation along height and width."""
+    return image_resize(input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode, data_format)
+
+
+def resize_trilinear(
+    input: Variable,
+    out_shape: Any = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """`image_resize` of volumes by linear interpolation along depth, height and width."""
+    return image_resize(input, out_shape, scale, name, "TRILINEAR", actual_shape, align_corners, align_mode, data_format)
+
+
+def resize_nearest(
+    input: Variable,
+    out_shape: Any = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    data_format: str = "NCHW",
+) -> Variable:
+    """`image_resize` in which each element is the nearest one of the input."""
+    return image_resize(input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format)
+
+
+# ------------------------------------------------------------------------------------------------------ sampling by grid
+def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
+    """Images ``[N, C, H, W]`` sampled, by bilinear interpolation, at the places of `grid` ``[N, H', W', 2]``.
+
+    Places are (x, y), from -1 to 1 between the centres of the outermost elements; outside there are zeros.
+    """
+    return apply("grid_sampler", {"X": x, "Grid": grid}, name=name)
+
+
+def affine_grid(theta: Variable, out_shape: Variable | Sequence[int], name: str | None = None) -> Variable:
+    """A grid ``[N, H, W, 2]`` for `grid_sampler`: the places of an image of `out_shape` ``[N, C, H, W]``, moved by `theta`.
+
+    `theta` ``[N, 2, 3]`` is multiplied by each place (x, y, 1).
+    """
+    inputs: dict[str, Any] = {"Theta": theta}
+    attrs: dict[str, Any] = {}
+    if isinstance(out_shape, Variable):
+        inputs["OutputShape"] = out_shape
+    elif isinstance(out_shape, (list, tuple)):
+        attrs["output_shape"] = [int(extent) for extent in out_shape]
+    else:
+        raise FluidTypeError(f"affine_grid: out_shape should be a Variable or four numbers, not {out_shape!r}")
+    return apply("affine_grid", inputs, attrs, name=name)

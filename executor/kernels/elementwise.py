@@ -263,3 +263,17 @@ def _look(ufunc: str) -> None:
 
 for _op in ("isfinite", "isinf", "isnan"):
     _look(_op)
+
+
+@prepared("is_empty")
+def is_empty(X: Any, Out: Any) -> Step:
+    return partial(Out.fill, X.size == 0)
+
+
+@prepared("add_position_encoding")
+def add_position_encoding(xp: Any, X: Any, alpha: float, beta: float, Out: Any) -> list[Step]:
+    length, half = X.shape[1], X.shape[2] // 2
+    powers = xp.arange(half) / max(half - 1, 1)
+    angles = xp.arange(length)[:, None] / (10000.0**powers if half > 1 else 10000.0)
+    waves = (beta * xp.concatenate([xp.sin(angles), xp.cos(angles)], 1)).astype(X.dtype)
+    return [partial(xp.multiply, X, alpha, Out), partial(xp.add, Out, waves, Out)]

@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from .manipulation import kept_ids, place_into, ranges
+from .manipulation import check_ids, kept_ids, place_into, ranges
 from .table import Step, kernel, prepared
 
 _ZERO_PROBABILITY_LOSS = 1e20
@@ -363,3 +363,155 @@ def cross_entropy_grad2(xp: Any, Label: Any, MatchX: Any, dY: Any, dMatchX: Any,
 def log_loss(xp: Any, Predicted: Any, Labels: Any, epsilon: float, Loss: Any) -> None:
     missed = (1 - Labels) * xp.log(1 - Predicted + epsilon)
     xp.copyto(Loss, -Labels * xp.log(Predicted + epsilon) - missed)
+
+
+# -------------------------------------------------------------------------------------------------------- other losses
+def _softplus(xp: Any, x: Any) -> Any:
+    """``log(1 + exp(x))`` without overflow."""
+    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+@kernel("label_smooth")
+def label_smooth(xp: Any, X: Any, PriorDist: Any, epsilon: float, Out: Any) -> None:
+    xp.multiply(X, 1.0 - epsilon, out=Out)
+    Out += epsilon / X.shape[-1] if PriorDist is None else epsilon * PriorDist
+
+
+@kernel("hinge_loss")
+def hinge_loss(xp: Any, Logits: Any, Labels: Any, Loss: Any) -> None:
+    xp.maximum(1 - (2 * Labels - 1) * Logits, 0, out=Loss)
+
+
+@kernel("bce_loss")
+def bce_loss(xp: Any, X: Any, Label: Any, Out: Any) -> None:
+    hit, miss = xp.maximum(xp.log(X), -100), xp.maximum(xp.log(1 - X), -100)
+    xp.negative(Label * hit + (1 - Label) * miss, out=Out)
+
+
+@kernel("kldiv_loss")
+def kldiv_loss(xp: Any, X: Any, Target: Any, reduction: str, Loss: Any) -> None:
+    counts = Target > 0
+    each = xp.where(counts, Target * (xp.log(xp.where(counts, Target, 1)) - X), 0)
+    if reduction == "none":
+        xp.copyto(Loss, each)
+    else:
+        Loss[...] = each.sum() / {"sum": 1, "mean": max(X.size, 1), "batchmean": max(len(X), 1)}[reduction]
+
+
+@kernel("nll_loss")
+def nll_loss(xp: Any, X: Any, Label: Any, Weight: Any, ignore_index: int, reduction: str, Out: Any, Total_weight: Any) -> None:
+    ids, kept = kept_ids(xp, Label, ignore_index, X.shape[1])
+    weights = xp.ones(Label.shape, X.dtype) if Weight is None else Weight[ids]
+    if kept is not None:
+        weights = xp.where(kept, weights, X.dtype.type(0))
+    each = -weights * xp.take_along_axis(X, ids[:, None], 1)[:, 0]
+    total = weights.sum()
+    if Total_weight is not None:
+        Total_weight[...] = 0 if reduction == "none" else total
+    if Out is not None:
+        Out[...] = each if reduction == "none" else each.sum() / (total if reduction == "mean" else 1)
+
+
+@kernel("rank_loss")
+def rank_loss(xp: Any, Label: Any, Left: Any, Right: Any, Out: Any) -> None:
+    apart = Left - Right
+    xp.subtract(_softplus(xp, apart), Label * apart, out=Out)
+
+
+@kernel("margin_rank_loss")
+def margin_rank_loss(xp: Any, X1: Any, X2: Any, Label: Any, margin: float, Out: Any, Activated: Any) -> None:
+    found = xp.maximum(margin - Label * (X1 - X2), 0)
+    if Activated is not None:
+        xp.copyto(Activated, found > 0)
+    if Out is not None:
+        xp.copyto(Out, found)
+
+
+@kernel("bpr_loss")
+def bpr_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
+    check_ids(Label, X.shape[-1], "bpr_loss: Label")
+    each = _softplus(xp, X - xp.take_along_axis(X, Label, -1))
+    xp.put_along_axis(each, Label, 0, -1)
+    xp.divide(each.sum(-1, keepdims=True), X.shape[-1] - 1, out=Y)
+
+
+@kernel("squared_l2_distance")
+def squared_l2_distance(xp: Any, X: Any, Y: Any, sub_result: Any, Out: Any) -> None:
+    apart = X - Y
+    apart = apart.reshape(len(apart), -1)
+    if sub_result is not None:
+        xp.copyto(sub_result, apart)
+    if Out is not None:
+        Out[:, 0] = (apart * apart).sum(1)
+
+
+@kernel("cos_sim")
+def cos_sim(xp: Any, X: Any, Y: Any, Out: Any, XNorm: Any, YNorm: Any) -> None:
+    x, y = X.reshape(len(X), -1), Y.reshape(len(Y), -1)
+    x_norm, y_norm = (xp.sqrt((value * value).sum(1, keepdims=True)) for value in (x, y))
+    found = ((x * y).sum(1, keepdims=True) / x_norm / y_norm, x_norm, y_norm)
+    for target, value in zip((Out, XNorm, YNorm), found, strict=True):
+        if target is not None:
+            xp.copyto(target, value)
+
+
+@kernel("smooth_l1_loss")
+def smooth_l1_loss(xp: Any, X: Any, Y: Any, InsideWeight: Any, OutsideWeight: Any, sigma: float, Diff: Any, Out: Any) -> None:
+    apart, square = X - Y, sigma * sigma
+    if InsideWeight is not None:
+        apart = apart * InsideWeight
+    if Diff is not None:
+        xp.copyto(Diff, apart)
+    if Out is None:
+        return
+    size = xp.abs(apart)
+    each = xp.where(size * square < 1, 0.5 * square * apart * apart, size - 0.5 / square)
+    if OutsideWeight is not None:
+        each = each * OutsideWeight
+    Out[:, 0] = each.reshape(len(each), -1).sum(1)
+
+
+@kernel("modified_huber_loss")
+def modified_huber_loss(xp: Any, X: Any, Y: Any, IntermediateVal: Any, Out: Any) -> None:
+    a = (2 * Y - 1) * X
+    if IntermediateVal is not None:
+        xp.copyto(IntermediateVal, a)
+    if Out is not None:
+        xp.copyto(Out, xp.where(a < -1, -4 * a, xp.maximum(1 - a, 0) ** 2))
+
+
+@kernel("teacher_student_sigmoid_loss")
+def teacher_student_sigmoid_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
+    score = Label >= 0
+    click = xp.where(score, Label >= 1, Label >= -1)
+    by_click = _softplus(xp, X) - xp.where(click, X, 0)
+    xp.copyto(Y, by_click + xp.where(score, _softplus(xp, X) - X * (Label - click), 0))
+
+
+@kernel("center_loss")
+def center_loss(
+    xp: Any,
+    X: Any,
+    Label: Any,
+    Centers: Any,
+    CenterUpdateRate: Any,
+    need_update: bool,
+    CentersOut: Any,
+    SampleCenterDiff: Any,
+    Loss: Any,
+) -> None:
+    ids = Label.reshape(-1)
+    check_ids(ids, len(Centers), "center_loss: Label")
+    apart = X - Centers[ids]
+    if SampleCenterDiff is not None:
+        xp.copyto(SampleCenterDiff, apart)
+    if Loss is not None:
+        Loss[:, 0] = 0.5 * (apart * apart).sum(1)
+    if CentersOut is not None:
+        if CentersOut is not Centers:
+            xp.copyto(CentersOut, Centers)
+        if need_update:
+            sums = xp.zeros_like(Centers)
+            xp.add.at(sums, ids, apart)
+            counts = 1 + xp.bincount(ids, minlength=len(Centers)).astype(X.dtype)
+            CentersOut += CenterUpdateRate.reshape(()) * sums / counts[:, None]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from fluid.errors import ExecutionError
-from fluid.ops.manipulation import PAD_MODES, all_paddings, image_axes, interp_size
+from fluid.ops.manipulation import PAD_MODES, all_paddings
 from fluid.types import as_dtype
 
 from .table import Step, kernel, prepared
@@ -147,6 +147,11 @@ def _cut_along(xp: Any, X: Any, likes: list[Any], AxisTensor: Any, axis: int, Ou
     return [cut]
 
 
+@prepared("concat_like")
+def concat_like(xp: Any, X: list[Any], AxisTensor: Any, Out: Any) -> Step:
+    return lambda: xp.concatenate(X, numbers(AxisTensor, None, ())[0], Out)
+
+
 @prepared("split_like")
 def split_like(xp: Any, X: Any, Like: list[Any], AxisTensor: Any, axis: int, Out: list[Any]) -> list[Step]:
     return _cut_along(xp, X, Like, AxisTensor, axis, Out)
@@ -232,7 +237,7 @@ class _Bounds:
         if self.at_run:
             return lambda: xp.copyto(out, self.of(source).reshape(out.shape))
         part = self.of(source)
-        return partial(xp.copyto, out, part.squeeze(dropped) if dropped else part)
+        return partial(xp.copyto, out, part.squeeze(dropped).reshape(out.shape) if dropped else part)
 
     def put_back(self, xp: Any, source: Any, out: Any) -> list[Step]:
         """Calls for the transpose of `take`."""
@@ -261,6 +266,20 @@ def slice_(
     tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor}
     lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList}
     return _Bounds(attrs, **tensors, **lists).take(xp, Input, Out)
+
+
+@prepared("slice_like")
+def slice_like(
+    xp: Any,
+    X: Any,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    attrs: dict[str, Any],
+    Out: Any,
+) -> Step:
+    return slice_(xp, X, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, attrs, Out)  # type: ignore[no-any-return]
 
 
 @prepared("unslice")
@@ -311,6 +330,23 @@ def strided_slice(
     return _Bounds(attrs, **tensors, **lists).take(xp, Input, Out)
 
 
+@prepared("strided_slice_like")
+def strided_slice_like(
+    xp: Any,
+    X: Any,
+    StartsTensor: Any,
+    EndsTensor: Any,
+    StridesTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StridesTensorList: Any,
+    attrs: dict[str, Any],
+    Out: Any,
+) -> Step:
+    bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+    return strided_slice(xp, X, *bounds, attrs, Out)  # type: ignore[no-any-return]
+
+
 @prepared("strided_unslice")
 def strided_unslice(
     xp: Any,
@@ -346,7 +382,12 @@ def gather(xp: Any, X: Any, Index: Any, Axis: Any, axis: int, Out: Any) -> Any:
     return None
 
 
-def _add_rows(xp: Any, rows: Any, ids: Any, out: Any) -> None:
+@kernel("gather_like")
+def gather_like(xp: Any, X: Any, Index: Any, Axis: Any, Out: Any) -> None:
+    gather(xp, X, Index, Axis, 0, Out)
+
+
+def add_rows_at(xp: Any, rows: Any, ids: Any, out: Any) -> None:
     """``out[ids] += rows`` along the first axis, for repeated ids too."""
     width = out[:1].size
     if not rows.size:
@@ -364,7 +405,7 @@ def _scatter_add(xp: Any, rows: Any, Index: Any, axis: int, out: Any) -> None:
     out.fill(0)
     if not Index.ndim:
         rows = xp.expand_dims(rows, axis)
-    _add_rows(xp, xp.moveaxis(rows, axis, 0), ids, xp.moveaxis(out, axis, 0))
+    add_rows_at(xp, xp.moveaxis(rows, axis, 0), ids, xp.moveaxis(out, axis, 0))
 
 
 @kernel("scatter_add_like")
@@ -384,7 +425,7 @@ def scatter(xp: Any, X: Any, Ids: Any, Updates: Any, overwrite: bool, Out: Any) 
     xp.copyto(Out, X)
     Out[ids] = Updates if overwrite else 0
     if not overwrite:
-        _add_rows(xp, Updates, ids, Out)
+        add_rows_at(xp, Updates, ids, Out)
 
 
 def _nd_index(xp: Any, Index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -428,7 +469,7 @@ def _scatter_rows(xp: Any, rows: Any, Ids: Any, padding_idx: int, out: Any) -> N
         kept = ids != padding_idx
         ids, rows = ids[kept], rows[kept]
     check_ids(ids, len(out), "the table's rows")
-    _add_rows(xp, rows, ids, out)
+    add_rows_at(xp, rows, ids, out)
 
 
 @kernel("scatter_rows_like")
@@ -516,6 +557,11 @@ def expand_v2(xp: Any, X: Any, Shape: Any, expand_shapes_tensor: Any, shape: lis
     return expand
 
 
+@prepared("expand_as")
+def expand_as(xp: Any, X: Any, Out: Any) -> Step:
+    return _tile(xp, X, None, None, [], Out)
+
+
 @prepared("expand_as_v2")
 def expand_as_v2(xp: Any, X: Any, Out: Any) -> Step:
     return partial(xp.copyto, Out, X)
@@ -561,12 +607,25 @@ def untile(xp: Any, X: Any, Out: Any) -> Step:
     return _untile(xp, X, Out)
 
 
-@prepared("tile_grad", "expand_grad")
+@prepared("tile_grad", "expand_grad", "expand_as_grad")
 def tile_grad(xp: Any, dOut: Any, dX: Any) -> Step:
     return _untile(xp, dOut, dX)
 
 
 # --------------------------------------------------------------------------------------------------- triangles, diagonals
+@prepared("diag")
+def diag(Diagonal: Any, Out: Any, xp: Any) -> list[Step]:
+    return [partial(Out.fill, 0), partial(xp.copyto, Out.reshape(-1)[:: len(Out) + 1], Diagonal)]
+
+
+@prepared("meshgrid")
+def meshgrid(xp: Any, X: list[Any], Out: list[Any]) -> list[Step]:
+    def along(axis: int, vector: Any) -> Any:
+        return vector.reshape([-1 if place == axis else 1 for place in range(len(X))])
+
+    return [partial(xp.copyto, out, along(i, x)) for i, (x, out) in enumerate(zip(X, Out, strict=True)) if out is not None]
+
+
 @kernel("tril_triu")
 def tril_triu(xp: Any, X: Any, diagonal: int, lower: bool, Out: Any) -> None:
     xp.copyto(Out, (xp.tril if lower else xp.triu)(X, diagonal))
@@ -661,82 +720,3 @@ def unpad_by(xp: Any, X: Any, paddings: list[int], mode: str, Out: Any) -> None:
             xp.add.at(xp.moveaxis(folded, axis, 0), sources, xp.moveaxis(X, axis, 0))
             X = folded
     xp.copyto(Out, X)
-
-
-# ------------------------------------------------------------------------------------------------------- interpolation
-def _weights(xp: Any, method: str, source: int, target: int, scale: float, attrs: dict[str, Any], dtype: Any) -> Any:
-    """The matrix [target, source] that interpolates along one axis."""
-    aligned, by_area = attrs["align_corners"], attrs["align_mode"] == 0 and not attrs["align_corners"]
-    if target <= 1:
-        ratio = 0.0
-    elif aligned:
-        ratio = (source - 1) / (target - 1)
-    else:
-        ratio = 1.0 / scale if scale > 0 else source / target
-    places, rows = xp.arange(target), xp.arange(target)
-    found = xp.zeros((target, source), dtype)
-    if method == "nearest":
-        at = places * xp.float32(ratio) + xp.float32(0.5 if aligned else 0)  # as Paddle rounds: it decides between neighbours
-        found[rows, xp.minimum(at.astype("int64"), source - 1)] = 1
-        return found
-    at = xp.maximum((places + 0.5) * ratio - 0.5, 0) if by_area else places * ratio
-    low = xp.minimum(at.astype("int64"), source - 1)
-    high = xp.minimum(low + 1, source - 1)
-    found[rows, low] = 1 - (at - low)
-    found[rows, high] += at - low
-    return found
-
-
-def _interp_scale(Scale: Any, attrs: dict[str, Any]) -> list[float]:
-    return [float(number) for number in Scale.reshape(-1)] if Scale is not None else attrs["scale"]
-
-
-def _both_axes(
-    xp: Any, method: str, shape: Any, size: Any, scale: list[float], attrs: dict[str, Any], dtype: Any
-) -> tuple[Any, Any]:
-    by = (scale[0], scale[-1]) if scale else (0.0, 0.0)
-    extents = [shape[axis] for axis in image_axes(attrs["data_layout"])]
-    rows, columns = (_weights(xp, method, *pair, attrs, dtype) for pair in zip(extents, size, by, strict=True))
-    return rows, columns
-
-
-def _along_both(xp: Any, X: Any, rows: Any, columns: Any, attrs: dict[str, Any]) -> Any:
-    """``rows @ image @ columns.T`` for each image and channel."""
-    if attrs["data_layout"] == "NHWC":
-        return xp.moveaxis(xp.matmul(xp.matmul(rows, xp.moveaxis(X, 3, 1)), columns.T), 1, 3)
-    return xp.matmul(xp.matmul(rows, X), columns.T)
-
-
-def _define_interp(method: str) -> None:
-    @kernel(f"{method}_interp_v2")
-    def interp(xp: Any, X: Any, OutSize: Any, SizeTensor: Any, Scale: Any, attrs: dict[str, Any], Out: Any) -> Any:
-        scale = _interp_scale(Scale, attrs)
-        size = numbers(OutSize, SizeTensor, [])
-        if size:
-            scale = []
-        else:
-            size = list(interp_size(X.shape, attrs, scale))
-        rows, columns = _both_axes(xp, method, X.shape, size, scale, attrs, X.dtype)
-        found = _along_both(xp, X, rows, columns, attrs)
-        if Out is None:
-            return found
-        xp.copyto(Out, found)
-        return None
-
-    @kernel(f"{method}_interp_like")
-    def interp_like(xp: Any, X: Any, OutSize: Any, SizeTensor: Any, Scale: Any, attrs: dict[str, Any], Out: Any) -> None:
-        scale = [] if OutSize is not None or SizeTensor else _interp_scale(Scale, attrs)
-        size = [Out.shape[axis] for axis in image_axes(attrs["data_layout"])]
-        rows, columns = _both_axes(xp, method, X.shape, size, scale, attrs, X.dtype)
-        xp.copyto(Out, _along_both(xp, X, rows, columns, attrs))
-
-    @kernel(f"{method}_uninterp")
-    def uninterp(xp: Any, X: Any, OutSize: Any, SizeTensor: Any, Scale: Any, attrs: dict[str, Any], Out: Any) -> None:
-        scale = [] if OutSize is not None or SizeTensor else _interp_scale(Scale, attrs)
-        size = [X.shape[axis] for axis in image_axes(attrs["data_layout"])]
-        rows, columns = _both_axes(xp, method, Out.shape, size, scale, attrs, X.dtype)
-        xp.copyto(Out, _along_both(xp, X, rows.T, columns.T, attrs))
-
-
-_define_interp("bilinear")
-_define_interp("nearest")

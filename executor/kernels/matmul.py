@@ -10,6 +10,7 @@ from typing import Any
 from fluid.ops.matmul import cross_axis
 from fluid.ops.shapes import aligned, broadcast
 
+from .einsum import contracted
 from .elementwise import scalar, unbroadcast
 from .table import Step, kernel, prepared
 
@@ -208,3 +209,9 @@ def mul_grad_grad(
         xp.copyto(DY, (ddx.T @ grad).reshape(DY.shape))
     if DDOut is not None:
         xp.copyto(DDOut, (ddx @ y + x @ ddy).reshape(DDOut.shape))
+
+
+@kernel("bilinear_tensor_product")
+def bilinear_tensor_product(xp: Any, X: Any, Y: Any, Weight: Any, Bias: Any, Out: Any) -> None:
+    found, _ = contracted(xp, [X, Weight, Y], ["bm", "smn", "bn"], "bs")
+    xp.add(found, 0 if Bias is None else Bias, out=Out)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .manipulation import numbers, place_into
+from fluid.errors import ExecutionError
+
+from .manipulation import check_ids, numbers, place_into
 from .table import kernel
 
 _FULL_SORT = 256
@@ -61,3 +63,85 @@ def accuracy(xp: Any, Indices: Any, Label: Any, Accuracy: Any, Correct: Any, Tot
     for out, value in ((Accuracy, correct / max(total, 1)), (Correct, correct), (Total, total)):
         if out is not None:
             out[...] = value
+
+
+def _area(xp: Any, positive: Any, negative: Any) -> float:
+    """The area under the ROC curve of counts by prediction, by trapezoids."""
+    hits, misses = (xp.cumsum(counts[::-1].astype("float64")) for counts in (positive, negative))
+    before = xp.concatenate([xp.zeros(1), hits[:-1]])
+    area = float((negative[::-1] * (hits + before)).sum() / 2)
+    total = float(hits[-1] * misses[-1])
+    return area / total if total > 0 else area
+
+
+@kernel("auc")
+def auc(
+    xp: Any,
+    Predict: Any,
+    Label: Any,
+    StatPos: Any,
+    StatNeg: Any,
+    InsTagWeight: Any,
+    num_thresholds: int,
+    slide_steps: int,
+    AUC: Any,
+    StatPosOut: Any,
+    StatNegOut: Any,
+) -> None:
+    predictions, labels, bins = Predict[:, -1], Label.reshape(-1) != 0, num_thresholds + 1
+    if predictions.size and not (float(predictions.min()) >= 0 and float(predictions.max()) <= 1):
+        low, high = predictions.min(), predictions.max()
+        raise ExecutionError(f"auc: predictions should be in [0, 1]; there are some from {low} to {high}")
+    places = (predictions * num_thresholds).astype("int64")
+    weights = xp.ones(len(places), "int64") if InsTagWeight is None else InsTagWeight.reshape(-1).astype("int64")
+    sums = []
+    for stat, out, chosen in ((StatPos, StatPosOut, labels), (StatNeg, StatNegOut, ~labels)):
+        found = stat.reshape(-1).copy()
+        new = xp.zeros(bins, found.dtype)
+        xp.add.at(new, places[chosen], weights[chosen])
+        if slide_steps:
+            batch = int(found[-1]) % slide_steps
+            old, total = found[batch * bins : (batch + 1) * bins], found[slide_steps * bins : (slide_steps + 1) * bins]
+            total += new - old
+            old[...] = new
+            found[-1] += 1
+        else:
+            total = found
+            total += new
+        sums.append(total)
+        if out is not None:
+            xp.copyto(out, found.reshape(out.shape))
+    if AUC is not None:
+        AUC.fill(_area(xp, *sums))
+
+
+@kernel("mean_iou")
+def mean_iou(
+    xp: Any,
+    Predictions: Any,
+    Labels: Any,
+    InWrongs: Any,
+    InCorrects: Any,
+    InMeanIou: Any,
+    num_classes: int,
+    OutMeanIou: Any,
+    OutWrong: Any,
+    OutCorrect: Any,
+) -> None:
+    predicted, labels = Predictions.reshape(-1), Labels.reshape(-1)
+    check_ids(predicted, num_classes, "mean_iou: Predictions")
+    check_ids(labels, num_classes, "mean_iou: Labels")
+
+    def counts(ids: Any) -> Any:
+        return xp.bincount(ids, minlength=num_classes)
+
+    right = predicted == labels
+    correct, wrong = counts(labels[right]), counts(labels[~right]) + counts(predicted[~right])
+    correct = sum(InCorrects or (), correct)
+    wrong = sum(InWrongs or (), wrong)
+    union = correct + wrong
+    mean = (correct / xp.maximum(union, 1)).sum() / max(int((union > 0).sum()), 1)
+    mean = sum((item.reshape(()) for item in InMeanIou or ()), mean)
+    for target, value in ((OutMeanIou, mean), (OutWrong, wrong), (OutCorrect, correct)):
+        if target is not None:
+            target[...] = value

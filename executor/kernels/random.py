@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fluid.errors import ExecutionError
+
 from .creation import made
 from .table import kernel
 
@@ -96,3 +98,39 @@ def randint(
 @kernel("bernoulli")
 def bernoulli(xp: Any, rng: Any, X: Any, Out: Any) -> None:
     xp.copyto(Out, rng().random(X.shape, dtype="float64") < X, "unsafe")
+
+
+@kernel("randperm")
+def randperm(xp: Any, rng: Any, n: int, Out: Any) -> None:
+    Out[...] = xp.argsort(rng().random(n, dtype="float64"))
+
+
+@kernel("multinomial")
+def multinomial(xp: Any, rng: Any, X: Any, num_samples: int, replacement: bool, Out: Any) -> None:
+    weights = X.reshape(-1, X.shape[-1]).astype("float64")
+    if not bool((xp.isfinite(weights) & (weights >= 0)).all()):
+        raise ExecutionError("multinomial: weights should be numbers, not below 0")
+    least = 1 if replacement else num_samples
+    if bool(((weights > 0).sum(1) < least).any()):
+        raise ExecutionError(f"multinomial: each row should have at least {least} weights above 0 to draw from")
+    generator = rng()
+    if replacement:
+        sums = xp.cumsum(weights, 1)
+        drawn = generator.random((len(weights), num_samples), dtype="float64") * sums[:, -1:]
+        found = (drawn[:, :, None] >= sums[:, None, :]).sum(2)
+    else:  # the races that exponential clocks of these rates win are draws without replacement
+        clocks = -xp.log1p(-generator.random(weights.shape, dtype="float64"))
+        times = xp.where(weights > 0, clocks / xp.where(weights > 0, weights, 1), xp.inf)
+        found = times.argsort(1)[:, :num_samples]
+    xp.copyto(Out, found.reshape(Out.shape))
+
+
+@kernel("sampling_id")
+def sampling_id(xp: Any, rng: Any, X: Any, min: float, max: float, Out: Any) -> None:
+    drawn = rng().random((len(X), 1), dtype="float64") * (max - min) + min
+    xp.copyto(Out, xp.minimum((xp.cumsum(X.astype("float64"), 1) <= drawn).sum(1), X.shape[1] - 1))
+
+
+@kernel("seed")
+def seed(rng: Any, seed: int, Out: Any) -> None:
+    Out[...] = seed or rng().integers(1, 2**31 - 1, 1, dtype="int64")

@@ -6,6 +6,7 @@ The file is checked in, so that editors and type checkers see real functions; a 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 from ..ops import registry
@@ -29,6 +30,49 @@ _ARGUMENTS: dict[str, list[tuple[str, str, object]]] = {
     "thresholded_relu": [("threshold", "threshold", None)],
 }
 
+# Layers of one op by Fluid's names: ``layer(argument: slot or attribute = default, ...)``, where ``-`` stands for an argument
+# that is accepted and changes nothing; ``= op`` follows where the op is not named as the layer.
+_LAYERS = (
+    "add_position_encoding(input: X, alpha: alpha, beta: beta, name)",
+    "argsort(input: X, axis: axis = -1, name)",
+    "bpr_loss(input: X, label: Label, name)",
+    "cos_sim(X: X, Y: Y)",
+    "cumsum(x: X, axis: axis = None, exclusive: exclusive = None, reverse: reverse = None)",
+    "diag(diagonal: Diagonal)",
+    "expand_as(x: X, target_tensor: target_tensor, name)",
+    "gather_nd(input: X, index: Index, name)",
+    "gather_tree(ids: Ids, parents: Parents)",
+    "gaussian_random_batch_size_like(input: Input, shape: shape, input_dim_idx: input_dim_idx = 0, output_dim_idx: output_dim_idx"
+    " = 0, mean: mean = 0.0, std: std = 1.0, seed: seed = 0, dtype: dtype = 'float32')",
+    "has_inf(x: X) = isinf",
+    "has_nan(x: X) = isnan",
+    "hash(input: X, hash_size: mod_by, num_hash: num_hash = 1, name)",
+    "isfinite(x: X)",
+    "kldiv_loss(x: X, target: Target, reduction: reduction = 'mean', name)",
+    "label_smooth(label: X, prior_dist: PriorDist = None, epsilon: epsilon = 0.1, dtype: - = 'float32', name)",
+    "log_loss(input: Predicted, label: Labels, epsilon: epsilon = 0.0001, name)",
+    "margin_rank_loss(label: Label, left: X1, right: X2, margin: margin = 0.1, name)",
+    "mean_iou(input: Predictions, label: Labels, num_classes: num_classes)",
+    "multiplex(inputs: X, index: Ids)",
+    "pad(x: X, paddings: paddings, pad_value: pad_value = 0.0, name)",
+    "rank_loss(label: Label, left: Left, right: Right, name)",
+    "sampling_id(x: X, min: min = 0.0, max: max = 1.0, seed: seed = 0, dtype: - = 'float32')",
+    "scatter(input: X, index: Ids, updates: Updates, name, overwrite: overwrite = True)",
+    "scatter_nd_add(ref: X, index: Index, updates: Updates, name)",
+    "shard_index(input: X, index_num: index_num, nshards: nshards, shard_id: shard_id, ignore_value: ignore_value = -1)",
+    "size(input: Input)",
+    "smooth_l1(x: X, y: Y, inside_weight: InsideWeight = None, outside_weight: OutsideWeight = None, sigma: sigma = None)"
+    " = smooth_l1_loss",
+    "teacher_student_sigmoid_loss(input: X, label: Label, soft_max_up_bound: soft_max_up_bound = 15.0, soft_max_lower_bound:"
+    " soft_max_lower_bound = -15.0)",
+    "uniform_random_batch_size_like(input: Input, shape: shape, dtype: dtype = 'float32', input_dim_idx: input_dim_idx = 0,"
+    " output_dim_idx: output_dim_idx = 0, min: min = -1.0, max: max = 1.0, seed: seed = 0)",
+    "unique(x: X, dtype: dtype = 'int32')",
+    "unique_with_counts(x: X, dtype: dtype = 'int32')",
+    "where(condition: Condition) = where_index",
+)
+_LAYER = re.compile(r"(\w+)\((.*)\)(?: = (\w+))?$")
+
 _HEAD = '''"""Layers of one op each. Do not edit: ``python -m fluid.layers.generate`` writes this file from the op definitions."""
 
 from __future__ import annotations
@@ -37,7 +81,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..framework import Variable
-from ..layer_helper import apply
+from ..layer_helper import apply, apply_many
+from ..types import DTypeLike, as_dtype
 
 __all__ = [  # noqa: RUF022  (in the order of the functions)
 {names}
@@ -61,6 +106,11 @@ def _compare(op_type: str, x: Variable, y: Variable, cond: Variable | None) -> V
 
 def _given(attrs: dict[str, Any]) -> dict[str, Any]:
     return {{name: value for name, value in attrs.items() if value is not None}}
+
+
+def _constant(found: Variable) -> Variable:
+    found.stop_gradient = True
+    return found
 '''
 
 
@@ -92,15 +142,15 @@ def _literal(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _head(name: str, arguments: list[str]) -> str:
+def _head(name: str, arguments: list[str], result: str = "Variable") -> str:
     """The line that begins a function, or lines, as the formatter breaks them."""
-    line = f"def {name}({', '.join(arguments)}) -> Variable:\n"
+    line = f"def {name}({', '.join(arguments)}) -> {result}:\n"
     if len(line) <= _WIDTH + 1:
         return line
     inner = "    " + ", ".join(arguments) + "\n"
     if len(inner) > _WIDTH + 1:
         inner = "".join(f"    {argument},\n" for argument in arguments)
-    return f"def {name}(\n{inner}) -> Variable:\n"
+    return f"def {name}(\n{inner}) -> {result}:\n"
 
 
 def _unary(definition: OpDef) -> str:
@@ -151,6 +201,71 @@ def _reduction(definition: OpDef) -> str:
     )
 
 
+def _layer(text: str) -> tuple[str, str]:
+    """Name and function of a line of `_LAYERS`."""
+    match = _LAYER.match(text)
+    assert match is not None, text
+    name, said, op_type = match.groups()
+    definition = registry.get(op_type or name)
+    arguments, inputs, attrs, given, named = [], [], [], "", False
+    for part in said.split(", "):
+        argument, _, rest = part.partition(": ")
+        target, _, default = rest.partition(" = ")
+        if part == "name":
+            arguments.append("name: str | None = None")
+            named = True
+            continue
+        value = argument
+        if target in definition.inputs:
+            inputs.append(f'"{target}": {argument}')
+            kind = "Sequence[Variable]" if definition.inputs[target].many else "Variable"
+        elif argument == "dtype":
+            kind, value = "DTypeLike", "int(as_dtype(dtype))"
+        else:
+            attr = definition.attrs[target]
+            kind = _TYPES.get(attr.kind, "Sequence[int]")
+        if target in definition.attrs:
+            attrs.append(f'"{target}": {value}')
+            given = "_given" if default == "None" else given
+        end = f" = {default.replace(chr(39), chr(34))}" if default else ""
+        arguments.append(f"{argument}: {kind}{' | None' * (default == 'None')}{end}")
+    seen = [slot.name for slot in definition.outputs.values() if not slot.intermediate and not slot.optional]
+    constant = definition.rule in (registry.ZERO_GRADIENT, registry.NOT_DIFFERENTIABLE)
+    result = "Variable" if len(seen) == 1 else f"tuple[{', '.join(['Variable'] * len(seen))}]"
+    body = _body(definition.type, inputs, attrs, given, ", name=name" * named, seen, constant)
+    return name, _head(name, arguments, result) + _doc(definition) + body
+
+
+def _body(op_type: str, inputs: list[str], attrs: list[str], given: str, name: str, seen: list[str], constant: bool) -> str:
+    """The lines that append an op and return what it gives."""
+    sets = {
+        "inputs": f"{{{', '.join(inputs)}}}",
+        "attrs": f"{given}({{{', '.join(attrs)}}})" if given else f"{{{', '.join(attrs)}}}",
+    }
+    lines = []
+
+    def call() -> str:
+        found = f'"{op_type}", {sets["inputs"]}{", " + sets["attrs"] if attrs else ""}{name}'
+        if len(seen) > 1:
+            return f"{', '.join(made)} = apply_many({found})"
+        return f"return _constant(apply({found}))" if constant else f"return apply({found})"
+
+    made = [re.sub(r"(?<!^)([A-Z])", r"_\1", slot).lower() for slot in seen]
+    for which, items in (("attrs", attrs), ("inputs", inputs)):
+        if len("    " + call()) > _WIDTH:
+            line = f"    {which}: dict[str, Any] = {sets[which]}\n"
+            if len(line) > _WIDTH + 1:
+                line = f"    {which}: dict[str, Any] = {{\n" + "".join(f"        {item},\n" for item in items) + "    }\n"
+            lines.append(line)
+            sets[which] = which
+    lines.append(f"    {call()}\n")
+    if len(seen) > 1 and constant:
+        lines += [f"    _constant({var})\n" for var in made]
+    if len(seen) > 1:
+        lines.append(f"    return {', '.join(made)}\n")
+    return "".join(lines)
+
+
 def _functions() -> Iterator[tuple[str, str]]:
     from ..ops import activation
 
@@ -174,7 +289,7 @@ def _functions() -> Iterator[tuple[str, str]]:
 
 def render() -> str:
     """The text of ``ops.py``."""
-    functions = dict(_functions())
+    functions = dict(sorted([*_functions(), *map(_layer, _LAYERS)]))
     names = "\n".join(f'    "{name}",' for name in functions)
     return _HEAD.format(names=names) + "".join(f"\n\n{text}" for text in functions.values())
 

@@ -6,21 +6,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..framework import Variable
-from ..layer_helper import apply
+from ..layer_helper import apply, apply_many
+from ..types import DTypeLike, as_dtype
 
 __all__ = [  # noqa: RUF022  (in the order of the functions)
     "abs",
     "acos",
     "acosh",
+    "add_position_encoding",
+    "argsort",
     "asin",
     "asinh",
     "atan",
     "atanh",
+    "bpr_loss",
     "brelu",
     "ceil",
     "celu",
     "cos",
+    "cos_sim",
     "cosh",
+    "cumsum",
+    "diag",
     "elementwise_add",
     "elementwise_div",
     "elementwise_floordiv",
@@ -34,14 +41,24 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "equal",
     "erf",
     "exp",
+    "expand_as",
     "expm1",
     "floor",
+    "gather_nd",
+    "gather_tree",
+    "gaussian_random_batch_size_like",
     "gelu",
     "greater_equal",
     "greater_than",
     "hard_shrink",
     "hard_sigmoid",
     "hard_swish",
+    "has_inf",
+    "has_nan",
+    "hash",
+    "isfinite",
+    "kldiv_loss",
+    "label_smooth",
     "leaky_relu",
     "less_equal",
     "less_than",
@@ -49,13 +66,19 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "log10",
     "log1p",
     "log2",
+    "log_loss",
     "logical_and",
     "logical_not",
     "logical_or",
     "logical_xor",
     "logsigmoid",
+    "margin_rank_loss",
+    "mean_iou",
     "mish",
+    "multiplex",
     "not_equal",
+    "pad",
+    "rank_loss",
     "reciprocal",
     "reduce_all",
     "reduce_amax",
@@ -70,12 +93,18 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "relu6",
     "round",
     "rsqrt",
+    "sampling_id",
+    "scatter",
+    "scatter_nd_add",
     "selu",
+    "shard_index",
     "sigmoid",
     "sign",
     "silu",
     "sin",
     "sinh",
+    "size",
+    "smooth_l1",
     "soft_relu",
     "softplus",
     "softshrink",
@@ -87,7 +116,12 @@ __all__ = [  # noqa: RUF022  (in the order of the functions)
     "tan",
     "tanh",
     "tanh_shrink",
+    "teacher_student_sigmoid_loss",
     "thresholded_relu",
+    "uniform_random_batch_size_like",
+    "unique",
+    "unique_with_counts",
+    "where",
 ]
 
 
@@ -110,6 +144,11 @@ def _given(attrs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attrs.items() if value is not None}
 
 
+def _constant(found: Variable) -> Variable:
+    found.stop_gradient = True
+    return found
+
+
 def abs(x: Variable, name: str | None = None) -> Variable:
     """Absolute value."""
     return apply("abs", {"X": x}, name=name)
@@ -123,6 +162,20 @@ def acos(x: Variable, name: str | None = None) -> Variable:
 def acosh(x: Variable, name: str | None = None) -> Variable:
     """Inverse hyperbolic cosine."""
     return apply("acosh", {"X": x}, name=name)
+
+
+def add_position_encoding(input: Variable, alpha: float, beta: float, name: str | None = None) -> Variable:
+    """``alpha * X + beta * P`` of X [batch, length, width], with waves P[position, i] of lengths from 2 pi up to 20000 pi.
+
+    With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
+    """
+    return apply("add_position_encoding", {"X": input}, {"alpha": alpha, "beta": beta}, name=name)
+
+
+def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[Variable, Variable]:
+    """X sorted along `axis`, and where in X each element was; equal elements stay in order."""
+    out, indices = apply_many("argsort", {"X": input}, {"axis": axis}, name=name)
+    return out, indices
 
 
 def asin(x: Variable, name: str | None = None) -> Variable:
@@ -145,6 +198,11 @@ def atanh(x: Variable, name: str | None = None) -> Variable:
     return apply("atanh", {"X": x}, name=name)
 
 
+def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
+    """The mean over the other classes j of ``log(1 + exp(X[j] - X[label]))`` (Bayesian personalized ranking); Y is [..., 1]."""
+    return apply("bpr_loss", {"X": input, "Label": label}, name=name)
+
+
 def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None = None) -> Variable:
     """X brought into ``[t_min, t_max]``."""
     return apply("brelu", {"X": x}, {"t_min": t_min, "t_max": t_max}, name=name)
@@ -165,9 +223,26 @@ def cos(x: Variable, name: str | None = None) -> Variable:
     return apply("cos", {"X": x}, name=name)
 
 
+def cos_sim(X: Variable, Y: Variable) -> Variable:
+    """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all."""
+    return apply("cos_sim", {"X": X, "Y": Y})
+
+
 def cosh(x: Variable, name: str | None = None) -> Variable:
     """Hyperbolic cosine."""
     return apply("cosh", {"X": x}, name=name)
+
+
+def cumsum(x: Variable, axis: int | None = None, exclusive: bool | None = None, reverse: bool | None = None) -> Variable:
+    """Running sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
+    with `exclusive`.
+    """
+    return apply("cumsum", {"X": x}, _given({"axis": axis, "exclusive": exclusive, "reverse": reverse}))
+
+
+def diag(diagonal: Variable) -> Variable:
+    """The square matrix with the vector Diagonal on its diagonal and zeros elsewhere."""
+    return apply("diag", {"Diagonal": diagonal})
 
 
 def elementwise_add(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
@@ -235,6 +310,11 @@ def exp(x: Variable, name: str | None = None) -> Variable:
     return apply("exp", {"X": x}, name=name)
 
 
+def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
+    """X repeated along its axes until it is shaped as target_tensor."""
+    return apply("expand_as", {"X": x, "target_tensor": target_tensor}, name=name)
+
+
 def expm1(x: Variable, name: str | None = None) -> Variable:
     """``e ** X - 1``, exact near 0."""
     return apply("expm1", {"X": x}, name=name)
@@ -243,6 +323,42 @@ def expm1(x: Variable, name: str | None = None) -> Variable:
 def floor(x: Variable, name: str | None = None) -> Variable:
     """The largest whole number that is not above X."""
     return apply("floor", {"X": x}, name=name)
+
+
+def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
+    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index says where in X's first axes."""
+    return apply("gather_nd", {"X": input, "Index": index}, name=name)
+
+
+def gather_tree(ids: Variable, parents: Variable) -> Variable:
+    """The sequences that a beam search ends with: from the last step back, the ids along the chain of Parents.
+
+    Ids and Parents have shape [steps, batch, beams].
+    """
+    return _constant(apply("gather_tree", {"Ids": ids, "Parents": parents}))
+
+
+def gaussian_random_batch_size_like(
+    input: Variable,
+    shape: Sequence[int],
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int = 0,
+    dtype: DTypeLike = "float32",
+) -> Variable:
+    """As `gaussian_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
+    attrs: dict[str, Any] = {
+        "shape": shape,
+        "input_dim_idx": input_dim_idx,
+        "output_dim_idx": output_dim_idx,
+        "mean": mean,
+        "std": std,
+        "seed": seed,
+        "dtype": int(as_dtype(dtype)),
+    }
+    return _constant(apply("gaussian_random_batch_size_like", {"Input": input}, attrs))
 
 
 def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Variable:
@@ -273,6 +389,45 @@ def hard_sigmoid(x: Variable, slope: float = 0.2, offset: float = 0.5, name: str
 def hard_swish(x: Variable, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0, name: str | None = None) -> Variable:
     """``X / scale`` times ``X + offset`` brought into ``[0, threshold]``."""
     return apply("hard_swish", {"X": x}, {"threshold": threshold, "scale": scale, "offset": offset}, name=name)
+
+
+def has_inf(x: Variable) -> Variable:
+    """Whether any element of X is infinite: one bool."""
+    return _constant(apply("isinf", {"X": x}))
+
+
+def has_nan(x: Variable) -> Variable:
+    """Whether any element of X is not a number: one bool."""
+    return _constant(apply("isnan", {"X": x}))
+
+
+def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
+    """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on."""
+    return _constant(apply("hash", {"X": input}, {"mod_by": hash_size, "num_hash": num_hash}, name=name))
+
+
+def isfinite(x: Variable) -> Variable:
+    """Whether every element of X is finite: one bool."""
+    return _constant(apply("isfinite", {"X": x}))
+
+
+def kldiv_loss(x: Variable, target: Variable, reduction: str = "mean", name: str | None = None) -> Variable:
+    """``Target * (log(Target) - X)`` of logarithms X of probabilities, 0 where Target is not above 0.
+
+    The reduction is "none", "sum", "mean", or "batchmean", the sum divided by the number of rows.
+    """
+    return apply("kldiv_loss", {"X": x, "Target": target}, {"reduction": reduction}, name=name)
+
+
+def label_smooth(
+    label: Variable,
+    prior_dist: Variable | None = None,
+    epsilon: float = 0.1,
+    dtype: DTypeLike = "float32",
+    name: str | None = None,
+) -> Variable:
+    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given."""
+    return apply("label_smooth", {"X": label, "PriorDist": prior_dist}, {"epsilon": epsilon}, name=name)
 
 
 def leaky_relu(x: Variable, alpha: float = 0.02, name: str | None = None) -> Variable:
@@ -310,6 +465,11 @@ def log2(x: Variable, name: str | None = None) -> Variable:
     return apply("log2", {"X": x}, name=name)
 
 
+def log_loss(input: Variable, label: Variable, epsilon: float = 0.0001, name: str | None = None) -> Variable:
+    """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities."""
+    return apply("log_loss", {"Predicted": input, "Labels": label}, {"epsilon": epsilon}, name=name)
+
+
 def logical_and(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
     """``X and Y``, as bools; what is not zero counts as true."""
     return apply("logical_and", {"X": x, "Y": y}, name=name, outputs={"Out": out})
@@ -335,14 +495,48 @@ def logsigmoid(x: Variable, name: str | None = None) -> Variable:
     return apply("logsigmoid", {"X": x}, name=name)
 
 
+def margin_rank_loss(label: Variable, left: Variable, right: Variable, margin: float = 0.1, name: str | None = None) -> Variable:
+    """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is."""
+    return apply("margin_rank_loss", {"Label": label, "X1": left, "X2": right}, {"margin": margin}, name=name)
+
+
+def mean_iou(input: Variable, label: Variable, num_classes: int) -> tuple[Variable, Variable, Variable]:
+    """The mean over the classes that occur of intersection over union of the sets predicted and labelled so, as float32.
+
+    OutCorrect counts the right predictions of each class, OutWrong the wrong ones with it as prediction or as label; counts in
+    InWrongs and InCorrects are added, and means in InMeanIou too.
+    """
+    attrs: dict[str, Any] = {"num_classes": num_classes}
+    out_mean_iou, out_wrong, out_correct = apply_many("mean_iou", {"Predictions": input, "Labels": label}, attrs)
+    _constant(out_mean_iou)
+    _constant(out_wrong)
+    _constant(out_correct)
+    return out_mean_iou, out_wrong, out_correct
+
+
 def mish(x: Variable, threshold: float = 20.0, name: str | None = None) -> Variable:
     """``X * tanh(softplus(X))``, with the threshold of `softplus`."""
     return apply("mish", {"X": x}, {"threshold": threshold}, name=name)
 
 
+def multiplex(inputs: Sequence[Variable], index: Variable) -> Variable:
+    """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1]."""
+    return apply("multiplex", {"X": inputs, "Ids": index})
+
+
 def not_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
     """``X != Y``, as bools; operands are aligned as in `elementwise_add`."""
     return _compare("not_equal", x, y, cond)
+
+
+def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None) -> Variable:
+    """X with `pad_value` put around it: `paddings` holds, for each dimension, how many before and how many after."""
+    return apply("pad", {"X": x}, {"paddings": paddings, "pad_value": pad_value}, name=name)
+
+
+def rank_loss(label: Variable, left: Variable, right: Variable, name: str | None = None) -> Variable:
+    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``: the Label says how surely the left one is to rank higher."""
+    return apply("rank_loss", {"Label": label, "Left": left, "Right": right}, name=name)
 
 
 def reciprocal(x: Variable, name: str | None = None) -> Variable:
@@ -433,9 +627,36 @@ def rsqrt(x: Variable, name: str | None = None) -> Variable:
     return apply("rsqrt", {"X": x}, name=name)
 
 
+def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: DTypeLike = "float32") -> Variable:
+    """A class drawn for each row of X, which holds their probabilities.
+
+    It is the first whose probability, added to those of the classes before it, exceeds a number drawn from ``[min, max)``.
+    """
+    return _constant(apply("sampling_id", {"X": x}, {"min": min, "max": max, "seed": seed}))
+
+
+def scatter(input: Variable, index: Variable, updates: Variable, name: str | None = None, overwrite: bool = True) -> Variable:
+    """X with the rows that Ids name replaced by those of Updates; without `overwrite`, by the sums of them.
+
+    With `overwrite`, ids should not come twice: the last row would count, and the gradient go to each.
+    """
+    return apply("scatter", {"X": input, "Ids": index, "Updates": updates}, {"overwrite": overwrite}, name=name)
+
+
+def scatter_nd_add(ref: Variable, index: Variable, updates: Variable, name: str | None = None) -> Variable:
+    """X with Updates added where Index says, as in `gather_nd`."""
+    return apply("scatter_nd_add", {"X": ref, "Index": index, "Updates": updates}, name=name)
+
+
 def selu(x: Variable, scale: float | None = None, alpha: float | None = None, name: str | None = None) -> Variable:
     """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere."""
     return apply("selu", {"X": x}, _given({"scale": scale, "alpha": alpha}), name=name)
+
+
+def shard_index(input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1) -> Variable:
+    """Ids in [0, `index_num`) as positions in shard `shard_id` of `nshards` equal ones; `ignore_value` for those of others."""
+    attrs: dict[str, Any] = {"index_num": index_num, "nshards": nshards, "shard_id": shard_id, "ignore_value": ignore_value}
+    return _constant(apply("shard_index", {"X": input}, attrs))
 
 
 def sigmoid(x: Variable, name: str | None = None) -> Variable:
@@ -461,6 +682,26 @@ def sin(x: Variable, name: str | None = None) -> Variable:
 def sinh(x: Variable, name: str | None = None) -> Variable:
     """Hyperbolic sine."""
     return apply("sinh", {"X": x}, name=name)
+
+
+def size(input: Variable) -> Variable:
+    """How many elements `Input` has, as int64."""
+    return _constant(apply("size", {"Input": input}))
+
+
+def smooth_l1(
+    x: Variable,
+    y: Variable,
+    inside_weight: Variable | None = None,
+    outside_weight: Variable | None = None,
+    sigma: float | None = None,
+) -> Variable:
+    """For each row, the sum of ``(sigma * d) ** 2 / 2`` where ``|d| < 1 / sigma ** 2`` and ``|d| - 0.5 / sigma ** 2`` elsewhere.
+
+    Here d is ``InsideWeight * (X - Y)``, and the terms are multiplied by OutsideWeight; Out is [rows, 1].
+    """
+    attrs: dict[str, Any] = _given({"sigma": sigma})
+    return apply("smooth_l1_loss", {"X": x, "Y": y, "InsideWeight": inside_weight, "OutsideWeight": outside_weight}, attrs)
 
 
 def soft_relu(x: Variable, threshold: float = 40.0, name: str | None = None) -> Variable:
@@ -518,6 +759,69 @@ def tanh_shrink(x: Variable, name: str | None = None) -> Variable:
     return apply("tanh_shrink", {"X": x}, name=name)
 
 
+def teacher_student_sigmoid_loss(
+    input: Variable, label: Variable, soft_max_up_bound: float = 15.0, soft_max_lower_bound: float = -15.0
+) -> Variable:
+    """Cross entropies of sigmoid(X) with a click, 0 or 1, and with a teacher's score z from 0 to 1, where there is one.
+
+    The Label is -2 for no click and no score, -1 for a click without a score, z for no click and 1 + z for a click. The
+    gradient is 0 where X is outside of the bounds.
+    """
+    attrs: dict[str, Any] = {"soft_max_up_bound": soft_max_up_bound, "soft_max_lower_bound": soft_max_lower_bound}
+    return apply("teacher_student_sigmoid_loss", {"X": input, "Label": label}, attrs)
+
+
 def thresholded_relu(x: Variable, threshold: float | None = None, name: str | None = None) -> Variable:
     """X where it is above `threshold`, 0 elsewhere."""
     return apply("thresholded_relu", {"X": x}, _given({"threshold": threshold}), name=name)
+
+
+def uniform_random_batch_size_like(
+    input: Variable,
+    shape: Sequence[int],
+    dtype: DTypeLike = "float32",
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    min: float = -1.0,
+    max: float = 1.0,
+    seed: int = 0,
+) -> Variable:
+    """As `uniform_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
+    attrs: dict[str, Any] = {
+        "shape": shape,
+        "dtype": int(as_dtype(dtype)),
+        "input_dim_idx": input_dim_idx,
+        "output_dim_idx": output_dim_idx,
+        "min": min,
+        "max": max,
+        "seed": seed,
+    }
+    return _constant(apply("uniform_random_batch_size_like", {"Input": input}, attrs))
+
+
+def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]:
+    """The different elements of the vector X in the order in which they come, and for each of X's the index of its own there.
+
+    With `is_sorted`, the different elements in order, or the different slices along `axis`; Indices then say where each is
+    first, Index which of them each element of X is, and Counts how often each comes, where they are asked for.
+    """
+    out, index = apply_many("unique", {"X": x}, {"dtype": int(as_dtype(dtype))})
+    _constant(out)
+    _constant(index)
+    return out, index
+
+
+def unique_with_counts(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable, Variable]:
+    """The different elements of the vector X in the order in which they come, for each of X's the index of its own there, and
+    how often each comes.
+    """
+    out, index, count = apply_many("unique_with_counts", {"X": x}, {"dtype": int(as_dtype(dtype))})
+    _constant(out)
+    _constant(index)
+    _constant(count)
+    return out, index, count
+
+
+def where(condition: Variable) -> Variable:
+    """The indices, one row each, of the elements of `Condition` that are not zero."""
+    return _constant(apply("where_index", {"Condition": condition}))

@@ -24,12 +24,17 @@ __all__ = [
     "create_global_var",
     "create_parameter",
     "create_tensor",
+    "eye",
     "fill_constant",
     "fill_constant_batch_size_like",
     "gaussian_random",
+    "is_empty",
+    "linspace",
     "ones",
     "ones_like",
     "range",
+    "reverse",
+    "sequence_mask",
     "sums",
     "uniform_random",
     "zeros",
@@ -226,3 +231,57 @@ def gaussian_random(
 def _random(op_type: str, shape: Any, dtype: DTypeLike, seed: int, **attrs: float) -> Variable:
     extents, inputs = _shape_inputs(shape)
     return apply(op_type, inputs, {"shape": extents, "dtype": int(as_dtype(dtype)), "seed": seed, **attrs})
+
+
+def linspace(start: Any, stop: Any, num: Any, dtype: DTypeLike) -> Variable:
+    """`num` numbers at equal distances from `start` to `stop`, both included: numbers or variables of one element."""
+    values = {}
+    for slot, value, kind in (("Start", start, dtype), ("Stop", stop, dtype), ("Num", num, "int32")):
+        values[slot] = value if isinstance(value, Variable) else fill_constant([1], kind, value)
+    found = apply("linspace", values, {"dtype": int(as_dtype(dtype))})
+    found.stop_gradient = True
+    return found
+
+
+def eye(
+    num_rows: int, num_columns: int | None = None, batch_shape: Sequence[int] | None = None, dtype: DTypeLike = "float32"
+) -> Variable:
+    """Ones on the diagonal of ``[num_rows, num_columns]`` (square by default), as often as `batch_shape` says."""
+    attrs = {"num_rows": num_rows, "num_columns": num_rows if num_columns is None else num_columns, "dtype": int(as_dtype(dtype))}
+    found = apply("eye", {}, attrs)
+    if batch_shape is not None:
+        for _ in batch_shape:
+            found = apply("unsqueeze2", {"X": found}, {"axes": [0]}, layer="eye")
+        found = apply("expand", {"X": found}, {"expand_times": [*batch_shape, 1, 1]}, layer="eye")
+    found.stop_gradient = True
+    return found
+
+
+def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
+    """`x` with the order of its elements reversed along `axis`, or along each of several."""
+    return apply("reverse", {"X": x}, {"axis": [axis] if isinstance(axis, int) else list(axis)})
+
+
+def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
+    """Whether `x` has no elements: a bool of shape [1], written to `cond` if that is given."""
+    found = apply("is_empty", {"X": x}, outputs={"Out": cond})
+    found.stop_gradient = True
+    return found
+
+
+def sequence_mask(
+    x: Variable, maxlen: int | Variable | None = None, dtype: DTypeLike = "int64", name: str | None = None
+) -> Variable:
+    """``[j < x[...] for j in range(maxlen)]`` as the last dimension: which elements of padded sequences of lengths `x` count.
+
+    `maxlen` may be a variable; by default it is the greatest of `x`.
+    """
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {"out_dtype": int(as_dtype(dtype))}
+    if isinstance(maxlen, Variable):
+        inputs["MaxLenTensor"] = maxlen
+    elif maxlen is not None:
+        attrs["maxlen"] = maxlen
+    found = apply("sequence_mask", inputs, attrs, name=name)
+    found.stop_gradient = True
+    return found

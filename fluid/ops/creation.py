@@ -47,9 +47,12 @@ def filled_plainly(shape: list[int], dtype: int) -> Spec:
 
 
 def filled_like_batch(Input: Spec, shape: list[int], dtype: int, input_dim_idx: int, output_dim_idx: int) -> Spec:
-    """Inference of ops that take one extent of the shape from `Input`."""
-    found = list(shape)
-    found[normalize_axis(output_dim_idx, len(shape))] = Input.shape[normalize_axis(input_dim_idx, Input.ndim)]
+    """Inference of ops that take one extent of the shape from `Input`: of its first, the number of sequences, if it has any."""
+    found, position = list(shape), normalize_axis(input_dim_idx, Input.ndim)
+    extent = Input.shape[position]
+    if position == 0 and Input.lod:
+        extent = -1 if Input.lod[-1] is None else len(Input.lod[-1]) - 1
+    found[normalize_axis(output_dim_idx, len(shape))] = extent
     return Spec(tuple(found), as_dtype(dtype))
 
 
@@ -122,6 +125,7 @@ def fill_constant() -> None:
 @define(
     "fill_constant_batch_size_like(Input) -> Out",
     infer=filled_like_batch,
+    lod_aware=True,
     grad=ZERO_GRADIENT,
     likes=["Input"],
     shape=required("ints"),

@@ -7,6 +7,7 @@ says where its first dimension is, -1 that it ends where the larger one ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import InferenceError
@@ -68,7 +69,9 @@ def merged(first: Spec, *others: Spec) -> Spec:
 
 
 def _sum(X: Sequence[Spec]) -> Spec:
-    return merged(*(x for x in X if x is not None))
+    found = merged(*(x for x in X if x is not None))
+    dense = next((x.type for x in X if x is not None and x.type is not VarType.SELECTED_ROWS), VarType.SELECTED_ROWS)
+    return replace(found, type=dense)  # sparse only if every term is
 
 
 def _minus(X: Spec, Y: Spec) -> Spec:
@@ -257,6 +260,21 @@ def lerp(f: Any, X: Any, Y: Any, Weight: Any, Out: Like, dOut: Any) -> Any:
     }
 
 
+def _position_encoding(X: Spec) -> Spec:
+    if X.ndim != 3 or (X.shape[2] % 2 and X.shape[2] != -1):
+        raise InferenceError(f"add_position_encoding: X {X} should have shape [batch, length, width], of an even width")
+    return X
+
+
+@define("add_position_encoding(X) -> Out", infer=_position_encoding, alpha=1.0, beta=1.0)
+def add_position_encoding(f: Any, dOut: Any, alpha: float) -> Any:
+    """``alpha * X + beta * P`` of X [batch, length, width], with waves P[position, i] of lengths from 2 pi up to 20000 pi.
+
+    With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
+    """
+    return {"X": dOut * alpha}
+
+
 def _add_grad_grad(DOut: Spec) -> Spec:
     return DOut
 
@@ -294,6 +312,7 @@ for _name, _doc in {
     _predicate(f"{_name}(X, Y) -> Out", _comparison, _doc, axis=-1, force_cpu=False)
 for _name, _doc in {"and": "X and Y", "or": "X or Y", "xor": "X or Y, but not both"}.items():
     _predicate(f"logical_{_name}(X, Y) -> Out", _logical, f"``{_doc}``, as bools; what is not zero counts as true.")
+_predicate("is_empty(X) -> Out", _one_bool, "Whether X has no elements: one bool.", likes=["X"])
 _predicate("logical_not(X) -> Out", _bools, "``not X``, as bools; what is not zero counts as true.")
 for _name, _doc in {"isfinite": "is finite", "isinf": "is infinite", "isnan": "is not a number"}.items():
     _predicate(f"{_name}_v2(X) -> Out", _bools, f"Whether each element of X {_doc}, as bools.")

@@ -6,13 +6,16 @@ by `pick` and `place`. Soft labels have a number for each class, and gradients t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
 from ..types import is_floating
 from ..values import Spec
-from .registry import Like, define, required
-from .shapes import normalize_axis
+from .elementwise import merged
+from .manipulation import product
+from .registry import Like, define, long, required
+from .shapes import broadcast, normalize_axis
 
 
 def _axis_of(X: Spec, axis: int) -> Spec:
@@ -197,3 +200,301 @@ def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> A
         "Predicted": lambda: dLoss * ((1.0 - Labels) / miss - Labels / hit),
         "Labels": lambda: dLoss * (f.log(miss) - f.log(hit)),
     }
+
+
+def _number_like(f: Any, value: Any, number: float) -> Any:
+    """A tensor of one element, of the element type of `value`, that broadcasts against it."""
+    return f.fill_constant(shape=[1], dtype=int(value.dtype), value=number)
+
+
+def _above_zero(X: Any) -> Any:
+    """1 where X is above 0, 0 elsewhere."""
+    return (X > 0.0).astype(X.dtype)
+
+
+def _scalar(X: Spec, declared: Mapping[str, Any], slot: str) -> Spec:
+    out = declared.get(slot)
+    return X.with_shape(() if out is not None and out.shape == () else (1,))
+
+
+def _label_smooth(X: Spec, PriorDist: Spec | None) -> Spec:
+    if PriorDist is not None and broadcast(X.shape, PriorDist.shape) != X.shape and -1 not in X.shape:
+        raise InferenceError(f"label_smooth: PriorDist {PriorDist} should have shape [1, classes] for X {X}")
+    return X
+
+
+@define("label_smooth(X, PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
+def label_smooth(f: Any, PriorDist: Like, dOut: Any, epsilon: float) -> Any:
+    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given."""
+    return {"X": dOut * (1.0 - epsilon), "PriorDist": lambda: f.sum_to(dOut * epsilon, PriorDist)}
+
+
+def _hinge_loss(Logits: Spec, Labels: Spec) -> Spec:
+    return _same_shapes("Logits", Logits, "Labels", Labels)
+
+
+@define("hinge_loss(Logits, Labels) -> Loss", infer=_hinge_loss, wrt=("Logits",))
+def hinge_loss(f: Any, Logits: Any, Labels: Any, dLoss: Any) -> Any:
+    """``max(0, 1 - (2 * Labels - 1) * Logits)``; Labels are 0 or 1."""
+    side = Labels * 2.0 - 1.0
+    return {"Logits": -(dLoss * side * _above_zero(1.0 - side * Logits))}
+
+
+@define("bce_loss(X, Label) -> Out", infer=_binary)
+def bce_loss(f: Any, X: Any, Label: Any, dOut: Any) -> Any:
+    """``-Label * log(X) - (1 - Label) * log(1 - X)`` of probabilities; a logarithm counts as -100 at least."""
+
+    def by_label() -> Any:
+        least = _number_like(f, X, -100.0)
+        return dOut * (f.elementwise_max(f.log(1.0 - X), least) - f.elementwise_max(f.log(X), least))
+
+    spread = f.elementwise_max((1.0 - X) * X, _number_like(f, X, 1e-12))
+    return {"X": dOut * (X - Label) / spread, "Label": by_label}
+
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def _check_reduction(what: str, reduction: str, *more: str) -> None:
+    if reduction not in (*REDUCTIONS, *more):
+        raise InferenceError(f"{what}: reduction {reduction!r} should be one of {', '.join((*REDUCTIONS, *more))}")
+
+
+def _kldiv_loss(X: Spec, Target: Spec, reduction: str, declared: Mapping[str, Any]) -> Spec:
+    _check_reduction("kldiv_loss", reduction, "batchmean")
+    found = merged(X, Target)
+    return found if reduction == "none" else _scalar(X, declared, "Loss")
+
+
+@define("kldiv_loss(X, Target) -> Loss", infer=_kldiv_loss, reduction="mean")
+def kldiv_loss(f: Any, X: Any, Target: Any, dLoss: Any, reduction: str) -> Any:
+    """``Target * (log(Target) - X)`` of logarithms X of probabilities, 0 where Target is not above 0.
+
+    The reduction is "none", "sum", "mean", or "batchmean", the sum divided by the number of rows.
+    """
+    gradient = dLoss
+    if reduction != "none":
+        gradient = f.expand_reduced(dLoss, X, reduce_all=True, average=reduction == "mean")
+    if reduction == "batchmean":
+        gradient = gradient / f.slice(f.shape(X), axes=[0], starts=[0], ends=[1]).astype(X.dtype)
+    counts = _above_zero(Target)
+    return {
+        "X": lambda: -(gradient * Target * counts),
+        "Target": lambda: gradient * counts * (f.log(Target * counts + (1.0 - counts)) + 1.0 - X),
+    }
+
+
+def _nll_loss(X: Spec, Label: Spec, Weight: Spec | None, reduction: str, declared: Mapping[str, Any]) -> tuple[Spec, Spec]:
+    _check_reduction("nll_loss", reduction)
+    rest = X.shape[:1] + X.shape[2:]
+    if X.ndim < 2 or Label.ndim != len(rest) or any(a != b and -1 not in (a, b) for a, b in zip(Label.shape, rest, strict=True)):
+        raise InferenceError(f"nll_loss: Label {Label} should have shape {list(rest)}, that of X {X} without the classes")
+    if Weight is not None and (Weight.ndim != 1 or (-1 not in (Weight.shape[0], X.shape[1]) and Weight.shape[0] != X.shape[1])):
+        raise InferenceError(f"nll_loss: Weight {Weight} should have shape [{X.shape[1]}], the number of classes")
+    total = _scalar(X, declared, "Total_weight")
+    each = tuple(max(pair) for pair in zip(Label.shape, rest, strict=True))
+    return X.with_shape(each) if reduction == "none" else _scalar(X, declared, "Out"), total
+
+
+@define(
+    "nll_loss(X, Label, Weight?) -> Out, Total_weight", infer=_nll_loss, wrt=("X",), ignore_index=long(-100), reduction="mean"
+)
+def nll_loss(
+    f: Any,
+    X: Like,
+    Label: Any,
+    Weight: Any,
+    Total_weight: Any,
+    dOut: Any,
+    ignore_index: int,
+    reduction: str,
+    dTotal_weight: Any = None,
+) -> Any:
+    """``-Weight[label] * X[label]`` of logarithms X of probabilities, [rows, classes, ...], and labels [rows, ...].
+
+    The reduction is "none", "sum", or "mean", the sum divided by Total_weight, the sum of the weights of the labels. Rows
+    labelled `ignore_index` give 0 and weigh 0.
+    """
+    index = f.unsqueeze(Label, axes=[1])
+    if reduction == "none":
+        gradient = f.unsqueeze(dOut, axes=[1])
+    else:
+        gradient = f.expand_reduced(dOut if reduction == "sum" else dOut / Total_weight, index, reduce_all=True)
+    if Weight is not None:
+        weights = f.expand_to(Weight, X, axis=1)
+        gradient = gradient * f.pick(weights, index, axis=1, ignore_index=ignore_index)
+    return {"X": -f.place(gradient, index, X, axis=1, ignore_index=ignore_index)}
+
+
+# ------------------------------------------------------------------------------------------------------------- ranking
+def _rank_loss(Label: Spec, Left: Spec, Right: Spec) -> Spec:
+    return _same_shapes("Label", merged(Label, Left), "Right", Right)
+
+
+@define("rank_loss(Label, Left, Right) -> Out", infer=_rank_loss)
+def rank_loss(f: Any, Label: Any, Left: Any, Right: Any, dOut: Any) -> Any:
+    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``: the Label says how surely the left one is to rank higher."""
+    gradient = dOut * (f.sigmoid(Left - Right) - Label)
+    return {"Left": gradient, "Right": lambda: -gradient, "Label": lambda: -(dOut * (Left - Right))}
+
+
+def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
+    found = merged(X1, X2, Label)
+    return found, found
+
+
+@define("margin_rank_loss(X1, X2, Label) -> Out, Activated~", infer=_margin_rank_loss, wrt=("X1", "X2"), margin=0.0)
+def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: Any = None) -> Any:
+    """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is."""
+    gradient = dOut * Label * Activated
+    return {"X1": lambda: -gradient, "X2": gradient}
+
+
+def _bpr_loss(X: Spec, Label: Spec) -> Spec:
+    return X.with_shape(_loss_shape("bpr_loss", X, Label, False))
+
+
+@define("bpr_loss(X, Label) -> Y", infer=_bpr_loss, wrt=("X",))
+def bpr_loss(f: Any, X: Any, Label: Any, dY: Any) -> Any:
+    """The mean over the other classes j of ``log(1 + exp(X[j] - X[label]))`` (Bayesian personalized ranking); Y is [..., 1]."""
+    picked = f.pick(X, Label)
+    others = 1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X)
+    count = f.reduce_sum(others, dim=[-1], keep_dim=True)
+    gradient = others * f.sigmoid(X - picked) * (dY / count)
+    return {"X": gradient - f.place(f.reduce_sum(gradient, dim=[-1], keep_dim=True), Label, X)}
+
+
+# ----------------------------------------------------------------------------------------------- distances and the like
+def _rows(what: str, X: Spec, Y: Spec) -> int:
+    """The number of rows of X, after a look at Y, which has as many or one."""
+    if X.ndim < 2 or X.ndim != Y.ndim or (broadcast(X.shape, Y.shape) != X.shape and -1 not in (*X.shape, *Y.shape)):
+        raise InferenceError(f"{what}: Y {Y} should be shaped as X {X}, with as many rows, or one")
+    return X.shape[0] if X.shape[0] != 1 else max(X.shape[0], Y.shape[0])
+
+
+def _squared_l2_distance(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
+    rows = _rows("squared_l2_distance", X, Y)
+    return X.with_shape((rows, product(X.shape[1:]))), X.with_shape((rows, 1))
+
+
+@define("squared_l2_distance(X, Y) -> sub_result~, Out", infer=_squared_l2_distance)
+def squared_l2_distance(f: Any, X: Like, Y: Like, sub_result: Any, dOut: Any, dsub_result: Any = None) -> Any:
+    """For each row, the sum of the squares of X - Y, of shape [rows, 1]; Y may have one row for all."""
+    apart = dOut * sub_result * 2.0
+    gradient = f.reshape_like(apart if dsub_result is None else apart + dsub_result, X)
+    return {"X": gradient, "Y": lambda: -f.sum_to(gradient, Y)}
+
+
+def _cos_sim(X: Spec, Y: Spec) -> tuple[Spec, Spec, Spec]:
+    rows = _rows("cos_sim", X, Y)
+    return X.with_shape((rows, 1)), X.with_shape((rows, 1)), X.with_shape((Y.shape[0], 1))
+
+
+@define("cos_sim(X, Y) -> Out, XNorm~, YNorm~", infer=_cos_sim)
+def cos_sim(f: Any, X: Any, Y: Any, Out: Like, XNorm: Like, YNorm: Like, dOut: Any) -> Any:
+    """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all."""
+
+    def unit(value: Any) -> tuple[Any, Any]:
+        length = f.sqrt(f.reduce_sum(value * value, dim=list(range(1, value.ndim)), keep_dim=True))
+        return value / length, length
+
+    (x, x_length), (y, y_length) = unit(X), unit(Y)
+    axes = list(range(1, X.ndim))
+    cosine = f.reduce_sum(x * y, dim=axes, keep_dim=True)
+    gradient = f.reshape_like(dOut, cosine)
+    return {
+        "X": lambda: gradient * (y - cosine * x) / x_length,
+        "Y": lambda: f.sum_to(gradient * (x - cosine * y) / y_length, Y),
+    }
+
+
+def _smooth_l1_loss(X: Spec, Y: Spec, InsideWeight: Spec | None, OutsideWeight: Spec | None) -> tuple[Spec, Spec]:
+    if X.ndim < 2:
+        raise InferenceError(f"smooth_l1_loss: X {X} should have two dimensions at least")
+    found = merged(X, Y, *(weight for weight in (InsideWeight, OutsideWeight) if weight is not None))
+    return found, found.with_shape((found.shape[0], 1))
+
+
+@define("smooth_l1_loss(X, Y, InsideWeight?, OutsideWeight?) -> Diff~, Out", infer=_smooth_l1_loss, wrt=("X", "Y"), sigma=1.0)
+def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOut: Any, sigma: float, dDiff: Any = None) -> Any:
+    """For each row, the sum of ``(sigma * d) ** 2 / 2`` where ``|d| < 1 / sigma ** 2`` and ``|d| - 0.5 / sigma ** 2`` elsewhere.
+
+    Here d is ``InsideWeight * (X - Y)``, and the terms are multiplied by OutsideWeight; Out is [rows, 1].
+    """
+    slope = f.elementwise_mul(f.clip(Diff * (sigma * sigma), min=-1.0, max=1.0), dOut, axis=0)
+    if OutsideWeight is not None:
+        slope = slope * OutsideWeight
+    if dDiff is not None:
+        slope = slope + dDiff
+    gradient = slope if InsideWeight is None else slope * InsideWeight
+    return {"X": gradient, "Y": lambda: -gradient}
+
+
+def _modified_huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
+    found = _same_shapes("X", X, "Y", Y)
+    return found, found
+
+
+@define("modified_huber_loss(X, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss, wrt=("X",))
+def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, dIntermediateVal: Any = None) -> Any:
+    """``max(0, 1 - a) ** 2``, or ``-4 * a`` where a is below -1, of ``a = (2 * Y - 1) * X``; Y is 0 or 1."""
+    gradient = dOut * f.clip(1.0 - IntermediateVal, min=0.0, max=2.0) * -2.0
+    if dIntermediateVal is not None:
+        gradient = gradient + dIntermediateVal
+    return {"X": gradient * (Y * 2.0 - 1.0)}
+
+
+def _teacher_student(X: Spec, Label: Spec) -> Spec:
+    return _same_shapes("X", X, "Label", Label)
+
+
+@define(
+    "teacher_student_sigmoid_loss(X, Label) -> Y",
+    infer=_teacher_student,
+    wrt=("X",),
+    soft_max_up_bound=15.0,
+    soft_max_lower_bound=-15.0,
+)
+def teacher_student_sigmoid_loss(
+    f: Any, X: Any, Label: Any, dY: Any, soft_max_up_bound: float, soft_max_lower_bound: float
+) -> Any:
+    """Cross entropies of sigmoid(X) with a click, 0 or 1, and with a teacher's score z from 0 to 1, where there is one.
+
+    The Label is -2 for no click and no score, -1 for a click without a score, z for no click and 1 + z for a click. The
+    gradient is 0 where X is outside of the bounds.
+    """
+
+    def at_least(number: float) -> Any:
+        return (Label >= number).astype(X.dtype)
+
+    score = at_least(0.0)
+    click = at_least(-1.0) - score + at_least(1.0)
+    teacher = (Label - click) * score
+    inside = f.logical_and(X < soft_max_up_bound, X > soft_max_lower_bound).astype(X.dtype)
+    p = f.sigmoid(X)
+    return {"X": dY * inside * (p - click + score * (p - teacher))}
+
+
+def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]:
+    if X.ndim != 2 or Centers.ndim != 2 or (X.shape[1] != Centers.shape[1] and -1 not in (X.shape[1], Centers.shape[1])):
+        raise InferenceError(f"center_loss: X {X} should have shape [rows, {Centers.shape[-1]}], as wide as Centers {Centers}")
+    if is_floating(Label.dtype):
+        raise InferenceError(f"center_loss: Label {Label} should hold class numbers, as integers")
+    return Centers, X, X.with_shape((X.shape[0], 1))
+
+
+@define(
+    "center_loss(X, Label, Centers, CenterUpdateRate) -> CentersOut, SampleCenterDiff, Loss",
+    infer=_center_loss,
+    wrt=("X",),
+    cluster_num=required("int"),
+    need_update=False,
+)
+def center_loss(f: Any, SampleCenterDiff: Any, dLoss: Any, dSampleCenterDiff: Any = None) -> Any:
+    """Half the squared distance of each row of X from the center of its class, ``Centers[label]``; Loss is [rows, 1].
+
+    With `need_update` each center moves towards the rows of its class: by CenterUpdateRate times the sum of the distances,
+    divided by one more than their number. SampleCenterDiff is X minus the centers.
+    """
+    gradient = dLoss * SampleCenterDiff
+    return {"X": gradient if dSampleCenterDiff is None else gradient + dSampleCenterDiff}

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import as_dtype
 from ..values import Spec
-from .registry import ZERO_GRADIENT, Like, define, floats, ints, like, long, longs, required, strings
+from .registry import ZERO_GRADIENT, Like, define, ints, like, long, longs, required, strings
 from .shapes import broadcast, normalize_axes, normalize_axis
 
 Shape = tuple[int, ...]
@@ -42,6 +42,10 @@ def _with_xshape(X: Spec, shape: Shape) -> tuple[Spec, Spec]:
 
 def _like_shape(X: Spec, Like: Spec) -> Spec:
     return X.with_shape(Like.shape)
+
+
+def _like_of_first(X: list[Spec], Like: Spec) -> Spec:
+    return X[0].with_shape(Like.shape)
 
 
 def _drop_front(X: Spec, XShape: Spec) -> Spec:
@@ -446,9 +450,15 @@ def concat(f: Any, X: Like, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
 
 
 @define("split_like(X, Like*, AxisTensor?) -> Out*", infer=_split_like, wrt=("X",), likes=("Like",), axis=0)
-def split_like(f: Any, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
+def split_like(f: Any, X: Like, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """X cut along `axis` into parts shaped as the Likes: the transpose of `concat`."""
-    return {"X": f.concat(dOut, AxisTensor, axis=axis)}
+    return {"X": f.concat(dOut, axis=axis) if AxisTensor is None else f.concat_like(dOut, X, AxisTensor)}
+
+
+@define("concat_like(X*, Like, AxisTensor) -> Out", infer=_like_of_first, wrt=("X",), likes=("Like",))
+def concat_like(f: Any, X: Like, AxisTensor: Any, dOut: Any) -> Any:
+    """The inputs joined along the axis in AxisTensor, which is known to give a tensor shaped as Like."""
+    return {"X": f.split_like(dOut, X, AxisTensor)}
 
 
 @define(
@@ -460,9 +470,9 @@ def split_like(f: Any, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     num=0,
     sections=ints(),
 )
-def split(f: Any, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
+def split(f: Any, X: Like, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """X cut along `axis` into `num` equal parts, or into parts of extents `sections`, of which one may be -1."""
-    return {"X": f.concat(dOut, AxisTensor, axis=axis)}
+    return {"X": f.concat(dOut, axis=axis) if AxisTensor is None else f.concat_like(dOut, X, AxisTensor)}
 
 
 @define("stack(X*) -> Y", infer=_stack, axis=0)
@@ -480,8 +490,11 @@ def unstack(f: Any, dY: Any, axis: Any) -> Any:
 _SLICE_ATTRS: dict[str, Any] = {"axes": ints(), "starts": ints(), "ends": ints(), "decrease_axis": ints(), "infer_flags": ints()}
 
 
+_SLICE_SLOTS = "StartsTensor?, EndsTensor?, StartsTensorList*?, EndsTensorList*?"
+
+
 @define(
-    "slice(Input, StartsTensor?, EndsTensor?, StartsTensorList*?, EndsTensorList*?) -> Out",
+    f"slice(Input, {_SLICE_SLOTS}) -> Out",
     infer=_slice,
     wrt=("Input",),
     **_SLICE_ATTRS,
@@ -503,28 +516,6 @@ def slice_(
     """
     bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
     return {"Input": f.unslice(dOut, Input, *bounds, **attrs)}
-
-
-@define(
-    "unslice(X, Like, StartsTensor?, EndsTensor?, StartsTensorList*?, EndsTensorList*?) -> Out",
-    infer=_like_shape,
-    wrt=("X",),
-    likes=("Like",),
-    **_SLICE_ATTRS,
-)
-def unslice(
-    f: Any,
-    X: Like,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    dOut: Any,
-    attrs: dict[str, Any],
-) -> Any:
-    """X at its place in zeros of Like's shape: the transpose of `slice`."""
-    bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
-    return {"X": f.reshape_like(f.slice(dOut, *bounds, **attrs), X)}
 
 
 _STRIDED_SLOTS = "StartsTensor?, EndsTensor?, StridesTensor?, StartsTensorList*?, EndsTensorList*?, StridesTensorList*?"
@@ -554,29 +545,48 @@ def strided_slice(
     return {"Input": f.strided_unslice(dOut, Input, *bounds, **attrs)}
 
 
-@define(
-    f"strided_unslice(X, Like, {_STRIDED_SLOTS}) -> Out",
-    infer=_like_shape,
-    wrt=("X",),
-    likes=("Like",),
-    strides=ints(),
-    **_SLICE_ATTRS,
-)
-def strided_unslice(
-    f: Any,
-    X: Like,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StridesTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    StridesTensorList: Any,
-    dOut: Any,
-    attrs: dict[str, Any],
-) -> Any:
-    """X at its places in zeros of Like's shape: the transpose of `strided_slice`."""
-    bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
-    return {"X": f.reshape_like(f.strided_slice(dOut, *bounds, **attrs), X)}
+def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -> None:
+    """One of a pair of ops that transpose each other and give what is shaped as Like."""
+
+    def plain(
+        f: Any,
+        X: Like,
+        StartsTensor: Any,
+        EndsTensor: Any,
+        StartsTensorList: Any,
+        EndsTensorList: Any,
+        dOut: Any,
+        attrs: dict[str, Any],
+    ) -> Any:
+        bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
+        return {"X": getattr(f, other)(dOut, X, *bounds, **attrs)}
+
+    def with_strides(
+        f: Any,
+        X: Like,
+        StartsTensor: Any,
+        EndsTensor: Any,
+        StridesTensor: Any,
+        StartsTensorList: Any,
+        EndsTensorList: Any,
+        StridesTensorList: Any,
+        dOut: Any,
+        attrs: dict[str, Any],
+    ) -> Any:
+        bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
+        return {"X": getattr(f, other)(dOut, X, *bounds, **attrs)}
+
+    rule: Any = with_strides if strided else plain
+    rule.__doc__ = doc
+    more: dict[str, Any] = {"strides": ints()} if strided else {}
+    signature = f"{op_type}(X, Like, {_STRIDED_SLOTS if strided else _SLICE_SLOTS}) -> Out"
+    define(signature, infer=_like_shape, wrt=("X",), likes=("Like",), **more, **_SLICE_ATTRS)(rule)
+
+
+for _slice_op in ("slice", "strided_slice"):
+    _back, _again, _strided = _slice_op.replace("slice", "unslice"), f"{_slice_op}_like", _slice_op != "slice"
+    _define_like(_back, _again, f"X at its place in zeros of Like's shape: the transpose of `{_slice_op}`.", strided=_strided)
+    _define_like(_again, _back, f"As `{_slice_op}`, where it is known that it gives a tensor shaped as Like.", strided=_strided)
 
 
 def _flip(X: Spec, axis: list[int]) -> Spec:
@@ -604,9 +614,15 @@ def gather(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
 
 
 @define("scatter_add_like(X, Index, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), axis=0)
-def scatter_add_like(f: Any, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
+def scatter_add_like(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X added, where Index says, to zeros of Like's shape: the transpose of `gather`."""
-    return {"X": f.gather(dOut, Index, Axis, axis=axis)}
+    return {"X": f.gather(dOut, Index, axis=axis) if Axis is None else f.gather_like(dOut, Index, X, Axis)}
+
+
+@define("gather_like(X, Index, Like, Axis) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
+def gather_like(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any) -> Any:
+    """As `gather` along the axis in Axis, where it is known that it gives a tensor shaped as Like."""
+    return {"X": f.scatter_add_like(dOut, Index, X, Axis)}
 
 
 def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
@@ -651,7 +667,16 @@ def scatter_nd_add(f: Any, Index: Any, Updates: Like, dOut: Any) -> Any:
     return {"X": dOut, "Updates": lambda: f.gather_nd(dOut, Index)}
 
 
-@define("lookup_table_v2(W, Ids) -> Out", infer=_lookup_v2, wrt=("W",), padding_idx=long(-1))
+@define(
+    "lookup_table_v2(W, Ids) -> Out",
+    infer=_lookup_v2,
+    wrt=("W",),
+    sparse_grad="W",
+    padding_idx=long(-1),
+    is_sparse=False,
+    is_distributed=False,
+    remote_prefetch=False,
+)
 def lookup_table_v2(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
     """The rows of W that Ids name; zeros, and no gradient, for the id `padding_idx` (-1: none)."""
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
@@ -661,6 +686,7 @@ def lookup_table_v2(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> A
     "lookup_table(W, Ids) -> Out",
     infer=_lookup,
     wrt=("W",),
+    sparse_grad="W",
     padding_idx=long(-1),
     is_sparse=False,
     is_distributed=False,
@@ -740,6 +766,18 @@ def expand(f: Any, X: Like, ExpandTimes: Like, expand_times_tensor: Like, dOut: 
     return {"X": f.untile(dOut, X)}
 
 
+def _expand_as_target(X: Spec, target_tensor: Spec) -> Spec:
+    if X.ndim != target_tensor.ndim or any(b % a for a, b in zip(X.shape, target_tensor.shape, strict=True) if a > 0 < b):
+        raise InferenceError(f"expand_as: X {X} does not repeat to fill target_tensor {target_tensor}")
+    return X.with_shape(target_tensor.shape)
+
+
+@define("expand_as(X, target_tensor) -> Out", infer=_expand_as_target, wrt=("X",), likes=("target_tensor",))
+def expand_as(f: Any, X: Like, target_tensor: Like, dOut: Any) -> Any:
+    """X repeated along its axes until it is shaped as target_tensor."""
+    return {"X": f.untile(dOut, X)}
+
+
 @define("untile(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
 def untile(f: Any, X: Like, dOut: Any) -> Any:
     """The sum of the parts of X that are shaped like Like: the transpose of `tile`."""
@@ -814,6 +852,36 @@ def diag_v2(f: Any, X: Like, dOut: Any, offset: int) -> Any:
     if X.ndim == 1:  # type: ignore[attr-defined]
         return {"X": f.diagonal(dOut, offset=offset)}
     return {"X": f.undiagonal(dOut, X, offset=offset)}
+
+
+def _diag(Diagonal: Spec) -> Spec:
+    if Diagonal.ndim != 1:
+        raise InferenceError(f"diag: Diagonal {Diagonal} should be a vector")
+    return Diagonal.with_shape(Diagonal.shape * 2)
+
+
+@define("diag(Diagonal) -> Out", infer=_diag)
+def diag(f: Any, dOut: Any) -> Any:
+    """The square matrix with the vector Diagonal on its diagonal and zeros elsewhere."""
+    return {"Diagonal": f.diagonal(dOut)}
+
+
+def _meshgrid(X: list[Spec]) -> list[Spec]:
+    for spec in X:
+        if spec.ndim > 1 or spec.dtype is not X[0].dtype:
+            raise InferenceError(f"meshgrid: {spec} and {X[0]} should be vectors of one element type")
+    shape = tuple(spec.shape[0] if spec.shape else 1 for spec in X)
+    return [X[0].with_shape(shape)] * len(X)
+
+
+@define("meshgrid(X*) -> Out*", infer=_meshgrid)
+def meshgrid(f: Any, X: Like, dOut: Any) -> Any:
+    """Vectors as tensors of one shape, whose extent ``i`` is that of vector ``i``, which runs along axis ``i`` of its tensor."""
+
+    def gradient(axis: int, like: Any, grad: Any) -> Any:
+        return f.sum_to(grad, like, axis=axis) if like.ndim else f.sum_to(grad, like)
+
+    return {"X": lambda: [gradient(axis, *pair) for axis, pair in enumerate(zip(X, dOut, strict=True))]}  # type: ignore[call-overload]
 
 
 # ----------------------------------------------------------------------------------------------- rolling, choosing, parting
@@ -937,78 +1005,3 @@ def unpad_by(f: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
 def pad_by(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str) -> Any:
     """X with a margin of copies of its elements, by numpy's mode "edge", "reflect" or "wrap"; `paddings` as in `pad`."""
     return {"X": f.unpad_by(dOut, X, paddings=paddings, mode=mode)}
-
-
-# ------------------------------------------------------------------------------------------------------- interpolation
-_INTERP_SLOTS = "OutSize?, SizeTensor*?, Scale?"
-_INTERP_ATTRS: dict[str, Any] = {
-    "data_layout": "NCHW",
-    "out_d": 0,
-    "out_h": 0,
-    "out_w": 0,
-    "scale": floats(),
-    "interp_method": "bilinear",
-    "align_corners": True,
-    "align_mode": 1,
-}
-
-
-def image_axes(data_layout: str) -> tuple[int, int]:
-    """The axes of height and width."""
-    return (1, 2) if data_layout == "NHWC" else (2, 3)
-
-
-def interp_size(shape: Sequence[int], attrs: Mapping[str, Any], scale: Sequence[float]) -> tuple[int, int]:
-    """Height and width that attributes ask for an image of `shape`; -1 where not known."""
-    height, width = (shape[axis] for axis in image_axes(attrs["data_layout"]))
-    if scale:
-        by = (scale[0], scale[-1])
-        return tuple(-1 if extent < 0 else int(extent * each) for extent, each in zip((height, width), by, strict=True))  # type: ignore[return-value]
-    if attrs["out_h"] <= 0 or attrs["out_w"] <= 0:
-        raise InferenceError(f"out_h {attrs['out_h']} and out_w {attrs['out_w']}, or scale, should be above 0")
-    return attrs["out_h"], attrs["out_w"]
-
-
-def _interp(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
-    X: Spec = inputs["X"]
-    if X.ndim != 4:
-        raise InferenceError(f"X is {X}; images of four dimensions, {attrs['data_layout']}, are interpolated")
-    by_tensor = any(inputs.get(slot) for slot in ("OutSize", "SizeTensor", "Scale"))
-    shape = list(X.shape)
-    found = (-1, -1) if by_tensor else interp_size(shape, attrs, attrs["scale"])
-    for axis, extent in zip(image_axes(attrs["data_layout"]), found, strict=True):
-        shape[axis] = extent
-    return X.with_shape(tuple(shape))
-
-
-def _define_interp(method: str, doc: str) -> None:
-    name, back, sized = f"{method}_interp_v2", f"{method}_uninterp", f"{method}_interp_like"
-
-    def rule(f: Any, X: Like, OutSize: Any, SizeTensor: Any, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-        return {"X": getattr(f, back)(dOut, X, OutSize, SizeTensor, Scale, **attrs)}
-
-    def back_rule(f: Any, X: Like, OutSize: Any, SizeTensor: Any, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-        return {"X": getattr(f, sized)(dOut, X, OutSize, SizeTensor, Scale, **attrs)}
-
-    def sized_rule(f: Any, X: Like, OutSize: Any, SizeTensor: Any, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-        return rule(f, X, OutSize, SizeTensor, Scale, dOut, attrs)
-
-    rule.__doc__, back_rule.__doc__ = doc, f"X spread over an image of Like's shape: the transpose of `{name}`."
-    sized_rule.__doc__ = f"As `{name}`, to the size of Like, which is the size asked for."
-    define(f"{name}(X, {_INTERP_SLOTS}) -> Out", infer=_interp, wrt=("X",), **_INTERP_ATTRS)(rule)
-    for op_type, its_rule in ((back, back_rule), (sized, sized_rule)):
-        signature = f"{op_type}(X, Like, {_INTERP_SLOTS}) -> Out"
-        define(signature, infer=_like_shape, wrt=("X",), likes=("Like",), **_INTERP_ATTRS)(its_rule)
-
-
-_define_interp(
-    "bilinear",
-    """Images brought to another size, by linear interpolation along both axes.
-
-The size is that in SizeTensor, OutSize, or `scale` (or Scale) times X's, or else `out_h` and `out_w`. With `align_corners`
-the outermost elements stay in their places; without, `align_mode` 0 takes elements to be areas, 1 to be points.""",
-)
-_define_interp(
-    "nearest",
-    """Images brought to another size, with each element that of X which is nearest; sizes as in `bilinear_interp_v2`.""",
-)

@@ -291,3 +291,28 @@ def _mul_grad_grad(X: Spec, Y: Spec, DOut: Spec) -> dict[str, Spec]:
 def mul_grad_grad() -> None:
     """The gradient of `mul_grad`, as Paddle writes it: ``DDOut = DDX @ Y + X @ DDY``, ``DX = DOut @ DDY.T`` and
     ``DY = DDX.T @ DOut``, all flattened as in `mul`."""
+
+
+def _broadcasts(shape: Shape, target: Shape) -> bool:
+    return all(a in (1, -1, b) or b == -1 for a, b in zip(shape, target, strict=True))
+
+
+def _bilinear(X: Spec, Y: Spec, Weight: Spec, Bias: Spec | None) -> Spec:
+    _check_rank(X=(X, 2), Y=(Y, 2), Weight=(Weight, 3))
+    _check(X, Weight, X.shape[1], Weight.shape[1])
+    _check(Y, Weight, Y.shape[1], Weight.shape[2])
+    found = X.with_shape((X.shape[0] if X.shape[0] >= 0 else Y.shape[0], Weight.shape[0]))
+    if Bias is not None and (Bias.ndim != 2 or not _broadcasts(Bias.shape, found.shape)):
+        raise InferenceError(f"Bias is {Bias}; it should have shape [1, {Weight.shape[0]}]")
+    return found
+
+
+@define("bilinear_tensor_product(X, Y, Weight, Bias?) -> Out", infer=_bilinear)
+def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, Bias: Like, dOut: Any) -> Any:
+    """``Out[b, i] = X[b] @ Weight[i] @ Y[b] + Bias[0, i]``, with X [batch, m], Y [batch, n] and Weight [size, m, n]."""
+    return {
+        "X": lambda: f.einsum_like([dOut, Weight, Y], X, equation="bs,smn,bn->bm"),
+        "Y": lambda: f.einsum_like([dOut, Weight, X], Y, equation="bs,smn,bm->bn"),
+        "Weight": lambda: f.einsum_like([dOut, X, Y], Weight, equation="bs,bm,bn->smn"),
+        "Bias": lambda: f.sum_to(dOut, Bias),
+    }

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, Like, define
+from .registry import NOT_DIFFERENTIABLE, Like, define, required
 from .shapes import normalize_axis
 
 
@@ -49,3 +49,49 @@ def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]
 @define("accuracy(Out, Indices, Label) -> Accuracy, Correct, Total", infer=_accuracy, grad=NOT_DIFFERENTIABLE, likes=("Out",))
 def accuracy() -> None:
     """The share of rows whose Label [N, 1] is among Indices [N, k], as float32; the number of them, and of all rows."""
+
+
+def _auc(Predict: Spec, Label: Spec, StatPos: Spec, StatNeg: Spec, declared: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
+    if Predict.ndim != 2 or Predict.shape[1] not in (1, 2, -1):
+        raise InferenceError(f"auc: Predict {Predict} should have shape [rows, 2], of probabilities, or [rows, 1]")
+    found = declared.get("AUC")
+    return Spec(() if found is not None and found.shape == () else (1,), VarType.FP64), StatPos, StatNeg
+
+
+@define(
+    "auc(Predict, Label, StatPos, StatNeg, InsTagWeight?) -> AUC, StatPosOut, StatNegOut",
+    infer=_auc,
+    grad=NOT_DIFFERENTIABLE,
+    curve="ROC",
+    num_thresholds=2**13 - 1,
+    slide_steps=1,
+)
+def auc() -> None:
+    """The area under the ROC curve of the predictions of this batch and of those before, as float64.
+
+    StatPos and StatNeg count, by prediction in ``num_thresholds + 1`` bins, the rows with label 1 and 0. With `slide_steps`
+    they hold the bins of that many last batches, then the sums of these, then the number of batches; without, of all batches.
+    The prediction is the last column of Predict. Rows count as often as InsTagWeight says.
+    """
+
+
+def _mean_iou(Predictions: Spec, Labels: Spec, num_classes: int, declared: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
+    if num_classes < 1:
+        raise InferenceError(f"mean_iou: num_classes {num_classes} should be above 0")
+    found = declared.get("OutMeanIou")
+    counts = Spec((num_classes,), VarType.INT32)
+    return Spec(() if found is not None and found.shape == () else (1,), VarType.FP32), counts, counts
+
+
+@define(
+    "mean_iou(Predictions, Labels, InWrongs*?, InCorrects*?, InMeanIou*?) -> OutMeanIou, OutWrong, OutCorrect",
+    infer=_mean_iou,
+    grad=NOT_DIFFERENTIABLE,
+    num_classes=required("int"),
+)
+def mean_iou() -> None:
+    """The mean over the classes that occur of intersection over union of the sets predicted and labelled so, as float32.
+
+    OutCorrect counts the right predictions of each class, OutWrong the wrong ones with it as prediction or as label; counts in
+    InWrongs and InCorrects are added, and means in InMeanIou too.
+    """

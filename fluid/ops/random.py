@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
+from ..types import VarType, as_dtype
 from ..values import Spec
 from .creation import FP32, filled, filled_like_batch, filled_plainly
 from .registry import ZERO_GRADIENT, define, like, longs, required
@@ -42,6 +42,7 @@ def truncated_gaussian_random() -> None:
 @define(
     "uniform_random_batch_size_like(Input) -> Out",
     infer=filled_like_batch,
+    lod_aware=True,
     grad=ZERO_GRADIENT,
     likes=["Input"],
     **_BATCH,
@@ -54,6 +55,7 @@ def uniform_random_batch_size_like() -> None:
 @define(
     "gaussian_random_batch_size_like(Input) -> Out",
     infer=filled_like_batch,
+    lod_aware=True,
     grad=ZERO_GRADIENT,
     likes=["Input"],
     **_BATCH,
@@ -80,3 +82,48 @@ def randint() -> None:
 @define("bernoulli(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT, seed=0)
 def bernoulli() -> None:
     """1 with the probability that X says, 0 otherwise, element by element."""
+
+
+def _randperm(n: int, dtype: int) -> Spec:
+    if n < 1:
+        raise InferenceError(f"randperm: n {n} should be above 0")
+    return Spec((n,), as_dtype(dtype))
+
+
+@define("randperm() -> Out", infer=_randperm, grad=ZERO_GRADIENT, n=required("int"), dtype=int(VarType.INT64), seed=0)
+def randperm() -> None:
+    """The whole numbers from 0 to `n` - 1 in random order."""
+
+
+def _multinomial(X: Spec, num_samples: int) -> Spec:
+    if X.ndim not in (1, 2) or num_samples < 1:
+        raise InferenceError(f"multinomial: X {X} should be a vector or rows of weights, and num_samples {num_samples} above 0")
+    return Spec((*X.shape[:-1], num_samples), VarType.INT64)
+
+
+@define("multinomial(X) -> Out", infer=_multinomial, grad=ZERO_GRADIENT, num_samples=1, replacement=False, seed=0)
+def multinomial() -> None:
+    """`num_samples` indices drawn for each row of X by the weights that it holds; with `replacement` one may come again."""
+
+
+def _sampling_id(X: Spec) -> Spec:
+    if X.ndim != 2:
+        raise InferenceError(f"sampling_id: X {X} should have shape [rows, classes]")
+    return Spec(X.shape[:1], VarType.INT64)
+
+
+@define("sampling_id(X) -> Out", infer=_sampling_id, grad=ZERO_GRADIENT, min=0.0, max=1.0, seed=0)
+def sampling_id() -> None:
+    """A class drawn for each row of X, which holds their probabilities.
+
+    It is the first whose probability, added to those of the classes before it, exceeds a number drawn from ``[min, max)``.
+    """
+
+
+def _seed() -> Spec:
+    return Spec((1,), VarType.INT32)
+
+
+@define("seed() -> Out", infer=_seed, grad=ZERO_GRADIENT, seed=0)
+def seed() -> None:
+    """A seed for ops that take one as a tensor: the attribute, or a random number where that is 0."""

@@ -167,3 +167,24 @@ add(
         for given in ({"DDX": data(2, 3, 2), "DDY": data(3)}, {"DDX": data(2, 3, 2)}, {"DDY": data(3)})
     ),
 )
+
+
+for shape in ((2, 3), (0, 3), ()):
+    add("is_empty", Sample({"X": data(*shape)}, {}, lambda X: np.array([X.size == 0]), known=["X"]))
+
+
+def with_positions(X: Any, alpha: float = 1.0, beta: float = 1.0) -> Any:
+    half = X.shape[2] // 2
+    out = alpha * X
+    for position in range(X.shape[1]):
+        for k in range(half):
+            angle = position / 10000 ** (k / (half - 1))
+            out[:, position, k] += beta * np.sin(angle)
+            out[:, position, half + k] += beta * np.cos(angle)
+    return out.astype(X.dtype)
+
+
+add(
+    "add_position_encoding",
+    *(Sample({"X": data(2, 5, 6)}, attrs, with_positions) for attrs in ({}, {"alpha": 0.5, "beta": 2.0})),
+)

@@ -569,7 +569,6 @@ add(
         {},
         lambda X, AxisTensor: np.concatenate(X, 1),
         shapes_by_value=True,
-        orders=1,
     ),
 )
 for name in ("unsqueeze2",):
@@ -596,14 +595,12 @@ add(
         {"axes": [0, 1], "starts": [-1, -1], "ends": [-1, -1], "infer_flags": [-1, -1]},
         lambda Input, StartsTensor, EndsTensor: Input[1:3, 2:4],
         shapes_by_value=True,
-        orders=1,
     ),
     Sample(
         {"Input": data(4, 5), "StartsTensorList": [count(1)], "EndsTensorList": [count(3)]},
         {"axes": [0], "starts": [-1], "ends": [-1], "infer_flags": [-1]},
         lambda Input, StartsTensorList, EndsTensorList: Input[1:3],
         shapes_by_value=True,
-        orders=1,
     ),
 )
 add(
@@ -613,7 +610,6 @@ add(
         {},
         lambda X, Index, Axis: X[:, [2, 0]],
         shapes_by_value=True,
-        orders=1,
     ),
 )
 add(
@@ -810,81 +806,117 @@ for mode in ("reflect", "edge", "wrap"):
     add("unpad_by", Sample({"X": data(6, 3), "Like": data(3, 2)}, attrs, unpadded, wrt=["X"]))
 
 
-# -------------------------------------------------------------------------------------------------------- interpolation
-def interpolated(X: Any, method: str, **attrs: Any) -> Any:
-    """Element by element, as the definition has it."""
-    attrs = {"align_corners": True, "align_mode": 1, "data_layout": "NCHW", "scale": [], **attrs}
-    last = attrs["data_layout"] == "NHWC"
-    image = np.moveaxis(X, 3, 1) if last else X
-    for axis, name in ((2, "out_h"), (3, "out_w")):
-        source = image.shape[axis]
-        scale = attrs["scale"][axis - 2] if attrs["scale"] else 0
-        target = int(source * scale) if scale else attrs[name]
-        ratio = (
-            0
-            if target == 1
-            else (source - 1) / (target - 1)
-            if attrs["align_corners"]
-            else 1 / scale
-            if scale
-            else source / target
+BOUNDS = {"StartsTensor": count(1, 2), "EndsTensor": count(3, 4)}
+ONE_EACH = {"StartsTensorList": [count(1), count(2)], "EndsTensorList": [count(3), count(4)]}
+STRIDES = {"StridesTensor": count(1, 2)}
+BOTH = {"axes": [0, 1], "starts": [-1, -1], "ends": [-1, -1]}
+for tensors in (BOUNDS, ONE_EACH):
+    add(
+        "slice_like",
+        Sample({"X": data(4, 5), "Like": data(2, 2), **tensors}, BOTH, lambda X, **_: X[1:3, 2:4], wrt=["X"]),
+    )
+    add(
+        "strided_slice",
+        Sample({"Input": data(4, 5), **tensors, **STRIDES}, BOTH, lambda Input, **_: Input[1:3, 2:4:2], shapes_by_value=True),
+    )
+    add(
+        "strided_slice_like",
+        Sample({"X": data(4, 5), "Like": data(2, 1), **tensors, **STRIDES}, BOTH, lambda X, **_: X[1:3, 2:4:2], wrt=["X"]),
+    )
+ROW = {"axes": [0], "starts": [1], "ends": [2], "decrease_axis": [0]}
+add(
+    "slice_like",
+    Sample({"X": data(4, 5), "Like": data(4, 2)}, {"axes": [1], "starts": [1], "ends": [3]}, lambda X, **_: X[:, 1:3], wrt=["X"]),
+    Sample({"X": data(5), "Like": data(1)}, ROW, lambda X, **_: X[1:2], wrt=["X"]),
+    Sample({"X": data(5), "Like": data()}, ROW, lambda X, **_: X[1], wrt=["X"]),
+)
+add(
+    "concat_like",
+    Sample(
+        {"X": [data(2, 3), data(2, 1)], "Like": data(2, 4), "AxisTensor": count(1)},
+        {},
+        lambda X, Like, AxisTensor: np.concatenate(X, 1),
+        wrt=["X"],
+    ),
+)
+add(
+    "split_like",
+    Sample(
+        {"X": data(2, 4), "Like": [data(2, 3), data(2, 1)], "AxisTensor": count(1)},
+        {},
+        lambda X, Like, AxisTensor: [X[:, :3], X[:, 3:]],
+        wrt=["X"],
+    ),
+)
+add(
+    "gather_like",
+    Sample(
+        {"X": data(4, 3), "Index": np.int64([2, 0, 2]), "Like": data(4, 3), "Axis": count(1)},
+        {},
+        lambda X, Index, Like, Axis: X[:, Index],
+        wrt=["X"],
+    ),
+)
+add(
+    "split",
+    Sample(
+        {"X": data(4, 3), "AxisTensor": count(0)}, {"num": 2}, lambda X, AxisTensor, num: np.split(X, 2), shapes_by_value=True
+    ),
+    Sample(
+        {"X": data(2, 5), "SectionsTensorList": [count(2), count(3)]},
+        {"axis": 1},
+        lambda X, SectionsTensorList, axis: [X[:, :2], X[:, 2:]],
+        shapes_by_value=True,
+    ),
+    Sample(
+        {"X": data(2, 5), "SectionsTensorList": [count(2), count(-1)], "AxisTensor": count(1)},
+        {"sections": [2, -1]},
+        lambda X, SectionsTensorList, AxisTensor: [X[:, :2], X[:, 2:]],
+        shapes_by_value=True,
+    ),
+)
+add(
+    "expand",
+    Sample(
+        {"X": data(2, 3), "expand_times_tensor": [count(2), count(3)]},
+        {"expand_times": [-1, -1]},
+        lambda X, expand_times_tensor: np.tile(X, (2, 3)),
+        shapes_by_value=True,
+    ),
+)
+add(
+    "top_k_v2",
+    Sample(
+        {"X": data.distinct(3, 5), "K": count(2)},
+        {"axis": 0},
+        lambda X, K, axis: {"Out": -np.sort(-X, 0)[:2], "Indices": np.argsort(-X, 0)[:2]},
+        shapes_by_value=True,
+    ),
+)
+add(
+    "one_hot",
+    Sample({"X": data.ints(4, 1), "depth_tensor": count(5)}, {}, lambda X, depth_tensor: hot(X[:, 0], 5), shapes_by_value=True),
+)
+
+# ------------------------------------------------------------------------------------------------- older and rarer ones
+add(
+    "expand_as",
+    *(
+        Sample(
+            {"X": data(*x), "target_tensor": data(*target)},
+            {},
+            lambda X, target_tensor: np.tile(X, [b // a for a, b in zip(X.shape, target_tensor.shape, strict=True)]),
+            wrt=["X"],
         )
-        parts = []
-        for place in range(target):
-            if method == "nearest":
-                at = int(place * ratio + 0.5 * attrs["align_corners"])
-            elif attrs["align_corners"] or attrs["align_mode"] == 1:
-                at = place * ratio
-            else:
-                at = max((place + 0.5) * ratio - 0.5, 0)
-            low = min(int(at), source - 1)
-            high = min(low + 1, source - 1)
-            parts.append(np.take(image, low, axis) * (1 - (at - low)) + np.take(image, high, axis) * (at - low))
-        image = np.stack(parts, axis).astype(X.dtype)
-    return np.moveaxis(image, 1, 3) if last else image
-
-
-INTERPOLATIONS: list[dict[str, Any]] = [
-    {"scale": [2.0, 2.0]},
-    {"out_h": 5, "out_w": 2},
-    {"out_h": 5, "out_w": 4, "align_corners": False},
-    {"out_h": 5, "out_w": 4, "align_corners": False, "align_mode": 0},
-    {"scale": [2.0, 1.5], "align_corners": False, "align_mode": 0},
-    {"out_h": 1, "out_w": 1},
-    {"out_h": 4, "out_w": 7, "data_layout": "NHWC"},
-]
-for method in ("bilinear", "nearest"):
-    for attrs in INTERPOLATIONS:
-        X = data(2, 3, 4, 2) if attrs.get("data_layout") else data(2, 2, 3, 4)
-
-        def reference(X: Any, Like: Any = None, method: str = method, **attrs: Any) -> Any:
-            return interpolated(X, method, **attrs)
-
-        def transposed(X: Any, Like: Any, method: str = method, **attrs: Any) -> Any:
-            out = np.zeros_like(Like)
-            for place in np.ndindex(*Like.shape):
-                one = np.zeros_like(Like)
-                one[place] = 1
-                out[place] = (interpolated(one, method, **attrs) * X).sum()
-            return out
-
-        add(f"{method}_interp_v2", Sample({"X": X}, attrs, reference))
-        large = data(*interpolated(X, method, **attrs).shape)
-        add(f"{method}_uninterp", Sample({"X": large, "Like": X}, attrs, transposed, wrt=["X"]))
-        add(f"{method}_interp_like", Sample({"X": X, "Like": large}, attrs, reference, wrt=["X"]))
-    X = data(1, 2, 3, 4)
-    sized = {
-        "OutSize": np.array([4, 5], "int32"),
-        "SizeTensor": [np.array([4], "int32"), np.array([5], "int32")],
-    }
-    for slot, value in sized.items():
-        add(
-            f"{method}_interp_v2",
-            Sample(
-                {"X": X, slot: value},
-                {},
-                lambda X, method=method: interpolated(X, method, out_h=4, out_w=5),
-                wrt=["X"],
-                shapes_by_value=True,
-            ),
-        )
+        for x, target in (((2, 3), (4, 3)), ((1, 3), (5, 6)), ((2,), (2,)))
+    ),
+)
+for vector in (data(4), data.ints(3), data(1)):
+    add("diag", Sample({"Diagonal": vector}, {}, lambda Diagonal: np.diag(Diagonal)))
+add(
+    "meshgrid",
+    *(
+        Sample({"X": [data(*shape) for shape in shapes]}, {}, lambda X: [each.copy() for each in np.meshgrid(*X, indexing="ij")])
+        for shapes in (((3,), (2,)), ((2,), (3,), (4,)), ((3,),), ((), (2,)), ((1,), (2,)))
+    ),
+)

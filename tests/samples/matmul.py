@@ -158,3 +158,11 @@ add(
     Sample({**PRODUCT, "DDX": data(2, 3)}, {}, second_of_product),
     Sample({**PRODUCT, "DDY": data(3, 4)}, {}, second_of_product),
 )
+
+
+def bilinear(X: Any, Y: Any, Weight: Any, Bias: Any = 0) -> Any:
+    return np.einsum("bm,smn,bn->bs", X, Weight, Y) + Bias
+
+
+FORM = {"X": data(3, 2), "Y": data(3, 4), "Weight": data(5, 2, 4)}
+add("bilinear_tensor_product", Sample(FORM, {}, bilinear), Sample({**FORM, "Bias": data(1, 5)}, {}, bilinear))

@@ -19,3 +19,72 @@ def accuracy(Out: Any, Indices: Any, Label: Any) -> Any:
 for k in (1, 3):
     indices = np.argsort(data(6, 5), 1)[:, :k].copy()
     add("accuracy", Sample({"Out": data(6, k), "Indices": indices, "Label": data.ints(6, 1)}, {}, accuracy, dtypes=["float32"]))
+
+
+def area(positive: Any, negative: Any) -> float:
+    """How often a random positive is predicted higher than a random negative, ties counting half."""
+    pairs = [
+        (p * n, 1.0 if i > j else 0.5 if i == j else 0.0)
+        for i, p in enumerate(positive.tolist())
+        for j, n in enumerate(negative.tolist())
+    ]
+    total = sum(weight for weight, _ in pairs)
+    return sum(weight * wins for weight, wins in pairs) / total if total else 0.0
+
+
+def auc(
+    Predict: Any, Label: Any, StatPos: Any, StatNeg: Any, num_thresholds: int, slide_steps: int, InsTagWeight: Any = None
+) -> Any:
+    bins, found = num_thresholds + 1, {}
+    for slot, stat, wanted in (("StatPosOut", StatPos, 1), ("StatNegOut", StatNeg, 0)):
+        new = np.zeros(bins, "int64")
+        for row, label in enumerate(Label[:, 0]):
+            if label == wanted:
+                new[int(Predict[row, -1] * num_thresholds)] += 1 if InsTagWeight is None else int(InsTagWeight[row, 0])
+        if slide_steps:
+            parts = stat[:-1].reshape(slide_steps + 1, bins).copy()
+            parts[stat[-1] % slide_steps] = new
+            parts[-1] = parts[:-1].sum(0)
+            found[slot] = np.append(parts, stat[-1] + 1)
+        else:
+            found[slot] = stat + new
+    sums = [stat[-1 - bins : -1] if slide_steps else stat.reshape(-1) for stat in found.values()]
+    return {"AUC": np.array([area(*sums)]), **found}
+
+
+for slide in (0, 1, 3):
+    for column in (1, 2):
+        parts = [data.ints(slide, 9) for _ in range(2)]
+        stats = [np.append(np.append(part, part.sum(0)), 4) if slide else data.ints(1, 9) for part in parts]
+        inputs = {"Predict": data(20, column, low=0), "Label": data.ints(20, 1, high=2), "StatPos": stats[0], "StatNeg": stats[1]}
+        attrs = {"num_thresholds": 8, "slide_steps": slide}
+        add("auc", Sample(inputs, attrs, auc, dtypes=["float32"]))
+add(
+    "auc",
+    Sample({**inputs, "InsTagWeight": data.ints(20, 1, high=2) * 1.0}, attrs, auc, dtypes=["float32"], declared={"AUC": ()}),
+)
+
+
+def mean_iou(
+    Predictions: Any, Labels: Any, num_classes: int, InWrongs: Any = (), InCorrects: Any = (), InMeanIou: Any = ()
+) -> Any:
+    correct, wrong = sum(InCorrects, np.zeros(num_classes, "int32")), sum(InWrongs, np.zeros(num_classes, "int32"))
+    for predicted, label in zip(Predictions.ravel(), Labels.ravel(), strict=True):
+        if predicted == label:
+            correct[label] += 1
+        else:
+            wrong[label] += 1
+            wrong[predicted] += 1
+    ratios = [c / (c + w) for c, w in zip(correct, wrong, strict=True) if c + w]
+    mean = np.mean(ratios) + sum(item[0] for item in InMeanIou)
+    return {"OutMeanIou": np.float32([mean]), "OutWrong": wrong, "OutCorrect": correct}
+
+
+COUNTS = {
+    "InWrongs": [data.ints(5, dtype="int32")],
+    "InCorrects": [data.ints(5, dtype="int32")],
+    "InMeanIou": [np.float32([0.25])],
+}
+for more in ({}, COUNTS):
+    inputs = {"Predictions": data.ints(4, 3, high=4), "Labels": data.ints(4, 3, high=4), **more}
+    add("mean_iou", Sample(inputs, {"num_classes": 5}, mean_iou))

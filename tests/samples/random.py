@@ -111,6 +111,58 @@ add(
 )
 
 
+INT32 = int(VarType.INT32)
+
+
+def permuted(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    out = outputs["Out"]
+    assert out.dtype in (np.int32, np.int64) and np.array_equal(np.sort(out), np.arange(50))
+    assert not np.array_equal(out, np.arange(50))
+
+
+for dtype in (INT32, int(VarType.INT64)):
+    add("randperm", Sample({}, {"n": 50, "dtype": dtype, "seed": 3}, check=permuted, random=True))
+
+WEIGHTS = np.array([0.1, 0.0, 0.4, 0.5])
+
+
+def often(count: int, shape: tuple[int, ...]) -> Callable[..., None]:
+    """Checks how often each class is drawn."""
+
+    def check(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        out = outputs["Out"]
+        assert out.shape == shape and out.dtype == np.int64
+        share = np.bincount(out.ravel(), minlength=4) / out.size
+        assert np.all(np.abs(share - WEIGHTS) <= 5 * np.sqrt(WEIGHTS * (1 - WEIGHTS) / count))
+
+    return check
+
+
+def all_different(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    out = outputs["Out"]
+    assert out.shape == (500, 3) and out.dtype == np.int64
+    assert np.array_equal(np.sort(out, 1), np.tile([0, 2, 3], (500, 1)))
+    first = np.bincount(out[:, 0], minlength=4) / 500
+    assert np.all(np.abs(first - WEIGHTS) <= 5 * np.sqrt(WEIGHTS * (1 - WEIGHTS) / 500))
+
+
+ROWS = np.tile(WEIGHTS, (500, 1))
+add(
+    "multinomial",
+    Sample({"X": 3 * WEIGHTS}, {"num_samples": 2000, "replacement": True, "seed": 3}, check=often(2000, (2000,)), random=True),
+    Sample({"X": ROWS}, {"num_samples": 4, "replacement": True, "seed": 3}, check=often(2000, (500, 4)), random=True),
+    Sample({"X": ROWS}, {"num_samples": 3, "seed": 3}, check=all_different, random=True),
+)
+add("sampling_id", Sample({"X": ROWS}, {"seed": 3}, check=often(500, (500,)), random=True))
+
+
+def a_seed(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    assert outputs["Out"].shape == (1,) and outputs["Out"].dtype == np.int32 and outputs["Out"][0] > 0
+
+
+add("seed", Sample({}, {"seed": 7}, lambda seed: np.int32([seed])), Sample({}, {}, check=a_seed, random=True))
+
+
 def dropped(prob: float, scale: float) -> Callable[..., None]:
     def check(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         X, Out, Mask = inputs["X"], outputs["Out"], outputs["Mask"]

@@ -1,0 +1,98 @@
+"""Kernels of `fluid.ops.einsum`: pairs of operands are multiplied as stacks of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from fluid.ops.einsum import parsed
+
+from .manipulation import copy
+from .table import kernel
+
+
+def _without(array: Any, labels: str, dropped: str) -> tuple[Any, str]:
+    """`array` summed over the labels `dropped`."""
+    axes = tuple(axis for axis, letter in enumerate(labels) if letter in dropped)
+    return (array.sum(axes), "".join(letter for letter in labels if letter not in dropped)) if axes else (array, labels)
+
+
+def _prepared(xp: Any, array: Any, labels: str, extents: dict[str, int]) -> tuple[Any, str]:
+    """`array` with each label once, and without the dimensions along which it is to be repeated."""
+    if len(set(labels)) < len(labels):
+        once = "".join(dict.fromkeys(labels))
+        array, labels = xp.einsum(f"{labels}->{once}", array), once
+    return _without(array, labels, "".join(x for x, n in zip(labels, array.shape, strict=True) if n == 1 < extents[x]))
+
+
+def _ordered(xp: Any, array: Any, labels: str, order: str) -> Any:
+    return array.transpose([labels.index(letter) for letter in order]) if labels != order else array
+
+
+def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: str, kept: str) -> tuple[Any, str]:
+    """The product of two arrays, summed over what is not in `kept`."""
+    left, left_labels = _without(left, left_labels, "".join(set(left_labels) - set(right_labels) - set(kept)))
+    right, right_labels = _without(right, right_labels, "".join(set(right_labels) - set(left_labels) - set(kept)))
+    extents = dict(zip(left_labels + right_labels, left.shape + right.shape, strict=True))
+    shared = [letter for letter in left_labels if letter in right_labels]
+    batch = "".join(letter for letter in shared if letter in kept)
+    summed = "".join(letter for letter in shared if letter not in kept)
+    rows = "".join(letter for letter in left_labels if letter not in shared)
+    columns = "".join(letter for letter in right_labels if letter not in shared)
+
+    def matrices(array: Any, labels: str, *groups: str) -> Any:
+        return _ordered(xp, array, labels, "".join(groups)).reshape([prod(extents[x] for x in group) for group in groups])
+
+    product = xp.matmul(matrices(left, left_labels, batch, rows, summed), matrices(right, right_labels, batch, summed, columns))
+    labels = batch + rows + columns
+    return product.reshape([extents[letter] for letter in labels]), labels
+
+
+def contracted(xp: Any, arrays: Sequence[Any], terms: Sequence[str], result: str) -> tuple[Any, str]:
+    """The sum of products with those labels of `result` along which it is not to be repeated, and these labels."""
+    extents: dict[str, int] = {}
+    for array, term in zip(arrays, terms, strict=True):
+        for letter, extent in zip(term, array.shape, strict=True):
+            extents[letter] = extent if extents.get(letter, 1) == 1 else extents[letter]
+    pairs = [_prepared(xp, array, term, extents) for array, term in zip(arrays, terms, strict=True)]
+    found, labels = pairs[0]
+    for place in range(1, len(pairs)):
+        kept = result + "".join(later for _, later in pairs[place + 1 :])
+        found, labels = _multiplied(xp, found, labels, *pairs[place], kept)
+    return _without(found, labels, "".join(set(labels) - set(result)))
+
+
+@kernel("einsum")
+def einsum(xp: Any, Operands: list[Any], equation: str, Out: Any, InnerCache: Any) -> None:
+    terms, result = parsed(equation, [array.ndim for array in Operands])
+    if Out is not None:
+        found, labels = contracted(xp, Operands, terms, result)
+        xp.copyto(Out, _spread(xp, found, labels, result))
+    for source, target in zip(Operands, InnerCache or (), strict=False):
+        if target is not None:
+            for step in copy(xp, source, target):
+                step()
+
+
+def _spread(xp: Any, array: Any, labels: str, order: str) -> Any:
+    """`array` with its labels in this order, and an extent of 1 for those that it lacks."""
+    array = _ordered(xp, array, labels, "".join(letter for letter in order if letter in labels))
+    return array[tuple(slice(None) if letter in labels else None for letter in order)]
+
+
+@kernel("einsum_like")
+def einsum_like(xp: Any, Operands: list[Any], equation: str, Out: Any) -> None:
+    left, _, result = equation.partition("->")
+    lasting = "".join(letter for letter, extent in zip(result, Out.shape, strict=True) if extent != 1)
+    found, labels = contracted(xp, Operands, left.split(","), lasting)
+    once = "".join(dict.fromkeys(result))
+    target = Out
+    if once != result:
+        Out.fill(0)
+        target = xp.lib.stride_tricks.as_strided(
+            Out,
+            [Out.shape[result.index(letter)] for letter in once],
+            [sum(stride for stride, x in zip(Out.strides, result, strict=True) if x == letter) for letter in once],
+        )
+    xp.copyto(target, _spread(xp, found, labels, once))

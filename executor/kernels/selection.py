@@ -1,0 +1,268 @@
+"""Kernels of `fluid.ops.selection`. Where an output's shape is known only now, the kernel makes and returns it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fluid.errors import ExecutionError
+from fluid.ops.selection import REDUCTIONS
+from fluid.types import as_dtype
+
+from .manipulation import check_ids, numbers, place_into
+from .table import Step, kernel, prepared
+
+
+# ------------------------------------------------------------------------------------------------ picking along an axis
+def _picked(xp: Any, X: Any, Index: Any, axis: int, what: str, out: Any) -> None:
+    check_ids(Index, X.shape[axis], what)
+    xp.copyto(out, xp.take_along_axis(X, Index, axis))
+
+
+@kernel("take_along_axis")
+def take_along_axis(xp: Any, Input: Any, Index: Any, Axis: int, Result: Any) -> None:
+    _picked(xp, Input, Index, Axis, "take_along_axis", Result)
+
+
+@kernel("index_sample")
+def index_sample(xp: Any, X: Any, Index: Any, Out: Any) -> None:
+    _picked(xp, X, Index, 1, "index_sample", Out)
+
+
+@kernel("index_sample_grad")
+def index_sample_grad(xp: Any, Index: Any, dOut: Any, dX: Any) -> None:
+    place_into(xp, dOut, Index, 1, -1, dX)
+
+
+@kernel("put_along_axis")
+def put_along_axis(xp: Any, Input: Any, Index: Any, Value: Any, Axis: int, Reduce: str, Include_self: bool, Result: Any) -> None:
+    check_ids(Index, Input.shape[Axis], "put_along_axis")
+    reduce = REDUCTIONS[Reduce]
+    xp.copyto(Result, Input)
+    if reduce == "assign" or not Include_self:
+        first = Value if reduce == "assign" else xp.asarray(float(reduce == "mul"), Value.dtype)
+        xp.put_along_axis(Result, Index, first, Axis)
+    if reduce != "assign":
+        axis = Axis % Input.ndim
+        index = list(xp.ogrid[tuple(slice(0, extent) for extent in Index.shape)])
+        index[axis] = Index
+        (xp.add if reduce == "add" else xp.multiply).at(Result, tuple(index), Value)
+
+
+# ------------------------------------------------------------------------------------------------------------- by mask
+@kernel("masked_select")
+def masked_select(X: Any, Mask: Any) -> Any:
+    return X[Mask]
+
+
+@kernel("masked_pick")
+def masked_pick(xp: Any, X: Any, Mask: Any, Out: Any) -> None:
+    xp.copyto(Out, X[Mask].reshape(Out.shape))
+
+
+def _masked_place(X: Any, Mask: Any, out: Any) -> None:
+    out.fill(0)
+    out[Mask] = X.reshape(-1)
+
+
+@kernel("masked_place")
+def masked_place(X: Any, Mask: Any, Out: Any) -> None:
+    _masked_place(X, Mask, Out)
+
+
+@kernel("masked_select_grad")
+def masked_select_grad(Mask: Any, dY: Any, dX: Any) -> None:
+    _masked_place(dY, Mask, dX)
+
+
+# ------------------------------------------------------------------------------------------------------------- sorting
+@kernel("argsort")
+def argsort(xp: Any, X: Any, axis: int, descending: bool, Out: Any, Indices: Any) -> None:
+    keys = X if not descending else -X if X.dtype.kind == "f" else ~X
+    found = keys.argsort(axis, kind="stable")
+    if Indices is not None:
+        xp.copyto(Indices, found)
+    if Out is not None:
+        xp.copyto(Out, xp.take_along_axis(X, found, axis))
+
+
+@kernel("argsort_grad")
+def argsort_grad(xp: Any, Indices: Any, dOut: Any, axis: int, dX: Any) -> None:
+    xp.put_along_axis(dX, Indices, dOut, axis)
+
+
+# --------------------------------------------------------------------------------------------------- choosing and counting
+@kernel("multiplex")
+def multiplex(xp: Any, X: list[Any], Ids: Any, Out: Any) -> None:
+    ids = Ids.reshape(-1)
+    check_ids(ids, len(X), "multiplex")
+    for number, source in enumerate(X):
+        rows = xp.nonzero(ids == number)[0]
+        Out[rows] = source[rows]
+
+
+@kernel("shard_index")
+def shard_index(xp: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int, Out: Any) -> None:
+    check_ids(X, index_num, "shard_index")
+    size = -(-index_num // nshards)
+    xp.copyto(Out, xp.where(X // size == shard_id, X % size, ignore_value))
+
+
+_PRIMES = (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)
+
+
+def _rotated(xp: Any, words: Any, by: int) -> Any:
+    return (words << xp.uint64(by)) | (words >> xp.uint64(64 - by))
+
+
+def _xxh64(xp: Any, rows: Any, seed: int) -> Any:
+    """XXH64 of each row of bytes, whose number is a multiple of four."""
+    p1, p2, p3, p4 = (xp.uint64(prime) for prime in _PRIMES[:4])
+    width, place = rows.shape[1], 0
+    words = rows[:, : width // 8 * 8].copy().view("uint64")
+
+    def mixed(state: Any, word: Any) -> Any:
+        return _rotated(xp, state + word * p2, 31) * p1
+
+    if width >= 32:
+        starts = (seed + _PRIMES[0] + _PRIMES[1], seed + _PRIMES[1], seed, seed - _PRIMES[0])
+        lanes = [xp.full(len(rows), start % 2**64, "uint64") for start in starts]
+        while width - 8 * place >= 32:
+            lanes = [mixed(lane, words[:, place + number]) for number, lane in enumerate(lanes)]
+            place += 4
+        found = sum((_rotated(xp, lane, by) for lane, by in zip(lanes[1:], (7, 12, 18), strict=True)), _rotated(xp, lanes[0], 1))
+        for lane in lanes:
+            found = (found ^ mixed(xp.zeros_like(lane), lane)) * p1 + p4
+    else:
+        found = xp.full(len(rows), (seed + _PRIMES[4]) % 2**64, "uint64")
+    found = found + xp.uint64(width)
+    for number in range(place, width // 8):
+        found = _rotated(xp, found ^ mixed(xp.zeros_like(found), words[:, number]), 27) * p1 + p4
+    if width % 8:
+        tail = rows[:, -4:].copy().view("uint32")[:, 0].astype("uint64")
+        found = _rotated(xp, found ^ (tail * p1), 23) * p2 + p3
+    found = (found ^ (found >> xp.uint64(33))) * p2
+    found = (found ^ (found >> xp.uint64(29))) * p3
+    return found ^ (found >> xp.uint64(32))
+
+
+@kernel("hash")
+def hash_(xp: Any, X: Any, num_hash: int, mod_by: int, Out: Any) -> None:
+    rows = xp.ascontiguousarray(X).reshape(-1, X.shape[-1]).view("uint8")
+    target = Out.reshape(len(rows), num_hash)
+    for seed in range(num_hash):
+        target[:, seed] = _xxh64(xp, rows, seed) % xp.uint64(mod_by)
+
+
+def _in_order_of_coming(xp: Any, X: Any) -> tuple[Any, Any, Any]:
+    """The different elements, which of them each element is, and how often each comes."""
+    found, first, inverse, counts = xp.unique(X, return_index=True, return_inverse=True, return_counts=True)
+    order = first.argsort()
+    rank = xp.empty_like(order)
+    rank[order] = xp.arange(len(order))
+    return found[order], rank[inverse.reshape(-1)], counts[order]
+
+
+@kernel("unique")
+def unique(
+    xp: Any,
+    X: Any,
+    return_index: bool,
+    return_inverse: bool,
+    return_counts: bool,
+    axis: list[int],
+    dtype: int,
+    is_sorted: bool,
+    Index: Any,
+) -> Any:
+    if not is_sorted:
+        values, inverse, _ = _in_order_of_coming(xp, X)
+        if Index is not None:
+            xp.copyto(Index, inverse, "unsafe")
+        return values
+    made, first, inverse, counts = xp.unique(X, True, True, True, axis[0] if axis else None)
+    if Index is not None:
+        xp.copyto(Index, inverse.reshape(-1), "unsafe")
+    kind = as_dtype(dtype).numpy
+    more = [array.astype(kind) for array, wanted in ((first, return_index), (counts, return_counts)) if wanted]
+    return (made, *more)
+
+
+@kernel("unique_with_counts")
+def unique_with_counts(xp: Any, X: Any, dtype: int, Index: Any) -> Any:
+    values, inverse, counts = _in_order_of_coming(xp, X)
+    if Index is not None:
+        xp.copyto(Index, inverse, "unsafe")
+    return values, counts.astype(as_dtype(dtype).numpy)
+
+
+@kernel("gather_tree")
+def gather_tree(xp: Any, Ids: Any, Parents: Any, Out: Any) -> None:
+    check_ids(Parents, Ids.shape[2], "gather_tree: Parents")
+    if not len(Ids):
+        return
+    beams = xp.broadcast_to(xp.arange(Ids.shape[2]), Ids.shape[1:])
+    for step in range(len(Ids) - 1, -1, -1):
+        Out[step] = xp.take_along_axis(Ids[step], beams, 1)
+        beams = xp.take_along_axis(Parents[step], beams, 1)
+
+
+@kernel("sequence_mask")
+def sequence_mask(xp: Any, X: Any, MaxLenTensor: Any, maxlen: int, out_dtype: int, Y: Any) -> Any:
+    length = numbers(MaxLenTensor, None, [maxlen])[0]
+    if MaxLenTensor is not None and length <= 0:
+        raise ExecutionError(f"sequence_mask: MaxLenTensor is {length}; it should be above 0")
+    if length < 0:
+        length = int(X.max()) if X.size else 0
+    found = (xp.arange(length) < X[..., None]).astype(as_dtype(out_dtype).numpy)
+    if Y is None:
+        return found
+    xp.copyto(Y, found)
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------- writing to a part
+def _region(array: Any, starts: Any, ends: Any, steps: Any, attrs: dict[str, Any]) -> Any:
+    """The region of `array`, shaped as values to be put there are, as a view."""
+    index = [slice(None)] * array.ndim
+    bounds = [numbers(None, *pair) for pair in ((starts, attrs["starts"]), (ends, attrs["ends"]), (steps, attrs["steps"]))]
+    for axis, *limits in zip(attrs["axes"], *bounds, strict=True):
+        index[axis] = slice(*limits)
+    part = array[tuple(index)]
+    part = part[tuple(0 if axis in attrs["decrease_axes"] else slice(None) for axis in range(array.ndim)) + (Ellipsis,)]
+    for axis in attrs["none_axes"]:
+        part = part[(slice(None),) * axis + (None,)]
+    return part
+
+
+@prepared("set_value", inplace={"Out": "Input"})
+def set_value(
+    xp: Any,
+    Input: Any,
+    ValueTensor: Any,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StepsTensorList: Any,
+    attrs: dict[str, Any],
+    Out: Any,
+) -> list[Step]:
+    value = ValueTensor
+    if value is None:
+        value = xp.asarray(attrs["values"]).astype(Out.dtype).reshape(attrs["shape"])
+
+    def put() -> None:
+        part = _region(Out, StartsTensorList, EndsTensorList, StepsTensorList, attrs)
+        part[...] = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
+
+    first = [] if xp.may_share_memory(Input, Out) else [partial(xp.copyto, Out, Input)]
+    return [*first, put]
+
+
+@kernel("region_sum")
+def region_sum(
+    xp: Any, X: Any, StartsTensorList: Any, EndsTensorList: Any, StepsTensorList: Any, attrs: dict[str, Any], Out: Any
+) -> None:
+    part = _region(X, StartsTensorList, EndsTensorList, StepsTensorList, attrs)
+    shape = (1,) * (part.ndim - Out.ndim) + Out.shape[max(Out.ndim - part.ndim, 0) :]
+    axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1 != part.shape[axis])
+    xp.copyto(Out, part.sum(axes, keepdims=True).reshape(Out.shape) if axes else part.reshape(Out.shape))

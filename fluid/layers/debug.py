@@ -1,0 +1,89 @@
+"""Layers that reach outside of the program: printing, and calling Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import FluidTypeError, ProgramError
+from ..framework import Variable, default_main_program
+from ..layer_helper import apply, check_variable, listed
+from ..ops.debug import number_of
+
+__all__ = ["Print", "py_func"]
+
+
+def Print(
+    input: Variable,
+    first_n: int = -1,
+    message: str | None = None,
+    summarize: int = 20,
+    print_tensor_name: bool = True,
+    print_tensor_type: bool = True,
+    print_tensor_shape: bool = True,
+    print_tensor_lod: bool = True,
+    print_phase: str = "both",
+) -> Variable:
+    """A copy of `input`, which is printed whenever the program runs; use the copy, for gradients to be printed too.
+
+    Args:
+        first_n: print so many times at most; always, if it is below 0.
+        message: printed before the tensor.
+        summarize: print so many elements at most; all, if it is below 0.
+        print_phase: ``"forward"`` for the value, ``"backward"`` for the gradient, ``"both"``.
+    """
+    if print_phase not in ("forward", "backward", "both"):
+        raise ProgramError(f"Print: print_phase should be 'forward', 'backward' or 'both', not {print_phase!r}")
+    attrs: dict[str, Any] = {
+        "first_n": first_n,
+        "message": message or "",
+        "summarize": summarize,
+        "print_tensor_name": print_tensor_name,
+        "print_tensor_type": print_tensor_type,
+        "print_tensor_shape": print_tensor_shape,
+        "print_tensor_lod": print_tensor_lod,
+        "print_phase": print_phase.upper(),
+    }
+    return apply("print", {"In": input}, attrs)
+
+
+def py_func(
+    func: Callable[..., Any],
+    x: Variable | Sequence[Variable] | None,
+    out: Variable | Sequence[Variable] | None,
+    backward_func: Callable[..., Any] | None = None,
+    skip_vars_in_backward_input: Any = None,
+) -> Any:
+    """Calls a Python function when the program runs; gives `out`.
+
+    Args:
+        func: is called with the arrays of `x`, as numpy's, and gives one for each of `out`.
+        x, out: variables, or lists of them; those of `out` are made before, with their shapes and element types.
+        backward_func: is called with the arrays of `x`, of `out`, and the gradients of `out`; gives a gradient, or None,
+            for each of `x`. Without it, no gradient flows to `x`.
+        skip_vars_in_backward_input: of `x` and `out`, what `backward_func` is not called with.
+
+    The function lives in this process: a program that is saved and read elsewhere cannot call it.
+    """
+    for name, function in (("func", func), ("backward_func", backward_func)):
+        if not callable(function) and not (function is None and name == "backward_func"):
+            raise FluidTypeError(f"py_func: {name} should be a function, not {type(function).__name__}")
+    inputs, outputs = ([] if value is None else listed(value) for value in (x, out))
+    for which, variables in (("x", inputs), ("out", outputs)):
+        for var in variables:
+            check_variable(var, f"py_func: {which}")
+    for var in outputs:
+        if not var.has_shape or not var.has_dtype:
+            raise ProgramError(f"py_func: {var.name}, of out, should have been made with a shape and an element type")
+    skipped = [] if skip_vars_in_backward_input is None else listed(skip_vars_in_backward_input)
+    skipped = [var.name if isinstance(var, Variable) else str(var) for var in skipped]
+    known = [var.name for var in (*inputs, *outputs)]
+    for name in skipped:
+        if name not in known:
+            raise ProgramError(f"py_func: {name} is to be skipped, but is neither in x nor in out ({', '.join(known)})")
+    attrs: dict[str, Any] = {"forward_callable_id": number_of(func)}
+    if backward_func is not None:
+        attrs["backward_callable_id"] = number_of(backward_func)
+        attrs["backward_skip_vars"] = skipped
+    default_main_program().current_block().append_op("py_func", {"X": inputs}, {"Out": outputs}, attrs)
+    return out

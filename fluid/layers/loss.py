@@ -1,0 +1,79 @@
+"""Losses that are composed of several ops, or have parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ProgramError
+from ..framework import Variable
+from ..initializer import Constant
+from ..layer_helper import LayerHelper, apply, check_variable
+from ..param_attr import AttrLike
+from .nn import matmul, one_hot, softmax_with_cross_entropy, transpose
+from .ops import reduce_mean, reduce_sum, square
+from .tensor import cast
+
+__all__ = ["center_loss", "dice_loss", "npair_loss"]
+
+
+def center_loss(
+    input: Variable, label: Variable, num_classes: int, alpha: float | Variable, param_attr: AttrLike, update_center: bool = True
+) -> Variable:
+    """Half the squared distance of each row of `input` ``[N, D]`` from the center of its class, of shape ``[N, 1]``.
+
+    Args:
+        label: int64 ``[N, 1]``.
+        alpha: how far centers move towards the rows of their classes, with `update_center`.
+        param_attr: of the centers, ``[num_classes, D]``, which gradients do not reach.
+    """
+    check_variable(input, "center_loss: input")
+    helper = LayerHelper("center_loss", param_attr=param_attr)
+    centers = helper.create_parameter(helper.param_attr, [num_classes, input.shape[1]], input.dtype)
+    centers.stop_gradient = True
+    if isinstance(alpha, Variable):
+        rate = alpha
+    else:
+        rate = helper.create_global_variable(
+            name=helper.name + ".alpha", shape=[1], dtype=input.dtype, persistable=True, stop_gradient=True
+        )
+        helper.set_variable_initializer(rate, Constant(alpha))
+    found: Variable = helper.apply(
+        "center_loss",
+        {"X": input, "Label": label, "Centers": centers, "CenterUpdateRate": rate},
+        {"cluster_num": num_classes, "need_update": update_center},
+        {"CentersOut": centers},
+    )["Loss"]
+    return found
+
+
+def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-05, name: str | None = None) -> Variable:
+    """One minus the mean of the Dice coefficients ``2 * |A * B| / (|A| + |B|)`` of predictions and labels.
+
+    `input` holds probabilities ``[N, ..., classes]``, `label` int64 class numbers ``[N, ..., 1]``; the sums go over all but N.
+    """
+    check_variable(input, "dice_loss: input")
+    if input.ndim < 2 or input.shape[-1] < 1:
+        raise ProgramError(f"dice_loss: input should have shape [N, ..., classes]; {input.name} is {input.describe()}")
+    labels = one_hot(label, input.shape[-1])
+    axes = list(range(1, input.ndim))
+    both = reduce_sum(input * labels, axes)
+    total = reduce_sum(input, axes) + reduce_sum(labels, axes)
+    return reduce_mean(1.0 - both * 2.0 / (total + epsilon), name=name)
+
+
+def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002) -> Variable:
+    """Cross entropy of the similarities of anchors to all positives, those of the same label being right, and a penalty.
+
+    `anchor` and `positive` have shape ``[N, D]``, `labels` ``[N]``. The penalty is ``l2_reg / 4`` times the mean squared
+    length of both.
+    """
+    check_variable(labels, "npair_loss: labels")
+    column = apply("reshape2", {"X": labels}, {"shape": [-1, 1]}, layer="npair_loss")
+    row = transpose(column, [1, 0])
+    same = cast(apply("equal", {"X": column, "Y": row}, layer="npair_loss"), anchor.dtype)
+    same.stop_gradient = True
+    target = same / reduce_sum(same, 1, keep_dim=True)
+    penalty = (reduce_mean(reduce_sum(square(anchor), 1)) + reduce_mean(reduce_sum(square(positive), 1))) * (0.25 * l2_reg)
+    entropies: Any = softmax_with_cross_entropy(matmul(anchor, positive, transpose_y=True), target, soft_label=True)
+    found: Variable = reduce_mean(reduce_sum(target * entropies, 0)) + penalty
+    return found

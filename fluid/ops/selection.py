@@ -1,0 +1,359 @@
+"""Ops that select, sort, count and place elements by index or by mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import VarType, as_dtype, is_floating
+from ..values import Spec
+from .elementwise import merged
+from .manipulation import _like_shape, _picked
+from .registry import ZERO_GRADIENT, Attr, Like, define, ints, long, longs, required
+from .shapes import broadcast, normalize_axes, normalize_axis
+
+
+# ------------------------------------------------------------------------------------------------ picking along an axis
+def _take(Input: Spec, Index: Spec, Axis: int) -> Spec:
+    return _picked(Input, Index, Axis)
+
+
+@define("take_along_axis(Input, Index) -> Result", infer=_take, wrt=("Input",), Axis=required("int"))
+def take_along_axis(f: Any, Input: Like, Index: Any, dResult: Any, Axis: int) -> Any:
+    """``Result[.., j, ..] = Input[.., Index[.., j, ..], ..]`` along `Axis`; the other extents of Input and Index are equal."""
+    return {"Input": f.place(dResult, Index, Input, axis=Axis, ignore_index=-(2**62))}
+
+
+def _index_sample(X: Spec, Index: Spec) -> Spec:
+    if X.ndim != 2:
+        raise InferenceError(f"index_sample: X {X} should have two dimensions")
+    return _picked(X, Index, 1)
+
+
+@define("index_sample(X, Index) -> Out", infer=_index_sample, wrt=("X",))
+def index_sample(f: Any, X: Like, Index: Any, dOut: Any) -> Any:
+    """``Out[i, j] = X[i, Index[i, j]]``."""
+    return {"X": f.place(dOut, Index, X, axis=1, ignore_index=-(2**62))}
+
+
+REDUCTIONS = {"assign": "assign", "add": "add", "mul": "mul", "multiply": "mul"}
+"""What `put_along_axis` does with the values, by the name that `Reduce` has for it."""
+
+
+def _put(Input: Spec, Index: Spec, Value: Spec, Axis: int, Reduce: str) -> Spec:
+    placed = _picked(Input, Index, Axis)
+    if Value.dtype is not Input.dtype or any(
+        a != b and -1 not in (a, b) for a, b in zip(Value.shape, placed.shape, strict=False)
+    ):
+        raise InferenceError(f"put_along_axis: Value {Value} should be {placed}, shaped as Index and typed as Input {Input}")
+    if Reduce not in REDUCTIONS:
+        raise InferenceError(f"put_along_axis: Reduce {Reduce!r} should be one of {', '.join(REDUCTIONS)}")
+    return Input
+
+
+@define(
+    "put_along_axis(Input, Index, Value) -> Result",
+    infer=_put,
+    wrt=("Input", "Value"),
+    Axis=required("int"),
+    Reduce="assign",
+    Include_self=True,
+)
+def put_along_axis(
+    f: Any, Input: Like, Index: Any, Value: Any, Result: Any, dResult: Any, Axis: int, Reduce: str, Include_self: bool
+) -> Any:
+    """Input with Value put at ``[.., Index[.., j, ..], ..]`` along `Axis`, added there ("add") or multiplied into it ("mul").
+
+    Without `Include_self` the places named by Index begin from 0, or from 1 for "mul". With "assign" no place should come
+    twice: the last value would count, and the gradient go to each.
+    """
+    how: dict[str, Any] = {"Axis": Axis, "Include_self": Include_self}
+    reduce = REDUCTIONS[Reduce]
+
+    def zeroed() -> Any:
+        return f.put_along_axis(dResult, Index, f.fill_zeros_like(Value), Axis=Axis, Reduce="assign")
+
+    if reduce == "mul":
+        by_input = zeroed
+        if Include_self:
+            by_input = lambda: f.put_along_axis(dResult, Index, Value, Reduce="mul", **how)
+        return {"Input": by_input, "Value": lambda: f.take_along_axis(dResult * Result, Index, Axis=Axis) / Value}
+    return {
+        "Input": lambda: f.assign(dResult) if reduce == "add" and Include_self else zeroed(),
+        "Value": lambda: f.take_along_axis(dResult, Index, Axis=Axis),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- by mask
+def _masked(X: Spec, Mask: Spec) -> Spec:
+    if Mask.dtype is not VarType.BOOL:
+        raise InferenceError(f"Mask is {Mask}; it should be of bools")
+    merged(X, Mask.with_dtype(X.dtype))
+    return X
+
+
+def _masked_select(X: Spec, Mask: Spec) -> Spec:
+    return _masked(X, Mask).with_shape((-1,))
+
+
+def _masked_pick(X: Spec, Mask: Spec, Like: Spec) -> Spec:
+    return _masked(X, Mask).with_shape(Like.shape)
+
+
+def _masked_place(X: Spec, Mask: Spec, Like: Spec) -> Spec:
+    return X.with_shape(_masked(Like, Mask).shape)
+
+
+@define("masked_select(X, Mask) -> Y", infer=_masked_select, wrt=("X",))
+def masked_select(f: Any, X: Like, Mask: Any, dY: Any) -> Any:
+    """The elements of X where Mask, of X's shape, holds, as a vector."""
+    return {"X": f.masked_place(dY, Mask, X)}
+
+
+@define("masked_place(X, Mask, Like) -> Out", infer=_masked_place, wrt=("X",), likes=("Like",))
+def masked_place(f: Any, X: Like, Mask: Any, dOut: Any) -> Any:
+    """Zeros of Like's shape with the elements of the vector X, in order, where Mask holds: transposes `masked_select`."""
+    return {"X": f.masked_pick(dOut, Mask, X)}
+
+
+@define("masked_pick(X, Mask, Like) -> Out", infer=_masked_pick, wrt=("X",), likes=("Like",))
+def masked_pick(f: Any, X: Like, Mask: Any, dOut: Any) -> Any:
+    """As `masked_select`, where it is known that it gives as many elements as Like has."""
+    return {"X": f.masked_place(dOut, Mask, X)}
+
+
+# ------------------------------------------------------------------------------------------------------------- sorting
+def _argsort(X: Spec, axis: int) -> tuple[Spec, Spec]:
+    normalize_axis(axis, X.ndim)
+    return X, X.with_dtype(VarType.INT64)
+
+
+@define("argsort(X) -> Out, Indices", infer=_argsort, axis=-1, descending=False)
+def argsort(f: Any, X: Like, Indices: Any, dOut: Any, axis: int) -> Any:
+    """X sorted along `axis`, and where in X each element was; equal elements stay in order."""
+    return {"X": f.place(dOut, Indices, X, axis=axis)}
+
+
+# --------------------------------------------------------------------------------------------------- choosing and counting
+def _multiplex(X: Sequence[Spec], Ids: Spec) -> Spec:
+    found = merged(*X)
+    rows = Ids.shape[0] if Ids.ndim else 0
+    if (
+        found.ndim < 2
+        or Ids.ndim != 2
+        or Ids.shape[1] not in (1, -1)
+        or (rows != found.shape[0] and -1 not in (rows, found.shape[0]))
+    ):
+        raise InferenceError(
+            f"multiplex: Ids {Ids} should have shape [{found.shape[0] if found.shape else 1}, 1], X 2 dimensions"
+        )
+    return found
+
+
+@define("multiplex(X*, Ids) -> Out", infer=_multiplex, wrt=("X",))
+def multiplex(f: Any, X: Like, Ids: Any, dOut: Any) -> Any:
+    """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1]."""
+
+    def chosen(number: int) -> Any:
+        same = f.equal(Ids, f.fill_constant(shape=[1], dtype=int(Ids.dtype), value=float(number)))
+        return f.elementwise_mul(dOut, same.astype(dOut.dtype), axis=0)
+
+    return {"X": lambda: [chosen(number) for number in range(len(X))]}  # type: ignore[arg-type]  # a list of values
+
+
+def _shard_index(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
+    if is_floating(X.dtype) or not 0 <= shard_id < nshards or index_num < 1:
+        raise InferenceError(f"shard_index: X {X} should be of whole numbers, and shard_id {shard_id} in [0, {nshards})")
+    return X
+
+
+@define(
+    "shard_index(X) -> Out",
+    infer=_shard_index,
+    grad=ZERO_GRADIENT,
+    index_num=required("int"),
+    nshards=required("int"),
+    shard_id=required("int"),
+    ignore_value=-1,
+)
+def shard_index() -> None:
+    """Ids in [0, `index_num`) as positions in shard `shard_id` of `nshards` equal ones; `ignore_value` for those of others."""
+
+
+def _hash(X: Spec, num_hash: int) -> Spec:
+    if X.ndim < 2 or X.dtype not in (VarType.INT32, VarType.INT64):
+        raise InferenceError(f"hash: X is {X}; it should hold rows of int32 or int64")
+    return Spec((*X.shape[:-1], num_hash, 1), X.dtype)
+
+
+@define("hash(X) -> Out", infer=_hash, grad=ZERO_GRADIENT, num_hash=1, mod_by=long(100000))
+def hash_() -> None:
+    """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on."""
+
+
+def _one_if(spec: Spec, wanted: bool) -> Spec | None:
+    return spec if wanted else None
+
+
+def _unique(
+    X: Spec, return_index: bool, return_inverse: bool, return_counts: bool, axis: list[int], dtype: int, is_sorted: bool
+) -> dict[str, Spec | None]:
+    numbers = Spec((-1,), as_dtype(dtype))
+    found = X.with_shape((-1,))
+    if not is_sorted:
+        if X.ndim != 1:
+            raise InferenceError(f"unique: X is {X}; unless is_sorted, it should be a vector")
+        return {"Out": found, "Index": numbers.with_shape(X.shape)}
+    count = X.size
+    if axis:
+        place = normalize_axis(axis[0], X.ndim)
+        count = X.shape[place]
+        found = X.with_shape((*X.shape[:place], -1, *X.shape[place + 1 :]))
+    return {
+        "Out": found,
+        "Indices": _one_if(numbers, return_index),
+        "Index": _one_if(numbers.with_shape((count,)), return_inverse),
+        "Counts": _one_if(numbers, return_counts),
+    }
+
+
+@define(
+    "unique(X) -> Out, Indices?, Index, Counts?",
+    infer=_unique,
+    grad=ZERO_GRADIENT,
+    return_index=False,
+    return_inverse=False,
+    return_counts=False,
+    axis=ints(),
+    dtype=int(VarType.INT64),
+    is_sorted=False,
+)
+def unique() -> None:
+    """The different elements of the vector X in the order in which they come, and for each of X's the index of its own there.
+
+    With `is_sorted`, the different elements in order, or the different slices along `axis`; Indices then say where each is
+    first, Index which of them each element of X is, and Counts how often each comes, where they are asked for.
+    """
+
+
+def _unique_with_counts(X: Spec, dtype: int) -> tuple[Spec, Spec, Spec]:
+    if X.ndim != 1:
+        raise InferenceError(f"unique_with_counts: X is {X}; it should be a vector")
+    numbers = Spec((-1,), as_dtype(dtype))
+    return X.with_shape((-1,)), numbers.with_shape(X.shape), numbers
+
+
+@define("unique_with_counts(X) -> Out, Index, Count", infer=_unique_with_counts, grad=ZERO_GRADIENT, dtype=int(VarType.INT32))
+def unique_with_counts() -> None:
+    """The different elements of the vector X in the order in which they come, for each of X's the index of its own there, and
+    how often each comes."""
+
+
+def _gather_tree(Ids: Spec, Parents: Spec) -> Spec:
+    if Ids.ndim != 3:
+        raise InferenceError(f"gather_tree: Ids {Ids} should have shape [steps, batch, beams]")
+    return merged(Ids, Parents)
+
+
+@define("gather_tree(Ids, Parents) -> Out", infer=_gather_tree, grad=ZERO_GRADIENT)
+def gather_tree() -> None:
+    """The sequences that a beam search ends with: from the last step back, the ids along the chain of Parents.
+
+    Ids and Parents have shape [steps, batch, beams].
+    """
+
+
+def _sequence_mask(X: Spec, MaxLenTensor: Spec | None, maxlen: int, out_dtype: int) -> Spec:
+    known = maxlen if MaxLenTensor is None and maxlen > 0 else -1
+    return Spec((*X.shape, known), as_dtype(out_dtype))
+
+
+@define("sequence_mask(X, MaxLenTensor?) -> Y", infer=_sequence_mask, grad=ZERO_GRADIENT, maxlen=-1, out_dtype=int(VarType.INT64))
+def sequence_mask() -> None:
+    """``Y[..., j] = j < X[...]`` for j up to `maxlen`, or to the number in MaxLenTensor, or else to the largest in X."""
+
+
+# ----------------------------------------------------------------------------------------------------- writing to a part
+REGION_SLOTS = "StartsTensorList*?, EndsTensorList*?, StepsTensorList*?"
+_REGION: dict[str, Any] = {
+    "axes": longs(),
+    "starts": longs(),
+    "ends": longs(),
+    "steps": longs(),
+    "decrease_axes": longs(),
+    "none_axes": longs(),
+}
+
+
+def region_shape(shape: Sequence[int], attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """What the region of a tensor of `shape` looks like to the values put there: axes dropped, axes added."""
+    dropped = set(attrs["decrease_axes"])
+    found = [extent for axis, extent in enumerate(shape) if axis not in dropped]
+    for axis in attrs["none_axes"]:
+        found.insert(axis, 1)
+    return tuple(found)
+
+
+def _set_value(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
+    Input: Spec = inputs["Input"]
+    normalize_axes([*attrs["axes"], *attrs["decrease_axes"]], Input.ndim)
+    bounds = [attrs["axes"], attrs["starts"], attrs["ends"], attrs["steps"]]
+    by_tensor = any(inputs.get(slot) for slot in ("StartsTensorList", "EndsTensorList", "StepsTensorList"))
+    if 0 in attrs["steps"] or (not by_tensor and len({len(each) for each in bounds}) > 1):
+        raise InferenceError(f"axes, starts, ends and steps {bounds} should be equally long, and no step 0")
+    if not by_tensor:
+        shape = list(Input.shape)
+        for axis, start, end, step in zip(*bounds, strict=True):
+            shape[axis] = -1 if shape[axis] < 0 else len(range(*slice(start, end, step).indices(shape[axis])))
+        value = inputs.get("ValueTensor")
+        put = value.shape if value is not None else tuple(attrs.get("shape", ()))
+        region = region_shape(shape, attrs)
+        extra = max(len(put) - len(region), 0)
+        if any(extent not in (1, -1) for extent in put[:extra]) or (
+            broadcast(region, put[extra:]) != region and -1 not in (*region, *put)
+        ):
+            raise InferenceError(
+                f"set_value: values of shape {list(put)} do not broadcast to the region {list(region)} of {Input}"
+            )
+    return Input
+
+
+@define(
+    f"set_value(Input, ValueTensor?, {REGION_SLOTS}) -> Out",
+    infer=_set_value,
+    wrt=("Input", "ValueTensor"),
+    dtype=int(VarType.FP32),
+    values=Attr("scalars", []),
+    shape=longs(),
+    **_REGION,
+)
+def set_value(
+    f: Any,
+    ValueTensor: Like,
+    StartsTensorList: Any,
+    EndsTensorList: Any,
+    StepsTensorList: Any,
+    dOut: Any,
+    attrs: dict[str, Any],
+) -> Any:
+    """Input with ``Input[starts:ends:steps]`` along `axes` replaced by ValueTensor, or by `values` of shape `shape`.
+
+    What is put there broadcasts to the region, of which `decrease_axes` are dropped and `none_axes` are added.
+    """
+    bounds = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StepsTensorList": StepsTensorList}
+    region = {name: attrs[name] for name in _REGION}
+    return {
+        "Input": lambda: f.set_value(dOut, **bounds, **region, dtype=attrs["dtype"], values=[0.0], shape=[1]),
+        "ValueTensor": lambda: f.region_sum(dOut, ValueTensor, **bounds, **region),
+    }
+
+
+@define(f"region_sum(X, Like, {REGION_SLOTS}) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), **_REGION)
+def region_sum(
+    f: Any, X: Like, StartsTensorList: Any, EndsTensorList: Any, StepsTensorList: Any, dOut: Any, attrs: dict[str, Any]
+) -> Any:
+    """The region of X that `set_value` would replace, summed down to the shape of Like: transposes putting values there."""
+    bounds = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StepsTensorList": StepsTensorList}
+    dtype = int(X.dtype)  # type: ignore[attr-defined]
+    return {"X": f.set_value(f.fill_zeros_like(X), dOut, **bounds, **attrs, dtype=dtype)}

@@ -1,21 +1,22 @@
 """What gradient ops mean in ordinary ops, so that they can be differentiated in turn.
 
-A ``foo_grad`` op is its rule, written out. The gradient of a loop becomes a loop that counts down: the forward body is
-given writes, to arrays, of what the gradient block reads of each trip; the new loop reads them back, runs the gradient
-block, carries the gradients of carried variables and adds up those of what is only read. The gradient of a branch
-becomes a branch on the same condition, to which the forward branch hands out what the gradient block reads of it.
-Before a program is differentiated, the gradient ops on the way from its targets to what is wanted are replaced so.
+A ``foo_grad`` op is its rule, written out; that of an op with a meaning is the meaning, once more, and what differentiating
+it gives. The gradient of a loop becomes a loop that counts down: the forward body is given writes, to arrays, of what the
+gradient block reads of each trip; the new loop reads them back, runs the gradient block, carries the gradients of carried
+variables and adds up those of what is only read. The gradient of a branch becomes a branch on the same condition, to which
+the forward branch hands out what the gradient block reads of it. Before a program is differentiated, the gradient ops on the
+way from its targets to what is wanted are replaced so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .differentiator import Differentiator, nameable
 from .errors import BackwardError, locate
 from .framework import Block, BuildNamespace, Operator, OpRole, Variable
-from .ops.registry import EMPTY, Rule, grad_slot
+from .ops.registry import EMPTY, OpDef, Rule, grad_slot
 from .regions import REGIONS, inner_grad_names
 from .types import VarType
 from .versions import BlockVersions, Value, outer_names
@@ -95,6 +96,8 @@ def _replace(block: Block, op: Operator) -> None:
             _expand_conditional_block_grad(block, op)
         elif op.type == "recurrent_grad":
             _expand_recurrent_grad(block, op)
+        elif op.definition is not None and op.definition.forward is not None and op.definition.forward.meaning is not None:
+            _expand_meaning(block, op, op.definition.forward)
         else:
             _expand_rule(block, op)
     finally:
@@ -127,26 +130,36 @@ class _Writer:
         return var
 
 
-def _expand_rule(block: Block, op: Operator) -> None:
-    definition = op.definition
-    assert definition is not None and definition.forward is not None
-    rule = definition.forward.rule
-    assert isinstance(rule, Rule)
+def _listed(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {slot: value if isinstance(value, list) else [value] for slot, value in values.items()}
+
+
+def _inputs_of(op: Operator, definition: OpDef) -> dict[str, Any]:
+    """The variables that a gradient op reads, by slot."""
     values: dict[str, Any] = {}
     for slot, names in op.inputs.items():
-        variables = [None if name == EMPTY else block.var(name) for name in names]
+        variables = [None if name == EMPTY else op.block.var(name) for name in names]
         known = definition.inputs.get(slot)
         if known is not None and known.many:
             values[slot] = variables
         elif variables and variables[0] is not None:
             values[slot] = variables[0]
+    return values
+
+
+def _expand_rule(block: Block, op: Operator) -> None:
+    definition = op.definition
+    assert definition is not None and definition.forward is not None
+    rule = definition.forward.rule
+    assert isinstance(rule, Rule)
+    values = _inputs_of(op, definition)
     targets = {slot: op.outputs.get(grad_slot(slot), []) for slot in rule.wrt}
     wanted = {slot for slot, names in targets.items() if any(name != EMPTY for name in names)}
     first = len(block.ops)
     with block.program.derive_guard(block, OpRole.BACKWARD, op):
         results = rule(BuildNamespace(block), values, definition.defaults(op.attrs), wanted)
     write = _Writer(block, op)
-    found = {slot: value if isinstance(value, list) else [value] for slot, value in results.items()}
+    found = _listed(results)
     places = nameable(block.ops[first:], [result for values in found.values() for result in values])
     for slot in rule.wrt:
         for target, result in zip(targets[slot], found.get(slot, [None]), strict=False):
@@ -163,6 +176,62 @@ def _expand_rule(block: Block, op: Operator) -> None:
                 block.vars.pop(result.name, None)
             else:
                 write("assign", {"X": result}, {"Out": target})
+
+
+def _expand_meaning(block: Block, op: Operator, forward: OpDef) -> None:
+    """Write out what the forward op means, once more, and the gradient of that."""
+    rule, definition = forward.rule, op.definition
+    assert isinstance(rule, Rule) and definition is not None and forward.meaning is not None
+    start = len(block.ops)
+    with block.program.derive_guard(block, OpRole.BACKWARD, op):
+        found = forward.meaning(BuildNamespace(block), _inputs_of(op, definition), forward.defaults(op.attrs))
+    outputs = _listed(found)
+    walker = Differentiator(block, block, frozenset())
+    seeds = [
+        (walker.versions.current(var.name), given)
+        for slot in rule.cotangents
+        for var, given in zip(outputs.get(slot, ()), op.inputs.get(grad_slot(slot), ()), strict=False)
+        if given != EMPTY
+    ]
+    _expand_walk(walker, op, op, rule.wrt, seeds, start, len(block.ops))
+
+
+def _expand_walk(
+    walker: Differentiator,
+    op: Operator,
+    reader: Operator,
+    slots: Iterable[str],
+    seeds: Iterable[tuple[Value, str]],
+    start: int,
+    end: int,
+) -> None:
+    """Write the gradient of the ops from `start` to `end` to where the gradient op `op` puts it.
+
+    Args:
+        reader: an op that has in `slots`, under the names of that place, what gradients are of.
+        seeds: values, and the variables that hold their gradients.
+    """
+    wanted = [
+        (walker.versions.before(name, start), target)
+        for slot in slots
+        for name, target in zip(reader.inputs.get(slot, ()), op.outputs.get(grad_slot(slot), ()), strict=False)
+        if target != EMPTY
+    ]
+    walker.mark_varied([value for value, _ in wanted], end, start)
+    for value, given in seeds:
+        walker.seed(value, given)
+    walker.walk(end, start)
+    write = _Writer(walker.out, op)
+    delivered: set[Value] = set()
+    for value, target in wanted:
+        found = walker.gradient(value)
+        # The gradient of a variable in two slots is the sum of both: it goes to one of them.
+        if found is None or value in delivered:
+            write("fill_zeros_like", {"X": value[0]}, {"Out": target})
+        else:
+            write("assign", {"X": found}, {"Out": target})
+            delivered.add(value)
+    walker.apply_inserts()
 
 
 # ------------------------------------------------------------------------------------------------------------ regions
@@ -359,29 +428,9 @@ def _expand_recurrent_grad(block: Block, op: Operator) -> None:
     end = len(home.ops)
     home.ops += rest
     walker = Differentiator(home, block, frozenset())
-    versions = walker.versions
-
-    wanted = [
-        (versions.before(name, start), target)
-        for slot in ("inputs", "initial_states", "parameters")
-        for name, target in zip(forward.input(slot), op.output(grad_slot(slot)), strict=False)
-        if target != EMPTY
-    ]
-    walker.mark_varied([value for value, _ in wanted], end, start)
-    for name, given in zip(op.input("outputs"), op.input(grad_slot("outputs")), strict=True):
-        walker.seed((name, versions.before(name, start)[1] + 1), given)
-    walker.walk(end, start)
-    write = _Writer(block, op)
-    delivered: set[Value] = set()
-    for value, target in wanted:
-        found = walker.gradient(value)
-        # The gradient of a variable in two slots is the sum of both: it goes to one of them.
-        if found is None or value in delivered:
-            write("fill_zeros_like", {"X": value[0]}, {"Out": target})
-        else:
-            write("assign", {"X": found}, {"Out": target})
-            delivered.add(value)
-    walker.apply_inserts()
+    before = [walker.versions.before(name, start) for name in op.input("outputs")]
+    seeds = [((name, version + 1), given) for (name, version), given in zip(before, op.input(grad_slot("outputs")), strict=True)]
+    _expand_walk(walker, op, forward, ("inputs", "initial_states", "parameters"), seeds, start, end)
 
 
 def _lower_recurrent(home: Block, op: Operator) -> None:

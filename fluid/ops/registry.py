@@ -13,8 +13,15 @@ gradient reads, and ``Out&`` is an output that the op updates: it reads its valu
 A rule names what it reads: input and output slots by name, the cotangent of the output ``Out`` as ``dOut``, attributes
 by name or, as a dict, all of them as ``attrs``, ``wanted`` for the set of input slots whose gradients are wanted, and
 first ``f``, the namespace of ops. A cotangent with a default of ``None`` may be absent (zero); others are made zeros when
-they are. A slot annotated `Like` is read for its shape and dtype only. The rule returns input slot -> gradient; a function
-in place of a gradient is called only if that gradient is wanted.
+they are. An input with a default of ``None`` may be missing from gradient ops in files. A slot annotated `Like` is read for
+its shape and dtype only. The rule returns input slot -> gradient; a function in place of a gradient is called only if that
+gradient is wanted.
+
+An op whose gradient is no short formula has a meaning instead: ``define(..., meaning=fn)``, where ``fn(f, values, attrs)``
+builds the op from ordinary ones and returns output slot -> value. Of the decorated function only the parameters count,
+which say what the gradient op reads, all inputs that have a gradient among them. That op is computed by a kernel and
+differentiated through the meaning (`fluid.expand`). `values` holds what the gradient op reads but for cotangents, by slot,
+so that outputs without a gradient (what was drawn, say) can be read again.
 """
 
 from __future__ import annotations
@@ -53,6 +60,7 @@ __all__ = [
     "longs",
     "required",
     "strings",
+    "updated_input",
 ]
 
 
@@ -156,6 +164,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "float64s": _each(float),
     "strings": _each(_to_string),
     "bools": _each(_to_bool),
+    "scalar": _same,
+    "scalars": _each(_same),
     "block": _same,
     "blocks": _each(_same),
 }
@@ -222,6 +232,8 @@ class Rule:
                 self.all_attrs = tuple(definition.attrs)
             elif name in definition.inputs:
                 self.inputs[name] = shape_only
+                if parameter.default is not inspect.Parameter.empty:
+                    self.optional.add(name)
             elif name in definition.outputs:
                 self.outputs[name] = shape_only
             elif name[:1] == "d" and name[1:] in definition.outputs:
@@ -246,6 +258,8 @@ class Rule:
         if self.takes_wanted:
             kwargs["wanted"] = wanted
         found = self.fn(f, **kwargs)
+        if found is None:
+            raise ProgramError(f"{self.fn.__name__} has a meaning instead of a gradient rule, so its gradient needs a kernel")
         return {slot: value() if callable(value) else value for slot, value in found.items() if slot in wanted}
 
 
@@ -264,10 +278,16 @@ class OpDef:
     """The type of the gradient op, ``type_grad`` but for few."""
     inline_grad: bool = False
     """The gradient is written as the rule's ordinary ops, not as one ``type_grad`` op (as Paddle has it for this op)."""
+    meaning: Callable[..., Mapping[str, Any]] | None = None
+    """Builds the op from ordinary ones, where the gradient is no short formula; see the module's text."""
+    sparse_grad: str = ""
+    """The input slot whose gradient is a `SelectedRows` where the attribute ``is_sparse`` is set."""
     lod_aware: bool = False
     """Inference says which sequences the outputs hold; for other ops, each output has those of the first input that has
     some and as many rows."""
     doc: str = ""
+    module: str = ""
+    """Where it is defined."""
     forward: OpDef | None = None
     """Of a gradient op: the op whose rule it stands for."""
     infer_reads: tuple[str, ...] = field(default=(), repr=False)
@@ -352,8 +372,10 @@ def define(
     wrt: Iterable[str] | None = None,
     inline_grad: bool = False,
     grad_type: str = "",
+    meaning: Callable[..., Mapping[str, Any]] | None = None,
     likes: Iterable[str] = (),
     lod_aware: bool = False,
+    sparse_grad: str = "",
     **attrs: Any,
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Define an op; decorates its gradient rule, whose docstring documents the op.
@@ -365,8 +387,10 @@ def define(
         wrt: input slots that have a gradient; all of them by default.
         inline_grad: write the rule's ops themselves on the wire, not one gradient op.
         grad_type: the type of the gradient op, where it is not ``type_grad``.
+        meaning: builds the op from ordinary ones, instead of a rule; see the module's text.
         likes: input slots of which only shape, dtype and sequences are read.
         lod_aware: `infer` says which sequences the outputs hold (see `OpDef`).
+        sparse_grad: the input slot whose gradient is sparse if ``is_sparse`` (see `OpDef`).
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
     """
     match = _SIGNATURE.match(signature)
@@ -384,13 +408,16 @@ def define(
         infer=infer,
         grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,
+        meaning=meaning,
         lod_aware=lod_aware,
+        sparse_grad=sparse_grad,
     )
     if infer is not None:
         definition.infer_reads = tuple(inspect.signature(infer).parameters)
 
     def register(fn: Callable[..., Any]) -> OpDef:
         definition.doc = inspect.getdoc(fn) or ""
+        definition.module = fn.__module__
         if grad is not None:
             definition.rule = grad
         elif len(inspect.signature(fn).parameters):
@@ -415,7 +442,7 @@ def _grad_definition(forward: OpDef, rule: Rule) -> OpDef:
     inputs = {}
     for name, shape_only in rule.inputs.items():
         slot = forward.inputs[name]
-        inputs[name] = Slot(name, slot.many, slot.optional, like=shape_only or slot.like)
+        inputs[name] = Slot(name, slot.many, slot.optional or name in rule.optional, like=shape_only or slot.like)
     for name, shape_only in rule.outputs.items():
         slot = forward.outputs[name]
         inputs[name] = Slot(name, slot.many, slot.optional, like=shape_only)
@@ -425,6 +452,16 @@ def _grad_definition(forward: OpDef, rule: Rule) -> OpDef:
     outputs = {grad_slot(name): Slot(grad_slot(name), forward.inputs[name].many, True) for name in rule.wrt}
     doc = f"Gradient of `{forward.type}`."
     return OpDef(forward.grad_type, inputs, outputs, forward.attrs, doc=doc, forward=forward)
+
+
+_FULL_NAMES = {"SquaredAccum": "SquaredAccumulator", "LinearAccum": "LinearAccumulator"}
+
+
+def updated_input(definition: OpDef, slot: str) -> str | None:
+    """The input whose place the output `slot` takes over (``Param`` for ``ParamOut``), or None."""
+    source = slot[:-3] if slot.endswith("Out") else ""
+    source = _FULL_NAMES.get(source, source)
+    return source if source in definition.inputs and not definition.inputs[source].many else None
 
 
 def find(op_type: str) -> OpDef | None:

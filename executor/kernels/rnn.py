@@ -1,0 +1,1011 @@
+"""Recurrent networks, one step for both directions at a time.
+
+Of each layer, what comes in is multiplied by its weights for all steps at once, and so are gradients of weights; only the
+hidden state's part is computed step by step. Steps are kept in the order in which they are taken, ``[step, direction,
+batch, ...]``, so that the backward direction is one more entry of a batched product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops
+from fluid.values import Lod
+
+from .table import kernel
+
+
+@dataclass
+class _Layer:
+    """What one layer keeps: gates ``[step, direction, batch, kept, hidden]`` and states ``[state, step + 1, direction, batch,
+    hidden]``."""
+
+    gates: Any
+    states: Any
+
+
+def _layers(g: Geometry, Reserve: Any, steps: int, batch: int) -> list[_Layer]:
+    """The parts of what is kept for the gradient."""
+    mode = MODES[g.mode]
+    gates = (steps, g.directions, batch, mode.kept, g.hidden)
+    states = (mode.states, steps + 1, g.directions, batch, g.hidden)
+    found, start = [], 0
+    for _ in range(g.layers):
+        middle = start + steps * g.width * batch * mode.kept
+        end = middle + mode.states * (steps + 1) * g.width * batch
+        found.append(_Layer(Reserve[start:middle].reshape(gates), Reserve[middle:end].reshape(states)))
+        start = end
+    return found
+
+
+class _Network:
+    """A network on its way, forward or backward.
+
+    `weights` are in the order of `rnn`'s WeightList; `Dropped` is 0 where, if at all, something is dropped between layers.
+    """
+
+    def __init__(
+        self, xp: Any, g: Geometry, Input: Any, weights: Sequence[Any], lengths: Any, Reserve: Any, Dropped: Any, attrs: Any
+    ) -> None:
+        self.xp, self.g, self.Input, self.weights = xp, g, Input, weights
+        self.steps, self.batch = Input.shape[:2]
+        self.layers = _layers(g, Reserve, self.steps, self.batch)
+        self.Dropped = Dropped if drops(attrs) else None
+        self.scale = 1.0 / (1.0 - attrs["dropout_prob"]) if drops(attrs) else 1.0
+        self.inside: Any = None
+        """Whether a step belongs to the sequence, ``[step, direction, batch, 1]``."""
+        if lengths is not None:
+            inside = xp.arange(self.steps).reshape(-1, 1) < lengths.reshape(1, -1)
+            self.inside = self.turned(inside.reshape(self.steps, self.batch, 1), 1)
+
+    # -- between [time, batch, directions * size] and [step, direction, batch, size]
+    def turned(self, x: Any, size: int) -> Any:
+        """In the order of steps; what has one direction only is the same for both."""
+        g, xp = self.g, self.xp
+        parts = [x[..., d * size : (d + 1) * size] if x.shape[-1] > size else x for d in range(g.directions)]
+        return xp.stack([part[::-1] if d else part for d, part in enumerate(parts)], axis=1)
+
+    def put(self, x: Any, out: Any) -> None:
+        """Steps back in the order of time, into `out`."""
+        size = x.shape[-1]
+        for d in range(self.g.directions):
+            out[..., d * size : (d + 1) * size] = x[::-1, d] if d else x[:, d]
+
+    def out_of(self, layer: int, out: Any) -> Any:
+        """What a layer puts out, into `out`."""
+        self.put(self.layers[layer].states[0, 1:], out)
+        if self.inside is not None:
+            hidden = self.g.hidden
+            for d in range(self.g.directions):
+                part = out[..., d * hidden : (d + 1) * hidden]
+                part *= self.inside[:, 0]
+        return out
+
+    def dropped(self, layer: int) -> Any:
+        """What the outputs of a layer are multiplied by, or None."""
+        if self.Dropped is None:
+            return None
+        return self.Dropped[..., layer * self.g.width : (layer + 1) * self.g.width] * self.Input.dtype.type(self.scale)
+
+    def input_of(self, layer: int) -> Any:
+        """What goes into a layer, ``[time * batch, features]``."""
+        if layer == 0:
+            x = self.Input
+        else:
+            x = self.out_of(layer - 1, self.xp.empty((self.steps, self.batch, self.g.width), self.Input.dtype))
+            if self.Dropped is not None:
+                x *= self.dropped(layer - 1)
+        return x.reshape(self.steps * self.batch, -1)
+
+    def of_layer(self, layer: int) -> list[tuple[int, int, int, int]]:
+        """For each direction: where the weights and biases of what comes in, and of the hidden state, are in `weights`."""
+        g = self.g
+        first = [2 * (layer * g.directions + d) for d in range(g.directions)]
+        return [(n, n + 1, 2 * g.passes + n, 2 * g.passes + n + 1) for n in first]
+
+    # -- forward
+    def forward(self, first: Sequence[Any]) -> None:
+        """Fill what is kept; `first` are the states before the first step."""
+        xp, g, weights = self.xp, self.g, self.weights
+        mode = MODES[g.mode]
+        columns = mode.gates * g.hidden
+        for index, layer in enumerate(self.layers):
+            for kept, state in zip(layer.states, first, strict=True):
+                kept[0] = state[index * g.directions : (index + 1) * g.directions]
+            x, dtype = self.input_of(index), self.Input.dtype
+            factor = _FACTORS[g.mode](xp, g.hidden, dtype)  # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2
+            pre = xp.empty((self.steps, g.directions, self.batch, columns), dtype)
+            hidden = xp.empty((g.directions, g.hidden, columns), dtype)
+            hidden_bias = xp.empty((g.directions, 1, columns), dtype)
+            for d, (w_x, w_h, b_x, b_h) in enumerate(self.of_layer(index)):
+                xp.multiply(weights[w_h].T, factor, out=hidden[d])
+                xp.multiply(weights[b_h], factor, out=hidden_bias[d, 0])
+                found = (x @ (weights[w_x].T * factor)).reshape(self.steps, self.batch, columns)
+                xp.add(found[::-1] if d else found, weights[b_x] * factor, out=pre[:, d])
+            _FORWARD[g.mode](xp, pre, hidden, hidden_bias, layer, _outside(self.inside, self.steps))
+
+    # -- backward
+    def backward(self, d_out: Any, d_last: Sequence[Any], d_input: Any, d_first: Sequence[Any], d_weights: Sequence[Any]) -> None:
+        """Gradients into `d_input`, `d_first` and `d_weights`, of which any may be None."""
+        xp, g, weights = self.xp, self.g, self.weights
+        rows = MODES[g.mode].gates * g.hidden
+        for index in range(g.layers - 1, -1, -1):
+            layer, places = self.layers[index], self.of_layer(index)
+            here = slice(index * g.directions, (index + 1) * g.directions)
+            grads = [state[here].copy() for state in d_last]
+            coming = self.turned(d_out, g.hidden)
+            hidden = xp.stack([weights[w_h] for _, w_h, _, _ in places])
+            if self.inside is not None:
+                coming *= self.inside
+            d_x, d_h = _BACKWARD[g.mode](xp, coming, grads, hidden, layer, self.inside)
+            for target, grad in zip(d_first, grads, strict=True):
+                if target is not None:
+                    target[here] = grad
+            x = None
+            below: Any = None
+            for d, (w_x, w_h, b_x, b_h) in enumerate(places):
+                of_hidden = d_h[:, d].reshape(-1, rows)
+                if d_weights[w_h] is not None:
+                    xp.matmul(of_hidden.T, layer.states[0, :-1, d].reshape(-1, g.hidden), out=d_weights[w_h])
+                if d_weights[b_h] is not None:
+                    xp.sum(of_hidden, axis=0, out=d_weights[b_h])
+                in_time = xp.ascontiguousarray(d_x[::-1, d] if d else d_x[:, d]).reshape(-1, rows)
+                if d_weights[w_x] is not None:
+                    x = self.input_of(index) if x is None else x
+                    xp.matmul(in_time.T, x, out=d_weights[w_x])
+                if d_weights[b_x] is not None:
+                    xp.sum(in_time, axis=0, out=d_weights[b_x])
+                if index or d_input is not None:
+                    part = in_time @ weights[w_x]
+                    below = part if below is None else xp.add(below, part, out=below)
+            if index:
+                d_out = below.reshape(self.steps, self.batch, -1)
+                if self.Dropped is not None:
+                    d_out *= self.dropped(index - 1)
+            elif d_input is not None:
+                xp.copyto(d_input, below.reshape(d_input.shape))
+
+
+def _outside(inside: Any, steps: int) -> Any:
+    """For each step, where it does not belong to the sequence, or None."""
+    return [None] * steps if inside is None else ~inside
+
+
+# ------------------------------------------------------------------------------------------------------------- forward
+# Each runs the steps of one layer. `pre` holds what comes in times its weights, `outside` where a step is none.
+def _stay(xp: Any, outside: Any, after: Sequence[Any], before: Sequence[Any]) -> None:
+    if outside is not None:
+        for new, old in zip(after, before, strict=True):
+            xp.copyto(new, old, where=outside)
+
+
+def _lstm(xp: Any, pre: Any, weight: Any, bias: Any, layer: _Layer, outside: Any) -> None:
+    pre += bias
+    scale = _FACTORS["LSTM"](xp, layer.states.shape[-1], pre.dtype)
+    shift = 1 - scale
+    hs, cs = layer.states
+    product, part = xp.empty_like(pre[0]), xp.empty_like(cs[0])
+    for t, gates in enumerate(layer.gates.reshape(pre.shape)):
+        h, c = hs[t + 1], cs[t + 1]
+        xp.matmul(hs[t], weight, out=product)
+        xp.add(product, pre[t], out=product)
+        xp.tanh(product, out=product)
+        xp.multiply(product, scale, out=product)
+        xp.add(product, shift, out=gates)
+        i, f, g, o = (layer.gates[t, :, :, k] for k in range(4))
+        xp.multiply(f, cs[t], out=c)
+        xp.multiply(i, g, out=part)
+        xp.add(c, part, out=c)
+        xp.tanh(c, out=part)
+        xp.multiply(o, part, out=h)
+        _stay(xp, outside[t], (h, c), (hs[t], cs[t]))
+
+
+def _gru(xp: Any, pre: Any, weight: Any, bias: Any, layer: _Layer, outside: Any) -> None:
+    (hs,) = layer.states
+    size = hs.shape[-1]
+    half = pre.dtype.type(0.5)
+    pre[..., : 2 * size] += bias[..., : 2 * size]
+    product, both = xp.empty_like(pre[0]), layer.gates.reshape(*pre.shape[:3], -1)[..., : 2 * size]
+    for t, x in enumerate(pre):
+        h, n, of_h = hs[t + 1], layer.gates[t, :, :, 2], layer.gates[t, :, :, 3]
+        xp.matmul(hs[t], weight, out=product)
+        gates = product[..., : 2 * size]
+        xp.add(gates, x[..., : 2 * size], out=gates)
+        xp.tanh(gates, out=gates)
+        xp.multiply(gates, half, out=gates)
+        xp.add(gates, half, out=both[t])
+        xp.add(product[..., 2 * size :], bias[..., 2 * size :], out=of_h)
+        xp.multiply(of_h, layer.gates[t, :, :, 0], out=n)
+        xp.add(n, x[..., 2 * size :], out=n)
+        xp.tanh(n, out=n)
+        xp.subtract(hs[t], n, out=h)
+        xp.multiply(h, layer.gates[t, :, :, 1], out=h)
+        xp.add(h, n, out=h)
+        _stay(xp, outside[t], (h,), (hs[t],))
+
+
+def _simple(activate: str) -> Any:
+    def run(xp: Any, pre: Any, weight: Any, bias: Any, layer: _Layer, outside: Any) -> None:
+        (hs,) = layer.states
+        pre += bias
+        for t, x in enumerate(pre):
+            h = hs[t + 1]
+            xp.matmul(hs[t], weight, out=h)
+            xp.add(h, x, out=h)
+            if activate == "tanh":
+                xp.tanh(h, out=h)
+            else:
+                xp.maximum(h, 0, out=h)
+            _stay(xp, outside[t], (h,), (hs[t],))
+
+    return run
+
+
+def _ones(xp: Any, hidden: int, dtype: Any) -> Any:
+    return xp.ones(hidden, dtype)
+
+
+def _halves(*blocks: float) -> Any:
+    def make(xp: Any, hidden: int, dtype: Any) -> Any:
+        return xp.repeat(xp.asarray(blocks, dtype), hidden)
+
+    return make
+
+
+_FACTORS = {"LSTM": _halves(0.5, 0.5, 1, 0.5), "GRU": _halves(0.5, 0.5, 1), "RNN_TANH": _ones, "RNN_RELU": _ones}
+"""By what the arguments of gates are multiplied, so that tanh serves all of them."""
+_FORWARD = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple("tanh"), "RNN_RELU": _simple("relu")}
+
+
+# ------------------------------------------------------------------------------------------------------------ backward
+# Each gives the gradients of what comes in times its weights, and of the hidden state times its weights, for all steps, and
+# leaves those of the states before the first step in `grads`. All that does not go from step to step is computed at once.
+def _masked(values: Any, inside: Any) -> Any:
+    if inside is not None:
+        values *= inside.reshape(inside.shape + (1,) * (values.ndim - inside.ndim))
+    return values
+
+
+def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, inside: Any) -> tuple[Any, Any]:
+    dh, dc = grads
+    i, f, g, o = (layer.gates[:, :, :, k] for k in range(4))
+    tanh_c = xp.tanh(layer.states[1, 1:])
+    factors = xp.empty_like(layer.gates)
+    xp.multiply(g, i * (1 - i), out=factors[:, :, :, 0])
+    xp.multiply(layer.states[1, :-1], f * (1 - f), out=factors[:, :, :, 1])
+    xp.multiply(i, 1 - g * g, out=factors[:, :, :, 2])
+    xp.multiply(tanh_c, o * (1 - o), out=factors[:, :, :, 3])
+    to_cell = _masked(o * (1 - tanh_c * tanh_c), inside)
+    _masked(factors, inside)
+    forget = f if inside is None else xp.where(inside, f, f.dtype.type(1))
+    found = xp.empty(layer.gates.shape, dh.dtype)
+    wide = found.reshape(*found.shape[:3], -1)
+    part, outside = xp.empty_like(dh), _outside(inside, len(coming))
+    for t in range(len(found) - 1, -1, -1):
+        xp.add(dh, coming[t], out=dh)
+        xp.multiply(dh, to_cell[t], out=part)
+        xp.add(dc, part, out=dc)
+        xp.multiply(factors[t, :, :, :3], dc[:, :, None], out=found[t, :, :, :3])
+        xp.multiply(factors[t, :, :, 3], dh, out=found[t, :, :, 3])
+        xp.multiply(dc, forget[t], out=dc)
+        _through(xp, wide[t], weight, dh, part, outside[t])
+    return wide, wide
+
+
+def _through(xp: Any, found: Any, weight: Any, dh: Any, part: Any, outside: Any) -> None:
+    """The gradient of the hidden state before a step, into `dh`: through the weights, or as it was where the state stays."""
+    if outside is None:
+        xp.matmul(found, weight, out=dh)
+    else:
+        xp.matmul(found, weight, out=part)
+        xp.multiply(dh, outside, out=dh)
+        xp.add(dh, part, out=dh)
+
+
+def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, inside: Any) -> tuple[Any, Any]:
+    (dh,) = grads
+    r, z, n, of_h = (layer.gates[:, :, :, k] for k in range(4))
+    # Of r, z, the hidden part of the candidate, and the candidate's argument.
+    factors = xp.empty_like(layer.gates)
+    xp.multiply(1 - z, 1 - n * n, out=factors[:, :, :, 3])
+    xp.multiply(factors[:, :, :, 3], r, out=factors[:, :, :, 2])
+    xp.multiply(factors[:, :, :, 2], of_h * (1 - r), out=factors[:, :, :, 0])
+    xp.multiply(layer.states[0, :-1] - n, z * (1 - z), out=factors[:, :, :, 1])
+    _masked(factors, inside)
+    stay = z if inside is None else xp.where(inside, z, z.dtype.type(1))
+    found = xp.empty(layer.gates.shape, dh.dtype)
+    part = xp.empty_like(dh)
+    size = dh.shape[-1]
+    hidden = found.reshape(*found.shape[:3], -1)[..., : 3 * size]
+    for t in range(len(found) - 1, -1, -1):
+        xp.add(dh, coming[t], out=dh)
+        xp.multiply(factors[t], dh[:, :, None], out=found[t])
+        xp.matmul(hidden[t], weight, out=part)
+        xp.multiply(dh, stay[t], out=dh)
+        xp.add(dh, part, out=dh)
+    of_x = xp.concatenate([hidden[..., : 2 * size], found[:, :, :, 3]], axis=-1)
+    return of_x, hidden
+
+
+def _simple_back(slope: Any) -> Any:
+    def run(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, inside: Any) -> tuple[Any, Any]:
+        (dh,) = grads
+        factors, outside = _masked(slope(xp, layer.states[0, 1:]), inside), _outside(inside, len(coming))
+        found, part = xp.empty_like(coming), xp.empty_like(dh)
+        for t in range(len(found) - 1, -1, -1):
+            xp.add(dh, coming[t], out=dh)
+            xp.multiply(factors[t], dh, out=found[t])
+            _through(xp, found[t], weight, dh, part, outside[t])
+        return found, found
+
+    return run
+
+
+_BACKWARD = {
+    "LSTM": _lstm_back,
+    "GRU": _gru_back,
+    "RNN_TANH": _simple_back(lambda xp, h: 1 - h * h),
+    "RNN_RELU": _simple_back(lambda xp, h: (h > 0).astype(h.dtype)),
+}
+
+
+# ------------------------------------------------------------------------------------------------------- whole networks
+def _run(
+    xp: Any,
+    rng: Any,
+    g: Geometry,
+    Input: Any,
+    first: Sequence[Any],
+    weights: Sequence[Any],
+    lengths: Any,
+    attrs: dict[str, Any],
+    Out: Any,
+    Dropped: Any,
+    last: Sequence[Any],
+    Reserve: Any,
+) -> None:
+    steps, batch = Input.shape[:2]
+    if Reserve is None:
+        Reserve = xp.empty(g.reserve_size(steps, batch), Input.dtype)
+    if drops(attrs):
+        if Dropped is None:
+            Dropped = xp.empty((steps, batch, (g.layers - 1) * g.width), "uint8")
+        xp.greater_equal(rng().random(Dropped.shape, dtype=xp.float32), attrs["dropout_prob"], out=Dropped)
+    elif Dropped is not None:
+        Dropped.fill(1)
+    network = _Network(xp, g, Input, weights, lengths, Reserve, Dropped, attrs)
+    network.forward(first)
+    if Out is not None:
+        network.out_of(g.layers - 1, Out)
+    for number, state in enumerate(last):
+        if state is not None:
+            for index, layer in enumerate(network.layers):
+                state[index * g.directions : (index + 1) * g.directions] = layer.states[number, -1]
+
+
+@kernel("rnn")
+def rnn(
+    xp: Any,
+    rng: Any,
+    Input: Any,
+    PreState: Any,
+    WeightList: Any,
+    SequenceLength: Any,
+    attrs: dict[str, Any],
+    Out: Any,
+    DropoutState: Any,
+    State: Any,
+    Reserve: Any,
+) -> None:
+    g = Geometry.of(attrs, attrs["mode"])
+    _run(xp, rng, g, Input, PreState, WeightList, SequenceLength, attrs, Out, DropoutState, State or (), Reserve)
+
+
+@kernel("rnn_grad")
+def rnn_grad(
+    xp: Any,
+    Input: Any,
+    PreState: Any,
+    WeightList: Any,
+    SequenceLength: Any,
+    DropoutState: Any,
+    Reserve: Any,
+    dOut: Any,
+    dState: Any,
+    attrs: dict[str, Any],
+    dInput: Any,
+    dPreState: Any,
+    dWeightList: Any,
+) -> None:
+    g = Geometry.of(attrs, attrs["mode"])
+    network = _Network(xp, g, Input, WeightList, SequenceLength, Reserve, DropoutState, attrs)
+    network.backward(dOut, dState, dInput, dPreState or [None] * len(PreState), dWeightList or [None] * len(WeightList))
+
+
+def _cut(g: Geometry, W: Any) -> list[Any]:
+    """The weights that lie one after the other in W."""
+    flat, found, start = W.reshape(-1), [], 0
+    for shape in g.weight_shapes():
+        found.append(flat[start : start + prod(shape)].reshape(shape))
+        start += prod(shape)
+    return found
+
+
+@kernel("cudnn_lstm")
+def cudnn_lstm(
+    xp: Any,
+    rng: Any,
+    Input: Any,
+    InitH: Any,
+    InitC: Any,
+    W: Any,
+    WeightList: Any,
+    SequenceLength: Any,
+    attrs: dict[str, Any],
+    Reserve: Any,
+    StateOut: Any,
+    Out: Any,
+    LastH: Any,
+    LastC: Any,
+) -> None:
+    g = Geometry.of(attrs, "LSTM")
+    weights = _cut(g, W) if W is not None else WeightList
+    _run(xp, rng, g, Input, (InitH, InitC), weights, SequenceLength, attrs, Out, StateOut, (LastH, LastC), Reserve)
+
+
+@kernel("cudnn_lstm_grad")
+def cudnn_lstm_grad(
+    xp: Any,
+    Input: Any,
+    W: Any,
+    WeightList: Any,
+    SequenceLength: Any,
+    StateOut: Any,
+    Reserve: Any,
+    dOut: Any,
+    dLastH: Any,
+    dLastC: Any,
+    attrs: dict[str, Any],
+    dInput: Any,
+    dInitH: Any,
+    dInitC: Any,
+    dW: Any,
+    dWeightList: Any,
+) -> None:
+    g = Geometry.of(attrs, "LSTM")
+    weights = _cut(g, W) if W is not None else WeightList
+    network = _Network(xp, g, Input, weights, SequenceLength, Reserve, StateOut, attrs)
+    d_weights = _cut(g, dW) if dW is not None else dWeightList or [None] * len(weights)
+    network.backward(dOut, (dLastH, dLastC), dInput, (dInitH, dInitC), d_weights)
+
+
+# --------------------------------------------------------------------------------------------------------- single steps
+def _sigmoid(xp: Any, x: Any, out: Any) -> Any:
+    half = x.dtype.type(0.5)
+    xp.multiply(x, half, out=out)
+    xp.tanh(out, out=out)
+    xp.multiply(out, half, out=out)
+    return xp.add(out, half, out=out)
+
+
+def _activate(xp: Any, activation: str, x: Any, out: Any) -> Any:
+    """`x` through an activation, into `out`."""
+    if activation == "sigmoid":
+        return _sigmoid(xp, x, out)
+    if activation == "tanh":
+        return xp.tanh(x, out=out)
+    if activation == "relu":
+        return xp.maximum(x, 0, out=out)
+    xp.copyto(out, x)
+    return out
+
+
+def _slope(xp: Any, activation: str, y: Any) -> Any:
+    """The derivative of an activation, from what it gives."""
+    if activation == "sigmoid":
+        return y * (1 - y)
+    if activation == "tanh":
+        return 1 - y * y
+    return (y > 0).astype(y.dtype) if activation == "relu" else xp.ones_like(y)
+
+
+def _columns(x: Any, count: int) -> list[Any]:
+    size = x.shape[1] // count
+    return [x[:, n * size : (n + 1) * size] for n in range(count)]
+
+
+@kernel("lstm_unit")
+def lstm_unit(xp: Any, X: Any, C_prev: Any, forget_bias: float, C: Any, H: Any) -> None:
+    i, f, o, g = _columns(X, 4)
+    kept = _sigmoid(xp, f + X.dtype.type(forget_bias), xp.empty_like(C_prev)) * C_prev
+    cell = xp.add(kept, _sigmoid(xp, i, xp.empty_like(C_prev)) * xp.tanh(g), out=C)
+    if H is not None:
+        xp.multiply(_sigmoid(xp, o, xp.empty_like(C_prev)), xp.tanh(cell), out=H)
+
+
+def _gru_weights(weight: Any) -> tuple[Any, Any]:
+    """The weights of the gates and of the candidate, which lie behind each other."""
+    size, flat = weight.shape[0], weight.reshape(-1)
+    return flat[: 2 * size * size].reshape(size, 2 * size), flat[2 * size * size :].reshape(size, size)
+
+
+def _gru_step(
+    xp: Any,
+    gates: Any,
+    before: Any,
+    w_gates: Any,
+    w_candidate: Any,
+    gate: str,
+    activation: str,
+    origin_mode: bool,
+    reset: Any,
+    out: Any,
+) -> None:
+    """One step: `gates` holds what comes in and is left with u, r and the candidate, `reset` with ``r * before``."""
+    size = before.shape[1]
+    both, candidate = gates[:, : 2 * size], gates[:, 2 * size :]
+    both += before @ w_gates
+    _activate(xp, gate, both, both)
+    candidate += xp.multiply(both[:, size:], before, out=reset) @ w_candidate
+    _activate(xp, activation, candidate, candidate)
+    if out is not None:
+        start, other = (candidate, before) if origin_mode else (before, candidate)
+        xp.subtract(other, start, out=out)
+        xp.multiply(out, both[:, :size], out=out)
+        xp.add(out, start, out=out)
+
+
+def _gru_factors(xp: Any, gates: Any, before: Any, gate: str, activation: str, origin_mode: bool) -> tuple[Any, Any]:
+    """By what the gradient of a step's state goes to u, of that of ``r * before`` to r, of the state to the candidate; and the
+    candidate's share of the state."""
+    size = before.shape[1]
+    update, _, candidate = _columns(gates, 3)
+    share = 1 - update if origin_mode else update
+    found = xp.empty_like(gates)
+    slope = _slope(xp, gate, gates[:, : 2 * size])
+    difference = before - candidate if origin_mode else candidate - before
+    xp.multiply(difference, slope[:, :size], out=found[:, :size])
+    xp.multiply(before, slope[:, size:], out=found[:, size : 2 * size])
+    xp.multiply(share, _slope(xp, activation, candidate), out=found[:, 2 * size :])
+    return found, share
+
+
+def _gru_step_back(
+    xp: Any, grad: Any, factors: Any, stay: Any, reset: Any, w_gates: Any, w_candidate: Any, found: Any, out: Any
+) -> None:
+    """From the gradient of a step's state those of its gates, into `found`, and of the state before, into `out` (if wanted)."""
+    size = grad.shape[1]
+    xp.multiply(grad, factors[:, :size], out=found[:, :size])
+    xp.multiply(grad, factors[:, 2 * size :], out=found[:, 2 * size :])
+    d_reset = found[:, 2 * size :] @ w_candidate.T
+    xp.multiply(d_reset, factors[:, size : 2 * size], out=found[:, size : 2 * size])
+    if out is not None:
+        xp.multiply(grad, stay, out=out)
+        out += d_reset * reset
+        out += found[:, : 2 * size] @ w_gates.T
+
+
+def _gru_deliver(xp: Any, before: Any, reset: Any, found: Any, d_weight: Any, d_bias: Any) -> None:
+    """Gradients of the parameters, from those of the gates of all rows."""
+    size = before.shape[1]
+    if d_bias is not None:
+        xp.sum(found, axis=0, out=d_bias.reshape(-1))
+    if d_weight is not None:
+        d_gates, d_candidate = _gru_weights(d_weight)
+        xp.matmul(before.T, found[:, : 2 * size], out=d_gates)
+        xp.matmul(reset.T, found[:, 2 * size :], out=d_candidate)
+
+
+@kernel("gru_unit")
+def gru_unit(
+    xp: Any,
+    Input: Any,
+    HiddenPrev: Any,
+    Weight: Any,
+    Bias: Any,
+    activation: int,
+    gate_activation: int,
+    origin_mode: bool,
+    Gate: Any,
+    ResetHiddenPrev: Any,
+    Hidden: Any,
+) -> None:
+    gates = xp.add(Input, 0 if Bias is None else Bias.reshape(-1), out=Gate)
+    names = ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+    _gru_step(xp, gates, HiddenPrev, *_gru_weights(Weight), *names, origin_mode, ResetHiddenPrev, Hidden)
+
+
+@kernel("gru_unit_grad")
+def gru_unit_grad(
+    xp: Any,
+    HiddenPrev: Any,
+    Weight: Any,
+    Gate: Any,
+    ResetHiddenPrev: Any,
+    dHidden: Any,
+    activation: int,
+    gate_activation: int,
+    origin_mode: bool,
+    dInput: Any,
+    dHiddenPrev: Any,
+    dWeight: Any,
+    dBias: Any,
+) -> None:
+    size = HiddenPrev.shape[1]
+    names = ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+    factors, share = _gru_factors(xp, Gate, HiddenPrev, *names, origin_mode)
+    found = dInput if dInput is not None else xp.empty_like(Gate)
+    reset = Gate[:, size : 2 * size]
+    _gru_step_back(xp, dHidden, factors, 1 - share, reset, *_gru_weights(Weight), found, dHiddenPrev)
+    _gru_deliver(xp, HiddenPrev, ResetHiddenPrev, found, dWeight, dBias)
+
+
+# ------------------------------------------------------------------------------------- over sequences of different lengths
+class _Packed:
+    """Rows in the order in which steps take them: the first of all sequences, longest first, then the second of those that
+    have one, and so on. So each step's rows lie behind each other, and go on from the first ones of the step before.
+
+    Attributes:
+        sequences: numbers of the sequences, longest first.
+        rows: for each packed row, the row of the input.
+        before: for each packed row but those of the first step, the packed row of the step before.
+        steps: for each step, its first packed row and how many it has.
+    """
+
+    def __init__(self, xp: Any, lod: Lod, reverse: bool, where: str) -> None:
+        if not lod or lod[-1] is None:
+            raise ExecutionError(f"{where}: Input holds no sequences; feed (array, lengths) or a LoDTensor")
+        offsets = np.asarray(lod[-1])
+        lengths = np.diff(offsets)
+        order = np.argsort(-lengths, kind="stable")
+        counts = [int((lengths > step).sum()) for step in range(lengths.max(initial=0))]
+        self.steps = list(zip(accumulate(counts, initial=0), counts, strict=False))
+        starts, ends = offsets[:-1][order], offsets[1:][order]
+        rows = [ends[:count] - 1 - step if reverse else starts[:count] + step for step, count in enumerate(counts)]
+        before = [start + np.arange(count) for (start, _), count in zip(self.steps, counts[1:], strict=False)]
+        self.xp, self.sequences = xp, xp.asarray(order)
+        self.rows = xp.asarray(np.concatenate([*rows, np.empty(0, np.int64)]), dtype="int64")
+        self.before = xp.asarray(np.concatenate([*before, np.empty(0, np.int64)]), dtype="int64")
+
+    def first(self, state: Any, size: int, dtype: Any) -> Any:
+        """The states before the first step, of sequences in order; zeros where they are not given."""
+        return self.xp.zeros((len(self.sequences), size), dtype) if state is None else state[self.sequences]
+
+    def previous(self, first: Any, packed: Any) -> Any:
+        """For each packed row, the state before that step."""
+        return self.xp.concatenate([first[: len(packed) - len(self.before)], packed[self.before]])
+
+    def unpack(self, packed: Any, out: Any) -> None:
+        if out is not None:
+            out[self.rows] = packed
+
+    def give(self, grad: Any, out: Any) -> None:
+        """The gradient of the states before the first step, of sequences in order, to where it is wanted."""
+        if out is not None:
+            out[self.sequences] = grad
+
+
+def _name(activation: str) -> str:
+    return "" if activation == "identity" else activation
+
+
+def _into(xp: Any, shape: tuple[int, ...], out: Any, like: Any) -> Any:
+    return xp.empty(shape, like.dtype) if out is None else out
+
+
+def _peepholes(Bias: Any, size: int, attrs: dict[str, Any]) -> Any:
+    return Bias.reshape(-1)[4 * size :].reshape(3, size) if attrs["use_peepholes"] else None
+
+
+def _lstm_forward(
+    xp: Any,
+    Input: Any,
+    lod: Lod,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    ProjWeight: Any,
+    Bias: Any,
+    attrs: dict[str, Any],
+    Handed: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    BatchHidden: Any,
+) -> None:
+    packed = _Packed(xp, lod, attrs["is_reverse"], "lstm")
+    size, rows = Weight.shape[1] // 4, len(Input)
+    peepholes = _peepholes(Bias, size, attrs)
+    gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
+    cell_clip, proj_clip = attrs.get("cell_clip", 0.0), attrs.get("proj_clip", 0.0)
+    gates = _into(xp, (rows, 4 * size), BatchGate, Input)
+    xp.add(Input[packed.rows], Bias.reshape(-1)[: 4 * size], out=gates)
+    active = _into(xp, (rows, size), BatchCellPreAct, Input)
+    hidden = _into(xp, (rows, size), BatchHidden, Input)
+    handed = hidden if ProjWeight is None else xp.empty((rows, Weight.shape[0]), Input.dtype)
+    cells = xp.empty((rows, size), Input.dtype)
+    h, c = packed.first(H0, Weight.shape[0], Input.dtype), packed.first(C0, size, Input.dtype)
+    product = xp.empty((len(h), 4 * size), Input.dtype)
+    for start, count in packed.steps:
+        here = slice(start, start + count)
+        before, now = c[:count], gates[here]
+        now += xp.matmul(h[:count], Weight, out=product[:count])
+        both, out = now[:, size : 3 * size], now[:, 3 * size :]
+        if peepholes is not None:
+            both[:, :size] += before * peepholes[0]
+            both[:, size:] += before * peepholes[1]
+        _activate(xp, candidate, now[:, :size], now[:, :size])
+        _activate(xp, gate, both, both)
+        c = cells[here]
+        xp.multiply(both[:, size:], before, out=c)
+        c += xp.multiply(both[:, :size], now[:, :size], out=active[here])
+        if cell_clip > 0:
+            xp.clip(c, -cell_clip, cell_clip, out=c)
+        if peepholes is not None:
+            out += c * peepholes[2]
+        _activate(xp, gate, out, out)
+        xp.multiply(_activate(xp, activation, c, active[here]), out, out=hidden[here])
+        h = handed[here]
+        if ProjWeight is not None:
+            _activate(xp, _name(attrs["proj_activation"]), xp.matmul(hidden[here], ProjWeight, out=h), h)
+            if proj_clip > 0:
+                xp.clip(h, -proj_clip, proj_clip, out=h)
+    packed.unpack(handed, Handed)
+    packed.unpack(cells, Cell)
+
+
+def _lstm_backward(
+    xp: Any,
+    Input: Any,
+    lod: Lod,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    ProjWeight: Any,
+    Bias: Any,
+    attrs: dict[str, Any],
+    Handed: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    BatchHidden: Any,
+    dHanded: Any,
+    dCell: Any,
+) -> dict[str, Any]:
+    """Gradients by slot; what goes from step to step is a few products, by factors found for all steps at once."""
+    packed = _Packed(xp, lod, attrs["is_reverse"], "lstm")
+    size = Weight.shape[1] // 4
+    peepholes = _peepholes(Bias, size, attrs)
+    gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
+    cell_clip, proj_clip = attrs.get("cell_clip", 0.0), attrs.get("proj_clip", 0.0)
+    first_h, first_c = packed.first(H0, Weight.shape[0], Input.dtype), packed.first(C0, size, Input.dtype)
+    cells, handed = Cell[packed.rows], Handed[packed.rows]
+    before = packed.previous(first_c, cells)
+    g, i, f, o = _columns(BatchGate, 4)
+    factors = xp.empty_like(BatchGate)  # of g, i and f, by the gradient of the cell; of o, by that of the hidden state
+    xp.multiply(i, _slope(xp, candidate, g), out=factors[:, :size])
+    xp.multiply(g, _slope(xp, gate, i), out=factors[:, size : 2 * size])
+    xp.multiply(before, _slope(xp, gate, f), out=factors[:, 2 * size : 3 * size])
+    xp.multiply(BatchCellPreAct, _slope(xp, gate, o), out=factors[:, 3 * size :])
+    to_cell, to_before = o * _slope(xp, activation, BatchCellPreAct), f.copy()
+    if peepholes is not None:
+        to_cell += factors[:, 3 * size :] * peepholes[2]
+        to_before += factors[:, size : 2 * size] * peepholes[0] + factors[:, 2 * size : 3 * size] * peepholes[1]
+    free = abs(cells) < cell_clip if cell_clip > 0 else None
+    projected = None
+    if ProjWeight is not None:
+        projected = _slope(xp, _name(attrs["proj_activation"]), handed)
+        if proj_clip > 0:
+            projected *= abs(handed) < proj_clip
+        d_projected = xp.empty_like(handed)
+    coming = dHanded[packed.rows]
+    coming_cell = None if dCell is None else dCell[packed.rows]
+    dh, dc, found = xp.zeros_like(first_h), xp.zeros_like(first_c), xp.empty_like(BatchGate)
+    for start, count in reversed(packed.steps):
+        here = slice(start, start + count)
+        d_hidden, d_cell = dh[:count], dc[:count]
+        d_hidden += coming[here]
+        if projected is not None:
+            d_hidden = xp.multiply(d_hidden, projected[here], out=d_projected[here]) @ ProjWeight.T
+        if coming_cell is not None:
+            d_cell += coming_cell[here]
+        d_cell += d_hidden * to_cell[here]
+        if free is not None:
+            d_cell *= free[here]
+        now = found[here]
+        by_cell = now[:, : 3 * size].reshape(count, 3, size)
+        xp.multiply(factors[here, : 3 * size].reshape(by_cell.shape), d_cell[:, None], out=by_cell)
+        xp.multiply(factors[here, 3 * size :], d_hidden, out=now[:, 3 * size :])
+        d_cell *= to_before[here]
+        xp.matmul(now, Weight.T, out=dh[:count])
+    grads = {"Weight": packed.previous(first_h, handed).T @ found, "H0": dh, "C0": dc, "Input": found}
+    if ProjWeight is not None:
+        grads["ProjWeight"] = BatchHidden.T @ d_projected
+    parts = [found.sum(0)]
+    if peepholes is not None:
+        parts += [(found[:, n * size : (n + 1) * size] * c).sum(0) for n, c in ((1, before), (2, before), (3, cells))]
+    grads["Bias"] = xp.concatenate(parts)
+    return {**grads, "packed": packed}
+
+
+def _deliver(xp: Any, grads: dict[str, Any], **outputs: Any) -> None:
+    packed = grads["packed"]
+    for slot, out in outputs.items():
+        if slot == "Input":
+            packed.unpack(grads[slot], out)
+        elif slot in ("H0", "C0"):
+            packed.give(grads[slot], out)
+        elif out is not None:
+            xp.copyto(out, grads[slot].reshape(out.shape))
+
+
+@kernel("lstm")
+def dynamic_lstm(
+    xp: Any,
+    Input: Any,
+    Input_lod: Lod,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    Bias: Any,
+    attrs: dict[str, Any],
+    Hidden: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+) -> None:
+    kept = (BatchGate, BatchCellPreAct, None)
+    _lstm_forward(xp, Input, Input_lod, H0, C0, Weight, None, Bias, attrs, Hidden, Cell, *kept)
+
+
+@kernel("lstm_grad")
+def dynamic_lstm_grad(
+    xp: Any,
+    Input: Any,
+    Input_lod: Lod,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    Bias: Any,
+    Hidden: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    dHidden: Any,
+    dCell: Any,
+    attrs: dict[str, Any],
+    dInput: Any,
+    dH0: Any,
+    dC0: Any,
+    dWeight: Any,
+    dBias: Any,
+) -> None:
+    inputs = (Input, Input_lod, H0, C0, Weight, None, Bias, attrs)
+    grads = _lstm_backward(xp, *inputs, Hidden, Cell, BatchGate, BatchCellPreAct, None, dHidden, dCell)
+    _deliver(xp, grads, Input=dInput, H0=dH0, C0=dC0, Weight=dWeight, Bias=dBias)
+
+
+@kernel("lstmp")
+def dynamic_lstmp(
+    xp: Any,
+    Input: Any,
+    Input_lod: Lod,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    ProjWeight: Any,
+    Bias: Any,
+    attrs: dict[str, Any],
+    Projection: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    BatchHidden: Any,
+) -> None:
+    kept = (BatchGate, BatchCellPreAct, BatchHidden)
+    _lstm_forward(xp, Input, Input_lod, H0, C0, Weight, ProjWeight, Bias, attrs, Projection, Cell, *kept)
+
+
+@kernel("lstmp_grad")
+def dynamic_lstmp_grad(
+    xp: Any,
+    Input: Any,
+    Input_lod: Lod,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    ProjWeight: Any,
+    Bias: Any,
+    Projection: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    BatchHidden: Any,
+    dProjection: Any,
+    dCell: Any,
+    attrs: dict[str, Any],
+    dInput: Any,
+    dH0: Any,
+    dC0: Any,
+    dWeight: Any,
+    dProjWeight: Any,
+    dBias: Any,
+) -> None:
+    inputs = (Input, Input_lod, H0, C0, Weight, ProjWeight, Bias, attrs)
+    grads = _lstm_backward(xp, *inputs, Projection, Cell, BatchGate, BatchCellPreAct, BatchHidden, dProjection, dCell)
+    _deliver(xp, grads, Input=dInput, H0=dH0, C0=dC0, Weight=dWeight, ProjWeight=dProjWeight, Bias=dBias)
+
+
+@kernel("gru")
+def dynamic_gru(
+    xp: Any,
+    Input: Any,
+    Input_lod: Lod,
+    H0: Any,
+    Weight: Any,
+    Bias: Any,
+    attrs: dict[str, Any],
+    BatchGate: Any,
+    BatchResetHiddenPrev: Any,
+    BatchHidden: Any,
+    Hidden: Any,
+) -> None:
+    packed = _Packed(xp, Input_lod, attrs["is_reverse"], "gru")
+    size, rows = Weight.shape[0], len(Input)
+    w_gates, w_candidate = _gru_weights(Weight)
+    gate, activation = _name(attrs["gate_activation"]), _name(attrs["activation"])
+    gates = _into(xp, (rows, 3 * size), BatchGate, Input)
+    xp.add(Input[packed.rows], 0 if Bias is None else Bias.reshape(-1), out=gates)
+    resets = _into(xp, (rows, size), BatchResetHiddenPrev, Input)
+    hidden = _into(xp, (rows, size), BatchHidden, Input)
+    h = packed.first(H0, size, Input.dtype)
+    for start, count in packed.steps:
+        here = slice(start, start + count)
+        before, now = h[:count], gates[here]
+        h = hidden[here]
+        _gru_step(xp, now, before, w_gates, w_candidate, gate, activation, attrs["origin_mode"], resets[here], h)
+    packed.unpack(hidden, Hidden)
+
+
+@kernel("gru_grad")
+def dynamic_gru_grad(
+    xp: Any,
+    Input: Any,
+    Input_lod: Lod,
+    H0: Any,
+    Weight: Any,
+    BatchGate: Any,
+    BatchResetHiddenPrev: Any,
+    BatchHidden: Any,
+    dHidden: Any,
+    attrs: dict[str, Any],
+    dInput: Any,
+    dH0: Any,
+    dWeight: Any,
+    dBias: Any,
+) -> None:
+    packed = _Packed(xp, Input_lod, attrs["is_reverse"], "gru")
+    size = Weight.shape[0]
+    w_gates, w_candidate = _gru_weights(Weight)
+    before = packed.previous(packed.first(H0, size, Input.dtype), BatchHidden)
+    names = _name(attrs["gate_activation"]), _name(attrs["activation"])
+    factors, share = _gru_factors(xp, BatchGate, before, *names, attrs["origin_mode"])
+    coming, reset = dHidden[packed.rows], BatchGate[:, size : 2 * size]
+    stay, found = 1 - share, xp.empty_like(BatchGate)
+    dh = xp.zeros((len(packed.sequences), size), Input.dtype)
+    for start, count in reversed(packed.steps):
+        here = slice(start, start + count)
+        grad, now = dh[:count], found[here]
+        grad += coming[here]
+        _gru_step_back(xp, grad, factors[here], stay[here], reset[here], w_gates, w_candidate, now, grad)
+    _gru_deliver(xp, before, BatchResetHiddenPrev, found, dWeight, dBias)
+    packed.unpack(found, dInput)
+    packed.give(dh, dH0)

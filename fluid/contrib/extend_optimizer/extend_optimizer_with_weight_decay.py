@@ -1,0 +1,57 @@
+"""Weight decay apart from the gradient: ``param -= coeff * param``, then the optimizer's own update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import layers
+from ...errors import FluidTypeError
+from ...framework import Program, Variable, program_guard
+from ...layer_helper import optimize_guard
+from ...optimizer import Optimizer
+
+__all__ = ["extend_with_decoupled_weight_decay"]
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[Optimizer]:
+    """A class of optimizers like `base_optimizer` that also take `weight_decay` from the parameters themselves::
+
+        AdamW = fluid.contrib.extend_optimizer.extend_with_decoupled_weight_decay(fluid.optimizer.Adam)
+        AdamW(weight_decay=0.01, learning_rate=0.001).minimize(loss)
+
+    Its arguments are those of `base_optimizer`, by name, and before them
+
+    - ``weight_decay``: the factor, a number or a variable;
+    - ``apply_decay_param_fun``: function of a parameter's name that says whether it decays; all do if None.
+    """
+    if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
+        raise FluidTypeError(f"extend_with_decoupled_weight_decay takes a class of optimizers, not {base_optimizer!r}")
+
+    class OptimizerWithDecoupledWeightDecay(base_optimizer):  # type: ignore[misc, valid-type]
+        def __init__(
+            self,
+            weight_decay: float | Variable,
+            apply_decay_param_fun: Callable[[str], bool] | None = None,
+            **kwargs: Any,
+        ) -> None:
+            if not isinstance(weight_decay, (int, float, Variable)):
+                raise FluidTypeError(f"weight_decay should be a number or a Variable, not {type(weight_decay).__name__}")
+            super().__init__(**kwargs)
+            self._weight_decay = weight_decay
+            self._decays = apply_decay_param_fun
+
+        def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Any) -> Any:
+            pairs = list(params_grads)
+            with program_guard(loss.block.program, startup_program):
+                for param, grad in pairs:
+                    if grad is None or (self._decays is not None and not self._decays(param.name)):
+                        continue
+                    if not isinstance(self._weight_decay, Variable) and self._weight_decay == 0.0:
+                        continue
+                    with optimize_guard(param, grad):
+                        layers.assign(param - param * self._weight_decay, output=param)
+            return super().apply_optimize(loss, startup_program, pairs)
+
+    OptimizerWithDecoupledWeightDecay.__doc__ = f"`{base_optimizer.__name__}` with weight decay apart from the gradient."
+    return OptimizerWithDecoupledWeightDecay

@@ -1,0 +1,9 @@
+"""Layers of `fluid.contrib`."""
+
+from __future__ import annotations
+
+from . import nn, rnn_impl
+from .nn import *  # noqa: F403
+from .rnn_impl import *  # noqa: F403
+
+__all__ = [*nn.__all__, *rnn_impl.__all__, "nn", "rnn_impl"]

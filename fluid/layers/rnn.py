@@ -1,0 +1,714 @@
+"""Recurrent networks: cells and what runs them, decoders and what runs those, and recurrent layers of one op each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from .. import unique_name
+from ..errors import FluidTypeError, ProgramError
+from ..framework import BuildNamespace, Variable, default_main_program
+from ..initializer import Initializer
+from ..layer_helper import LayerHelper, check_variable
+from ..ops.rnn import ACTIVATIONS
+from ..param_attr import AttrLike, ParamAttr
+from ..types import DTypeLike, VarType, as_dtype
+from .control_flow import StaticRNN, _flatten, _rebuild, _structure, array_write, while_loop
+from .nn import fc, one_hot, reshape, topk
+from .tensor import fill_constant, fill_constant_batch_size_like
+
+__all__ = [
+    "BeamSearchDecoder",
+    "Decoder",
+    "GRUCell",
+    "LSTMCell",
+    "RNNCell",
+    "dynamic_decode",
+    "dynamic_gru",
+    "dynamic_lstm",
+    "dynamic_lstmp",
+    "gru_unit",
+    "lstm",
+    "lstm_unit",
+    "rnn",
+]
+
+
+def _ops() -> Any:
+    return BuildNamespace(default_main_program().current_block())
+
+
+def _map(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
+    """`value`, nested lists, tuples and dicts, with `fn` of each variable, and of those at its place in `others`."""
+    parts = [_flatten(item, "the values") for item in (value, *others)]
+    return _rebuild(value, iter([fn(*items) for items in zip(*parts, strict=True)]))
+
+
+def _swapped(x: Variable) -> Variable:
+    """`x` with its first two axes exchanged."""
+    check_variable(x, "a sequence")
+    if x.ndim < 2:
+        raise ProgramError(f"{x.name} ({x.describe()}) should have a batch and a time dimension")
+    found: Variable = _ops().transpose2(x, axis=[1, 0, *range(2, x.ndim)])
+    return found
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value)
+
+
+# --------------------------------------------------------------------------------------------------------------- cells
+class RNNCell:
+    """One step of a recurrent network. A cell of your own overrides `call` and `state_shape`."""
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """What comes out, and the new states, which are structured as `states`."""
+        raise ProgramError(f"{type(self).__name__} should define call(inputs, states), which gives outputs and new states")
+
+    def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
+        return self.call(inputs, states, **kwargs)
+
+    def get_initial_states(self, batch_ref: Any, shape: Any = None, dtype: DTypeLike | None = None, init_value: float = 0) -> Any:
+        """States of the batch of `batch_ref` (its first extent, or that of the first variable in it), filled with `init_value`.
+
+        `shape` is that of each state without the batch, nested as the states are; by default the cell's `state_shape`.
+        """
+        like = _flatten(batch_ref, "get_initial_states: batch_ref")[0]
+        kind = as_dtype(dtype if dtype is not None else self.state_dtype)
+
+        def filled(shape: Any) -> Any:
+            if isinstance(shape, dict):
+                return {key: filled(item) for key, item in shape.items()}
+            if not _is_shape(shape):
+                return type(shape)(filled(item) for item in shape)
+            extents = [-1, *(item for item in shape if item != -1)]
+            return fill_constant_batch_size_like(like, extents, kind, init_value)
+
+        return filled(self.state_shape if shape is None else shape)
+
+    @property
+    def state_shape(self) -> Any:
+        """The shape of each state, without the batch, nested as the states are."""
+        raise ProgramError(f"{type(self).__name__} should define state_shape, from which its initial states are made")
+
+    @property
+    def state_dtype(self) -> Any:
+        return "float32"
+
+
+class _Parameters:
+    """The parameters of a cell, made when it is called first and shared from then on."""
+
+    def __init__(self, name: str, param_attr: AttrLike, bias_attr: AttrLike, dtype: DTypeLike) -> None:
+        self.helper = LayerHelper(name, unique_name.generate(name), param_attr, bias_attr)
+        self.dtype = dtype
+        self._made: dict[str, tuple[Variable, Variable | None]] = {}
+
+    def affine(self, part: str, inputs: Sequence[Variable], size: int, f: Any) -> Variable:
+        """``concat(inputs) @ W + b``, with the weights of this part of the cell."""
+        joined = f.concat(list(inputs), axis=1)
+        if joined.shape[1] < 1:
+            first = inputs[0]
+            raise ProgramError(f"{self.helper.name}: the number of features of {first.name} ({first.describe()}) must be known")
+        if part not in self._made:
+            helper = self.helper
+            made = helper.create_parameter(self._attr(helper.param_attr, part), [joined.shape[1], size], self.dtype)
+            self._made[part] = made, None
+            if helper.bias_attr is not False:
+                attr = self._attr(helper.bias_attr, part)
+                self._made[part] = made, helper.create_parameter(attr, [size], self.dtype, is_bias=True)
+        weight, bias = self._made[part]
+        if weight.shape[0] != joined.shape[1]:
+            raise ProgramError(
+                f"{self.helper.name} was made for {weight.shape[0]} features of input and state together, not {joined.shape[1]}"
+            )
+        found: Variable = joined @ weight
+        return found if bias is None else found + bias
+
+    @staticmethod
+    def _attr(attr: Any, part: str) -> Any:
+        if isinstance(attr, ParamAttr) and attr.name and part:
+            attr = copy.copy(attr)
+            attr.name = f"{attr.name}_{part}"
+        return attr
+
+
+def _applied(f: Any, activation: Any, default: str, x: Variable) -> Variable:
+    """An activation: the name of an op, or a function."""
+    chosen = default if activation is None else activation
+    found: Variable = chosen(x) if callable(chosen) else getattr(f, chosen)(x)
+    return found
+
+
+class GRUCell(RNNCell):
+    """A gated recurrent unit: ``r, u = gate([x, h] W_g + b_g)``, ``c = activation([x, r h] W_c + b_c)``, ``u h + (1 - u) c``.
+
+    Args:
+        hidden_size: features of the state.
+        param_attr, bias_attr: of the weights and biases; a name gets ``_gate`` or ``_candidate`` behind it.
+        gate_activation: sigmoid by default: an op's name or a function.
+        activation: tanh by default.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        gate_activation: Any = None,
+        activation: Any = None,
+        dtype: DTypeLike = "float32",
+        name: str = "GRUCell",
+    ) -> None:
+        self.hidden_size, self.dtype = hidden_size, dtype
+        self._gate, self._activation = gate_activation, activation
+        self._parameters = _Parameters(name, param_attr, bias_attr, dtype)
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, Variable]:
+        """``[batch, features]`` and a state ``[batch, hidden_size]`` give the new state, twice."""
+        f = _ops()
+        gates = self._parameters.affine("gate", [inputs, states], 2 * self.hidden_size, f)
+        reset, update = f.split(_applied(f, self._gate, "sigmoid", gates), num=2, axis=1)
+        candidate = self._parameters.affine("candidate", [inputs, reset * states], self.hidden_size, f)
+        candidate = _applied(f, self._activation, "tanh", candidate)
+        found = candidate + update * (states - candidate)
+        return found, found
+
+    @property
+    def state_shape(self) -> list[int]:
+        return [self.hidden_size]
+
+    @property
+    def state_dtype(self) -> Any:
+        return self.dtype
+
+
+class LSTMCell(RNNCell):
+    """A long short-term memory: ``i, j, f, o = [x, h] W + b``, ``c' = gate(f + forget_bias) c + gate(i) activation(j)``,
+    ``h' = gate(o) activation(c')``. Its states are ``[h, c]``.
+
+    Args:
+        hidden_size: features of each state.
+        gate_activation: sigmoid by default: an op's name or a function.
+        activation: tanh by default.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        gate_activation: Any = None,
+        activation: Any = None,
+        forget_bias: float = 1.0,
+        dtype: DTypeLike = "float32",
+        name: str = "LSTMCell",
+    ) -> None:
+        self.hidden_size, self.dtype, self.forget_bias = hidden_size, dtype, forget_bias
+        self._gate, self._activation = gate_activation, activation
+        self._parameters = _Parameters(name, param_attr, bias_attr, dtype)
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, list[Variable]]:
+        """``[batch, features]`` and states ``[h, c]`` give ``h'`` and ``[h', c']``."""
+        f = _ops()
+        hidden, cell = states
+        i, j, forget, o = f.split(self._parameters.affine("", [inputs, hidden], 4 * self.hidden_size, f), num=4, axis=1)
+        kept = cell * _applied(f, self._gate, "sigmoid", forget + self.forget_bias)
+        cell = kept + _applied(f, self._gate, "sigmoid", i) * _applied(f, self._activation, "tanh", j)
+        hidden = _applied(f, self._activation, "tanh", cell) * _applied(f, self._gate, "sigmoid", o)
+        return hidden, [hidden, cell]
+
+    @property
+    def state_shape(self) -> list[list[int]]:
+        return [[self.hidden_size], [self.hidden_size]]
+
+    @property
+    def state_dtype(self) -> Any:
+        return self.dtype
+
+
+def _inside(sequence: Variable, lengths: Variable, dtype: VarType) -> Variable:
+    """1 before the end of a sequence, 0 after it, ``[batch, time]`` for ``sequence [time, batch, ...]``."""
+    f, steps = _ops(), sequence.shape[0]
+    if steps > 0:
+        found: Variable = f.sequence_mask(lengths, maxlen=steps, out_dtype=int(dtype))
+    else:
+        steps = f.slice(f.shape(sequence), axes=[0], starts=[0], ends=[1])
+        found = f.sequence_mask(lengths, steps, out_dtype=int(dtype))
+    return found
+
+
+def rnn(
+    cell: RNNCell,
+    inputs: Any,
+    initial_states: Any = None,
+    sequence_length: Variable | None = None,
+    time_major: bool = False,
+    is_reverse: bool = False,
+    **kwargs: Any,
+) -> tuple[Any, Any]:
+    """Run a cell over sequences: what comes out at each step, and the last states.
+
+    Args:
+        inputs: ``[batch, time, ...]``, or ``[time, batch, ...]`` where `time_major`; nested perhaps.
+        initial_states: structured as the cell's; by default its `get_initial_states`.
+        sequence_length: ``[batch]``, int32 or int64: after the end of a sequence its states stay.
+        is_reverse: from the last step to the first.
+        kwargs: handed to the cell.
+
+    Returns:
+        Outputs, ``[batch, time, ...]`` or ``[time, batch, ...]`` as `inputs` are, and states.
+    """
+    if initial_states is None:
+        initial_states = cell.get_initial_states(batch_ref=_map(_swapped, inputs) if time_major else inputs)
+    f = _ops()
+
+    def turned(x: Variable) -> Variable:
+        found: Variable = f.reverse(x, axis=[0]) if is_reverse else x
+        return found
+
+    sequences = _map(lambda x: turned(x if time_major else _swapped(x)), inputs)
+    mask = None
+    if sequence_length is not None:
+        first = _flatten(sequences, "rnn: inputs")[0]
+        kind = _flatten(initial_states, "rnn: initial_states")[0].dtype
+        mask = turned(_swapped(_inside(first, sequence_length, kind)))
+    network = StaticRNN()
+    with network.step():
+        slices = _map(network.step_input, sequences)
+        before = _map(lambda state: network.memory(init=state), initial_states)
+        outputs, after = cell(slices, before, **kwargs)
+        if _structure(after) != _structure(before):
+            raise ProgramError(
+                f"rnn: the cell takes states structured as {_structure(before)} but gives {_structure(after)}; "
+                "both should be alike"
+            )
+        if mask is not None:
+            inside = network.step_input(mask)
+            after = _map(lambda old, new: old + _ops().elementwise_mul(new - old, inside, axis=0), before, after)
+        for old, new in zip(_flatten(before, "rnn: states"), _flatten(after, "rnn: states"), strict=True):
+            network.update_memory(old, new)
+        for item in (*_flatten(outputs, "what the cell puts out"), *_flatten(after, "the cell's states")):
+            network.step_output(item)
+    made = network()
+    results = iter(made if isinstance(made, list) else [made])
+    outputs = _map(lambda _: next(results), outputs)
+    outputs = _map(lambda x: turned(x) if time_major else _swapped(turned(x)), outputs)
+    return outputs, _map(lambda _: next(results)[-1], after)
+
+
+# ------------------------------------------------------------------------------------------------------------ decoders
+class Decoder:
+    """Makes a sequence step by step, each from what the step before gave; `dynamic_decode` runs it."""
+
+    def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
+        """Inputs and states of the first step, and which sequences are finished from the start (bool)."""
+        raise ProgramError(f"{type(self).__name__} should define initialize(inits): first inputs, first states, finished")
+
+    def step(self, time: Variable, inputs: Any, states: Any) -> tuple[Any, Any, Any, Variable]:
+        """Outputs of step number `time` (int64, ``[1]``), states and inputs of the next, and which sequences are finished."""
+        raise ProgramError(f"{type(self).__name__} should define step(time, inputs, states): outputs, states, inputs, finished")
+
+    @property
+    def output_dtype(self) -> Any:
+        """The element types of the outputs, structured as they are."""
+        raise ProgramError(f"{type(self).__name__} does not say of which types its outputs are")
+
+    def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Variable) -> tuple[Any, Any]:
+        """What `dynamic_decode` gives for the outputs of all steps, ``[time, batch, ...]``, and the last states."""
+        return outputs, final_states
+
+
+class _Output(NamedTuple):
+    scores: Variable
+    predicted_ids: Variable
+    parent_ids: Variable
+
+
+class _State(NamedTuple):
+    cell_states: Any
+    log_probs: Variable
+    finished: Variable
+    lengths: Variable
+
+
+_IMPOSSIBLE = -1e9
+"""The logarithm of a probability that stands for zero."""
+
+
+class BeamSearchDecoder(Decoder):
+    """Finds, step by step, the `beam_size` most probable sequences that a cell makes.
+
+    Args:
+        cell: takes what `embedding_fn` gives; its states are those of `dynamic_decode`'s `inits`, ``[batch, ...]``.
+        start_token, end_token: ids that a sequence starts from and ends with.
+        embedding_fn: makes ids, int64 ``[batch, beam_size]``, the cell's inputs; nothing by default.
+        output_fn: makes what the cell puts out scores over the vocabulary; nothing by default.
+
+    `dynamic_decode` then gives ids, int64 ``[batch, time, beam_size]``, and the last states, of which ``log_probs``,
+    ``finished`` and ``lengths`` are ``[batch, beam_size]``.
+    """
+
+    OutputWrapper = _Output
+    StateWrapper = _State
+
+    def __init__(
+        self,
+        cell: RNNCell,
+        start_token: int,
+        end_token: int,
+        beam_size: int,
+        embedding_fn: Callable[[Variable], Any] | None = None,
+        output_fn: Callable[[Variable], Variable] | None = None,
+    ) -> None:
+        self.cell, self.embedding_fn, self.output_fn = cell, embedding_fn, output_fn
+        self.start_token, self.end_token, self.beam_size = int(start_token), int(end_token), int(beam_size)
+
+    @staticmethod
+    def tile_beam_merge_with_batch(x: Variable, beam_size: int) -> Variable:
+        """``[batch, ...]``, each entry repeated, as ``[batch * beam_size, ...]``: for what a cell reads besides its states."""
+        return _merged(_tiled(x, beam_size))
+
+    def initialize(self, initial_cell_states: Any) -> tuple[Any, _State, Variable]:
+        """Every beam in the cell's states, the first one alone possible."""
+        first = _flatten(initial_cell_states, "BeamSearchDecoder: initial_cell_states")[0]
+        beams = self.beam_size
+
+        def filled(value: float, dtype: str) -> Variable:
+            return fill_constant_batch_size_like(first, [-1, beams], dtype, value)
+
+        f = _ops()
+        impossible = (1.0 - one_hot(fill_constant([1, 1], "int64", 0), beams)) * _IMPOSSIBLE
+        tokens = filled(self.start_token, "int64")
+        finished = f.not_equal(tokens, tokens)
+        states = _State(
+            cell_states=_map(lambda x: _tiled(x, beams), initial_cell_states),
+            log_probs=filled(0.0, "float32") + reshape(impossible, [1, beams]),
+            finished=finished,
+            lengths=filled(0, "int64"),
+        )
+        return self._embedded(tokens), states, finished
+
+    def _embedded(self, ids: Variable) -> Any:
+        return ids if self.embedding_fn is None else self.embedding_fn(ids)
+
+    def step(self, time: Variable, inputs: Any, states: Any, **kwargs: Any) -> tuple[_Output, _State, Any, Variable]:
+        """The best continuations of all beams of each entry of the batch."""
+        f, beams = _ops(), self.beam_size
+        out, cell_states = self.cell(_map(_merged, inputs), _map(_merged, states.cell_states), **kwargs)
+        if self.output_fn is not None:
+            out = self.output_fn(out)
+        size = out.shape[-1]
+        logs = reshape(f.log_softmax(out), [-1, beams, size])
+        # A finished beam goes on with the end token, at no cost.
+        done = f.unsqueeze2(states.finished.astype("float32"), axes=[2])
+        end = reshape(one_hot(fill_constant([1, 1], "int64", self.end_token), size), [1, 1, size])
+        logs = logs * (1.0 - done) + done * ((1.0 - end) * _IMPOSSIBLE)
+        total = f.unsqueeze2(states.log_probs, axes=[2]) + logs
+        scores, places = topk(reshape(total, [-1, beams * size]), beams)
+        places = places if places.dtype is VarType.INT64 else places.astype("int64")
+        vocabulary = fill_constant([1], "int64", size)
+        parents, tokens = places // vocabulary, places % vocabulary
+        # Where the chosen beams are: [batch, beams, 2].
+        rows = f.cumsum(f.fill_any_like(parents, value=1.0), axis=0, exclusive=True)
+        where = f.stack([rows, parents], axis=2)
+        cell_states = _map(lambda x: f.gather_nd(_split(x, beams), where), cell_states)
+        finished = f.gather_nd(states.finished.astype("int64"), where)
+        lengths = f.gather_nd(states.lengths, where) + (1 - finished)
+        ended = f.logical_or(finished.astype("bool"), f.equal(tokens, fill_constant([1], "int64", self.end_token)))
+        output = _Output(scores, tokens, parents)
+        return output, _State(cell_states, scores, ended, lengths), self._embedded(tokens), ended
+
+    @property
+    def output_dtype(self) -> Any:
+        return _Output("float32", "int64", "int64")  # type: ignore[arg-type]
+
+    def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Variable) -> tuple[Variable, Any]:
+        """The ids of each beam, found by going back from its last step."""
+        return _ops().gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
+
+
+def _tiled(x: Variable, beams: int) -> Variable:
+    found: Variable = _ops().expand(_ops().unsqueeze2(x, axes=[1]), expand_times=[1, beams, *[1] * (x.ndim - 1)])
+    return found
+
+
+def _merged(x: Variable) -> Variable:
+    """``[batch, beams, ...]`` as ``[batch * beams, ...]``."""
+    return reshape(x, [-1, *x.shape[2:]])
+
+
+def _split(x: Variable, beams: int) -> Variable:
+    """``[batch * beams, ...]`` as ``[batch, beams, ...]``."""
+    return reshape(x, [-1, beams, *x.shape[1:]])
+
+
+def dynamic_decode(
+    decoder: Decoder, inits: Any = None, max_step_num: int | None = None, output_time_major: bool = False, **kwargs: Any
+) -> tuple[Any, Any]:
+    """Run a decoder until all sequences are finished, or for ``max_step_num + 1`` steps.
+
+    Args:
+        inits: handed to the decoder's `initialize`.
+        output_time_major: give outputs as ``[time, batch, ...]``, not ``[batch, time, ...]``.
+        kwargs: handed to the decoder's `step`.
+
+    Returns:
+        Outputs of all steps and the last states, as the decoder's `finalize` gives them.
+    """
+    inputs, states, finished = decoder.initialize(inits)
+    parent = default_main_program().current_block()
+    arrays: list[Any] = []
+
+    def collect(value: Variable, time: Variable) -> Variable:
+        """Keep an output of each step in an array outside the loop."""
+        array = parent.create_var(
+            name=unique_name.generate("dynamic_decode.outputs"), type=VarType.LOD_TENSOR_ARRAY, dtype=value.dtype
+        )
+        parent.append_op("new_array", {}, {"Out": array}, {"dtype": int(value.dtype)})
+        array.shape = value.shape
+        return array_write(value, time, array)
+
+    def goes_on(time: Variable, finished: Variable, *_: Any) -> Variable:
+        f = _ops()
+        more: Variable = f.logical_not(f.reduce_all(finished, reduce_all=True))
+        if max_step_num is not None:
+            more = f.logical_and(more, f.less_equal(time, fill_constant([1], "int64", max_step_num)))
+        return more
+
+    def body(time: Variable, finished: Variable, lengths: Variable, inputs: Any, states: Any) -> list[Any]:
+        f = _ops()
+        outputs, states, inputs, found = decoder.step(time, inputs, states, **kwargs)
+        lengths = lengths + f.logical_not(finished).astype("int64")
+        arrays.append(_map(lambda value: collect(value, time), outputs))
+        return [time + 1, f.logical_or(found, finished), lengths, inputs, states]
+
+    zero = fill_constant([1], "int64", 0)
+    lengths = finished.astype("int64")
+    lengths = lengths - lengths
+    _, _, lengths, _, states = while_loop(goes_on, body, [zero, finished, lengths, inputs, states])
+    outputs = _map(lambda array: _ops().stack_array(array), arrays[0])
+    outputs, states = decoder.finalize(outputs, states, lengths)
+    return (outputs if output_time_major else _map(_swapped, outputs)), states
+
+
+# -------------------------------------------------------------------------------------------------- layers of one op
+def lstm(
+    input: Variable,
+    init_h: Variable,
+    init_c: Variable,
+    max_len: int,
+    hidden_size: int,
+    num_layers: int,
+    dropout_prob: float = 0.0,
+    is_bidirec: bool = False,
+    is_test: bool = False,
+    name: str | None = None,
+    default_initializer: Initializer | None = None,
+    seed: int = -1,
+) -> tuple[Variable, Variable, Variable]:
+    """Layers of LSTMs over ``input [time, batch, features]``, as the op `cudnn_lstm`, with all weights in one parameter.
+
+    Args:
+        init_h, init_c: states before the first step, ``[num_layers * directions, batch, hidden_size]``.
+        max_len: accepted; sequences may be of any length.
+        dropout_prob: of what goes from layer to layer, unless `is_test`.
+
+    Returns:
+        Outputs ``[time, batch, directions * hidden_size]`` and both states after the last step.
+    """
+    helper = LayerHelper("cudnn_lstm", name)
+    check_variable(input, "lstm: input")
+    features, directions = input.shape[-1], 1 + bool(is_bidirec)
+    size = 0
+    for layer in range(num_layers):
+        size += 4 * hidden_size * ((directions * hidden_size if layer else features) + hidden_size + 2) * directions
+    weight = helper.create_parameter(None, [size], input.dtype, default_initializer=default_initializer)
+    made = helper.apply(
+        "cudnn_lstm",
+        {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight},
+        {
+            "hidden_size": hidden_size,
+            "num_layers": num_layers,
+            "input_size": features,
+            "is_bidirec": is_bidirec,
+            "dropout_prob": dropout_prob,
+            "is_test": is_test,
+            "seed": max(seed, 0),
+        },
+    )
+    return made["Out"], made["LastH"], made["LastC"]
+
+
+def lstm_unit(
+    x_t: Variable,
+    hidden_t_prev: Variable,
+    cell_t_prev: Variable,
+    forget_bias: float = 0.0,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """One step of an LSTM: the op `lstm_unit` on an `fc` of input and hidden state together; the new hidden state and cell."""
+    for where, var in (("x_t", x_t), ("hidden_t_prev", hidden_t_prev), ("cell_t_prev", cell_t_prev)):
+        check_variable(var, f"lstm_unit: {where}")
+        if var.ndim != 2:
+            raise ProgramError(f"lstm_unit: {where} should be [batch, features]; {var.name} is {var.describe()}")
+    helper = LayerHelper("lstm_unit", name)
+    joined = _ops().concat([x_t, hidden_t_prev], axis=1)
+    gates = fc(joined, 4 * cell_t_prev.shape[1], param_attr=param_attr, bias_attr=bias_attr)
+    made = helper.apply("lstm_unit", {"X": gates, "C_prev": cell_t_prev}, {"forget_bias": forget_bias})
+    return made["H"], made["C"]
+
+
+def gru_unit(
+    input: Variable,
+    hidden: Variable,
+    size: int,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    activation: str = "tanh",
+    gate_activation: str = "sigmoid",
+    origin_mode: bool = False,
+) -> tuple[Variable, Variable, Variable]:
+    """One step of a GRU, as the op `gru_unit`: the new hidden state, ``r * hidden``, and the gates.
+
+    Args:
+        input: ``[batch, size]``, where `size` is three times that of the state ``hidden [batch, size / 3]``.
+        activation, gate_activation: identity, sigmoid, tanh or relu.
+    """
+    helper = LayerHelper("gru_unit", None, param_attr, bias_attr)
+    numbers = {name or "identity": number for number, name in enumerate(ACTIVATIONS)}
+    for said, value in (("activation", activation), ("gate_activation", gate_activation)):
+        if value not in numbers:
+            raise FluidTypeError(f"gru_unit: {said} should be one of {', '.join(numbers)}, not {value!r}")
+    inputs = {"Input": input, "HiddenPrev": hidden, **_weights(helper, input, size // 3, 3, size // 3, size)}
+    attrs = {
+        "activation": numbers[activation],
+        "gate_activation": numbers[gate_activation],
+        "origin_mode": origin_mode,
+    }
+    made = helper.apply("gru_unit", inputs, attrs)
+    return made["Hidden"], made["ResetHiddenPrev"], made["Gate"]
+
+
+def _weights(helper: LayerHelper, input: Variable, size: int, blocks: int, rows: int, bias: int) -> dict[str, Any]:
+    """Weight ``[rows, blocks * size]`` and, if there is to be one, Bias ``[1, bias]``."""
+    check_variable(input, f"{helper.layer_type}: input")
+    found = {"Weight": helper.create_parameter(helper.param_attr, [rows, blocks * size], input.dtype)}
+    if helper.bias_attr is not False:
+        found["Bias"] = helper.create_parameter(helper.bias_attr, [1, bias], input.dtype, is_bias=True)
+    return found
+
+
+def dynamic_lstm(
+    input: Variable,
+    size: int,
+    h_0: Variable | None = None,
+    c_0: Variable | None = None,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    dtype: DTypeLike = "float32",
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """An LSTM over sequences, as the op `lstm`: hidden states and cells, ``[rows, size / 4]``.
+
+    Args:
+        input: rows that form sequences, ``[rows, size]``: the four gates side by side, from an `fc` without bias perhaps.
+        h_0, c_0: states before the first step, ``[sequences, size / 4]``; zeros by default.
+    """
+    inputs, attrs, helper = _lstm_of("lstm", input, size, size // 4, name, param_attr, bias_attr, use_peepholes)
+    attrs |= {"is_reverse": is_reverse, "gate_activation": gate_activation}
+    attrs |= {"cell_activation": cell_activation, "candidate_activation": candidate_activation}
+    made = helper.apply("lstm", {**inputs, "H0": h_0, "C0": c_0}, attrs)
+    return made["Hidden"], made["Cell"]
+
+
+def _lstm_of(
+    layer: str,
+    input: Variable,
+    size: int,
+    handed: int,
+    name: str | None,
+    param_attr: AttrLike,
+    bias_attr: AttrLike,
+    peepholes: bool,
+) -> tuple[dict[str, Any], dict[str, Any], LayerHelper]:
+    helper = LayerHelper(layer, name, param_attr, bias_attr)
+    if helper.bias_attr is False:
+        raise ProgramError(f"dynamic_{layer} needs a bias: bias_attr cannot be False")
+    weights = _weights(helper, input, size // 4, 4, handed, (7 if peepholes else 4) * (size // 4))
+    return {"Input": input, **weights}, {"use_peepholes": peepholes}, helper
+
+
+def dynamic_lstmp(
+    input: Variable,
+    size: int,
+    proj_size: int,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    proj_activation: str = "tanh",
+    dtype: DTypeLike = "float32",
+    name: str | None = None,
+    h_0: Variable | None = None,
+    c_0: Variable | None = None,
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Variable, Variable]:
+    """An LSTM over sequences that hands on a projection of its hidden state, as the op `lstmp`: projections ``[rows, proj_size]``
+    and cells ``[rows, size / 4]``.
+
+    Args:
+        input: as of `dynamic_lstm`.
+        param_attr: a name is that of the weights; those of the projection get ``_proj`` behind it.
+        h_0: the projection before the first step, ``[sequences, proj_size]``; zeros by default.
+        cell_clip, proj_clip: keep cells and projections within these; None for no limit.
+    """
+    inputs, attrs, helper = _lstm_of("lstmp", input, size, proj_size, name, param_attr, bias_attr, use_peepholes)
+    attr = _Parameters._attr(helper.param_attr, "proj")
+    inputs["ProjWeight"] = helper.create_parameter(attr, [size // 4, proj_size], input.dtype)
+    attrs |= {"is_reverse": is_reverse, "gate_activation": gate_activation, "proj_activation": proj_activation}
+    attrs |= {"cell_activation": cell_activation, "candidate_activation": candidate_activation}
+    attrs |= {"cell_clip": cell_clip or 0.0, "proj_clip": proj_clip or 0.0}
+    made = helper.apply("lstmp", {**inputs, "H0": h_0, "C0": c_0}, attrs)
+    return made["Projection"], made["Cell"]
+
+
+def dynamic_gru(
+    input: Variable,
+    size: int,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    candidate_activation: str = "tanh",
+    h_0: Variable | None = None,
+    origin_mode: bool = False,
+) -> Variable:
+    """A GRU over sequences, as the op `gru`: hidden states ``[rows, size]``.
+
+    Args:
+        input: rows that form sequences, ``[rows, 3 * size]``: two gates and the candidate side by side.
+        h_0: states before the first step, ``[sequences, size]``; zeros by default.
+    """
+    helper = LayerHelper("gru", None, param_attr, bias_attr)
+    inputs = {"Input": input, "H0": h_0, **_weights(helper, input, size, 3, size, 3 * size)}
+    attrs = {
+        "is_reverse": is_reverse,
+        "gate_activation": gate_activation,
+        "activation": candidate_activation,
+        "origin_mode": origin_mode,
+    }
+    found: Variable = helper.apply("gru", inputs, attrs)["Hidden"]
+    return found

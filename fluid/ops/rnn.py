@@ -1,0 +1,632 @@
+"""Recurrent networks: whole ones over padded sequences, and single steps of a cell.
+
+The gradients of most are no short formulas: these ops have a meaning in ordinary ops (a recurrence, for those that go over
+time), and kernels for the op and its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import VarType
+from ..values import Spec
+from .registry import Like, define
+from .sequence import offsets_of
+
+__all__ = ["ACTIVATIONS", "MODES", "Geometry", "Mode"]
+
+ACTIVATIONS = ("", "sigmoid", "tanh", "relu")
+"""Activations by the numbers that `gru_unit` has for them; the first is none."""
+_END = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A kind of recurrent network: counts of blocks as wide as the hidden state.
+
+    Attributes:
+        gates: blocks of rows in the weights.
+        kept: what a step keeps for the gradient besides the states.
+        states: 2 where there is a cell besides the hidden state.
+    """
+
+    gates: int
+    kept: int
+    states: int = 1
+
+
+MODES = {"LSTM": Mode(4, 4, 2), "GRU": Mode(3, 4), "RNN_TANH": Mode(1, 0), "RNN_RELU": Mode(1, 0)}
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The extents of a recurrent network."""
+
+    mode: str
+    layers: int
+    directions: int
+    features: int
+    hidden: int
+
+    @staticmethod
+    def of(attrs: Mapping[str, Any], mode: str) -> Geometry:
+        return Geometry(mode, attrs["num_layers"], 1 + attrs["is_bidirec"], attrs["input_size"], attrs["hidden_size"])
+
+    @property
+    def width(self) -> int:
+        """Features that a layer puts out."""
+        return self.directions * self.hidden
+
+    @property
+    def passes(self) -> int:
+        """Directions of all layers."""
+        return self.layers * self.directions
+
+    def weight_shapes(self) -> list[tuple[int, ...]]:
+        """Of all layers and directions, the weights of what comes in and of the hidden state; then their biases."""
+        rows = MODES[self.mode].gates * self.hidden
+        shapes: list[tuple[int, ...]] = []
+        for layer in range(self.layers):
+            shapes += [(rows, self.features if layer == 0 else self.width), (rows, self.hidden)] * self.directions
+        return shapes + [(rows,)] * (2 * self.passes)
+
+    def reserve_size(self, steps: int, batch: int) -> int:
+        """Numbers kept for the gradient: of each layer what its steps keep, and each state before, between and after them."""
+        mode = MODES[self.mode]
+        return self.layers * self.width * batch * (mode.kept * steps + mode.states * (steps + 1))
+
+
+def drops(attrs: Mapping[str, Any]) -> bool:
+    """Whether something is dropped between the layers."""
+    return bool(attrs["dropout_prob"]) and not attrs["is_test"] and attrs["num_layers"] > 1
+
+
+def _differ(a: Sequence[int], b: Sequence[int]) -> bool:
+    return len(a) != len(b) or any(x != y and -1 not in (x, y) for x, y in zip(a, b, strict=True))
+
+
+# ------------------------------------------------------------------------------------------------------- whole networks
+def _infer_network(
+    op_type: str, g: Geometry, Input: Spec, states: Sequence[Spec], weights: Sequence[Spec], SequenceLength: Spec | None
+) -> tuple[Spec, list[Spec], Spec, Spec]:
+    """Specs of what comes out, of the last states, of what was dropped, and of what is kept for the gradient."""
+    if Input.ndim != 3:
+        raise InferenceError(f"{op_type}: Input should be [time, batch, features], not {Input}")
+    steps, batch, features = Input.shape
+    if _differ((features,), (g.features,)):
+        raise InferenceError(f"{op_type}: Input {Input} has {features} features, but input_size is {g.features}")
+    count = MODES[g.mode].states
+    if len(states) != count:
+        raise InferenceError(f"{op_type}: mode {g.mode} has {count} states before the first step, not {len(states)}")
+    for state in states:
+        if _differ(state.shape, (g.passes, batch, g.hidden)):
+            raise InferenceError(
+                f"{op_type}: a state before the first step should be [num_layers * directions, batch, hidden_size], here "
+                f"{[g.passes, batch, g.hidden]}, not {state}"
+            )
+        batch = max(batch, state.shape[1])
+    shapes = g.weight_shapes()
+    if weights and len(weights) != len(shapes):
+        raise InferenceError(f"{op_type}: {g.passes} passes over the input have {len(shapes)} weights, not {len(weights)}")
+    for index, (weight, shape) in enumerate(zip(weights, shapes, strict=False)):
+        if _differ(weight.shape, shape):
+            raise InferenceError(f"{op_type}: weight {index} should be {list(shape)}, not {weight}")
+    if SequenceLength is not None and _differ(SequenceLength.shape, (batch,)):
+        raise InferenceError(f"{op_type}: SequenceLength should have one length for each of {batch}, not be {SequenceLength}")
+    unknown = -1 in (steps, batch)
+    return (
+        Input.with_shape((steps, batch, g.width)),
+        [Input.with_shape((g.passes, batch, g.hidden))] * count,
+        Spec((steps, batch, (g.layers - 1) * g.width), VarType.UINT8),
+        Input.with_shape((-1 if unknown else g.reserve_size(steps, batch),)),
+    )
+
+
+def _lstm(f: Any, x: Any, h: Any, states: Sequence[Any]) -> list[Any]:
+    i, forget, g, o = f.split(x + h, num=4, axis=1)
+    cell = f.sigmoid(forget) * states[1] + f.sigmoid(i) * f.tanh(g)
+    return [f.sigmoid(o) * f.tanh(cell), cell]
+
+
+def _gru(f: Any, x: Any, h: Any, states: Sequence[Any]) -> list[Any]:
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = f.split(x, num=3, axis=1), f.split(h, num=3, axis=1)
+    new = f.tanh(x_n + f.sigmoid(x_r + h_r) * h_n)
+    return [new + f.sigmoid(x_z + h_z) * (states[0] - new)]
+
+
+_CELLS: dict[str, Any] = {
+    "LSTM": _lstm,
+    "GRU": _gru,
+    "RNN_TANH": lambda f, x, h, states: [f.tanh(x + h)],
+    "RNN_RELU": lambda f, x, h, states: [f.relu(x + h)],
+}
+
+
+def _inside(f: Any, Input: Any, SequenceLength: Any) -> Any:
+    """1 where a step belongs to the sequence, 0 after its end: ``[time, batch, 1]``."""
+    number = f.cumsum(f.fill_any_like(f.slice(Input, axes=[2], starts=[0], ends=[1]), value=1.0), axis=0)
+    lengths = f.reshape2(f.cast(SequenceLength, in_dtype=int(SequenceLength.dtype), out_dtype=int(Input.dtype)), shape=[-1, 1])
+    return f.less_equal(number, lengths).astype(Input.dtype)
+
+
+def _network(
+    f: Any, g: Geometry, Input: Any, states: Sequence[Any], weights: Sequence[Any], lengths: Any, dropped: Any, scale: float
+) -> tuple[Any, list[Any]]:
+    """What comes out and the last states, in ordinary ops; `dropped` is 0 where something was dropped between layers."""
+    from ..scan import scan
+
+    cell = _CELLS[g.mode]
+    inside = [] if lengths is None else [_inside(f, Input, lengths)]
+    kept = []
+    if dropped is not None:
+        kept = f.split(f.scale(dropped.astype(Input.dtype), scale=scale), num=g.layers - 1, axis=2)
+    last: list[list[Any]] = [[] for _ in states]
+    x = Input
+    for layer in range(g.layers):
+        if layer and kept:
+            x = x * kept[layer - 1]
+        outs = []
+        for number in range(layer * g.directions, (layer + 1) * g.directions):
+            (w_x, w_h), (b_x, b_h) = weights[2 * number :][:2], weights[2 * (g.passes + number) :][:2]
+
+            def step(f: Any, before: list[Any], slices: list[Any], w_h: Any = w_h, b_h: Any = b_h) -> tuple[list[Any], list[Any]]:
+                after = cell(f, slices[0], f.matmul_v2(before[0], w_h, trans_y=True) + b_h, before)
+                out = after[0]
+                for mask in slices[1:]:
+                    out = out * mask
+                    after = [old + (new - old) * mask for old, new in zip(before, after, strict=True)]
+                return after, [out, *after]
+
+            reverse = number % g.directions == 1
+            first = [f.slice(state, axes=[0], starts=[number], ends=[number + 1], decrease_axis=[0]) for state in states]
+            out, *found = scan(step, first, [f.matmul_v2(x, w_x, trans_y=True) + b_x, *inside], reverse)
+            outs.append(out)
+            for target, state in zip(last, found, strict=True):
+                target.append(f.slice(state, axes=[0], starts=[0 if reverse else -1], ends=[1 if reverse else _END]))
+        x = outs[0] if g.directions == 1 else f.concat(outs, axis=2)
+    return x, [f.concat(found, axis=0) for found in last]
+
+
+def _infer_rnn(
+    Input: Spec, PreState: list[Spec], WeightList: list[Spec], SequenceLength: Spec | None, attrs: dict[str, Any]
+) -> dict[str, Any]:
+    if attrs["mode"] not in MODES:
+        raise InferenceError(f"rnn: mode should be one of {', '.join(MODES)}, not {attrs['mode']!r}")
+    g = Geometry.of(attrs, attrs["mode"])
+    found = _infer_network("rnn", g, Input, PreState, WeightList, SequenceLength)
+    return dict(zip(("Out", "State", "DropoutState", "Reserve"), found, strict=True))
+
+
+def _rnn_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    dropped = values["DropoutState"] if drops(attrs) else None
+    out, states = _network(
+        f,
+        Geometry.of(attrs, attrs["mode"]),
+        values["Input"],
+        values["PreState"],
+        values["WeightList"],
+        values.get("SequenceLength"),
+        dropped,
+        1.0 / (1.0 - attrs["dropout_prob"]) if dropped is not None else 1.0,
+    )
+    return {"Out": out, "State": states}
+
+
+@define(
+    "rnn(Input, PreState*, WeightList*, SequenceLength?) -> Out, DropoutState, State*, Reserve~",
+    infer=_infer_rnn,
+    wrt=("Input", "PreState", "WeightList"),
+    meaning=_rnn_meaning,
+    dropout_prob=0.0,
+    is_bidirec=False,
+    input_size=10,
+    hidden_size=100,
+    num_layers=1,
+    mode="RNN_TANH",
+    seed=0,
+    is_test=False,
+)
+def rnn(f, Input, PreState, WeightList, SequenceLength, Out: Like, DropoutState, Reserve, dOut, dState):  # type: ignore[no-untyped-def]
+    """Layers of recurrent networks over ``Input [time, batch, input_size]``, ``Out [time, batch, directions * hidden_size]``.
+
+    `mode` is LSTM (states h and c; gates i, f, candidate, o), GRU (gates r, z, candidate; ``h = z h + (1 - z) n`` where ``n =
+    tanh(x_n + r h_n)``), RNN_TANH or RNN_RELU. Each of PreState and State is ``[num_layers * directions, batch, hidden_size]``.
+    WeightList has, layer by layer and of both directions each, the weights of what comes in, ``[gates * hidden_size, features]``,
+    and of the hidden state, ``[gates * hidden_size, hidden_size]``; then in the same order their biases. After the end of a
+    sequence, which SequenceLength (int32 or int64, ``[batch]``) tells, Out is 0 and states stay. Between layers, `dropout_prob`
+    of the numbers are dropped and the others scaled up, unless `is_test`; DropoutState (uint8) is 0 where they were.
+    """
+
+
+# ----------------------------------------------------------------------------------------------------------- cudnn_lstm
+def _infer_cudnn_lstm(
+    Input: Spec,
+    InitH: Spec,
+    InitC: Spec,
+    W: Spec | None,
+    WeightList: list[Spec] | None,
+    SequenceLength: Spec | None,
+    attrs: dict[str, Any],
+) -> dict[str, Any]:
+    g = Geometry.of(attrs, "LSTM")
+    if (W is None) == (not WeightList):
+        raise InferenceError("cudnn_lstm: give either the weights in one, W, or a WeightList")
+    size = sum(prod(shape) for shape in g.weight_shapes())
+    if W is not None and _differ((W.size,), (size,)):
+        raise InferenceError(f"cudnn_lstm: W should have {size} elements, not be {W}")
+    out, (h, c), state, reserve = _infer_network("cudnn_lstm", g, Input, (InitH, InitC), WeightList or (), SequenceLength)
+    return {"Out": out, "LastH": h, "LastC": c, "StateOut": state, "Reserve": reserve}
+
+
+def _cudnn_lstm_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    g = Geometry.of(attrs, "LSTM")
+    weights = values.get("WeightList")
+    if not weights:
+        flat, start, weights = f.reshape2(values["W"], shape=[-1]), 0, []
+        for shape in g.weight_shapes():
+            part = f.slice(flat, axes=[0], starts=[start], ends=[start + prod(shape)])
+            weights.append(f.reshape2(part, shape=list(shape)))
+            start += prod(shape)
+    dropped = values["StateOut"] if drops(attrs) else None
+    states = [values["InitH"], values["InitC"]]
+    scale = 1.0 / (1.0 - attrs["dropout_prob"]) if dropped is not None else 1.0
+    out, (h, c) = _network(f, g, values["Input"], states, weights, values.get("SequenceLength"), dropped, scale)
+    return {"Out": out, "LastH": h, "LastC": c}
+
+
+@define(
+    "cudnn_lstm(Input, InitH, InitC, W?, WeightList*?, SequenceLength?) -> Reserve~, StateOut, Out, LastH, LastC",
+    infer=_infer_cudnn_lstm,
+    wrt=("Input", "InitH", "InitC", "W", "WeightList"),
+    meaning=_cudnn_lstm_meaning,
+    dropout_prob=0.0,
+    is_bidirec=False,
+    input_size=10,
+    hidden_size=100,
+    num_layers=1,
+    is_test=False,
+    seed=0,
+)
+def cudnn_lstm(  # type: ignore[no-untyped-def]
+    f, Input, InitH, InitC, W, WeightList, SequenceLength, Out: Like, StateOut, Reserve, dOut, dLastH, dLastC
+):
+    """Layers of LSTMs, as `rnn` in that mode; StateOut is its DropoutState.
+
+    The weights are in a WeightList, or all in W: one after the other in the order of that list, each row by row.
+    """
+
+
+# --------------------------------------------------------------------------------------------------------- single steps
+def _infer_lstm_unit(X: Spec, C_prev: Spec) -> tuple[Spec, Spec]:
+    if X.ndim != 2 or C_prev.ndim != 2 or (-1 not in (X.shape[1], C_prev.shape[1]) and X.shape[1] != 4 * C_prev.shape[1]):
+        raise InferenceError(f"lstm_unit: X should be [batch, 4 * size] for C_prev [batch, size], not {X} for {C_prev}")
+    if _differ(X.shape[:1], C_prev.shape[:1]):
+        raise InferenceError(f"lstm_unit: X {X} and C_prev {C_prev} differ in their first extent")
+    found = C_prev.with_shape((max(X.shape[0], C_prev.shape[0]), max(C_prev.shape[1], X.shape[1] // 4 if X.shape[1] > 0 else -1)))
+    return found, found
+
+
+@define("lstm_unit(X, C_prev) -> C, H", infer=_infer_lstm_unit, forget_bias=0.0)
+def lstm_unit(f: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias: float) -> Any:
+    """One step of an LSTM: ``C = sigmoid(X_f + forget_bias) C_prev + sigmoid(X_i) tanh(X_g)``, ``H = sigmoid(X_o) tanh(C)``.
+
+    The columns of X are those of i, f, o and g.
+    """
+    i, forget, o, g = f.split(X, num=4, axis=1)
+    i, forget, o, g = f.sigmoid(i), f.sigmoid(forget + forget_bias), f.sigmoid(o), f.tanh(g)
+    cell = f.tanh(C)
+    inner = dC + dH * o * (1.0 - cell * cell)
+    parts = [
+        inner * g * i * (1.0 - i),
+        inner * C_prev * forget * (1.0 - forget),
+        dH * cell * o * (1.0 - o),
+        inner * i * (1.0 - g * g),
+    ]
+    return {"X": lambda: f.concat(parts, axis=1), "C_prev": lambda: inner * forget}
+
+
+def _infer_gru_unit(
+    Input: Spec, HiddenPrev: Spec, Weight: Spec, Bias: Spec | None, activation: int, gate_activation: int
+) -> dict[str, Spec]:
+    if Input.ndim != 2 or HiddenPrev.ndim != 2 or Weight.ndim != 2:
+        raise InferenceError(f"gru_unit: Input {Input}, HiddenPrev {HiddenPrev} and Weight {Weight} should be matrices")
+    size = max(
+        HiddenPrev.shape[1], Weight.shape[0], *(extent // 3 for extent in (Input.shape[1], Weight.shape[1]) if extent > 0), -1
+    )
+    rows = max(Input.shape[0], HiddenPrev.shape[0])
+    wide = 3 * size if size > 0 else -1
+    expected = {"Input": (Input, (rows, wide)), "HiddenPrev": (HiddenPrev, (rows, size)), "Weight": (Weight, (size, wide))}
+    for slot, (spec, shape) in expected.items():
+        if _differ(spec.shape, shape):
+            raise InferenceError(f"gru_unit: {slot} should be {list(shape)}, not {spec}")
+    if Bias is not None and _differ((Bias.size,), (wide,)):
+        raise InferenceError(f"gru_unit: Bias should have {wide} elements, not be {Bias}")
+    for said, number in (("activation", activation), ("gate_activation", gate_activation)):
+        if not 0 <= number < len(ACTIVATIONS):
+            raise InferenceError(f"gru_unit: {said} should be 0 (none), 1 (sigmoid), 2 (tanh) or 3 (relu), not {number}")
+    hidden = HiddenPrev.with_shape((rows, size))
+    return {"Gate": hidden.with_shape((rows, wide)), "ResetHiddenPrev": hidden, "Hidden": hidden}
+
+
+def activated(f: Any, activation: str, x: Any) -> Any:
+    """`x` through the activation of this name, of which the empty one is none."""
+    return getattr(f, activation)(x) if activation else x
+
+
+def gru_weights(f: Any, weight: Any, size: int) -> tuple[Any, Any]:
+    """The weights ``[size, 2 * size]`` of the gates and ``[size, size]`` of the candidate, which lie behind each other."""
+    flat = f.reshape2(weight, shape=[-1])
+    gates = f.slice(flat, axes=[0], starts=[0], ends=[2 * size * size])
+    candidate = f.slice(flat, axes=[0], starts=[2 * size * size], ends=[3 * size * size])
+    return f.reshape2(gates, shape=[size, 2 * size]), f.reshape2(candidate, shape=[size, size])
+
+
+def gru_step(f: Any, x: Any, hidden: Any, weights: tuple[Any, Any], gate: str, activation: str, origin_mode: bool) -> Any:
+    """A step of a GRU in Fluid's older form: ``[batch, 3 * size]`` and ``[batch, size]`` give ``[batch, size]``."""
+    x_u, x_r, x_c = f.split(x, num=3, axis=1)
+    h_u, h_r = f.split(hidden @ weights[0], num=2, axis=1)
+    update, reset = activated(f, gate, x_u + h_u), activated(f, gate, x_r + h_r)
+    candidate = activated(f, activation, x_c + (reset * hidden) @ weights[1])
+    return candidate + update * (hidden - candidate) if origin_mode else hidden + update * (candidate - hidden)
+
+
+def _gru_unit_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    x, bias = values["Input"], values.get("Bias")
+    if bias is not None:
+        x = x + f.reshape2(bias, shape=[-1])
+    weights = gru_weights(f, values["Weight"], values["Weight"].shape[0])
+    gate, activation = ACTIVATIONS[attrs["gate_activation"]], ACTIVATIONS[attrs["activation"]]
+    return {"Hidden": gru_step(f, x, values["HiddenPrev"], weights, gate, activation, attrs["origin_mode"])}
+
+
+@define(
+    "gru_unit(Input, HiddenPrev, Weight, Bias?) -> Gate~, ResetHiddenPrev~, Hidden",
+    infer=_infer_gru_unit,
+    meaning=_gru_unit_meaning,
+    activation=2,
+    gate_activation=1,
+    origin_mode=False,
+)
+def gru_unit(f, Input, HiddenPrev, Weight, Bias, Gate, ResetHiddenPrev, dHidden):  # type: ignore[no-untyped-def]
+    """One step of a GRU: ``u, r = gate(x_u + h W_u), gate(x_r + h W_r)``, ``c = activation(x_c + (r h) W_c)``, and then
+    ``u c + (1 - u) h``, or ``u h + (1 - u) c`` in `origin_mode`.
+
+    Input, with Bias added, has x_u, x_r and x_c side by side. Weight, ``[size, 3 * size]``, holds ``W_u, W_r`` as
+    ``[size, 2 * size]`` and, behind them, ``W_c`` as ``[size, size]``. Activations are 0 (none), 1 (sigmoid), 2 (tanh), 3 (relu).
+    """
+
+
+# ------------------------------------------------------------------------------------- over sequences of different lengths
+_NAMES = ("identity", "sigmoid", "tanh", "relu")
+
+
+def _check_activations(op_type: str, attrs: Mapping[str, Any]) -> None:
+    for name, value in attrs.items():
+        if name.endswith("activation") and value not in _NAMES:
+            raise InferenceError(f"{op_type}: {name} should be one of {', '.join(_NAMES)}, not {value!r}")
+
+
+def _named(f: Any, activation: str, x: Any) -> Any:
+    return activated(f, "" if activation == "identity" else activation, x)
+
+
+def _check_shapes(op_type: str, **expected: tuple[Spec | None, tuple[int, ...]]) -> None:
+    for slot, (spec, shape) in expected.items():
+        if spec is not None and _differ(spec.shape, shape):
+            raise InferenceError(f"{op_type}: {slot} should be {list(shape)}, not {spec}")
+
+
+def _infer_lstm(
+    op_type: str,
+    Input: Spec,
+    H0: Spec | None,
+    C0: Spec | None,
+    Weight: Spec,
+    ProjWeight: Spec | None,
+    Bias: Spec,
+    attrs: Mapping[str, Any],
+) -> dict[str, Spec]:
+    """Specs of all outputs, by the names of `lstmp`."""
+    offsets = offsets_of(Input, f"{op_type}: Input")
+    _check_activations(op_type, attrs)
+    count = -1 if offsets is None else len(offsets) - 1
+    if Input.ndim != 2 or Weight.ndim != 2:
+        raise InferenceError(f"{op_type}: Input {Input} and Weight {Weight} should be matrices")
+    wide = max(Input.shape[1], Weight.shape[1])
+    if wide > 0 and wide % 4:
+        raise InferenceError(f"{op_type}: Input {Input} should have the four gates side by side")
+    size = wide // 4 if wide > 0 else -1
+    handed = size if ProjWeight is None else Weight.shape[0]
+    _check_shapes(
+        op_type,
+        Input=(Input, (-1, wide)),
+        Weight=(Weight, (handed, wide)),
+        ProjWeight=(ProjWeight, (size, handed)),
+        Bias=(Bias, (1, -1 if size < 0 else (7 if attrs["use_peepholes"] else 4) * size)),
+        H0=(H0, (count, handed)),
+        C0=(C0, (count, size)),
+    )
+    if (H0 is None) != (C0 is None):
+        raise InferenceError(f"{op_type}: give both H0 and C0, or neither")
+    rows, plain = Input.shape[0], Input.with_lod(())
+    return {
+        "Projection": Input.with_shape((rows, handed)),
+        "Cell": Input.with_shape((rows, size)),
+        "BatchGate": plain.with_shape((rows, wide)),
+        "BatchCellPreAct": plain.with_shape((rows, size)),
+        "BatchHidden": plain.with_shape((rows, size)),
+    }
+
+
+def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int], step: Any, reverse: bool) -> list[Any]:
+    """What ``step(f, states, slice) -> states`` leaves at each row of x, whose sequences start from `states` (None: zeros)."""
+    from ..scan import scan
+
+    rows = f.transpose2(f.sequence_positions(x), axis=[1, 0])
+    inside = f.unsqueeze2((rows >= 0).astype(x.dtype), axes=[2])
+    padded = f.take_rows(x, rows)
+    zeros = {"value": 0.0, "input_dim_idx": 1, "output_dim_idx": 0, "dtype": int(x.dtype)}
+    first = [
+        f.fill_constant_batch_size_like(padded, shape=[-1, size], **zeros) if state is None else state
+        for state, size in zip(states, sizes, strict=True)
+    ]
+
+    def masked(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        after = [old + (new - old) * slices[1] for old, new in zip(before, step(f, before, slices[0]), strict=True)]
+        return after, after
+
+    found = scan(masked, first, [padded, inside], reverse)
+    likes = [f.slice(x, axes=[1], starts=[0], ends=[size]) for size in sizes]
+    return [f.add_rows(out * inside, rows, like) for out, like in zip(found, likes, strict=True)]
+
+
+def _lstmp_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    x, weight, bias, projection = values["Input"], values["Weight"], values["Bias"], values.get("ProjWeight")
+    size = weight.shape[1] // 4
+
+    def columns(first: int, last: int) -> Any:
+        return f.reshape2(f.slice(bias, axes=[1], starts=[first * size], ends=[last * size]), shape=[-1])
+
+    peepholes = [columns(n, n + 1) for n in (4, 5, 6)] if attrs["use_peepholes"] else None
+    gate, candidate = attrs["gate_activation"], attrs["candidate_activation"]
+
+    def clipped(f: Any, x: Any, limit: float) -> Any:
+        return f.clip(x, min=-limit, max=limit) if limit > 0 else x
+
+    def step(f: Any, before: list[Any], x: Any) -> list[Any]:
+        handed, old = before
+        g, i, forget, o = f.split(x + handed @ weight, num=4, axis=1)
+        if peepholes is not None:
+            i, forget = i + old * peepholes[0], forget + old * peepholes[1]
+        cell = _named(f, gate, forget) * old + _named(f, gate, i) * _named(f, candidate, g)
+        cell = clipped(f, cell, attrs.get("cell_clip", 0.0))
+        if peepholes is not None:
+            o = o + cell * peepholes[2]
+        hidden = _named(f, gate, o) * _named(f, attrs["cell_activation"], cell)
+        if projection is not None:
+            hidden = clipped(f, _named(f, attrs["proj_activation"], hidden @ projection), attrs["proj_clip"])
+        return [hidden, cell]
+
+    states, sizes = [values.get("H0"), values.get("C0")], [weight.shape[0], size]
+    hidden, cell = _over_sequences(f, x + columns(0, 4), states, sizes, step, attrs["is_reverse"])
+    return {"Hidden" if projection is None else "Projection": hidden, "Cell": cell}
+
+
+def _infer_dynamic_lstm(
+    Input: Spec, H0: Spec | None, C0: Spec | None, Weight: Spec, Bias: Spec, attrs: dict[str, Any]
+) -> dict[str, Spec]:
+    found = _infer_lstm("lstm", Input, H0, C0, Weight, None, Bias, attrs)
+    return {"Hidden": found["Projection"], **{slot: found[slot] for slot in ("Cell", "BatchGate", "BatchCellPreAct")}}
+
+
+_LSTM_ATTRS: dict[str, Any] = {
+    "use_peepholes": True,
+    "is_reverse": False,
+    "is_test": False,
+    "gate_activation": "sigmoid",
+    "cell_activation": "tanh",
+    "candidate_activation": "tanh",
+}
+
+
+@define(
+    "lstm(Input, H0?, C0?, Weight, Bias) -> Hidden, Cell, BatchGate~, BatchCellPreAct~",
+    infer=_infer_dynamic_lstm,
+    meaning=_lstmp_meaning,
+    lod_aware=True,
+    **_LSTM_ATTRS,
+)
+def lstm(  # type: ignore[no-untyped-def]
+    f, Input, H0, C0, Weight, Bias, Hidden, Cell, BatchGate, BatchCellPreAct, dHidden, dCell=None
+):
+    """An LSTM over the sequences that the rows of ``Input [rows, 4 * size]`` form; Hidden and Cell are ``[rows, size]``.
+
+    Columns are those of the candidate, of i, f and o, to which the hidden state before adds its product with ``Weight [size,
+    4 * size]``. Behind the biases of these, Bias, ``[1, 7 * size]`` where `use_peepholes`, has what the cell before is multiplied
+    by in i and f, and the cell after in o. H0 and C0, ``[sequences, size]``, are the states before; zeros by default.
+    """
+
+
+def _infer_lstmp(
+    Input: Spec, H0: Spec | None, C0: Spec | None, Weight: Spec, ProjWeight: Spec, Bias: Spec, attrs: dict[str, Any]
+) -> dict[str, Spec]:
+    return _infer_lstm("lstmp", Input, H0, C0, Weight, ProjWeight, Bias, attrs)
+
+
+@define(
+    "lstmp(Input, H0?, C0?, Weight, ProjWeight, Bias) -> Projection, Cell, BatchGate~, BatchCellPreAct~, BatchHidden~",
+    infer=_infer_lstmp,
+    meaning=_lstmp_meaning,
+    lod_aware=True,
+    cell_clip=0.0,
+    proj_clip=0.0,
+    proj_activation="tanh",
+    **_LSTM_ATTRS,
+)
+def lstmp(  # type: ignore[no-untyped-def]
+    f, Input, H0, C0, Weight, ProjWeight, Bias, Projection, Cell, BatchGate, BatchCellPreAct, BatchHidden, dProjection, dCell=None
+):
+    """An LSTM over sequences, as `lstm`, that hands on ``Projection = activation(hidden @ ProjWeight)`` in place of its hidden
+    state: ProjWeight is ``[size, handed]``, Weight ``[handed, 4 * size]``, H0 ``[sequences, handed]``.
+
+    Where `cell_clip` and `proj_clip` are above 0, cells and projections are kept within them.
+    """
+
+
+def _infer_gru(Input: Spec, H0: Spec | None, Weight: Spec, Bias: Spec | None, attrs: dict[str, Any]) -> dict[str, Spec]:
+    offsets = offsets_of(Input, "gru: Input")
+    _check_activations("gru", attrs)
+    if Input.ndim != 2 or Weight.ndim != 2:
+        raise InferenceError(f"gru: Input {Input} and Weight {Weight} should be matrices")
+    wide = max(Input.shape[1], Weight.shape[1])
+    if wide > 0 and wide % 3:
+        raise InferenceError(f"gru: Input {Input} should have two gates and the candidate side by side")
+    size = wide // 3 if wide > 0 else Weight.shape[0]
+    count = -1 if offsets is None else len(offsets) - 1
+    _check_shapes("gru", Input=(Input, (-1, wide)), Weight=(Weight, (size, wide)), Bias=(Bias, (1, wide)), H0=(H0, (count, size)))
+    rows, plain = Input.shape[0], Input.with_lod(())
+    narrow = plain.with_shape((rows, size))
+    return {
+        "BatchGate": plain.with_shape((rows, 3 * size if size > 0 else -1)),
+        "BatchResetHiddenPrev": narrow,
+        "BatchHidden": narrow,
+        "Hidden": Input.with_shape((rows, size)),
+    }
+
+
+def _gru_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    x, weight, bias = values["Input"], values["Weight"], values.get("Bias")
+    size = weight.shape[0]
+    if bias is not None:
+        x = x + f.reshape2(bias, shape=[-1])
+    weights = gru_weights(f, weight, size)
+    gate, activation = ("" if attrs[name] == "identity" else attrs[name] for name in ("gate_activation", "activation"))
+
+    def step(f: Any, before: list[Any], x: Any) -> list[Any]:
+        return [gru_step(f, x, before[0], weights, gate, activation, attrs["origin_mode"])]
+
+    (hidden,) = _over_sequences(f, x, [values.get("H0")], [size], step, attrs["is_reverse"])
+    return {"Hidden": hidden}
+
+
+@define(
+    "gru(Input, H0?, Weight, Bias?) -> BatchGate~, BatchResetHiddenPrev~, BatchHidden~, Hidden",
+    infer=_infer_gru,
+    meaning=_gru_meaning,
+    lod_aware=True,
+    activation="tanh",
+    gate_activation="sigmoid",
+    is_reverse=False,
+    origin_mode=False,
+)
+def gru(  # type: ignore[no-untyped-def]
+    f, Input, H0, Weight, Bias, Hidden: Like, BatchGate, BatchResetHiddenPrev, BatchHidden, dHidden
+):
+    """Steps as of `gru_unit` over the sequences that the rows of ``Input [rows, 3 * size]`` form; Hidden is ``[rows, size]``.
+
+    H0, ``[sequences, size]``, is the state before; zeros by default.
+    """

@@ -17,9 +17,10 @@ from fluid.regions import REGIONS, inner_grad_names
 
 from .interpreter import ARRAY_HANDLERS, HANDLERS, Environment, Handler, Machine
 from .place import to_numpy
+from .selected_rows import SelectedRows
 from .sequences import array_of, lod_of, with_lod
 
-__all__ = ["ARRAY_HANDLERS", "HANDLERS"]
+__all__ = ["ARRAY_HANDLERS", "HANDLERS", "position_of"]
 
 
 def _handler(table: dict[str, Handler], *op_types: str) -> Callable[[Handler], Handler]:
@@ -188,6 +189,8 @@ def zeros_like(xp: Any, value: Any) -> Any:
     """Zeros shaped like a value: an array without entries for an array of tensors."""
     if value is None or isinstance(value, list):
         return None if value is None else []
+    if isinstance(value, SelectedRows):
+        return SelectedRows(value.index[:0], value.value[:0], value.shape[0])
     return with_lod(xp.zeros_like(array_of(value)), lod_of(value))
 
 
@@ -198,6 +201,10 @@ def add(xp: Any, a: Any, b: Any) -> Any:
     if isinstance(a, list):
         longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
         return [add(xp, x, shorter[i]) if i < len(shorter) else x for i, x in enumerate(longer)]
+    if isinstance(a, SelectedRows) and isinstance(b, SelectedRows):
+        return SelectedRows(xp.concatenate([a.index, b.index]), xp.concatenate([a.value, b.value]), a.shape[0])
+    if isinstance(a, SelectedRows) or isinstance(b, SelectedRows):
+        a, b = (value.dense(xp) if isinstance(value, SelectedRows) else value for value in (a, b))
     return with_lod(xp.add(array_of(a), array_of(b)), lod_of(a) or lod_of(b))
 
 
@@ -237,12 +244,14 @@ def scale(machine: Machine, op: Operator, env: Environment) -> None:
     def apply(value: Any) -> Any:
         if value is None or isinstance(value, list):
             return value and [apply(item) for item in value]
-        return (value * value.dtype.type(factor) + value.dtype.type(bias)).astype(value.dtype)
+        array = array_of(value)
+        scaled = (array * array.dtype.type(factor) + array.dtype.type(bias)).astype(array.dtype)
+        return with_lod(scaled, lod_of(value))
 
     env.set(op.output("Out")[0], apply(env.get(op.input("X")[0])))
 
 
-def _position(op: Operator, env: Environment) -> int:
+def position_of(op: Operator, env: Environment) -> int:
     name = op.input("I")[0]
     value = env.get(name)
     if value is None or value.size != 1:
@@ -261,7 +270,7 @@ def new_array(machine: Machine, op: Operator, env: Environment) -> None:
 @_handler(HANDLERS, "write_to_array")
 def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     name = op.output("Out")[0]
-    position = _position(op, env)
+    position = position_of(op, env)
     array = list(env.get(name) or ())
     array += [None] * (position + 1 - len(array))
     array[position] = copy(env.get(op.input("X")[0]))
@@ -271,7 +280,7 @@ def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
 @_handler(HANDLERS, "read_from_array")
 def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
     array = env.get(op.input("X")[0])
-    position = _position(op, env)
+    position = position_of(op, env)
     found = array[position] if array is not None and position < len(array) else None
     like = op.input("X_W")
     if found is None and like:
@@ -284,7 +293,7 @@ def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
 @_handler(HANDLERS, "clear_array_entry")
 def clear_array_entry(machine: Machine, op: Operator, env: Environment) -> None:
     array = list(env.get(op.input("X")[0]) or ())
-    position = _position(op, env)
+    position = position_of(op, env)
     if position < len(array):
         array[position] = None
     env.set(op.output("Out")[0], array)

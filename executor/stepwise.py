@@ -7,6 +7,7 @@ from typing import Any
 
 from fluid.errors import FeedError
 from fluid.framework import Block, Operator, Program
+from fluid.unsupported import refuse_unsupported
 from fluid.versions import outer_names
 
 from .interpreter import Check, Environment, Machine, step_captures
@@ -15,6 +16,7 @@ from .plan import needed_ops
 from .random import RandomStreams
 from .scope import Scope
 from .sequences import array_of
+from .timing import Timer, timed
 
 __all__ = ["StepwiseProgram", "not_made"]
 
@@ -25,11 +27,15 @@ class StepwiseProgram:
     def __init__(self, program: Program, fetches: Sequence[str], place: Place) -> None:
         self.program, self.fetches, self.place = program, list(fetches), place
         self._ops = needed_ops(program.global_block(), fetches)
+        refuse_unsupported(program, self._ops)
         self._frees = _last_uses(program.global_block(), self._ops, set(fetches))
         self._machine = Machine(place.xp, RandomStreams(place.xp, program.random_seed), step_captures(program))
 
-    def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None) -> list[Any]:
-        """Run once; the fetched values. `check`, if given, is called with each op, output name and value as they are made."""
+    def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Timer | None = None) -> list[Any]:
+        """Run once; the fetched values.
+
+        `check`, if given, is called with each op, output name and value as they are made; `timer` counts the time of each op.
+        """
         machine, place = self._machine, self.place
         with scope.lock:
             machine.streams.begin(scope.runs)
@@ -37,7 +43,8 @@ class StepwiseProgram:
             machine.check = check
             env = _ScopeEnvironment(self.program, scope, {name: _on(place, value) for name, value in feeds.items()})
             for op, names in zip(self._ops, self._frees, strict=True):
-                machine.run_op(op, env)
+                with timed(timer, op, place):
+                    machine.run_op(op, env)
                 for name in names:
                     env.values.pop(name, None)
             results = [env.get(name) for name in self.fetches]

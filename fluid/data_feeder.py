@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from .errors import FeedError, FluidTypeError
+from .executor.scope import LoDTensor
 from .framework import Program, Variable, default_main_program
 
 __all__ = ["DataFeeder"]
 
 
 class DataFeeder:
-    """Stacks rows into one array for each fed variable.
+    """Stacks rows into one array for each fed variable, or, where it holds sequences, puts them one after the other.
 
     Args:
         feed_list: the fed variables, or their names, in the order of a row's fields.
@@ -28,14 +29,14 @@ class DataFeeder:
         for var in self.feed_vars:
             if not isinstance(var, Variable):
                 raise FluidTypeError(f"DataFeeder: feed_list should hold Variables or names, not {type(var).__name__}")
-            if var.lod_level:
-                raise FeedError(f"DataFeeder: {var.name} holds sequences (lod_level={var.lod_level}); pad them to one length")
         self.place = place
 
-    def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, Any]:
         """One array by name for each variable, of its dtype and shape, from rows ``(field, field, ...)``.
 
-        A field may be flat: it is given the variable's shape. `FeedError` if a row or field does not fit.
+        A field may be flat: it is given the variable's shape. Of a variable with ``lod_level=1``, a field is a list of as many
+        elements as it likes, with ``lod_level=2`` a list of such lists, ...: that gives a `LoDTensor` of all elements with the
+        lists' lengths. `FeedError` if a row or field does not fit.
         """
         names = [var.name for var in self.feed_vars]
         columns: list[list[Any]] = [[] for _ in names]
@@ -46,25 +47,52 @@ class DataFeeder:
                 column.append(field)
         if not columns or not columns[0]:
             raise FeedError(f"there are no rows to feed to {', '.join(names)}")
-        return {var.name: _stack(var, column) for var, column in zip(self.feed_vars, columns, strict=True)}
+        return {
+            var.name: _sequences(var, column) if var.lod_level else _stack(var, column)
+            for var, column in zip(self.feed_vars, columns, strict=True)
+        }
 
-    def feed_parallel(self, iterable: Iterable[Any], num_places: int | None = None) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    def feed_parallel(self, iterable: Iterable[Any], num_places: int | None = None) -> Iterator[dict[str, Any]]:
         """`feed` for each batch of `iterable`."""
         for batch in iterable:
             yield self.feed(batch)
 
     def decorate_reader(
         self, reader: Callable[[], Iterable[Any]], multi_devices: bool, num_places: int | None = None, drop_last: bool = True
-    ) -> Callable[[], Iterator[dict[str, np.ndarray[Any, Any]]]]:
+    ) -> Callable[[], Iterator[dict[str, Any]]]:
         """A reader of what to feed, from a reader of batches."""
         if multi_devices:
             raise FeedError("decorate_reader: programs run on one device here; call it with multi_devices=False")
 
-        def feeds() -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        def feeds() -> Iterator[dict[str, Any]]:
             for batch in reader():
                 yield self.feed(batch)
 
         return feeds
+
+
+def _sequences(var: Variable, fields: list[Any]) -> LoDTensor:
+    """The elements of nested lists one after the other, with the lists' lengths level by level."""
+    lengths: list[list[int]] = []
+    items = fields
+    for level in range(var.lod_level):
+        for number, item in enumerate(items):
+            if not isinstance(item, (list, tuple, np.ndarray)):
+                raise FeedError(
+                    f"{var.name} holds sequences (lod_level={var.lod_level}): sequence {number} of level {level} should be a "
+                    f"list, not {item!r}"
+                )
+        lengths.append([len(item) for item in items])
+        items = [inner for item in items for inner in item]
+    shape = var.shape[1:]
+    if items:
+        array = _stack(var, items)
+    else:
+        array = np.empty((0, *(max(extent, 0) for extent in shape)), var.dtype.numpy)
+    tensor = LoDTensor()
+    tensor.set(array)
+    tensor.set_recursive_sequence_lengths(lengths)
+    return tensor
 
 
 def _stack(var: Variable, fields: list[Any]) -> np.ndarray[Any, Any]:

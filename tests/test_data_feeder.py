@@ -74,8 +74,6 @@ def test_feed_errors(program: fluid.Program, rows: list[Any], said: str) -> None
 def test_feeder_refuses_what_is_no_variable(program: fluid.Program) -> None:
     with pytest.raises(FluidTypeError, match="should hold Variables or names, not int"):
         fluid.DataFeeder([3], fluid.CPUPlace())  # type: ignore[list-item]
-    with pytest.raises(FeedError, match="holds sequences"):
-        fluid.DataFeeder([fluid.data("words", [None, 1], "int64", lod_level=1)], fluid.CPUPlace())
 
 
 def test_decorate_reader(program: fluid.Program) -> None:

@@ -5,6 +5,8 @@ from . import (  # noqa: F401
     control_flow,
     conv,
     creation,
+    debug,
+    einsum,
     elementwise,
     loss,
     manipulation,
@@ -14,7 +16,14 @@ from . import (  # noqa: F401
     optimizer,
     pool,
     random,
+    rank_table,
     reduction,
+    rnn,
+    selection,
+    selected_rows,
+    sequence,
+    training,
+    vision,
 )
 from .base import OPS, STRUCTURAL, Sample, cast
 

@@ -42,6 +42,8 @@ class Sample:
     """The outputs' extents depend on values of inputs: inference may leave them unknown."""
     random: bool = False
     """The outputs are drawn."""
+    lods: dict[str, Any] = field(default_factory=dict)
+    """The LoD of input slots whose rows form sequences (a list in slots of many)."""
 
 
 OPS: dict[str, list[Sample]] = {}

@@ -1,0 +1,357 @@
+"""Kernels of `fluid.ops.sequence`. Positions come from the LoD, on the host."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.ops.sequence import expanded_rows
+from fluid.types import as_dtype
+from fluid.values import Lod, Spec
+
+from ..place import to_numpy
+from ..sequences import LoDArray, to_lod
+from .manipulation import add_rows_at
+from .table import kernel
+
+
+def _offsets(lod: Lod, what: str = "X") -> Any:
+    """Offsets of the last level, on the host."""
+    if not lod or lod[-1] is None:
+        raise ExecutionError(f"{what} holds no sequences; feed (array, lengths) or a LoDTensor")
+    return np.asarray(lod[-1], np.int64)
+
+
+def _ids(offsets: Any) -> Any:
+    """For each row, the number of its sequence."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+# ------------------------------------------------------------------------------------------------------- moving rows
+@kernel("take_rows")
+def take_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
+    if not len(X):
+        Out.fill(0)
+        return
+    missing = Index < 0
+    xp.take(X, xp.where(missing, 0, Index), axis=0, out=Out, mode="clip")
+    Out[missing] = 0
+
+
+@kernel("add_rows")
+def add_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
+    Out.fill(0)
+    kept = Index >= 0
+    add_rows_at(xp, X[kept], Index[kept], Out)
+
+
+@kernel("take_at_most")
+def take_at_most(xp: Any, X: Any, Index: Any, Out: Any) -> None:
+    Out.fill(0)
+    if Out.size and len(X):
+        columns = xp.arange(Out[0].size)
+        flat, index = Out.reshape(len(Out), -1), Index.reshape(len(Index), -1)
+        found = X.reshape(len(X), -1)[xp.maximum(index, 0), columns]
+        xp.copyto(flat, xp.where(index < 0, 0, found))
+
+
+@kernel("place_at_most")
+def place_at_most(xp: Any, X: Any, Index: Any, Out: Any) -> None:
+    Out.fill(0)
+    if X.size:
+        index = Index.reshape(len(Index), -1)
+        rows, columns = xp.nonzero(index >= 0)
+        Out.reshape(len(Out), -1)[index[rows, columns], columns] = X.reshape(len(X), -1)[rows, columns]
+
+
+# ----------------------------------------------------------------------------------------------------------- indices
+def _put(xp: Any, out: Any, host: Any) -> None:
+    out[...] = xp.asarray(np.asarray(host), dtype=out.dtype)
+
+
+@kernel("sequence_ids")
+def sequence_ids(xp: Any, X_lod: Lod, Out: Any) -> None:
+    _put(xp, Out, _ids(_offsets(X_lod)))
+
+
+@kernel("sequence_lengths")
+def sequence_lengths(xp: Any, X_lod: Lod, Out: Any) -> None:
+    _put(xp, Out, np.diff(_offsets(X_lod)))
+
+
+def _ends(offsets: Any, first: bool) -> Any:
+    return np.where(np.diff(offsets) > 0, offsets[:-1] if first else offsets[1:] - 1, -1)
+
+
+@kernel("sequence_ends")
+def sequence_ends(xp: Any, X_lod: Lod, first: bool, Out: Any) -> None:
+    _put(xp, Out, _ends(_offsets(X_lod), first))
+
+
+def _context(offsets: Any, start: int, length: int) -> Any:
+    ids = _ids(offsets)
+    rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
+    inside = (rows >= offsets[ids][:, None]) & (rows < offsets[ids + 1][:, None])
+    return np.where(inside, rows, -1)
+
+
+@kernel("sequence_context")
+def sequence_context(xp: Any, X_lod: Lod, start: int, length: int, Out: Any) -> None:
+    _put(xp, Out, _context(_offsets(X_lod), start, length))
+
+
+def _mirrored(offsets: Any) -> Any:
+    ids = _ids(offsets)
+    return offsets[ids] + offsets[ids + 1] - 1 - np.arange(offsets[-1])
+
+
+@kernel("sequence_reversed")
+def sequence_reversed(xp: Any, X_lod: Lod, Out: Any) -> None:
+    _put(xp, Out, _mirrored(_offsets(X_lod)))
+
+
+@kernel("sequence_positions")
+def sequence_positions(xp: Any, X_lod: Lod, Out: Any) -> None:
+    offsets = _offsets(X_lod)
+    rows = offsets[:-1, None] + np.arange(Out.shape[1])
+    _put(xp, Out, np.where(rows < offsets[1:, None], rows, -1))
+
+
+def _spec(array: Any, lod: Lod) -> Spec:
+    return Spec(array.shape, as_dtype(array.dtype), lod=lod)
+
+
+@kernel("sequence_expanded")
+def sequence_expanded(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level: int, Out: Any) -> None:
+    _put(xp, Out, expanded_rows(_spec(X, X_lod), _spec(Y, Y_lod), ref_level))
+
+
+def _concatenated(lods: list[Lod], which: int) -> Any:
+    """Positions, in the concatenation of sequences, of the rows of one input."""
+    offsets = [_offsets(lod) for lod in lods]
+    starts = sum(found[:-1] for found in offsets) + sum(np.diff(found) for found in offsets[:which])
+    own = offsets[which]
+    return np.arange(own[-1]) + np.repeat(starts - own[:-1], np.diff(own))
+
+
+@kernel("sequence_concatenated")
+def sequence_concatenated(xp: Any, X_lod: list[Lod], which: int, Out: Any) -> None:
+    _put(xp, Out, _concatenated(X_lod, which))
+
+
+def _sliced(lod: Lod, Offset: Any, Length: Any) -> tuple[Any, Lod]:
+    """The rows that are kept, and the LoD of what they make."""
+    offsets = _offsets(lod)
+    starts, lengths = (to_numpy(value).reshape(-1).astype(np.int64) for value in (Offset, Length))
+    for number, (start, length, whole) in enumerate(zip(starts, lengths, np.diff(offsets), strict=True)):
+        if start < 0 or length < 0 or start + length > whole:
+            raise ExecutionError(f"sequence {number} has {whole} rows, of which {length} from {start} on are asked for")
+    new = np.concatenate([[0], np.cumsum(lengths)])
+    rows = np.arange(new[-1]) + np.repeat(offsets[:-1] + starts - new[:-1], lengths)
+    return rows, (tuple(new.tolist()),)
+
+
+@kernel("sequence_sliced")
+def sequence_sliced(xp: Any, X_lod: Lod, Offset: Any, Length: Any, Out: Any) -> None:
+    _put(xp, Out, _sliced(X_lod, Offset, Length)[0])
+
+
+@kernel("sequence_scattered")
+def sequence_scattered(xp: Any, Ids: Any, Ids_lod: Lod, Out: Any) -> None:
+    _put(xp, Out[:, 0], _ids(_offsets(Ids_lod, "Ids")))
+    Out[:, 1] = Ids.reshape(-1)
+
+
+# ----------------------------------------------------------------------------------------------------------- pooling
+def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
+    """`ufunc` over the rows of each sequence that has any."""
+    filled = np.flatnonzero(np.diff(offsets))
+    if len(filled) == len(Out) and len(filled):
+        ufunc.reduceat(X, xp.asarray(offsets[:-1]), axis=0, out=Out)
+    elif len(filled):
+        Out[xp.asarray(filled)] = ufunc.reduceat(X, xp.asarray(offsets[filled]), axis=0)
+
+
+def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:
+    """The first row, of each sequence that has any, where each element is `top`."""
+    ids = xp.asarray(_ids(offsets))
+    rows = xp.arange(len(X)).reshape(-1, *[1] * (X.ndim - 1))
+    places = xp.where(xp.take(top, ids, axis=0) == X, rows, len(X))
+    found = xp.full(top.shape, -1, places.dtype)
+    _reduce(xp, xp.minimum, places, offsets, found)
+    return found
+
+
+@kernel("sequence_pool")
+def sequence_pool(xp: Any, X: Any, X_lod: Lod, pooltype: str, pad_value: float, Out: Any, MaxIndex: Any) -> None:
+    offsets, kind = _offsets(X_lod), pooltype.upper()
+    lengths = np.diff(offsets)
+    if kind in ("LAST", "FIRST"):
+        take_rows(xp, X, xp.asarray(_ends(offsets, kind == "FIRST")), Out)
+    else:
+        Out.fill(0)
+        _reduce(xp, xp.maximum if kind == "MAX" else xp.add, X, offsets, Out)
+    if kind in ("AVERAGE", "SQRT"):
+        divisor = np.maximum(lengths, 1).astype(X.dtype)
+        divisor = divisor if kind == "AVERAGE" else np.sqrt(divisor)
+        Out /= xp.asarray(divisor).reshape(-1, *[1] * (X.ndim - 1))
+    if not lengths.all():
+        Out[xp.asarray(lengths == 0)] = pad_value
+    if MaxIndex is not None:
+        MaxIndex[...] = _argmax(xp, X, offsets, Out) if kind == "MAX" else 0
+
+
+@kernel("sequence_argmax")
+def sequence_argmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
+    offsets = _offsets(X_lod)
+    top = xp.zeros(Out.shape, X.dtype)
+    _reduce(xp, xp.maximum, X, offsets, top)
+    Out[...] = _argmax(xp, X, offsets, top)
+
+
+@kernel("sequence_softmax")
+def sequence_softmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
+    offsets = _offsets(X_lod)
+    ids = xp.asarray(_ids(offsets))
+    each = xp.zeros((len(offsets) - 1, *X.shape[1:]), X.dtype)
+    _reduce(xp, xp.maximum, X, offsets, each)
+    xp.exp(X - each[ids], out=Out)
+    _reduce(xp, xp.add, Out, offsets, each)
+    Out /= each[ids]
+
+
+# --------------------------------------------------------------------------------------- expanding, cutting, joining
+@kernel("sequence_expand")
+def sequence_expand(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level: int, Out: Any) -> None:
+    rows = expanded_rows(_spec(X, X_lod), _spec(Y, Y_lod), ref_level)
+    xp.take(X, xp.asarray(rows, dtype="int64"), axis=0, out=Out, mode="clip")
+
+
+@kernel("sequence_expand_as")
+def sequence_expand_as(xp: Any, X: Any, Y_lod: Lod, Out: Any) -> None:
+    xp.take(X, xp.asarray(_ids(_offsets(Y_lod, "Y"))), axis=0, out=Out, mode="clip")
+
+
+@kernel("sequence_concat")
+def sequence_concat(xp: Any, X: list[Any], X_lod: list[Lod], Out: Any) -> None:
+    for which, x in enumerate(X):
+        Out[xp.asarray(_concatenated(X_lod, which))] = x
+
+
+@kernel("sequence_slice")
+def sequence_slice(xp: Any, X: Any, X_lod: Lod, Offset: Any, Length: Any) -> LoDArray:
+    rows, lod = _sliced(X_lod, Offset, Length)
+    return LoDArray(X[xp.asarray(rows)], lod)
+
+
+@kernel("sequence_pad")
+def sequence_pad(xp: Any, X: Any, X_lod: Lod, PadValue: Any, Out: Any, Length: Any) -> None:
+    offsets = _offsets(X_lod)
+    if Length is not None:
+        _put(xp, Length, np.diff(offsets))
+    if Out is not None:
+        Out[...] = PadValue.reshape(X.shape[1:]) if PadValue.size > 1 else PadValue.reshape(())
+        ids = _ids(offsets)
+        Out[xp.asarray(ids), xp.asarray(np.arange(offsets[-1]) - offsets[ids])] = X
+
+
+@kernel("sequence_unpad")
+def sequence_unpad(xp: Any, X: Any, Length: Any) -> LoDArray:
+    lengths = to_numpy(Length).reshape(-1).tolist()
+    if any(not 0 <= length <= X.shape[1] for length in lengths):
+        raise ExecutionError(f"Length {lengths} should hold numbers from 0 to the {X.shape[1]} steps of X")
+    offsets = tuple(accumulate(lengths, initial=0))
+    ids = _ids(np.asarray(offsets))
+    steps = np.arange(offsets[-1]) - np.asarray(offsets)[ids]
+    return LoDArray(X[xp.asarray(ids), xp.asarray(steps)], (offsets,))
+
+
+@kernel("sequence_reshape")
+def sequence_reshape(xp: Any, X: Any, Out: Any) -> None:
+    xp.copyto(Out, X.reshape(Out.shape))
+
+
+@kernel("sequence_reverse")
+def sequence_reverse(xp: Any, X: Any, X_lod: Lod, Y: Any) -> None:
+    xp.take(X, xp.asarray(_mirrored(_offsets(X_lod))), axis=0, out=Y, mode="clip")
+
+
+@kernel("sequence_enumerate")
+def sequence_enumerate(xp: Any, X: Any, X_lod: Lod, win_size: int, pad_value: int, Out: Any) -> None:
+    index = xp.asarray(_context(_offsets(X_lod), 0, win_size))
+    xp.copyto(Out, xp.where(index < 0, pad_value, X.reshape(-1)[index]) if len(X) else 0)
+
+
+@kernel("sequence_erase")
+def sequence_erase(xp: Any, X: Any, X_lod: Lod, tokens: list[int]) -> LoDArray:
+    kept = ~np.isin(to_numpy(X).reshape(-1), tokens)
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return LoDArray(X[xp.asarray(kept)], (*X_lod[:-1], tuple(before[_offsets(X_lod)].tolist())))
+
+
+@kernel("sequence_scatter")
+def sequence_scatter(xp: Any, X: Any, Ids: Any, Ids_lod: Lod, Updates: Any, Out: Any) -> None:
+    xp.copyto(Out, X)
+    xp.add.at(Out, (xp.asarray(_ids(_offsets(Ids_lod, "Ids"))), Ids.reshape(-1)), Updates.reshape(-1))
+
+
+# ------------------------------------------------------------------------------------------------------- convolution
+@kernel("sequence_conv")
+def sequence_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, contextStart: int, contextLength: int, Out: Any) -> None:
+    columns = xp.empty((len(X), contextLength, X.shape[1]), X.dtype)
+    take_rows(xp, X, xp.asarray(_context(_offsets(X_lod), contextStart, contextLength)), columns)
+    xp.matmul(columns.reshape(len(X), -1), Filter, out=Out)
+
+
+@kernel("row_conv")
+def row_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, Out: Any) -> None:
+    offsets = _offsets(X_lod)
+    Out.fill(0)
+    for step in range(len(Filter)):
+        index = _context(offsets, step, 1)[:, 0]
+        rows = np.flatnonzero(index >= 0)
+        Out[xp.asarray(rows)] += X[xp.asarray(index[rows])] * Filter[step]
+
+
+# --------------------------------------------------------------------------------------------------------------- LoD
+@kernel("lod_reset")
+def lod_reset(xp: Any, X: Any, X_lod: Lod, Y: Any, append: bool, Out: Any) -> LoDArray | None:
+    if Out is not None:
+        xp.copyto(Out, X)
+        return None
+    lod = to_lod([to_numpy(Y).reshape(-1).tolist()], len(X))  # that the values of Y say
+    return LoDArray(X.copy(), (*X_lod, *lod) if append else lod)
+
+
+def _patch_index(shape: tuple[int, ...], kernels: list[int], strides: list[int], paddings: list[int]) -> Any:
+    images, channels, *extents = shape
+    axes = []
+    for extent, width, stride, low, high in zip(extents, kernels, strides, paddings[:2], paddings[2:], strict=True):
+        starts = np.arange(0, extent + low + high - width + 1, stride) - low
+        at = starts[:, None] + np.arange(width)
+        axes.append(np.where((at >= 0) & (at < extent), at, -1))
+    rows, columns = axes[0][:, None, :, None], axes[1][None, :, None, :]
+    inside = np.where((rows < 0) | (columns < 0), -1, rows * extents[1] + columns)  # [high, wide, kernel, kernel]
+    planes = np.arange(images * channels).reshape(images, 1, 1, channels, 1, 1) * (extents[0] * extents[1])
+    found = np.where(inside[None, :, :, None] < 0, -1, inside[None, :, :, None] + planes)
+    return found.reshape(images * inside.shape[0] * inside.shape[1], -1)
+
+
+@kernel("patch_index")
+def patch_index(xp: Any, X: Any, kernels: list[int], strides: list[int], paddings: list[int], Out: Any) -> None:
+    _put(xp, Out, _patch_index(X.shape, kernels, strides, paddings))
+
+
+@kernel("im2sequence")
+def im2sequence(xp: Any, X: Any, kernels: list[int], strides: list[int], paddings: list[int], Out: Any) -> None:
+    take_rows(xp, X.reshape(-1), xp.asarray(_patch_index(X.shape, kernels, strides, paddings)), Out)
+
+
+@kernel("resize_rows")
+def resize_rows(xp: Any, X: Any, Out: Any) -> None:
+    count = min(len(X), len(Out))
+    Out[:count] = X[:count]
+    Out[count:] = 0

@@ -1,0 +1,296 @@
+"""Recurrence over sequences of different lengths, and branches taken row by row."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import ProgramError
+from ..framework import Block, Variable
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable
+from ..types import DTypeLike, VarType
+from . import ops
+from .control_flow import While, array_read, array_write, create_array, increment
+from .tensor import fill_constant, fill_constant_batch_size_like
+
+__all__ = [
+    "DynamicRNN",
+    "IfElse",
+    "array_to_lod_tensor",
+    "lod_rank_table",
+    "lod_tensor_to_array",
+    "max_sequence_len",
+    "merge_lod_tensor",
+    "reorder_lod_tensor_by_rank",
+    "shrink_memory",
+    "split_lod_tensor",
+]
+
+
+def lod_rank_table(x: Variable, level: int = 0) -> Variable:
+    """The sequences of `x`'s level `level`, from the longest to the shortest."""
+    helper = LayerHelper("lod_rank_table")
+    table = helper.create_variable(name=helper.name + ".table", type=VarType.LOD_RANK_TABLE, stop_gradient=True)
+    helper.apply("lod_rank_table", {"X": x}, {"level": level}, {"Out": table})
+    return table
+
+
+def max_sequence_len(rank_table: Variable) -> Variable:
+    """The length of the longest sequence of the table, int64 of shape [1]."""
+    found = apply("max_sequence_len", {"RankTable": rank_table})
+    found.stop_gradient = True
+    return found
+
+
+def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
+    """An array with an entry for each step: the rows of the sequences of `x` that are so long, in the order of the table."""
+    helper = LayerHelper("lod_tensor_to_array")
+    array = helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=x.dtype)
+    helper.apply("lod_tensor_to_array", {"X": x, "RankTable": table}, outputs={"Out": array})
+    return array
+
+
+def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
+    """The sequences whose steps the array `x` holds: the inverse of `lod_tensor_to_array`."""
+    return apply("array_to_lod_tensor", {"X": x, "RankTable": table})
+
+
+def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
+    """The rows of `x`, in the order of the table, of the sequences that have a step `i`."""
+    return apply("shrink_rnn_memory", {"X": x, "I": i, "RankTable": table}, layer="shrink_memory")
+
+
+def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
+    """The sequences (or rows, where there are none) of `x` in the order of the table."""
+    return apply("reorder_lod_tensor_by_rank", {"X": x, "RankTable": rank_table})
+
+
+def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[Variable, Variable]:
+    """The rows (or sequences) of `input` where `mask`, bool ``[rows, 1]``, holds, and the others."""
+    true, false = apply_many("split_lod_tensor", {"X": input, "Mask": mask}, {"level": level})
+    return true, false
+
+
+def merge_lod_tensor(in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0) -> Variable:
+    """The rows of both in the order that `mask` says: the inverse of `split_lod_tensor`."""
+    return apply("merge_lod_tensor", {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false}, {"level": level})
+
+
+class DynamicRNN:
+    """A recurrence over sequences of different lengths, without padding::
+
+        rnn = layers.DynamicRNN()
+        with rnn.block():
+            word = rnn.step_input(embedded)           # rows: the sequences that have this step
+            state = rnn.memory(shape=[200])
+            new = layers.fc([word, state], 200, act="tanh")
+            rnn.update_memory(state, new)
+            rnn.output(new)
+        last = layers.sequence_last_step(rnn())
+
+    Sequences are taken from the longest to the shortest; as they end, the rows of a step become fewer.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.helper = LayerHelper("dynamic_rnn", name)
+        self.lod_rank_table: Variable | None = None
+        self.max_seq_len: Variable | None = None
+        self.step_idx: Variable | None = None
+        self.cond: Variable | None = None
+        self.outputs: list[Variable] = []
+        self._inputs: list[Variable] = []
+        self._output_arrays: list[Variable] = []
+        self._memories: dict[str, Variable] = {}
+        """Name of a memory inside -> the array of its values."""
+        self._updates: list[tuple[Variable, Variable]] = []
+        self._zero: Variable | None = None
+        self._outside: Block | None = None
+        self._state = "before"
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[None]:
+        """Inside the ``with``, layers append to the step."""
+        if self._state != "before":
+            raise ProgramError("DynamicRNN.block() can be entered only once")
+        program = self.helper.main_program
+        self._outside = program.current_block()
+        self._zero = fill_constant([1], "int64", 0)
+        self.step_idx = fill_constant([1], "int64", 0)
+        self.step_idx.stop_gradient = True
+        self.cond = self.helper.create_variable(name=self.helper.name + ".cond", dtype="bool", shape=[1], stop_gradient=True)
+        loop = While(self.cond)
+        self._state = "inside"
+        with loop.block():
+            yield
+            if self.max_seq_len is None:
+                raise ProgramError("DynamicRNN: the block has no step_input, so that nothing says how many steps there are")
+            missing = [name for name in self._memories if name not in {memory.name for memory, _ in self._updates}]
+            if missing:
+                raise ProgramError(f"DynamicRNN: the memory {missing[0]} is never updated; call update_memory in the block")
+            increment(self.step_idx, 1.0)
+            for memory, new in self._updates:
+                array_write(new, self.step_idx, self._memories[memory.name])
+            ops.less_than(self.step_idx, self.max_seq_len, cond=self.cond)
+        self._state = "after"
+        assert self.lod_rank_table is not None
+        self.outputs = [array_to_lod_tensor(array, self.lod_rank_table) for array in self._output_arrays]
+
+    def _check_inside(self, method: str) -> None:
+        if self._state != "inside":
+            raise ProgramError(f"DynamicRNN.{method} is called in the block of the recurrence: with rnn.block(): ...")
+
+    @contextlib.contextmanager
+    def _outside_block(self) -> Iterator[None]:
+        assert self._outside is not None
+        with self.helper.main_program.block_guard(self._outside):
+            yield
+
+    def step_input(self, x: Variable, level: int = 0) -> Variable:
+        """The step's rows of `x`, whose sequences (of level `level`) are gone through. The first call says which sequences."""
+        self._check_inside("step_input")
+        check_variable(x, "DynamicRNN.step_input: x")
+        if not x.lod_level:
+            raise ProgramError(f"DynamicRNN.step_input: {x.name} ({x.describe()}) should hold sequences (lod_level > 0)")
+        with self._outside_block():
+            if self.lod_rank_table is None:
+                self.lod_rank_table = lod_rank_table(x, level)
+                self.max_seq_len = max_sequence_len(self.lod_rank_table)
+                ops.less_than(self.step_idx, self.max_seq_len, cond=self.cond)  # type: ignore[arg-type]
+            array = lod_tensor_to_array(x, self.lod_rank_table)
+        self._inputs.append(array)
+        return array_read(array, self.step_idx)  # type: ignore[arg-type]
+
+    def static_input(self, x: Variable) -> Variable:
+        """The rows (or sequences) of `x`, one for each sequence of the step input, of those that have this step."""
+        self._check_inside("static_input")
+        check_variable(x, "DynamicRNN.static_input: x")
+        if self.lod_rank_table is None:
+            raise ProgramError("DynamicRNN.static_input is called after step_input, which says in what order sequences are taken")
+        with self._outside_block():
+            ordered = reorder_lod_tensor_by_rank(x, self.lod_rank_table)
+        return shrink_memory(ordered, self.step_idx, self.lod_rank_table)  # type: ignore[arg-type]
+
+    def memory(
+        self,
+        init: Variable | None = None,
+        shape: Sequence[int] | None = None,
+        value: float = 0.0,
+        need_reorder: bool = False,
+        dtype: DTypeLike = "float32",
+    ) -> Variable:
+        """What one step hands to the next, a row for each sequence.
+
+        Args:
+            init: the first value, a row a sequence, in rank order or (`need_reorder`) in the order of the sequences.
+            shape: of a row, where there is no `init`: rows are filled with `value`.
+        """
+        self._check_inside("memory")
+        if self.lod_rank_table is None or self.step_idx is None or self._zero is None:
+            raise ProgramError("DynamicRNN.memory is called after step_input, which says how many sequences there are")
+        if init is None and shape is None:
+            raise ProgramError("DynamicRNN.memory: give init, or the shape of a row")
+        with self._outside_block():
+            if init is None:
+                first = array_read(self._inputs[0], self._zero)
+                assert shape is not None
+                init = fill_constant_batch_size_like(first, [-1, *shape], dtype, value)
+            elif need_reorder:
+                init = reorder_lod_tensor_by_rank(init, self.lod_rank_table)
+            array = array_write(init, self._zero)
+        kept = shrink_memory(array_read(array, self.step_idx), self.step_idx, self.lod_rank_table)
+        self._memories[kept.name] = array
+        return kept
+
+    def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
+        """Hand `new_mem` to the next step as the memory `ex_mem`."""
+        self._check_inside("update_memory")
+        if not isinstance(ex_mem, Variable) or ex_mem.name not in self._memories:
+            raise ProgramError("DynamicRNN.update_memory: ex_mem should be what memory() gave")
+        check_variable(new_mem, "DynamicRNN.update_memory: new_mem")
+        self._updates.append((ex_mem, new_mem))
+
+    def output(self, *outputs: Variable) -> None:
+        """What the recurrence gives for each step."""
+        self._check_inside("output")
+        for var in outputs:
+            check_variable(var, "DynamicRNN.output")
+            with self._outside_block():
+                array = create_array(var.dtype)
+            array_write(var, self.step_idx, array)  # type: ignore[arg-type]
+            self._output_arrays.append(array)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs, as sequences like the first step input's: one variable, or a list."""
+        if self._state != "after":
+            raise ProgramError("the outputs of a DynamicRNN are there after its block")
+        return self.outputs[0] if len(self.outputs) == 1 else self.outputs
+
+
+class IfElse:
+    """Two branches, each for the rows of a batch that a condition sends there::
+
+    ie = layers.IfElse(cond)                     # bool [rows, 1]
+    with ie.true_block():
+        ie.output(layers.fc(ie.input(x), 10))
+    with ie.false_block():
+        ie.output(layers.scale(ie.input(x), -1.0))
+    (out,) = ie()                                # rows in their old order
+    """
+
+    def __init__(self, cond: Variable, name: str | None = None) -> None:
+        check_variable(cond, "IfElse: cond")
+        if cond.dtype is not VarType.BOOL:
+            raise ProgramError(f"IfElse: cond should be bool [rows, 1]; {cond.name} is {cond.describe()}")
+        self.helper = LayerHelper("ifelse", name)
+        self.cond = cond
+        self._parts: dict[str, tuple[Variable, Variable]] = {}
+        self._outputs: dict[bool, list[Variable]] = {}
+        self._branch: bool | None = None
+
+    @contextlib.contextmanager
+    def _block(self, branch: bool) -> Iterator[None]:
+        if self._branch is not None:
+            raise ProgramError("IfElse: a block cannot be entered inside the other")
+        if branch in self._outputs:
+            raise ProgramError(f"IfElse: the {str(branch).lower()}_block is there already")
+        self._branch, self._outputs[branch] = branch, []
+        try:
+            yield
+        finally:
+            self._branch = None
+        if not self._outputs[branch]:
+            raise ProgramError(f"IfElse: the {str(branch).lower()}_block has no output; call ie.output(...) in it")
+
+    def true_block(self) -> Any:
+        """Inside the ``with``, layers work on the rows where the condition holds."""
+        return self._block(True)
+
+    def false_block(self) -> Any:
+        """Inside the ``with``, layers work on the other rows."""
+        return self._block(False)
+
+    def input(self, x: Variable) -> Variable:
+        """The rows of `x` that belong to this branch."""
+        if self._branch is None:
+            raise ProgramError("IfElse.input is called in true_block or false_block")
+        if x.name not in self._parts:
+            self._parts[x.name] = split_lod_tensor(x, self.cond)
+        return self._parts[x.name][0 if self._branch else 1]
+
+    def output(self, *outs: Variable) -> None:
+        """What the branch gives for its rows."""
+        if self._branch is None:
+            raise ProgramError("IfElse.output is called in true_block or false_block")
+        for var in outs:
+            check_variable(var, "IfElse.output")
+        self._outputs[self._branch] += outs
+
+    def __call__(self) -> list[Variable]:
+        """The outputs of both branches, merged."""
+        true, false = self._outputs.get(True), self._outputs.get(False)
+        if true is None or false is None or self._branch is not None:
+            raise ProgramError("the outputs of an IfElse are there after both blocks")
+        if len(true) != len(false):
+            raise ProgramError(f"IfElse: the true_block has {len(true)} outputs, but the false_block has {len(false)}")
+        return [merge_lod_tensor(*pair, pair[0], self.cond) for pair in zip(true, false, strict=True)]

@@ -1,0 +1,78 @@
+"""Making tensors whose rows form sequences."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import FeedError
+from .executor.scope import LoDTensor
+
+__all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
+
+Lengths = Sequence[Sequence[int]]
+
+
+def _checked(lengths: Lengths) -> list[list[int]]:
+    """Lengths as lists; each level counts the sequences of the next."""
+    try:
+        found = [[int(length) for length in level] for level in lengths]
+    except TypeError:
+        raise FeedError(f"recursive_sequence_lengths should be a list of lists of numbers, not {lengths!r}") from None
+    if not found:
+        raise FeedError("recursive_sequence_lengths should have at least one level, such as [[2, 3]] for two sequences")
+    if any(length < 0 for level in found for length in level):
+        raise FeedError(f"lengths of sequences are not negative, as some in {found} are")
+    for number, (outer, inner) in enumerate(itertools.pairwise(found)):
+        if sum(outer) != len(inner):
+            raise FeedError(
+                f"level {number} of the lengths, {outer}, counts {sum(outer)} sequences, but level {number + 1} has {len(inner)}"
+            )
+    return found
+
+
+def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoDTensor:
+    """A tensor of sequences of different lengths, their rows one after the other.
+
+    Args:
+        data: an array whose first dimension runs over the rows of all sequences; or a `LoDTensor` with such rows; or a list
+            of sequences, each a list of as many numbers as `recursive_seq_lens` says, which give int64 of shape ``[rows, 1]``.
+        recursive_seq_lens: lengths level by level: ``[[2, 1], [2, 3, 4]]`` is a sequence of two sequences, of 2 and 3
+            rows, and one of one, of 4 rows.
+        place: where the tensor is.
+
+    Raises:
+        FeedError: the lengths do not fit each other or the data.
+    """
+    lengths = _checked(recursive_seq_lens)
+    if isinstance(data, list):
+        counts = [len(sequence) for sequence in data]
+        if counts != lengths[-1]:
+            raise FeedError(f"the sequences have {counts} elements, but the last level of the lengths says {lengths[-1]}")
+        items = [item for sequence in data for item in sequence]
+        array = np.array(items).reshape(len(items), -1) if items else np.zeros((0, 1), np.int64)
+        array = array.astype(np.int64) if array.dtype.kind in "iu" else array
+    else:
+        array = np.asarray(data)
+    if array.ndim == 0 or sum(lengths[-1]) != array.shape[0]:
+        rows = f"{array.dtype}{list(array.shape)}"
+        raise FeedError(f"the lengths {lengths[-1]} are of {sum(lengths[-1])} rows, but the data is {rows}")
+    tensor = LoDTensor()
+    tensor.set(array, place)
+    tensor.set_recursive_sequence_lengths(lengths)
+    return tensor
+
+
+def create_random_int_lodtensor(
+    recursive_seq_lens: Lengths, base_shape: Sequence[int], place: Any, low: int, high: int
+) -> LoDTensor:
+    """A tensor of sequences of random int64 from `low` to `high` inclusive, each row of the shape `base_shape`.
+
+    numpy's global generator draws them: ``numpy.random.seed`` fixes them.
+    """
+    lengths = _checked(recursive_seq_lens)
+    data = np.random.randint(low, high + 1, [sum(lengths[-1]), *base_shape]).astype(np.int64)
+    return create_lod_tensor(data, lengths, place)

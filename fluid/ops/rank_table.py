@@ -1,0 +1,120 @@
+"""Ops behind `DynamicRNN` and `IfElse`: sequences as arrays of time steps, and batches in two parts.
+
+A rank table orders sequences from the longest to the shortest, so that those that go on at a step are the first ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..types import VarType
+from ..values import Spec
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define
+
+_TABLE = Spec((), VarType.FP32, VarType.LOD_RANK_TABLE)
+
+
+@define("lod_rank_table(X) -> Out", infer=lambda X: _TABLE, grad=ZERO_GRADIENT, lod_aware=True, level=0)
+def lod_rank_table() -> None:
+    """The sequences of X's level `level`, from the longest to the shortest; equally long ones in their order."""
+
+
+@define("max_sequence_len(RankTable) -> Out", infer=lambda: Spec((1,), VarType.INT64), grad=ZERO_GRADIENT)
+def max_sequence_len() -> None:
+    """The length of the longest sequence of the table, as int64 of one element."""
+
+
+def _steps(X: Spec) -> Spec:
+    return Spec((-1, *X.shape[1:]), X.dtype, VarType.LOD_TENSOR_ARRAY, X.lod[1:])
+
+
+@define("lod_tensor_to_array(X, RankTable) -> Out", infer=_steps, wrt=["X"], inline_grad=True, lod_aware=True)
+def lod_tensor_to_array(f, RankTable, dOut):  # type: ignore[no-untyped-def]
+    """An entry for each step: that step's row (or, of nested sequences, rows) of each sequence that is so long, in rank order."""
+    return {"X": f.array_to_lod_tensor(dOut, RankTable)}
+
+
+def _sequences(X: Spec) -> Spec:
+    return Spec((-1, *X.shape[1:]), X.dtype, lod=(None, *X.lod))
+
+
+@define("array_to_lod_tensor(X, RankTable) -> Out", infer=_sequences, wrt=["X"], inline_grad=True, lod_aware=True)
+def array_to_lod_tensor(f, RankTable, dOut):  # type: ignore[no-untyped-def]
+    """The sequences whose steps the array holds, in their first order: the inverse of `lod_tensor_to_array`."""
+    return {"X": f.lod_tensor_to_array(dOut, RankTable)}
+
+
+def _fewer(X: Spec) -> Spec:
+    return X.with_shape((-1, *X.shape[1:])).with_lod((None,) * len(X.lod))
+
+
+@define("shrink_rnn_memory(X, RankTable, I) -> Out", infer=_fewer, wrt=["X"], lod_aware=True)
+def shrink_rnn_memory(f: Any, X: Like, dOut: Any) -> Any:
+    """The rows (or sequences) of X, in rank order, of the sequences that have a step number `I`."""
+    return {"X": f.resize_rows(dOut, X)}
+
+
+@define(
+    "resize_rows(X, Like) -> Out",
+    infer=lambda X, Like: Spec(Like.shape, X.dtype, lod=Like.lod),
+    wrt=["X"],
+    likes=["Like"],
+    lod_aware=True,
+)
+def resize_rows(f: Any, X: Like, dOut: Any) -> Any:
+    """As many rows as Like has: the first ones of X, and zeros after its last."""
+    return {"X": f.resize_rows(dOut, X)}
+
+
+def _reordered(X: Spec) -> Spec:
+    return X.with_lod((None,) * len(X.lod))
+
+
+@define("reorder_lod_tensor_by_rank(X, RankTable) -> Out", infer=_reordered, wrt=["X"], inline_grad=True, lod_aware=True)
+def reorder_lod_tensor_by_rank(f, RankTable, dOut):  # type: ignore[no-untyped-def]
+    """The sequences (or rows, where there are none) of X in rank order."""
+    return {"X": f.reorder_lod_tensor_by_rank_grad(dOut, RankTable)}
+
+
+@define("reorder_lod_tensor_by_rank_grad(X, RankTable) -> Out", infer=_reordered, wrt=["X"], inline_grad=True, lod_aware=True)
+def reorder_lod_tensor_by_rank_grad(f, RankTable, dOut):  # type: ignore[no-untyped-def]
+    """The sequences (or rows) of X, which are in rank order, in their first order."""
+    return {"X": f.reorder_lod_tensor_by_rank(dOut, RankTable)}
+
+
+@define(
+    "split_lod_tensor(X, Mask) -> OutTrue, OutFalse",
+    infer=lambda X: (_fewer(X), _fewer(X)),
+    wrt=["X"],
+    inline_grad=True,
+    lod_aware=True,
+    level=0,
+)
+def split_lod_tensor(f, X: Like, Mask, dOutTrue, dOutFalse, level):  # type: ignore[no-untyped-def]
+    """The rows (or sequences) of X where Mask, bool ``[rows, 1]``, holds, and the others."""
+    return {"X": f.merge_lod_tensor(X, Mask, dOutTrue, dOutFalse, level=level)}
+
+
+@define(
+    "merge_lod_tensor(X, Mask, InTrue, InFalse) -> Out",
+    infer=lambda InTrue: _fewer(InTrue),
+    wrt=["InTrue", "InFalse"],
+    inline_grad=True,
+    lod_aware=True,
+    level=0,
+)
+def merge_lod_tensor(f, Mask, dOut, level):  # type: ignore[no-untyped-def]
+    """The rows (or sequences) of InTrue and InFalse, in the order that Mask says: the inverse of `split_lod_tensor`."""
+    true, false = f.split_lod_tensor(dOut, Mask, level=level)
+    return {"InTrue": true, "InFalse": false}
+
+
+@define(
+    "merge_lod_tensor_infer(X, Mask, InTrue, InFalse) -> Out",
+    infer=lambda InTrue: _fewer(InTrue),
+    grad=NOT_DIFFERENTIABLE,
+    lod_aware=True,
+    level=0,
+)
+def merge_lod_tensor_infer() -> None:
+    """`merge_lod_tensor` in programs for inference."""

@@ -1,0 +1,577 @@
+"""Ops on rows that form sequences.
+
+What an op reads of its input is values and LoD (`fluid.values.Lod`). Most of them move rows: an index op says, from the LoD
+alone, which; `take_rows` and `add_rows` move them, and are each other's transposes, so that every order of derivative is
+made of these three. In an index, -1 stands for no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import VarType
+from ..values import Lod, Spec
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, ints, required
+
+__all__ = ["expanded_rows", "lengths_of", "offsets_of"]
+
+
+def offsets_of(spec: Spec, what: str, level: int = -1) -> tuple[int, ...] | None:
+    """Offsets of the sequences of one level, None where they are not known yet; `InferenceError` where there are none."""
+    if not spec.lod:
+        if spec.ndim and spec.shape[0] == -1:
+            return None
+        raise InferenceError(
+            f"{what} {spec} should hold sequences; declare it with lod_level=1 and feed (array, lengths) or a LoDTensor"
+        )
+    if not -len(spec.lod) <= level < len(spec.lod):
+        raise InferenceError(f"{what} {spec} has {len(spec.lod)} levels of sequences, but level {level} is asked for")
+    return spec.lod[level]
+
+
+def lengths_of(offsets: Sequence[int]) -> list[int]:
+    """Lengths of the sequences between these offsets."""
+    return [end - start for start, end in pairwise(offsets)]
+
+
+def _rows(spec: Spec) -> int:
+    return spec.shape[0] if spec.ndim else 1
+
+
+def _count(offsets: tuple[int, ...] | None) -> int:
+    """Number of sequences, or -1."""
+    return -1 if offsets is None else len(offsets) - 1
+
+
+def _index(*shape: int, lod: Lod = ()) -> Spec:
+    """An index; its LoD is that of the rows which it finds."""
+    return Spec(shape, VarType.INT64, lod=lod)
+
+
+# ------------------------------------------------------------------------------------------------------- moving rows
+def _take(X: Spec, Index: Spec) -> Spec:
+    return Spec((*Index.shape, *X.shape[1:]), X.dtype, lod=Index.lod)
+
+
+@define("take_rows(X, Index) -> Out", infer=_take, wrt=("X",), lod_aware=True)
+def take_rows(f: Any, X: Like, Index: Any, dOut: Any) -> Any:
+    """``Out[i, ...] = X[Index[i]]``, zeros where the index is -1."""
+    return {"X": f.add_rows(dOut, Index, X)}
+
+
+def _add(X: Spec, Index: Spec, Like: Spec) -> Spec:
+    return Spec(Like.shape, X.dtype, lod=Like.lod)
+
+
+@define("add_rows(X, Index, Like) -> Out", infer=_add, wrt=("X",), likes=("Like",), lod_aware=True)
+def add_rows(f: Any, Index: Any, dOut: Any) -> Any:
+    """The rows of X added, where Index says, to zeros of Like's shape: the transpose of `take_rows`."""
+    return {"X": f.take_rows(dOut, Index)}
+
+
+# ----------------------------------------------------------------------------------------------------------- indices
+def _ids(X: Spec) -> Spec:
+    offsets_of(X, "X")
+    return _index(_rows(X), lod=X.lod)
+
+
+@define("sequence_ids(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True)
+def sequence_ids() -> None:
+    """For each row of X, the number of its sequence (of the last level)."""
+
+
+def _per_sequence(X: Spec) -> Spec:
+    return _index(_count(offsets_of(X, "X")))
+
+
+@define("sequence_lengths(X) -> Out", infer=_per_sequence, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True)
+def sequence_lengths() -> None:
+    """The lengths of X's sequences (of the last level)."""
+
+
+@define("sequence_ends(X) -> Out", infer=_per_sequence, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, first=False)
+def sequence_ends() -> None:
+    """The position of the last, or `first`, row of each sequence of X; -1 for an empty one."""
+
+
+def _context(X: Spec, length: int) -> Spec:
+    offsets_of(X, "X")
+    return _index(_rows(X), length, lod=X.lod)
+
+
+@define("sequence_context(X) -> Out", infer=_context, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, start=0, length=1)
+def sequence_context() -> None:
+    """``Out[t, i] = t + start + i``, or -1 where that row is not in the sequence of row t."""
+
+
+@define("sequence_reversed(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True)
+def sequence_reversed() -> None:
+    """For each row of X, the position of its mirror image within the sequence."""
+
+
+def _padded_positions(X: Spec, Like: Spec | None, padded_length: int) -> Spec:
+    offsets = offsets_of(X, "X")
+    if Like is not None:
+        return _index(_count(offsets), Like.shape[1])
+    return _index(_count(offsets), _padded_length(offsets, padded_length))
+
+
+def _padded_length(offsets: tuple[int, ...] | None, padded_length: int) -> int:
+    if offsets is None:
+        return padded_length if padded_length > 0 else -1
+    longest = max(lengths_of(offsets), default=0)
+    if padded_length == -1:
+        return longest
+    if padded_length < longest:
+        raise InferenceError(
+            f"sequence_pad: padded_length is {padded_length}, but a sequence has {longest} rows; use -1 for the longest"
+        )
+    return padded_length
+
+
+@define(
+    "sequence_positions(X, Like?) -> Out",
+    infer=_padded_positions,
+    grad=ZERO_GRADIENT,
+    likes=("X", "Like"),
+    lod_aware=True,
+    padded_length=-1,
+)
+def sequence_positions() -> None:
+    """``Out[s, t]``: the row of X that is entry t of sequence s, -1 past its end; as wide as Like, if given, or the longest."""
+
+
+def _expand_index(X: Spec, Y: Spec, ref_level: int) -> Spec:
+    lod = _expanded_lod(X, Y, ref_level)
+    if lod is None:
+        return _index(-1, lod=(None,) * len(X.lod))
+    return _index(len(expanded_rows(X, Y, ref_level)), lod=lod)
+
+
+@define("sequence_expanded(X, Y) -> Out", infer=_expand_index, grad=ZERO_GRADIENT, likes=("X", "Y"), lod_aware=True, ref_level=-1)
+def sequence_expanded() -> None:
+    """For each row that `sequence_expand` makes, the row of X that it is."""
+
+
+def _concat_index(X: list[Spec], which: int) -> Spec:
+    return _index(_rows(X[which]), lod=X[which].lod)
+
+
+@define("sequence_concatenated(X*) -> Out", infer=_concat_index, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, which=0)
+def sequence_concatenated() -> None:
+    """For each row of the input `which`, its position in what `sequence_concat` makes."""
+
+
+def _slice_index(Like: Spec) -> Spec:
+    return _index(_rows(Like), lod=Like.lod)
+
+
+@define(
+    "sequence_sliced(X, Offset, Length, Like) -> Out", infer=_slice_index, grad=ZERO_GRADIENT, likes=("X", "Like"), lod_aware=True
+)
+def sequence_sliced() -> None:
+    """For each row that `sequence_slice` makes (as many as Like has), the row of X that it is."""
+
+
+def _scatter_index(Ids: Spec) -> Spec:
+    offsets_of(Ids, "Ids")
+    return _index(_rows(Ids), 2, lod=Ids.lod)
+
+
+@define("sequence_scattered(Ids) -> Out", infer=_scatter_index, grad=ZERO_GRADIENT, lod_aware=True)
+def sequence_scattered() -> None:
+    """For each row of Ids, the number of its sequence and the id."""
+
+
+# ----------------------------------------------------------------------------------------------------------- pooling
+_POOLS = ("AVERAGE", "SUM", "SQRT", "MAX", "LAST", "FIRST")
+
+
+def _pool(X: Spec, pooltype: str) -> tuple[Spec, Spec]:
+    if pooltype.upper() not in _POOLS:
+        raise InferenceError(f"sequence_pool: pooltype is {pooltype!r}; it should be one of {', '.join(_POOLS)}")
+    out = Spec((_count(offsets_of(X, "X")), *X.shape[1:]), X.dtype, lod=X.lod[:-1])
+    return out, Spec(out.shape, VarType.INT32)
+
+
+@define(
+    "sequence_pool(X) -> Out, MaxIndex~",
+    infer=_pool,
+    wrt=("X",),
+    lod_aware=True,
+    pooltype="AVERAGE",
+    is_test=False,
+    pad_value=0.0,
+)
+def sequence_pool(f: Any, X: Any, MaxIndex: Like, dOut: Any, pooltype: str) -> Any:
+    """Each sequence as one row: its AVERAGE, SUM, SQRT (sum over the root of the length), MAX, LAST or FIRST row;
+    `pad_value` for an empty one."""
+    pooltype = pooltype.upper()
+    if pooltype in ("LAST", "FIRST"):
+        return {"X": f.add_rows(dOut, f.sequence_ends(X, first=pooltype == "FIRST"), X)}
+    if pooltype == "MAX":
+        return {"X": f.place_at_most(dOut, f.sequence_argmax(X), X)}
+    if pooltype != "SUM":
+        length = f.clip(f.sequence_lengths(X).astype(X.dtype), min=1.0, max=3e38)  # no division by that of an empty one
+        dOut = f.elementwise_mul(dOut, 1.0 / (length if pooltype == "AVERAGE" else f.sqrt(length)), axis=0)
+    return {"X": f.take_rows(dOut, f.sequence_ids(X))}
+
+
+@define("sequence_argmax(X) -> Out", infer=lambda X: _pool(X, "MAX")[1], grad=ZERO_GRADIENT, lod_aware=True)
+def sequence_argmax() -> None:
+    """The row of X where each element has its first maximum within each sequence; -1 for an empty one."""
+
+
+def _at_most(X: Spec, Like: Spec) -> Spec:
+    return Spec(Like.shape, X.dtype, lod=Like.lod)
+
+
+@define("place_at_most(X, Index, Like) -> Out", infer=_at_most, wrt=("X",), likes=("Like",), lod_aware=True)
+def place_at_most(f: Any, Index: Any, dOut: Any) -> Any:
+    """``Out[Index[s, j], j] = X[s, j]``, zeros elsewhere: the transpose of `take_at_most`."""
+    return {"X": f.take_at_most(dOut, Index)}
+
+
+@define("take_at_most(X, Index) -> Out", infer=lambda X, Index: Spec(Index.shape, X.dtype), wrt=("X",), lod_aware=True)
+def take_at_most(f: Any, X: Like, Index: Any, dOut: Any) -> Any:
+    """``Out[s, j] = X[Index[s, j], j]``, zeros where the index is -1."""
+    return {"X": f.place_at_most(dOut, Index, X)}
+
+
+def _softmax(X: Spec) -> Spec:
+    offsets_of(X, "X")
+    if X.ndim > 2 or (X.ndim == 2 and X.shape[1] not in (1, -1)):
+        raise InferenceError(f"sequence_softmax: X {X} should have one number a row")
+    return X
+
+
+@define("sequence_softmax(X) -> Out", infer=_softmax, lod_aware=True)
+def sequence_softmax(f: Any, X: Like, Out: Any, dOut: Any) -> Any:
+    """Softmax over each sequence of X, ``[rows, 1]``."""
+    ids = f.sequence_ids(X)
+    total = f.sequence_pool(f.lod_reset(Out * dOut, X), pooltype="SUM")
+    return {"X": Out * (dOut - f.take_rows(total, ids))}
+
+
+# --------------------------------------------------------------------------------------------------------- expanding
+def _expand_levels(X: Spec, Y: Spec, ref_level: int) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Offsets of what is repeated, and of what says how often; None where they are not known."""
+    if len(X.lod) > 1:
+        raise InferenceError(f"sequence_expand: X {X} has {len(X.lod)} levels of sequences; it should have one or none")
+    repeats = offsets_of(Y, "Y", ref_level)
+    parts = X.lod[0] if X.lod else None if _rows(X) == -1 else tuple(range(_rows(X) + 1))
+    if parts is not None and repeats is not None and len(parts) != len(repeats):
+        what = "sequences" if X.lod else "rows"
+        raise InferenceError(
+            f"sequence_expand: X {X} has {len(parts) - 1} {what}, but level {ref_level} of Y {Y} has {len(repeats) - 1} sequences"
+        )
+    return parts, repeats
+
+
+def expanded_rows(X: Spec, Y: Spec, ref_level: int) -> list[int]:
+    """The rows of X that `sequence_expand` makes, in order."""
+    parts, repeats = _expand_levels(X, Y, ref_level)
+    assert parts is not None and repeats is not None
+    found: list[int] = []
+    for start, end, times in zip(parts, parts[1:], lengths_of(repeats), strict=False):
+        found += list(range(start, end)) * times
+    return found
+
+
+def _expanded_lod(X: Spec, Y: Spec, ref_level: int) -> Lod | None:
+    """The LoD of what `sequence_expand` makes, None where it is not known."""
+    parts, repeats = _expand_levels(X, Y, ref_level)
+    if parts is None or repeats is None:
+        return None
+    if not X.lod:
+        return ()
+    lengths = [length for length, times in zip(lengths_of(parts), lengths_of(repeats), strict=True) for _ in range(times)]
+    return (tuple(accumulate(lengths, initial=0)),)
+
+
+def _expand(X: Spec, Y: Spec, ref_level: int) -> Spec:
+    lod = _expanded_lod(X, Y, ref_level)
+    if lod is None:
+        return Spec((-1, *X.shape[1:]), X.dtype, lod=(None,) * len(X.lod))
+    return Spec((len(expanded_rows(X, Y, ref_level)), *X.shape[1:]), X.dtype, lod=lod)
+
+
+@define("sequence_expand(X, Y) -> Out", infer=_expand, wrt=("X",), likes=("Y",), lod_aware=True, ref_level=-1)
+def sequence_expand(f: Any, X: Like, Y: Like, dOut: Any, ref_level: int) -> Any:
+    """Sequence (or row, where X has no sequences) i of X as often as sequence i of Y's level `ref_level` is long."""
+    return {"X": f.add_rows(dOut, f.sequence_expanded(X, Y, ref_level=ref_level), X)}
+
+
+def _expand_as(X: Spec, Y: Spec) -> Spec:
+    offsets = offsets_of(Y, "Y")
+    if offsets is not None and _rows(X) not in (-1, len(offsets) - 1):
+        raise InferenceError(f"sequence_expand_as: X {X} should have a row for each of the {len(offsets) - 1} sequences of Y {Y}")
+    return Spec((_rows(Y), *X.shape[1:]), X.dtype, lod=Y.lod or (None,))
+
+
+@define("sequence_expand_as(X, Y) -> Out", infer=_expand_as, wrt=("X",), likes=("Y",), lod_aware=True)
+def sequence_expand_as(f: Any, X: Like, Y: Like, dOut: Any) -> Any:
+    """Row i of X as often as sequence i of Y is long."""
+    return {"X": f.add_rows(dOut, f.sequence_ids(Y), X)}
+
+
+# --------------------------------------------------------------------------------------- putting together, cutting
+def _concat(X: list[Spec]) -> Spec:
+    levels = [offsets_of(x, "X") for x in X]
+    for x in X[1:]:
+        if any(a != b and -1 not in (a, b) for a, b in zip(x.shape[1:], X[0].shape[1:], strict=False)):
+            raise InferenceError(f"sequence_concat: {x} and {X[0]} should have rows of one shape")
+    if any(level is None for level in levels):
+        return Spec((-1, *X[0].shape[1:]), X[0].dtype, lod=(None,))
+    lengths = [lengths_of(level) for level in levels if level is not None]
+    if len({len(found) for found in lengths}) != 1:
+        raise InferenceError(f"sequence_concat: the inputs have {', '.join(str(len(found)) for found in lengths)} sequences")
+    totals = [sum(found) for found in zip(*lengths, strict=True)]
+    return Spec((sum(totals), *X[0].shape[1:]), X[0].dtype, lod=(tuple(accumulate(totals, initial=0)),))
+
+
+@define("sequence_concat(X*) -> Out", infer=_concat, lod_aware=True)
+def sequence_concat(f: Any, X: Like, dOut: Any) -> Any:
+    """Sequence i of each input after the other, as sequence i."""
+    return {"X": [f.take_rows(dOut, f.sequence_concatenated(X, which=which)) for which in range(len(X))]}
+
+
+def _slice(X: Spec, Offset: Spec, Length: Spec) -> Spec:
+    offsets = offsets_of(X, "X")
+    for name, spec in (("Offset", Offset), ("Length", Length)):
+        if offsets is not None and spec.size not in (-1, len(offsets) - 1):
+            raise InferenceError(f"sequence_slice: {name} {spec} should have one number for each of {len(offsets) - 1} sequences")
+    return Spec((-1, *X.shape[1:]), X.dtype, lod=(None,))
+
+
+@define("sequence_slice(X, Offset, Length) -> Out", infer=_slice, wrt=("X",), lod_aware=True)
+def sequence_slice(f: Any, X: Like, Offset: Any, Length: Any, dOut: Any) -> Any:
+    """Of each sequence of X, Length[i] rows from Offset[i] on."""
+    return {"X": f.add_rows(dOut, f.sequence_sliced(X, Offset, Length, dOut), X)}
+
+
+def _pad(X: Spec, PadValue: Spec, padded_length: int) -> tuple[Spec, Spec]:
+    offsets = offsets_of(X, "X")
+    inner = X.shape[1:]
+    if PadValue.size not in (-1, 1) and -1 not in inner and PadValue.size != prod(inner):
+        raise InferenceError(f"sequence_pad: PadValue {PadValue} should be one number, or have the shape of a row of X {X}")
+    count = _count(offsets)
+    return Spec((count, _padded_length(offsets, padded_length), *inner), X.dtype), _index(count)
+
+
+@define("sequence_pad(X, PadValue) -> Out, Length", infer=_pad, wrt=("X",), lod_aware=True, padded_length=-1)
+def sequence_pad(f: Any, X: Like, dOut: Any) -> Any:
+    """The sequences of X as ``[sequences, padded_length, ...]``, filled up with PadValue (one number, or a row), and their
+    lengths; `padded_length` -1 is that of the longest."""
+    return {"X": f.add_rows(dOut, f.sequence_positions(X, dOut), X)}
+
+
+def _unpad(X: Spec, Length: Spec) -> Spec:
+    if X.ndim < 2:
+        raise InferenceError(f"sequence_unpad: X {X} should have at least two dimensions: sequences and steps")
+    if -1 not in (X.shape[0], Length.size) and X.shape[0] != Length.size:
+        raise InferenceError(
+            f"sequence_unpad: Length {Length} should have a number for each of the {X.shape[0]} sequences of X {X}"
+        )
+    return Spec((-1, *X.shape[2:]), X.dtype, lod=(None,))
+
+
+@define("sequence_unpad(X, Length) -> Out", infer=_unpad, wrt=("X",), lod_aware=True)
+def sequence_unpad(f: Any, X: Like, dOut: Any) -> Any:
+    """The first Length[i] entries of each X[i], as sequences."""
+    return {"X": f.take_rows(dOut, f.sequence_positions(dOut, X))}
+
+
+def _reshape(X: Spec, new_dim: int) -> Spec:
+    offsets = offsets_of(X, "X")
+    if X.ndim != 2 or new_dim < 1:
+        raise InferenceError(f"sequence_reshape: X {X} should have two dimensions, and new_dim {new_dim} be at least 1")
+    if offsets is None or X.shape[1] == -1:
+        return Spec((-1, new_dim), X.dtype, lod=(None,))
+    width = X.shape[1]
+    for length in lengths_of(offsets):
+        if length * width % new_dim:
+            raise InferenceError(f"sequence_reshape: a sequence of {length} x {width} numbers does not make rows of {new_dim}")
+    return Spec((offsets[-1] * width // new_dim, new_dim), X.dtype, lod=(tuple(at * width // new_dim for at in offsets),))
+
+
+@define("sequence_reshape(X) -> Out", infer=_reshape, lod_aware=True, new_dim=required("int"))
+def sequence_reshape(f: Any, X: Like, dOut: Any) -> Any:
+    """The numbers of each sequence in rows of `new_dim`."""
+    return {"X": f.reshape_like(dOut, X)}
+
+
+def _with_sequences(X: Spec) -> Spec:
+    offsets_of(X, "X")
+    return X
+
+
+@define("sequence_reverse(X) -> Y", infer=_with_sequences, inline_grad=True, lod_aware=True)
+def sequence_reverse(f: Any, dY: Any) -> Any:
+    """The rows of each sequence in reverse order."""
+    return {"X": f.sequence_reverse(dY)}
+
+
+def _enumerate(X: Spec, win_size: int) -> Spec:
+    offsets_of(X, "X")
+    if X.ndim == 2 and X.shape[1] not in (1, -1):
+        raise InferenceError(f"sequence_enumerate: X {X} should have one number a row")
+    return Spec((_rows(X), win_size), X.dtype, lod=X.lod)
+
+
+@define(
+    "sequence_enumerate(X) -> Out",
+    infer=_enumerate,
+    grad=NOT_DIFFERENTIABLE,
+    lod_aware=True,
+    win_size=required("int"),
+    pad_value=0,
+)
+def sequence_enumerate() -> None:
+    """Each row with the `win_size` - 1 that follow it in its sequence; `pad_value` past the end."""
+
+
+def _erase(X: Spec) -> Spec:
+    offsets_of(X, "X")
+    return Spec((-1, *X.shape[1:]), X.dtype, lod=(None,) * max(len(X.lod), 1))
+
+
+@define("sequence_erase(X) -> Out", infer=_erase, grad=NOT_DIFFERENTIABLE, lod_aware=True, tokens=ints())
+def sequence_erase() -> None:
+    """The sequences of X, whole numbers, without `tokens`."""
+
+
+def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
+    offsets = offsets_of(Ids, "Ids")
+    if offsets is not None and X.shape[0] not in (-1, len(offsets) - 1):
+        raise InferenceError(
+            f"sequence_scatter: X {X} should have a row for each of the {len(offsets) - 1} sequences of Ids {Ids}"
+        )
+    if -1 not in (_rows(Ids), _rows(Updates)) and _rows(Ids) != _rows(Updates):
+        raise InferenceError(f"sequence_scatter: Ids {Ids} and Updates {Updates} should have as many rows")
+    return X
+
+
+@define("sequence_scatter(X, Ids, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), lod_aware=True)
+def sequence_scatter(f: Any, Ids: Any, Updates: Like, dOut: Any) -> Any:
+    """X with Updates added: row j of sequence i, whose id is k, to ``X[i, k]``."""
+    return {"X": dOut, "Updates": lambda: f.reshape_like(f.gather_nd(dOut, f.sequence_scattered(Ids)), Updates)}
+
+
+# ------------------------------------------------------------------------------------------------------- convolution
+def _conv(X: Spec, Filter: Spec, contextLength: int, contextStride: int, paddingTrainable: bool) -> Spec:
+    offsets_of(X, "X")
+    if paddingTrainable or contextStride != 1:
+        raise InferenceError("sequence_conv: contextStride should be 1, and paddingTrainable False")
+    if (
+        X.ndim != 2
+        or Filter.ndim != 2
+        or (-1 not in (X.shape[1], Filter.shape[0]) and Filter.shape[0] != contextLength * X.shape[1])
+    ):
+        raise InferenceError(f"sequence_conv: Filter {Filter} should have contextLength ({contextLength}) x width of X {X} rows")
+    return Spec((_rows(X), Filter.shape[1]), X.dtype, lod=X.lod)
+
+
+@define(
+    "sequence_conv(X, PaddingData?, Filter) -> Out",
+    infer=_conv,
+    wrt=("X", "Filter"),
+    lod_aware=True,
+    contextLength=required("int"),
+    contextStart=required("int"),
+    contextStride=required("int"),
+    paddingTrainable=False,
+)
+def sequence_conv(f: Any, X: Any, Filter: Any, dOut: Any, contextStart: int, contextLength: int) -> Any:
+    """Convolution over time: the rows t + contextStart ... of each sequence, side by side, times Filter,
+    ``[contextLength * width, filters]``; zeros past the ends."""
+    index = f.sequence_context(X, start=contextStart, length=contextLength)
+    return {
+        "X": lambda: f.add_rows(f.reshape(f.matmul_v2(dOut, Filter, trans_y=True), shape=[0, contextLength, -1]), index, X),
+        "Filter": lambda: f.matmul_v2(f.flatten(f.take_rows(X, index), axis=1), dOut, trans_x=True),
+    }
+
+
+def _row_conv(X: Spec, Filter: Spec) -> Spec:
+    offsets_of(X, "X")
+    if Filter.ndim != 2 or X.ndim != 2 or (-1 not in (Filter.shape[1], X.shape[1]) and Filter.shape[1] != X.shape[1]):
+        raise InferenceError(f"row_conv: Filter {Filter} should have the width of X {X}")
+    return X
+
+
+@define("row_conv(X, Filter) -> Out", infer=_row_conv, lod_aware=True)
+def row_conv(f: Any, X: Any, Filter: Any, dOut: Any) -> Any:
+    """``Out[t] = sum over i of X[t + i] * Filter[i]`` within each sequence: a look ahead."""
+    index = f.sequence_context(X, start=0, length=Filter.shape[0])
+    return {
+        "X": lambda: f.add_rows(f.elementwise_mul(f.unsqueeze(dOut, axes=[1]), Filter), index, X),
+        "Filter": lambda: f.sum_to(f.elementwise_mul(f.take_rows(X, index), f.unsqueeze(dOut, axes=[1])), Filter),
+    }
+
+
+# --------------------------------------------------------------------------------------------------------------- LoD
+def _reset(X: Spec, Y: Spec | None, target_lod: list[int], append: bool) -> Spec:
+    kept = X.lod if append else ()
+    if Y is not None and Y.lod:
+        return X.with_lod((*kept, *Y.lod))
+    if Y is not None:
+        return Spec((-1, *X.shape[1:]), X.dtype, lod=(*kept, None))  # only the values of Y tell
+    if not target_lod:
+        raise InferenceError("lod_reset: give Y, or the offsets target_lod")
+    if target_lod[0] != 0 or target_lod != sorted(target_lod) or _rows(X) not in (-1, target_lod[-1]):
+        raise InferenceError(f"lod_reset: target_lod {target_lod} should hold offsets from 0 to the rows of X {X}")
+    return X.with_lod((*kept, tuple(target_lod)))
+
+
+@define("lod_reset(X, Y?) -> Out", infer=_reset, wrt=("X",), lod_aware=True, target_lod=ints(), append=False)
+def lod_reset(f: Any, X: Like, dOut: Any) -> Any:
+    """X with other sequences: those of Y, or, where Y has none, between the offsets that it holds, or `target_lod`."""
+    return {"X": f.reshape_like(dOut, X)}
+
+
+def _patches(X: Spec, kernels: list[int], strides: list[int], paddings: list[int]) -> tuple[int, int, int]:
+    """Number of rows and of columns of patches, and of numbers in each; -1 where unknown."""
+    if X.ndim != 4 or len(kernels) != 2 or len(strides) != 2 or len(paddings) != 4:
+        raise InferenceError(
+            f"im2sequence: X {X} should be [images, channels, height, width], with two kernels and strides and four paddings, "
+            f"not {kernels}, {strides}, {paddings}"
+        )
+    counts = [
+        -1 if extent == -1 else (extent + low + high - kernel) // stride + 1
+        for extent, kernel, stride, low, high in zip(X.shape[2:], kernels, strides, paddings[:2], paddings[2:], strict=True)
+    ]
+    return counts[0], counts[1], -1 if X.shape[1] == -1 else X.shape[1] * prod(kernels)
+
+
+def _patch_index(X: Spec, kernels: list[int], strides: list[int], paddings: list[int]) -> Spec:
+    high, wide, size = _patches(X, kernels, strides, paddings)
+    return _index(-1 if -1 in (X.shape[0], high, wide) else X.shape[0] * high * wide, size)
+
+
+_PATCHES = {"kernels": required("ints"), "strides": ints(1, 1), "paddings": ints(0, 0, 0, 0)}
+
+
+@define("patch_index(X) -> Out", infer=_patch_index, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, **_PATCHES)
+def patch_index() -> None:
+    """For each number that `im2sequence` makes, where it is among the numbers of X; -1 in the padding."""
+
+
+def _im2sequence(X: Spec, Y: Spec | None, kernels: list[int], strides: list[int], paddings: list[int]) -> Spec:
+    if Y is not None:
+        raise InferenceError("im2sequence: images of different sizes (Y) are not supported; scale them to one size")
+    high, wide, size = _patches(X, kernels, strides, paddings)
+    if -1 in (X.shape[0], high, wide):
+        return Spec((-1, size), X.dtype, lod=(None,))
+    count = X.shape[0] * high * wide
+    return Spec((count, size), X.dtype, lod=(tuple(range(0, count + 1, high * wide)),))
+
+
+@define("im2sequence(X, Y?) -> Out", infer=_im2sequence, wrt=("X",), lod_aware=True, out_stride=ints(1, 1), **_PATCHES)
+def im2sequence(f: Any, X: Like, dOut: Any, attrs: Any) -> Any:
+    """The patches of each image, row by row, as a sequence: ``[images * patches, channels * kernel height * kernel width]``."""
+    index = f.patch_index(X, **{name: attrs[name] for name in _PATCHES})
+    return {"X": f.reshape_like(f.add_rows(dOut, index, f.reshape(X, shape=[-1])), X)}

@@ -12,7 +12,8 @@ from fluid.ops.registry import OpDef, Rule, grad_slot
 from fluid.types import VarType, as_dtype
 from fluid.values import Lod, OpNamespace, Spec, ValueOperators, infer_specs
 
-from .kernels.table import KERNELS, Step, bind
+from .kernels.table import KERNELS, SPARSE_KERNELS, Step, bind
+from .selected_rows import SelectedRows
 from .sequences import lod_of
 
 __all__ = ["Allocate", "Cell", "Recorder", "bind_op", "spec_of"]
@@ -23,7 +24,9 @@ _NO_LODS: Mapping[str, Any] = MappingProxyType({})
 
 
 def spec_of(value: Any) -> Spec:
-    """What the array is."""
+    """What the array, or other value of a tensor, is."""
+    if type(value) is SelectedRows:
+        return Spec(value.shape, as_dtype(value.dtype), VarType.SELECTED_ROWS)
     return Spec(tuple(value.shape), as_dtype(value.dtype), lod=lod_of(value))
 
 
@@ -123,6 +126,7 @@ def bind_op(
     allocate: Allocate,
     use_kernel: bool = True,
     lods: Mapping[str, Any] = _NO_LODS,
+    is_sparse: bool = False,
 ) -> list[Step]:
     """The calls that compute an op from these arrays into these arrays.
 
@@ -134,7 +138,16 @@ def bind_op(
         context: what kernels may ask for besides slots and attributes.
         allocate: lends arrays for intermediate results.
         lods: the LoD of inputs and outputs, by slot, where rows form sequences.
+        is_sparse: whether an input or output is a `SelectedRows`.
     """
+    if is_sparse:
+        sparse = SPARSE_KERNELS.get(definition.type)
+        if sparse is None:
+            raise ExecutionError(
+                f"{definition.type} does not take the sparse gradient of an embedding with is_sparse=True; "
+                "use is_sparse=False there, or merge_selected_rows and get_tensor_from_selected_rows"
+            )
+        return bind(sparse, inputs, outputs, attrs, context, lods)
     found = KERNELS.get(definition.type)
     if found is not None and (use_kernel or definition.forward is None):
         return bind(found, inputs, outputs, attrs, context, lods)

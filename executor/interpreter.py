@@ -10,12 +10,15 @@ import numpy as np
 from fluid.errors import ExecutionError, locate
 from fluid.framework import Block, Operator, Program
 from fluid.ops import registry
-from fluid.ops.registry import EMPTY, OpDef
+from fluid.ops.registry import EMPTY, OpDef, updated_input
+from fluid.recompute import RANDOM_STREAM
+from fluid.types import VarType
 from fluid.values import Lod, infer_specs
 from fluid.versions import outer_names
 
 from .arrays import bind_op, each, lods_of, specs_of
 from .random import RandomStreams
+from .selected_rows import SelectedRows
 from .sequences import LoDArray, array_of, with_lod
 
 __all__ = ["ARRAY_HANDLERS", "HANDLERS", "Environment", "Handler", "Machine", "OpCall", "apply_op", "step_captures"]
@@ -58,13 +61,7 @@ def apply_op(
 
 
 def _as_value(xp: Any, value: Any) -> Any:
-    return value if type(value) is LoDArray else xp.asarray(value)
-
-
-def updated_input(definition: OpDef, slot: str) -> str | None:
-    """The input whose array the output `slot` takes over (``Param`` for ``ParamOut``), or None."""
-    source = slot[:-3] if slot.endswith("Out") else ""
-    return source if source in definition.inputs and not definition.inputs[source].many else None
+    return value if type(value) in (LoDArray, SelectedRows) else xp.asarray(value)
 
 
 _KNOWN_SPECS = 16
@@ -98,39 +95,46 @@ class OpCall:
         self._context = {"xp": xp, "scratch": xp.empty, "rng": rng}
         pairs = ((slot, updated_input(definition, slot)) for slot in definition.outputs)
         self._updates = [(slot, source) for slot, source in pairs if source is not None]
-        self._known: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._known: dict[Any, tuple[dict[str, Any], dict[str, Any], bool]] = {}
 
     def __call__(self, arrays: dict[str, Any]) -> dict[str, Any]:
         definition = self._definition
-        specs, lods = self._specs(arrays)
+        specs, lods, is_sparse = self._specs(arrays)
         if lods:
             arrays = each(array_of, arrays)
         wants = self._wants if self._wants is not None else dict.fromkeys(specs, True)
-        outputs = {slot: _allocated(self._xp, spec, wants[slot]) for slot, spec in specs.items() if wants.get(slot)}
+        outputs: dict[str, Any] = {slot: None for slot in specs if wants.get(slot)}
         for slot, source in self._updates:
             if slot in outputs and arrays.get(source) is not None:
-                outputs[slot] = arrays[source] = arrays[source].copy()
-        result = None
-        for step in bind_op(definition, arrays, outputs, self._attrs, self._context, self._xp.empty, self._use_kernel, lods):
+                # A table may be large; where few of its rows change, they change in place.
+                outputs[slot] = arrays[source] = arrays[source] if is_sparse else arrays[source].copy()
+        for slot, made in outputs.items():
+            if made is None:
+                outputs[slot] = _allocated(self._xp, specs[slot], wants[slot])
+        result, lend = None, self._xp.empty
+        for step in bind_op(definition, arrays, outputs, self._attrs, self._context, lend, self._use_kernel, lods, is_sparse):
             result = step()
-        unknown = [slot for slot, array in outputs.items() if array is None and specs[slot] is not None]
-        if unknown:
-            # Extents that only the values decide: the kernel makes the arrays.
+        unknown = [slot for slot, spec in specs.items() if _unknown(spec)]
+        if any(slot in outputs for slot in unknown):
+            # Extents that only the values decide: the kernel makes the arrays, those that nobody wants too.
             results = result if isinstance(result, tuple) else (result,)
             if len(results) != len(unknown) or results[0] is None:
                 raise ExecutionError(f"{definition.type}: the shape of {', '.join(unknown)} is not known before it runs")
-            outputs.update(zip(unknown, results, strict=True))
+            outputs.update((slot, made) for slot, made in zip(unknown, results, strict=True) if slot in outputs)
         return _with_lods(outputs, lods) if lods else outputs
 
-    def _specs(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the op makes of arrays of these shapes and types, found by inference the first time; the LoD of its slots."""
+    def _specs(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], bool]:
+        """What the op makes of arrays of these shapes and types, found by inference the first time; the LoD of its slots;
+        and whether an input or output is a `SelectedRows`."""
         key = tuple([_kind(value) for value in arrays.values()])
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _KNOWN_SPECS:
                 self._known.clear()
-            specs = infer_specs(self._definition, specs_of(arrays), self._attrs, self._declared)
-            found = self._known[key] = specs, {**lods_of(arrays), **lods_of(specs)}
+            given = specs_of(arrays)
+            specs = infer_specs(self._definition, given, self._attrs, self._declared)
+            is_sparse = any(_is_sparse(spec) for spec in (*given.values(), *specs.values()))
+            found = self._known[key] = specs, {**lods_of(arrays), **lods_of(specs)}, is_sparse
         return found
 
 
@@ -155,7 +159,22 @@ def _kind(value: Any) -> Any:
         return tuple([_kind(item) for item in value])
     if type(value) is LoDArray:
         return value.shape, value.dtype, value.lod
+    if type(value) is SelectedRows:
+        return value.shape, value.dtype, SelectedRows
     return None if value is None else (value.shape, value.dtype)
+
+
+def _unknown(spec: Any) -> bool:
+    """Whether an output, or one of a list of them, has extents that only running tells."""
+    if isinstance(spec, list):
+        return any(_unknown(item) for item in spec)
+    return spec is not None and (-1 in spec.shape or spec.type is VarType.SELECTED_ROWS)
+
+
+def _is_sparse(spec: Any) -> bool:
+    if isinstance(spec, list):
+        return any(_is_sparse(item) for item in spec)
+    return spec is not None and spec.type is VarType.SELECTED_ROWS
 
 
 def _allocated(xp: Any, spec: Any, want: Any) -> Any:
@@ -163,7 +182,7 @@ def _allocated(xp: Any, spec: Any, want: Any) -> Any:
     if isinstance(spec, list):
         wanted = want if isinstance(want, list) else [want] * len(spec)
         return [_allocated(xp, *pair) for pair in zip(spec, wanted, strict=False)]
-    return None if spec is None or not want or -1 in spec.shape else xp.empty(spec.shape, spec.dtype.numpy)
+    return None if spec is None or not want or _unknown(spec) else xp.empty(spec.shape, spec.dtype.numpy)
 
 
 Check = Callable[[Operator, str, Any], None]
@@ -172,8 +191,8 @@ Check = Callable[[Operator, str, Any], None]
 class Environment:
     """The values of a block's names while it runs, inside those of the block around it.
 
-    A value is an array, or a `LoDArray` where its rows form sequences, or a list of values for an array of tensors, or a
-    list of dicts for step scopes.
+    A value is an array, or a `LoDArray` where its rows form sequences, a `SelectedRows` where only some rows are there, a
+    list of values for an array of tensors, or a list of dicts for step scopes.
     """
 
     __slots__ = ("block", "parent", "values")
@@ -309,14 +328,19 @@ class Machine:
 
     def random_source(self, op: Operator, attrs: Mapping[str, Any]) -> Callable[[], Any]:
         """A function that gives the random generator for the op's next execution; `attrs` are complete."""
+        seed = int(attrs.get("seed") or 0)
+        if RANDOM_STREAM in op.attrs:  # a copy of the op that writes this name
+            return self.streams.source(str(op.attrs[RANDOM_STREAM]), seed, op)
         names = op.output_arg_names
-        return self.streams.source(names[0] if names else op.type, int(attrs.get("seed") or 0))
+        return self.streams.source(names[0] if names else op.type, seed)
 
 
 def _describe(value: Any) -> str:
     if value is None:
         return "not set"
-    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else f"a list of {len(value)}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else str(value)
 
 
 def declared_scalars(op: Operator) -> dict[str, Any]:

@@ -265,6 +265,9 @@ def specs_of_grad(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[s
     assert definition.forward is not None
     rule: Any = definition.forward.rule
     found = {slot + "@GRAD": inputs[slot] for slot in rule.wrt if slot in inputs}
+    if definition.forward.sparse_grad and attrs.get("is_sparse"):
+        slot = definition.forward.sparse_grad + "@GRAD"
+        found[slot] = replace(found[slot], type=VarType.SELECTED_ROWS)
     # An optional input that the rule reads and that is not here was not given: it has no gradient.
     absent = {slot for slot in rule.inputs if definition.forward.inputs[slot].optional}
     wanted = {slot for slot in rule.wrt if slot not in inputs and slot not in absent}

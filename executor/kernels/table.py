@@ -33,7 +33,7 @@ from typing import Any
 from fluid.errors import ProgramError
 from fluid.ops import registry
 
-__all__ = ["KERNELS", "Kernel", "Step", "bind", "kernel", "prepared"]
+__all__ = ["KERNELS", "SPARSE_KERNELS", "Kernel", "Step", "bind", "kernel", "prepared", "sparse"]
 
 Step = Callable[[], Any]
 
@@ -52,7 +52,10 @@ class Kernel:
 KERNELS: dict[str, Kernel] = {}
 """Op type -> kernel. One table serves numpy and cupy, since kernels take the array namespace."""
 
-_CONTEXT = ("xp", "scratch", "rng", "attrs")
+SPARSE_KERNELS: dict[str, Kernel] = {}
+"""Op type -> kernel where an input or output is a `SelectedRows`."""
+
+_CONTEXT = ("xp", "scratch", "rng", "attrs", "inputs", "outputs")
 
 
 def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str], ...]:
@@ -109,6 +112,18 @@ def kernel(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable
     return register
 
 
+def sparse(*op_types: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that computes these ops where an input or output is a `SelectedRows`; it returns those that it
+    makes. It may also take ``inputs`` and ``outputs``, by slot."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for op_type in op_types:
+            SPARSE_KERNELS[op_type] = Kernel(fn, False, {}, _resolve(op_type, fn))
+        return fn
+
+    return register
+
+
 def prepared(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function that returns the calls which compute these ops; see the module's text."""
 
@@ -129,7 +144,8 @@ def bind(
     lods: Mapping[str, Any],
 ) -> list[Step]:
     """The calls that compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
-    sources: dict[str, Mapping[str, Any]] = {"in": inputs, "out": outputs, "attr": attrs, "context": {**context, "attrs": attrs}}
+    given = {**context, "attrs": attrs, "inputs": inputs, "outputs": outputs}
+    sources: dict[str, Mapping[str, Any]] = {"in": inputs, "out": outputs, "attr": attrs, "context": given}
     kwargs = {name: lods.get(key, ()) if source == "lod" else sources[source].get(key) for name, source, key in found.parameters}
     if not found.is_prepared:
         return [partial(found.fn, **kwargs)]

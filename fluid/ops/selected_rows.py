@@ -1,0 +1,42 @@
+"""Ops on SelectedRows: tensors of which only some rows are there, as the gradient of an embedding with ``is_sparse``.
+
+The rows that are not there are zeros. A row may be there several times: it counts as the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import InferenceError
+from ..types import VarType
+from ..values import Spec
+from .registry import NOT_DIFFERENTIABLE, define
+
+
+def _sparse(X: Spec) -> Spec:
+    return replace(X, type=VarType.SELECTED_ROWS)
+
+
+@define("merge_selected_rows(X) -> Out", infer=_sparse, grad=NOT_DIFFERENTIABLE)
+def merge_selected_rows() -> None:
+    """X with each row at most once, in order."""
+
+
+def _rows(X: Spec) -> Spec:
+    return Spec((-1, *X.shape[1:]), X.dtype)
+
+
+@define("get_tensor_from_selected_rows(X) -> Out", infer=_rows, grad=NOT_DIFFERENTIABLE)
+def get_tensor_from_selected_rows() -> None:
+    """The rows of X that are there, as a tensor."""
+
+
+def _rows_like(X: Spec, Like: Spec) -> Spec:
+    if X.ndim != Like.ndim or any(a != b and -1 not in (a, b) for a, b in zip(X.shape, Like.shape, strict=True)):
+        raise InferenceError(f"select_rows_like: X {X} and Like {Like} should have one shape")
+    return _sparse(X)
+
+
+@define("select_rows_like(X, Like) -> Out", infer=_rows_like, grad=NOT_DIFFERENTIABLE)
+def select_rows_like() -> None:
+    """The rows of the tensor X that the SelectedRows Like has, each once, in order."""

@@ -1,9 +1,10 @@
-"""Memory of one training step of a 64-layer perceptron: temporaries against the least that backward needs.
+"""Memory of one training step of a 64-layer perceptron: temporaries against the least that backward needs, and with checkpoints.
 
 The least, for ops in the program's order and gradients that are kept until SGD reads them: when the gradient of layer k
 is computed, the outputs of the layers up to k are alive (each serves its own relu and the next layer's matrix), the
 gradients of the parameters above k, and the gradient that flows, twice while a matrix multiplication makes one from the
-other. Parameters and the fed array are not counted. For Fluid, what numpy really allocates is counted, by tracemalloc; for
+other. With checkpoints, outputs between them are computed again for backward: only those of one segment are alive then.
+Parameters and the fed array are not counted. For Fluid, what numpy really allocates is counted, by tracemalloc; for
 torch, what its allocator does, by its profiler.
 """
 
@@ -16,24 +17,34 @@ import numpy as np
 import torch
 from common import check_losses, header, parameters, row
 from torch import nn
+from torch.utils.checkpoint import checkpoint_sequential
 
 import fluid
 
 RATE = 0.1
 
 
-def fluid_step(layers, x):
-    h = fluid.layers.data("x", [x.shape[1]])
-    for _ in range(layers):
-        h = fluid.layers.fc(h, x.shape[1], act="relu", param_attr=fluid.ParamAttr(initializer=fluid.initializer.MSRA()))
-    loss = fluid.layers.mean(h)
-    fluid.optimizer.SGD(RATE).minimize(loss)
-    fluid.default_startup_program().random_seed = 1
+def fluid_step(layers, x, checkpoints=0):
+    program, startup = fluid.Program(), fluid.Program()
+    startup.random_seed = 1
+    with fluid.program_guard(program, startup), fluid.unique_name.guard():
+        h = fluid.layers.data("x", [x.shape[1]])
+        outputs = []
+        for _ in range(layers):
+            h = fluid.layers.fc(h, x.shape[1], act="relu", param_attr=fluid.ParamAttr(initializer=fluid.initializer.MSRA()))
+            outputs.append(h)
+        loss = fluid.layers.mean(h)
+        optimizer = fluid.optimizer.SGD(RATE)
+        if checkpoints:
+            optimizer = fluid.optimizer.RecomputeOptimizer(optimizer)
+            optimizer._set_checkpoints(outputs[layers // checkpoints - 1 :: layers // checkpoints])
+        optimizer.minimize(loss)
     executor = fluid.Executor(fluid.CPUPlace())
-    executor.run(fluid.default_startup_program())
-    program, feed = fluid.default_main_program(), {"x": x}
+    executor.run(startup)
+    start = parameters(program)
+    feed = {"x": x}
     plan = executor.plan(program, feed=feed, fetch_list=[loss])
-    return executor, plan, lambda: executor.run(program, feed=feed, fetch_list=[loss])[0].item()
+    return executor, plan, start, lambda: executor.run(program, feed=feed, fetch_list=[loss])[0].item()
 
 
 def fluid_peak(executor, step):
@@ -52,7 +63,7 @@ def fluid_peak(executor, step):
     return kept, beside
 
 
-def torch_step(layers, x, start):
+def torch_step(layers, x, start, checkpoints=0):
     model = nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(x.shape[1], x.shape[1]), nn.ReLU())))
     with torch.no_grad():
         for parameter, value in zip(model.parameters(), start.values(), strict=True):
@@ -62,7 +73,8 @@ def torch_step(layers, x, start):
 
     def step():
         optimizer.zero_grad()
-        loss = model(data).mean()
+        out = checkpoint_sequential(model, checkpoints, data, use_reentrant=False) if checkpoints else model(data)
+        loss = out.mean()
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -88,30 +100,36 @@ def least(layers, batch, width):
     return max(of_relu + of_matrix)
 
 
+def compare(args, x, checkpoints, remark):
+    """Measure both, check that they train alike, and print a row."""
+    executor, plan, start, ours = fluid_step(args.layers, x, checkpoints)
+    optimizer, theirs = torch_step(args.layers, x, start, checkpoints)
+    check_losses({name: [step() for _ in range(3)] for name, step in (("fluid", ours), ("torch", theirs))})
+    print(str(plan).splitlines()[0])
+    kept, beside = fluid_peak(executor, ours)
+    peak = torch_peak(optimizer, theirs)
+    print(f"arrays of the plan {kept / 2**20:.2f} MiB, at most {beside / 2**20:.2f} MiB beside them in a step\n")
+    row(
+        f"memory, {args.layers} layers" + (f", {checkpoints} checkpoints" if checkpoints else ""),
+        f"{(kept + beside) / 2**20:.1f} MiB",
+        f"{peak / 2**20:.1f} MiB",
+        ratio=f"{(kept + beside) / peak:.2f}",
+        remark=remark,
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=64, help="(%(default)s)")
     parser.add_argument("--width", type=int, default=256, help="(%(default)s)")
     parser.add_argument("--batch", type=int, default=512, help="(%(default)s)")
+    parser.add_argument("--checkpoints", type=int, default=8, help="(%(default)s)")
     args = parser.parse_args()
     x = np.random.default_rng(0).standard_normal((args.batch, args.width), np.float32)
-    executor, plan, ours = fluid_step(args.layers, x)
-    start = parameters(fluid.default_main_program())
-    optimizer, theirs = torch_step(args.layers, x, start)
     header(f"Memory: one training step of {args.layers} layers of {args.width}, batch {args.batch}, SGD")
-    check_losses({name: [step() for _ in range(3)] for name, step in (("fluid", ours), ("torch", theirs))})
-    print(str(plan).splitlines()[0])
     needed = least(args.layers, args.batch, args.width)
-    kept, beside = fluid_peak(executor, ours)
-    peak = torch_peak(optimizer, theirs)
-    print(f"arrays of the plan {kept / 2**20:.2f} MiB, at most {beside / 2**20:.2f} MiB beside them in a step\n")
-    row(
-        f"memory, {args.layers} layers",
-        f"{(kept + beside) / 2**20:.1f} MiB",
-        f"{peak / 2**20:.1f} MiB",
-        ratio=f"{(kept + beside) / peak:.2f}",
-        remark=f"temporaries of a step at their peak; backward needs {needed / 2**20:.1f} MiB at least",
-    )
+    compare(args, x, 0, f"temporaries of a step at their peak; backward needs {needed / 2**20:.1f} MiB at least")
+    compare(args, x, args.checkpoints, "the same step, outputs between the checkpoints computed again for backward")
 
 
 if __name__ == "__main__":

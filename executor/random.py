@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -36,22 +36,26 @@ class RandomStreams:
         self._xp = xp
         self._seed = program_seed if program_seed else _ENTROPY
         self._run = 0
-        self._draws: dict[str, int] = {}
+        self._draws: dict[Hashable, int] = {}
 
     def begin(self, run: int) -> None:
         """Start the run of this number."""
         self._run = run
         self._draws.clear()
 
-    def source(self, name: str, op_seed: int) -> Callable[[], Any]:
-        """A function that gives the generator for the next draw of the op that writes `name`."""
+    def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Callable[[], Any]:
+        """A function that gives the generator for the next draw of the op that writes `name`.
+
+        A `drawer` counts its draws by itself, and so draws what the op that writes `name` draws.
+        """
+        counter = (name, drawer)
         if op_seed:
             return lambda: _generator(self._xp, (op_seed & _MASK, 0), (0, 0))
         key = (self._seed & _MASK, zlib.crc32(name.encode()) + 1)
 
         def draw() -> Any:
-            number = self._draws.get(name, 0)
-            self._draws[name] = number + 1
+            number = self._draws.get(counter, 0)
+            self._draws[counter] = number + 1
             return _generator(self._xp, key, (number, self._run))
 
         return draw

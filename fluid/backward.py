@@ -7,7 +7,9 @@ reverse walk (`fluid.differentiator`) appends the gradient ops of block 0.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from .collector import collector_paused
@@ -15,6 +17,7 @@ from .differentiator import Callback, Differentiator
 from .errors import BackwardError
 from .expand import expand_active
 from .framework import Block, OpRole, Parameter, Program, Variable
+from .recompute import copies_of, recompute, segment_ends
 from .types import is_floating
 from .versions import BlockVersions, Value
 
@@ -71,10 +74,12 @@ def _differentiate(
     wanted: Sequence[str],
     no_grad: Iterable[str],
     callbacks: Sequence[Callback],
+    checkpoints: Sequence[str] = (),
 ) -> list[str | None]:
     """Append gradient ops to block 0; the gradient variables of `wanted`, None where no gradient arrives."""
+    constant = frozenset(name for known in no_grad for name in (known, *copies_of(block, known)))
     with collector_paused():
-        return _append_gradients(block, targets, seeds, wanted, frozenset(no_grad), callbacks)
+        return _append_gradients(block, targets, seeds, wanted, constant, callbacks, checkpoints)
 
 
 def _append_gradients(
@@ -84,23 +89,57 @@ def _append_gradients(
     wanted: Sequence[str],
     no_grad: frozenset[str],
     callbacks: Sequence[Callback],
+    checkpoints: Sequence[str],
 ) -> list[str | None]:
-    expand_active(block, [target.name for target in targets], wanted, no_grad)
+    held = [[name, *_same(block, name)] for name in wanted]
+    expand_active(block, [target.name for target in targets], [name for names in held for name in names], no_grad)
     walker = Differentiator(block, block, no_grad, callbacks)
     versions = walker.versions
     values = [versions.current(target.name) for target in targets]
     end = max((versions.writer[value] + 1 for value in values if value in versions.writer), default=0)
-    starts = [start_version(versions, name, end) for name in wanted]
-    walker.mark_varied([start for start in starts if not walker.is_cut(start[0])], end)
+    starts = [[start_version(versions, name, end) for name in names] for names in held]
+    walker.mark_varied([start for group in starts for start in group if not walker.is_cut(start[0])], end)
+    cuts = segment_ends(versions, checkpoints, end)
+    bounds = [0, *(position for position, _ in cuts), end]
+    appended: list[int] = []
     with _undone_on_error(block.program):
         for target, value, seed in zip(targets, values, seeds, strict=True):
             if value in walker.varied:
                 walker.seed(value, seed.name if seed is not None else _ones(walker, target, value))
-        walker.walk(end)
-        found = [walker.gradient(start) for start in starts]
-    walker.apply_inserts()
+        for start, stop in zip(bounds[-2::-1], bounds[:0:-1], strict=True):
+            appended.append(len(block.ops))
+            walker.walk(stop, start)
+        appended.append(len(block.ops))
+        found = [_total(walker, [walker.gradient(start) for start in group]) for group in starts]
+        forward = [versions.ops[start:stop] for start, stop in pairwise(bounds)]
+        backward = [block.ops[first:after] for first, after in pairwise(appended)][::-1]
+        walker.apply_inserts()
+        if cuts:
+            recompute(block, forward, backward, [value for _, value in cuts], walker.saved)
     block.program._changed()
     return found
+
+
+def _same(block: Block, name: str) -> list[str]:
+    """The variables that hold again the value which gradients with respect to `name` are taken of."""
+    var, copies = block.vars.get(name), copies_of(block, name)
+    if not copies or var is None or var.persistable or var.is_data:
+        return []  # what is there when the program starts is not computed again
+    writers = Counter(written for op in block.ops for written in op.output_arg_names)
+    if any(writers[one] > 1 for one in (name, *copies)):
+        raise BackwardError(f"{name} is overwritten and computed again (recomputation), so its gradient cannot be told")
+    return copies
+
+
+def _total(walker: Differentiator, parts: Sequence[str | None]) -> str | None:
+    """The sum of gradients of variables that hold the same; None is zero."""
+    names = [name for name in parts if name is not None]
+    if len(names) < 2:
+        return names[0] if names else None
+    total = walker.out.fresh_name(names[0])
+    walker.append("sum", {"X": names}, {"Out": [total]}, None)
+    walker.declare(total, walker.out.var(names[0]))
+    return total
 
 
 def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
@@ -141,7 +180,7 @@ def append_backward(
     parameter_list: Iterable[Parameter | str] | None = None,
     no_grad_set: Iterable[Variable | str] | None = None,
     callbacks: Sequence[Callback] | None = None,
-    checkpoints: Sequence[Variable] | None = None,
+    checkpoints: Sequence[Variable | str] | None = None,
 ) -> list[tuple[Parameter, Variable]]:
     """Append to the loss's program the ops that compute the loss's gradient with respect to parameters.
 
@@ -151,16 +190,18 @@ def append_backward(
         no_grad_set: variables or names through which no gradient shall flow.
         callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps
             gradient names to names, and ``"__current_op_desc__"`` to the op that completed it.
-        checkpoints: not supported yet.
+        checkpoints: values, or their names, that cut the forward part into segments. What gradient ops read of a segment but the
+            last is computed again for them, from what lies before the segment, instead of being kept (`fluid.recompute`):
+            gradients are the same, bit by bit, and less is alive at once. Parameters, data and the loss cut nothing, since
+            they are kept anyway; a name that is given twice counts once.
 
     Returns:
         (parameter, gradient) for each parameter that the loss depends on.
 
     Raises:
-        BackwardError: the loss is no scalar, lives in a sub-block, or depends on a parameter through an op without gradient.
+        BackwardError: the loss is no scalar, lives in a sub-block, or depends on a parameter through an op without gradient;
+            a checkpoint is unknown, of a sub-block, or computed after the loss.
     """
-    if checkpoints:
-        raise BackwardError("checkpoints (recomputation) are not supported yet; call append_backward without them")
     block = _global_block(loss, "the loss")
     if not is_floating(loss.dtype):
         raise BackwardError(f"the loss {loss.name} is {loss.describe()}, and only floating-point values have gradients")
@@ -179,7 +220,13 @@ def append_backward(
             if name not in block.vars:
                 raise BackwardError(f"parameter_list names {name!r}, which is no variable of the loss's program")
     no_grad = _names(no_grad_set, "no_grad_set", program)
-    found = _differentiate(block, [loss], [None], wanted, no_grad, callbacks or ())
+    cuts = _names(checkpoints, "checkpoints", program)
+    for name in cuts:
+        if name not in block.vars:
+            raise BackwardError(
+                f"the checkpoint {name} lives in a sub-block; name a value of block 0, such as what the loop gives"
+            )
+    found = _differentiate(block, [loss], [None], wanted, no_grad, callbacks or (), cuts)
     _mark_loss(block, loss)
     pairs = []
     for name, grad in zip(wanted, found, strict=True):

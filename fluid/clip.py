@@ -8,6 +8,7 @@ from typing import Any
 from .errors import FluidTypeError, ProgramError
 from .framework import Block, BuildNamespace, OpRole, Parameter, Program, Variable, default_main_program
 from .layer_helper import optimize_guard
+from .types import VarType
 
 __all__ = [
     "ErrorClipByValue",
@@ -62,7 +63,10 @@ def _shrink(pairs: list[tuple[Parameter, Variable]], clip_norm: float) -> list[V
     for param, grad in pairs:
         with optimize_guard(param, grad) as block:
             ops = BuildNamespace(block)
-            squares.append(ops.reduce_sum(ops.square(grad), reduce_all=True))
+            rows = grad
+            if grad.type is VarType.SELECTED_ROWS:
+                rows = ops.get_tensor_from_selected_rows(ops.merge_selected_rows(grad))
+            squares.append(ops.reduce_sum(ops.square(rows), reduce_all=True))
     with optimize_guard(*pairs[0]) as block:
         ops = BuildNamespace(block)
         norm = ops.sqrt(ops.sum(squares) if len(squares) > 1 else squares[0])

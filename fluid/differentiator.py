@@ -54,6 +54,15 @@ class Contribution:
     def rename(self, name: str) -> None:
         self.op.outputs[self.slot][self.position] = name
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it is a `SelectedRows`."""
+        definition = self.op.definition
+        forward = definition.forward if definition is not None else None
+        if forward is None or not forward.sparse_grad or not self.op.attrs.get("is_sparse"):
+            return False
+        return self.slot == grad_slot(forward.sparse_grad)
+
 
 class Differentiator:
     """Differentiates one block into another (or into itself, at its end).
@@ -63,6 +72,7 @@ class Differentiator:
         out: where gradient ops go.
         versions: the values of `block`.
         varied: values that depend on what gradients are wanted of, through differentiable ops.
+        saved: values that were saved before they are overwritten, and the names of the copies.
         outer_reads: names that gradient ops read from outside a sub-block that is differentiated; whether for the shape only.
     """
 
@@ -78,7 +88,7 @@ class Differentiator:
         self.grad_names: dict[str, Any] = {}
         self._parts: dict[Value, list[Contribution | str]] = {}
         self._final: dict[Value, str | None] = {}
-        self._saved: dict[Value, str] = {}
+        self.saved: dict[Value, str] = {}
         self._inserts: dict[int, list[Operator]] = {}
         self._is_region = block.parent is not None
         self._cut: dict[str, bool] = {}
@@ -300,22 +310,23 @@ class Differentiator:
                         continue
                     renamed = self.out.fresh_name(f"{found}@RENAME@{number}")
                     part.rename(renamed)
-                    self.declare(renamed, var)
+                    self.declare(renamed, var, part.is_sparse)
                     names.append(renamed)
                 frames_of = parts[-1].op if isinstance(parts[-1], Contribution) else None
                 producer = self.append("sum", {"X": names}, {"Out": [found]}, frames_of)
-            self.declare(found, var)
+            self.declare(found, var, all(isinstance(part, Contribution) and part.is_sparse for part in parts))
             self.grad_names[found] = value[0]
             for callback in self.callbacks:
                 callback(self.out, ChainMap({"__current_op_desc__": producer}, self.grad_names))
         self._final[value] = found
         return found
 
-    def declare(self, name: str, like: Variable) -> Variable:
+    def declare(self, name: str, like: Variable, is_sparse: bool = False) -> Variable:
         """Declare in `out` a variable shaped like another."""
         if name in self.out.vars:
             return self.out.vars[name]
-        var = Variable(self.out, type=like.type, name=name, shape=like._shape, dtype=like._dtype, lod_level=like.lod_level)
+        kind = VarType.SELECTED_ROWS if is_sparse else like.type
+        var = Variable(self.out, type=kind, name=name, shape=like._shape, dtype=like._dtype, lod_level=like.lod_level)
         self.out.vars[name] = var
         return var
 
@@ -347,9 +358,9 @@ class Differentiator:
             return name
         if shape_only and self.versions.has_one_shape(name):
             return name
-        saved = self._saved.get(value)
+        saved = self.saved.get(value)
         if saved is None:
-            saved = self._saved[value] = self.block.program.fresh_name(name + "@SAVED")
+            saved = self.saved[value] = self.block.program.fresh_name(name + "@SAVED")
             var = self.block.var(name)
             copy = Variable(self.block, type=var.type, name=saved, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
             copy._stop_gradient = var.stop_gradient

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .errors import ProgramError
-from .framework import Block, Operator, Variable
+from .framework import Block, BuildNamespace, Operator, Variable
 from .types import VarType
 
 __all__ = [
@@ -204,6 +204,23 @@ class NumpyArrayInitializer(Initializer):
                 f"{var.name} is {var.describe()}; an array of shape {list(self._value.shape)} cannot initialize it"
             )
         return block.append_op("assign_value", outputs={"Out": var}, attrs=value_attrs(self._value, var.dtype))
+
+
+def euclidean_norm(ops: Any, var: Any, axes: Sequence[int]) -> Any:
+    """The norm of `var` over these dimensions, which stay as extents of 1; where there are none, of each element."""
+    squares = ops.square(var)
+    return ops.sqrt(ops.reduce_sum(squares, dim=list(axes), keep_dim=True) if axes else squares)
+
+
+class NormInitializer(Initializer):
+    """The Euclidean norm, over some dimensions, of a parameter that the program has initialized before."""
+
+    def __init__(self, name: str, axes: Sequence[int]) -> None:
+        self._name, self._axes = name, list(axes)
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        norm = euclidean_norm(BuildNamespace(block), block.var(self._name), self._axes)
+        return block.append_op("assign", {"X": norm}, {"Out": var})
 
 
 class BilinearInitializer(Initializer):

@@ -11,13 +11,23 @@ import numpy as np
 
 from . import unique_name
 from .errors import FluidTypeError, ProgramError
-from .framework import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, default_startup_program
-from .initializer import Constant, Initializer, Xavier
+from .framework import (
+    Block,
+    BuildNamespace,
+    Operator,
+    OpRole,
+    Parameter,
+    Program,
+    Variable,
+    default_main_program,
+    default_startup_program,
+)
+from .initializer import Constant, Initializer, NormInitializer, Xavier, euclidean_norm
 from .ops import registry
-from .param_attr import AttrLike, ParamAttr
+from .param_attr import AttrLike, ParamAttr, WeightNormParamAttr
 from .types import DTypeLike, VarType, as_dtype, is_floating
 
-__all__ = ["LayerHelper", "apply", "apply_many", "check_variable", "listed", "optimize_guard", "pair", "product"]
+__all__ = ["LayerHelper", "apply", "apply_many", "check_variable", "extents", "listed", "optimize_guard", "product"]
 
 
 def check_variable(value: Any, where: str) -> None:
@@ -33,13 +43,13 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def pair(value: Any, where: str) -> list[int]:
-    """`value` as a list of two whole numbers: a number stands for both."""
+def extents(value: Any, count: int, where: str) -> list[int]:
+    """`value` as a list of two or three (`count`) whole numbers: a single number stands for all."""
     if isinstance(value, (int, np.integer)):
-        return [int(value), int(value)]
-    if isinstance(value, (list, tuple)) and len(value) == 2:
+        return [int(value)] * count
+    if isinstance(value, (list, tuple)) and len(value) == count:
         return [int(item) for item in value]
-    raise ProgramError(f"{where} should be a whole number or two of them, not {value!r}")
+    raise ProgramError(f"{where} should be a whole number or {('two', 'three')[count - 2]} of them, not {value!r}")
 
 
 class LayerHelper:
@@ -126,12 +136,35 @@ class LayerHelper:
         kwargs = attr._to_kwargs()
         if kwargs["name"] is None:
             kwargs["name"] = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
+        if isinstance(attr, WeightNormParamAttr):
+            return self._normalized(attr, kwargs, shape, dtype, initializer)
         kwargs.update(shape=shape, dtype=dtype, initializer=initializer)
         parameter = self.main_program.global_block().create_parameter(**kwargs)
         home = self.startup_program.global_block()
         if not home.has_var(parameter.name):
             initializer(home.create_parameter(**kwargs), home)
         return parameter
+
+    def _normalized(
+        self, attr: WeightNormParamAttr, kwargs: Mapping[str, Any], shape: list[int], dtype: VarType, initializer: Initializer
+    ) -> Parameter:
+        """``g * v / norm(v)`` of two parameters, in place of one."""
+        if attr.dim is not None and not -len(shape) <= attr.dim < len(shape):
+            raise ProgramError(f"{self.name}: WeightNormParamAttr has dim={attr.dim}, but the parameter has the shape {shape}")
+        kept = None if attr.dim is None else attr.dim % len(shape)
+        axes = [axis for axis in range(len(shape)) if axis != kept]
+        lengths = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
+
+        def part(suffix: str, extents: list[int], first: Initializer) -> Parameter:
+            said = {"name": kwargs["name"] + suffix, "initializer": first, "learning_rate": attr.learning_rate}
+            said |= {name: getattr(attr, name) for name in ("regularizer", "trainable", "gradient_clip", "do_model_average")}
+            return self.create_parameter(ParamAttr(**said), extents, dtype)
+
+        v = part("_v", shape, initializer)
+        g = part("_g", lengths, NormInitializer(v.name, axes))
+        weight: Any = v * (g / euclidean_norm(BuildNamespace(self.block), v, axes))
+        WeightNormParamAttr.params_with_weight_norm.append(weight)
+        return weight  # type: ignore[no-any-return]
 
     def set_variable_initializer(self, var: Variable, initializer: Initializer) -> Variable:
         """Let the startup program set the first value of a persistable variable; gives the variable there."""

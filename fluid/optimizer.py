@@ -7,22 +7,27 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from . import unique_name
+from .averaging import ExponentialMovingAverage, ModelAverage
 from .backward import append_backward
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
 from .errors import FluidTypeError, ProgramError
 from .framework import (
     Block,
     Operator,
+    OpRole,
     Parameter,
     Program,
     Variable,
     default_main_program,
+    default_startup_program,
     program_guard,
 )
 from .initializer import Constant
 from .layer_helper import LayerHelper, optimize_guard
+from .layers.control_flow import cond, increment
 from .layers.nn import scale
-from .layers.tensor import create_global_var
+from .layers.ops import elementwise_add, elementwise_mod, elementwise_sub, equal
+from .layers.tensor import assign, create_global_var, fill_constant
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
 from .types import VarType
 
@@ -38,19 +43,27 @@ __all__ = [
     "AdamWOptimizer",
     "Adamax",
     "AdamaxOptimizer",
+    "DGCMomentumOptimizer",
     "DecayedAdagrad",
     "DecayedAdagradOptimizer",
+    "Dpsgd",
+    "DpsgdOptimizer",
+    "ExponentialMovingAverage",
     "Ftrl",
     "FtrlOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "LookaheadOptimizer",
+    "ModelAverage",
     "Momentum",
     "MomentumOptimizer",
     "Optimizer",
+    "PipelineOptimizer",
     "RMSProp",
     "RMSPropOptimizer",
+    "RecomputeOptimizer",
     "SGDOptimizer",
 ]
 
@@ -128,8 +141,9 @@ class Optimizer:
         parameter_list: Named | None = None,
         no_grad_set: Named | None = None,
         callbacks: Sequence[Callable[..., Any]] | None = None,
+        checkpoints: Named | None = None,
     ) -> list[Pair]:
-        """Append the backward part alone; see `minimize`."""
+        """Append the backward part alone; see `minimize`, and `append_backward` for `checkpoints`."""
         if not isinstance(loss, Variable):
             raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
         wanted = parameter_list if parameter_list is not None else self._parameter_list
@@ -137,7 +151,8 @@ class Optimizer:
         if any(var.error_clip is not None for var in loss.block.program.list_vars()):
             calls.append(error_clip_callback)
         with program_guard(loss.block.program, startup_program):
-            return list(append_backward(loss, wanted, no_grad_set, calls))  # type: ignore[arg-type]
+            cuts = list(checkpoints) if checkpoints is not None else None
+            return list(append_backward(loss, wanted, no_grad_set, calls, cuts))  # type: ignore[arg-type]
 
     def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Iterable[Pair]) -> list[Operator]:
         """`apply_gradients` in the loss's program."""
@@ -638,6 +653,198 @@ class LarsMomentumOptimizer(Optimizer):
         return {**self._numbers, "lars_weight_decay": [0.0 if excluded else self._lars_weight_decay]}
 
 
+class DpsgdOptimizer(Optimizer):
+    """Differentially private gradient descent (Abadi et al., 2016).
+
+    ``param -= learning_rate * (grad / max(1, norm(grad) / clip) + noise / batch_size)``, where ``noise`` is one number for the
+    whole parameter, drawn anew in each step from the normal distribution with mean 0 and standard deviation `sigma`.
+    """
+
+    type = "dpsgd"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable = 0.001,
+        clip: float = 0.9,
+        batch_size: float = 0.999,
+        sigma: float = 1e-08,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, **kwargs)
+        self._clip, self._batch_size, self._sigma = float(clip), float(batch_size), float(sigma)
+
+    def _attrs(self, param: Parameter) -> dict[str, Any]:
+        return {"clip": self._clip, "batch_size": self._batch_size, "sigma": self._sigma}
+
+
+class DGCMomentumOptimizer(MomentumOptimizer):
+    """`MomentumOptimizer`, under the name that deep gradient compression has.
+
+    The compression (Lin et al., 2018) makes what several trainers send each other smaller. One machine sends nothing, so
+    `rampup_begin_step`, `rampup_step`, `sparsity`, `local_grad_clip_norm` and `num_trainers`, which direct it, are checked and
+    change nothing: every step is one before compression begins.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        rampup_begin_step: int,
+        rampup_step: int = 1,
+        sparsity: Sequence[float] = (0.999,),
+        use_nesterov: bool = False,
+        local_grad_clip_norm: float | None = None,
+        num_trainers: int | None = None,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, momentum, use_nesterov, regularization, name, **kwargs)
+        if rampup_begin_step < 0 or rampup_step < 1:
+            raise ProgramError(
+                "DGCMomentumOptimizer takes a rampup_begin_step of at least 0 and a rampup_step of at least 1, "
+                f"not {rampup_begin_step!r} and {rampup_step!r}"
+            )
+        if not all(0 <= part < 1 for part in sparsity):
+            raise ProgramError(f"sparsity should hold the parts of gradients to leave out, in [0, 1), not {list(sparsity)!r}")
+        if local_grad_clip_norm is not None and (not isinstance(num_trainers, int) or num_trainers < 1):
+            raise ProgramError(f"local_grad_clip_norm needs num_trainers, how many trainers there are, not {num_trainers!r}")
+
+
+def _check_optimizer(where: str, value: Any) -> Optimizer:
+    if not isinstance(value, Optimizer):
+        raise FluidTypeError(f"{where} takes an optimizer, such as fluid.optimizer.SGD(0.1), not {value!r}")
+    return value
+
+
+class RecomputeOptimizer(Optimizer):
+    """An optimizer whose backward part computes forward values again instead of keeping them.
+
+    ``_set_checkpoints`` says between which values; see `append_backward`. The updates are those of `optimizer`.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = _check_optimizer("RecomputeOptimizer", optimizer)
+        super().__init__(optimizer._learning_rate)
+        self._checkpoints: list[Variable | str] | None = None
+
+    def _set_checkpoints(self, checkpoints: Sequence[Variable | str]) -> None:
+        """Cut the forward part at these values, or names of them."""
+        fits = isinstance(checkpoints, (list, tuple)) and all(isinstance(item, (str, Variable)) for item in checkpoints)
+        if not fits:
+            raise FluidTypeError(f"_set_checkpoints takes a list of Variables and names, not {checkpoints!r}")
+        self._checkpoints = list(checkpoints)
+
+    def load(self, stat_dict: Any) -> None:
+        """Not offered, as in Fluid 1.6: what an optimizer keeps is saved and loaded with its program."""
+        raise ProgramError("RecomputeOptimizer cannot load a dictionary; fluid.load restores what its optimizer keeps")
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Named | None = None,
+        no_grad_set: Named | None = None,
+        callbacks: Sequence[Callable[..., Any]] | None = None,
+        checkpoints: Named | None = None,
+    ) -> list[Pair]:
+        """Append the backward part, with recomputation between `checkpoints` or, by default, those that were set."""
+        found = checkpoints if checkpoints is not None else self._checkpoints
+        if found is None:
+            raise ProgramError("RecomputeOptimizer does not know where to cut; call its _set_checkpoints([...]) before minimize")
+        return self._optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks, found)
+
+    def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
+        return self._optimizer.apply_gradients(params_grads)
+
+    def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Iterable[Pair]) -> list[Operator]:
+        return self._optimizer.apply_optimize(loss, startup_program, params_grads)
+
+    def _global_learning_rate(self, program: Program | None = None) -> Variable | None:
+        return self._optimizer._global_learning_rate(program)
+
+
+class LookaheadOptimizer:
+    """Slow parameters that follow the fast ones (Zhang et al., 2019).
+
+    `inner_optimizer` changes the parameters, the fast ones, in each step. After every `k` steps
+    ``slow += alpha * (fast - slow)`` and ``fast = slow``. The slow parameters start as the fast ones do.
+    """
+
+    def __init__(self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5) -> None:
+        self.inner_optimizer = _check_optimizer("LookaheadOptimizer", inner_optimizer)
+        if not 0.0 <= alpha <= 1.0:
+            raise ProgramError(f"alpha should be in [0, 1], not {alpha!r}")
+        if not isinstance(k, int) or k < 1:
+            raise ProgramError(f"k should be a number of steps, at least 1, not {k!r}")
+        self.alpha, self.k = float(alpha), k
+        self.type = "lookahead"
+
+    def minimize(self, loss: Variable, startup_program: Program | None = None) -> tuple[list[Operator], list[Pair]]:
+        """What the inner optimizer's `minimize` does, followed by the slow parameters' part."""
+        found = self.inner_optimizer.minimize(loss, startup_program)
+        program = loss.block.program
+        block = program.global_block()
+        with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
+            self._follow([param for param, grad in found[1] if grad is not None and param.trainable])
+        return found
+
+    def _follow(self, params: Sequence[Parameter]) -> None:
+        slow = {param.name: self._slow(param) for param in params}
+        step = create_global_var([1], 0, "int64", persistable=True, name=unique_name.generate("lookahead_step"))
+        increment(step, 1)
+        left = elementwise_mod(step, fill_constant([1], "int64", self.k))
+
+        def meet() -> None:
+            for param in params:
+                moved = elementwise_add(slow[param.name], scale(elementwise_sub(param, slow[param.name]), self.alpha))
+                assign(moved, slow[param.name])
+                assign(moved, param)
+
+        cond(equal(left, fill_constant([1], "int64", 0)), meet)
+
+    def _slow(self, param: Parameter) -> Variable:
+        """The slow parameter, which the startup program makes a copy of the fast one."""
+        home = default_startup_program().global_block()
+        if not home.has_var(param.name):
+            raise ProgramError(f"the startup program does not initialize {param.name}; minimize takes the one that does")
+        name = unique_name.generate(param.name + "_slow")
+        known = {"name": name, "shape": param.shape, "dtype": param.dtype, "persistable": True, "stop_gradient": True}
+        home.append_op("assign", {"X": param.name}, {"Out": home.create_var(**known)})
+        return default_main_program().global_block().create_var(**known)
+
+
+class PipelineOptimizer:
+    """An optimizer of a model that is cut into sections, each for a device of its own.
+
+    On one device the sections run one after the other, as the whole program does: training is that of `optimizer`. So
+    `cut_list`, `place_list`, `concurrency_list`, `queue_size`, `sync_steps` and `start_cpu_core_id`, which say where and how the
+    sections run at the same time, change nothing.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        cut_list: Sequence[Sequence[Variable]] | None = None,
+        place_list: Sequence[Any] | None = None,
+        concurrency_list: Sequence[int] | None = None,
+        queue_size: int = 30,
+        sync_steps: int = 1,
+        start_cpu_core_id: int = 0,
+    ) -> None:
+        self._optimizer = _check_optimizer("PipelineOptimizer", optimizer)
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Named | None = None,
+        no_grad_set: Named | None = None,
+    ) -> tuple[list[Operator], list[Pair]]:
+        """What the optimizer's own `minimize` does."""
+        return self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
+
+
 SGD = SGDOptimizer
 Momentum = MomentumOptimizer
 Adam = AdamOptimizer
@@ -650,3 +857,4 @@ Adadelta = AdadeltaOptimizer
 RMSProp = RMSPropOptimizer
 Ftrl = FtrlOptimizer
 LarsMomentum = LarsMomentumOptimizer
+Dpsgd = DpsgdOptimizer

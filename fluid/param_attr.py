@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union
 
 from .errors import FluidTypeError
 
 if TYPE_CHECKING:
+    from .framework import Variable
     from .initializer import Initializer
     from .regularizer import WeightDecayRegularizer
 
-__all__ = ["AttrLike", "ParamAttr"]
+__all__ = ["AttrLike", "ParamAttr", "WeightNormParamAttr"]
 
 
 class ParamAttr:
@@ -82,10 +83,35 @@ class ParamAttr:
         }
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if value != _DEFAULTS[name])
-        return f"ParamAttr({said})"
+        defaults = vars(type(self)())
+        said = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if value != defaults[name])
+        return f"{type(self).__name__}({said})"
 
 
-_DEFAULTS = vars(ParamAttr())
+class WeightNormParamAttr(ParamAttr):
+    """A parameter of which length and direction are trained apart (Salimans and Kingma, 2016): ``g * v / norm(v)``.
+
+    ``v``, called ``<name>_v``, is shaped and initialized like the parameter would be. The Euclidean norm goes over all dimensions
+    but `dim`, or over all of them; ``g``, ``<name>_g``, has one element for each norm (and as many dimensions as ``v``) and is
+    the norm of ``v`` at first, so that the layer starts as it would without.
+    """
+
+    params_with_weight_norm: ClassVar[list[Variable]] = []
+    """The products that layers were given."""
+
+    def __init__(
+        self,
+        dim: int | None = None,
+        name: str | None = None,
+        initializer: Initializer | None = None,
+        learning_rate: float = 1.0,
+        regularizer: WeightDecayRegularizer | None = None,
+        trainable: bool = True,
+        gradient_clip: Any = None,
+        do_model_average: bool = False,
+    ) -> None:
+        super().__init__(name, initializer, learning_rate, regularizer, trainable, gradient_clip, do_model_average)
+        self.dim = dim
+
 
 AttrLike = Union[ParamAttr, str, "Initializer", "WeightDecayRegularizer", Literal[False], bool, None]

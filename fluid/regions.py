@@ -219,5 +219,6 @@ def _rename_reads(block: Block, old: str, new: str) -> None:
         if old in op.input_arg_names:
             op.rename_input(old, new)
         for sub in op.sub_blocks:
-            if old in outer_names(sub)[0]:
+            inside = sub.forward is not None and old in sub.forward.vars  # a slice has the name of its sequence
+            if old in outer_names(sub)[0] and not inside:
                 _rename_reads(sub, old, new)

@@ -7,6 +7,7 @@ from typing import Any
 
 from .framework import BuildNamespace, Parameter, Variable
 from .layer_helper import optimize_guard
+from .types import VarType
 from .values import OpNamespace
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer", "append_regularization_ops"]
@@ -51,7 +52,9 @@ def append_regularization_ops(
         if grad is not None and regularizer is not None:
             with optimize_guard(param, grad) as block:
                 ops = BuildNamespace(block)
-                grad = ops.sum([grad, regularizer.decay(ops, param)])
+                # Of a sparse gradient, the rows that are there decay.
+                decayed = ops.select_rows_like(param, grad) if grad.type is VarType.SELECTED_ROWS else param
+                grad = ops.sum([grad, regularizer.decay(ops, decayed)])
         found.append((param, grad))
     return found
 

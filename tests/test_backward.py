@@ -650,12 +650,6 @@ def test_target_gradients_that_do_not_fit(case: Case) -> None:
         gradients(h, x, weight)
 
 
-def test_checkpoints_are_refused(case: Case) -> None:
-    w = case.parameter("w")
-    with pytest.raises(BackwardError, match=r"checkpoints .* are not supported yet"):
-        append_backward(layers.mean(w), checkpoints=[w])
-
-
 def test_an_error_leaves_the_program_as_it_was():
     program = fluid.Program()
     with fluid.program_guard(program, fluid.Program()):

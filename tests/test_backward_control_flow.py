@@ -277,3 +277,25 @@ def test_a_loop_that_never_runs_leaves_zeros_of_the_shape_that_was_read():
     program.verify()
     (found,) = fluid.Executor().run(program, feed={"x": np.ones((2, 3))}, fetch_list=[gradient], scope=fluid.Scope())
     np.testing.assert_allclose(found, np.full((2, 3), 1 / 6))
+
+
+def test_slices_of_a_sequence_that_is_overwritten_outside_the_branch(case: Case) -> None:
+    """Inside the recurrence a slice has the name of the sequence, which is saved under another name, and is not that one."""
+    x = case.data("x", [3, 2])
+    sequence = layers.tanh(x)
+    out = layers.scale(x, 0.5)
+
+    def run() -> None:
+        rnn = layers.StaticRNN()
+        first = layers.reduce_sum(sequence, dim=0)
+        with rnn.step():
+            step, before = rnn.step_input(sequence), rnn.memory(init=first)
+            after = layers.tanh(step * before)
+            repeat(2, lambda i: layers.assign(layers.tanh(after * step), after))
+            rnn.update_memory(before, after)
+            rnn.step_output(after)
+        layers.assign(rnn() * sequence, out)
+
+    branch(layers.less_than(integer(0), integer(1)), run)
+    layers.assign(layers.square(sequence), sequence)
+    case.gradients(total(out * sequence), x)

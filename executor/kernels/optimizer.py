@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from .manipulation import copy
-from .table import Step, prepared
+from .table import Step, kernel, prepared
 
 _PART = 1 << 15
 """Elements of each array that are worked on together."""
@@ -118,6 +118,23 @@ def sgd(
     for param, grad, step in _pieces(scratch, 1, target, Grad):
         steps += [partial(xp.multiply, grad, LearningRate, step), partial(xp.subtract, param, step, param)]
     return steps + after
+
+
+@kernel("dpsgd", inplace={"ParamOut": "Param"})
+def dpsgd(
+    xp: Any,
+    rng: Any,
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    clip: float,
+    batch_size: float,
+    sigma: float,
+    ParamOut: Any,
+) -> None:
+    shrink = xp.maximum(_norm(xp, Grad, Grad.dtype) / clip, 1)
+    noise = rng().standard_normal() * (sigma / batch_size)
+    xp.subtract(Param, (LearningRate * (Grad / shrink + noise)).astype(Param.dtype), out=ParamOut)
 
 
 @prepared("momentum", inplace={"ParamOut": "Param", "VelocityOut": "Velocity", "MasterParamOut": "MasterParam"})

@@ -38,6 +38,22 @@ def sgd() -> None:
 
 
 @define(
+    "dpsgd(Param, Grad, LearningRate) -> ParamOut",
+    infer=_updates("dpsgd"),
+    grad=NOT_DIFFERENTIABLE,
+    clip=10.0,
+    batch_size=16.0,
+    sigma=1.0,
+    seed=0,
+)
+def dpsgd() -> None:
+    """``Param -= LearningRate * (Grad / max(1, |Grad| / clip) + noise / batch_size)``, with the Euclidean norm of Grad.
+
+    ``noise`` is one number for all elements, drawn in each run from the normal distribution of standard deviation `sigma`.
+    """
+
+
+@define(
     "momentum(Param, Grad, Velocity, LearningRate, MasterParam?) -> ParamOut, VelocityOut, MasterParamOut?",
     infer=_updates("momentum", "Velocity"),
     grad=NOT_DIFFERENTIABLE,

@@ -24,6 +24,26 @@ for shape in SHAPES:
     )
 
 
+def dpsgd(inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    """One number is added to all elements; apart from it the gradient is shrunk to the norm `clip`."""
+    grad = inputs["Grad"]
+    step = grad / max(1.0, np.linalg.norm(grad) / 2.0)
+    noise = (inputs["Param"] - outputs["ParamOut"]) / RATE - step
+    assert noise.size == 0 or (np.ptp(noise) < 1e-4 and 0 < abs(noise.flat[0]) < 5 * 3.0 / 4.0)
+
+
+for shape in SHAPES:
+    add(
+        "dpsgd",
+        Sample(
+            {"Param": data(*shape), "Grad": data(*shape), "LearningRate": RATE},
+            {"clip": 2.0, "batch_size": 4.0, "sigma": 3.0, "seed": 5},
+            check=dpsgd,
+            random=True,
+        ),
+    )
+
+
 def momentum(
     Param: Any,
     Grad: Any,

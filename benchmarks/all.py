@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common import machine, table_head
 
-NAMES = ("building", "small_ops", "mlp", "lenet", "import_time", "memory")
+NAMES = ("building", "small_ops", "mlp", "lenet", "eager", "sparse_table", "import_time", "memory")
 
 
 def main():

@@ -14,10 +14,11 @@ from typing import Any
 from fluid.collector import collector_paused
 from fluid.errors import ExecutionError, FluidError, locate
 from fluid.framework import Operator
+from fluid.ops.registry import updated_input
 from fluid.versions import Value
 
 from .arrays import bind_op, spec_of
-from .interpreter import Environment, Machine, step_captures, updated_input
+from .interpreter import Environment, Machine, step_captures
 from .kernels.table import KERNELS, Step
 from .place import Place, to_numpy
 from .plan import ALIGNMENT, Instruction, Plan, byte_size
@@ -25,6 +26,7 @@ from .random import RandomStreams
 from .scope import Scope
 from .sequences import array_of
 from .stepwise import not_made
+from .timing import Timer, timed
 
 __all__ = ["BoundPlan", "Memory"]
 
@@ -130,6 +132,7 @@ class BoundPlan:
         plan, xp, scope = self.plan, self.place.xp, self.scope
         self.generation = -1  # until everything is bound: what fails here must not be run half bound
         self._stored, self._fresh = {}, {}
+        overwritten = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
         for name in {**plan.externals, **plan.storage}:
             spec = plan.storage.get(name) or plan.externals[name]
             array = scope.array(name)
@@ -137,7 +140,7 @@ class BoundPlan:
             if not fits and name in plan.externals:
                 raise ExecutionError(f"{name} was given another shape or type, by another thread perhaps, as its plan was to run")
             found = self.place.asarray(array) if fits else xp.empty(spec.shape, spec.dtype.numpy)
-            if name in plan.storage and not _can_be_overwritten(found):
+            if (name in overwritten and not _can_be_overwritten(found)) or not _is_aligned(found):
                 found = xp.array(found, order="C")
             if found is not array:
                 self._fresh[name] = found
@@ -242,10 +245,15 @@ class BoundPlan:
         return step
 
     # -- running
-    def run(self, feeds: Mapping[str, Any], check: Callable[[Operator, str, Any], None] | None = None) -> list[Any]:
+    def run(
+        self,
+        feeds: Mapping[str, Any],
+        check: Callable[[Operator, str, Any], None] | None = None,
+        timer: Timer | None = None,
+    ) -> list[Any]:
         """Run once; the fetched values, as arrays of the place that are the caller's own.
 
-        `check`, if given, is called with each op, output name and value as they are made.
+        `check`, if given, is called with each op, output name and value as they are made; `timer` counts the time of each op.
         """
         with self.scope.lock:
             if not self._fits_scope():
@@ -261,10 +269,10 @@ class BoundPlan:
                     upload(self._stored[name], value)
             self._machine.check = check
             try:
-                if check is None:
+                if check is None and timer is None:
                     self._run_all()
                 else:
-                    self._run_checked(check)
+                    self._run_checked(check, timer)
                 for name, array in self._fresh.items():
                     self.scope.put(name, array)
                 self._fresh.clear()
@@ -290,19 +298,20 @@ class BoundPlan:
         op = instruction.op
         return ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {known or 'no inputs'}")
 
-    def _run_checked(self, check: Callable[[Operator, str, Any], None]) -> None:
+    def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Timer | None) -> None:
         ends = [*self._starts[1:], len(self.steps)]
         for instruction, start, end in zip(self.plan.instructions, self._starts, ends, strict=True):
             try:
-                for step in self.steps[start:end]:
-                    step()
+                with timed(timer, instruction.op, self.place):
+                    for step in self.steps[start:end]:
+                        step()
             except Exception as error:
                 if isinstance(error, ExecutionError) and error.located:
                     raise
                 raise self._failure(start, error) from error
-            for value in instruction.written:
+            for value in instruction.written if check is not None else ():
                 found = self._array(value) if value in self.plan.specs else self._cells.get(value)
-                if hasattr(found, "dtype"):
+                if check is not None and hasattr(found, "dtype"):
                     check(instruction.op, value[0], found)
 
     def _fetch(self, name: str, value: Value) -> Any:
@@ -325,6 +334,11 @@ def upload(target: Any, value: Any) -> None:
 def _can_be_overwritten(array: Any) -> bool:
     """Whether an array may be the place of a variable: numpy's may be read-only, and views of any order."""
     return bool(array.flags.c_contiguous) and bool(getattr(array.flags, "writeable", True))
+
+
+def _is_aligned(array: Any) -> bool:
+    """Whether kernels can read an array as it is; views of files begin anywhere."""
+    return bool(getattr(array.flags, "aligned", True))
 
 
 def _hand_over(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:

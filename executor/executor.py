@@ -16,11 +16,13 @@ from fluid.framework import Operator, Program, Variable, default_main_program
 from fluid.types import as_dtype, is_floating
 from fluid.values import Spec
 
+from . import timing
 from .arrays import spec_of
 from .bound_plan import BoundPlan, Memory
 from .place import CPUPlace, Place, to_numpy
 from .plan import Plan, compile_plan
 from .scope import LoDTensor, Scope, global_scope
+from .selected_rows import SelectedRows
 from .sequences import LoDArray, array_of, lod_of, to_lengths, to_lod
 from .stepwise import StepwiseProgram
 
@@ -89,13 +91,13 @@ class Executor:
             ExecutionError: an op failed.
         """
         program, scope = _program(program), scope if scope is not None else global_scope()
-        feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
+        feeds, fetches = self._feeds(program, _given(program, feed)), _fetches(program, fetch_list)
         check = _raise_if_not_finite if check_nan else None
         with self.place.active(), np.errstate(all="ignore"):  # warnings of numpy name no op; check_nan does
             if any(type(value) is LoDArray for value in feeds.values()):
-                results = self._step_by_step(program, fetches, scope).run(feeds, scope, check)
+                results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
             else:
-                results = self._bound(program, feeds, fetches, scope).run(feeds, check)
+                results = self._bound(program, feeds, fetches, scope).run(feeds, check, timing.current)
             return [_result(value, return_numpy) for value in results]
 
     def plan(
@@ -121,10 +123,40 @@ class Executor:
     ) -> list[Any]:
         """Run a program once op by op into fresh arrays, without a plan: the same values as `run`, slower."""
         program, scope = _program(program), scope if scope is not None else global_scope()
-        feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
+        feeds, fetches = self._feeds(program, _given(program, feed)), _fetches(program, fetch_list)
         with self.place.active(), np.errstate(all="ignore"):
             results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
             return [_result(value, return_numpy) for value in results]
+
+    def train_from_dataset(
+        self,
+        program: Program | None = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Any = None,
+        print_period: int = 100,
+        fetch_handler: Any = None,
+    ) -> None:
+        """Not here: datasets are read by processes of Paddle's own. `ExecutionError` says what to use."""
+        raise _no_dataset("train_from_dataset")
+
+    def infer_from_dataset(
+        self,
+        program: Program | None = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Any = None,
+        print_period: int = 100,
+        fetch_handler: Any = None,
+    ) -> None:
+        """Not here, as `train_from_dataset`."""
+        raise _no_dataset("infer_from_dataset")
 
     # -- plans
     def _step_by_step(self, program: Program, fetches: list[str], scope: Scope) -> StepwiseProgram:
@@ -211,6 +243,27 @@ def _program(program: Any) -> Program:
     return program
 
 
+def _no_dataset(name: str) -> ExecutionError:
+    return ExecutionError(
+        f"{name}: Paddle's dataset engines are not here; read the files in a generator, and run the program on the batches of "
+        "fluid.io.DataLoader.from_generator(...)"
+    )
+
+
+def _given(program: Program, feed: Any) -> Any:
+    """What a run is fed: a list of one dict, which loaders make, is that dict; what is not fed, the program's loaders give."""
+    if isinstance(feed, (list, tuple)) and feed and all(isinstance(item, Mapping) for item in feed):
+        if len(feed) > 1:
+            raise FeedError(f"feed is a list of {len(feed)} dicts, one for each device; programs run on one device here")
+        feed = feed[0]
+    feed = feed if feed is not None else {}
+    for loader in program.loaders:
+        names = {var.name for var in loader.variables} & set(program.global_block().vars)
+        if names and isinstance(feed, Mapping) and not names & {getattr(name, "name", name) for name in feed}:
+            feed = {**feed, **{name: value for name, value in loader.next_feed().items() if name in names}}
+    return feed
+
+
 def _fetches(program: Program, fetch_list: Any) -> list[str]:
     if fetch_list is None:
         return []
@@ -236,7 +289,7 @@ def _fed(var: Variable, value: Any) -> Any:
     if isinstance(value, LoDTensor):
         if value.array is None:
             raise FeedError(f"the LoDTensor that is fed to {var.name} ({var.describe()}) holds nothing; set() it first")
-        value, levels = value.array, value.recursive_sequence_lengths()
+        value, levels = value.array, value.lod()
     elif isinstance(value, tuple) and len(value) == 2 and var.lod_level and isinstance(value[1], list):
         value, levels = value
     array = _fed_array(var, value)
@@ -280,6 +333,8 @@ def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
 def _result(value: Any, return_numpy: bool) -> Any:
     if isinstance(value, list):
         return [None if item is None else _result(item, return_numpy) for item in value]
+    if isinstance(value, SelectedRows):
+        return to_numpy(value.dense(value.value.__array_namespace__())) if return_numpy else value
     if return_numpy:
         return to_numpy(array_of(value))
     found = LoDTensor(array_of(value))
@@ -289,7 +344,7 @@ def _result(value: Any, return_numpy: bool) -> Any:
 
 def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
     if is_floating(as_dtype(value.dtype)):
-        host = to_numpy(array_of(value))
+        host = to_numpy(value.value if isinstance(value, SelectedRows) else array_of(value))
         if not np.isfinite(host).all():
             what = "NaN" if np.isnan(host).any() else "infinity"
             count = int((~np.isfinite(host)).sum())

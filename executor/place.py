@@ -30,6 +30,9 @@ class Place:
         """Inside the ``with``, arrays are made on this very device."""
         return contextlib.nullcontext()
 
+    def wait(self) -> None:
+        """Return when all that was begun on this device is done."""
+
 
 @dataclass(frozen=True)
 class CPUPlace(Place):
@@ -59,6 +62,9 @@ class CUDAPlace(Place):
         if self.device_id >= cupy.cuda.runtime.getDeviceCount():
             raise ExecutionError(f"there is no CUDA device {self.device_id} on this machine; use CPUPlace()")
         return cupy
+
+    def wait(self) -> None:
+        self.xp.cuda.Device(self.device_id).synchronize()
 
     def active(self) -> AbstractContextManager[Any]:
         return self.xp.cuda.Device(self.device_id)  # type: ignore[no-any-return]

@@ -16,11 +16,13 @@ from fluid.errors import ExecutionError, FeedError, FluidError, locate
 from fluid.framework import Block, Operator, Program
 from fluid.ops.registry import OpDef
 from fluid.types import VarType
+from fluid.unsupported import refuse_unsupported
 from fluid.values import Spec, infer_specs
 from fluid.versions import BlockVersions, Value, outer_names
 
 from .arrays import spec_of
 from .control import HANDLERS
+from .debug import has_effect
 from .interpreter import declared_scalars
 from .kernels.table import KERNELS
 from .region_specs import Fact, Facts, infer_op
@@ -45,7 +47,7 @@ def needed_ops(block: Block, fetches: Sequence[str]) -> list[Operator]:
             var = block.vars.get(value[0])
             if value in needed or (var is not None and var.persistable):
                 wanted = True
-        if not wanted and (op.outputs and any(op.outputs.values())):
+        if not wanted and (op.outputs and any(op.outputs.values())) and not has_effect(op):
             continue
         kept.append(op)
         needed.update(value for _, _, value in versions.read_at(index))
@@ -157,6 +159,7 @@ def compile_plan(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[
     """
     block = program.global_block()
     ops = needed_ops(block, fetches)
+    refuse_unsupported(program, ops)
     planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
     planner.infer()
     planner.place(reuse)

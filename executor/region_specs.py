@@ -12,7 +12,7 @@ from typing import Any
 
 from fluid.errors import FluidError
 from fluid.framework import Block, Operator
-from fluid.ops.registry import EMPTY, grad_slot
+from fluid.ops.registry import EMPTY, grad_slot, updated_input
 from fluid.regions import REGIONS, inner_grad_names
 from fluid.types import VarType
 from fluid.values import Spec, infer_specs
@@ -107,6 +107,10 @@ def _infer_ordinary(op: Operator, facts: Facts) -> None:
         return
     # Any other op fails if an input was not made, so what it makes is made.
     facts.set(op.output_arg_names, Fact(None))
+    for slot, names in op.outputs.items():  # what is updated stays what it is
+        source = updated_input(definition, slot) if definition is not None else None
+        if source is not None and names and op.inputs.get(source):
+            facts.set(names, found[op.inputs[source][0]])
     tensors = {name: fact.tensor for name, fact in found.items() if fact is not None and fact.tensor is not None}
     if definition is None or len(tensors) < len(found):
         return
@@ -384,3 +388,22 @@ def _infer_select_input(op: Operator, facts: Facts) -> None:
 @_rule("select_output")
 def _infer_select_output(op: Operator, facts: Facts) -> None:
     facts.set(op.output("Out"), facts.get(op.input("X")[0]))
+
+
+@_rule("print")
+def _print(op: Operator, facts: Facts) -> None:
+    facts.set(op.output("Out"), facts.get(op.input("In")[0]))
+
+
+@_rule("py_func")
+def _py_func(op: Operator, facts: Facts) -> None:
+    for name in op.output("Out"):
+        var = op.block.var(name)
+        facts.set(name, Fact(var.spec if var.has_shape and var.has_dtype and var.spec.known else None))
+
+
+@_rule("py_func_backward")
+def _py_func_backward(op: Operator, facts: Facts) -> None:
+    for name, source in zip(op.output("Out"), op.input("Like"), strict=True):
+        fact = facts.get(source)
+        facts.set(name, Fact(fact.spec if fact is not None else None))

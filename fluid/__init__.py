@@ -27,6 +27,7 @@ from . import (
     framework,
     initializer,
     layers,
+    lod_tensor,
     metrics,
     nets,
     optimizer,
@@ -35,8 +36,8 @@ from . import (
     unique_name,
 )
 from .backward import append_backward, gradients
-from .compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
-from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, Scope, is_compiled_with_cuda
+from .compiler import BuildStrategy, CompiledProgram, ExecutionStrategy, ParallelExecutor
+from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, Scope
 from .data_feeder import DataFeeder
 from .errors import FluidError
 from .executor import Executor, global_scope, scope_guard
@@ -44,19 +45,31 @@ from .framework import (
     Parameter,
     Program,
     Variable,
+    cpu_places,
+    cuda_pinned_places,
+    cuda_places,
     default_main_program,
     default_startup_program,
     in_dygraph_mode,
+    is_compiled_with_cuda,
+    load_op_library,
     name_scope,
     program_guard,
+    require_version,
 )
 from .input import data, embedding, one_hot
-from .param_attr import ParamAttr
+from .lod_tensor import create_lod_tensor, create_random_int_lodtensor
+from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
-    from . import dataset, extend, graph, io, reader, text
+    from . import contrib, dataset, dygraph, evaluator, extend, graph, install_check, io, profiler, reader, text
+    from .compare import diff
+    from .io import load, save
+    from .model_io import load_model, save_model
 
 __version__ = "0.1.0"
+
+Tensor = LoDTensor
 
 __all__ = [
     "BuildStrategy",
@@ -69,18 +82,24 @@ __all__ = [
     "Executor",
     "FluidError",
     "LoDTensor",
+    "ParallelExecutor",
     "ParamAttr",
     "Parameter",
     "Program",
     "Scope",
+    "Tensor",
     "Variable",
+    "WeightNormParamAttr",
     "append_backward",
     "average",
     "backward",
     "clip",
     "compiler",
+    "contrib",
     "core",
     "cpu_places",
+    "create_lod_tensor",
+    "create_random_int_lodtensor",
     "cuda_pinned_places",
     "cuda_places",
     "data",
@@ -88,8 +107,11 @@ __all__ = [
     "dataset",
     "default_main_program",
     "default_startup_program",
+    "diff",
+    "dygraph",
     "embedding",
     "errors",
+    "evaluator",
     "executor",
     "extend",
     "framework",
@@ -98,26 +120,35 @@ __all__ = [
     "graph",
     "in_dygraph_mode",
     "initializer",
+    "install_check",
     "io",
     "is_compiled_with_cuda",
     "layers",
+    "load",
+    "load_model",
+    "load_op_library",
+    "lod_tensor",
     "metrics",
     "name_scope",
     "nets",
     "one_hot",
     "optimizer",
     "param_attr",
+    "profiler",
     "program_guard",
     "reader",
     "regularizer",
     "require_version",
+    "save",
+    "save_model",
     "scope_guard",
     "text",
     "unique_name",
 ]
 
 # Loaded when used: they need more than numpy, or are not always needed.
-_LAZY = ("dataset", "extend", "graph", "io", "reader", "text")
+_LAZY = ("contrib", "dataset", "dygraph", "evaluator", "extend", "graph", "install_check", "io", "profiler", "reader", "text")
+_LAZY_FROM = {"diff": "compare", "load": "io", "load_model": "model_io", "save": "io", "save_model": "model_io"}
 
 
 def __getattr__(name: str) -> Any:
@@ -125,36 +156,12 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module(f"{__name__}.{name}")
+    if name in _LAZY_FROM:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_LAZY_FROM[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted(set(globals()) | set(__all__))
-
-
-def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """So many times the processor (once, by default)."""
-    return [CPUPlace()] * (1 if device_count is None else device_count)
-
-
-def cuda_places(device_ids: list[int] | None = None) -> list[CUDAPlace]:
-    """The CUDA devices of these numbers (all that are there, by default)."""
-    numbers = range(core.get_cuda_device_count()) if device_ids is None else device_ids
-    return [CUDAPlace(number) for number in numbers]
-
-
-def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """So many times page-locked host memory (once, by default)."""
-    return [CUDAPinnedPlace()] * (1 if device_count is None else device_count)
-
-
-def require_version(min_version: str, max_version: str | None = None) -> None:
-    """Accepts any version: scripts that ask for a version of Paddle get this package's own interface, that of 1.6.
-
-    `FluidError` if an argument is not a version such as ``"1.6.0"``.
-    """
-    import re
-
-    for version in (min_version, max_version):
-        if version is not None and not (isinstance(version, str) and re.fullmatch(r"\d+(\.\d+){0,3}", version)):
-            raise FluidError(f"{version!r} is not a version such as '1.6.0'")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import FluidTypeError, ProgramError
-from .framework import Program
+from .framework import Program, default_main_program
 
-__all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
+__all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy", "ParallelExecutor"]
 
 
 class _Wishes:
@@ -87,3 +87,48 @@ class CompiledProgram:
         if places is not None and len(places) > 1:
             raise ProgramError(f"programs run on one device here, not on {len(places)}; leave places out")
         return self
+
+
+class ParallelExecutor:
+    """Runs one program, as scripts older than `CompiledProgram` do: on one device here, on the whole batch.
+
+    Args:
+        use_cuda: run on CUDA device 0, not on the processor.
+        main_program: the program; the default main program if None.
+        scope: where persistable variables live; the global scope if None.
+        loss_name, share_vars_from, exec_strategy, build_strategy, num_trainers, trainer_id: accepted as in Fluid; of no
+            effect. `ProgramError` if there should be several trainers.
+    """
+
+    def __init__(
+        self,
+        use_cuda: bool,
+        loss_name: str | None = None,
+        main_program: Program | None = None,
+        share_vars_from: ParallelExecutor | None = None,
+        exec_strategy: ExecutionStrategy | None = None,
+        build_strategy: BuildStrategy | None = None,
+        num_trainers: int = 1,
+        trainer_id: int = 0,
+        scope: Any = None,
+    ) -> None:
+        from .executor import CPUPlace, CUDAPlace, Executor
+
+        if num_trainers != 1:
+            raise ProgramError(f"programs run in one process here, not in {num_trainers}; leave num_trainers out")
+        self._program = main_program if main_program is not None else default_main_program()
+        self._scope = scope
+        self._executor = Executor(CUDAPlace(0) if use_cuda else CPUPlace())
+
+    @property
+    def device_count(self) -> int:
+        """How many devices the program runs on: one."""
+        return 1
+
+    def run(self, fetch_list: Any, feed: Any = None, feed_dict: Any = None, return_numpy: bool = True) -> list[Any]:
+        """Run once, as `Executor.run`; `feed_dict` is an older name of `feed`."""
+        given = feed if feed is not None else feed_dict
+        return self._executor.run(self._program, given, fetch_list, scope=self._scope, return_numpy=return_numpy)
+
+    def drop_local_exe_scopes(self) -> None:
+        """Nothing: no scopes are kept here from run to run."""

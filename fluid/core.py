@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .errors import EOFException
 from .executor.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
 from .executor.scope import LoDTensor, Scope
 from .types import VarType
@@ -10,6 +11,7 @@ __all__ = [
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
+    "EOFException",
     "LoDTensor",
     "Scope",
     "VarDesc",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttributeRuleError",
     "BackwardError",
+    "EOFException",
     "ExecutionError",
     "FeedError",
     "FluidError",
@@ -61,6 +62,10 @@ class ExecutionError(FluidError, RuntimeError):
 
 class FeedError(ExecutionError, ValueError):
     """What was fed, or asked for, does not fit the program."""
+
+
+class EOFException(ExecutionError, EOFError):
+    """A loader has no more data to feed."""
 
 
 class FormatError(FluidError, ValueError):

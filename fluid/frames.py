@@ -7,28 +7,31 @@ import os
 import sys
 from types import CodeType
 
-__all__ = ["Frames", "user_frame", "user_frames"]
+__all__ = ["OURS", "Frames", "user_frame", "user_frames"]
 
 Frames = tuple[tuple[CodeType, int], ...]
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _EXECUTOR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "executor") + os.sep
-_ours: dict[CodeType, bool] = {}
+
+
+class _Ours(dict[str, bool]):
+    """File name -> whether it is Fluid's own (or a file that stands between Fluid and its user)."""
+
+    def __missing__(self, filename: str) -> bool:
+        found = self[filename] = filename.startswith((_HERE, _EXECUTOR)) or filename == contextlib.__file__
+        return found
+
+
+OURS = _Ours()
 _seen: dict[Frames, Frames] = {}
 """Ops made by one line share their frames: a loop makes thousands."""
-
-
-def _is_ours(code: CodeType) -> bool:
-    found = _ours.get(code)
-    if found is None:
-        found = _ours[code] = code.co_filename.startswith((_HERE, _EXECUTOR)) or code.co_filename == contextlib.__file__
-    return found
 
 
 def user_frames(limit: int = 3) -> Frames:
     """The innermost `limit` frames outside Fluid, innermost first, as (code, line) pairs."""
     frame = sys._getframe(1)
-    while frame is not None and _is_ours(frame.f_code):
+    while frame is not None and OURS[frame.f_code.co_filename]:
         frame = frame.f_back  # type: ignore[assignment]
     found: list[tuple[CodeType, int]] = []
     while frame is not None and len(found) < limit:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import unique_name
 from .errors import AttributeRuleError, InferenceError, NameNotFoundError, ProgramError, locate
@@ -19,6 +19,11 @@ from .ops.registry import EMPTY, OpDef
 from .types import DTypeLike, VarType, as_dtype
 from .values import OpNamespace, Spec, ValueOperators, infer_specs
 
+if TYPE_CHECKING:
+    from .edit import EditReport, NameList, OpLike
+    from .executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Scope
+    from .unsupported import UnsupportedOp
+
 __all__ = [
     "Block",
     "BuildNamespace",
@@ -27,11 +32,17 @@ __all__ = [
     "Parameter",
     "Program",
     "Variable",
+    "cpu_places",
+    "cuda_pinned_places",
+    "cuda_places",
     "default_main_program",
     "default_startup_program",
     "in_dygraph_mode",
+    "is_compiled_with_cuda",
+    "load_op_library",
     "name_scope",
     "program_guard",
+    "require_version",
 ]
 
 
@@ -675,7 +686,7 @@ class BuildNamespace(OpNamespace):
 class Program:
     """A program: a tree of blocks, of which block 0 is the root."""
 
-    __slots__ = ("__weakref__", "_current", "_frames", "_role", "_seed", "_version", "blocks", "wire")
+    __slots__ = ("__weakref__", "_current", "_frames", "_role", "_seed", "_version", "allowed_ops", "blocks", "loaders", "wire")
 
     def __init__(self) -> None:
         self.blocks = [Block(self, 0)]
@@ -684,7 +695,11 @@ class Program:
         self._role = 0
         self._frames: Frames | None = None
         self._version = 0
+        self.loaders: list[Any] = []
+        """Of `fluid.reader`, not iterable: they give what runs of this program are not fed."""
         self.wire: Any = None
+        self.allowed_ops: frozenset[str] | None = None
+        """Of a program from a file: which ops that touch files or run code it may run. None, of others, is any."""
 
     # -- version
     @property
@@ -777,7 +792,8 @@ class Program:
         new = Program.__new__(Program)
         new._current = 0 if for_test else self._current
         new._seed, new._role, new._frames, new._version = self._seed, 0, None, 0
-        new.wire = self.wire
+        new.wire, new.allowed_ops = self.wire, self.allowed_ops
+        new.loaders = list(self.loaders)
         new.blocks = [Block(new, block.idx) for block in self.blocks]
         for old_block, block in zip(self.blocks, new.blocks, strict=True):
             block.parent = new.blocks[old_block.parent.idx] if old_block.parent is not None else None
@@ -852,6 +868,124 @@ class Program:
         from .explain import explain_gradient
 
         return explain_gradient(self, loss, var)
+
+    # -- changing it: each of these verifies its result, changes nothing where it fails, and reports what it changed
+    def prune(self, feeds: NameList | None, targets: NameList) -> EditReport:
+        """Leave only the ops and variables that the targets need.
+
+        Args:
+            feeds: variables of block 0 to be fed, at which needs stop; None for all that is declared as data.
+            targets: what to compute.
+
+        Raises:
+            ProgramError: a target needs what is neither fed, computed nor persistable.
+        """
+        from .edit import prune
+
+        return prune(self, feeds, targets)
+
+    def extract(self, inputs: NameList, outputs: NameList) -> EditReport:
+        """The part between inputs and outputs as a new program, the report's `program`; this one stays as it is.
+
+        The inputs may be any variables of block 0; in the new program they are data. Errors as of `prune`.
+        """
+        from .edit import extract
+
+        return extract(self, inputs, outputs)
+
+    def rename(self, old: Variable | str | Mapping[str, str], new: str | None = None, scope: Scope | None = None) -> EditReport:
+        """Give a variable another name, or several by a dict of old -> new, wherever they are named; two may swap.
+
+        With a scope, the values of persistable variables are put there under the new names too.
+
+        Raises:
+            ProgramError: a name is unknown, or the new one is taken.
+        """
+        from .edit import rename
+
+        return rename(self, old, new, scope)
+
+    def set_shape(self, var: Variable | str, shape: Sequence[int]) -> EditReport:
+        """Declare another shape (-1 for unknown extents), and infer again all that follows from it.
+
+        Raises:
+            InferenceError: the shape contradicts the op that makes the variable, or what is made of it does not fit an op,
+                a parameter or what is fed; both sides are named.
+        """
+        from .edit import set_shape
+
+        return set_shape(self, var, shape)
+
+    def replace(self, op: OpLike, builder: Callable[..., Any]) -> EditReport:
+        """Put the ops that `builder` makes in the place of an op.
+
+        Args:
+            op: an `Operator`, its position in block 0, or a variable that no other op writes.
+            builder: called with the op's inputs by slot, as variables (lists in slots of many); what layers it uses goes
+                there. It returns the variable that takes the place of the op's output, or a dict of slot -> variable.
+
+        The report's `startup_program` initializes parameters that the builder made, if any.
+
+        Raises:
+            ProgramError: gradient ops have been made from the op already, or an output that is read has no successor.
+            InferenceError: what follows cannot work on the new shapes.
+        """
+        from .edit import replace
+
+        return replace(self, op, builder)
+
+    def insert(self, builder: Callable[..., Any], *, before: OpLike | None = None, after: OpLike | None = None) -> EditReport:
+        """Put the ops that `builder` makes before or after an op.
+
+        The builder is called with the op's inputs (`before`) or outputs (`after`) by slot. If it returns a variable, or a
+        dict of slot -> variable, the op reads that instead, or those that read the op's output after it do. Errors and
+        report as of `replace`.
+        """
+        from .edit import insert
+
+        return insert(self, builder, before=before, after=after)
+
+    def fold_constants(self, scope: Scope | None = None) -> EditReport:
+        """Compute now what depends on constants only, and on persistable values of the scope, if one is given.
+
+        Small results become ops that hold them, others persistable variables of the scope. For inference: parameters
+        count as constants then, so that a program with gradient ops is refused. Ops that draw random numbers, own blocks,
+        or write persistable variables stay.
+        """
+        from .folding import fold_constants
+
+        return fold_constants(self, scope)
+
+    def fold_batch_norm(self, scope: Scope | None = None) -> EditReport:
+        """Put batch_norms in test mode into the convolution or product before them: other weights and a bias.
+
+        ``W' = W * s`` and ``b' = (b - Mean) * s + Bias`` for each channel, where ``s = Scale / sqrt(Variance + epsilon)``.
+        The new weights are new variables of the scope (the global one by default); the old ones stay there. The report
+        notes each batch_norm that stays, and why.
+        """
+        from .folding import fold_batch_norm
+
+        return fold_batch_norm(self, scope)
+
+    def make_trainable(self, pattern: str | Iterable[str] = "*") -> EditReport:
+        """Turn an inference program back into one to be trained: append a loss, and `minimize` works.
+
+        Weights (persistable, floating, read and never written) whose names match the pattern, such as ``"fc_*"``, or one
+        of several, become trainable parameters, others parameters that are not trained. Ops leave test mode; a batch_norm
+        whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops go.
+        """
+        from .edit import make_trainable
+
+        return make_trainable(self, pattern)
+
+    def unsupported_ops(self, allow: Iterable[str] = ()) -> list[UnsupportedOp]:
+        """The ops that cannot run here, or must not because they touch files or run code, each type with count and first place.
+
+        `allow` names types of the second kind that may.
+        """
+        from .unsupported import unsupported_ops
+
+        return unsupported_ops(self, allow)
 
     def __str__(self) -> str:
         from .text import program_to_screen
@@ -944,3 +1078,52 @@ def current_name_scope() -> str:
 def in_dygraph_mode() -> bool:
     """Whether layers run at once instead of building a program; eager mode is chosen by what a layer is given."""
     return False
+
+
+# ------------------------------------------------------------------------------------------------------------- machine
+def is_compiled_with_cuda() -> bool:
+    """Whether cupy and at least one CUDA device are there."""
+    from .executor.place import is_compiled_with_cuda
+
+    return is_compiled_with_cuda()
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """So many times the processor (once, by default)."""
+    from .executor.place import CPUPlace
+
+    return [CPUPlace()] * (1 if device_count is None else device_count)
+
+
+def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
+    """The CUDA devices of these numbers (all that are there, by default)."""
+    from .core import get_cuda_device_count
+    from .executor.place import CUDAPlace
+
+    return [CUDAPlace(number) for number in (range(get_cuda_device_count()) if device_ids is None else device_ids)]
+
+
+def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
+    """So many times page-locked host memory (once, by default)."""
+    from .executor.place import CUDAPinnedPlace
+
+    return [CUDAPinnedPlace()] * (1 if device_count is None else device_count)
+
+
+def load_op_library(lib_filename: str) -> None:
+    """Not here: libraries of ops in C++ need Paddle's own run time. `ProgramError` says what to use."""
+    raise ProgramError(
+        f"load_op_library({lib_filename!r}): ops compiled for Paddle cannot run here; define the op in Python, with fluid.extend"
+    )
+
+
+def require_version(min_version: str, max_version: str | None = None) -> None:
+    """Accepts any version: scripts that ask for a version of Paddle get this package's own interface, that of 1.6.
+
+    `ProgramError` if an argument is not a version such as ``"1.6.0"``.
+    """
+    import re
+
+    for version in (min_version, max_version):
+        if version is not None and not (isinstance(version, str) and re.fullmatch(r"\d+(\.\d+){0,3}", version)):
+            raise ProgramError(f"{version!r} is not a version such as '1.6.0'")

@@ -1,16 +1,17 @@
-"""Programs as graphs, for the algorithms of networkx."""
+"""Programs as graphs: for the algorithms of networkx, and for graphviz to draw."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from .framework import Block, Operator, Program
+from .framework import Block, Operator, OpRole, Parameter, Program
 from .versions import BlockVersions, Value
 
 if TYPE_CHECKING:
     from networkx import DiGraph
 
-__all__ = ["OpNode", "ValueNode", "to_networkx"]
+__all__ = ["OpNode", "ValueNode", "to_dot", "to_networkx"]
 
 ValueNode = tuple[int, str, int]
 """Block number, name, version of a value; version 0 is what the block finds."""
@@ -63,3 +64,57 @@ def _add_block(graph: DiGraph[OpNode | ValueNode], block: Block, seen: set[int])
 
 def _owned(op: Operator, seen: set[int]) -> list[Block]:
     return [block for block in op.sub_blocks if block.idx not in seen]
+
+
+# ---------------------------------------------------------------------------------------------------------------- dot
+_COLOURS = ((OpRole.OPTIMIZE, "#e8d5f0"), (OpRole.BACKWARD, "#fbe0c8"), (OpRole.LR_SCHED, "#e8d5f0"), (0, "#d6e6f5"))
+
+
+def to_dot(program: Program) -> str:
+    """The program as a graph in graphviz's language: ops as boxes, values as ovals, sub-blocks as boxes around what is in them.
+
+    Parameters are drawn bold, gradient ops and optimizers in colours of their own. ``dot -Tsvg`` makes a picture of it.
+    """
+    graph = to_networkx(program)
+    inside: dict[int, list[str]] = {}
+    for node, data in graph.nodes(data=True):
+        inside.setdefault(node[0], []).append(f"{_identity(node)} [{_look(node, data)}];")
+    lines = ["digraph program {", "  rankdir=TB;", '  node [fontname="sans-serif", fontsize=10];']
+    owners = {sub.idx: block.idx for block in program.blocks for op in block.ops for sub in op.sub_blocks}
+    lines += _cluster(0, inside, owners, "  ")
+    for source, target, slot in graph.edges(data="slot"):
+        label = f" [label={_quoted(slot)}, fontsize=8]" if slot and slot not in ("X", "Out") else ""
+        lines.append(f"  {_identity(source)} -> {_identity(target)}{label};")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _cluster(number: int, inside: dict[int, list[str]], owners: dict[int, int], indent: str) -> Iterator[str]:
+    if number:
+        yield f"{indent}subgraph cluster_{number} {{"
+        yield f'{indent}  label="block {number}"; color="#999999";'
+    for line in inside.get(number, ()):
+        yield f"{indent if number == 0 else indent + '  '}{line}"
+    for sub, owner in owners.items():
+        if owner == number and sub in inside:
+            yield from _cluster(sub, inside, owners, indent + "  ")
+    if number:
+        yield f"{indent}}}"
+
+
+def _identity(node: OpNode | ValueNode) -> str:
+    return _quoted(" ".join(map(str, node)))
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _look(node: OpNode | ValueNode, data: dict[str, Any]) -> str:
+    if "op" in data:
+        role = data["op"].role
+        colour = next(colour for bit, colour in _COLOURS if not bit or role & bit)
+        return f'shape=box, style=filled, fillcolor="{colour}", label={_quoted(data["label"])}'
+    var = data.get("var")
+    label = data["label"] + (f"\n{var.describe()}" if var is not None else "")
+    return f"shape=ellipse, label={_quoted(label)}" + (", style=bold" if isinstance(var, Parameter) else "")

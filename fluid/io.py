@@ -8,39 +8,70 @@ checked against the file's real size and against the program before anything in 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .errors import ExecutionError, FormatError, NameNotFoundError, ProgramError
+from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
+from .executor.place import CPUPlace
+from .executor.selected_rows import SelectedRows
 from .framework import Block, Operator, Parameter, Program, Variable, default_main_program
 from .ops.registry import EMPTY
-from .reader import batch, buffered, cache, chain, compose, firstn, map_readers, shuffle
+from .pickle_io import read_pickle, write_arrays
+from .reader import (
+    ComposeNotAligned,
+    DataLoader,
+    PyReader,
+    batch,
+    buffered,
+    cache,
+    chain,
+    compose,
+    firstn,
+    map_readers,
+    multiprocess_reader,
+    shuffle,
+    xmap_readers,
+)
 from .serde import parse_program, serialize_program
-from .tensor_io import Lod, atomic_writer, open_tensors, read_file, write_file, write_tensor
-from .types import VarType, as_dtype
+from .tensor_io import Lod, atomic_writer, open_tensors, read_file, write_file, write_rows, write_tensor
+from .types import BFLOAT16, VarType, as_dtype
 
 __all__ = [
+    "ComposeNotAligned",
+    "DataLoader",
+    "PyReader",
     "batch",
     "buffered",
     "cache",
     "chain",
     "compose",
     "firstn",
+    "get_parameter_value",
+    "get_parameter_value_by_name",
+    "get_program_parameter",
+    "get_program_persistable_vars",
     "is_parameter",
     "is_persistable",
+    "load",
     "load_inference_model",
     "load_params",
     "load_persistables",
+    "load_program_state",
     "load_vars",
     "map_readers",
+    "multiprocess_reader",
     "prune",
+    "save",
     "save_inference_model",
     "save_params",
     "save_persistables",
     "save_vars",
+    "set_program_state",
     "shuffle",
+    "xmap_readers",
 ]
 
 _MODEL = "__model__"
@@ -58,6 +89,16 @@ def is_persistable(var: Variable) -> bool:
     return var.persistable and var.type not in _NOT_SAVED
 
 
+def get_program_parameter(program: Program) -> list[Variable]:
+    """The parameters of a program."""
+    return [var for var in program.list_vars() if is_parameter(var)]
+
+
+def get_program_persistable_vars(program: Program) -> list[Variable]:
+    """The variables of a program that `save_persistables` saves."""
+    return [var for var in program.list_vars() if is_persistable(var)]
+
+
 Predicate = Callable[[Variable], bool]
 
 
@@ -70,9 +111,15 @@ def _chosen(program: Program, chosen: Iterable[Variable | str] | None, predicate
         listed = [program.global_block().var(var) if isinstance(var, str) else var for var in chosen]
         found = {var.name: var for var in listed if predicate is None or predicate(var)}
     for var in found.values():
-        if var.type is not VarType.LOD_TENSOR:
+        if var.type not in (VarType.LOD_TENSOR, VarType.SELECTED_ROWS):
             raise ProgramError(f"{var.name!r} is a {var.type.name.lower()}; only tensors can be saved to files and loaded")
     return [found[name] for name in sorted(found)]
+
+
+def _check_combined(chosen: Iterable[Variable], filename: str) -> None:
+    for var in chosen:
+        if var.type is VarType.SELECTED_ROWS:
+            raise ProgramError(f"{var.name!r} is selected_rows, which need a file of their own: {filename} holds tensors only")
 
 
 def _file_of(dirname: str, var: Variable) -> str:
@@ -96,19 +143,47 @@ def _value(scope: Any, var: Variable) -> tuple[Any, Lod]:
         raise ExecutionError(
             f"{var.name!r} ({var.describe()}) has no value in the scope; run the startup program, or load it, before it is saved"
         )
-    return np.asarray(tensor), tensor.lod()
+    return tensor.array if isinstance(tensor.array, SelectedRows) else np.asarray(tensor), tensor.lod()
 
 
-def _check_fits(var: Variable, array: Any, where: str) -> None:
+def _fitting(var: Variable, array: Any, where: str) -> Any:
+    """The array, if it is as the program declares; what only differs in how files hold bfloat16 is adapted."""
     shape = array.shape
     scalars = ((), (1,))
     alike = len(shape) == len(var.shape) and all(b < 0 or a == b for a, b in zip(shape, var.shape, strict=True))
+    adapted = _as_declared(var, array) if not isinstance(array, SelectedRows) else array
     if (var.has_shape and not alike and not (shape in scalars and var.shape in scalars)) or (
-        var.has_dtype and var.dtype is not as_dtype(array.dtype)
+        var.has_dtype and _type_of(adapted) is not var.dtype
     ):
+        held = "bfloat16" if array.dtype == BFLOAT16 else array.dtype
         raise FormatError(
-            f"{where}, variable {var.name!r}: the file holds {array.dtype}{list(shape)}, the program declares {var.describe()}"
+            f"{where}, variable {var.name!r}: the file holds {held}{list(shape)}, the program declares {var.describe()}"
         )
+    return adapted
+
+
+def _type_of(array: Any) -> VarType | None:
+    try:
+        return as_dtype(array.dtype)
+    except FluidTypeError:
+        return None
+
+
+def _as_declared(var: Variable, array: Any) -> Any:
+    """bfloat16 where the program has float32, and the other way round; pickles and archives hold its bits as uint16."""
+    if not var.has_dtype:
+        return array
+    if array.dtype == BFLOAT16 and var.dtype is VarType.FP32:
+        from .bfloat16 import to_float32
+
+        return to_float32(array)
+    if var.dtype is VarType.BF16 and array.dtype == np.uint16:
+        return np.ascontiguousarray(array).view(BFLOAT16).reshape(array.shape)
+    if var.dtype is VarType.BF16 and array.dtype == np.float32 and not (array.view(np.uint32) & 0xFFFF).any():
+        from .bfloat16 import to_bfloat16
+
+        return to_bfloat16(array)
+    return array
 
 
 # ------------------------------------------------------------------------------------------------------------ variables
@@ -137,13 +212,14 @@ def save_vars(
     scope = _scope()
     values = [_value(scope, var) for var in chosen]  # all of them first: nothing is written if one is missing
     if filename is not None:
+        _check_combined(chosen, filename)
         with atomic_writer(os.path.join(dirname, filename)) as file:
             for array, lod in values:
                 write_tensor(file, array, lod)
         return
     for path, (array, lod) in zip([_file_of(dirname, var) for var in chosen], values, strict=True):
         with atomic_writer(path) as file:
-            write_tensor(file, array, lod)
+            write_rows(file, array) if isinstance(array, SelectedRows) else write_tensor(file, array, lod)
 
 
 def save_params(executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
@@ -175,25 +251,28 @@ def load_vars(
     found: list[tuple[Variable, Any, Lod]] = []
     if filename is not None:
         path = os.path.join(dirname, filename)
+        _check_combined(chosen, filename)
         if chosen:
             with open_tensors(path) as reader:
                 for var in chosen:
                     array, lod = reader.read(var.name)
-                    _check_fits(var, array, path)
-                    found.append((var, array, lod))
+                    found.append((var, _fitting(var, array, path), lod))
                 reader.finish(len(chosen))
     else:
         for var in chosen:
             path = _file_of(dirname, var)
             with open_tensors(path, f", variable {var.name!r} ({var.describe()})") as reader:
-                array, lod = reader.read(var.name)
+                sparse = var.type is VarType.SELECTED_ROWS
+                array, lod = (reader.read_rows(var.name), []) if sparse else reader.read(var.name)
                 reader.finish(1)
-            _check_fits(var, array, path)
-            found.append((var, array, lod))
+            found.append((var, _fitting(var, array, path), lod))
     scope, place = _scope(), getattr(executor, "place", None)
     for var, array, lod in found:
         tensor = scope.var(var.name).get_tensor()
-        tensor.set(array, place)
+        if isinstance(place or CPUPlace(), CPUPlace) or isinstance(array, SelectedRows):
+            tensor.array = array  # as it was read: a view of the file, if that is large
+        else:
+            tensor.set(array, place)
         tensor.set_lod(lod)
 
 
@@ -205,6 +284,135 @@ def load_params(executor: Any, dirname: str, main_program: Program | None = None
 def load_persistables(executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
     """Load all that outlives a run; see `load_vars`."""
     load_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
+
+
+# -------------------------------------------------------------------------------------------------------- whole programs
+_PARAMETERS, _STATE, _PROGRAM = ".pdparams", ".pdopt", ".pdmodel"
+_PARAMETER_NAMES = "StructuredToParameterName@@"
+_SLICES = "UnpackBigParamInfor@@"
+
+
+def save(program: Program, model_path: str) -> None:
+    """Save a program and all that outlives its runs, as three files whose names begin with `model_path`.
+
+    ``.pdparams`` holds the parameters and ``.pdopt`` what else persists, such as the state of optimizers, both as pickles of
+    arrays by name; ``.pdmodel`` holds the program.
+
+    Raises:
+        ProgramError: `model_path` names a folder, not files in one.
+        ExecutionError: a variable has no value in the scope.
+    """
+    _check_prefix(model_path)
+    scope = _scope()
+    found = {var.name: (is_parameter(var), _value(scope, var)[0]) for var in _chosen(program, None, is_persistable)}
+    write_arrays(model_path + _PARAMETERS, {name: array for name, (trained, array) in found.items() if trained})
+    write_arrays(model_path + _STATE, {name: array for name, (trained, array) in found.items() if not trained})
+    write_file(model_path + _PROGRAM, [serialize_program(program)])
+
+
+def load(program: Program, model_path: str, executor: Any = None) -> None:
+    """Load what `save` has saved into the current scope, on the executor's place (the processor if None).
+
+    The scope changes only if every variable that the program keeps from one run to the next was found and fits.
+
+    Raises:
+        FormatError: a file is missing, damaged, lacks a variable, or holds other shapes or dtypes than the program declares.
+    """
+    _set_state(program, load_program_state(model_path), model_path, getattr(executor, "place", None), complete=True)
+
+
+def load_program_state(model_path: str) -> dict[str, Any]:
+    """The arrays by name that `save`, or Paddle's, has saved under `model_path`: parameters and the rest as one dict.
+
+    The program need not be known. No code is run that the files may contain; see `fluid.pickle_io`.
+
+    Raises:
+        FormatError: a file is damaged, or ``<model_path>.pdparams`` is missing.
+    """
+    for suffix in (_PARAMETERS, _STATE, _PROGRAM):
+        model_path = model_path.removesuffix(suffix)
+    _check_prefix(model_path)
+    state = _read_state(model_path + _PARAMETERS)
+    if os.path.exists(model_path + _STATE):
+        state.update(_read_state(model_path + _STATE))
+    return state
+
+
+def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
+    """Give the program's parameters, and what else of it persists, these values in the current scope.
+
+    Args:
+        program: whose variables.
+        state_dict: arrays by name, as of `load_program_state`. A warning tells names that the program does not have;
+            variables without an entry keep their values.
+
+    Raises:
+        FormatError: an array has another shape or dtype than the program declares; nothing is changed then.
+    """
+    unused = _set_state(program, state_dict, "the state", None, complete=False)
+    if unused:
+        text = ", ".join(unused[:10]) + (", ..." if len(unused) > 10 else "")
+        warnings.warn(f"set_program_state: the program keeps nothing under these {len(unused)} names: {text}", stacklevel=2)
+
+
+def get_parameter_value(para: Parameter, executor: Any) -> Any:
+    """The value of a parameter in the current scope, as a numpy array."""
+    if not isinstance(para, Parameter):
+        raise ProgramError(f"get_parameter_value takes a Parameter, not {para!r}")
+    return _value(_scope(), para)[0].copy()
+
+
+def get_parameter_value_by_name(name: str, executor: Any, program: Program | None = None) -> Any:
+    """The value in the current scope of the parameter of this name, as a numpy array."""
+    var = (program or default_main_program()).global_block().var(name)
+    if not isinstance(var, Parameter):
+        raise ProgramError(f"{name!r} is no parameter of the program")
+    return get_parameter_value(var, executor)
+
+
+def _check_prefix(model_path: str) -> None:
+    if not os.path.basename(model_path):
+        raise ProgramError(f"{model_path!r} names a folder; give the start of the files' names too, such as '{model_path}model'")
+
+
+def _read_state(path: str) -> dict[str, Any]:
+    found = read_pickle(path)
+    if not isinstance(found, dict):
+        raise FormatError(f"{path}: it should hold a dict of arrays by name, but holds a {type(found).__name__}")
+    slices, names = (found.pop(key, {}) for key in (_SLICES, _PARAMETER_NAMES))
+    _join_slices(path, found, slices)
+    if isinstance(names, dict):  # names within a layer -> names of the parameters, which programs know
+        found = {names.get(name, name): value for name, value in found.items()}
+    return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, (np.ndarray, np.generic))}
+
+
+def _join_slices(path: str, found: dict[str, Any], slices: Any) -> None:
+    """Put together the arrays that were too large for one piece."""
+    for name, info in slices.items() if isinstance(slices, dict) else ():
+        try:
+            parts = [found.pop(part) for part in info["slices"]]
+            found[name] = np.concatenate([np.ravel(part) for part in parts]).reshape(info["OriginShape"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{path}: the pieces of {name!r} do not make one array: {error!r}") from None
+
+
+def _set_state(program: Program, state: Mapping[str, Any], where: str, place: Any, complete: bool) -> list[str]:
+    """Put arrays into the scope after checking them all; the names that are no variable's."""
+    known = {var.name: var for var in _chosen(program, None, is_persistable)}
+    missing = [name for name in known if name not in state]
+    if complete and missing:
+        var = known[missing[0]]
+        suffix = _PARAMETERS if is_parameter(var) else _STATE
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise FormatError(
+            f"{where}{suffix}: there is no {var.name!r} ({var.describe()}){more}; was it saved for another program?"
+        )
+    arrays = {name: np.asarray(state[name]) for name in known if name in state}
+    arrays = {name: _fitting(known[name], array, where) for name, array in arrays.items()}
+    scope = _scope()
+    for name, array in arrays.items():
+        scope.var(name).get_tensor().set(array, place)
+    return [name for name in state if name not in known]
 
 
 # -------------------------------------------------------------------------------------------------------------- pruning
@@ -219,7 +427,13 @@ def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[s
         NameNotFoundError: block 0 declares no such target.
     """
     new = program.clone()
-    root = new.global_block()
+    prune_in_place(new, targets, feeds)
+    return new
+
+
+def prune_in_place(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> None:
+    """What `prune` does, to the program itself."""
+    root = program.global_block()
     names = [target if isinstance(target, str) else target.name for target in targets]
     for name in names:
         root.var(name)
@@ -234,15 +448,14 @@ def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[s
             if near is not None and id(near) not in owned:
                 owned.add(id(near))
                 stack.append(near)
-    new.blocks = [block for block in new.blocks if id(block) in owned]
-    used = {name for block in new.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    program.blocks = [block for block in program.blocks if id(block) in owned]
+    used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     used.update(names, boundary)
-    for index, block in enumerate(new.blocks):
+    for index, block in enumerate(program.blocks):
         block._idx = index
         block.vars = {name: var for name, var in block.vars.items() if name in used}
-    new._current = 0
-    new._changed()
-    return new
+    program._current = 0
+    program._changed()
 
 
 def _overwrites(op: Operator, name: str) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .errors import FluidTypeError, ProgramError
 
-__all__ = ["Accuracy", "CompositeMetric", "MetricBase", "Precision", "Recall"]
+__all__ = ["Accuracy", "Auc", "ChunkEvaluator", "CompositeMetric", "EditDistance", "MetricBase", "Precision", "Recall"]
 
 
 class MetricBase:
@@ -97,6 +97,111 @@ class Recall(_Binary):
 
     def eval(self) -> float:
         return self.tp / (self.tp + self.fn) if self.tp + self.fn else 0.0
+
+
+def _counts(values: Any, where: str) -> int:
+    """How many, given as one number."""
+    number = _number(values, where)
+    if number < 0 or not number.is_integer():
+        raise ProgramError(f"{where} should be a number of things, not {values!r}")
+    return int(number)
+
+
+class ChunkEvaluator(MetricBase):
+    """Precision, recall and F1 of chunks, from what `layers.chunk_eval` counts in each batch."""
+
+    def reset(self) -> None:
+        self.num_infer_chunks = 0
+        self.num_label_chunks = 0
+        self.num_correct_chunks = 0
+
+    def update(self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any) -> None:  # type: ignore[override]
+        """Count a batch: how many chunks were found, how many there are, how many were found rightly."""
+        self.num_infer_chunks += _counts(num_infer_chunks, "ChunkEvaluator.update: num_infer_chunks")
+        self.num_label_chunks += _counts(num_label_chunks, "ChunkEvaluator.update: num_label_chunks")
+        self.num_correct_chunks += _counts(num_correct_chunks, "ChunkEvaluator.update: num_correct_chunks")
+
+    def eval(self) -> tuple[float, float, float]:
+        """(precision, recall, F1); 0 where there is nothing to divide by."""
+        right = self.num_correct_chunks
+        precision = right / self.num_infer_chunks if self.num_infer_chunks else 0.0
+        recall = right / self.num_label_chunks if self.num_label_chunks else 0.0
+        return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
+
+
+class EditDistance(MetricBase):
+    """The mean edit distance of sequences, from what `layers.edit_distance` gives for each batch."""
+
+    def reset(self) -> None:
+        self.total_distance = 0.0
+        self.seq_num = 0
+        self.instance_error = 0
+
+    def update(self, distances: Any, seq_num: Any) -> None:
+        """Count a batch of `seq_num` sequences with these distances, ``[seq_num, 1]``."""
+        found = np.asarray(distances)
+        if found.dtype.kind not in "fiu":
+            raise FluidTypeError(f"EditDistance.update: distances should be an array of numbers, not {distances!r}")
+        count = _counts(seq_num, "EditDistance.update: seq_num")
+        if found.size != count:
+            raise ProgramError(f"EditDistance.update: there are {found.size} distances but {count} sequences")
+        self.total_distance += float(found.sum())
+        self.seq_num += count
+        self.instance_error += int(np.sum(found != 0))
+
+    def eval(self) -> tuple[float, float]:
+        """(the mean distance, the share of sequences with any)."""
+        if self.seq_num == 0:
+            raise ProgramError("EditDistance.eval: no sequence has been counted yet; call update first")
+        return self.total_distance / self.seq_num, self.instance_error / self.seq_num
+
+
+class Auc(MetricBase):
+    """The area under the ROC curve of a two-class problem, from counts of predictions in `num_thresholds` + 1 bins.
+
+    Args:
+        name: of the measure.
+        curve: ``"ROC"``; no other is computed.
+        num_thresholds: more are more exact.
+    """
+
+    def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
+        if curve != "ROC":
+            raise ProgramError(f"Auc: the curve is 'ROC', not {curve!r}")
+        if num_thresholds < 1:
+            raise ProgramError(f"Auc: num_thresholds should be positive, not {num_thresholds!r}")
+        self._curve = curve
+        self._num_thresholds = num_thresholds
+        super().__init__(name)
+
+    def reset(self) -> None:
+        self._stat_pos = np.zeros(self._num_thresholds + 1, np.int64)
+        self._stat_neg = np.zeros(self._num_thresholds + 1, np.int64)
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Count predictions ``[N, 2]``, probabilities of classes 0 and 1, against labels ``[N, 1]`` of 0 and 1."""
+        said, true = np.asarray(preds), np.asarray(labels).ravel()
+        if said.ndim != 2 or said.shape[1] != 2 or said.shape[0] != true.size:
+            raise ProgramError(
+                f"Auc.update: preds should be [N, 2] and labels [N, 1], not {list(said.shape)} and {true.size} labels"
+            )
+        if not ((said[:, 1] >= 0) & (said[:, 1] <= 1)).all():
+            raise ProgramError("Auc.update: preds should be probabilities, between 0 and 1")
+        bins = (said[:, 1] * self._num_thresholds).astype(np.int64)
+        self._stat_pos += np.bincount(bins[true != 0], minlength=self._num_thresholds + 1)
+        self._stat_neg += np.bincount(bins[true == 0], minlength=self._num_thresholds + 1)
+
+    @staticmethod
+    def trapezoid_area(x1: float, x2: float, y1: float, y2: float) -> float:
+        """The area between `x1` and `x2` under the line from `y1` to `y2`."""
+        return abs(x1 - x2) * (y1 + y2) / 2.0
+
+    def eval(self) -> float:
+        """The area so far; 0 where a class has not been seen."""
+        positive, negative = (np.concatenate([[0], np.cumsum(counts[::-1])]) for counts in (self._stat_pos, self._stat_neg))
+        whole = float(positive[-1]) * float(negative[-1])
+        area = self.trapezoid_area(negative[:-1], negative[1:], positive[:-1], positive[1:])  # type: ignore[arg-type]
+        return float(np.sum(area)) / whole if whole else 0.0
 
 
 class CompositeMetric(MetricBase):

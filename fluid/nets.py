@@ -10,7 +10,7 @@ from .errors import ProgramError
 from .framework import Variable
 from .param_attr import AttrLike
 
-__all__ = ["glu", "img_conv_group", "scaled_dot_product_attention", "simple_img_conv_pool"]
+__all__ = ["glu", "img_conv_group", "scaled_dot_product_attention", "sequence_conv_pool", "simple_img_conv_pool"]
 
 
 def simple_img_conv_pool(
@@ -88,6 +88,20 @@ def img_conv_group(
             if rate:
                 found = layers.dropout(found, rate)
     return layers.pool2d(found, pool_size, pool_type, pool_stride)
+
+
+def sequence_conv_pool(
+    input: Variable,
+    num_filters: int,
+    filter_size: int,
+    param_attr: AttrLike = None,
+    act: str = "sigmoid",
+    pool_type: str = "max",
+    bias_attr: AttrLike = None,
+) -> Variable:
+    """`layers.sequence_conv`, then `layers.sequence_pool`."""
+    conv = layers.sequence_conv(input, num_filters, filter_size, param_attr=param_attr, bias_attr=bias_attr, act=act)
+    return layers.sequence_pool(conv, pool_type)
 
 
 def glu(input: Variable, dim: int = -1) -> Variable:

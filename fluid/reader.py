@@ -1,19 +1,43 @@
-"""Readers: functions without arguments that give an iterator over samples, and functions that make readers of readers."""
+"""Readers: functions without arguments that give an iterator over samples, functions that make readers of readers, and
+loaders, which feed programs from readers."""
 
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import pickle
 import queue
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .errors import ProgramError
+from .data_feeder import DataFeeder
+from .errors import EOFException, FeedError, FluidTypeError, ProgramError
+from .framework import Program, Variable
 
-__all__ = ["batch", "buffered", "cache", "chain", "compose", "firstn", "map_readers", "shuffle"]
+__all__ = [
+    "ComposeNotAligned",
+    "DataLoader",
+    "PyReader",
+    "batch",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "firstn",
+    "map_readers",
+    "multiprocess_reader",
+    "shuffle",
+    "xmap_readers",
+]
 
 Reader = Callable[[], Iterable[Any]]
+
+
+class ComposeNotAligned(ProgramError):
+    """Readers that are composed have different lengths."""
 
 
 def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
@@ -62,15 +86,15 @@ def chain(*readers: Reader) -> Reader:
 def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
     """The fields of the samples of several readers, side by side: ``1`` and ``(2, 3)`` make ``(1, 2, 3)``.
 
-    Readers of different lengths are an error, or, without `check_alignment`, cut to the shortest.
+    Readers of different lengths are an error, `ComposeNotAligned`, or, without `check_alignment`, cut to the shortest.
     """
 
     def read() -> Iterator[Any]:
         missing = object()
         for parts in itertools.zip_longest(*(reader() for reader in readers), fillvalue=missing):
-            if missing in parts:
+            if any(part is missing for part in parts):
                 if check_alignment:
-                    raise ProgramError("the readers that are composed have different lengths")
+                    raise ComposeNotAligned("the readers that are composed have different lengths")
                 return
             yield tuple(field for part in parts for field in (part if isinstance(part, tuple) else (part,)))
 
@@ -99,41 +123,430 @@ def cache(reader: Reader) -> Reader:
     return read
 
 
+# --------------------------------------------------------------------------------------------------------------- threads
+_END = object()
+
+
+class _Failure:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _Channel:
+    """A queue of so many items, which either side can close: who waits in it then ends."""
+
+    def __init__(self, size: int) -> None:
+        self._items: queue.Queue[Any] = queue.Queue(maxsize=max(size, 1))
+        self.closed = threading.Event()
+
+    def put(self, item: Any) -> bool:
+        """Whether the item was taken: not, where nobody reads any more."""
+        while not self.closed.is_set():
+            try:
+                self._items.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def get(self) -> Any:
+        """The next item, or `_END` once closed; what went wrong in the thread that wrote is raised here."""
+        while True:
+            try:
+                item = self._items.get(timeout=0.1)
+            except queue.Empty:
+                if self.closed.is_set():
+                    return _END
+                continue
+            if isinstance(item, _Failure):
+                raise item.error
+            return item
+
+
+def _in_thread(work: Callable[[], None], failures: _Channel) -> None:
+    """Do the work in a thread; what goes wrong goes into the channel."""
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.put(_Failure(error))
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+class _Ahead:
+    """An iterator over a reader's samples, of which a thread reads up to `size` ahead until `close` or the end."""
+
+    def __init__(self, reader: Reader, size: int) -> None:
+        channel = self._channel = _Channel(size)
+
+        def work() -> None:  # holds the channel, not this iterator: forgetting the iterator ends the thread
+            for sample in reader():
+                if not channel.put(sample):
+                    return
+            channel.put(_END)
+
+        _in_thread(work, channel)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            item = self._channel.get()
+        except BaseException:
+            self.close()
+            raise
+        if item is _END:
+            self.close()
+            raise StopIteration
+        return item
+
+    def close(self) -> None:
+        self._channel.closed.set()
+
+    __del__ = close
+
+
 def buffered(reader: Reader, size: int) -> Reader:
     """The samples, of which a thread reads up to `size` ahead. What goes wrong there is raised here."""
+    return lambda: _Ahead(reader, size)
+
+
+def xmap_readers(mapper: Callable[[Any], Any], reader: Reader, process_num: int, buffer_size: int, order: bool = False) -> Reader:
+    """``mapper(sample)`` of the samples, computed by `process_num` threads, `buffer_size` of them ahead.
+
+    They come as they are done or, with `order`, in the reader's order. What goes wrong in a thread is raised here.
+    """
+    if process_num < 1:
+        raise ProgramError(f"xmap_readers: process_num should be a positive number, not {process_num!r}")
 
     def read() -> Iterator[Any]:
-        ahead: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=max(size, 1))
-        stopped = threading.Event()
+        samples, done = _Channel(buffer_size), _Channel(buffer_size)
 
-        def put(kind: str, value: Any) -> bool:
-            while not stopped.is_set():
-                try:
-                    ahead.put((kind, value), timeout=0.1)
-                    return True
-                except queue.Full:
-                    continue
-            return False
+        def number() -> None:
+            for item in enumerate(reader()):
+                if not samples.put(item):
+                    return
+            for _ in range(process_num):
+                samples.put(_END)
 
         def work() -> None:
-            try:
-                for sample in reader():
-                    if not put("sample", sample):
-                        return
-                put("end", None)
-            except BaseException as error:
-                put("error", error)
-
-        threading.Thread(target=work, daemon=True).start()
-        try:
-            while True:
-                kind, value = ahead.get()
-                if kind == "end":
+            while (item := samples.get()) is not _END:
+                if not done.put((item[0], mapper(item[1]))):
                     return
-                if kind == "error":
-                    raise value
-                yield value
+            done.put(_END)
+
+        _in_thread(number, done)
+        for _ in range(process_num):
+            _in_thread(work, done)
+        try:
+            waiting: dict[int, Any] = {}
+            running, turn = process_num, 0
+            while running:
+                item = done.get()
+                if item is _END:
+                    running -= 1
+                elif not order:
+                    yield item[1]
+                else:
+                    waiting[item[0]] = item[1]
+                    while turn in waiting:
+                        yield waiting.pop(turn)
+                        turn += 1
         finally:
-            stopped.set()
+            samples.closed.set()
+            done.closed.set()
 
     return read
+
+
+def multiprocess_reader(readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000) -> Reader:
+    """The samples of several readers, each of which runs in a process of its own; in no order that can be relied on.
+
+    Samples must be picklable. Where the system cannot fork a process (Windows), the readers run in threads.
+
+    Args:
+        readers: the readers.
+        use_pipe: accepted as in Fluid; of no effect.
+        queue_size: how many samples may wait to be read.
+
+    Raises:
+        FluidError: a reader failed in its process; the error's text is in the message.
+    """
+    if not readers:
+        raise ProgramError("multiprocess_reader needs at least one reader")
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return lambda: _merged(readers, queue_size)
+    return lambda: _forked(readers, queue_size)
+
+
+def _merged(readers: Sequence[Reader], size: int) -> Iterator[Any]:
+    channel = _Channel(size)
+    for reader in readers:
+
+        def work(reader: Reader = reader) -> None:
+            for sample in reader():
+                if not channel.put(sample):
+                    return
+            channel.put(_END)
+
+        _in_thread(work, channel)
+    running = len(readers)
+    try:
+        while running:
+            item = channel.get()
+            if item is _END:
+                running -= 1
+            else:
+                yield item
+    finally:
+        channel.closed.set()
+
+
+def _forked(readers: Sequence[Reader], size: int) -> Iterator[Any]:
+    context = multiprocessing.get_context("fork")
+    samples = context.Queue(size)
+
+    def work(reader: Reader) -> None:
+        try:
+            for sample in reader():
+                samples.put(("sample", pickle.dumps(sample)))  # here, so that what cannot be pickled is an error here
+            samples.put(("end", None))
+        except BaseException as error:
+            samples.put(("error", f"{type(error).__name__}: {error}"))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forks with threads running; readers use none of theirs
+        workers = [context.Process(target=work, args=(reader,), daemon=True) for reader in readers]
+        for worker in workers:
+            worker.start()
+    running = len(workers)
+    try:
+        while running:
+            try:
+                kind, value = samples.get(timeout=1)
+            except queue.Empty:
+                if not any(worker.is_alive() for worker in workers) and samples.empty():
+                    raise ProgramError("multiprocess_reader: a process ended before its reader did") from None
+                continue
+            if kind == "end":
+                running -= 1
+            elif kind == "error":
+                raise ProgramError(f"multiprocess_reader: a reader failed in its process: {value}")
+            else:
+                yield pickle.loads(value)
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+
+
+# --------------------------------------------------------------------------------------------------------------- loaders
+class _Loader:
+    """Feeds variables from a reader, read ahead by a thread.
+
+    Iterable, it gives for each batch a list of one dict of name -> array, to be fed; or, with `return_list`, of one list
+    of arrays. Otherwise programs that declare the variables take the next batch whenever they are run without being fed
+    them: `start` before an epoch; when the data ends, the run raises `fluid.core.EOFException`; then `reset`.
+    """
+
+    _kind = "DataLoader"
+    _setters = "set_sample_generator, set_sample_list_generator or set_batch_generator"
+
+    def __init__(
+        self,
+        feed_list: Sequence[Variable] | None,
+        capacity: int | None,
+        use_double_buffer: bool,
+        iterable: bool,
+        return_list: bool,
+    ) -> None:
+        where = self._kind
+        if not feed_list:
+            raise ProgramError(f"{where}: feed_list should name the variables that are fed")
+        for var in feed_list:
+            if not isinstance(var, Variable):
+                raise FluidTypeError(f"{where}: feed_list should hold Variables, not {type(var).__name__}")
+        if capacity is None or capacity < 1:
+            raise ProgramError(f"{where}: capacity, the number of batches read ahead, should be positive, not {capacity!r}")
+        self._vars = list(feed_list)
+        self._capacity = capacity
+        self._iterable = iterable
+        self._return_list = return_list
+        self._feeds: Callable[[], Iterator[dict[str, Any]]] | None = None
+        self._running: _Ahead | None = None
+        if not iterable:
+            _program_of(self._vars).loaders.append(self)
+
+    @property
+    def iterable(self) -> bool:
+        """Whether batches are iterated over, not taken by programs."""
+        return self._iterable
+
+    @property
+    def queue(self) -> Any:
+        """The batches read ahead, while there are any to come."""
+        return self._running
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The variables that are fed."""
+        return list(self._vars)
+
+    # -- where the data comes from
+    def _set(self, feeds: Callable[[], Iterator[dict[str, Any]]]) -> Any:
+        self._feeds = feeds
+        return self
+
+    def set_sample_generator(self, reader: Reader, batch_size: int, drop_last: bool = True, places: Any = None) -> Any:
+        """Take samples ``(field, field, ...)``, one at a time, from a reader. `places` is not needed: runs say where."""
+        return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
+
+    def set_sample_list_generator(self, reader: Reader, places: Any = None) -> Any:
+        """Take batches as lists of samples, such as `batch` makes."""
+        feeder = DataFeeder(self._vars, None, _program_of(self._vars))
+        return self._set(lambda: (feeder.feed(rows) for rows in reader()))
+
+    def set_batch_generator(self, reader: Reader, places: Any = None) -> Any:
+        """Take batches as tuples of arrays, one for each variable, or as dicts of arrays by name."""
+        return self._set(lambda: (self._named(arrays) for arrays in reader()))
+
+    def _named(self, arrays: Any) -> dict[str, Any]:
+        names = [var.name for var in self._vars]
+        if isinstance(arrays, Mapping):
+            if set(arrays) != set(names):
+                raise FeedError(f"a batch has arrays for {', '.join(map(str, arrays))}; it should have {', '.join(names)}")
+            return {name: arrays[name] for name in names}
+        arrays = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
+        if len(arrays) != len(names):
+            raise FeedError(f"a batch has {len(arrays)} arrays, but {len(names)} variables are fed: {', '.join(names)}")
+        return dict(zip(names, arrays, strict=True))
+
+    def _ahead(self) -> _Ahead:
+        if self._feeds is None:
+            raise ProgramError(f"{self._kind}: say first where the data comes from, with {self._setters}")
+        return _Ahead(self._feeds, self._capacity)
+
+    # -- iterable
+    def __iter__(self) -> Iterator[Any]:
+        if not self._iterable:
+            raise ProgramError(f"this {self._kind} is not iterable; start() it and run the program, or set iterable=True")
+        return self._batches(self._ahead())
+
+    def _batches(self, ahead: _Ahead) -> Iterator[Any]:
+        try:
+            for feed in ahead:
+                yield [list(feed.values()) if self._return_list else feed]
+        finally:
+            ahead.close()
+
+    __call__ = __iter__
+
+    # -- not iterable
+    def start(self) -> None:
+        """Begin an epoch: read ahead from the beginning."""
+        self._check_not_iterable("start")
+        if self._running is not None:
+            raise ProgramError(f"this {self._kind} has been started already; reset() it first")
+        self._running = self._ahead()
+
+    def reset(self) -> None:
+        """End an epoch, in the middle too."""
+        self._check_not_iterable("reset")
+        if self._running is not None:
+            self._running.close()
+        self._running = None
+
+    def _check_not_iterable(self, name: str) -> None:
+        if self._iterable:
+            raise ProgramError(f"{name}() is for loaders with iterable=False; iterate over this {self._kind}")
+
+    def next_feed(self) -> dict[str, Any]:
+        """What the next run is fed; `EOFException` at the end of the data."""
+        names = ", ".join(var.name for var in self._vars)
+        if self._running is None:
+            raise FeedError(f"{names}: nothing is fed, and the {self._kind} that gives them has not been started; start() it")
+        try:
+            found: dict[str, Any] = next(self._running)
+            return found
+        except StopIteration:
+            raise EOFException(f"{names}: the data has come to its end; reset() the {self._kind}, and start() it again") from None
+
+
+def _program_of(variables: Sequence[Variable]) -> Program:
+    return variables[0].block.program
+
+
+class DataLoader:
+    """Makes loaders: objects that feed programs from readers."""
+
+    @staticmethod
+    def from_generator(
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+    ) -> Any:
+        """A loader that feeds variables from a reader::
+
+            loader = fluid.io.DataLoader.from_generator(feed_list=[image, label], capacity=4)
+            loader.set_sample_list_generator(fluid.io.batch(reader, 32))
+            for feed in loader():
+                executor.run(program, feed, [loss])
+
+        Args:
+            feed_list: the variables, in the order of a sample's fields.
+            capacity: how many batches a thread reads ahead.
+            use_double_buffer: accepted as in Fluid; of no effect.
+            iterable: whether the loader is iterated over. Otherwise ``start()`` it and run the program without `feed`,
+                until ``fluid.core.EOFException``; then ``reset()`` it.
+            return_list: give arrays in a list, not in a dict by name.
+        """
+        return _Loader(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    @staticmethod
+    def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> Any:
+        """Not here: datasets are read by processes of Paddle's own. `ProgramError` says what to use."""
+        raise ProgramError(
+            "DataLoader.from_dataset: Paddle's dataset engines are not here; read the files in a generator, and "
+            "use DataLoader.from_generator(...).set_sample_generator(...)"
+        )
+
+
+class PyReader(_Loader):
+    """A loader under the names that it had before `DataLoader.from_generator`; arguments as there."""
+
+    _kind = "PyReader"
+    _setters = "decorate_sample_generator, decorate_sample_list_generator or decorate_batch_generator"
+
+    def __init__(
+        self,
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+    ) -> None:
+        super().__init__(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    def decorate_sample_generator(
+        self, sample_generator: Reader, batch_size: int, drop_last: bool = True, places: Any = None
+    ) -> None:
+        """Take samples ``(field, field, ...)``, one at a time, from a reader."""
+        self.set_sample_generator(sample_generator, batch_size, drop_last, places)
+
+    def decorate_sample_list_generator(self, reader: Reader, places: Any = None) -> None:
+        """Take batches as lists of samples, such as `batch` makes."""
+        self.set_sample_list_generator(reader, places)
+
+    def decorate_batch_generator(self, reader: Reader, places: Any = None) -> None:
+        """Take batches as tuples of arrays, one for each variable."""
+        self.set_batch_generator(reader, places)
+
+    # The names of `layers.py_reader`, still older.
+    decorate_paddle_reader = decorate_sample_list_generator
+    decorate_tensor_provider = decorate_batch_generator

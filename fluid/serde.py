@@ -278,6 +278,24 @@ def _write_var(name: str, var: Variable, message: Any) -> None:
             setattr(message, flag, value)
 
 
+WIRE_SLOTS = {
+    ("einsum_grad", "XShape"): "x_shape",
+    ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
+    ("chunk_eval", "F1_Score"): "F1-Score",
+}
+"""(Op, slot) -> the slot's name on the wire, where Paddle does not name it as it names others."""
+_OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in WIRE_SLOTS.items()}
+
+
+def _attrs_to_write(op: Operator) -> dict[str, Any]:
+    """The attributes of an operator; of a gradient op, those left at their defaults too, which Paddle does not know of them."""
+    definition = op.definition
+    if definition is None or definition.forward is None:
+        return op.attrs
+    left = {name: attr.default for name, attr in definition.attrs.items() if name not in op.attrs and not attr.required}
+    return op.attrs | left
+
+
 def _write_op(op: Operator, message: Any) -> None:
     wire = op.wire
     if wire is not None and wire.rest:
@@ -290,9 +308,9 @@ def _write_op(op: Operator, message: Any) -> None:
             entry = target.add()
             if parts and (side, slot) in parts:
                 entry.MergeFromString(parts[side, slot])
-            entry.parameter = _raw(slot)
+            entry.parameter = _raw(WIRE_SLOTS.get((op.type, slot), slot))
             entry.arguments.extend(map(_raw, names))
-    for name, value in op.attrs.items():
+    for name, value in _attrs_to_write(op).items():
         if hasattr(value, "tolist"):
             value = value.tolist()
         kind = wire.kinds.get(name) if wire is not None else None
@@ -379,6 +397,7 @@ class _Reader:
         self.presence: dict[tuple[str, ...], frozenset[str]] = {}
 
         self.program = Program()
+        self.program.allowed_ops = frozenset()
         self.blocks = self.program.blocks = [Block(self.program, index) for index in range(len(message.blocks))]
         for index, block in enumerate(message.blocks):
             self.link(index, block)
@@ -511,9 +530,10 @@ class _Reader:
         if not desc.HasField("type"):
             raise FormatError("it has no type")
         parts: dict[tuple[str, str], bytes] = {}
-        inputs = self.read_slots("inputs", desc.inputs, parts)
-        outputs = self.read_slots("outputs", desc.outputs, parts)
-        op = Operator(block, _text(desc.type), inputs, outputs, {})
+        op_type = _text(desc.type)
+        inputs = self.read_slots(op_type, "inputs", desc.inputs, parts)
+        outputs = self.read_slots(op_type, "outputs", desc.outputs, parts)
+        op = Operator(block, op_type, inputs, outputs, {})
         kinds: dict[str, str] = {}
         strange = []
         for entry in desc.attrs:  # Paddle itself writes some twice; the last one counts
@@ -543,12 +563,13 @@ class _Reader:
             op.wire = OpWire(kinds, rest, parts)
         return op
 
-    def read_slots(self, side: str, entries: Any, parts: dict[tuple[str, str], bytes]) -> dict[str, list[str]]:
+    def read_slots(self, op_type: str, side: str, entries: Any, parts: dict[tuple[str, str], bytes]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for entry in entries:
             if not entry.HasField("parameter"):
                 raise FormatError(f"one of its {side} has no slot")
             slot = _text(entry.parameter)
+            slot = _OUR_SLOTS.get((op_type, slot), slot)
             if slot in found:
                 raise FormatError(f"the slot {slot!r} is there twice in its {side}")
             found[slot] = [_text(name) for name in entry.arguments]

@@ -3,39 +3,61 @@
 A record is: uint32 version 0; uint64 number of levels of sequence offsets, for each a uint64 size in bytes and that many
 bytes of uint64; uint32 version 0; int32 size of a ``TensorDesc`` and its bytes; the elements, in C order. All numbers are
 little endian. A combined file is one record after the other, in sorted order of the variables' names, which it lacks.
+SelectedRows have files of their own: uint32 version 0; uint64 number of rows, for each its int64 number; int64 height of the
+whole tensor; then the rows, as a tensor from its version on.
 
-No size in a file is believed before the file proves to be that long.
+No size in a file is believed before the file proves to be that long. Arrays of large files are read-only views of the file,
+mapped into memory: what nobody reads takes none. (A file that another program cuts short meanwhile would end this one;
+files written here replace others instead.)
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
 
 from .errors import FluidError, FluidTypeError, FormatError
 from .serde import parse_tensor_desc, serialize_tensor_desc
-from .types import as_dtype
+from .types import BFLOAT16, VarType, as_dtype
 
-__all__ = ["TensorReader", "atomic_writer", "open_tensors", "read_file", "write_tensor"]
+if TYPE_CHECKING:
+    from .executor.selected_rows import SelectedRows
+
+__all__ = ["TensorReader", "atomic_writer", "open_tensors", "read_file", "write_rows", "write_tensor"]
 
 Lod = list[list[int]]
+_LARGE_FILE = 16 << 20
+_LARGE_ARRAY = 1 << 16
+"""Bytes from which on an array of a large file is a view of it."""
 
 
 def write_tensor(file: BinaryIO, array: Any, lod: Sequence[Sequence[int]] = ()) -> None:
     """Append the record of an array, with the offsets of its sequences, level by level."""
-    array = np.asarray(array, order="C")
-    dtype = as_dtype(array.dtype)
     file.write((0).to_bytes(4, "little") + len(lod).to_bytes(8, "little"))
     for level in lod:
         offsets = np.asarray(level, "<u8")
         file.write(offsets.nbytes.to_bytes(8, "little") + offsets.tobytes())
-    desc = serialize_tensor_desc(dtype, array.shape)
+    _write_array(file, array)
+
+
+def write_rows(file: BinaryIO, rows: SelectedRows) -> None:
+    """Append the record of SelectedRows."""
+    index = np.asarray(rows.rows(), "<i8")
+    file.write((0).to_bytes(4, "little") + len(index).to_bytes(8, "little") + index.tobytes())
+    file.write(rows.height().to_bytes(8, "little"))
+    _write_array(file, rows.get_tensor())
+
+
+def _write_array(file: BinaryIO, array: Any) -> None:
+    array = np.asarray(np.asarray(array), order="C")
+    desc = serialize_tensor_desc(as_dtype(array.dtype), array.shape)
     file.write((0).to_bytes(4, "little") + len(desc).to_bytes(4, "little") + desc)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     file.write(_bytes_of(array))
@@ -55,6 +77,10 @@ class TensorReader:
         self._at = 0
         self._size = os.fstat(file.fileno()).st_size
         self._name = ""
+        self._map: Any = None
+        if self._size >= _LARGE_FILE and os.name == "posix":  # elsewhere, a mapped file could not be replaced
+            with contextlib.suppress(OSError, ValueError):
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     @property
     def left(self) -> int:
@@ -103,6 +129,30 @@ class TensorReader:
         if levels * 8 > self.left:
             self.fail(f"{levels} levels of sequence offsets cannot be in {self.left} bytes", start)
         lod = [self._level(index) for index in range(levels)]
+        return self._array(), lod
+
+    def read_rows(self, name: str) -> SelectedRows:
+        """The next record, which should be that of the SelectedRows `name`; errors as of `read`."""
+        from .executor.selected_rows import SelectedRows
+
+        self._name = name
+        self._version("record")
+        start = self._at
+        count = self._number(8, "the number of rows")
+        index = np.frombuffer(self._take(8 * count, f"the numbers of {count} rows"), "<i8").astype(np.int64)
+        height_at = self._at
+        height = int.from_bytes(self._take(8, "the height"), "little", signed=True)
+        if height < 0:
+            self.fail(f"the height is {height}", height_at)
+        if count and not (0 <= index.min() and index.max() < height):
+            self.fail(f"the rows are numbered {index.min()} to {index.max()}, but the height is {height}", start)
+        start = self._at
+        value = self._array()
+        if value.ndim < 1 or len(value) != count:
+            self.fail(f"there are {count} numbers of rows, but the rows are {value.dtype}{list(value.shape)}", start)
+        return SelectedRows(index, value, height)
+
+    def _array(self) -> Any:
         self._version("tensor")
         start = self._at
         size = int.from_bytes(self._take(4, "the size of the tensor's description"), "little", signed=True)
@@ -112,22 +162,30 @@ class TensorReader:
         desc = self._take(size, "the tensor's description")
         try:
             dtype, shape = parse_tensor_desc(desc)
-            kind = dtype.numpy
+            kind = BFLOAT16 if dtype is VarType.BF16 else dtype.numpy
         except (FormatError, FluidTypeError) as error:
             self.fail(str(error), start)
         if any(extent < 0 for extent in shape):
             self.fail(f"the tensor's shape is {list(shape)}, which has a negative extent", start)
-        self._check(math.prod(shape) * kind.itemsize, f"the elements of {dtype.text}{list(shape)}")
+        count = math.prod(shape)
+        self._check(count * kind.itemsize, f"the elements of {dtype.text}{list(shape)}")
         try:
-            array = np.empty(shape, kind.newbyteorder("<"))
+            mapped = self._map is not None and count * kind.itemsize >= _LARGE_ARRAY
+            array = (
+                np.frombuffer(self._map, kind.newbyteorder("<"), count, self._at).reshape(shape)
+                if mapped
+                else np.empty(shape, kind.newbyteorder("<"))
+            )
         except (ValueError, MemoryError) as error:
             self.fail(f"no array of {len(shape)} dimensions, {dtype.text}{list(shape)[:8]}, can be made: {error}", start)
-        if array.size:
+        if mapped:
+            self._file.seek(array.nbytes, os.SEEK_CUR)
+        elif array.size:
             read = self._file.readinto(_bytes_of(array))  # type: ignore[attr-defined]
             if read != array.nbytes:
                 self.fail(f"{array.nbytes} bytes of elements should be here, but {read} could be read")
-            self._at += array.nbytes
-        return array.astype(kind, copy=False), lod
+        self._at += array.nbytes
+        return array.astype(kind, copy=False)
 
     def _level(self, index: int) -> list[int]:
         start = self._at
@@ -179,7 +237,7 @@ def atomic_writer(path: str) -> Iterator[BinaryIO]:
     folder, name = os.path.split(path)
     try:
         os.makedirs(folder or ".", exist_ok=True)
-        temporary = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}")
+        temporary = os.path.join(folder, f".{name[:40]}.{secrets.token_hex(6)}")
         file = open(temporary, "xb")  # noqa: SIM115
     except (OSError, ValueError) as error:
         raise FluidError(f"{path}: the file cannot be written: {_reason(error)}") from None
@@ -189,12 +247,23 @@ def atomic_writer(path: str) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _flush_folder(folder or ".")
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError):
             raise FluidError(f"{path}: the file cannot be written: {_reason(error)}") from None
         raise
+
+
+def _flush_folder(folder: str) -> None:
+    """Have the disk know the new name, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_file(path: str, chunks: Iterable[bytes]) -> None:

@@ -34,7 +34,7 @@ from .errors import FormatError
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable
 from .types import VarType
 
-__all__ = ["block_to_string", "op_to_string", "parse_program_text", "program_to_screen", "program_to_string"]
+__all__ = ["NOISE", "block_to_string", "op_to_string", "parse_program_text", "program_to_screen", "program_to_string"]
 
 _ROLES = {
     OpRole.BACKWARD: "backward",
@@ -45,7 +45,8 @@ _ROLES = {
     OpRole.LOSS: "loss",
 }
 _ROLE_BITS = {name: bit for bit, name in _ROLES.items()}
-_NOISE = frozenset({OpRole.NAME, OpRole.VARS, "op_namescope", "op_device", "op_callstack", "with_quant_attr"})
+NOISE = frozenset({OpRole.NAME, OpRole.VARS, "op_namescope", "op_device", "op_callstack", "with_quant_attr"})
+"""Attributes that say nothing of what an op computes."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.@/-]+")
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 _DEEPEST_INDENT = 20
@@ -120,7 +121,7 @@ def _attrs(op: Operator, style: _Style, in_section: bool) -> str:
     for name, value in op.attrs.items():
         if not style.complete:
             known = definition.attrs.get(name) if definition is not None else None
-            if name in _NOISE or (known is not None and not known.required and known.default == value):
+            if name in NOISE or (known is not None and not known.required and known.default == value):
                 continue
         elif in_section and name == OpRole.NAME and _section(op):
             continue
@@ -426,6 +427,7 @@ class _BlockRef:
 class _Parser:
     def __init__(self) -> None:
         self.program = Program()
+        self.program.allowed_ops = frozenset()
         self.blocks: dict[int, Block] = {}
         self.links: list[tuple[Block, str, _BlockRef]] = []
         self.refs: list[tuple[dict[str, Any], str]] = []

@@ -9,7 +9,10 @@ import numpy as np
 
 from .errors import FluidTypeError
 
-__all__ = ["DTypeLike", "VarType", "as_dtype", "is_floating"]
+__all__ = ["BFLOAT16", "DTypeLike", "VarType", "as_dtype", "is_floating"]
+
+BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
+"""The bits of bfloat16, which numpy cannot compute with; see `fluid.bfloat16`."""
 
 
 class VarType(IntEnum):
@@ -53,7 +56,8 @@ class VarType(IntEnum):
         try:
             return _TO_NUMPY[self]
         except KeyError:
-            raise FluidTypeError(f"{self.name} is not an element type that numpy can hold") from None
+            advice = "; fluid.bfloat16.widen(program) makes it float32" if self is VarType.BF16 else ""
+            raise FluidTypeError(f"{self.name} is not an element type that numpy can compute with{advice}") from None
 
     @property
     def text(self) -> str:
@@ -78,7 +82,7 @@ _TO_NUMPY: dict[VarType, np.dtype[Any]] = {
     VarType.COMPLEX64: np.dtype("complex64"),
     VarType.COMPLEX128: np.dtype("complex128"),
 }
-_FROM_NUMPY = {dtype: kind for kind, dtype in _TO_NUMPY.items()}
+_FROM_NUMPY = {dtype: kind for kind, dtype in _TO_NUMPY.items()} | {BFLOAT16: VarType.BF16}
 _FROM_NAME = {dtype.name: kind for kind, dtype in _TO_NUMPY.items()} | {"bfloat16": VarType.BF16}
 _FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16, VarType.COMPLEX64, VarType.COMPLEX128})
 

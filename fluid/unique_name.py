@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-__all__ = ["UniqueNameGenerator", "generate", "guard", "switch"]
+if TYPE_CHECKING:
+    from .framework import Program
+
+__all__ = ["UniqueNameGenerator", "generate", "guard", "switch", "unused_in"]
 
 
 class UniqueNameGenerator:
@@ -22,6 +26,26 @@ class UniqueNameGenerator:
         number = self._next.get(key, 0)
         self._next[key] = number + 1
         return f"{self._prefix}{key}_{number}"
+
+
+class _UnusedNames(UniqueNameGenerator):
+    """Passes over names that are taken, and over those of layers whose variables are there."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        super().__init__()
+        self._taken = {part for name in taken for part in (name, name.split(".")[0])}
+
+    def __call__(self, key: str) -> str:
+        while (name := super().__call__(key)) in self._taken:
+            pass
+        return name
+
+
+def unused_in(program: Program) -> UniqueNameGenerator:
+    """Names that a program, such as one from a file, does not have yet: ``with unique_name.guard(unused_in(program))``."""
+    return _UnusedNames(var.name for var in program.list_vars())
 
 
 _shared = UniqueNameGenerator()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -10,7 +10,7 @@ from .errors import ProgramError
 from .framework import Block, Operator, Program
 from .ops.registry import EMPTY, Slot
 
-__all__ = ["Finding", "find_faults", "verify"]
+__all__ = ["Finding", "describe_faults", "find_faults", "verify"]
 
 _AROUND = 2
 _MOST = 20
@@ -57,10 +57,14 @@ def verify(program: Program) -> None:
         ProgramError: lists every fault, with the op, the user's line that made it, and the ops around it.
     """
     faults = find_faults(program)
-    if not faults:
-        return
+    if faults:
+        raise ProgramError(f"the program has {describe_faults(faults)}")
+
+
+def describe_faults(faults: Sequence[Finding]) -> str:
+    """How many faults there are, and each of them with the ops around it."""
     count = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
-    parts = [f"the program has {count}"]
+    parts = [count]
     for number, fault in enumerate(faults[:_MOST]):
         parts.append(str(fault))
         following = faults[number + 1] if number + 1 < min(len(faults), _MOST) else None
@@ -68,7 +72,7 @@ def verify(program: Program) -> None:
             parts.append(fault.neighbourhood())
     if len(faults) > _MOST:
         parts.append(f"... {len(faults) - _MOST} more")
-    raise ProgramError("\n".join(filter(None, parts)))
+    return "\n".join(filter(None, parts))
 
 
 def find_faults(program: Program) -> list[Finding]:

@@ -49,7 +49,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                 line(op_type, dtypes, max(row.get("orders", {0})), row["gradient"], "yes" if row.get("unknown") else "-")
             )
     terminalreporter.write_line(
-        f"{len(found)} ops; derivatives checked to order 2 for {orders.count(2)}, to order 1 for {orders.count(1)}; "
+        f"{len(found)} ops; derivatives checked to order 3 for {orders.count(3)}, to order 2 for {orders.count(2)}, "
+        f"to order 1 for {orders.count(1)}; "
         f"{sum(row['gradient'] == 'kernel' for row in found.values())} gradient kernels held against their rules"
         + ("" if config.getoption("verbose") > 0 or config.getoption("capture") == "no" else " (-v prints the table)")
     )

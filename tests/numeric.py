@@ -9,6 +9,7 @@ import numpy as np
 
 from fluid.executor.interpreter import Environment, Machine, step_captures
 from fluid.executor.random import RandomStreams
+from fluid.executor.sequences import LoDArray, array_of
 from fluid.framework import Program
 
 __all__ = ["Arrays", "assert_gradients", "direction_like", "dot", "flat", "interpret", "moved", "slope"]
@@ -24,11 +25,11 @@ def interpret(program: Program, feed: Arrays, fetch: Sequence[Any]) -> list[Any]
     streams = RandomStreams(np, program.random_seed)
     streams.begin(0)
     block = program.global_block()
-    values = {name: np.array(value) if not isinstance(value, list) else value for name, value in feed.items()}
+    values = {name: value if isinstance(value, (list, LoDArray)) else np.array(value) for name, value in feed.items()}
     environment = Environment(block, None, values)
     Machine(np, streams, step_captures(program)).run_block(block, environment)
     names = [None if item is None else item if isinstance(item, str) else item.name for item in fetch]
-    return [None if name is None else environment.get(name) for name in names]
+    return [None if name is None else array_of(environment.get(name)) for name in names]
 
 
 def flat(value: Any) -> list[Any]:

@@ -15,15 +15,16 @@ from samples import OPS, STRUCTURAL, Sample, cast
 
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.backward import gradients
-from fluid.executor.arrays import Recorder, bind_op, spec_of, specs_of
+from fluid.executor.arrays import Recorder, bind_op, each, lods_of, spec_of, specs_of
 from fluid.executor.executor import Executor
-from fluid.executor.interpreter import apply_op, updated_input
+from fluid.executor.interpreter import apply_op
 from fluid.executor.kernels.table import KERNELS
 from fluid.executor.random import RandomStreams
 from fluid.executor.scope import Scope
-from fluid.framework import Program, Variable
+from fluid.executor.sequences import array_of, lod_of, with_lod
+from fluid.framework import BuildNamespace, Program, Variable
 from fluid.ops import registry
-from fluid.ops.registry import REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from fluid.ops.registry import REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot, updated_input
 from fluid.text import parse_program_text, program_to_string
 from fluid.types import is_floating
 from fluid.values import Spec, infer_specs
@@ -45,12 +46,35 @@ class Case:
         self.definition = ORDINARY[self.type]
         self.inputs = cast(self.sample.inputs, dtype)
         self.attrs = self.definition.defaults(self.definition.check_attrs(self.sample.attrs))
+        self.lods: dict[str, Any] = dict(self.sample.lods)
         self.rng = np.random.default_rng(zlib.crc32(key.encode()))
         self._outputs: dict[str, Any] | None = None
 
     def forward(self, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
         """Arrays by output slot."""
-        return apply_op(self.type, self.inputs if inputs is None else inputs, self.sample.attrs)
+        outputs = apply_op(self.type, self.with_lods(self.inputs if inputs is None else inputs), self.sample.attrs)
+        self.lods = {**lods_of(outputs), **self.sample.lods}
+        return each(array_of, outputs)
+
+    def lods_of(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The LoD of the slots of an op, or of its gradient op, that have one."""
+        lods = {slot: self.lods.get(slot.removesuffix("@GRAD")) for slot in values}
+        return {slot: lod for slot, lod in lods.items() if lod}
+
+    def with_lods(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Arrays by slot of an op, or of its gradient op, with the LoD of what holds sequences."""
+        lods = self.lods_of(values)
+        return {
+            slot: [with_lod(*pair) for pair in zip(value, lods[slot], strict=True)]
+            if isinstance(value, list) and slot in lods
+            else with_lod(value, lods.get(slot, ()))
+            for slot, value in values.items()
+        }
+
+    def grad(self, values: dict[str, Any], wanted: set[str], use_kernel: bool = True) -> dict[str, Any]:
+        """What the gradient op makes of arrays by its slots."""
+        found = apply_op(self.definition.grad_type, self.with_lods(values), self.sample.attrs, wanted, use_kernel)
+        return each(array_of, found)
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -89,16 +113,17 @@ class Case:
         return found
 
     def by_rule(self, cotangents: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
-        """Gradients by input slot, computed by the rule over arrays."""
+        """Gradients by input slot, computed by the rule over arrays, or by differentiating what the op means."""
+        if self.definition.meaning is not None:
+            return Meaning(self).gradients(cotangents, wanted)
         values = self.grad_inputs(cotangents)
         if not self.definition.inline_grad:
-            found = apply_op(
-                self.definition.grad_type, values, self.sample.attrs, {grad_slot(slot) for slot in wanted}, use_kernel=False
-            )
+            found = self.grad(values, {grad_slot(slot) for slot in wanted}, use_kernel=False)
             return {slot: found[grad_slot(slot)] for slot in wanted}
         assert self.rule is not None
         recorder = Recorder({"xp": np, "scratch": np.empty, "rng": None}, np.empty)
-        wrapped = {slot: recorder.wrap(value) for slot, value in values.items()}
+        lods = self.lods_of(values)
+        wrapped = {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in values.items()}
         cells = self.rule(recorder, wrapped, self.attrs, wanted)
         for step in recorder.steps:
             step()
@@ -116,13 +141,18 @@ def is_float(array: Any) -> bool:
     return bool(np.asarray(array).dtype.kind == "f")
 
 
-def all_cases(*, dtypes: bool = False, rule: bool = False, grad_kernel: bool = False, **conditions: Any) -> pytest.MarkDecorator:
-    """Parametrise by the samples of all ops, or of those with a gradient rule (and a kernel for it); also by dtype."""
+def all_cases(
+    *, dtypes: bool = False, rule: bool = False, grad_kernel: bool = False, meaning: bool = False, **conditions: Any
+) -> pytest.MarkDecorator:
+    """Parametrise by the samples of all ops, or of those with a gradient rule (and a kernel for it), or with a meaning; also by
+    dtype."""
     keys: list[Any] = []
     for key, (op_type, sample) in CASES.items():
         if rule and (not isinstance(ORDINARY[op_type].rule, Rule) or sample.orders == 0 or not Case(key, "float64").wrt):
             continue
         if grad_kernel and ORDINARY[op_type].grad_type not in KERNELS:
+            continue
+        if meaning and ORDINARY[op_type].meaning is None:
             continue
         if any(getattr(sample, name) != value for name, value in conditions.items()):
             continue
@@ -184,6 +214,15 @@ def test_every_op_says_what_it_is(op_type: str) -> None:
         assert op_type in KERNELS, f"{op_type} has no kernel"
 
 
+def test_no_derivative_goes_unchecked() -> None:
+    """Every op with a gradient has a sample that is differentiated twice, and one with an extent that inference can miss."""
+    checked = {op_type for key, (op_type, sample) in CASES.items() if sample.orders >= 2 and Case(key, "float64").wrt}
+    with_rule = {op_type for op_type, definition in ORDINARY.items() if isinstance(definition.rule, Rule)}
+    assert with_rule - checked - set(STRUCTURAL) == set()
+    ranked = {op_type for op_type, sample in CASES.values() if any(np.ndim(i) for v in sample.inputs.values() for i in flat(v))}
+    assert {op_type for op_type in with_rule - set(STRUCTURAL) if ORDINARY[op_type].inputs} <= ranked
+
+
 # ----------------------------------------------------------------------------------------------------------- forward
 TOLERANCES = {"float32": (3e-5, 3e-6), "float64": (1e-10, 1e-11)}
 
@@ -226,7 +265,7 @@ def assert_draws(runs: Callable[[int], dict[str, Any]]) -> None:
     first, again, other = runs(3), runs(3), runs(4)
     for slot, value in first.items():
         assert np.array_equal(value, again[slot])
-    drawn = "Mask" if "Mask" in first else "Out"
+    drawn = next((slot for slot in ("Mask", "Out") if slot in first), next(iter(first)))
     if len(np.unique(first[drawn])) > 1:
         assert not np.array_equal(first[drawn], other[drawn])
 
@@ -242,8 +281,8 @@ def test_same_seed_same_bits(key: str) -> None:
 
     def run(seed: int) -> dict[str, Any]:
         one.program.random_seed = seed
-        found = Executor().run(one.program, one.feed, list(one.outputs.values()), scope=Scope())
-        return dict(zip(one.outputs, found, strict=True))
+        fetch = {slot: var for slot, var in one.outputs.items() if isinstance(var, Variable)}
+        return dict(zip(fetch, Executor().run(one.program, one.fed, list(fetch.values()), scope=Scope()), strict=True))
 
     assert_draws(run)
 
@@ -253,7 +292,8 @@ def unknown_extents(specs: dict[str, Any], known: Sequence[str]) -> list[dict[st
     """`specs` with each extent, those of the slots `known` left out, replaced by -1 in turn, and with all replaced."""
 
     def hide(spec: Spec, axes: set[int]) -> Spec:
-        return spec.with_shape(tuple(-1 if i in axes else n for i, n in enumerate(spec.shape)))
+        shape = tuple(-1 if i in axes else n for i, n in enumerate(spec.shape))
+        return spec.with_shape(shape).with_lod((None,) * len(spec.lod) if 0 in axes else spec.lod)
 
     places = [
         (slot, position, axis)
@@ -290,7 +330,7 @@ def assert_inferred(inferred: dict[str, Any], outputs: dict[str, Any], exact: bo
 def test_inference(key: str, conformance: dict[str, dict[str, Any]]) -> None:
     """What is inferred is what is computed; extents that are not known may only make extents unknown."""
     case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
-    specs = specs_of(case.inputs)
+    specs = specs_of(case.with_lods(case.inputs))
     inferred = infer_specs(case.definition, specs, case.attrs)
     assert_inferred(inferred, case.outputs, exact=not case.sample.shapes_by_value)
     for slot, shape in case.sample.declared.items():
@@ -336,7 +376,7 @@ def test_gradient_kernel(key: str, dtype: str) -> None:
     expected = case.by_rule(cotangents, set(case.wrt))
     for wanted in [set(case.wrt), *({slot} for slot in case.wrt)]:
         slots = {grad_slot(slot) for slot in wanted}
-        found = apply_op(case.definition.grad_type, case.grad_inputs(cotangents), case.sample.attrs, slots)
+        found = case.grad(case.grad_inputs(cotangents), slots)
         for slot in wanted:
             for one, other in zip(flat(found[grad_slot(slot)]), flat(expected[slot]), strict=True):
                 assert one.dtype == other.dtype
@@ -350,7 +390,7 @@ def bindings(case: Case) -> list[tuple[OpDef, dict[str, Any], dict[str, Any]]]:
     if case.wrt and not case.definition.inline_grad and case.definition.grad_type in KERNELS:
         definition = registry.get(case.definition.grad_type)
         inputs = case.grad_inputs(case.cotangents())
-        found.append((definition, inputs, apply_op(definition.type, inputs, case.sample.attrs, {grad_slot(s) for s in case.wrt})))
+        found.append((definition, inputs, case.grad(inputs, {grad_slot(s) for s in case.wrt})))
     return found
 
 
@@ -363,7 +403,8 @@ def copied(arrays: dict[str, Any], make: Any = np.copy) -> dict[str, Any]:
 
 def steps_of(case: Case, definition: OpDef, inputs: dict[str, Any], outputs: dict[str, Any]) -> list[Any]:
     rng = RandomStreams(np, 0).source("", int(case.attrs.get("seed") or 0))
-    return bind_op(definition, inputs, outputs, case.attrs, {"xp": np, "scratch": np.empty, "rng": rng}, np.empty)
+    context, lods = {"xp": np, "scratch": np.empty, "rng": rng}, case.lods_of({**inputs, **outputs})
+    return bind_op(definition, inputs, outputs, case.attrs, context, np.empty, lods=lods)
 
 
 @all_cases(shapes_by_value=False)
@@ -426,7 +467,8 @@ class OneOp:
         self.program = Program()
         block = self.program.global_block()
         self.feed: dict[str, Any] = {}
-        self.inputs: dict[str, Any] = {slot: self._data(slot, value) for slot, value in case.inputs.items()}
+        self.lods: dict[str, Any] = {}
+        self.inputs: dict[str, Any] = {slot: self._data(slot, value) for slot, value in case.with_lods(case.inputs).items()}
         self.outputs: dict[str, Any] = {}
         for slot, value in case.outputs.items():
             source = updated_input(case.definition, slot)
@@ -443,18 +485,32 @@ class OneOp:
     def _data(self, name: str, value: Any) -> Any:
         if isinstance(value, list):
             return [self._data(f"{name}_{i}", item) for i, item in enumerate(value)]
-        self.feed[name] = value
-        return self.program.global_block().create_var(name=name, shape=value.shape, dtype=value.dtype, is_data=True)
+        self.feed[name] = array_of(value)
+        lod = lod_of(value)
+        if lod:
+            self.lods[name] = lod
+        shape = (-1, *value.shape[1:]) if lod else value.shape
+        return self.program.global_block().create_var(name=name, shape=shape, dtype=value.dtype, lod_level=len(lod), is_data=True)
 
-    def factors(self, name: str, targets: Iterable[Variable], values: Iterable[Any]) -> list[Variable]:
+    def interpret(self, program: Program, feed: dict[str, Any], fetch: Sequence[Any]) -> list[Any]:
+        """Run a program of these inputs without a plan."""
+        return interpret(program, {name: with_lod(value, self.lods.get(name, ())) for name, value in feed.items()}, fetch)
+
+    @property
+    def fed(self) -> dict[str, Any]:
+        """What an executor is fed."""
+        return {
+            name: (value, [list(level) for level in self.lods[name]]) if name in self.lods else value
+            for name, value in self.feed.items()
+        }
+
+    def factors(self, name: str, targets: Iterable[Variable], values: Iterable[Any], lods: Any = ()) -> list[Variable]:
         """A variable to feed with random numbers for each target; `values` tell the shapes that the targets leave open."""
-        return [
-            self._data(
-                f"{name}_{i}",
-                np.asarray(direction_like(self.case.rng, value).reshape(var.shape if -1 not in var.shape else value.shape)),
-            )
-            for i, (var, value) in enumerate(zip(targets, values, strict=True))
-        ]
+        found = []
+        for i, (var, value) in enumerate(zip(targets, values, strict=True)):
+            factor = direction_like(self.case.rng, value).reshape(var.shape if -1 not in var.shape else value.shape)
+            found.append(self._data(f"{name}_{i}", with_lod(np.asarray(factor), lods[i] if lods else ())))
+        return found
 
     @property
     def wrt(self) -> list[Variable]:
@@ -467,10 +523,48 @@ class OneOp:
         targets: list[Variable] = []
         for slot in self.case.rule.cotangents:
             if slot in self.outputs and all(is_floating(var.dtype) for var in flat(self.outputs[slot])):
-                found = self.factors(f"factor_{slot}", flat(self.outputs[slot]), flat(self.case.outputs[slot]))
+                lods = self.case.lods.get(slot, ())
+                lods = [lods] if lods and not isinstance(lods, list) else lods
+                found = self.factors(f"factor_{slot}", flat(self.outputs[slot]), flat(self.case.outputs[slot]), lods)
                 factors[slot] = found if isinstance(self.outputs[slot], list) else found[0]
                 targets += flat(self.outputs[slot])
         return gradients(targets, self.wrt, [var for value in factors.values() for var in flat(value)]), factors
+
+
+class Meaning(OneOp):
+    """A program of one op and, after it, of what that means in ordinary ops, whose outputs are `outputs`."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        assert case.definition.meaning is not None
+        known = {**self.inputs, **self.outputs}
+        self.outputs = dict(case.definition.meaning(BuildNamespace(self.program.global_block()), known, case.attrs))
+
+    def gradients(self, cotangents: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+        """Gradients by input slot."""
+        given = self.case.with_lods({grad_slot(slot): value for slot, value in cotangents.items()})
+        factors = [var for slot, value in given.items() for var in flat(self._data(slot, value))]
+        targets = [var for slot in cotangents for var in flat(self.outputs[slot])]
+        wrt = {slot: flat(self.inputs[slot]) for slot in sorted(wanted)}
+        found = gradients(targets, [var for variables in wrt.values() for var in variables], factors)
+        values = iter([array_of(value) for value in self.interpret(self.program, self.feed, found)])
+        grads = {slot: [next(values) for _ in variables] for slot, variables in wrt.items()}
+        return {slot: value if isinstance(self.inputs[slot], list) else value[0] for slot, value in grads.items()}
+
+
+@all_cases(meaning=True, dtypes=True)
+def test_meaning(key: str, dtype: str) -> None:
+    """What an op means in ordinary ops, against its kernel; its gradient, against that of the meaning, is tested above."""
+    case = Case(key, dtype)
+    assert case.definition.grad_type in KERNELS, f"the gradient of {case.type} needs a kernel"
+    one = Meaning(case)
+    assert case.rule is not None and set(one.outputs) == set(case.rule.cotangents)
+    rtol, atol = (10 * limit * case.sample.tolerance for limit in TOLERANCES[dtype])
+    for slot, variables in one.outputs.items():
+        found = [array_of(value) for value in one.interpret(one.program, one.feed, flat(variables))]
+        for value, kept in zip(found, flat(case.outputs[slot]), strict=True):
+            assert value.dtype == kept.dtype
+            np.testing.assert_allclose(value, kept, rtol, atol, err_msg=slot)
 
 
 @all_cases(rule=True)
@@ -481,7 +575,7 @@ def test_second_order(key: str, conformance: dict[str, dict[str, Any]]) -> None:
     grads, factors = one.first_order()
     cotangents = {slot: cotangent_of(one, slot, value) for slot, value in factors.items()}
     expected = case.by_rule(cotangents, set(case.wrt))
-    found = interpret(one.program, one.feed, grads)
+    found = one.interpret(one.program, one.feed, grads)
     for value, by_rule in zip(found, [item for slot in case.wrt for item in flat(expected[slot])], strict=True):
         assert (value is None) == (by_rule is None)
         if value is not None:
@@ -490,19 +584,53 @@ def test_second_order(key: str, conformance: dict[str, dict[str, Any]]) -> None:
         return
     before, wrt = one.program.clone(), one.wrt + [var for value in factors.values() for var in flat(value)]
     first = [grad for grad in grads if grad is not None]
-    weights = one.factors("weight", first, [value for value in found if value is not None])
+    lods = [one.lods.get(var.name, ()) for var, grad in zip(one.wrt, grads, strict=True) if grad is not None]
+    weights = one.factors("weight", first, [value for value in found if value is not None], lods)
     second = gradients(first, wrt, weights)
 
     def objective(feed: dict[str, Any]) -> float:
-        values = interpret(before, feed, first)
+        values = one.interpret(before, feed, first)
         return sum(dot(value, feed[weight.name]) for value, weight in zip(values, weights, strict=True))
 
-    values = interpret(one.program, one.feed, second)
-    found = [np.zeros(var.shape) if value is None else value for var, value in zip(wrt, values, strict=True)]
+    values = one.interpret(one.program, one.feed, second)
+    found = [np.zeros(one.feed[var.name].shape) if value is None else value for var, value in zip(wrt, values, strict=True)]
     assert_gradients(
         objective, one.feed, {var.name: value for var, value in zip(wrt, found, strict=True)}, case.rng, case.sample.tolerance
     )
     note(conformance, case, orders=2)
+
+
+THIRD_ORDER = (
+    *("tanh", "sigmoid", "exp", "softplus", "gelu", "swish", "elementwise_mul", "elementwise_div", "elementwise_pow", "matmul"),
+    *("mul", "reduce_sum", "reduce_mean", "reduce_prod", "softmax", "log_softmax", "cross_entropy", "softmax_with_cross_entropy"),
+    *("layer_norm", "batch_norm", "conv2d", "pool2d", "concat", "slice", "lookup_table_v2", "transpose2", "squared_l2_norm"),
+    *("group_norm", "bilinear_tensor_product", "cos_sim", "huber_loss", "gru_unit", "lstm_unit", "sequence_pool"),
+)
+
+
+@pytest.mark.parametrize("op_type", THIRD_ORDER)
+def test_third_order(op_type: str, conformance: dict[str, dict[str, Any]]) -> None:
+    """The gradient of the gradient of the gradient, against central differences of the program before it."""
+    case = Case(f"{op_type}-0", "float64")
+    one = OneOp(case)
+    wrt, found = list(one.wrt), one.first_order()[0]
+    for order in (2, 3):
+        goals = [grad for grad in found if grad is not None]
+        lods = [one.lods.get(var.name, ()) for var, grad in zip(wrt, found, strict=True) if grad is not None]
+        weights = one.factors(f"weight_{order}", goals, one.interpret(one.program, one.feed, goals), lods)
+        before = one.program.clone()
+        found = gradients(goals, wrt, weights)
+        if not any(grad is not None for grad in found):
+            break  # a linear op: this and what comes after is zero
+
+    def objective(feed: dict[str, Any]) -> float:
+        values = one.interpret(before, feed, goals)
+        return sum(dot(value, feed[weight.name]) for value, weight in zip(values, weights, strict=True))
+
+    values = one.interpret(one.program, one.feed, found)
+    expected = {var.name: np.zeros(one.feed[var.name].shape) if v is None else v for var, v in zip(wrt, values, strict=True)}
+    assert_gradients(objective, one.feed, expected, case.rng, case.sample.tolerance * 5)
+    note(conformance, case, orders=3)
 
 
 def cotangent_of(one: OneOp, slot: str, factor: Any) -> Any:
@@ -538,10 +666,10 @@ def test_plan(key: str, dtype: str) -> None:
         grads, _ = one.first_order()
         fetch += [grad for grad in grads if grad is not None]
     one.program.random_seed = 1
-    expected = Executor().interpret(one.program, one.feed, fetch, Scope())
+    expected = Executor().interpret(one.program, one.fed, fetch, Scope())
     executor, scope, before = Executor(), Scope(), copied(one.feed)
     for _ in range(1 if case.sample.random and not case.attrs.get("seed") else 2):
-        found = executor.run(one.program, one.feed, fetch, scope=scope)
+        found = executor.run(one.program, one.fed, fetch, scope=scope)
         for var, value, reference in zip(fetch, found, expected, strict=True):
             assert value.dtype == reference.dtype and value.shape == reference.shape
             assert np.array_equal(value, reference, equal_nan=is_float(value)), var.name

@@ -78,7 +78,15 @@ def test_words_that_are_used_alike_are_near():
     assert "three French hens two turtle doves and a partridge in a pear-tree ." in out.split("my true love sent ...")[1]
 
 
-@pytest.mark.parametrize("script", ["recognize_digits.py", "fit_a_line.py", "word2vec.py"])
+def test_a_loaded_model_learns_more_digits():
+    out, _ = run("fine_tune.py")
+    ((before, after),) = re.findall(r"accuracy on unseen images: ([\d.]+)% before, ([\d.]+)% after 400 images", out)
+    assert float(before) < 55 and float(after) >= 88
+    assert "~ var param conv2d_0.w_0: float32[20, 1, 3, 3]  ->  param conv2d_0.w_0: float32[20, 1, 3, 3] not trainable" in out
+    assert "- fc_1.tmp_2: float32[-1, 10] = softmax(X=fc_1.tmp_1)" in out
+
+
+@pytest.mark.parametrize("script", ["recognize_digits.py", "fit_a_line.py", "word2vec.py", "fine_tune.py"])
 def test_help_says_what_an_example_does(script):
     out, _ = run(script, "--help")
     assert "usage" in out and "--epochs" in out and len(out.splitlines()) > 8

@@ -189,7 +189,8 @@ def test_layer_builds_infers_and_runs(name: str, programs: fluid.Program) -> Non
 def test_every_activation_builds() -> None:
     x = matrix()
     for name in layers.ops.__all__:
-        if list(fluid.ops.registry.get(name).inputs) == ["X"] and not name.startswith(("reduce_", "logical_")):
+        definition = fluid.ops.registry.find(name)
+        if definition is not None and definition.module == "fluid.ops.activation" and list(definition.inputs) == ["X"]:
             found = getattr(layers, name)(x)
             assert found.shape == (-1, 4), name
             assert found.name == f"{name}_0.tmp_0"

@@ -4,6 +4,7 @@ from . import (
     activation,
     conv,
     creation,
+    einsum,
     elementwise,
     loss,
     manipulation,
@@ -14,6 +15,12 @@ from . import (
     pool,
     random,
     reduction,
+    rnn,
+    selected_rows,
+    selection,
+    sequence,
+    training,
+    vision,
 )
 from .table import KERNELS
 
@@ -22,6 +29,7 @@ __all__ = [
     "activation",
     "conv",
     "creation",
+    "einsum",
     "elementwise",
     "loss",
     "manipulation",
@@ -32,4 +40,10 @@ __all__ = [
     "pool",
     "random",
     "reduction",
+    "rnn",
+    "selected_rows",
+    "selection",
+    "sequence",
+    "training",
+    "vision",
 ]

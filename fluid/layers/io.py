@@ -1,14 +1,19 @@
-"""Variables that are fed."""
+"""Variables that are fed, and what feeds them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from ..errors import ProgramError
+from .. import unique_name
+from ..errors import FluidTypeError, ProgramError
 from ..framework import Variable, default_main_program
 from ..types import DTypeLike, VarType, as_dtype
 
-__all__ = ["data"]
+if TYPE_CHECKING:
+    from ..reader import PyReader
+
+__all__ = ["create_py_reader_by_data", "data", "double_buffer", "load", "py_reader", "read_file"]
 
 
 def declare(
@@ -54,3 +59,67 @@ def data(
     if append_batch_size and all(extent is not None and extent >= 0 for extent in shape):
         shape = [-1, *shape]
     return declare(name, shape, dtype, lod_level, type, stop_gradient, False)
+
+
+# --------------------------------------------------------------------------------------------------------------- readers
+def py_reader(
+    capacity: int,
+    shapes: Sequence[Sequence[int]],
+    dtypes: Sequence[DTypeLike],
+    lod_levels: Sequence[int] | None = None,
+    name: str | None = None,
+    use_double_buffer: bool = True,
+) -> PyReader:
+    """A loader, not iterable, with variables of its own, which `read_file` gives: see `fluid.io.PyReader`.
+
+    Args:
+        capacity: how many batches are read ahead.
+        shapes, dtypes, lod_levels: of the variables, the batch's extent (-1) included; lod_levels are 0 if None.
+        name: what the variables' names begin with.
+        use_double_buffer: accepted as in Fluid; of no effect.
+    """
+    levels = lod_levels if lod_levels is not None else [0] * len(shapes)
+    if not len(shapes) == len(dtypes) == len(levels):
+        raise ProgramError(f"py_reader: there are {len(shapes)} shapes, {len(dtypes)} dtypes and {len(levels)} lod_levels")
+    base = name if name is not None else unique_name.generate("py_reader")
+    feeds = [
+        declare(f"{base}_{number}", shape, dtype, level, VarType.LOD_TENSOR, True, True)
+        for number, (shape, dtype, level) in enumerate(zip(shapes, dtypes, levels, strict=True))
+    ]
+    return create_py_reader_by_data(capacity, feeds, name, use_double_buffer)
+
+
+def create_py_reader_by_data(
+    capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
+) -> PyReader:
+    """A loader, not iterable, of these variables; arguments as of `py_reader`."""
+    from ..reader import PyReader
+
+    return PyReader(feed_list, capacity, use_double_buffer, iterable=False)
+
+
+def _reader(reader: Any, layer: str) -> PyReader:
+    from ..reader import PyReader
+
+    if isinstance(reader, PyReader):
+        return reader
+    raise FluidTypeError(f"{layer}: reader should be what py_reader gives, not {type(reader).__name__}")
+
+
+def read_file(reader: Any) -> Variable | list[Variable]:
+    """The variables that a reader feeds: a list, or the one there is."""
+    found = _reader(reader, "read_file").variables
+    return found[0] if len(found) == 1 else found
+
+
+def double_buffer(reader: Any, place: Any = None, name: str | None = None) -> Any:
+    """The reader itself, which reads ahead anyway."""
+    return _reader(reader, "double_buffer")
+
+
+def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> None:
+    """Not here: programs do not open files, so that one from elsewhere cannot. `ProgramError` says what to use."""
+    raise ProgramError(
+        f"layers.load: a program cannot read {file_path!r}, as programs here open no files; after the startup program, call "
+        f"fluid.io.load_vars(executor, dirname, vars=[{getattr(out, 'name', out)!r}])"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ProgramError
 from ..framework import Variable
 from ..initializer import Constant, Normal
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable, listed, pair, product
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable, extents, listed, product
 from ..ops import registry
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, VarType
@@ -18,6 +18,7 @@ from .tensor import fill_constant
 __all__ = [
     "adaptive_pool2d",
     "batch_norm",
+    "bilinear_tensor_product",
     "clip",
     "clip_by_norm",
     "conv2d",
@@ -37,11 +38,13 @@ __all__ = [
     "mse_loss",
     "mul",
     "one_hot",
+    "pad2d",
     "pool2d",
     "pow",
     "rank",
     "reshape",
     "scale",
+    "scatter_nd",
     "shape",
     "sigmoid_cross_entropy_with_logits",
     "slice",
@@ -51,6 +54,7 @@ __all__ = [
     "square_error_cost",
     "squeeze",
     "stack",
+    "strided_slice",
     "sum",
     "topk",
     "transpose",
@@ -117,7 +121,9 @@ def embedding(
 
     Args:
         size: ``[rows, columns]`` of the table, the parameter that `param_attr` describes.
-        is_sparse, is_distributed: accepted; gradients of the table are dense here.
+        is_sparse: the gradient of the table holds only the rows that were looked up (a `SelectedRows`), and optimizers
+            work on those: for large tables.
+        is_distributed: accepted; of no effect.
         padding_idx: an id whose row reads as zeros and is not trained; negative ones count from the end.
 
     `fluid.embedding` takes ids without the last dimension of 1.
@@ -149,29 +155,138 @@ def lookup(
 
 
 def _window(padding: Any, layer: str, data_format: str) -> tuple[list[int], str]:
-    """Paddings and ``padding_algorithm`` of a 2-D window."""
+    """Paddings and ``padding_algorithm`` of a window over two extents, or three."""
+    count = len(data_format) - 2
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
             raise ProgramError(f"{layer}: padding {padding!r} should be 'SAME', 'VALID' or numbers")
-        return [0, 0], padding.upper()
-    if isinstance(padding, (list, tuple)) and len(padding) == 4:
-        if not isinstance(padding[0], (list, tuple)):
+        return [0] * count, padding.upper()
+    if isinstance(padding, (list, tuple)):
+        if len(padding) == count + 2 and all(isinstance(item, (list, tuple)) for item in padding):
+            start = 1 if data_format[-1] == "C" else 2
+            others = [*padding[:start], *padding[start + count :]]
+            if any(side for item in others for side in item):
+                raise ProgramError(f"{layer}: batch and channels cannot be padded, as {padding} asks for")
+            return [int(side) for item in padding[start : start + count] for side in item], "EXPLICIT"
+        if len(padding) == 2 * count:
             return [int(item) for item in padding], "EXPLICIT"
-        spatial = padding[1:3] if data_format == "NHWC" else padding[2:4]
-        if [side for item in padding if item not in spatial for side in item if side]:
-            raise ProgramError(f"{layer}: batch and channels cannot be padded, as {padding} asks for")
-        return [int(side) for item in spatial for side in item], "EXPLICIT"
-    return pair(padding, f"{layer}: padding"), "EXPLICIT"
+    return extents(padding, count, f"{layer}: padding"), "EXPLICIT"
 
 
-def _check_format(layer: str, input: Variable, data_format: str) -> int:
-    """The number of channels of a batch of images."""
+def _check_format(layer: str, input: Variable, data_format: str, formats: tuple[str, str] = ("NCHW", "NHWC")) -> int:
+    """The axis of the channels of a batch of images, in one of two formats."""
     check_variable(input, f"{layer}: input")
-    if data_format not in ("NCHW", "NHWC"):
-        raise ProgramError(f"{layer}: data_format should be 'NCHW' or 'NHWC', not {data_format!r}")
-    if input.ndim != 4:
-        raise ProgramError(f"{layer}: input should have 4 dimensions ({data_format}); {input.name} is {input.describe()}")
-    return input.shape[1 if data_format == "NCHW" else 3]
+    if data_format not in formats:
+        raise ProgramError(f"{layer}: data_format should be {formats[0]!r} or {formats[1]!r}, not {data_format!r}")
+    if input.ndim != len(data_format):
+        raise ProgramError(
+            f"{layer}: input should have {len(data_format)} dimensions ({data_format}); {input.name} is {input.describe()}"
+        )
+    return data_format.index("C")
+
+
+def _check_groups(layer: str, input: Variable, channels: int, num_filters: int, groups: int) -> None:
+    if channels < 0 or channels % groups or num_filters % groups:
+        raise ProgramError(
+            f"{layer}: {channels} channels of {input.name} and {num_filters} filters cannot be dealt out to {groups} groups"
+        )
+
+
+VOLUMES = ("NCDHW", "NDHWC")
+"""Formats of batches of volumes."""
+
+
+def convolution(
+    layer: str,
+    input: Variable,
+    num_filters: int,
+    filter_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int | None,
+    use_cudnn: bool,
+    data_format: str,
+    formats: tuple[str, str] = ("NCHW", "NHWC"),
+    **parts: Any,
+) -> Variable:
+    """A convolution over two extents, or three, with its parameters; `parts` are the arguments of `LayerHelper`."""
+    axis, count = _check_format(layer, input, data_format, formats), len(formats[0]) - 2
+    channels, groups = input.shape[axis], groups or 1
+    _check_groups(layer, input, channels, num_filters, groups)
+    if layer == "conv2d" and not use_cudnn and groups == channels:
+        layer = "depthwise_conv2d"
+    helper = LayerHelper(layer, **parts)
+    kernel = extents(filter_size, count, f"{layer}: filter_size")
+    paddings, algorithm = _window(padding, layer, data_format)
+    std = math.sqrt(2.0 / (math.prod(kernel) * channels))
+    weight = helper.create_parameter(
+        helper.param_attr, [num_filters, channels // groups, *kernel], input.dtype, default_initializer=Normal(0.0, std)
+    )
+    found = helper.apply(
+        layer,
+        {"Input": input, "Filter": weight},
+        {
+            "strides": extents(stride, count, f"{layer}: stride"),
+            "paddings": paddings,
+            "dilations": extents(dilation, count, f"{layer}: dilation"),
+            "groups": groups,
+            "padding_algorithm": algorithm,
+            "data_format": data_format,
+        },
+    )["Output"]
+    return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
+
+
+def transposed_convolution(
+    layer: str,
+    input: Variable,
+    num_filters: int,
+    output_size: Any,
+    filter_size: Any,
+    padding: Any,
+    stride: Any,
+    dilation: Any,
+    groups: int | None,
+    use_cudnn: bool,
+    data_format: str,
+    formats: tuple[str, str] = ("NCHW", "NHWC"),
+    **parts: Any,
+) -> Variable:
+    """The transpose of a convolution over two extents, or three, with its parameters; `parts` as of `convolution`."""
+    axis, count = _check_format(layer, input, data_format, formats), len(formats[0]) - 2
+    channels, groups = input.shape[axis], groups or 1
+    _check_groups(layer, input, channels, num_filters, groups)
+    if layer == "conv2d_transpose" and not use_cudnn and groups == channels == num_filters:
+        layer = "depthwise_conv2d_transpose"
+    helper = LayerHelper(layer, **parts)
+    strides, dilations = extents(stride, count, f"{layer}: stride"), extents(dilation, count, f"{layer}: dilation")
+    paddings, algorithm = _window(padding, layer, data_format)
+    size = extents(output_size, count, f"{layer}: output_size") if output_size is not None else []
+    if filter_size is not None:
+        kernel = extents(filter_size, count, f"{layer}: filter_size")
+    elif size:
+        first = 2 if axis == 1 else 1
+        sides = paddings if len(paddings) > count else [padding for padding in paddings for _ in range(2)]
+        pads = [sides[2 * i] + sides[2 * i + 1] for i in range(count)]
+        kernel = [(size[i] - (input.shape[first + i] - 1) * strides[i] + pads[i] - 1) // dilations[i] + 1 for i in range(count)]
+    else:
+        raise ProgramError(f"{layer}: give filter_size or output_size")
+    weight = helper.create_parameter(helper.param_attr, [channels, num_filters // groups, *kernel], input.dtype)
+    found = helper.apply(
+        layer,
+        {"Input": input, "Filter": weight},
+        {
+            "strides": strides,
+            "paddings": paddings,
+            "dilations": dilations,
+            "groups": groups,
+            "output_size": size,
+            "padding_algorithm": algorithm,
+            "data_format": data_format,
+        },
+    )["Output"]
+    return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
 
 
 def conv2d(
@@ -195,35 +310,25 @@ def conv2d(
         padding: zeros around the image: one number, two (height, width), four (top, bottom, left, right), a pair for
             each dimension of the input, or ``"SAME"`` or ``"VALID"``.
         bias_attr: of the bias ``[num_filters]``; False for none.
-        use_cudnn: accepted; where a program runs, the executor decides.
+        use_cudnn: where a program runs, the executor decides; False makes a ``depthwise_conv2d`` where each channel is a
+            group, as in Fluid.
     """
-    channels = _check_format("conv2d", input, data_format)
-    helper = LayerHelper("conv2d", name, param_attr, bias_attr, act)
-    groups = groups or 1
-    if channels < 0 or channels % groups or num_filters % groups:
-        raise ProgramError(
-            f"conv2d: {channels} channels of {input.name} and {num_filters} filters cannot be dealt out to {groups} groups"
-        )
-    kernel = pair(filter_size, "conv2d: filter_size")
-    paddings, algorithm = _window(padding, "conv2d", data_format)
-    std = math.sqrt(2.0 / (kernel[0] * kernel[1] * channels))
-    weight = helper.create_parameter(
-        helper.param_attr, [num_filters, channels // groups, *kernel], input.dtype, default_initializer=Normal(0.0, std)
-    )
-    found = helper.apply(
+    return convolution(
         "conv2d",
-        {"Input": input, "Filter": weight},
-        {
-            "strides": pair(stride, "conv2d: stride"),
-            "paddings": paddings,
-            "dilations": pair(dilation, "conv2d: dilation"),
-            "groups": groups,
-            "padding_algorithm": algorithm,
-            "data_format": data_format,
-        },
-    )["Output"]
-    axis = 1 if data_format == "NCHW" else 3
-    return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
+        input,
+        num_filters,
+        filter_size,
+        stride,
+        padding,
+        dilation,
+        groups,
+        use_cudnn,
+        data_format,
+        name=name,
+        param_attr=param_attr,
+        bias_attr=bias_attr,
+        act=act,
+    )
 
 
 def conv2d_transpose(
@@ -249,43 +354,23 @@ def conv2d_transpose(
             them by default.
         filter_size: may be left out where `output_size` is given: the largest filter that fits.
     """
-    channels = _check_format("conv2d_transpose", input, data_format)
-    helper = LayerHelper("conv2d_transpose", name, param_attr, bias_attr, act)
-    groups = groups or 1
-    if channels < 0 or channels % groups or num_filters % groups:
-        raise ProgramError(
-            f"conv2d_transpose: {channels} channels of {input.name} and {num_filters} filters cannot be dealt out to "
-            f"{groups} groups"
-        )
-    strides, dilations = pair(stride, "conv2d_transpose: stride"), pair(dilation, "conv2d_transpose: dilation")
-    paddings, algorithm = _window(padding, "conv2d_transpose", data_format)
-    size = pair(output_size, "conv2d_transpose: output_size") if output_size is not None else []
-    if filter_size is not None:
-        kernel = pair(filter_size, "conv2d_transpose: filter_size")
-    elif size:
-        extents = input.shape[2:] if data_format == "NCHW" else input.shape[1:3]
-        sides = paddings if len(paddings) == 4 else [paddings[0], paddings[0], paddings[1], paddings[1]]
-        kernel = [
-            (size[i] - (extents[i] - 1) * strides[i] + sides[2 * i] + sides[2 * i + 1] - 1) // dilations[i] + 1 for i in (0, 1)
-        ]
-    else:
-        raise ProgramError("conv2d_transpose: give filter_size or output_size")
-    weight = helper.create_parameter(helper.param_attr, [channels, num_filters // groups, *kernel], input.dtype)
-    found = helper.apply(
+    return transposed_convolution(
         "conv2d_transpose",
-        {"Input": input, "Filter": weight},
-        {
-            "strides": strides,
-            "paddings": paddings,
-            "dilations": dilations,
-            "groups": groups,
-            "output_size": size,
-            "padding_algorithm": algorithm,
-            "data_format": data_format,
-        },
-    )["Output"]
-    axis = 1 if data_format == "NCHW" else 3
-    return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
+        input,
+        num_filters,
+        output_size,
+        filter_size,
+        padding,
+        stride,
+        dilation,
+        groups,
+        use_cudnn,
+        data_format,
+        name=name,
+        param_attr=param_attr,
+        bias_attr=bias_attr,
+        act=act,
+    )
 
 
 def pool2d(
@@ -309,40 +394,80 @@ def pool2d(
         ceil_mode: round the output's extents up, so that a last, partial window counts.
         exclusive: means leave the padding out of account.
     """
-    if pool_size == -1 and not global_pooling:
-        raise ProgramError("pool2d: give pool_size, or set global_pooling=True")
-    paddings, algorithm = _window(pool_padding, "pool2d", data_format)
-    return _pool(
+    return pooling(
+        "pool2d",
         input,
         pool_size,
         pool_type,
+        pool_stride,
+        pool_padding,
         name,
-        "pool2d",
-        strides=pair(pool_stride, "pool2d: pool_stride"),
-        paddings=paddings,
         global_pooling=global_pooling,
         ceil_mode=ceil_mode,
         exclusive=exclusive,
-        padding_algorithm=algorithm,
         data_format=data_format,
     )
 
 
-def adaptive_pool2d(
-    input: Variable, pool_size: int | Sequence[int], pool_type: str = "max", require_index: bool = False, name: str | None = None
+def pooling(
+    layer: str,
+    input: Variable,
+    size: Any,
+    pool_type: str,
+    stride: Any,
+    padding: Any,
+    name: str | None,
+    data_format: str,
+    formats: tuple[str, str] = ("NCHW", "NHWC"),
+    **attrs: Any,
 ) -> Variable:
-    """Images ``[N, C, H, W]`` pooled to ``[N, C, *pool_size]``, with windows as equal as they can be."""
-    if require_index:
-        raise ProgramError("adaptive_pool2d: require_index=True is not supported; call it without")
-    return _pool(input, pool_size, pool_type, name, "adaptive_pool2d", adaptive=True)
+    """Pooling over two extents, or three."""
+    if size == -1 and not attrs["global_pooling"]:
+        raise ProgramError(f"{layer}: give pool_size, or set global_pooling=True")
+    _check_format(layer, input, data_format, formats)
+    _check_pool_type(layer, pool_type)
+    count = len(formats[0]) - 2
+    paddings, algorithm = _window(padding, layer, data_format)
+    attrs.update(
+        pooling_type=pool_type,
+        ksize=extents(size, count, f"{layer}: pool_size"),
+        strides=extents(stride, count, f"{layer}: pool_stride"),
+        paddings=paddings,
+        padding_algorithm=algorithm,
+        data_format=data_format,
+    )
+    return apply(layer, {"X": input}, attrs, name=name)
 
 
-def _pool(input: Variable, size: Any, pool_type: str, name: str | None, layer: str, **attrs: Any) -> Variable:
-    _check_format(layer, input, attrs.get("data_format", "NCHW"))
+def _check_pool_type(layer: str, pool_type: str) -> None:
     if pool_type not in ("max", "avg"):
         raise ProgramError(f"{layer}: pool_type should be 'max' or 'avg', not {pool_type!r}")
-    attrs.update(pooling_type=pool_type, ksize=pair(size, f"{layer}: pool_size"))
-    return apply("pool2d", {"X": input}, attrs, layer=layer, name=name)
+
+
+def adaptive_pool2d(
+    input: Variable, pool_size: int | Sequence[int], pool_type: str = "max", require_index: bool = False, name: str | None = None
+) -> Variable | list[Variable]:
+    """Images ``[N, C, H, W]`` pooled to ``[N, C, *pool_size]``, with windows as equal as they can be.
+
+    With `require_index`, for maxima, also their places, counted row by row in the image: int32, of the same shape.
+    """
+    return adaptive_pooling("adaptive_pool2d", input, pool_size, pool_type, require_index, name)
+
+
+def adaptive_pooling(
+    layer: str, input: Variable, size: Any, pool_type: str, require_index: bool, name: str | None, count: int = 2
+) -> Variable | list[Variable]:
+    """Adaptive pooling over two extents, or three."""
+    formats = ("NCHW", "NHWC") if count == 2 else VOLUMES
+    _check_format(layer, input, formats[0], formats)
+    _check_pool_type(layer, pool_type)
+    attrs: dict[str, Any] = {"ksize": extents(size, count, f"{layer}: pool_size"), "adaptive": True}
+    if not require_index:
+        attrs["pooling_type"] = pool_type
+        return apply(f"pool{count}d", {"X": input}, attrs, layer=layer, name=name)
+    if pool_type == "avg":
+        raise ProgramError(f"{layer}: only maxima have an index: require_index=True needs pool_type='max'")
+    return apply_many(f"max_pool{count}d_with_index", {"X": input}, attrs, layer=layer, name=name)
 
 
 def batch_norm(
@@ -388,6 +513,7 @@ def batch_norm(
         inputs[slot] = helper.create_parameter(attr, channels, dtype)
         inputs[slot].stop_gradient = True
     saved = {slot: helper.create_variable_for_type_inference(dtype, True) for slot in ("SavedMean", "SavedVariance")}
+    saved["ReserveSpace"] = helper.create_variable_for_type_inference(dtype, True)  # Paddle does not run it without
     found = helper.apply(
         "batch_norm",
         inputs,
@@ -681,21 +807,7 @@ def slice(
     input: Variable, axes: Sequence[int], starts: Sequence[int | Variable] | Variable, ends: Sequence[int | Variable] | Variable
 ) -> Variable:
     """``input[starts[i] : ends[i]]`` along ``axes[i]``; negative positions count from the end."""
-    inputs: dict[str, Any] = {"Input": input}
-    attrs: dict[str, Any] = {"axes": list(axes)}
-    flags = [1] * len(attrs["axes"])
-    for slot, key, items in (("StartsTensor", "starts", starts), ("EndsTensor", "ends", ends)):
-        if isinstance(items, Variable):
-            inputs[slot] = items
-            flags = [-1] * len(flags)
-            continue
-        attrs[key] = [-1 if isinstance(item, Variable) else int(item) for item in items]
-        if any(isinstance(item, Variable) for item in items):
-            inputs[slot + "List"] = _one_each(items)
-            flags = [-1 if isinstance(item, Variable) else flag for item, flag in zip(items, flags, strict=True)]
-    if -1 in flags:
-        attrs["infer_flags"] = flags
-    return apply("slice", inputs, attrs)
+    return _sliced("slice", input, axes, {"starts": starts, "ends": ends})
 
 
 def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
@@ -738,9 +850,16 @@ def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable
     return apply("gather", {"X": input, "Index": index})
 
 
-def expand(x: Variable, expand_times: Sequence[int], name: str | None = None) -> Variable:
-    """`x` repeated ``expand_times[i]`` times along dimension ``i``."""
-    return apply("expand", {"X": x}, {"expand_times": list(expand_times)}, name=name)
+def expand(x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None) -> Variable:
+    """`x` repeated ``expand_times[i]`` times along dimension ``i``; the numbers may be, or be among, variables."""
+    inputs: dict[str, Any] = {"X": x}
+    if isinstance(expand_times, Variable):
+        inputs["ExpandTimes"] = expand_times
+        return apply("expand", inputs, name=name)
+    attrs = {"expand_times": [-1 if isinstance(item, Variable) else int(item) for item in expand_times]}
+    if any(isinstance(item, Variable) for item in expand_times):
+        inputs["expand_times_tensor"] = _one_each(expand_times)
+    return apply("expand", inputs, attrs, name=name)
 
 
 def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[Variable, Variable]:
@@ -785,3 +904,82 @@ def rank(input: Variable) -> Variable:
     """The number of dimensions of `input`, int32 of shape [1]."""
     check_variable(input, "rank: input")
     return fill_constant([1], "int32", input.ndim)
+
+
+def strided_slice(
+    input: Variable,
+    axes: Sequence[int],
+    starts: Sequence[int | Variable] | Variable,
+    ends: Sequence[int | Variable] | Variable,
+    strides: Sequence[int | Variable] | Variable,
+) -> Variable:
+    """``input[starts[i] : ends[i] : strides[i]]`` along ``axes[i]``, as Python has it."""
+    return _sliced("strided_slice", input, axes, {"starts": starts, "ends": ends, "strides": strides})
+
+
+def _sliced(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str, Any]) -> Variable:
+    """A part of a tensor, whose bounds may be, or hold, variables."""
+    inputs: dict[str, Any] = {"Input": input}
+    attrs: dict[str, Any] = {"axes": list(axes)}
+    flags = [1] * len(attrs["axes"])
+    for key, items in bounds.items():
+        slot = key.capitalize() + "Tensor"
+        if isinstance(items, Variable):
+            inputs[slot] = items
+            flags = [-1] * len(flags)
+            continue
+        attrs[key] = [-1 if isinstance(item, Variable) else int(item) for item in items]
+        if any(isinstance(item, Variable) for item in items):
+            inputs[slot + "List"] = _one_each(items)
+            flags = [-1 if isinstance(item, Variable) else flag for item, flag in zip(items, flags, strict=True)]
+    if -1 in flags:
+        attrs["infer_flags"] = flags
+    return apply(op_type, inputs, attrs)
+
+
+def scatter_nd(index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None) -> Variable:
+    """`updates` added, where the last dimension of `index` says, to zeros of `shape`."""
+    check_variable(updates, "scatter_nd: updates")
+    zeros = fill_constant(shape, updates.dtype, 0.0)
+    return apply("scatter_nd_add", {"X": zeros, "Index": index, "Updates": updates}, layer="scatter_nd", name=name)
+
+
+def pad2d(
+    input: Variable,
+    paddings: Sequence[int] | Variable = [0, 0, 0, 0],  # noqa: B006  (never written to; as Fluid has it)
+    mode: str = "constant",
+    pad_value: float = 0.0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Images with a margin of `paddings`: top, bottom, left and right.
+
+    The mode "constant" fills it with `pad_value`, "reflect" mirrors the image at its outermost elements, "edge" repeats those.
+    """
+    if isinstance(paddings, Variable):
+        raise ProgramError("pad2d: paddings should be numbers; paddings that a variable holds are not supported")
+    attrs = {"paddings": list(paddings), "mode": mode, "pad_value": float(pad_value), "data_format": data_format}
+    return apply("pad2d", {"X": input}, attrs, name=name)
+
+
+def bilinear_tensor_product(
+    x: Variable,
+    y: Variable,
+    size: int,
+    act: str | None = None,
+    name: str | None = None,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+) -> Variable:
+    """``act(x @ W[i] @ y + b[i])`` for each row of `x` ``[N, M]`` and `y` ``[N, K]``, and each i up to `size`.
+
+    `param_attr` is of ``W``, ``[size, M, K]``, `bias_attr` of ``b``, ``[1, size]``; False for none.
+    """
+    check_variable(x, "bilinear_tensor_product: x")
+    check_variable(y, "bilinear_tensor_product: y")
+    helper = LayerHelper("bilinear_tensor_product", name, param_attr, bias_attr, act)
+    weight = helper.create_parameter(helper.param_attr, [size, x.shape[1], y.shape[1]], x.dtype)
+    inputs = {"X": x, "Y": y, "Weight": weight}
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, [1, size], x.dtype, is_bias=True)
+    return helper.append_activation(helper.apply("bilinear_tensor_product", inputs)["Out"])

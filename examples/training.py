@@ -1,0 +1,77 @@
+"""What the examples on generated data have in common: their options, and the loop that trains."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from progress import Progress
+
+import fluid
+
+
+def parser_of(doc: str, epochs: int, samples: int, goal: float, of: str) -> argparse.ArgumentParser:
+    """A parser of the options that these examples share, with defaults; `of` says what the goal is of."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=epochs, help="passes over the training data (%(default)s)")
+    parser.add_argument("--samples", type=int, default=samples, help="how much training data to generate (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of data, parameters and the order of samples (%(default)s)")
+    parser.add_argument("--goal", type=float, default=goal, help=f"least {of} to succeed (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a glance: two epochs of 96 samples, and only the loss must fall")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options given; of `--quick`, what it means."""
+    args = parser.parse_args()
+    if args.quick:
+        args.epochs, args.samples = 2, 96
+    return args
+
+
+def start(seed: int) -> fluid.Executor:
+    """An executor that has run the default startup program."""
+    fluid.default_startup_program().random_seed = seed
+    random.seed(seed)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    return executor
+
+
+def train(
+    executor: fluid.Executor,
+    samples: Iterable[Any],
+    feed_list: list[Any],
+    loss: Any,
+    epochs: int,
+    batch_size: int,
+    program: Any = None,
+) -> list[float]:
+    """Train on `samples`, tuples of what the variables of `feed_list` are fed; the mean loss of each epoch."""
+    samples = list(samples)
+    feeder = fluid.DataFeeder(feed_list, fluid.CPUPlace(), program)
+    reader: Callable[[], Iterable[Any]] = fluid.io.batch(fluid.io.shuffle(lambda: iter(samples), len(samples)), batch_size)
+    means = []
+    with Progress(epochs) as progress:
+        for _ in range(epochs):
+            losses = []
+            for batch in reader():
+                losses += executor.run(program, feed=feeder.feed(batch), fetch_list=[loss])
+                progress.step(len(batch))
+            means.append(float(np.mean(losses)))
+            progress.epoch(loss=means[-1])
+    return means
+
+
+def judge(args: argparse.Namespace, losses: list[float], reached: float, what: str) -> None:
+    """Print what was reached, and end with an error if that is less than the goal."""
+    print(f"\n{what}: {reached:.1%}")
+    if args.quick:
+        if not losses[-1] < losses[0]:
+            sys.exit(f"the loss did not fall: {losses}")
+    elif not reached >= args.goal:
+        sys.exit(f"that is less than the goal of {args.goal:.1%}; more --epochs may reach it")

@@ -1,0 +1,370 @@
+"""Ops applied to arrays one at a time, with all that shapes decide found out once.
+
+`compiled` gives, for an op on arrays of certain kinds, a function from arrays to arrays: inference is done, the kernel (or
+the gradient rule) is bound, and what is left are its calls (`fluid.executor.replay`).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.framework import default_main_program
+from fluid.ops.registry import OpDef, updated_input
+from fluid.types import VarType, as_dtype, is_floating
+from fluid.values import Lod, Spec, infer_specs
+
+from .arrays import bind_op, lods_of
+from .kernels.table import KERNELS, Step
+from .random import _ENTROPY, _MASK, _generator
+from .replay import Lender, function_of
+
+__all__ = [
+    "CPU",
+    "DEVICES",
+    "RANDOM",
+    "Argument",
+    "Compiled",
+    "Kind",
+    "array_of",
+    "compiled",
+    "default_xp",
+    "device_of",
+    "kind_like",
+    "kind_of",
+    "quietly",
+]
+
+CPU = "cpu"
+
+
+class RandomStream:
+    """What random ops outside programs draw from: each draw is the next of one stream, which a seed starts anew."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seed, self._draws = 0, 0
+
+    def seed(self, seed: int) -> None:
+        """Start the stream of this seed; of 0, one that is fresh in every process."""
+        with self._lock:
+            self._seed, self._draws = int(seed), 0
+
+    def source(self, xp: Any, op_seed: int) -> Callable[[], Any]:
+        """A function that gives the generator for an op's next draw; an op with a seed of its own draws the same each time."""
+        if op_seed:
+            return lambda: _generator(xp, (op_seed & _MASK, 0), (0, 0))
+
+        def draw() -> Any:
+            with self._lock:
+                number = self._draws
+                self._draws += 1
+            seed = self._seed or default_main_program().random_seed or _ENTROPY
+            return _generator(xp, (seed & _MASK, 0), (number, 0))
+
+        return draw
+
+
+RANDOM = RandomStream()
+"""The stream of this process."""
+
+
+# --------------------------------------------------------------------------------------------------------------- kinds
+class Kind:
+    """Shape, element type, device and LoD of arrays. `kind_of` gives the same object for like arrays, so that it can be a key."""
+
+    __slots__ = ("device", "differentiable", "dtype", "lod", "numpy_dtype", "shape", "size", "spec", "xp")
+
+    def __init__(self, shape: tuple[int, ...], numpy_dtype: Any, xp: Any, device: str, lod: Lod = ()) -> None:
+        self.shape, self.numpy_dtype, self.xp, self.device, self.lod = shape, numpy_dtype, xp, device, lod
+        self.dtype: VarType = as_dtype(numpy_dtype)
+        self.spec = Spec(shape, self.dtype, lod=lod)
+        self.size = self.spec.size
+        self.differentiable = is_floating(self.dtype)
+        DEVICES.add(device)
+
+    def __repr__(self) -> str:
+        return str(self.spec) if self.device == CPU else f"{self.spec} on {self.device}"
+
+
+DEVICES = {CPU}
+"""The devices on which there have been arrays."""
+_kinds: dict[Any, Kind] = {}
+_MANY_KINDS = 8192
+
+
+def device_of(array: Any) -> str:
+    """``"cpu"``, or ``"cuda:0"`` for an array of cupy on device 0."""
+    return CPU if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"
+
+
+def kind_of(array: Any, lod: Lod = ()) -> Kind:
+    """The kind of an array of numpy or cupy, whose rows form these sequences."""
+    if type(array) is np.ndarray and not lod:
+        return _kinds.get((array.shape, array.dtype)) or _kind((array.shape, array.dtype), np, CPU)
+    device = device_of(array)
+    if device == CPU and not lod:
+        return _kind((array.shape, array.dtype), np, CPU)
+    return _kind((array.shape, array.dtype, device, lod), np if device == CPU else _cupy(), device)
+
+
+def kind_like(spec: Spec, xp: Any) -> Kind:
+    """The kind of arrays of a known shape and element type, on the device that new arrays of `xp` are on."""
+    device = CPU if xp is np else f"cuda:{xp.cuda.Device().id}"
+    plain = device == CPU and not spec.lod
+    return _kind((spec.shape, spec.dtype.numpy) if plain else (spec.shape, spec.dtype.numpy, device, spec.lod), xp, device)
+
+
+def _kind(key: tuple[Any, ...], xp: Any, device: str) -> Kind:
+    found = _kinds.get(key)
+    if found is None:
+        if len(_kinds) >= _MANY_KINDS:
+            _kinds.clear()  # kinds in use stay what they are; they are only found no more
+        found = _kinds[key] = Kind(tuple(key[0]), key[1], xp, device, key[3] if len(key) > 3 else ())
+    return found
+
+
+def _cupy() -> Any:
+    import cupy
+
+    return cupy
+
+
+_device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=CPU)
+
+
+def default_xp() -> Any:
+    """The array namespace in which ops without inputs make their arrays."""
+    return np if _device.get() == CPU else _cupy()
+
+
+def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+    """`value` as an array of numpy or cupy whose elements lie in order; copied only where that, or `dtype`, needs it.
+
+    Args:
+        dtype: element type; by default that of `value`, and float32 for Python's floats.
+        copy: True to copy always, so that later changes of `value` do not show.
+    """
+    wanted = None if dtype is None else as_dtype(dtype).numpy
+    if hasattr(value, "__cuda_array_interface__"):
+        cupy = _cupy()
+        return cupy.array(value, dtype=wanted, copy=bool(copy), order="C")
+    found = np.array(value, dtype=wanted, order="C", copy=copy)
+    if type(found) is not np.ndarray:
+        found = found.view(np.ndarray)
+    if wanted is None and found.dtype == np.float64 and not hasattr(value, "dtype"):
+        found = found.astype(np.float32)
+    as_dtype(found.dtype)  # an error that says which there are
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- silence
+class _Quiet(threading.local):
+    """A context of each thread in which numpy does not warn of what ops may well meet: infinities and what is no number.
+
+    To enter it costs a tenth of ``np.errstate``.
+    """
+
+    def __init__(self) -> None:
+        context = contextvars.copy_context()
+        context.run(partial(np.seterr, all="ignore"))
+        self.run = context.run
+
+
+quietly = _Quiet()
+"""``quietly.run(function, *args)`` calls a function without numpy's warnings; not from inside such a call."""
+
+
+# ------------------------------------------------------------------------------------------------------------ functions
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One array that an op reads.
+
+    Attributes:
+        slot: where the op reads it.
+        kind: of the array; None where a slot of many has a gap.
+        passed: the function takes it as an argument; other arrays are read for their shape, or are `zeros`.
+    """
+
+    slot: str
+    kind: Kind | None
+    passed: bool = True
+    zeros: bool = False
+
+
+class Compiled(NamedTuple):
+    """``run(*arrays)`` computes the op: one array, or a tuple in the order of `places`.
+
+    Attributes:
+        places: (slot, number in a slot of many or None, kind) of each output; no kind where only running tells it.
+        specs: of all outputs, also those not wanted.
+    """
+
+    run: Callable[..., Any]
+    places: tuple[tuple[str, int | None, Kind | None], ...]
+    specs: Mapping[str, Any]
+
+
+def compiled(
+    definition: OpDef,
+    attrs: Mapping[str, Any],
+    arguments: Sequence[Argument],
+    wants: Mapping[str, Any],
+    xp: Any,
+    into: Mapping[str, str] | None = None,
+    specs: Mapping[str, Any] | None = None,
+) -> Compiled:
+    """The function that computes an op on arrays of these kinds.
+
+    Args:
+        attrs: complete attributes.
+        arguments: the arrays, in the order of the function's parameters.
+        wants: output slot -> whether to compute it, or a list of that in slots of many; those not named are not computed.
+        xp: array namespace.
+        into: output slot -> input slot whose array is overwritten with it.
+        specs: of the outputs, where they are known already.
+    """
+    if definition.forward is None and definition.type not in KERNELS:
+        raise ExecutionError(
+            f"{definition.type} works on arrays of tensors or has no kernel; outside programs, use Python's lists"
+        )
+    call = _Call(definition, attrs, arguments, xp, dict(into or {}))
+    return call.compiled(infer_specs(definition, call.specs(), attrs) if specs is None else specs, wants)
+
+
+class _Call:
+    """An op about to be bound to arrays of certain kinds."""
+
+    def __init__(
+        self, definition: OpDef, attrs: Mapping[str, Any], arguments: Sequence[Argument], xp: Any, into: Mapping[str, str]
+    ) -> None:
+        self.definition, self.attrs, self.arguments, self.xp, self.into = definition, attrs, arguments, xp, into
+        self.rng = RANDOM.source(xp, int(attrs.get("seed") or 0))
+        self.stand_ins = [self._stand_in(argument) for argument in arguments]
+
+    def _stand_in(self, argument: Argument) -> Any:
+        if argument.kind is None:
+            return None
+        return (self.xp.zeros if argument.zeros else self.xp.empty)(argument.kind.shape, argument.kind.numpy_dtype)
+
+    def specs(self) -> dict[str, Any]:
+        """What inference is given."""
+        return self._inputs([None if argument.kind is None else argument.kind.spec for argument in self.arguments])
+
+    def _inputs(self, values: Iterable[Any]) -> dict[str, Any]:
+        """A value for each argument, by slot."""
+        found: dict[str, Any] = {}
+        for argument, value in zip(self.arguments, values, strict=True):
+            if self.definition.inputs[argument.slot].many:
+                found.setdefault(argument.slot, []).append(value)
+            elif argument.kind is not None:
+                found[argument.slot] = value
+        return found
+
+    def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], lend: Callable[..., Any]) -> list[Step]:
+        context = {"xp": self.xp, "scratch": lend, "rng": self.rng}
+        steps = bind_op(self.definition, inputs, outputs, self.attrs, context, lend, lods=self._lods)
+        for slot, source in self.into.items():
+            if outputs.get(slot) is not None and outputs[slot] is not inputs[source]:
+                steps.append(partial(self.xp.copyto, inputs[source], outputs[slot]))
+        return steps
+
+    def _outputs(self, wanted: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arrays for what is wanted: those of inputs where their place is to be taken, else new ones."""
+
+        def array(spec: Spec | None) -> Any:
+            return None if spec is None or -1 in spec.shape else self.xp.empty(spec.shape, spec.dtype.numpy)
+
+        found: dict[str, Any] = {}
+        for slot, spec in wanted.items():
+            source = self.into.get(slot)
+            if source is None:
+                found[slot] = [array(item) for item in spec] if isinstance(spec, list) else array(spec)
+                continue
+            target = inputs[source]
+            if (target.shape, target.dtype) != (spec.shape, spec.dtype.numpy):
+                raise ExecutionError(f"{self.definition.type} makes {spec}, which cannot take the place of {kind_of(target)}")
+            found[slot] = target if _may_share(self.definition, slot, source) else array(spec)
+        return found
+
+    def compiled(self, specs: Mapping[str, Any], wants: Mapping[str, Any]) -> Compiled:
+        self._lods = {**lods_of(self.specs()), **lods_of(specs)}
+        wanted: dict[str, Any] = {}
+        places: list[tuple[str, int | None, Kind | None]] = []
+        unknown = [slot for slot, spec in specs.items() if _is_unknown(spec)]
+        for slot, spec in specs.items():
+            want = wants.get(slot, False)
+            if isinstance(spec, list):
+                wish = want if isinstance(want, list) else [want] * len(spec)
+                wanted[slot] = [item if yes else None for item, yes in zip(spec, wish, strict=True)]
+                items: list[tuple[int | None, Any]] = list(enumerate(wanted[slot]))
+            else:
+                wanted[slot] = spec if want else None
+                items = [(None, wanted[slot])]
+            for number, item in items:
+                if item is None:
+                    continue
+                if item.type is not VarType.LOD_TENSOR:
+                    raise ExecutionError(f"{self.definition.type} makes no tensor; outside programs, use Python's lists")
+                known = -1 not in item.shape and None not in item.lod
+                places.append((slot, number, kind_like(item, self.xp) if known else None))
+        function = None if any(wanted[slot] is not None for slot in unknown) else self._written(wanted, places)
+        return Compiled(function or self._rebinding(wanted, places, unknown), tuple(places), specs)
+
+    def _written(self, wanted: Mapping[str, Any], places: Sequence[Any]) -> Callable[..., Any] | None:
+        """The calls as a function of their own, if they can be written down."""
+        inputs, lender = self._inputs(self.stand_ins), Lender(self.xp)
+        outputs = self._outputs(wanted, inputs)
+        steps = self._bind(inputs, outputs, lender)
+        passed = [array for argument, array in zip(self.arguments, self.stand_ins, strict=True) if argument.passed]
+        made = [item for value in outputs.values() for item in (value if isinstance(value, list) else [value])]
+        made = [array for array in made if array is not None and not any(array is given for given in passed)]
+        results = [self._result(outputs, inputs, slot, number) for slot, number, _ in places]
+        return function_of(self.definition.type, steps, passed, made, results, lender, [self.rng])
+
+    def _result(self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], slot: str, number: int | None) -> Any:
+        if slot in self.into:
+            return inputs[self.into[slot]]
+        return outputs[slot] if number is None else outputs[slot][number]
+
+    def _rebinding(self, wanted: Mapping[str, Any], places: Sequence[Any], unknown: Sequence[str]) -> Callable[..., Any]:
+        """A function that binds the kernel each time that it is called."""
+        fixed = [None if argument.passed else array for argument, array in zip(self.arguments, self.stand_ins, strict=True)]
+        self.stand_ins = []
+
+        def run(*arrays: Any) -> Any:
+            given = iter(arrays)
+            inputs = self._inputs(
+                [next(given) if argument.passed else array for argument, array in zip(self.arguments, fixed, strict=True)]
+            )
+            outputs = self._outputs(wanted, inputs)
+            result = None
+            for step in self._bind(inputs, outputs, self.xp.empty):
+                result = step()
+            if unknown:  # extents that only the values decide: the kernel makes the arrays, those that nobody wants too
+                results = result if isinstance(result, tuple) else (result,)
+                if len(results) != len(unknown) or results[0] is None:
+                    raise ExecutionError(f"{self.definition.type}: the shape of {', '.join(unknown)} is not known before it runs")
+                outputs.update(zip(unknown, results, strict=True))
+            found = [self._result(outputs, inputs, slot, number) for slot, number, _ in places]
+            return found[0] if len(found) == 1 else tuple(found)
+
+        return run
+
+
+def _is_unknown(spec: Any) -> bool:
+    """Whether only running tells the shape of an output, or of one in a list."""
+    return any(item is not None and -1 in item.shape for item in (spec if isinstance(spec, list) else [spec]))
+
+
+def _may_share(definition: OpDef, slot: str, source: str) -> bool:
+    """Whether the kernel may write an output into the array of an input."""
+    kernel = KERNELS.get(definition.type)
+    return updated_input(definition, slot) == source or (kernel is not None and kernel.inplace.get(slot) == source)

@@ -1,0 +1,289 @@
+"""Kernels of `fluid.ops.crf`. They go over time once for all sequences, of those that are so long; positions are on the host."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.values import Lod
+
+from ..place import to_numpy
+from .manipulation import check_ids
+from .table import kernel
+
+__all__ = ["Spans", "spans"]
+
+
+class Spans(NamedTuple):
+    """Where sequences lie among the rows of all, on the host: first row and length of each."""
+
+    starts: Any
+    lengths: Any
+
+    @property
+    def longest(self) -> int:
+        return int(self.lengths.max(initial=0))
+
+    @property
+    def ids(self) -> Any:
+        """For each row that is in a sequence, in order, the number of its sequence."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    @property
+    def steps(self) -> Any:
+        """For each row that is in a sequence, in order, its place there."""
+        ends = np.cumsum(self.lengths)
+        return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - self.lengths, self.lengths)
+
+    @property
+    def rows(self) -> Any:
+        """The rows that are in sequences, in order."""
+        return np.repeat(self.starts, self.lengths) + self.steps
+
+    def at(self, step: int) -> Any:
+        """The numbers of the sequences that have a step of this number."""
+        return np.flatnonzero(self.lengths > step)
+
+    @property
+    def filled(self) -> Any:
+        """The numbers of the sequences that are not empty."""
+        return self.at(0)
+
+
+def spans(lod: Lod, length: Any, array: Any, what: str) -> Spans:
+    """The sequences of a LoD, or, where `length` is given, the first ``length[b]`` entries of each ``array[b]``."""
+    if length is None:
+        if not lod or lod[-1] is None:
+            raise ExecutionError(f"{what} holds no sequences; feed (array, lengths) or a LoDTensor, or give the lengths")
+        offsets = np.asarray(lod[-1], np.int64)
+        return Spans(offsets[:-1], np.diff(offsets))
+    lengths, width = to_numpy(length).reshape(-1).astype(np.int64), array.shape[1]
+    if len(lengths) and (lengths.min() < 0 or lengths.max() > width):
+        raise ExecutionError(f"the lengths {lengths.tolist()} of {what} should be from 0 to {width}, its number of steps")
+    return Spans(np.arange(len(lengths)) * width, lengths)
+
+
+@kernel("padded_positions")
+def padded_positions(xp: Any, X: Any, Length: Any, Out: Any) -> None:
+    found = spans((), Length, X, "X")
+    steps = np.arange(X.shape[1])
+    Out[...] = xp.asarray(np.where(steps < found.lengths[:, None], found.starts[:, None] + steps, -1))
+
+
+def _labels(xp: Any, label: Any, rows: Any, tags: int, op_type: str) -> Any:
+    found = label.reshape(-1)[rows]
+    check_ids(found, tags, f"{op_type}: Label")
+    return found
+
+
+@kernel("crf_counts")
+def crf_counts(xp: Any, Label: Any, Rows: Any, Out: Any) -> None:
+    rows, labels = to_numpy(Rows), to_numpy(Label).reshape(-1)
+    found = np.zeros(Out.shape, np.int64)
+    for b, row in enumerate(rows):
+        path = labels[row[row >= 0]]
+        if len(path):
+            found[b, 0, path[0]] = found[b, 1, path[-1]] = 1
+            np.add.at(found[b], (2 + path[:-1], path[1:]), 1)
+    Out[...] = xp.asarray(found)
+
+
+class _Chain:
+    """What both directions of a chain of tags need, on the device: where its sequences lie, and their labels."""
+
+    def __init__(self, xp: Any, lod: Lod, emission: Any, label: Any, length: Any) -> None:
+        found = self.spans = spans(lod, length, emission, "Emission")
+        filled = found.filled
+        self.tags = emission.shape[-1]
+        self.rows, self.ids, self.filled = xp.asarray(found.rows), xp.asarray(found.ids), xp.asarray(filled)
+        self.first = xp.asarray(found.starts[filled])
+        self.last = xp.asarray((found.starts + found.lengths - 1)[filled])
+        self.later = xp.asarray(found.rows[found.steps > 0])
+        self.later_ids = xp.asarray(found.ids[found.steps > 0])
+        self.labels = xp.zeros(emission.size // max(self.tags, 1), np.int64)
+        self.labels[self.rows] = _labels(xp, label, self.rows, self.tags, "linear_chain_crf")
+
+
+@kernel("linear_chain_crf")
+def linear_chain_crf(
+    xp: Any,
+    Emission: Any,
+    Emission_lod: Lod,
+    Transition: Any,
+    Label: Any,
+    Length: Any,
+    Alpha: Any,
+    EmissionExps: Any,
+    TransitionExps: Any,
+    LogLikelihood: Any,
+) -> None:
+    chain = _Chain(xp, Emission_lod, Emission, Label, Length)
+    found, labels = chain.spans, chain.labels
+    scores = Emission.reshape(-1, chain.tags)
+    top = scores.max(1, keepdims=True) if len(scores) else scores[:, :1]
+    exps, moves = xp.exp(scores - top), xp.exp(Transition)
+    if EmissionExps is not None:
+        EmissionExps[...] = exps.reshape(EmissionExps.shape)
+    if TransitionExps is not None:
+        TransitionExps[...] = moves
+    alpha = xp.zeros_like(scores)
+    every = xp.zeros(len(LogLikelihood), scores.dtype)  # the log of the sum over all sequences of tags
+    xp.add.at(every, chain.ids, top[chain.rows, 0])
+    for step in range(found.longest):
+        active = found.at(step)
+        rows = xp.asarray(found.starts[active] + step)
+        reached = alpha[rows - 1] @ moves[2:] if step else moves[0]
+        reached = reached * exps[rows]
+        total = reached.sum(1)
+        alpha[rows] = reached / total[:, None]
+        every[xp.asarray(active)] += xp.log(total)
+    every[chain.filled] += xp.log(alpha[chain.last] @ moves[1])
+    if Alpha is not None:
+        Alpha[...] = alpha.reshape(Alpha.shape)
+    if LogLikelihood is None:
+        return
+    every[chain.filled] -= Transition[0, labels[chain.first]] + Transition[1, labels[chain.last]]
+    xp.add.at(every, chain.ids, -scores[chain.rows, labels[chain.rows]])
+    xp.add.at(every, chain.later_ids, -Transition[2 + labels[chain.later - 1], labels[chain.later]])
+    LogLikelihood[...] = every.reshape(LogLikelihood.shape)
+
+
+@kernel("linear_chain_crf_grad")
+def linear_chain_crf_grad(
+    xp: Any,
+    Emission: Any,
+    Emission_lod: Lod,
+    Label: Any,
+    Length: Any,
+    Alpha: Any,
+    EmissionExps: Any,
+    TransitionExps: Any,
+    dLogLikelihood: Any,
+    dEmission: Any,
+    dTransition: Any,
+) -> None:
+    chain = _Chain(xp, Emission_lod, Emission, Label, Length)
+    found, labels, rows, later = chain.spans, chain.labels, chain.rows, chain.later
+    alpha, exps = Alpha.reshape(-1, chain.tags), EmissionExps.reshape(-1, chain.tags)
+    given, moves = dLogLikelihood.reshape(-1), TransitionExps[2:]
+    beta = xp.zeros_like(alpha)
+    beta[chain.last] = TransitionExps[1] / TransitionExps[1].sum()
+    for step in range(found.longest - 1, 0, -1):
+        here = xp.asarray(found.starts[found.at(step)] + step)
+        back = (exps[here] * beta[here]) @ moves.T
+        beta[here - 1] = back / back.sum(1, keepdims=True)
+    shares = alpha[rows] * beta[rows]
+    shares /= shares.sum(1, keepdims=True)  # how probable each tag is at each row
+    shares[xp.arange(len(rows)), labels[rows]] -= 1
+    shares *= given[chain.ids][:, None]
+    if dEmission is not None:
+        dEmission.fill(0)
+        dEmission.reshape(-1, chain.tags)[rows] = shares
+    if dTransition is None:
+        return
+    by_row = xp.zeros_like(alpha)
+    by_row[rows] = shares
+    dTransition[0] = by_row[chain.first].sum(0)
+    dTransition[1] = by_row[chain.last].sum(0)
+    left, right = alpha[later - 1], exps[later] * beta[later]
+    weights = given[chain.later_ids] / ((left @ moves) * right).sum(1)
+    dTransition[2:] = moves * (left.T @ (right * weights[:, None]))
+    xp.add.at(dTransition, (2 + labels[later - 1], labels[later]), -given[chain.later_ids])
+
+
+@kernel("crf_decoding")
+def crf_decoding(
+    xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Label: Any, Length: Any, ViterbiPath: Any
+) -> None:
+    found = spans(Emission_lod, Length, Emission, "Emission")
+    scores = Emission.reshape(-1, Emission.shape[-1])
+    came = xp.zeros(scores.shape, np.int64)  # the best tag before each tag
+    best = xp.zeros((len(found.lengths), scores.shape[1]), scores.dtype)
+    for step in range(found.longest):
+        active = found.at(step)
+        numbers, rows = xp.asarray(active), xp.asarray(found.starts[active] + step)
+        if not step:
+            best[numbers] = Transition[0] + scores[rows]
+            continue
+        paths = best[numbers][:, :, None] + Transition[2:]
+        came[rows] = paths.argmax(1)
+        best[numbers] = paths.max(1) + scores[rows]
+    tags = (best + Transition[1]).argmax(1)
+    path = ViterbiPath.reshape(-1)
+    path.fill(0)
+    for step in range(found.longest - 1, -1, -1):
+        active = found.at(step)
+        numbers, rows = xp.asarray(active), xp.asarray(found.starts[active] + step)
+        path[rows] = tags[numbers]
+        tags[numbers] = came[rows, tags[numbers]]
+    if Label is not None:
+        rows = xp.asarray(found.rows)
+        path[rows] = path[rows] == Label.reshape(-1)[rows]
+
+
+# ------------------------------------------------------------------------------------------------------------- chunks
+_NONE = -1
+# The tag types that begin a chunk, are inside of one, end one, and are one alone.
+_TAGS = {
+    "IOB": {"begin": 0, "inside": 1},
+    "IOE": {"inside": 0, "end": 1},
+    "IOBES": {"begin": 0, "inside": 1, "end": 2, "single": 3},
+    "plain": {"single": 0},
+}
+
+
+def _chunks(tags: Any, first: Any, scheme: str, types: int, excluded: list[int]) -> tuple[Any, Any]:
+    """For each row, the type of the chunk that starts there, or -1; and the row where the chunk that a row is in ends.
+
+    `first` says of each row whether a sequence begins there.
+    """
+    kinds = _TAGS[scheme]
+    kind, chunk = tags % len(kinds), tags // len(kinds)
+    if len(tags) and (tags.min() < 0 or chunk.max() > types):
+        raise ExecutionError(f"chunk_eval: a tag is {tags.min()} or {tags.max()}; tags should be from 0 to {types * len(kinds)}")
+    outside = chunk == types
+    # A chunk goes on from a row to the next one, if both are of its type and neither tag says otherwise.
+    goes_on = np.zeros(len(tags), bool)
+    if len(tags):
+        ends = [kinds[name] for name in ("end", "single") if name in kinds and scheme != "plain"]
+        begins = [kinds[name] for name in ("begin", "single") if name in kinds and scheme != "plain"]
+        goes_on[:-1] = (chunk[:-1] == chunk[1:]) & ~first[1:] & ~np.isin(kind[:-1], ends) & ~np.isin(kind[1:], begins)
+    starts = np.concatenate([[True], ~goes_on[:-1]])[: len(tags)] & ~outside & ~np.isin(chunk, excluded)
+    rows = np.arange(len(tags))
+    last = np.minimum.accumulate(np.where(goes_on, len(tags), rows)[::-1])[::-1]
+    return np.where(starts, chunk, _NONE), last
+
+
+@kernel("chunk_eval")
+def chunk_eval(
+    xp: Any,
+    Inference: Any,
+    Label: Any,
+    Label_lod: Lod,
+    SeqLength: Any,
+    num_chunk_types: int,
+    chunk_scheme: str,
+    excluded_chunk_types: list[int],
+    Precision: Any,
+    Recall: Any,
+    F1_Score: Any,
+    NumInferChunks: Any,
+    NumLabelChunks: Any,
+    NumCorrectChunks: Any,
+) -> None:
+    found = spans(Label_lod, SeqLength, Label, "Label")
+    rows, first = found.rows, found.steps == 0
+    (types, ends), (expected, expected_ends) = (
+        _chunks(to_numpy(value).reshape(-1)[rows], first, chunk_scheme, num_chunk_types, excluded_chunk_types)
+        for value in (Inference, Label)
+    )
+    inferred, labelled = int((types != _NONE).sum()), int((expected != _NONE).sum())
+    correct = int(((types != _NONE) & (types == expected) & (ends == expected_ends)).sum())
+    precision, recall = correct / inferred if inferred else 0.0, correct / labelled if labelled else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
+    outputs = (Precision, Recall, F1_Score, NumInferChunks, NumLabelChunks, NumCorrectChunks)
+    for out, value in zip(outputs, (precision, recall, f1, inferred, labelled, correct), strict=True):
+        if out is not None:
+            out.fill(value)

@@ -1,0 +1,259 @@
+"""Kernels of `fluid.ops.ctc`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.values import Lod
+
+from ..place import to_numpy
+from ..sequences import LoDArray
+from .crf import Spans, spans
+from .manipulation import check_ids
+from .table import kernel
+
+
+# ----------------------------------------------------------------------------------------------------------------- CTC
+class _Paths(NamedTuple):
+    """What the paths of each sequence go through, on the host; see `ctc_states`. Where they may not go, False."""
+
+    rows: Any
+    lengths: Any
+    states: Any
+    skip: Any
+    end: Any
+    possible: Any
+
+
+def _paths(logits: Any, logits_lod: Lod, label: Any, label_lod: Lod, logits_length: Any, label_length: Any, blank: int) -> _Paths:
+    if logits_length is None:
+        frames = spans(logits_lod, None, logits, "Logits")
+        rows = frames.starts + np.arange(frames.longest)[:, None]
+    else:
+        frames = spans((), logits_length, logits.swapaxes(0, 1), "Logits")
+        rows = np.arange(logits.shape[0])[:, None] * logits.shape[1] + np.arange(logits.shape[1])
+    rows = np.where(np.arange(len(rows))[:, None] < frames.lengths, rows, -1)
+    words = spans(label_lod, label_length, label, "Label")
+    wide = words.longest if label_length is None else label.shape[1]
+    states = np.full((len(words.lengths), 2 * wide + 1), blank, np.int64)
+    given = to_numpy(label).reshape(-1)[words.rows]
+    check_ids(given, logits.shape[-1], "warpctc: Label")
+    if (given == blank).any():
+        raise ExecutionError(f"warpctc: Label holds the blank, {blank}, which is no label")
+    states[words.ids, 2 * words.steps + 1] = given
+    place = np.arange(states.shape[1])
+    skip = np.zeros(states.shape, bool)
+    skip[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
+    count = words.lengths[:, None]
+    end = (place == 2 * count) | (place == 2 * count - 1)
+    repeated = ((place % 2 == 1) & (place >= 3) & (place < 2 * count) & ~skip).sum(1)
+    possible = (words.lengths + repeated <= frames.lengths) & (frames.lengths > 0)
+    return _Paths(rows, frames.lengths, states, skip, end, possible)
+
+
+@kernel("ctc_states")
+def ctc_states(
+    xp: Any,
+    Logits: Any,
+    Logits_lod: Lod,
+    Label: Any,
+    Label_lod: Lod,
+    LogitsLength: Any,
+    LabelLength: Any,
+    blank: int,
+    Rows: Any,
+    States: Any,
+    Start: Any,
+    Skip: Any,
+    End: Any,
+    Weight: Any,
+) -> None:
+    paths = _paths(Logits, Logits_lod, Label, Label_lod, LogitsLength, LabelLength, blank)
+    start = np.arange(paths.states.shape[1]) == 0
+    found = (
+        (Rows, paths.rows),
+        (States, paths.states),
+        *((out, np.where(may, 0, -1e30)) for out, may in ((Start, start), (Skip, paths.skip), (End, paths.end))),
+        (Weight, paths.possible[:, None]),
+    )
+    for out, value in found:
+        if out is not None:
+            out[...] = xp.asarray(value)
+
+
+@kernel("held")
+def held(xp: Any, X: Any, Out: Any) -> None:
+    xp.copyto(Out, X)
+
+
+def _shifted(xp: Any, alpha: Any, by: int) -> Any:
+    found = xp.full(alpha.shape, -xp.inf, alpha.dtype)
+    found[:, by:] = alpha[:, :-by]
+    return found
+
+
+def _steps(xp: Any, first: Any, scores: Any, skip: Any) -> Any:
+    """Of each step, the log of the sum over the paths to each state; `first` is that of the first step."""
+    found = xp.empty_like(scores)
+    if len(found):
+        found[0] = first
+    for t in range(1, len(scores)):
+        before = found[t - 1]
+        stay = xp.logaddexp(before, _shifted(xp, before, 1))
+        over = xp.where(skip, _shifted(xp, before, 2), -xp.inf)
+        xp.add(xp.logaddexp(stay, over), scores[t], out=found[t])
+    return found
+
+
+def _over_times(xp: Any, lengths: Any, steps: int) -> Any:
+    """For each step and sequence, the step that mirrors it; itself behind the end."""
+    at = np.arange(steps)[:, None]
+    return xp.asarray(np.where(at < lengths, lengths - 1 - at, at))
+
+
+@kernel("warpctc")
+def warpctc(
+    xp: Any,
+    Logits: Any,
+    Logits_lod: Lod,
+    Label: Any,
+    Label_lod: Lod,
+    LogitsLength: Any,
+    LabelLength: Any,
+    blank: int,
+    Loss: Any,
+    WarpCTCGrad: Any,
+) -> None:
+    paths = _paths(Logits, Logits_lod, Label, Label_lod, LogitsLength, LabelLength, blank)
+    steps, count = paths.rows.shape
+    classes = Logits.shape[-1]
+    rows = xp.asarray(np.maximum(paths.rows, 0))
+    padded = Logits.reshape(-1, classes)[rows] if Logits.size else xp.zeros((steps, count, classes), Logits.dtype)
+    padded -= padded.max(2, keepdims=True)
+    shares = xp.exp(padded)
+    total = shares.sum(2, keepdims=True)
+    padded -= xp.log(total)  # log of the softmax
+    states = xp.asarray(paths.states)
+    scores = xp.take_along_axis(padded, xp.broadcast_to(states, (steps, *states.shape)), 2)
+    first = xp.full(states.shape, -xp.inf, scores.dtype)
+    sequences, possible = xp.arange(count), xp.asarray(paths.possible)
+    if steps:
+        first[:, :2] = scores[0, :, :2]
+    forward = _steps(xp, first, scores, xp.asarray(paths.skip))
+    last = xp.asarray(np.maximum(paths.lengths - 1, 0))
+    ends = xp.where(xp.asarray(paths.end), 0, -xp.inf).astype(scores.dtype)
+    reached = forward[last, sequences] + ends if steps else ends
+    top = xp.where(possible, reached.max(1), 0)
+    logs = top + xp.log(xp.where(possible, xp.exp(reached - top[:, None]).sum(1), 1))
+    if Loss is not None:
+        Loss[:, 0] = -logs
+    if WarpCTCGrad is None or not steps:
+        return
+    # The same backwards: states from the last to the first, times from the end of each sequence.
+    mirror = _over_times(xp, paths.lengths, steps)
+    turned = scores[mirror, sequences][:, :, ::-1]
+    skip = np.zeros(paths.skip.shape, bool)
+    skip[:, 2:] = paths.skip[:, :1:-1]  # a step over j - 1, from j - 2 to j, is one from j to j - 2
+    backward = _steps(xp, (scores[last, sequences] + ends)[:, ::-1], turned, xp.asarray(skip))[:, :, ::-1][mirror, sequences]
+    through = xp.exp(forward + backward - scores - logs[:, None])  # how probable it is to be in a state at a time
+    where = states[:, :, None] == xp.arange(classes)
+    shares /= total
+    shares -= xp.matmul(through.transpose(1, 0, 2), where.astype(through.dtype)).transpose(1, 0, 2)
+    kept = xp.asarray((paths.rows >= 0) & paths.possible)
+    WarpCTCGrad[...] = xp.where(kept[:, :, None], shares, 0)
+
+
+@kernel("warpctc_grad")
+def warpctc_grad(
+    xp: Any,
+    Logits: Any,
+    Logits_lod: Lod,
+    LogitsLength: Any,
+    WarpCTCGrad: Any,
+    dLoss: Any,
+    norm_by_times: bool,
+    dLogits: Any,
+) -> None:
+    given = dLoss.reshape(-1)
+    if LogitsLength is None:
+        found = spans(Logits_lod, None, Logits, "Logits")
+        lengths = xp.asarray(found.lengths)
+    else:
+        lengths = LogitsLength.reshape(-1)
+    if norm_by_times:
+        given = given / xp.maximum(lengths, 1).astype(given.dtype)
+    if LogitsLength is not None:
+        xp.multiply(WarpCTCGrad, given[:, None], out=dLogits)
+        return
+    ids, steps = xp.asarray(found.ids), xp.asarray(found.steps)
+    xp.multiply(WarpCTCGrad[steps, ids], given[ids][:, None], out=dLogits)
+
+
+@kernel("ctc_align")
+def ctc_align(
+    xp: Any,
+    Input: Any,
+    Input_lod: Lod,
+    InputLength: Any,
+    blank: int,
+    merge_repeated: bool,
+    padding_value: int,
+    Output: Any,
+    OutputLength: Any,
+) -> LoDArray | None:
+    found = spans(Input_lod, InputLength, Input, "Input")
+    values, steps, ids = to_numpy(Input).reshape(-1)[found.rows], found.steps, found.ids
+    kept = values != blank
+    if merge_repeated:
+        kept[1:] &= (values[1:] != values[:-1]) | (steps[1:] == 0)
+    left = Spans(found.starts, np.bincount(ids[kept], minlength=len(found.lengths)))
+    if InputLength is None:
+        lod = (*Input_lod[:-1], (0, *np.cumsum(left.lengths).tolist()))
+        out = values[kept] if kept.any() else np.full(1, -1, values.dtype)
+        return LoDArray(xp.asarray(out.reshape(-1, *[1] * (Input.ndim - 1))), lod)
+    if Output is not None:
+        Output.fill(padding_value)
+        Output.reshape(-1)[xp.asarray(left.rows)] = xp.asarray(values[kept])
+    if OutputLength is not None:
+        OutputLength[:, 0] = xp.asarray(left.lengths)
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------- edit distance
+@kernel("edit_distance")
+def edit_distance(
+    xp: Any,
+    Hyps: Any,
+    Hyps_lod: Lod,
+    Refs: Any,
+    Refs_lod: Lod,
+    HypsLength: Any,
+    RefsLength: Any,
+    normalized: bool,
+    SequenceNum: Any,
+    Out: Any,
+) -> None:
+    hyps, refs = spans(Hyps_lod, HypsLength, Hyps, "Hyps"), spans(Refs_lod, RefsLength, Refs, "Refs")
+    count = len(refs.lengths)
+    if SequenceNum is not None:
+        SequenceNum.fill(count)
+    if Out is None:
+        return
+    if normalized and count and not refs.lengths.all():
+        empty = int(np.flatnonzero(refs.lengths == 0)[0])
+        raise ExecutionError(f"edit_distance: sequence {empty} of Refs is empty, so nothing can be divided by its length")
+    words, expected = to_numpy(Hyps).reshape(-1), np.zeros((count, refs.longest), np.int64)
+    expected[refs.ids, refs.steps] = to_numpy(Refs).reshape(-1)[refs.rows]
+    columns = np.arange(refs.longest + 1)
+    costs = np.tile(columns, (count, 1))  # from the words so far of each sequence to the first so many of the other
+    for step in range(hyps.longest):
+        active = hyps.at(step)
+        before, word = costs[active], words[hyps.starts[active] + step]
+        found = before + 1
+        np.minimum(found[:, 1:], before[:, :-1] + (expected[active] != word[:, None]), out=found[:, 1:])
+        costs[active] = np.minimum.accumulate(found - columns, axis=1) + columns  # insertions
+    distances = costs[np.arange(count), refs.lengths].astype(np.float32)
+    Out[:, 0] = xp.asarray(distances / refs.lengths if normalized else distances)

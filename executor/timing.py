@@ -1,0 +1,60 @@
+"""How long ops take: while `current` is a timer, runs count into it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from fluid.framework import Operator
+
+from .place import Place
+
+__all__ = ["Count", "Timer", "timed"]
+
+
+@dataclass
+class Count:
+    """Calls of one type of op, and their times in seconds."""
+
+    calls: int = 0
+    total: float = 0.0
+    least: float = float("inf")
+    most: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.calls += 1
+        self.total += seconds
+        self.least = min(self.least, seconds)
+        self.most = max(self.most, seconds)
+
+
+class Timer:
+    """Counts by type of op. Several threads may count into one."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Count] = {}
+        self._lock = threading.Lock()
+
+    def add(self, op_type: str, seconds: float) -> None:
+        with self._lock:
+            self.counts.setdefault(op_type, Count()).add(seconds)
+
+
+current: Timer | None = None
+
+
+def timed(timer: Timer | None, op: Operator, place: Place) -> AbstractContextManager[Any]:
+    """Inside the ``with``, the time is counted as one call of the op; what a device still computes then is waited for."""
+    return _counted(timer, op.type, place) if timer is not None else nullcontext()
+
+
+@contextmanager
+def _counted(timer: Timer, op_type: str, place: Place) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    place.wait()
+    timer.add(op_type, time.perf_counter() - start)

@@ -1,0 +1,64 @@
+"""Commands that make another model of one: prune, convert."""
+
+from __future__ import annotations
+
+import click
+
+from ..model_io import Model, save_model
+from .common import echo, listed, model_argument, program_of, read_model
+
+__all__ = ["COMMANDS"]
+
+_TARGETS = click.Choice(["paddle-1.6", "paddle-2.6"])
+
+
+@click.command()
+@model_argument()
+@click.argument("output", type=click.Path())
+@click.option("--feed", "feeds", multiple=True, help="What is fed; several times, or with commas. By default, as the model says.")
+@click.option("--fetch", "fetches", multiple=True, required=True, help="What to compute.")
+@click.option("--target", type=_TARGETS, help="Write ops that this version knows.")
+def prune(
+    model: str, params: str | None, output: str, feeds: tuple[str, ...], fetches: tuple[str, ...], target: str | None
+) -> None:
+    """Write to OUTPUT the part of a model that computes some of its variables, as an inference model."""
+    found = read_model(model, params)
+    program = program_of(found)
+    before = sum(len(block.ops) for block in program.blocks)
+    wanted = listed(fetches)
+    report = program.prune(listed(feeds) or None, wanted)
+    names = listed(feeds) or [name for name, var in program.global_block().vars.items() if var.is_data]
+    _save(found, output, names, wanted, target)
+    echo(f"{len(report.removed_ops)} of {before} ops and {len(report.removed_vars)} variables left out")
+
+
+@click.command()
+@model_argument()
+@click.argument("output", type=click.Path())
+@click.option("--target", type=_TARGETS, help="Write ops that this version knows.")
+@click.option("--fold", is_flag=True, help="Compute constants now, and put batch_norms into the weights before them.")
+def convert(model: str, params: str | None, output: str, target: str | None, fold: bool) -> None:
+    """Write a model to OUTPUT in another form; its ending says which.
+
+    .pdmodel (and .pdiparams beside it), .txt (the program alone), .npz, .safetensors, .pdparams (the values alone), anything
+    else: a folder with __model__ and a file a parameter.
+    """
+    from ..model_io import save_arrays
+
+    found = read_model(model, params)
+    if found.program is None:
+        save_arrays(output, found.values())
+        echo(f"{output}: {len(found.parameters)} values")
+        return
+    if fold:
+        for report in (found.program.fold_constants(found.scope), found.program.fold_batch_norm(found.scope)):
+            echo(str(report).partition("\n")[0])
+    _save(found, output, None, None, target)
+
+
+def _save(model: Model, output: str, feeds: list[str] | None, fetches: list[str] | None, target: str | None) -> None:
+    for path in save_model(output, model.program, feeds, fetches, scope=model.scope, target=target):
+        echo(path)
+
+
+COMMANDS = [prune, convert]

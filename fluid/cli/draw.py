@@ -1,0 +1,62 @@
+"""Commands that make pictures: draw, view."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import webbrowser
+
+import click
+
+from ..errors import FluidError
+from ..graph import to_dot
+from ..tensor_io import write_file
+from .common import echo, model_argument, program_of, read_model
+
+__all__ = ["COMMANDS"]
+
+
+@click.command()
+@model_argument()
+@click.option("--out", "output", type=click.Path(), help="A .dot, .svg, .png or .pdf file; the dot goes to the terminal without.")
+def draw(model: str, params: str | None, output: str | None) -> None:
+    """Draw the program as a graph. Pictures need graphviz; large programs are better seen with `view`."""
+    text = to_dot(program_of(read_model(model, params)))
+    if output is None:
+        return echo(text.rstrip("\n"))
+    kind = os.path.splitext(output)[1][1:]
+    if kind in ("dot", "gv"):
+        data = text.encode("utf-8", "replace")
+    elif kind in ("svg", "png", "pdf"):
+        dot = shutil.which("dot")
+        if dot is None:
+            raise FluidError(f"{output}: graphviz's command dot is not installed; write a .dot file, or use `view`")
+        done = subprocess.run([dot, f"-T{kind}"], input=text.encode("utf-8", "replace"), capture_output=True, check=False)
+        if done.returncode:
+            raise FluidError(f"{output}: dot failed: {done.stderr.decode(errors='replace').strip()}")
+        data = done.stdout
+    else:
+        raise FluidError(f"{output}: a drawing's name ends in .dot, .svg, .png or .pdf")
+    write_file(output, [data])
+    return echo(output)
+
+
+@click.command()
+@model_argument()
+@click.option("--out", "output", type=click.Path(), help="The page; MODEL.html by default.")
+@click.option("--open", "shows", is_flag=True, help="Open it in the browser.")
+def view(model: str, params: str | None, output: str | None, shows: bool) -> None:
+    """Write one page that shows the program: works offline, in any browser."""
+    from ..viewer import write_html
+
+    found = read_model(model, params)
+    stem = os.path.normpath(model)
+    output = output or (stem.removesuffix(".pdmodel") + ".html")
+    write_html(program_of(found), output, title=os.path.basename(stem))
+    echo(output)
+    if shows:
+        webbrowser.open(f"file://{os.path.abspath(output)}")
+
+
+COMMANDS = [draw, view]

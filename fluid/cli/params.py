@@ -1,0 +1,64 @@
+"""Commands about parameters: list, show, export."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+
+from ..model_io import save_arrays
+from .common import as_json, echo, human_bytes, listed, model_argument, read_model, table
+
+__all__ = ["COMMANDS"]
+
+
+@click.group()
+def params() -> None:
+    """The values in a model, or in a file of parameters alone."""
+
+
+@params.command("list")
+@model_argument()
+@click.option("--json", "is_json", is_flag=True, help="For programs.")
+def list_(model: str, params: str | None, is_json: bool) -> None:
+    """Names, types, sizes."""
+    arrays = read_model(model, params).values()
+    if is_json:
+        return as_json([{"name": n, "dtype": a.dtype.name, "shape": list(a.shape), "bytes": a.nbytes} for n, a in arrays.items()])
+    rows = [(name, f"{array.dtype}{list(array.shape)}", human_bytes(array.nbytes)) for name, array in arrays.items()]
+    table(("name", "type", "size"), rows, right=(2,))
+    echo(f"{len(rows)} values, {human_bytes(sum(array.nbytes for array in arrays.values()))}")
+    return None
+
+
+@params.command()
+@model_argument()
+@click.argument("name")
+@click.option("--json", "is_json", is_flag=True, help="For programs: all of the elements.")
+def show(model: str, params: str | None, name: str, is_json: bool) -> None:
+    """One value: statistics and some of its elements."""
+    array = read_model(model, params).value(name)
+    if is_json:
+        return as_json({"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "values": array})
+    echo(f"{name}: {array.dtype}{list(array.shape)}, {human_bytes(array.nbytes)}", bold=True)
+    if array.size and array.dtype.kind in "fiu":
+        wide = array.astype(np.float64)
+        echo(f"min {wide.min():.6g}  mean {wide.mean():.6g}  max {wide.max():.6g}  deviation {wide.std():.6g}")
+        if array.dtype.kind == "f" and not np.isfinite(wide).all():
+            echo(f"{int((~np.isfinite(wide)).sum())} elements are not finite", fg="red")
+    echo(np.array2string(array, threshold=100, edgeitems=3, max_line_width=120))
+    return None
+
+
+@params.command()
+@model_argument()
+@click.argument("output", type=click.Path())
+@click.option("--only", multiple=True, help="Names to write; all by default.")
+def export(model: str, params: str | None, output: str, only: tuple[str, ...]) -> None:
+    """Write the values to OUTPUT: .npz, .safetensors or .pdparams."""
+    found = read_model(model, params)
+    names = listed(only) or found.parameters
+    save_arrays(output, {name: found.value(name) for name in names})
+    echo(f"{output}: {len(names)} values")
+
+
+COMMANDS = [params]

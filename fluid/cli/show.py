@@ -1,0 +1,186 @@
+"""Commands that only look: inspect, dump, diff, explain."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import click
+
+from ..compare import diff
+from ..flops import count_flops, human
+from ..framework import Block, Parameter, Program
+from ..io import is_persistable
+from ..model_io import Model
+from ..unsupported import unsupported_ops
+from .common import as_json, echo, human_bytes, model_argument, program_of, read_model, table
+
+__all__ = ["COMMANDS"]
+
+
+@click.command()
+@model_argument()
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="What unknown extents count as in FLOPs.")
+@click.option("--json", "is_json", is_flag=True, help="For programs.")
+def inspect(model: str, params: str | None, batch: int, is_json: bool) -> None:
+    """Inputs, outputs, parameters, ops, arithmetic, and what cannot run."""
+    found = read_model(model, params)
+    facts = _facts(found, batch)
+    if is_json:
+        return as_json(facts)
+    echo(f"{facts['path']}: {facts['format']}", bold=True)
+    if found.program is None:
+        echo(f"{len(found.parameters)} arrays, {human_bytes(facts['parameters']['bytes'])}; no program")
+        return None
+    for title, key in (("inputs", "inputs"), ("outputs", "outputs")):
+        if facts[key]:
+            table((title, "type"), [(item["name"], item["type"]) for item in facts[key]])
+    parameters = facts["parameters"]
+    echo(
+        f"parameters: {parameters['count']} of {parameters['elements']:,} elements, {human_bytes(parameters['bytes'])}"
+        f" ({parameters['trainable']} trainable)"
+    )
+    if parameters["missing"]:
+        names = ", ".join(parameters["missing"][:5]) + (", ..." if len(parameters["missing"]) > 5 else "")
+        echo(f"without a value: {len(parameters['missing'])}: {names}", fg="yellow")
+    echo(f"arithmetic: {human(facts['flops']['total'])}FLOP for a batch of {batch}")
+    if facts["flops"]["not_counted"]:
+        echo(f"  not counted: {', '.join(facts['flops']['not_counted'])}")
+    blocks = "" if facts["blocks"] == 1 else f" in {facts['blocks']} blocks"
+    flops = facts["flops"]["by_type"]
+    rows = [(kind, count, f"{human(flops.get(kind, 0))}FLOP") for kind, count in facts["ops"].items()]
+    table(("op", "count", "arithmetic"), rows, f"{sum(facts['ops'].values())} ops{blocks}", right=(1, 2))
+    for item in facts["unsupported"]:
+        echo(f"cannot run: {item['text']}", fg="red")
+    if not facts["unsupported"]:
+        echo("everything in it can run", fg="green")
+    return None
+
+
+def _facts(model: Model, batch: int) -> dict[str, Any]:
+    program = model.program
+    sizes = {name: model.scope.array(name) for name in model.parameters}
+    parameters: dict[str, Any] = {"count": len(sizes), "bytes": sum(array.nbytes for array in sizes.values())}
+    facts: dict[str, Any] = {"path": model.path, "format": model.format, "parameters": parameters}
+    if program is None:
+        return facts
+    kept = {var.name: var for var in program.list_vars() if is_persistable(var)}
+    shapes = {name: sizes[name].shape if name in sizes else var.shape for name, var in kept.items()}
+    parameters.update(
+        count=len(kept),
+        elements=sum(max(math.prod(shape), 0) for shape in shapes.values()),
+        trainable=sum(isinstance(var, Parameter) and var.trainable for var in kept.values()),
+        missing=model.missing,
+    )
+    root = program.global_block()
+    flops = count_flops(program, batch)
+    ops = Counter(op.type for block in program.blocks for op in block.ops if op.type not in ("feed", "fetch"))
+    return facts | {
+        "inputs": [{"name": name, "type": root.var(name).describe()} for name in model.feeds],
+        "outputs": [{"name": var.name, "type": var.describe()} for var in model.fetches],
+        "blocks": len(program.blocks),
+        "ops": dict(ops.most_common()),
+        "flops": {"total": flops.total, "by_type": dict(flops.by_type), "not_counted": dict(flops.uncounted)},
+        "unsupported": [
+            {"type": item.type, "count": item.count, "block": item.block, "position": item.position, "text": str(item)}
+            for item in unsupported_ops(program)
+        ],
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- dumping
+@click.command()
+@model_argument()
+@click.option("--format", "kind", type=click.Choice(["text", "json", "pbtxt"]), default="text", show_default=True)
+@click.option("--short", is_flag=True, help="Of the text, what fits a screen.")
+def dump(model: str, params: str | None, kind: str, short: bool) -> None:
+    """Print the program: as readable text (which loads again), JSON, or protobuf's text."""
+    program = program_of(read_model(model, params))
+    if kind == "json":
+        as_json(_program(program))
+    elif kind == "pbtxt":
+        from google.protobuf import text_format
+
+        from ..proto import ProgramDesc
+
+        message = ProgramDesc()
+        message.ParseFromString(program.serialize_to_string())
+        click.echo(text_format.MessageToString(message), nl=False)
+    else:
+        click.echo(str(program) if short else program.to_string(), nl=short)
+
+
+def _program(program: Program) -> dict[str, Any]:
+    return {"blocks": [_block(block) for block in program.blocks]}
+
+
+def _block(block: Block) -> dict[str, Any]:
+    variables = [
+        {
+            "name": var.name,
+            "kind": var.type.name.lower(),
+            "dtype": var.dtype.text if var.has_dtype else None,
+            "shape": list(var.shape) if var.has_shape else None,
+            "lod_level": var.lod_level,
+            "persistable": var.persistable,
+            "parameter": isinstance(var, Parameter),
+            "data": var.is_data,
+            "stop_gradient": var.stop_gradient,
+        }
+        for var in block.vars.values()
+    ]
+    ops = [
+        {"type": op.type, "inputs": op.inputs, "outputs": op.outputs, "attrs": {k: _attr(v) for k, v in op.attrs.items()}}
+        for op in block.ops
+    ]
+    return {"idx": block.idx, "parent": block.parent_idx, "forward": block.forward_block_idx, "vars": variables, "ops": ops}
+
+
+def _attr(value: Any) -> Any:
+    if isinstance(value, Block):
+        return {"block": value.idx}
+    return [_attr(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+# ----------------------------------------------------------------------------------------------------- diff and explain
+_COLOURS = {"-": "red", "+": "green", "~": "yellow"}
+
+
+@click.command("diff")
+@model_argument("a")
+@model_argument("b")
+@click.option("--context", "around", default=2, show_default=True, help="Equal ops to show around each difference.")
+@click.option("--json", "is_json", is_flag=True, help="For programs.")
+@click.pass_context
+def diff_command(
+    ctx: click.Context, a: str, a_params: str | None, b: str, b_params: str | None, around: int, is_json: bool
+) -> None:
+    """What model B has other than model A: ops, declarations, values. Status 1 where there is anything."""
+    one, two = read_model(a, a_params), read_model(b, b_params)
+    empty = Program()
+    values = (one.values(), two.values()) if one.parameters and two.parameters else (None, None)
+    if (one.program is None) != (two.program is None):
+        program_of(one if one.program is None else two)
+    found = diff(one.program or empty, two.program or empty, *values)
+    if is_json:
+        changes = [{"sign": sign, "block": block, "text": text} for sign, block, text in found.ops if sign != " "]
+        variables = [{"sign": sign, "block": block, "text": text} for sign, block, text in found.variables]
+        as_json({"ops": changes, "variables": variables, "values": found.values})
+    else:
+        for line in found.lines(around):
+            echo(line, fg=_COLOURS.get(line[:1]))
+    if found:
+        ctx.exit(1)
+
+
+@click.command()
+@model_argument()
+@click.argument("loss")
+@click.argument("var")
+def explain(model: str, params: str | None, loss: str, var: str) -> None:
+    """Along which ops a gradient of LOSS flows to VAR, or what cuts it."""
+    echo(program_of(read_model(model, params)).explain_gradient(loss, var))
+
+
+COMMANDS = [inspect, dump, diff_command, explain]

@@ -1,0 +1,198 @@
+"""Probability distributions whose parameters are numbers, arrays or variables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import FluidTypeError, ProgramError
+from ..framework import Variable
+from ..layer_helper import apply
+from . import nn, ops, tensor
+
+__all__ = ["Categorical", "MultivariateNormalDiag", "Normal", "Uniform"]
+
+
+def _variable(value: Any, where: str) -> Variable:
+    """A parameter as a variable; numbers and arrays are written into the program, as float32 but for arrays of float64."""
+    if isinstance(value, Variable):
+        return value
+    if not isinstance(value, (int, float, list, tuple, np.ndarray, np.generic)):
+        raise FluidTypeError(f"{where} should be a number, an array or a Variable, not {type(value).__name__}")
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise FluidTypeError(f"{where} should hold numbers, not {array.dtype}")
+    keeps = isinstance(value, np.ndarray) and array.dtype == np.float64
+    return tensor.assign(np.atleast_1d(array).astype(np.float64 if keeps else np.float32))
+
+
+class Distribution:
+    """A distribution: `sample` draws from it, `entropy` and `log_prob` give variables."""
+
+    def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
+        raise NotImplementedError
+
+    def entropy(self) -> Variable:
+        raise NotImplementedError
+
+    def log_prob(self, value: Variable) -> Variable:
+        raise NotImplementedError
+
+    def kl_divergence(self, other: Any) -> Variable:
+        raise NotImplementedError
+
+
+def _same_kind(one: Distribution, other: Any) -> None:
+    if type(other) is not type(one):
+        raise FluidTypeError(f"{type(one).__name__}.kl_divergence takes a {type(one).__name__}, not {type(other).__name__}")
+
+
+class _TwoParameters(Distribution):
+    """A distribution of one number for each element of its two parameters, which broadcast."""
+
+    def __init__(self, first: tuple[str, Any], second: tuple[str, Any]) -> None:
+        where = type(self).__name__
+        self._numbers = all(isinstance(value, (int, float)) for _, value in (first, second))
+        self._a, self._b = (_variable(value, f"{where}: {name}") for name, value in (first, second))
+
+    def _drawn(self, op_type: str, shape: Sequence[int], seed: int, **attrs: float) -> Variable:
+        """Random numbers of shape ``[*shape, *batch]``, where ``batch`` is the shape of the parameters together."""
+        both = self._a + self._b
+        extents = [int(extent) for extent in shape]
+        given: dict[str, Any] = {**attrs, "shape": [*extents, *both.shape], "seed": seed, "dtype": int(both.dtype)}
+        unknown = [axis for axis, extent in enumerate(both.shape) if extent < 0]
+        if not unknown:
+            return apply(op_type, {}, given)
+        if unknown != [0]:
+            raise ProgramError(
+                f"{type(self).__name__}.sample: only the first extent of the parameters, {list(both.shape)}, may be unknown"
+            )
+        given.update(input_dim_idx=0, output_dim_idx=len(extents))
+        return apply(f"{op_type}_batch_size_like", {"Input": both}, given)
+
+    def _shaped(self, found: Variable, shape: Sequence[int]) -> Variable:
+        """Of numbers, samples have just the shape that was asked for."""
+        return nn.reshape(found, list(shape)) if self._numbers else found
+
+
+class Uniform(_TwoParameters):
+    """Uniform between `low` and `high`: density ``1 / (high - low)``.
+
+    Args:
+        low, high: numbers, arrays or variables, which broadcast against each other; their shape is the batch's.
+    """
+
+    def __init__(self, low: Any, high: Any) -> None:
+        super().__init__(("low", low), ("high", high))
+        self.low, self.high = self._a, self._b
+
+    def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
+        """Draws of shape ``[*shape, *batch]``; of just `shape` where `low` and `high` are plain numbers."""
+        drawn = self._drawn("uniform_random", shape, seed, min=0.0, max=1.0)
+        return self._shaped(drawn * (self.high - self.low) + self.low, shape)
+
+    def log_prob(self, value: Variable) -> Variable:
+        """The logarithm of the density at `value`; -inf outside."""
+        inside = tensor.cast(ops.less_than(self.low, value), value.dtype) * tensor.cast(
+            ops.less_than(value, self.high), value.dtype
+        )
+        found: Variable = ops.log(inside) - ops.log(self.high - self.low)
+        return found
+
+    def entropy(self) -> Variable:
+        """``log(high - low)``."""
+        return ops.log(self.high - self.low)
+
+
+class Normal(_TwoParameters):
+    """The normal distribution of mean `loc` and standard deviation `scale`.
+
+    Args:
+        loc, scale: numbers, arrays or variables, which broadcast against each other; their shape is the batch's.
+    """
+
+    def __init__(self, loc: Any, scale: Any) -> None:
+        super().__init__(("loc", loc), ("scale", scale))
+        self.loc, self.scale = self._a, self._b
+
+    def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
+        """Draws of shape ``[*shape, *batch]``; of just `shape` where `loc` and `scale` are plain numbers."""
+        drawn = self._drawn("gaussian_random", shape, seed, mean=0.0, std=1.0)
+        return self._shaped(drawn * self.scale + self.loc, shape)
+
+    def entropy(self) -> Variable:
+        """``(1 + log(2 pi)) / 2 + log(scale)``."""
+        found: Variable = ops.log(self.scale + 0.0 * self.loc) + (0.5 + 0.5 * math.log(2 * math.pi))
+        return found
+
+    def log_prob(self, value: Variable) -> Variable:
+        """``-(value - loc)^2 / (2 scale^2) - log(scale) - log(2 pi) / 2``."""
+        distance = (value - self.loc) / self.scale
+        found: Variable = -0.5 * (distance * distance) - ops.log(self.scale) - 0.5 * math.log(2 * math.pi)
+        return found
+
+    def kl_divergence(self, other: Normal) -> Variable:
+        """``(r - 1 - log(r) + ((loc - other.loc) / other.scale)^2) / 2`` with ``r = (scale / other.scale)^2``."""
+        _same_kind(self, other)
+        ratio = ops.square(self.scale / other.scale)
+        found: Variable = 0.5 * (ratio + ops.square((self.loc - other.loc) / other.scale) - 1.0 - ops.log(ratio))
+        return found
+
+
+class Categorical(Distribution):
+    """Categories whose probabilities are ``softmax(logits)``, along the last dimension."""
+
+    def __init__(self, logits: Any) -> None:
+        self.logits = _variable(logits, "Categorical: logits")
+
+    def _log_probabilities(self) -> Variable:
+        shifted = self.logits - ops.reduce_max(self.logits, dim=-1, keep_dim=True)
+        found: Variable = shifted - ops.log(ops.reduce_sum(ops.exp(shifted), dim=-1, keep_dim=True))
+        return found
+
+    def entropy(self) -> Variable:
+        """``-sum(p * log(p))``, of shape ``[..., 1]``."""
+        log_p = self._log_probabilities()
+        found: Variable = -1.0 * ops.reduce_sum(ops.exp(log_p) * log_p, dim=-1, keep_dim=True)
+        return found
+
+    def kl_divergence(self, other: Categorical) -> Variable:
+        """``sum(p * (log(p) - log(q)))``, of shape ``[..., 1]``."""
+        _same_kind(self, other)
+        log_p, log_q = self._log_probabilities(), other._log_probabilities()
+        found: Variable = ops.reduce_sum(ops.exp(log_p) * (log_p - log_q), dim=-1, keep_dim=True)
+        return found
+
+
+class MultivariateNormalDiag(Distribution):
+    """The normal distribution of mean `loc`, ``[k]``, whose covariance is the diagonal matrix `scale`, ``[k, k]``."""
+
+    def __init__(self, loc: Any, scale: Any) -> None:
+        self.loc = _variable(loc, "MultivariateNormalDiag: loc")
+        self.scale = _variable(scale, "MultivariateNormalDiag: scale")
+        if self.loc.ndim != 1 or self.loc.shape[0] < 1 or self.scale.shape != self.loc.shape * 2:
+            raise ProgramError(
+                "MultivariateNormalDiag: loc should be [k] and scale [k, k], "
+                f"not {list(self.loc.shape)} and {list(self.scale.shape)}"
+            )
+
+    def _variances(self) -> Variable:
+        """The diagonal of the covariance, ``[k]``."""
+        eye = tensor.assign(np.eye(self.loc.shape[0], dtype=self.scale.dtype.numpy))
+        found: Variable = ops.reduce_sum(self.scale * eye, dim=1)
+        return found
+
+    def entropy(self) -> Variable:
+        """``(k * (1 + log(2 pi)) + log(det(scale))) / 2``, of shape [1]."""
+        found: Variable = 0.5 * ops.reduce_sum(ops.log(self._variances()) + (1.0 + math.log(2 * math.pi)))
+        return found
+
+    def kl_divergence(self, other: MultivariateNormalDiag) -> Variable:
+        """``(tr(S2^-1 S1) + (m2 - m1)^T S2^-1 (m2 - m1) - k + log(det(S2) / det(S1))) / 2``, of shape [1]."""
+        _same_kind(self, other)
+        one, two = self._variances(), other._variances()
+        found: Variable = 0.5 * ops.reduce_sum(one / two + ops.square(other.loc - self.loc) / two - 1.0 + ops.log(two / one))
+        return found

@@ -1,0 +1,114 @@
+"""Making layer functions of ops, and documenting them from the op's definition."""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..errors import ProgramError
+from ..framework import Variable
+from ..layer_helper import LayerHelper
+from ..ops import registry
+from ..ops.registry import OpDef
+
+__all__ = ["autodoc", "deprecated", "generate_activation_fn", "generate_layer_fn", "templatedoc"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _argument(slot: str) -> str:
+    """The name of a slot as an argument: ``X`` -> ``x``, ``InScale`` -> ``in_scale``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", slot).lower()
+
+
+def generate_layer_fn(op_type: str) -> Callable[..., Any]:
+    """A layer that is this op: it takes input slots and attributes by name (slots in lower case), ``name`` and ``act``.
+
+    Positional arguments are the input slots in order. It returns the one output that is to be seen, or a list of them.
+    """
+    definition = registry.get(op_type)
+    slots = {_argument(slot): slot for slot in definition.inputs}
+    seen = [slot for slot in definition.outputs.values() if not slot.intermediate and not slot.optional]
+
+    def layer(*args: Any, **kwargs: Any) -> Any:
+        name, act = kwargs.pop("name", None), kwargs.pop("act", None)
+        if len(args) > len(slots):
+            raise ProgramError(f"{op_type} takes {len(slots)} inputs ({', '.join(slots)}), not {len(args)}")
+        given = {**dict(zip(slots, args, strict=False)), **kwargs}
+        for argument in given:
+            if argument not in slots and argument not in definition.attrs:
+                raise ProgramError(f"{op_type} takes no {argument!r}; it takes {', '.join([*slots, *definition.attrs])}")
+        inputs, attrs = {}, {}
+        for argument, value in given.items():
+            numbers = argument in definition.attrs and not isinstance(value, Variable)  # top_k has a slot K and an attribute k
+            if argument in slots and not numbers:
+                inputs[slots[argument]] = value
+            elif value is not None:
+                attrs[argument] = value
+        helper = LayerHelper(op_type, name, act=act)
+        made = helper.apply(op_type, inputs, attrs)
+        found = [made[slot.name] for slot in seen]
+        return helper.append_activation(found[0]) if len(found) == 1 and not seen[0].many else found
+
+    layer.__name__ = layer.__qualname__ = op_type
+    layer.__doc__ = _document(definition)
+    return layer
+
+
+def generate_activation_fn(op_type: str) -> Callable[..., Any]:
+    """A layer ``f(x, name=None)`` that is this op of one tensor."""
+    definition = registry.get(op_type)
+    if [slot.name for slot in definition.inputs.values() if not slot.optional] != ["X"]:
+        raise ProgramError(f"{op_type} is no op of one tensor X; use generate_layer_fn")
+    made = generate_layer_fn(op_type)
+
+    def layer(x: Any, name: str | None = None) -> Any:
+        return made(x, name=name)
+
+    layer.__name__ = layer.__qualname__ = op_type
+    layer.__doc__ = made.__doc__
+    return layer
+
+
+def _document(definition: OpDef) -> str:
+    inputs = ", ".join(_argument(slot) for slot in definition.inputs)
+    attrs = ", ".join(f"{name}={attr.default!r}" for name, attr in definition.attrs.items())
+    return f"{definition.doc or definition.type}\n\nInputs: {inputs or 'none'}. Attributes: {attrs or 'none'}."
+
+
+def deprecated(func_or_class: F) -> F:
+    """Warns, when the function is called or the class made, that it will go."""
+
+    @functools.wraps(func_or_class)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        warnings.warn(f"{func_or_class.__name__} is deprecated", DeprecationWarning, stacklevel=2)
+        return func_or_class(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def autodoc(comment: str = "") -> Callable[[F], F]:
+    """Puts `comment` and what the op of the function's name says of itself in place of the function's docstring."""
+
+    def document(func: F) -> F:
+        func.__doc__ = comment + _document(registry.get(func.__name__))
+        return func
+
+    return document
+
+
+def templatedoc(op_type: str | None = None) -> Callable[[F], F]:
+    """Fills a docstring's ``${comment}`` with the op's doc, ``${axis_comment}`` with what is known of that slot or attribute."""
+
+    def document(func: F) -> F:
+        definition = registry.get(op_type or func.__name__)
+        words = {"comment": definition.doc, "type_comment": definition.type}
+        words.update((f"{_argument(slot)}_comment", f"the op's {slot}") for slot in (*definition.inputs, *definition.outputs))
+        words.update((f"{name}_comment", f"{attr.kind}, by default {attr.default!r}") for name, attr in definition.attrs.items())
+        func.__doc__ = re.sub(r"\$\{(\w+)\}", lambda match: words.get(match.group(1), match.group(0)), func.__doc__ or "")
+        return func
+
+    return document

@@ -1,0 +1,181 @@
+"""Sequences of labels that are not aligned with their input: connectionist temporal classification, edit distance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import BackwardError, InferenceError
+from ..types import VarType
+from ..values import Spec
+from .crf import fits, last_step
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
+from .sequence import lengths_of, offsets_of
+
+
+def _count(op_type: str, slot: str, spec: Spec, length: Spec | None, time_major: bool = False) -> int:
+    """Number of sequences, or -1, of a slot whose sequences a LoD or lengths tell."""
+    if length is None:
+        offsets = offsets_of(spec, f"{op_type}: {slot}")
+        return -1 if offsets is None else len(offsets) - 1
+    if spec.ndim < 2 or not fits(spec.shape[int(time_major)], length.size):
+        lead = "steps, batch" if time_major else "batch, steps"
+        raise InferenceError(f"{op_type}: {slot} {spec} should have shape [{lead}, ...], with as many sequences as lengths {length}")
+    return spec.shape[int(time_major)]
+
+
+def _longest(spec: Spec) -> int:
+    offsets = spec.lod[-1] if spec.lod else None
+    return -1 if offsets is None else max(lengths_of(offsets), default=0)
+
+
+# ----------------------------------------------------------------------------------------------------------------- CTC
+def _states(
+    Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: Spec | None, blank: int, op_type: str = "warpctc"
+) -> tuple[Spec, ...]:
+    if (LogitsLength is None) != (LabelLength is None):
+        raise InferenceError(f"{op_type}: give both LogitsLength and LabelLength, or neither")
+    padded = LogitsLength is not None
+    if Logits.ndim != (3 if padded else 2):
+        shape = "[steps, batch, classes]" if padded else "[rows, classes]"
+        raise InferenceError(f"{op_type}: Logits {Logits} should have shape {shape}")
+    if not 0 <= blank < (Logits.shape[-1] if Logits.shape[-1] >= 0 else blank + 1):
+        raise InferenceError(f"{op_type}: blank is {blank}; it should be one of the {Logits.shape[-1]} classes of Logits {Logits}")
+    count = _count(op_type, "Logits", Logits, LogitsLength, time_major=True)
+    labels = _count(op_type, "Label", Label, LabelLength)
+    if not fits(count, labels):
+        raise InferenceError(f"{op_type}: Logits {Logits} has {count} sequences, but Label {Label} has {labels}")
+    steps = Logits.shape[0] if padded else _longest(Logits)
+    longest = Label.shape[1] if padded else _longest(Label)
+    wide = -1 if longest < 0 else 2 * longest + 1
+    count = max(count, labels)
+    penalty = Spec((count, wide), Logits.dtype)
+    rows, states = Spec((steps, count), VarType.INT64), Spec((count, wide), VarType.INT64)
+    return rows, states, penalty, penalty, penalty, Spec((count, 1), Logits.dtype)
+
+
+@define(
+    "ctc_states(Logits, Label, LogitsLength?, LabelLength?) -> Rows, States, Start, Skip, End, Weight",
+    infer=_states,
+    grad=ZERO_GRADIENT,
+    likes=("Logits",),
+    lod_aware=True,
+    blank=0,
+)
+def ctc_states() -> None:
+    """What `warpctc` sums over. Rows: the row of the logits that is step t of sequence b, or -1. States: the classes that the
+    path of sequence b goes through, its labels with a blank before, between and behind. Start, Skip and End: 0 where a path
+    may begin before, skip the state before, and end; -1e30 elsewhere. Weight: 1, or 0 where no path is short enough."""
+
+
+def _ctc_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    from ..scan import scan
+
+    logits, label = values["Logits"], values.get("Label")
+    if label is None:
+        raise BackwardError(
+            "warpctc_grad says nothing of the labels (in files of Paddle it does not), so that it cannot be differentiated; "
+            "build the gradient again with append_backward"
+        )
+    lengths = values.get("LogitsLength"), values.get("LabelLength")
+    rows, states, begin, skip, end, weight = f.ctc_states(logits, label, *lengths, blank=attrs["blank"])
+    far = -1e30
+    if attrs["norm_by_times"]:  # scales the gradient alone
+        times = f.clip(f.reduce_sum((rows >= 0).astype(logits.dtype), dim=[0]), min=1.0, max=3e38)
+        share = f.reshape2(1.0 / times, shape=[-1, 1])
+    flat = f.log_softmax(f.reshape2(logits, shape=[-1, logits.shape[-1]]), axis=-1)
+    inside = f.unsqueeze2((rows >= 0).astype(logits.dtype), axes=[2])
+
+    def shifted(f: Any, alpha: Any, by: int) -> Any:
+        return f.slice(f.pad(alpha, paddings=[0, 0, by, 0], pad_value=far), axes=[1], starts=[0], ends=[-by])
+
+    def step(f: Any, before: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        (alpha,), (scores, here) = before, slices
+        ways = f.stack([alpha, shifted(f, alpha, 1), shifted(f, alpha, 2) + skip], axis=0)
+        new = f.logsumexp(ways, axis=[0]) + f.index_sample(scores, states)
+        alpha = new * here + alpha * (1.0 - here)
+        return [alpha], [alpha]
+
+    (alphas,) = scan(step, [begin], [f.take_rows(flat, rows), inside])
+    loss = f.logsumexp(last_step(f, alphas) + end, axis=[1], keepdim=True) * weight * -1.0
+    if attrs["norm_by_times"]:
+        loss = loss * share + f.held(loss * (1.0 - share))
+    return {"Loss": loss}
+
+
+@define("held(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT)
+def held() -> None:
+    """X, through which no gradient flows."""
+
+
+def _warpctc(
+    Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: Spec | None, blank: int
+) -> tuple[Spec, Spec]:
+    rows, *_, weight = _states(Logits, Label, LogitsLength, LabelLength, blank)
+    return weight, Spec((*rows.shape, Logits.shape[-1]), Logits.dtype)
+
+
+@define(
+    "warpctc(Logits, Label, LogitsLength?, LabelLength?) -> Loss, WarpCTCGrad~",
+    infer=_warpctc,
+    wrt=("Logits",),
+    meaning=_ctc_meaning,
+    lod_aware=True,
+    blank=0,
+    norm_by_times=False,
+)
+def warpctc(  # type: ignore[no-untyped-def]
+    f, Logits, LogitsLength, WarpCTCGrad, dLoss, Label=None, LabelLength=None
+):
+    """Minus the log of the probability that the labels of each sequence are read off its logits: ``[sequences, 1]``.
+
+    A path has a class for each step, drawn by the softmax of its logits; it reads as its classes, equal neighbours as one and
+    without the class `blank`. Where no path is short enough for the labels, the loss is 0. With `norm_by_times`, gradients are
+    divided by the number of steps. Sequences are those of a LoD, or of ``Logits [steps, batch, classes]`` and ``Label [batch,
+    labels]``, with LogitsLength and LabelLength.
+    """
+
+
+def _align(Input: Spec, InputLength: Spec | None) -> tuple[Spec, Spec | None]:
+    count = _count("ctc_align", "Input", Input, InputLength)
+    if InputLength is None:
+        return Spec((-1, *Input.shape[1:]), Input.dtype, lod=(None,) * max(len(Input.lod), 1)), None
+    return Input, Spec((count, 1), InputLength.dtype)
+
+
+@define(
+    "ctc_align(Input, InputLength?) -> Output, OutputLength?",
+    infer=_align,
+    grad=NOT_DIFFERENTIABLE,
+    lod_aware=True,
+    blank=0,
+    merge_repeated=True,
+    padding_value=0,
+)
+def ctc_align() -> None:
+    """Sequences of classes, whole numbers, as they read: equal neighbours as one (with `merge_repeated`) and without `blank`.
+
+    With InputLength, Input is ``[batch, steps]`` and so is Output, filled up with `padding_value`; OutputLength is ``[batch, 1]``.
+    Of a LoD, where nothing is left of all sequences, Output is ``[[-1]]``.
+    """
+
+
+# ------------------------------------------------------------------------------------------------------- edit distance
+def _distance(Hyps: Spec, Refs: Spec, HypsLength: Spec | None, RefsLength: Spec | None) -> tuple[Spec, Spec]:
+    hyps = _count("edit_distance", "Hyps", Hyps, HypsLength)
+    refs = _count("edit_distance", "Refs", Refs, RefsLength)
+    if not fits(hyps, refs):
+        raise InferenceError(f"edit_distance: Hyps {Hyps} has {hyps} sequences, but Refs {Refs} has {refs}")
+    return Spec((1,), VarType.INT64), Spec((max(hyps, refs), 1), VarType.FP32)
+
+
+@define(
+    "edit_distance(Hyps, Refs, HypsLength?, RefsLength?) -> SequenceNum, Out",
+    infer=_distance,
+    grad=NOT_DIFFERENTIABLE,
+    lod_aware=True,
+    normalized=False,
+)
+def edit_distance() -> None:
+    """How many insertions, deletions and replacements make each sequence of Hyps that of Refs, float32 ``[sequences, 1]``;
+    `normalized`, divided by the length of the latter. SequenceNum, int64 ``[1]``, is the number of sequences."""

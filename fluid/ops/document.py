@@ -1,0 +1,189 @@
+"""Writes ``docs/ops.md``, what every op is, from the op definitions: ``python -m fluid.ops.document``.
+
+The file is checked in; a test keeps it current.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from typing import Any
+
+from . import registry
+from .registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Attr, OpDef, Rule, Slot
+
+__all__ = ["PATH", "render"]
+
+PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "docs", "ops.md")
+
+_HEAD = """# Ops
+
+What each op reads, writes and takes, and what its gradient is. Do not edit: `python -m fluid.ops.document` writes this file from
+the definitions in `fluid/ops/`.
+
+In signatures, `X*` is a slot of many variables, `X?` may be empty, `Out~` is an output that only the op's own gradient reads, and
+`Out&` is one that the op updates. In gradients, `dX` is the gradient of `X`; a slot that stands as `X:shape` in the signature of
+a gradient op is read for its shape and type only. Gradients are made of ops again, so that every order has one.
+"""
+
+
+# -------------------------------------------------------------------------------------------------------------- gradient
+class _Plain(ast.NodeTransformer):
+    """``f.exp(X)`` as ``exp(X)``."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id == self._namespace:
+            return ast.copy_location(ast.Name(node.attr, ast.Load()), node)
+        return node
+
+
+def _function(fn: Callable[..., Any]) -> tuple[ast.FunctionDef, list[str]] | None:
+    """The definition of a function, and its source lines; None where there is no source."""
+    try:
+        source = textwrap.dedent(inspect.getsource(fn))
+        (node,) = ast.parse(source).body
+    except (OSError, SyntaxError, TypeError, ValueError):
+        return None
+    return (node, source.splitlines()) if isinstance(node, ast.FunctionDef) else None
+
+
+def _formulas(rule: Rule) -> list[str] | None:
+    """``dX = ...`` for each input, where the rule is one dict of expressions; otherwise None."""
+    found = _function(rule.fn)
+    if found is None:
+        return None
+    body = found[0].body
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    if len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Dict):
+        return None
+    plain = _Plain(next(iter(inspect.signature(rule.fn).parameters)))
+    lines = []
+    for key, value in zip(body[0].value.keys, body[0].value.values, strict=True):
+        if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+            return None
+        value = value.body if isinstance(value, ast.Lambda) else value
+        lines.append(f"d{key.value} = {ast.unparse(plain.visit(value))}")
+    return lines
+
+
+def _body(rule: Rule) -> list[str]:
+    """The lines of a rule after its docstring."""
+    found = _function(rule.fn)
+    if found is None:
+        return []
+    node, lines = found
+    body = node.body
+    documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1
+    start = body[0].end_lineno if documented else body[0].lineno - 1
+    assert start is not None
+    namespace = next(iter(inspect.signature(rule.fn).parameters))
+    text = textwrap.dedent("\n".join(lines[start : node.end_lineno]))
+    return re.sub(rf"\b{namespace}\.(?=\w+\()", "", text).splitlines()
+
+
+def _gradient(definition: OpDef) -> Iterator[str]:
+    rule = definition.rule
+    if rule is ZERO_GRADIENT:
+        yield "Gradient: zero."
+    elif rule is NOT_DIFFERENTIABLE:
+        yield "Gradient: none; asking for one is an error."
+    elif rule is REGION:
+        yield "Gradient: that of the block it owns, as a block of its own."
+    elif isinstance(rule, Rule):
+        if definition.meaning is not None:
+            yield f"Gradient: through what it means in ordinary ops, `{definition.meaning.__name__}` in `{definition.module}`."
+        else:
+            formulas = _formulas(rule)
+            lines = formulas if formulas is not None else _body(rule)
+            if formulas is not None and len(formulas) == 1 and len(formulas[0]) < 100:
+                yield f"Gradient: `{formulas[0]}`"
+            else:
+                yield "Gradient:"
+                yield ""
+                yield "```python"
+                yield from lines
+                yield "```"
+        if definition.inline_grad:
+            yield ""
+            yield "Its gradient is written as these ops, not as one op."
+        else:
+            yield ""
+            yield f"Gradient op: `{_signature(registry.get(definition.grad_type))}`"
+
+
+# ------------------------------------------------------------------------------------------------------------ definition
+def _slot(slot: Slot) -> str:
+    marks = "*" * slot.many + "?" * slot.optional + "~" * slot.intermediate + "&" * slot.updated
+    return slot.name + marks + (":shape" if slot.like else "")
+
+
+def _signature(definition: OpDef) -> str:
+    ins, outs = (", ".join(_slot(slot) for slot in slots.values()) for slots in (definition.inputs, definition.outputs))
+    return f"{definition.type}({ins}) -> {outs}".rstrip()
+
+
+def _attribute(name: str, attr: Attr) -> str:
+    if attr.required:
+        return f"`{name}`: {attr.kind}, required"
+    return f"`{name}`: {attr.kind} = `{attr.default!r}`"
+
+
+def _op(definition: OpDef) -> Iterator[str]:
+    yield f"### {definition.type}"
+    yield ""
+    yield f"`{_signature(definition)}`"
+    yield ""
+    yield from definition.doc.splitlines() or [f"The op `{definition.type}`."]
+    yield ""
+    if definition.attrs:
+        yield "Attributes: " + "; ".join(_attribute(name, attr) for name, attr in definition.attrs.items()) + "."
+        yield ""
+    yield from _gradient(definition)
+    yield ""
+
+
+def _families() -> dict[str, list[OpDef]]:
+    """Ops by the module that defines them."""
+    found: dict[str, list[OpDef]] = {}
+    for _, definition in sorted(registry.all_ops().items()):
+        if definition.forward is None and definition.module.startswith(__package__ + "."):
+            found.setdefault(definition.module.rpartition(".")[2], []).append(definition)
+    return dict(sorted(found.items()))
+
+
+def _lines(families: dict[str, list[OpDef]]) -> Iterable[str]:
+    yield f"{sum(map(len, families.values()))} ops:"
+    yield ""
+    for family, ops in families.items():
+        names = ", ".join(f"[{op.type}](#{op.type.lower()})" for op in ops)
+        yield f"- [{family}](#{family}-ops): {names}"
+    for family, ops in families.items():
+        doc = inspect.getdoc(import_module(f".{family}", __package__)) or ""
+        yield ""
+        yield f"## {family} ops"
+        yield ""
+        yield from doc.splitlines()
+        yield ""
+        for op in ops:
+            yield from _op(op)
+
+
+def render() -> str:
+    """The text of ``docs/ops.md``."""
+    text = _HEAD + "\n" + "\n".join(_lines(_families()))
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    with open(PATH, "w", encoding="utf-8") as file:
+        file.write(render())

@@ -1,0 +1,251 @@
+"""Losses over many classes of which few are looked at: those that are drawn, or on the way to a class in a tree."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+from ..errors import InferenceError
+from ..types import VarType
+from ..values import Spec
+from .crf import fits
+from .registry import ZERO_GRADIENT, Like, define, longs, required, strings
+
+UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
+"""How classes are drawn: evenly, by ``log((k + 2) / (k + 1)) / log(classes + 1)``, or as told."""
+
+
+# ----------------------------------------------------------------------------------------- noise-contrastive estimation
+def _nce(
+    Input: Spec,
+    Label: Spec,
+    Weight: Spec,
+    Bias: Spec | None,
+    SampleWeight: Spec | None,
+    CustomDistProbs: Spec | None,
+    CustomDistAlias: Spec | None,
+    CustomDistAliasProbs: Spec | None,
+    num_total_classes: int,
+    num_neg_samples: int,
+    sampler: int,
+) -> tuple[Spec, Spec, Spec]:
+    if Input.ndim != 2 or Weight.ndim != 2 or not fits(Input.shape[1], Weight.shape[1]):
+        raise InferenceError(f"nce: Input {Input} should have shape [batch, width], Weight {Weight} [classes, width]")
+    if not fits(Weight.shape[0], num_total_classes) or (Bias is not None and not fits(Bias.size, num_total_classes)):
+        raise InferenceError(f"nce: Weight {Weight} and Bias {Bias} should have a row for each of {num_total_classes} classes")
+    if Label.ndim != 2 or not fits(Label.shape[0], Input.shape[0]):
+        raise InferenceError(f"nce: Label {Label} should have shape [batch, labels], where Input is {Input}")
+    if SampleWeight is not None and not fits(SampleWeight.size, Input.shape[0]):
+        raise InferenceError(f"nce: SampleWeight {SampleWeight} should have a number for each row of Input {Input}")
+    if sampler not in (UNIFORM, LOG_UNIFORM, CUSTOM):
+        raise InferenceError(f"nce: sampler is {sampler}; it should be 0 (uniform), 1 (log_uniform) or 2 (custom_dist)")
+    if sampler == CUSTOM:
+        for name, spec in (("Probs", CustomDistProbs), ("Alias", CustomDistAlias), ("AliasProbs", CustomDistAliasProbs)):
+            if spec is None or not fits(spec.size, num_total_classes):
+                raise InferenceError(f"nce: CustomDist{name} {spec} should have a number for each of {num_total_classes} classes")
+    rows = max(Input.shape[0], Label.shape[0])
+    wide = -1 if Label.shape[1] < 0 else Label.shape[1] + num_neg_samples
+    return Spec((rows, 1), Input.dtype), Spec((rows, wide), Input.dtype), Spec((rows, wide), VarType.INT64)
+
+
+def _noise(f: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, classes: int) -> Any:
+    """How probable each class is to be drawn."""
+    if sampler == CUSTOM:
+        return f.reshape_like(f.gather(probabilities, f.reshape2(labels, shape=[-1])), labels)
+    if sampler == UNIFORM:
+        return f.fill_any_like(labels, value=1.0 / classes, dtype=int(dtype))
+    class_ = labels.astype(dtype)
+    return f.log((class_ + 2.0) / (class_ + 1.0)) * (1.0 / log(classes + 1))
+
+
+@define(
+    "nce(Input, Label, Weight, Bias?, SampleWeight?, CustomDistProbs?, CustomDistAlias?, CustomDistAliasProbs?)"
+    " -> Cost, SampleLogits~, SampleLabels~",
+    infer=_nce,
+    wrt=("Input", "Weight", "Bias"),
+    num_total_classes=required("int"),
+    num_neg_samples=10,
+    sampler=0,
+    seed=0,
+    is_sparse=False,
+    remote_prefetch=False,
+    is_test=False,
+)
+def nce(
+    f: Any,
+    Input: Any,
+    Label: Like,
+    Weight: Any,
+    Bias: Any,
+    SampleWeight: Any,
+    CustomDistProbs: Any,
+    CustomDistAlias: Like,
+    CustomDistAliasProbs: Like,
+    SampleLogits: Like,
+    SampleLabels: Any,
+    dCost: Any,
+    num_total_classes: int,
+    num_neg_samples: int,
+    sampler: int,
+) -> Any:
+    """Noise-contrastive estimation, ``[batch, 1]``: telling the labels of each row apart from `num_neg_samples` drawn classes.
+
+    ``o = sigmoid(Input . Weight[class] + Bias[class])`` for the labels and what was drawn (SampleLogits, SampleLabels), and
+    ``q = num_neg_samples * probability of the class to be drawn``. A label costs ``-log(o / (o + q))``, another class ``-log(q /
+    (o + q))``, each times SampleWeight of its row.
+    """
+    weights = f.take_rows(Weight, SampleLabels)
+    product = f.unsqueeze2(Input, axes=[1]) * weights
+    scores = f.reduce_sum(product, dim=[2])
+    if Bias is not None:
+        scores = scores + f.take_rows(f.reshape2(Bias, shape=[-1]), SampleLabels)
+    found = f.sigmoid(scores)
+    noise = _noise(f, SampleLabels, Input.dtype, CustomDistProbs, sampler, num_total_classes) * float(num_neg_samples)
+    truth = f.is_label(SampleLabels, Label, found)
+    # The derivative by o, of a label -q / (o (o + q)) and of another 1 / (o + q), times that of o, o (1 - o).
+    slope = (1.0 - found) / (found + noise) * (found * (1.0 - truth) - noise * truth)
+    slope = slope * dCost
+    if SampleWeight is not None:
+        slope = slope * f.reshape_like(SampleWeight, dCost)
+    column = f.unsqueeze2(slope, axes=[2])
+    grads = {
+        "Input": lambda: f.reduce_sum(column * weights, dim=[1]),
+        "Weight": lambda: f.add_rows(column * f.unsqueeze2(Input, axes=[1]), SampleLabels, Weight),
+    }
+    if Bias is not None:
+        grads["Bias"] = lambda: f.reshape_like(f.add_rows(slope, SampleLabels, f.reshape2(Bias, shape=[-1])), Bias)
+    return grads
+
+
+@define("is_label(X, Label, Like) -> Out", infer=lambda Like: Like, grad=ZERO_GRADIENT, likes=("X", "Label", "Like"))
+def is_label() -> None:
+    """1 in the first columns, those of the labels, and 0 in those of what was drawn, as numbers like those of Like."""
+
+
+# ------------------------------------------------------------------------------------------------ hierarchical sigmoid
+def _tree(Label: Spec, PathTable: Spec | None, PathCode: Spec | None, num_classes: int) -> tuple[Spec, Spec]:
+    if (PathTable is None) != (PathCode is None):
+        raise InferenceError("hierarchical_sigmoid: give both PathTable and PathCode, or neither")
+    if PathTable is not None and PathCode is not None:
+        if PathTable.ndim != 2 or PathCode.ndim != 2 or not all(map(fits, PathTable.shape, PathCode.shape)):
+            raise InferenceError(f"hierarchical_sigmoid: PathTable {PathTable} and PathCode {PathCode} should be [batch, depth]")
+        shape = tuple(max(pair) for pair in zip(PathTable.shape, PathCode.shape, strict=True))
+    else:
+        if num_classes < 2:
+            raise InferenceError(f"hierarchical_sigmoid: num_classes is {num_classes}; there should be at least two")
+        shape = (Label.size, (num_classes - 1).bit_length())
+    return Spec(shape, VarType.INT64), Spec(shape, VarType.INT64)
+
+
+@define("tree_path(Label, PathTable?, PathCode?) -> Index, Code", infer=_tree, grad=ZERO_GRADIENT, num_classes=2)
+def tree_path() -> None:
+    """The nodes on the way from the root of a tree to each label, -1 behind it, and at each of them which way to go: 0 or 1.
+
+    By default the tree is a heap whose leaves are the classes: ``label + num_classes``, in binary, says the way. With PathTable
+    and PathCode, they say it themselves.
+    """
+
+
+def _hierarchical(
+    X: Spec, W: Spec, Label: Spec, PathTable: Spec | None, PathCode: Spec | None, Bias: Spec | None, num_classes: int
+) -> tuple[Spec, Spec]:
+    path, _ = _tree(Label, PathTable, PathCode, num_classes)
+    if X.ndim != 2 or W.ndim != 2 or not fits(X.shape[1], W.shape[1]):
+        raise InferenceError(f"hierarchical_sigmoid: X {X} should have shape [batch, width], W {W} [nodes, width]")
+    if not fits(Label.size, X.shape[0]):
+        raise InferenceError(f"hierarchical_sigmoid: Label {Label} should have a number for each row of X {X}")
+    if Bias is not None and not fits(Bias.size, W.shape[0]):
+        raise InferenceError(f"hierarchical_sigmoid: Bias {Bias} should have a number for each row of W {W}")
+    rows = max(X.shape[0], path.shape[0])
+    return Spec((rows, 1), X.dtype), Spec((rows, path.shape[1]), X.dtype)
+
+
+@define(
+    "hierarchical_sigmoid(X, W, Label, PathTable?, PathCode?, Bias?) -> Out, PreOut~",
+    infer=_hierarchical,
+    wrt=("X", "W", "Bias"),
+    num_classes=2,
+    trainer_id=0,
+    height_sections=longs(),
+    epmap=strings(),
+    table_names=strings(),
+    is_sparse=False,
+)
+def hierarchical_sigmoid(
+    f: Any,
+    X: Any,
+    W: Any,
+    Label: Any,
+    PathTable: Any,
+    PathCode: Any,
+    Bias: Any,
+    PreOut: Any,
+    dOut: Any,
+    num_classes: int,
+) -> Any:
+    """Minus the log of the probability to get to the label's leaf from the root of a tree, ``[batch, 1]``.
+
+    At each node on the way (see `tree_path`), ``p = X . W[node] + Bias[node]``, within [-40, 40], says how to go on: the way 1
+    has the probability ``sigmoid(p)``. As in Paddle, ``log(2)`` is added for each node by which a way is shorter than the
+    longest.
+    """
+    index, code = f.tree_path(Label, PathTable, PathCode, num_classes=num_classes)
+    weights = f.take_rows(W, index)
+    scores = f.reduce_sum(f.unsqueeze2(X, axes=[1]) * weights, dim=[2])
+    if Bias is not None:
+        scores = scores + f.take_rows(f.reshape2(Bias, shape=[-1]), index)
+    slope = (f.sigmoid(f.clip(scores, min=-40.0, max=40.0)) - code.astype(X.dtype)) * dOut
+    column = f.unsqueeze2(slope, axes=[2])
+    grads = {
+        "X": lambda: f.reduce_sum(column * weights, dim=[1]),
+        "W": lambda: f.add_rows(column * f.unsqueeze2(X, axes=[1]), index, W),
+    }
+    if Bias is not None:
+        grads["Bias"] = lambda: f.reshape_like(f.add_rows(slope, index, f.reshape2(Bias, shape=[-1])), Bias)
+    return grads
+
+
+# ----------------------------------------------------------------------------------------------------- sampled softmax
+def _sample(
+    Logits: Spec,
+    Labels: Spec,
+    CustomizedSamples: Spec | None,
+    CustomizedProbabilities: Spec | None,
+    use_customized_samples: bool,
+    uniq: bool,
+    num_samples: int,
+) -> tuple[Spec, ...]:
+    if Logits.ndim != 2 or Labels.ndim != 2 or not fits(Logits.shape[0], Labels.shape[0]):
+        raise InferenceError(f"sample_logits: Logits {Logits} should have shape [batch, classes], Labels {Labels} [batch, labels]")
+    rows = max(Logits.shape[0], Labels.shape[0])
+    wide = -1 if Labels.shape[1] < 0 else Labels.shape[1] + num_samples
+    if use_customized_samples:
+        for name, spec in (("Samples", CustomizedSamples), ("Probabilities", CustomizedProbabilities)):
+            if spec is None or spec.ndim != 2 or not all(map(fits, spec.shape, (rows, wide))):
+                raise InferenceError(f"sample_logits: Customized{name} {spec} should have shape [{rows}, labels + num_samples]")
+    elif uniq and 0 <= Logits.shape[1] < num_samples:
+        raise InferenceError(f"sample_logits: {num_samples} different classes cannot be drawn of the {Logits.shape[1]} of {Logits}")
+    samples, found = Spec((rows, wide), VarType.INT64), Spec((rows, wide), Logits.dtype)
+    return samples, found, found, Labels.with_dtype(VarType.INT64), Logits, Labels
+
+
+@define(
+    "sample_logits(Logits, Labels, CustomizedSamples?, CustomizedProbabilities?)"
+    " -> Samples~, Probabilities~, SampledLogits, SampledLabels, LogitsDim~, LabelsDim~",
+    infer=_sample,
+    wrt=("Logits",),
+    use_customized_samples=False,
+    uniq=True,
+    remove_accidental_hits=True,
+    num_samples=required("int"),
+    seed=0,
+)
+def sample_logits(f: Any, Logits: Like, Samples: Any, dSampledLogits: Any) -> Any:
+    """The logits of the labels and of `num_samples` drawn classes, minus the log of how probable those are to be drawn.
+
+    The classes, the same for each row, are drawn by ``log((k + 2) / (k + 1)) / log(classes + 1)``, without repetition if `uniq`.
+    SampledLabels are the columns in which the labels are, ``0, 1, ...``. With `remove_accidental_hits`, the logit of a drawn class
+    that is a label of its row is lowered by 1e20. CustomizedSamples and CustomizedProbabilities, ``[batch, labels + num_samples]``,
+    say instead what is drawn.
+    """
+    return {"Logits": f.place(dSampledLogits, Samples, Logits, axis=1, ignore_index=-(2**62))}

@@ -1,0 +1,106 @@
+"""Where the time of a run goes: calls and times by type of op."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .errors import ExecutionError, ProgramError
+from .executor import timing
+from .executor.timing import Count, Timer
+from .tensor_io import write_file
+
+__all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
+
+_STATES = ("CPU", "GPU", "All")
+_KEYS: dict[str, Callable[[Count], float]] = {
+    "calls": lambda count: count.calls,
+    "total": lambda count: count.total,
+    "max": lambda count: count.most,
+    "min": lambda count: count.least,
+    "ave": lambda count: count.total / count.calls,
+}
+
+
+def start_profiler(state: str) -> None:
+    """From now on, runs of programs are timed op by op, from the start of an op until its device is done with it.
+
+    Args:
+        state: ``"CPU"``, ``"GPU"`` or ``"All"``; all of them time what runs, wherever that is.
+    """
+    if state not in _STATES:
+        raise ProgramError(f"start_profiler: state should be one of {', '.join(_STATES)}, not {state!r}")
+    if timing.current is None:
+        timing.current = Timer()
+
+
+def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:
+    """Stop timing; print the table of op types, and write it to a file.
+
+    Args:
+        sorted_key: ``"calls"``, ``"total"``, ``"max"``, ``"min"`` or ``"ave"``, largest first; in the order of their first
+            calls if None (or ``"default"``).
+        profile_path: the file.
+
+    A ``while``, ``conditional_block`` or ``recurrent`` op counts with all that it runs.
+    """
+    _check_key(sorted_key)
+    timer, timing.current = timing.current, None
+    if timer is not None:
+        text = _table(timer.counts, sorted_key)
+        print(text, end="")
+        write_file(profile_path, [text.encode()])
+
+
+def reset_profiler() -> None:
+    """Forget what has been timed so far."""
+    if timing.current is not None:
+        timing.current = Timer()
+
+
+@contextlib.contextmanager
+def profiler(state: str, sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> Iterator[None]:
+    """Time what runs inside the ``with``: `start_profiler`, then `stop_profiler`."""
+    _check_key(sorted_key)
+    start_profiler(state)
+    try:
+        yield
+    finally:
+        stop_profiler(sorted_key, profile_path)
+
+
+@contextlib.contextmanager
+def cuda_profiler(output_file: str, output_mode: str | None = None, config: Any = None) -> Iterator[None]:
+    """Inside the ``with``, a profiler of CUDA that runs this process records (``nsys profile -c cudaProfilerApi python ...``).
+
+    The arguments are accepted as in Fluid; where the records go, that profiler is told. `ExecutionError` without CUDA.
+    """
+    from .framework import is_compiled_with_cuda
+
+    if not is_compiled_with_cuda():
+        raise ExecutionError("cuda_profiler: there is no CUDA device here; use fluid.profiler.profiler('CPU')")
+    from cupyx.profiler import profile
+
+    with profile():
+        yield
+
+
+def _check_key(sorted_key: str | None) -> None:
+    if sorted_key not in (None, "default", *_KEYS):
+        raise ProgramError(f"profiler: sorted_key should be None or one of {', '.join(_KEYS)}, not {sorted_key!r}")
+
+
+def _table(counts: dict[str, Count], sorted_key: str | None) -> str:
+    rows = list(counts.items())
+    if sorted_key in _KEYS:
+        rows.sort(key=lambda row: -_KEYS[sorted_key](row[1]))
+    whole = sum(count.total for count in counts.values()) or 1.0
+    line = "{:<40} {:>8} {:>12} {:>12} {:>12} {:>12} {:>8}\n".format
+    text = line("op", "calls", "total ms", "min ms", "max ms", "ave ms", "ratio")
+    for op_type, count in rows:
+        times = (count.total, count.least, count.most, count.total / count.calls)
+        text += line(
+            op_type, count.calls, *(f"{1000 * item:.4f}" for item in times), f"{count.total / whole if whole else 0:.4f}"
+        )
+    return text

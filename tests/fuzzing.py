@@ -1,0 +1,507 @@
+"""Mutated models, and what is done with each: all that reads, prints, checks and compiles; nothing is run.
+
+A case is a seed and a number, and is made the same way each time. Whatever the mutation did, a case ends well or in a
+`FluidError`; `tests/test_fuzz.py` runs a few thousand, `benchmarks/fuzz.py` as many as wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import random
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fluid
+from fluid import io, model_io
+from fluid.checkpoint import load_checkpoint, save_checkpoint
+from fluid.errors import FluidError
+from fluid.executor import Scope, scope_guard
+from fluid.executor.plan import compile_plan
+from fluid.ops.registry import all_ops
+from fluid.proto import ProgramDesc
+from fluid.serde import parse_program, serialize_program
+from fluid.text import parse_program_text
+from fluid.types import VarType
+from fluid.values import Spec
+from fluid.verify import find_faults
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@dataclass
+class Base:
+    """A good file: its kind, its bytes and, for parameters without names, the program that they are of."""
+
+    name: str
+    kind: str
+    data: bytes
+    program: bytes = b""
+
+
+def corpus(folder: Path, more: Path | None = None) -> list[Base]:
+    """The golden files, and others made of them in `folder`; programs of `more` too, where given."""
+    bases = []
+    for root in filter(None, (GOLDEN / "zoo", more)):
+        for path in sorted(root.glob("**/*")):
+            name = path.relative_to(root).as_posix()
+            if path.suffix in (".pb", ".pdmodel") or path.name == "__model__":
+                bases.append(Base(name, "program", path.read_bytes()))
+            elif path.suffix == ".pdiparams" and path.stat().st_size < 1 << 20:
+                bases.append(Base(name, "params", path.read_bytes(), path.with_suffix(".pdmodel").read_bytes()))
+            elif path.parent.name == "separate" and path.stat().st_size < 1 << 16:
+                bases.append(Base(name, "param", path.read_bytes()))
+    for path in sorted((GOLDEN / "pickles").glob("*.pd[po][ap]*")):
+        if path.suffix != ".pdmodel":
+            bases.append(Base(path.name, "pickle", path.read_bytes()))
+    for name in ("linreg/train.pb", "while_rnn/train.pb"):
+        text = parse_program((GOLDEN / "zoo" / name).read_bytes()).to_string()
+        bases.append(Base(name + ".txt", "text", text.encode()))
+    arrays = {
+        "fc_0.w_0": np.arange(6, dtype="float32").reshape(2, 3),
+        "mask": np.array([True, False]),
+        "ids": np.arange(5),
+        "empty": np.zeros((0, 4), "float16"),
+    }
+    for ending in ("npz", "safetensors", "pdparams"):
+        model_io.save_arrays(folder / f"base.{ending}", arrays)
+        kind = "pickle" if ending == "pdparams" else ending
+        bases.append(Base(f"arrays.{ending}", kind, (folder / f"base.{ending}").read_bytes()))
+    np.savez_compressed(folder / "packed.npz", **arrays)  # type: ignore[arg-type]
+    bases.append(Base("packed.npz", "npz", (folder / "packed.npz").read_bytes()))
+    bases += _trained(folder)
+    return bases
+
+
+def _trained(folder: Path) -> Iterator[Base]:
+    """A checkpoint of a small program, and its sparse and nested tensors."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard(), scope_guard(Scope()):
+        x = fluid.data("x", [None, 2])
+        fluid.optimizer.Adam().minimize(fluid.layers.mean(fluid.layers.dropout(fluid.layers.fc(x, 2), 0.5)))
+        fluid.Executor().run(fluid.default_startup_program())
+        program = fluid.default_main_program()
+        save_checkpoint(program, str(folder / "base.ckpt"), step=3)
+        yield Base("checkpoint", "checkpoint", (folder / "base.ckpt").read_bytes(), serialize_program(program))
+
+
+# ----------------------------------------------------------------------------------------------------------- mutations
+STRANGE = (-(1 << 63), -(1 << 31), -7, -2, -1, 0, 1, 2, 3, 7, 255, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 62, (1 << 63) - 1)
+SMALL = [number for number in STRANGE if -(1 << 31) <= number < 1 << 31]
+
+
+def _bytes(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """Bits, bytes, cuts, pieces moved and pieces of other files, whatever the format."""
+    found = bytearray(data)
+    for _ in range(draw.choice((1, 1, 1, 2, 4, 8))):
+        how, at = draw.randrange(9), draw.randrange(len(found) + 1)
+        length = draw.choice((1, 1, 2, 4, 8, 40))
+        if how <= 2 and found:
+            found[at % len(found)] ^= 1 << draw.randrange(8)
+        elif how == 3:
+            found[at : at + length] = bytes(draw.choice((0, 1, 127, 128, 255)) for _ in range(length))
+        elif how == 4:
+            del found[at : at + length]
+        elif how == 5:
+            found[at:at] = draw.randbytes(length)
+        elif how == 6:
+            del found[at:]
+        elif how == 7:
+            start = draw.randrange(len(found) + 1)
+            found[at:at] = found[start : start + length * 8]
+        else:
+            other = draw.choice(bases).data
+            start = draw.randrange(len(other) + 1)
+            found[at : at + length] = other[start : start + length * 8]
+    return bytes(found[: 2 * len(data) + 1000])
+
+
+_KINDS = sorted(all_ops())
+
+
+def _desc(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """A program of which one to three things are said otherwise, each in a legal way."""
+    message = ProgramDesc.FromString(data)
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        block = draw.choice(message.blocks)
+        change = draw.choice((_change_block, _change_var, _change_var, _change_op, _change_op, _change_attr, _change_attr))
+        change(draw, message, block)
+    found: bytes = message.SerializeToString()
+    return found
+
+
+def _change_block(draw: random.Random, message: Any, block: Any) -> None:
+    how = draw.randrange(6)
+    if how == 0:
+        block.parent_idx = draw.choice((-2, -1, 0, 1, 2, 99))
+    elif how == 1:
+        block.forward_block_idx = draw.choice((-2, -1, 0, 1, 99))
+    elif how == 2:
+        block.idx = draw.choice((-1, 0, 1, 2))
+    elif how == 3:
+        del message.blocks[draw.randrange(len(message.blocks))]
+    elif how == 4:
+        new = message.blocks.add()
+        new.CopyFrom(block)
+        new.idx, new.parent_idx = len(message.blocks) - 1, draw.choice((0, block.idx))
+    elif block.ops:
+        ops = list(block.ops)
+        draw.shuffle(ops)
+        copies = [type(op).FromString(op.SerializeToString()) for op in ops]
+        del block.ops[:]
+        block.ops.extend(copies)
+
+
+def _change_var(draw: random.Random, message: Any, block: Any) -> None:
+    if not block.vars:
+        return
+    var = draw.choice(block.vars)
+    tensor = var.type.lod_tensor.tensor
+    how = draw.randrange(9)
+    if how <= 1 and tensor.dims:
+        tensor.dims[draw.randrange(len(tensor.dims))] = draw.choice(STRANGE)
+    elif how == 2:
+        tensor.dims.extend(draw.choice(STRANGE) for _ in range(draw.choice((1, 2, 70))))
+    elif how == 3:
+        del tensor.dims[:]
+    elif how == 4:
+        tensor.data_type = draw.choice((*range(7), 20, 22, 23, 24, 7, 99, -1))
+    elif how == 5:
+        var.type.type = draw.choice((7, 8, 9, 10, 11, 12, 13, 15, 17, 30, 99))
+    elif how == 6:
+        flag = draw.choice(("persistable", "need_check_feed", "is_parameter", "stop_gradient"))
+        setattr(var, flag, not getattr(var, flag))
+    elif how == 7:
+        var.name = draw.choice((b"", b"../x", b"/etc/passwd", b"@EMPTY@", b"\xff\xfe", b"a" * 3000, draw.choice(block.vars).name))
+    else:
+        var.type.lod_tensor.lod_level = draw.choice(SMALL)
+
+
+def _change_op(draw: random.Random, message: Any, block: Any) -> None:
+    if not block.ops:
+        return
+    op = draw.choice(block.ops)
+    slots = [*op.inputs, *op.outputs]
+    slot = draw.choice(slots) if slots else None
+    how = draw.randrange(8)
+    if how <= 1:
+        op.type = draw.choice(_KINDS).encode()
+    elif how == 2 and slot is not None and slot.arguments:
+        names = [var.name for var in block.vars] + [b"@EMPTY@", b"nowhere"]
+        slot.arguments[draw.randrange(len(slot.arguments))] = draw.choice(names)
+    elif how == 3 and slot is not None:
+        slot.arguments.extend(slot.arguments or [b"nowhere"])
+    elif how == 4 and slot is not None:
+        del slot.arguments[:]
+    elif how == 5 and slot is not None:
+        slot.parameter = draw.choice((b"X", b"Y", b"Out", b"Out@GRAD", b"nonsense"))
+    elif how == 6:
+        block.ops.add().CopyFrom(op)
+    else:
+        del block.ops[draw.randrange(len(block.ops))]
+
+
+def _change_attr(draw: random.Random, message: Any, block: Any) -> None:
+    ops = [op for op in block.ops if op.attrs]
+    if not ops:
+        return
+    attr = draw.choice(draw.choice(ops).attrs)
+    how = draw.randrange(6)
+    if how == 0:
+        attr.type = draw.randrange(20)
+    elif how == 1:
+        attr.i = draw.choice(SMALL)
+        attr.l = draw.choice(STRANGE)
+        attr.block_idx = draw.choice((-1, 0, 1, 99))
+    elif how == 2:
+        attr.f = draw.choice((0.0, -1.0, math.inf, math.nan, 1e30))
+        attr.s = draw.choice((b"", b"nonsense", b"\xff", b"NHWC", b"x" * 2000))
+    elif how == 3:
+        attr.ints.extend(draw.choice(SMALL) for _ in range(draw.choice((1, 2, 60))))
+        attr.longs.extend(draw.choice(STRANGE) for _ in range(2))
+    elif how == 4:
+        for field in ("ints", "floats", "strings", "bools", "longs"):
+            attr.ClearField(field)
+        attr.b = not attr.b
+    else:
+        values = attr.ints
+        if values:
+            values[draw.randrange(len(values))] = draw.choice(SMALL)
+
+
+_TOKEN = re.compile(rb"[A-Za-z0-9_.@]+|\S")
+
+
+def _text(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """Words and lines changed, left out, given twice."""
+    lines = data.split(b"\n")
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        at = draw.randrange(len(lines))
+        words = list(_TOKEN.finditer(lines[at]))
+        how = draw.randrange(6)
+        if how == 0:
+            del lines[at]
+        elif how == 1:
+            lines.insert(draw.randrange(len(lines) + 1), lines[at])
+        elif words:
+            word = draw.choice(words)
+            new = draw.choice(
+                (
+                    b"",
+                    b"[",
+                    b"}",
+                    b'"',
+                    b"block",
+                    b"{",
+                    str(draw.choice(STRANGE)).encode(),
+                    b"9" * 5000,
+                    b"1e999",
+                    draw.choice(_KINDS).encode(),
+                )
+            )
+            if how == 2:
+                new = draw.choice(list(_TOKEN.finditer(draw.choice(lines))) or [word])[0]
+            lines[at] = lines[at][: word.start()] + new + lines[at][word.end() :]
+        if not lines:
+            lines = [b""]
+    return b"\n".join(lines)
+
+
+def _records(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """The numbers that head a tensor: levels, sizes, element type, extents."""
+    starts = [found.start() for found in re.finditer(rb"\0{12}\0{4}", data)] or [0]
+    at = draw.choice(starts)
+    how = draw.randrange(4)
+    if how == 0:
+        at += draw.choice((0, 4, 12, 16))
+        return data[:at] + struct.pack("<Q", draw.choice(STRANGE) & ((1 << 64) - 1)) + data[at + 8 :]
+    if how == 1:
+        at += draw.randrange(16, 34)
+        return data[:at] + bytes([draw.randrange(256)]) + data[at + 1 :]
+    if how == 2:
+        level = draw.choice(([0, 2], [0, 5, 3], [1, 2], [0] * 50))
+        lod = struct.pack(f"<QQ{len(level)}Q", 1, 8 * len(level), *level)
+        return data[: at + 4] + lod + data[at + 12 :]
+    desc = b"\x08" + bytes([draw.choice((5, 22, 3, 99))])
+    for _ in range(draw.choice((1, 2, 40))):
+        desc += b"\x10" + _varint(draw.choice(STRANGE))
+    (size,) = struct.unpack_from("<i", data.ljust(at + 20, b"\0"), at + 16)
+    return data[: at + 16] + struct.pack("<i", len(desc)) + desc + data[at + 20 + max(size, 0) :]
+
+
+def _varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def _npz(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """The heads of arrays, and the numbers of the archive."""
+    if draw.random() < 0.5:
+        shapes = list(re.finditer(rb"\(\d[^)]*\)", data))
+        new = draw.choice((b"(-1,)", b"(0, 9)", b"(4611686018427387904, 4)", b"(((", b"(1," * 30, b"[2]", b"(2.5,)"))
+        if shapes:
+            found = draw.choice(shapes)
+            new = new[: len(found[0])].ljust(len(found[0]))
+            return data[: found.start()] + new + data[found.end() :]
+    marks = [found.start() for found in re.finditer(rb"PK(\x01\x02|\x03\x04|\x05\x06|\x06\x06)", data)]
+    at = draw.choice(marks or [0]) + draw.choice((4, 6, 8, 10, 14, 18, 20, 22, 24, 26, 28, 30, 42))
+    return data[:at] + struct.pack("<I", draw.choice(STRANGE) & 0xFFFFFFFF) + data[at + 4 :]
+
+
+def _safetensors(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """What the header says of a tensor."""
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    name = draw.choice([name for name in header if name != "__metadata__"])
+    entry = header[name]
+    how = draw.randrange(5)
+    if how == 0:
+        entry["shape"] = [draw.choice(STRANGE) for _ in range(draw.choice((0, 1, 2, 40)))]
+    elif how == 1:
+        entry["dtype"] = draw.choice(("F32", "F64", "BF16", "F8_E4M3", "nonsense", 3))
+    elif how == 2:
+        entry["data_offsets"] = [draw.choice(STRANGE), draw.choice(STRANGE)]
+    elif how == 3:
+        header[draw.choice(("__metadata__", "", "../x", "fc_0.w_0"))] = draw.choice((entry, {}, [], {"a": "b"}, "x"))
+    else:
+        entry.pop(draw.choice(list(entry)))
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data[8 + length :]
+
+
+def _pickle(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """The value in another protocol, a changed part of it, or instructions put between."""
+    how = draw.randrange(3)
+    if how == 0:
+        value = pickle.loads(data)  # one of our own files
+        for _ in range(draw.randrange(1, 3)):
+            key = draw.choice(list(value))
+            strange = (None, [value[key]], {"a": 1}, np.float32(2), b"x", "x", -1, (1,) * 40, np.array(["text"]), {2: {3: {}}})
+            value[draw.choice((key, "UnpackBigParamInfor@@", "StructuredToParameterName@@"))] = draw.choice(strange)
+        return pickle.dumps(value, draw.randrange(6))
+    at = draw.randrange(2, len(data))
+    new = draw.choice((b"0", b"1", b"2", b"(", b"l", b"d", b"t", b"u", b"e", b"R", b"b", b".", b"}", b"]", b"\x85", b"h\x00", b"\x94"))
+    return data[:at] + new * draw.choice((1, 1, 3, 500)) + data[at + draw.choice((0, 1)) :]
+
+
+Mutation = Callable[[random.Random, bytes, list[Base]], bytes]
+MUTATIONS: dict[str, tuple[Mutation, ...]] = {
+    "program": (_bytes, _desc, _desc, _desc),
+    "text": (_bytes, _text, _text),
+    "params": (_bytes, _records, _records),
+    "param": (_bytes, _records, _records),
+    "pickle": (_bytes, _pickle, _pickle),
+    "npz": (_bytes, _npz),
+    "safetensors": (_bytes, _safetensors),
+    "checkpoint": (_bytes, _npz),
+}
+_SHARES = {"program": 8, "text": 3, "params": 2, "param": 2, "pickle": 3, "npz": 2, "safetensors": 2, "checkpoint": 2}
+
+
+@dataclass
+class Case:
+    """A mutated file."""
+
+    number: int
+    base: Base
+    data: bytes
+
+
+def make_case(seed: int, number: int, bases: list[Base]) -> Case:
+    """Case `number` of the run `seed`."""
+    draw = random.Random(f"{seed}:{number}")
+    kinds = sorted({base.kind for base in bases})
+    kind = draw.choices(kinds, [_SHARES[kind] for kind in kinds])[0]
+    base = draw.choice([base for base in bases if base.kind == kind])
+    mutation = draw.choice(MUTATIONS[kind])
+    return Case(number, base, mutation(draw, base.data, bases))
+
+
+# ------------------------------------------------------------------------------------------------------- what is done
+ENDINGS = {"program": "pdmodel", "text": "txt", "params": "pdiparams", "param": "fc_0", "pickle": "pdparams", "checkpoint": "ckpt"}
+
+
+class Contract(AssertionError):
+    """A case that ended as none may."""
+
+
+def run_case(case: Case, folder: Path) -> str:
+    """Do with the file all that reads it; how far it came. Anything but a `FluidError` comes through."""
+    kind = case.base.kind
+    path = folder / f"case.{ENDINGS.get(kind, kind)}"
+    path.write_bytes(case.data)
+    scope = Scope()
+    try:
+        if kind == "params":
+            program = parse_program(case.base.program)
+            (folder / "net.pdmodel").write_bytes(case.base.program)
+            try:
+                fluid.load_model(folder / "net.pdmodel", params=path, scope=scope)
+            except FluidError as error:
+                _check_message(error, path)
+                return "refused"
+            with scope_guard(scope):
+                io.save_persistables(None, str(folder / "again"), program, "params")
+            return "loaded"
+        if kind == "param":
+            return _one_tensor(path, folder)
+        if kind == "checkpoint":
+            try:
+                load_checkpoint(parse_program(case.base.program), str(path), scope=scope)
+            except FluidError as error:
+                _check_message(error, path)
+                if scope.local_var_names():
+                    raise Contract(f"the scope has changed: {scope.local_var_names()}") from error
+                return "refused"
+            return "loaded"
+        try:
+            model = fluid.load_model(path, scope=scope)
+        except FluidError as error:
+            _check_message(error, path)
+            return "refused"
+        if model.program is None:
+            model.values()
+            return "loaded"
+        return use_program(model.program)
+    finally:
+        path.unlink()
+
+
+def _check_message(error: FluidError, path: Path) -> None:
+    text = str(error)
+    if str(path.parent) not in text or len(text) > 20_000:
+        raise Contract(f"an error of {len(text)} characters that does not name the file: {text[:300]}") from error
+
+
+def _one_tensor(path: Path, folder: Path) -> str:
+    program = fluid.Program()
+    block = program.global_block()
+    block.create_var(name=path.name, shape=[-1, 1], dtype="float32", persistable=True)
+    with scope_guard(Scope()):
+        try:
+            io.load_vars(None, str(folder), program, [path.name])
+        except FluidError as error:
+            _check_message(error, path)
+            return "refused"
+        io.save_vars(None, str(folder / "again"), program, [path.name])
+    return "loaded"
+
+
+def use_program(program: fluid.Program) -> str:
+    """Print, check, write, parse again and compile a program."""
+    str(program)
+    text = program.to_string()
+    faults = find_faults(program)
+    list(map(str, faults))
+    program.unsupported_ops()
+    try:
+        data = serialize_program(program)
+    except FluidError:
+        data = b""
+    if data:
+        again = parse_program(data)
+        if again.to_string() != text:
+            raise Contract("what is written is read otherwise")
+    try:
+        parse_program_text(text)
+    except FluidError:
+        pass  # names that hold what no text can, such as lone surrogates
+    try:
+        program.clone(for_test=True)
+        compiled(program)
+    except FluidError:
+        return "parsed"
+    return "compiled"
+
+
+def compiled(program: fluid.Program) -> None:
+    """Compile a program for the feeds that it declares, with two rows where a size is not said."""
+    root = program.global_block()
+    scope = Scope()
+    feeds = {}
+    for name, var in root.vars.items():
+        if var.type is not VarType.LOD_TENSOR or not var.has_shape or not var.has_dtype:
+            continue
+        shape = tuple(2 if extent == -1 else extent for extent in var.shape)
+        if any(extent < 0 for extent in shape) or var.dtype is VarType.BF16:
+            continue
+        if var.is_data:
+            feeds[name] = Spec(shape, var.dtype)
+        elif var.persistable:
+            try:
+                array = np.broadcast_to(np.zeros((), var.dtype.numpy), shape)  # takes no memory
+            except (ValueError, FluidError):
+                continue
+            scope.put(name, array)
+    fetches = [name for op in root.ops[-2:] for name in op.output_arg_names if name in root.vars][:2]
+    compile_plan(program, feeds, fetches, scope)

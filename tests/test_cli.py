@@ -1,0 +1,335 @@
+"""The command line: what each command prints, its JSON, its status, and that errors are one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fluid
+from fluid import layers, model_io
+from fluid.executor import Scope
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from fluid.cli.commands import cli
+
+ZOO = Path(__file__).parent / "golden" / "zoo"
+LENET, LINREG = str(ZOO / "lenet" / "model"), str(ZOO / "linreg" / "model")
+
+
+def call(*arguments, status=0):
+    """What a command prints; its errors, where a status other than 0 is expected of it."""
+    done = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
+    assert done.exit_code == status, done.output
+    return done.stdout if status != 2 else done.stderr
+
+
+def load(path):
+    return fluid.load_model(path, scope=Scope())
+
+
+# ------------------------------------------------------------------------------------------------------------- looking
+def test_inspect_sums_a_model_up():
+    out = call("inspect", LENET)
+    lines = out.splitlines()
+    assert lines[0] == f"{LENET}: pdmodel" and "\x1b" not in out
+    for part in (
+        "img     float32[-1, 1, 28, 28]",
+        "save_infer_model/scale_0.tmp_0  float32[-1, 10]",
+        "parameters: 12 of 28,910 elements, 115.6 kB (10 trainable)",
+        "for a batch of 1",
+        "everything in it can run",
+    ):
+        assert part in out
+    assert any(line.split() == ["conv2d", "2", "715", "kFLOP"] for line in lines)
+
+
+def test_inspect_counts_arithmetic_of_a_batch():
+    one, many = (json.loads(call("inspect", LENET, "--json", "--batch", batch)) for batch in (1, 8))
+    # 28 * 28 * 6 outputs of 25 products, and 10 * 10 * 16 of 150
+    assert one["flops"]["by_type"]["conv2d"] == 2 * (28 * 28 * 6 * 25 + 10 * 10 * 16 * 150)
+    assert one["flops"]["by_type"]["mul"] == 2 * (400 * 64 + 64 * 10)
+    assert one["flops"]["by_type"]["pool2d"] == 4 * (6 * 14 * 14 + 16 * 5 * 5) and one["flops"]["not_counted"] == {}
+    assert many["flops"]["total"] == 8 * one["flops"]["total"]
+    assert one["parameters"] == {"count": 12, "bytes": 115640, "elements": 28910, "trainable": 10, "missing": []}
+    assert one["inputs"] == [{"name": "img", "type": "float32[-1, 1, 28, 28]"}] and one["unsupported"] == []
+    assert one["ops"]["relu"] == 3
+
+
+@pytest.mark.usefixtures("fresh")
+def test_inspect_says_what_cannot_run(tmp_path):
+    x = fluid.data("x", [2])
+    block = fluid.default_main_program().global_block()
+    for name in ("a", "b"):
+        block.create_var(name=name, shape=[2], dtype="float32")
+        block.append_op("odd", {"X": x}, {"Out": name})
+    block.create_var(name="w", shape=[3], dtype="float32", persistable=True)
+    (tmp_path / "odd.txt").write_text(fluid.default_main_program().to_string())
+    out = call("inspect", tmp_path / "odd.txt")
+    assert "cannot run: the op odd is not known here, so it cannot run; 2 times, first as op 0 of block 0" in out
+    assert "without a value: 1: w" in out and "not counted: odd" in out
+    (found,) = json.loads(call("inspect", tmp_path / "odd.txt", "--json"))["unsupported"]
+    assert (found["type"], found["count"], found["position"]) == ("odd", 2, 0)
+    np.savez(tmp_path / "feed.npz", x=np.ones(2, "float32"))
+    error = call("run", tmp_path / "odd", "--feed", tmp_path / "feed.npz", "--fetch", "a", status=2)
+    assert error.startswith("error: the op odd is not known here, so it cannot run; ")
+
+
+def test_inspect_of_parameters_alone(tmp_path):
+    model_io.save_arrays(tmp_path / "w.npz", {"w": np.ones((2, 3), "float32")})
+    assert call("inspect", tmp_path / "w.npz").splitlines()[1] == "1 arrays, 24 B; no program"
+    assert "holds parameters alone, no program" in call("dump", tmp_path / "w.npz", status=2)
+
+
+def test_dump_in_every_form(tmp_path):
+    text = call("dump", LINREG)
+    assert fluid.text.parse_program_text(text).to_string() == text == load(LINREG).program.to_string()
+    assert call("dump", LINREG, "--short") == str(load(LINREG).program) + "\n"
+    found = json.loads(call("dump", LINREG, "--format", "json"))
+    (block,) = found["blocks"]
+    assert [op["type"] for op in block["ops"]] == ["feed", "mul", "elementwise_add", "scale", "fetch"]
+    assert {"name": "x", "kind": "lod_tensor", "dtype": "float32", "shape": [-1, 13]}.items() <= block["vars"][-3].items()
+
+    from google.protobuf import text_format
+
+    from fluid.proto import ProgramDesc
+
+    message = text_format.Parse(call("dump", LINREG, "--format", "pbtxt"), ProgramDesc())
+    assert fluid.Program.parse_from_string(message.SerializeToString()).to_string() == text
+
+
+def test_dump_of_sub_blocks_is_json():
+    found = json.loads(call("dump", ZOO / "while_rnn" / "train.pb", "--format", "json"))
+    loops = [op for op in found["blocks"][0]["ops"] if op["type"] == "while"]
+    assert loops[0]["attrs"]["sub_block"] == {"block": 1} and len(found["blocks"]) > 2
+
+
+def test_params(tmp_path):
+    out = call("params", "list", LINREG)
+    assert [line.split() for line in out.splitlines()[:2]] == [["name", "type", "size"], ["fc_0.b_0", "float32[1]", "4", "B"]]
+    assert out.splitlines()[-1] == "2 values, 56 B"
+    listed = json.loads(call("params", "list", LINREG, "--json"))
+    assert listed[1] == {"name": "fc_0.w_0", "dtype": "float32", "shape": [13, 1], "bytes": 52}
+    value = load(LINREG).value("fc_0.w_0")
+    shown = call("params", "show", LINREG, "fc_0.w_0")
+    assert shown.startswith("fc_0.w_0: float32[13, 1], 52 B\nmin ") and f"max {value.max():.6g}" in shown
+    np.testing.assert_array_equal(
+        np.array(json.loads(call("params", "show", LINREG, "fc_0.w_0", "--json"))["values"], "float32"), value
+    )
+    for ending in ("npz", "safetensors"):
+        call("params", "export", LINREG, tmp_path / f"w.{ending}", "--only", "fc_0.w_0")
+        assert list(model_io.read_arrays(tmp_path / f"w.{ending}")) == ["fc_0.w_0"]
+        assert call("params", "list", tmp_path / f"w.{ending}").splitlines()[-1] == "1 values, 52 B"
+    assert "there is no value of 'fc_0.w0'; did you mean fc_0.w_0" in call("params", "show", LINREG, "fc_0.w0", status=2)
+
+
+def test_values_that_are_not_finite(tmp_path):
+    model_io.save_arrays(tmp_path / "w.npz", {"w": np.array([1, np.nan, np.inf], "float32"), "text\x1b[31m": np.zeros(2, bool)})
+    assert "2 elements are not finite" in call("params", "show", tmp_path / "w.npz", "w")
+    out = call("params", "list", tmp_path / "w.npz")
+    assert "\x1b" not in out and r"text\x1b[31m" in out  # a file cannot steer the terminal
+
+
+# ------------------------------------------------------------------------------------------------------ diff and explain
+def test_diff_aligns_ops_and_compares_values(tmp_path):
+    assert call("diff", LINREG, LINREG).strip() == ""
+    model = load(LINREG)
+    weight = model.value("fc_0.w_0").copy()
+    weight[0] += 0.5
+    model.scope.put("fc_0.w_0", weight)
+    model.program.replace("fc_0.tmp_1", lambda X, Y: layers.relu(layers.elementwise_add(X, Y, axis=1)))
+    fluid.save_model(tmp_path / "other", model.program, scope=model.scope)
+    out = call("diff", LINREG, tmp_path / "other", status=1)
+    signs = [line for line in out.splitlines() if line[:1] in "+-~"]
+    assert any(line.startswith("+ fc_0.tmp_1: float32[-1, 1] = relu(X=") for line in signs)
+    assert any(line.startswith("~ fc_0.w_0: 1 of 13 elements differ, by up to 0.5 ") for line in signs)
+    assert any(line.startswith("- fc_0.tmp_1: float32[-1, 1] = elementwise_add(") for line in signs)
+    assert "  (Out=" not in out and any(" = mul(" in line and line.startswith("  ") for line in out.splitlines())
+    found = json.loads(call("diff", LINREG, tmp_path / "other", "--json", status=1))
+    assert {change["sign"] for change in found["ops"]} == {"+", "-"} and list(found["values"]) == ["fc_0.w_0"]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_diff_of_programs_in_python():
+    x = fluid.data("x", [2])
+    y = layers.tanh(x)
+    one = fluid.default_main_program()
+    two = one.clone()
+    assert not fluid.diff(one, two) and str(fluid.diff(one, two)) == "no differences"
+    two.global_block().ops[0].attrs["op_role"] = 1  # says nothing of what is computed
+    assert not fluid.diff(one, two)
+    layers.scale(y, 2.0)
+    found = fluid.diff(one, two, {"a": np.ones(2), "b": np.ones(2), "c": np.ones(2)}, {"a": np.ones(3), "b": np.ones(2), "d": 1})
+    assert [sign for sign, _, _ in found.ops] == [" ", "-"]
+    assert found.values == {
+        "a": "float64[2] and float64[3]",
+        "c": "only the first has a value",
+        "d": "only the second has a value",
+    }
+
+
+def test_explain():
+    out = call("explain", ZOO / "linreg" / "main.pb", "mean_0.tmp_0", "fc_0.w_0")
+    assert out.startswith("The gradient of mean_0.tmp_0 reaches fc_0.w_0 along:\n")
+    assert "error: the variable 'fc' is no variable of this program's block 0" in call(
+        "explain", ZOO / "linreg" / "main.pb", "mean_0.tmp_0", "fc", status=2
+    )
+
+
+# -------------------------------------------------------------------------------------------------- changing and running
+def test_prune_writes_a_part(tmp_path):
+    out = call("prune", LENET, tmp_path / "part.pdmodel", "--fetch", "fc_0.tmp_2")
+    assert out.splitlines()[-1] == "5 of 17 ops and 8 variables left out"
+    model = load(tmp_path / "part")
+    assert [var.name for var in model.fetches] == ["fc_0.tmp_2"] and model.feeds == ["img"] and not model.missing
+    assert "fc_1.w_0" not in model.parameters
+    assert "no variable 'fc_9' is visible" in call("prune", LENET, tmp_path / "x", "--fetch", "fc_9", status=2)
+
+
+@pytest.mark.parametrize("output", ["folder", "net.pdmodel", "net.txt", "net.npz", "net.safetensors", "net.pdparams"])
+def test_convert_to_every_form(tmp_path, output):
+    written = call("convert", LENET, tmp_path / output).splitlines()
+    assert written[0] == str(tmp_path / output) and all(os.path.exists(path) for path in written)
+    model = load(tmp_path / output)
+    if model.program is not None:
+        assert model.program.to_string() == load(LENET).program.to_string()
+    if output != "net.txt":
+        np.testing.assert_array_equal(model.value("fc_0.w_0"), load(LENET).value("fc_0.w_0"))
+
+
+def test_convert_folds_and_rewrites(tmp_path):
+    out = call("convert", LENET, tmp_path / "old", "--target", "paddle-1.6", "--fold")
+    assert "fold_constants: nothing changed" in out and "fold_batch_norm: nothing changed" in out
+    kinds = {op.type for op in load(tmp_path / "old").program.global_block().ops}
+    assert kinds <= fluid.op_versions.known_ops("paddle-1.6")
+    call("params", "export", LINREG, tmp_path / "w.npz")
+    assert call("convert", tmp_path / "w.npz", tmp_path / "w.safetensors").strip().endswith("w.safetensors: 2 values")
+
+
+def test_run_computes_what_paddle_does(tmp_path):
+    np.savez(tmp_path / "feed.npz", img=np.load(ZOO / "lenet" / "feeds.npz")["img"], label=np.zeros(3))
+    done = CliRunner().invoke(cli, ["run", LENET, "--feed", str(tmp_path / "feed.npz"), "--out", str(tmp_path / "out.npz")])
+    assert done.exit_code == 0 and done.stderr == "not in the program, and left out: label\n"
+    assert done.stdout.splitlines()[-1].endswith(f"ms, written to {tmp_path / 'out.npz'}")
+    (found,) = model_io.read_arrays(tmp_path / "out.npz").values()
+    with np.load(ZOO / "lenet" / "infer.npz") as expected:
+        np.testing.assert_allclose(found, expected[expected.files[0]], rtol=1e-4, atol=1e-5)
+    more = json.loads(
+        call("run", LENET, "--feed", tmp_path / "feed.npz", "--fetch", "fc_0.tmp_2,fc_1.tmp_0", "--repeat", 2, "--json")
+    )
+    assert [item["name"] for item in more["outputs"]] == ["fc_0.tmp_2", "fc_1.tmp_0"] and more["seconds"] > 0
+
+
+def test_run_says_what_it_needs(tmp_path):
+    assert "error: the model is fed img; give a file of arrays with these names" in call("run", LENET, status=2)
+    assert "does not say what it computes; name it with --fetch" in call("run", ZOO / "linreg" / "main.pb", status=2)
+    np.savez(tmp_path / "feed.npz", img=np.zeros((2, 3), "float32"))
+    assert "img is declared float32[-1, 1, 28, 28], but float32[2, 3] is fed" in call(
+        "run", LENET, "--feed", tmp_path / "feed.npz", status=2
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- pictures
+def test_draw_writes_dot(tmp_path):
+    text = call("draw", LINREG)
+    assert text.startswith("digraph program {") and text.endswith("}\n") and text == fluid.graph.to_dot(load(LINREG).program)
+    assert '"0 x 1" -> "0 1";' in text and '[label="Y", fontsize=8]' in text
+    assert 'label="fc_0.w_0\\nfloat32[13, 1]", style=bold' in text
+    call("draw", LINREG, "--out", tmp_path / "net.dot")
+    assert (tmp_path / "net.dot").read_text() == text
+    loops = call("draw", ZOO / "while_rnn" / "train.pb")
+    assert "subgraph cluster_1 {" in loops and loops.count("{") == loops.count("}")
+    assert "a drawing's name ends in .dot, .svg, .png or .pdf" in call("draw", LINREG, "--out", tmp_path / "net.bmp", status=2)
+
+
+def test_pictures_are_made_by_graphviz(tmp_path, monkeypatch):
+    fake = tmp_path / "dot"
+    fake.write_text('#!/bin/sh\n[ "$1" = -Tsvg ] || { echo "no such format" >&2; exit 1; }\necho "<svg/>"; cat > "$0.in"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    call("draw", LINREG, "--out", tmp_path / "net.svg")
+    assert (tmp_path / "net.svg").read_text() == "<svg/>\n" and (tmp_path / "dot.in").read_text().startswith("digraph")
+    assert "dot failed: no such format" in call("draw", LINREG, "--out", tmp_path / "net.png", status=2)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "graphviz's command dot is not installed" in call("draw", LINREG, "--out", tmp_path / "net.svg", status=2)
+
+
+def test_names_in_dot_are_quoted():
+    program = fluid.Program()
+    block = program.global_block()
+    block.create_var(name='a"b\\', shape=[1], dtype="float32")
+    block.append_op("odd", {"X": 'a"b\\'}, {})
+    assert 'label="a\\"b\\\\\\nfloat32[1]"' in fluid.graph.to_dot(program)
+
+
+def test_names_that_are_no_text_can_be_drawn(tmp_path):
+    program = fluid.Program.parse_from_string((ZOO / "linreg" / "main.pb").read_bytes())
+    program.rename("x", "\udcff")
+    (tmp_path / "odd.pb").write_bytes(program.serialize_to_string())
+    assert '"0 \\udcff 0"' in call("draw", tmp_path / "odd.pb")
+
+
+def test_view_writes_a_page(tmp_path):
+    page = tmp_path / "net.html"
+    assert call("view", LINREG, "--out", page).strip() == str(page)
+    assert "fc_0.w_0" in page.read_text()
+    shutil.copy(ZOO / "linreg" / "model.pdmodel", tmp_path)
+    call("view", tmp_path / "model.pdmodel")
+    assert (tmp_path / "model.html").exists()
+
+
+# --------------------------------------------------------------------------------------------------- errors and terminals
+def test_errors_are_one_line(tmp_path):
+    (tmp_path / "bad").write_bytes(b"nonsense")
+    for arguments in (["inspect", tmp_path / "bad"], ["dump", tmp_path / "none"], ["diff", LINREG, tmp_path / "bad"]):
+        error = call(*arguments, status=2)
+        assert error.count("\n") == 1 and error.startswith(f"error: {tmp_path}") and "Traceback" not in error
+    assert "No such command 'inspekt'" in call("inspekt", status=2)
+
+
+def test_verbose_tells_all_of_an_error(tmp_path):
+    model = load(ZOO / "linreg" / "main.pb")
+    (tmp_path / "main.txt").write_text(model.program.to_string())
+    short = call("prune", tmp_path / "main.txt", tmp_path / "x", "--feed", "x", "--fetch", "mean_0.tmp_0", status=2)
+    long = call("-v", "prune", tmp_path / "main.txt", tmp_path / "x", "--feed", "x", "--fetch", "mean_0.tmp_0", status=2)
+    assert short.count("\n") == 1 and long.startswith(short.strip()) and "  op: " in long
+
+
+def fluid_process(*arguments, **kwargs):
+    code = "from fluid.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, **kwargs)
+
+
+def test_as_a_process(tmp_path):
+    done = fluid_process("params", "list", LINREG)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "2 values, 56 B" and not done.stderr
+    done = fluid_process("inspect", tmp_path)
+    assert done.returncode == 2 and done.stderr == f"error: {tmp_path}: the folder holds no __model__, only nothing\n"
+    assert fluid_process("diff", LINREG, ZOO / "linreg" / "main.pb").returncode == 1
+    assert fluid_process("--version").stdout == f"fluid, version {fluid.__version__}\n"
+
+
+def test_without_its_libraries_the_command_says_what_to_install():
+    code = "import sys; sys.modules['click'] = None; from fluid.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "fluid: the command line needs click: pip install fluid-graph[cli]\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
+def test_colours_and_frames_on_a_terminal():
+    from test_examples import on_a_terminal
+
+    code = "from fluid.cli import main; main()"
+    written = on_a_terminal(sys.executable, "-c", code, "inspect", LINREG)
+    assert "\x1b[" in written and "┃" in written and "elementwise_add" in written

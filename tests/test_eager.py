@@ -1,0 +1,1012 @@
+"""Tensors, the recorded graph and the engine."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluid
+from fluid import dygraph
+from fluid.dygraph import Tensor, backward, enable_grad, grad, no_grad, ops, set_grad_enabled
+from fluid.dygraph import engine as engine_module
+from fluid.dygraph.engine import InputBuffer, engine
+from fluid.errors import BackwardError, ExecutionError, FluidError, FluidTypeError, InferenceError, ProgramError
+from fluid.ops import registry
+from fluid.ops.registry import NOT_DIFFERENTIABLE
+
+HERE = __file__
+
+
+def leaf(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor(np.random.default_rng(seed).standard_normal(shape), stop_gradient=False)
+
+
+# ------------------------------------------------------------------------------------------------------------- tensors
+def test_what_a_tensor_says_of_itself() -> None:
+    x = Tensor([[1.0, 2.0, 3.0]])
+    assert (x.shape, x.ndim, x.size, x.dtype.text, x.device, x.is_leaf, x.grad_fn, x.grad) == (
+        (1, 3), 2, 3, "float32", "cpu", True, None, None,
+    )  # fmt: skip
+    assert x.stop_gradient and not x.requires_grad
+    assert Tensor([1, 2]).dtype.text == "int64"
+    assert Tensor([1, 2], dtype="float64").dtype.text == "float64"
+    assert Tensor(np.ones(2)).dtype.text == "float64"
+    assert len(x) == 1
+    assert [row.tolist() for row in Tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+    assert "stop_gradient" not in repr(x)
+
+
+def test_repr_shows_value_and_grad_fn() -> None:
+    x = Tensor([1.0, 2.0], stop_gradient=False)
+    assert repr(x) == "Tensor([1., 2.], shape=[2], dtype=float32, stop_gradient=False)"
+    assert repr(x.tanh() * 0.0) == "Tensor([0., 0.], shape=[2], dtype=float32, grad_fn=<scale_grad>)"
+
+
+def test_numbers() -> None:
+    assert Tensor([2.5]).item() == 2.5
+    assert Tensor([[1.0, 2.0]]).item(0, 1) == 2.0
+    assert float(Tensor(2.0)) == 2.0 and int(Tensor([3])) == 3 and bool(Tensor([1]))
+    assert [10, 20, 30][Tensor(1)] == 20
+    assert f"{Tensor([0.125]):.2f}" == "0.12"
+    with pytest.raises(ProgramError, match=r"item\(\) of float32\[2\]: there are 2 elements"):
+        Tensor([1.0, 2.0]).item()
+    with pytest.raises(ProgramError, match=r"float32\[2\] cannot become bool: it has 2 elements"):
+        bool(Tensor([1.0, 2.0]))
+    with pytest.raises(FluidTypeError, match=r"float32.* cannot be an index"):
+        [1, 2][Tensor(1.0)]
+    with pytest.raises(FluidTypeError, match="no length"):
+        len(Tensor(1.0))
+
+
+def test_data_is_copied_unless_it_is_to_be_shared() -> None:
+    array = np.zeros(3, np.float32)
+    copied, shared = Tensor(array), Tensor(array, copy=False)
+    array[0] = 7
+    assert copied.tolist() == [0, 0, 0]
+    assert shared.tolist() == [7, 0, 0]
+    out = copied.numpy()
+    out[0] = 5
+    assert copied.tolist() == [0, 0, 0]
+
+
+def test_as_numpy_array_it_cannot_be_written_to() -> None:
+    x = Tensor([1.0, 2.0])
+    array = np.asarray(x)
+    assert np.shares_memory(array, x._array)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 3
+    assert np.asarray(x, "float64").dtype == np.float64
+    assert isinstance(np.ones(2, "float32") + x, Tensor)
+
+
+def test_dlpack_shares_memory_with_numpy() -> None:
+    x = Tensor([1.0, 2.0])
+    array = np.from_dlpack(x)
+    assert np.shares_memory(array, x._array)
+    back = dygraph.from_dlpack(array)
+    assert np.shares_memory(back._array, x._array)
+    with pytest.raises(FluidTypeError, match="list has no __dlpack__"):
+        dygraph.from_dlpack([1.0])
+
+
+def test_pickle_and_deepcopy() -> None:
+    x = leaf(2)
+    x.name = "x"
+    again = pickle.loads(pickle.dumps(x))
+    assert again.name == "x" and not again.stop_gradient and np.array_equal(again.numpy(), x.numpy())
+    other = copy.deepcopy(x)
+    other.set_value([0.0, 0.0])
+    assert not np.array_equal(other.numpy(), x.numpy())
+    with pytest.raises(ProgramError, match=r"was computed by tanh_grad; only leaves can be copied deeply"):
+        copy.deepcopy(x.tanh())
+
+
+def test_operators() -> None:
+    a, b = np.array([1.5, -2.0]), np.array([2.0, 3.0])
+    x, y = Tensor(a), Tensor(b)
+    for found, expected in [
+        (x + y, a + b), (x - y, a - b), (x * y, a * b), (x / y, a / b), (x**2.0, a**2), (-x, -a), (abs(x), abs(a)),
+        (1.0 - x, 1 - a), (2.0 / y, 2 / b), (x + 1, a + 1), (x * 0.5, a * 0.5), (b + x, a + b), (x < y, a < b), (x >= y, a >= b),
+        (x @ y, a @ b), (x % y, a % b), ((x < y) & (y > 2.5), (a < b) & (b > 2.5)), (~(x < y), ~(a < b)),
+    ]:  # fmt: skip
+        np.testing.assert_allclose(found.numpy(), expected)
+    assert x.T.shape == (2,)
+    assert Tensor(np.zeros((2, 3))).transpose(1, 0).shape == (3, 2)
+
+
+def test_methods() -> None:
+    a = np.random.default_rng(0).uniform(0.5, 1.0, (2, 3))
+    x = Tensor(a)
+    for found, expected in [
+        (x.sum(), a.sum()), (x.sum(0), a.sum(0)), (x.mean((0, 1), keepdim=True), a.mean(keepdims=True)), (x.max(1), a.max(1)),
+        (x.min(), a.min()), (x.prod(0), a.prod(0)), (x.exp(), np.exp(a)), (x.reshape(3, -1), a.reshape(3, 2)),
+        (x.reshape([6]), a.reshape(6)), (x.unsqueeze(0), a[None]), (x.sqrt(), np.sqrt(a)),
+        (x.astype("float32"), a.astype("float32")),
+        (x[:, :1].reshape(2), a[:, 0]),
+    ]:  # fmt: skip
+        np.testing.assert_allclose(found.numpy().reshape(np.shape(expected)), expected)
+    with pytest.raises(ProgramError, match=r"float64\[2, 3\] cannot have the shape \[4, -1\]: it has 6 elements"):
+        x.reshape(4, -1)
+    assert Tensor([1.0]).reshape([]).shape == ()
+
+
+# ------------------------------------------------------------------------------------------------------------- indexing
+INDICES = [
+    0, -1, slice(1, 3), (slice(None), 2), (Ellipsis, 1), (None, 0), (1, 2), [0, 2], (slice(None, None, 2),),
+    np.array([[0, 1], [2, 2]]), (np.array([0, 1]), np.array([1, 3])), np.arange(12).reshape(3, 4) > 5, (slice(2, 1),), Ellipsis,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_getitem(index: Any) -> None:
+    x = leaf(3, 4)
+    found, expected = x[index], x.numpy()[index]
+    assert np.array_equal(found.numpy().reshape(expected.shape), expected)
+    assert found.shape == (expected.shape or (1,))
+    gradient = np.zeros((3, 4))
+    np.add.at(gradient, index, 1.0)
+    if found.size:
+        assert np.array_equal(grad(found.sum(), x)[0].numpy(), gradient)
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_setitem(index: Any) -> None:
+    x, array = leaf(3, 4), leaf(3, 4).numpy()
+    shape = array[index].shape
+    value = leaf(*shape, seed=1)
+    y = x * 1.0
+    y[index] = value
+    array[index] = value.numpy()
+    assert np.array_equal(y.numpy(), array)
+    changed = np.zeros((3, 4))
+    changed[index] = 1.0
+    by_x, by_value = grad((y * y).sum() * 0.5, [x, value], allow_unused=True)
+    np.testing.assert_allclose(by_x.numpy(), np.where(changed, 0.0, x.numpy()))
+    if by_value is not None and (not isinstance(index, np.ndarray) or index.dtype == bool):
+        np.testing.assert_allclose(by_value.numpy(), value.numpy())
+    plain = Tensor(x.numpy())
+    plain[index] = value.numpy()
+    assert np.array_equal(plain.numpy(), array)
+
+
+def test_setitem_with_numbers_and_broadcasting() -> None:
+    y = leaf(3, 4) * 1.0
+    y[0] = 2.0
+    y[:, 1] = leaf(1)
+    assert y[0].tolist() == [2.0, leaf(1).item(), 2.0, 2.0]
+
+
+def test_errors_of_indexing() -> None:
+    x = Tensor(np.zeros((2, 3), "float32"))
+    with pytest.raises(ProgramError, match=r"index 2 is outside dimension 0 of float32\[2, 3\]"):
+        x[2]
+    with pytest.raises(IndexError):
+        x[0, 5]
+    with pytest.raises(ProgramError, match=r"has 2 dimensions, which these are too many indices for: 0, 0, 0"):
+        x[0, 0, 0]
+    with pytest.raises(ProgramError, match=r"cannot be indexed in this way"):
+        x[[0, 5]]
+    with pytest.raises(FluidTypeError, match=r"float32\[2, 3\] cannot hold float64\[3\]; use astype"):
+        x[0] = np.zeros(3)
+    with pytest.raises(ProgramError, match=r"cannot be assigned to in this way"):
+        x[0] = np.zeros(2, "float32")
+    x.stop_gradient = False
+    y = x * 1.0
+    with pytest.raises(ProgramError, match=r"float32\[2\] does not fit into \[3\] elements of float32\[2, 3\]"):
+        y[0] = np.zeros(2, "float32")
+
+
+# ------------------------------------------------------------------------------------------------------------ the graph
+def test_nodes_and_edges() -> None:
+    x, w = leaf(2, 3), leaf(3, 4)
+    h = x @ w
+    y = h.tanh()
+    node = y.grad_fn
+    assert node is not None and node.name == "tanh_grad" and not y.is_leaf and not y.stop_gradient
+    (edge,) = node.next_edges
+    assert edge.node is h.grad_fn and edge.input_nr == 0
+    assert h.grad_fn is not None
+    first, second = h.grad_fn.next_edges
+    assert isinstance(first.node, dygraph.AccumulateGrad) and first.node.variable is x
+    assert second.node.variable is w
+    assert node.sequence_nr > h.grad_fn.sequence_nr
+    assert (node.topological_nr, h.grad_fn.topological_nr, first.node.topological_nr) == (2, 1, 0)
+    assert node.input_metadata == (((2, 4), h.dtype, "cpu"),)
+    assert f"{HERE}:" in node.where and "in test_nodes_and_edges" in node.where
+    assert Tensor([1.0]).tanh().grad_fn is None
+
+
+def test_a_node_can_be_called() -> None:
+    x = leaf(3)
+    y = x.tanh()
+    assert y.grad_fn is not None
+    with no_grad():
+        found = y.grad_fn(Tensor(np.ones(3)))
+    np.testing.assert_allclose(found.numpy(), 1 - np.tanh(x.numpy()) ** 2)
+    assert found.stop_gradient
+    recorded = y.grad_fn(Tensor(np.ones(3)))
+    assert not recorded.stop_gradient
+    parts = ops.split(x, num=3, axis=0)
+    with no_grad():
+        assert parts[0].grad_fn(Tensor([2.0], "float64"), None, None).tolist() == [2.0, 0.0, 0.0]
+    with pytest.raises(BackwardError, match="_grad takes 3 gradients, not 1"):
+        parts[0].grad_fn(Tensor([2.0], "float64"))
+
+
+def test_leaves_hold_their_node_weakly() -> None:
+    x = leaf(2)
+    y = x * 2.0
+    assert y.grad_fn is not None
+    node = weakref.ref(y.grad_fn.next_edges[0].node)
+    assert (x + x).grad_fn.next_edges[0].node is node()
+    del y
+    assert node() is None
+
+
+def test_whole_numbers_and_comparisons_stop_gradients() -> None:
+    x = leaf(3)
+    assert (x < 0.0).stop_gradient
+    assert x.astype("int64").stop_gradient
+    assert x.sign().stop_gradient
+    with pytest.raises(FluidTypeError, match=r"int64\[2\] cannot have a gradient"):
+        Tensor([1, 2], stop_gradient=False)
+
+
+def test_detach_and_clone() -> None:
+    x = leaf(2)
+    y = x * 2.0
+    assert y.detach().is_leaf and y.detach().stop_gradient and np.shares_memory(y.detach()._array, y._array)
+    copied = y.clone()
+    assert not np.shares_memory(copied._array, y._array)
+    (y.detach() * x + copied).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * x.numpy() + 2)
+
+
+def test_stop_gradient_cuts() -> None:
+    x = leaf(2)
+    y = x * 2.0
+    y.stop_gradient = True
+    assert y.grad_fn is None
+    (y + x).sum().backward()
+    assert x.grad.tolist() == [1, 1]
+
+
+def test_modes() -> None:
+    x = leaf(2)
+    with no_grad():
+        assert (x * 2.0).stop_gradient
+        with enable_grad():
+            assert not (x * 2.0).stop_gradient
+        assert not dygraph.is_grad_enabled()
+    assert dygraph.is_grad_enabled()
+
+    @no_grad
+    def plain(value: Tensor) -> Tensor:
+        """Doubles."""
+        return value * 2.0
+
+    @no_grad()
+    def called(value: Tensor) -> Tensor:
+        return value * 2.0
+
+    @set_grad_enabled(False)
+    def off(value: Tensor) -> Tensor:
+        return value * 2.0
+
+    assert all(function(x).stop_gradient for function in (plain, called, off))
+    assert plain.__doc__ == "Doubles."
+    assert dygraph.is_grad_enabled()
+    with set_grad_enabled(False):
+        assert (x * 2.0).stop_gradient
+    assert dygraph.is_grad_enabled()
+    set_grad_enabled(False)
+    try:
+        assert not dygraph.is_grad_enabled()
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(dygraph.is_grad_enabled()))
+        thread.start()
+        thread.join()
+        assert seen == [True]  # each thread has its own
+    finally:
+        set_grad_enabled(True)
+
+
+# ------------------------------------------------------------------------------------------------------------- backward
+def test_gradients_add_up_in_leaves() -> None:
+    x = leaf(3)
+    (x * x).sum().backward()
+    kept = x.grad
+    np.testing.assert_allclose(x.grad.numpy(), 2 * x.numpy())
+    (x * x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 4 * x.numpy())
+    assert x.grad is kept
+    np.testing.assert_allclose(x.gradient(), 4 * x.numpy())
+    x.clear_gradient()
+    assert x.grad is None and x.gradient() is None
+
+
+def test_backward_of_several_with_weights() -> None:
+    x = leaf(3)
+    weight = Tensor([1.0, 2.0, 3.0], "float64")
+    y, z = x * 2.0, x * x
+    backward([y, z], [weight, None])
+    np.testing.assert_allclose(x.grad.numpy(), 2 * weight.numpy() + 2 * x.numpy())
+    x.backward(weight)
+    weight.zero_()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * np.array([1, 2, 3]) + 2 * x.numpy() + np.array([1, 2, 3]))
+    other = leaf(2)
+    weight = Tensor([5.0, 6.0], "float64")
+    other.backward(weight)
+    assert not np.shares_memory(other.grad._array, weight._array)
+
+
+def test_backward_into_some_inputs() -> None:
+    x, w = leaf(3), leaf(3, seed=1)
+    h = x * w
+    (h * h).sum().backward(inputs=[x, h])
+    np.testing.assert_allclose(x.grad.numpy(), 2 * x.numpy() * w.numpy() ** 2)
+    np.testing.assert_allclose(h.grad.numpy(), 2 * h.numpy())
+    assert w.grad is None
+    with pytest.raises(ProgramError, match="inputs is empty"):
+        x.sum().backward(inputs=[])
+
+
+def test_an_output_that_is_an_input_of_another() -> None:
+    x = leaf(2)
+    y = x * 2.0
+    z = y * y
+    found_y, found_x = grad([y, z], [y, x])
+    np.testing.assert_allclose(found_y.numpy(), 1 + 2 * y.numpy())
+    np.testing.assert_allclose(found_x.numpy(), 2 * (1 + 2 * y.numpy()))
+    assert grad(x, x)[0].tolist() == [1, 1]
+
+
+def test_grad_writes_nothing_and_runs_only_what_lies_between() -> None:
+    x, w = leaf(2), leaf(2, seed=1)
+    ran = []
+    deep = w.tanh()
+    deep.register_hook(lambda g: ran.append("deep"))
+    h = x * deep
+    (found,) = grad(h.sum(), x)
+    np.testing.assert_allclose(found.numpy(), np.tanh(w.numpy()))
+    assert x.grad is None and w.grad is None and ran == []
+
+
+def test_no_grad_vars() -> None:
+    x = leaf(2)
+    h = x * 3.0
+    y = h * x
+    (found,) = grad(y.sum(), x, retain_graph=True, no_grad_vars=[h])
+    np.testing.assert_allclose(found.numpy(), h.numpy())
+    (found,) = grad(y.sum(), x, retain_graph=True)
+    np.testing.assert_allclose(found.numpy(), 6 * x.numpy())
+    w = leaf(2)
+    assert grad((x * w).sum(), [x, w], allow_unused=True, no_grad_vars=[w])[1] is None
+    assert grad(h.sum(), x, allow_unused=True, no_grad_vars=[h]) == [None]
+
+
+def test_orders() -> None:
+    x = Tensor([1.0, 2.0], "float64", stop_gradient=False)
+    y = (x**4.0).sum()
+    for order, expected in enumerate(([4, 32], [12, 48], [24, 48], [24, 24]), 1):
+        (g,) = grad(y, x, create_graph=order < 4)
+        np.testing.assert_allclose(g.numpy(), expected)
+        y = g.sum()
+    z = (x**3.0).sum()
+    z.backward(create_graph=True)
+    assert not x.grad.stop_gradient
+    (second,) = grad(x.grad.sum(), x)
+    np.testing.assert_allclose(second.numpy(), 6 * x.numpy())
+    x.grad = None
+
+
+def test_several_outputs_and_unused_ones() -> None:
+    x = leaf(6)
+    a, b, c = ops.split(x, num=3, axis=0)
+    assert c.output_nr == 2
+    (a * 2.0 + b).sum().backward()
+    assert x.grad.tolist() == [2, 2, 1, 1, 0, 0]
+
+
+def test_the_graph_can_be_kept() -> None:
+    x = leaf(2)
+    y = x.tanh().sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    with pytest.raises(
+        BackwardError, match=r"tanh_grad has been run before.*retain_graph=True(.|\n)*recorded at: .*in test_the_graph"
+    ):
+        y.backward()
+    z = x.tanh().sum()
+    grad(z, x)
+    with pytest.raises(BackwardError, match="retain_graph=True"):
+        grad(z, x)
+
+
+def test_saved_values_are_given_free() -> None:
+    x = leaf(1000)
+    h = x * 2.0
+    y = h.tanh()
+    node = y.grad_fn
+    y.sum().backward()
+    assert node is not None and node._saved is None
+
+
+def test_hooks_of_tensors() -> None:
+    x = leaf(2)
+    h = x * 3.0
+    seen: list[Any] = []
+    h.register_hook(lambda g: seen.append(g.tolist()))
+    doubling = h.register_hook(lambda g: g * 2.0)
+    with x.register_hook(lambda g: g + 1.0):
+        h.sum().backward(retain_graph=True)
+    assert seen == [[1, 1]]
+    assert x.grad.tolist() == [7, 7]
+    x.grad = None
+    doubling.remove()
+    doubling.remove()
+    h.sum().backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_a_gradient_that_a_hook_keeps_does_not_change() -> None:
+    x = leaf(2)
+    kept: list[Any] = []
+    x.register_hook(kept.append)
+    x.sum().backward()
+    x.sum().backward()
+    assert kept[0].tolist() == [1, 1] and x.grad.tolist() == [2, 2]
+
+
+def test_hooks_outlive_the_nodes_of_leaves() -> None:
+    x = leaf(2)
+    x.register_hook(lambda g: g * 10.0)
+    for _ in range(2):
+        (x * 1.0).sum().backward()
+    assert x.grad.tolist() == [20, 20]
+    assert grad((x * 1.0).sum(), x)[0].tolist() == [10, 10]
+
+
+def test_hooks_of_nodes() -> None:
+    x = leaf(2)
+    h = x * 3.0
+    node = h.grad_fn
+    assert node is not None
+    seen: list[Any] = []
+    node.register_prehook(lambda grads: seen.append(("pre", grads[0].tolist())))
+    node.register_prehook(lambda grads: (grads[0] * 2.0,))
+    handle = node.register_hook(lambda found, given: seen.append(("post", found[0].tolist(), given[0].tolist())))
+    h.sum().backward(retain_graph=True)
+    assert seen == [("pre", [1, 1]), ("post", [6, 6], [2, 2])]
+    handle.remove()
+    node.register_hook(lambda found, given: (found[0] * 0.0,))
+    x.grad = None
+    h.sum().backward()
+    assert x.grad.tolist() == [0, 0]
+
+
+def test_retained_gradients() -> None:
+    x = leaf(2)
+    h = x * 3.0
+    h.retain_grads()
+    (h * h).sum().backward(retain_graph=True)
+    np.testing.assert_allclose(h.grad.numpy(), 2 * h.numpy())
+    x.retain_grads()  # a leaf has its gradient anyway
+    y = x * 3.0
+    y.retain_grads()
+    z = y * 1.0
+    del y
+    z.sum().backward()
+
+
+def test_what_hooks_may_not_do() -> None:
+    x = leaf(2)
+    y = x * 1.0
+    y.register_hook(lambda g: 3.0)  # type: ignore[arg-type, return-value]
+    with pytest.raises(FluidTypeError, match="a hook should give a Tensor or None, not float"):
+        y.sum().backward()
+    y = x * 1.0
+    y.register_hook(lambda g: Tensor([1.0], "float64"))
+    with pytest.raises(BackwardError, match=r"a hook gave a gradient of float64\[1\] in place of one of float64\[2\]"):
+        y.sum().backward()
+    y = x * 1.0
+    y.grad_fn.register_prehook(lambda grads: ())
+    with pytest.raises(BackwardError, match="a prehook gave 0 gradients in place of 1"):
+        y.sum().backward()
+    with pytest.raises(BackwardError, match="has stop_gradient set, so it will have no gradient to call a hook with"):
+        Tensor([1.0]).register_hook(print)
+    with pytest.raises(BackwardError, match="has stop_gradient set, so it will have no gradient to retain"):
+        Tensor([1.0]).retain_grads()
+
+
+# ------------------------------------------------------------------------------------------------------------- in place
+def test_in_place() -> None:
+    x = leaf(3)
+    y = x * 2.0
+    before = y._array
+    assert y.add_(1.0) is y and y.mul_(x) is y and y._array is before
+    y.tanh_()
+    y.sum().backward()
+    values = x.numpy()
+    inner = (2 * values + 1) * values
+    np.testing.assert_allclose(x.grad.numpy(), (1 - np.tanh(inner) ** 2) * (4 * values + 1))
+    assert y.version == 3
+
+
+def test_in_place_without_recording() -> None:
+    x = leaf(3)
+    with no_grad():
+        x.sub_(1.0)
+        x.zero_()
+        x.fill_(2.0)
+        x.copy_([1.0, 2.0, 3.0])
+        x.scale_(2.0)
+        x.div_(Tensor([1.0, 2.0, 3.0], "float64"))
+    assert x.tolist() == [2, 2, 2] and x.is_leaf and not x.stop_gradient
+    x.set_value([0.0, 1.0, 2.0])
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_copying_in_place_lets_gradients_through() -> None:
+    x = leaf(2)
+    y = Tensor([0.0, 0.0], "float64")
+    y.copy_(x * 3.0)
+    y.sum().backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_a_saved_tensor_that_was_modified() -> None:
+    x = leaf(3)
+    y = x * 2.0
+    z = y * y
+    y.add_(1.0)
+    with pytest.raises(BackwardError) as caught:
+        z.sum().backward()
+    text = str(caught.value)
+    assert "elementwise_mul_grad needs a tensor that was modified in place after it was recorded: by elementwise_add_" in text
+    assert "version 1 instead of 0" in text
+    lines = [line for line in text.splitlines() if HERE in line]
+    numbers = [int(line.split(HERE + ":")[1].split()[0]) for line in lines]
+    assert len(numbers) == 2 and numbers[1] == numbers[0] + 1
+    # It is no harm where nothing was saved.
+    x.grad = None
+    y = x * 2.0
+    z = y + x
+    y.zero_()
+    z.sum().backward()
+    assert x.grad.tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_saved_result_that_was_modified(create_graph: bool) -> None:
+    x = leaf(3)
+    y = x.tanh()
+    y.detach().zero_()  # shares memory and version
+    with pytest.raises(BackwardError, match=r"tanh_grad needs a tensor that was modified in place.*by fill_any_like_"):
+        y.sum().backward(create_graph=create_graph)
+
+
+def test_what_cannot_be_done_in_place() -> None:
+    x = leaf(2)
+    with pytest.raises(BackwardError, match=r"elementwise_add_: .* is a leaf that asks for a gradient"):
+        x.add_(1.0)
+    with pytest.raises(BackwardError, match=r"setitem: .* is a leaf that asks for a gradient"):
+        x[0] = 1.0
+    with pytest.raises(ProgramError, match=r"elementwise_add_: the result is float64\[3, 2\], and .* cannot hold it"):
+        (x * 1.0).add_(leaf(3, 2))
+    with pytest.raises(ProgramError, match=r"it cannot be given a value of shape \[3\]"):
+        x.set_value(np.zeros(3))
+
+
+# --------------------------------------------------------------------------------------------------------------- errors
+def test_errors_of_backward() -> None:
+    x = leaf(2)
+    with pytest.raises(BackwardError, match=r"backward: tensor 0, .* \(float32\[1\]\), has no graph"):
+        Tensor([1.0]).backward()
+    with pytest.raises(FluidTypeError, match="backward: tensors should be a Tensor or a list of them, not float"):
+        backward(1.0)
+    y = x * 2.0
+    with pytest.raises(ProgramError, match="backward: tensors 0 and 1 are the same tensor"):
+        backward([y, y])
+    with pytest.raises(ProgramError, match=r"the gradient of .* should have its shape \[2\], not \[3\]"):
+        y.backward(Tensor(np.zeros(3)))
+    with pytest.raises(FluidTypeError, match="should be of float64, not of float32"):
+        y.backward(Tensor(np.zeros(2, "float32")))
+    with pytest.raises(ProgramError, match="should hold one gradient for each of 1 tensors, not 2"):
+        backward([y], [None, None])
+    with pytest.raises(FluidTypeError, match="grad should be a Tensor or None, not list"):
+        x.grad = [1.0]  # type: ignore[assignment]
+    with pytest.raises(ProgramError, match=r"the grad of .* cannot be float64\[3\]"):
+        x.grad = Tensor(np.zeros(3))
+
+
+def test_errors_of_grad() -> None:
+    x, w = leaf(2), leaf(2)
+    y = x * 2.0
+    with pytest.raises(BackwardError, match=r"grad: no output depends on input 1, .*allow_unused=True"):
+        grad(y, [x, w])
+    assert grad(x * 2.0, [x, w], allow_unused=True)[1] is None
+    with pytest.raises(ProgramError, match="grad: inputs 0 and 1 are the same tensor"):
+        grad(y, [x, x])
+    with pytest.raises(ProgramError, match="grad: outputs 0 and 1 are the same tensor"):
+        grad([y, y], x)
+    with pytest.raises(BackwardError, match=r"grad: input 0, .* has stop_gradient set"):
+        grad(y, Tensor([1.0]))
+    with pytest.raises(BackwardError, match=r"grad: output 0, .* has no graph"):
+        grad(Tensor([1.0]), x)
+    with pytest.raises(ProgramError, match=r"grad_outputs: the gradient of .* should have its shape \[2\], not \[1\]"):
+        grad(y, x, Tensor(np.zeros(1)))
+    with pytest.raises(ProgramError, match="only_inputs=False is not supported"):
+        grad(y, x, only_inputs=False)
+
+
+def test_errors_of_ops_say_where() -> None:
+    x = leaf(2, 3)
+    with pytest.raises(
+        InferenceError,
+        match=r"matmul_v2: X is float64\[2, 3\] and Y is float64\[2, 3\](.|\n)*called at: .*test_eager.py:\d+ in test_errors",
+    ):
+        x @ x
+    with pytest.raises(FluidError, match="no op 'tanhh' is defined; did you mean"):
+        ops.tanhh(x)
+    with pytest.raises(ProgramError, match="tanh has no slot or attribute 'alpha'"):
+        ops.tanh(x, alpha=1.0)
+    with pytest.raises(
+        ExecutionError, match="while owns a block of a program; outside programs, use Python's own if, for and while"
+    ):
+        getattr(ops, "while")(X=[x], Condition=x)
+    with pytest.raises(FluidError, match="use Python's lists"):
+        ops.write_to_array(x, Tensor([0]))
+    with pytest.raises(FluidError, match=r"gather: index 7 is outside of \[0, 2\)(.|\n)*called at: "):
+        ops.gather(x, Tensor([7]))
+
+
+def test_no_gradient_flows_through_what_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.get("relu6"), "rule", NOT_DIFFERENTIABLE)
+    x = leaf(2)
+    y = ops.relu6(x, threshold=6.5)
+    assert not y.stop_gradient
+    with pytest.raises(BackwardError, match=r"the op relu6 is not differentiable(.|\n)*recorded at: .*in test_no_gradient"):
+        (y * 1.0).sum().backward()
+
+
+def test_an_error_in_a_hook_reaches_the_caller_with_the_line() -> None:
+    x = leaf(2)
+    y = x.tanh()
+
+    def fails(g: Tensor) -> None:
+        raise KeyError("mine")
+
+    handle = y.register_hook(fails)
+    with pytest.raises(KeyError) as caught:
+        y.sum().backward()
+    said = "".join(getattr(caught.value, "__notes__", [])) + str(caught.value.args)
+    assert "in tanh_grad, recorded at: " in said and HERE in said
+    handle.remove()
+    assert fluid.dygraph.mode.state.task is None and fluid.dygraph.mode.state.depth == 0
+    z = x.tanh().sum()
+    z.backward()  # the engine goes on
+    np.testing.assert_allclose(x.grad.numpy(), 1 - np.tanh(x.numpy()) ** 2)
+
+
+def test_anomaly_mode_names_the_node() -> None:
+    x = Tensor([0.0, 1.0], "float64", stop_gradient=False)
+    y = x.sqrt() * 0.0
+    with pytest.raises(BackwardError) as caught, dygraph.detect_anomaly():
+        y.sum().backward()
+    text = str(caught.value)
+    assert "sqrt_grad gave a gradient that holds a NaN, for input 0 of its op, and was given none" in text
+    assert "scale_grad, recorded at: " in text and text.count(HERE) >= 2
+    x.sqrt().sum().backward()  # outside, nobody looks
+    with dygraph.detect_anomaly():
+        x.exp().sum().backward()
+    dygraph.set_detect_anomaly(True)
+    try:
+        with pytest.raises(BackwardError, match="holds a NaN"):
+            (x.sqrt() * 0.0).sum().backward()
+    finally:
+        dygraph.set_detect_anomaly(False)
+
+
+# --------------------------------------------------------------------------------------------------------------- engine
+def test_backward_inside_backward() -> None:
+    x = leaf(2)
+    y = x * x
+
+    def inner(g: Tensor) -> Tensor:
+        z = x.detach()
+        z.stop_gradient = False
+        with enable_grad():
+            (z**3.0).sum().backward()
+        return g * z.grad
+
+    y.register_hook(inner)
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 2 * x.numpy() * 3 * x.numpy() ** 2)
+
+
+def test_backward_inside_backward_a_hundred_deep() -> None:
+    threads = set()
+    deepest = 100
+
+    class Deeper(dygraph.PyLayer):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, depth: int) -> Tensor:
+            ctx.depth = depth
+            return x * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Tensor:
+            threads.add(threading.get_ident())
+            if ctx.depth == deepest:
+                return dy * 2.0
+            x = Tensor([1.0], "float64", stop_gradient=False)
+            with enable_grad():
+                Deeper.apply(x, ctx.depth + 1).backward()
+            return dy * x.grad
+
+    x = Tensor([1.0], "float64", stop_gradient=False)
+    Deeper.apply(x, 1).backward()
+    assert x.grad.tolist() == [2]
+    assert len(threads) > 1
+
+
+def test_final_callbacks_run_once() -> None:
+    x = leaf(2)
+    y = x * 1.0
+    called = []
+    y.register_hook(lambda g: engine.queue_callback(lambda: called.append(x.grad.tolist())))
+    y.sum().backward()
+    assert called == [[1, 1]]
+    with pytest.raises(BackwardError, match="no backward pass is under way"):
+        engine.queue_callback(print)
+
+
+def test_buffers_add_in_place_only_what_they_own() -> None:
+    first, second, third = (np.full(2, float(i)) for i in (1, 2, 3))
+    buffer = InputBuffer(1)
+    buffer.add(0, first)
+    assert buffer.take()[0] is first
+    buffer.add(0, second)
+    total = buffer.take()[0]
+    assert total.tolist() == [3, 3] and total is not first
+    buffer.add(0, third)
+    assert buffer.take()[0] is total and total.tolist() == [6, 6]
+    assert (first.tolist(), second.tolist(), third.tolist()) == ([1, 1], [2, 2], [3, 3])
+    ordered = InputBuffer(1, ordered=True)
+    for source, value in (((2, 0), 1e16), ((0, 0), -1e16), ((1, 0), 1.0)):
+        ordered.add(0, np.array([value]), source)
+    assert ordered.take()[0].tolist() == [(-1e16 + 1.0) + 1e16]
+
+
+def test_100_threads_share_parameters() -> None:
+    w, b = leaf(4, 4), leaf(4)
+    inputs = [Tensor(np.random.default_rng(i).standard_normal((3, 4))) for i in range(100)]
+    start = threading.Barrier(100)
+    failed: list[BaseException] = []
+
+    def work(x: Tensor) -> None:
+        start.wait()
+        try:
+            for _ in range(3):
+                (x @ w + b).sum().backward()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(x,)) for x in inputs]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failed
+    np.testing.assert_allclose(b.grad.numpy(), np.full(4, 900.0))
+    expected = 3 * sum(np.tile(x.numpy().sum(0)[:, None], (1, 4)) for x in inputs)
+    np.testing.assert_allclose(w.grad.numpy(), expected)
+
+
+def wide(x: Tensor, weights: list[Tensor]) -> Tensor:
+    """Branches that do not depend on each other, with much to do."""
+    total = None
+    for weight in weights:
+        h = ((x * weight).tanh() + weight).sigmoid()
+        total = h if total is None else total + h
+    assert total is not None
+    return (total * x).sum()
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(200_000).astype("float32") for _ in range(7)]
+
+    def run(count: int) -> list[bytes]:
+        before = engine.threads
+        engine.set_num_threads(count)
+        try:
+            x, *weights = (Tensor(array, stop_gradient=False) for array in arrays)
+            wide(x, weights).backward()
+            return [tensor.grad.numpy().tobytes() for tensor in (x, *weights)]
+        finally:
+            engine.set_num_threads(before)
+
+    expected = run(1)
+    for _ in range(5):
+        assert run(threads) == expected
+
+
+def test_errors_in_other_threads_reach_the_caller() -> None:
+    x = Tensor(np.zeros(200_000, "float32"), stop_gradient=False)
+    before = engine.threads
+    engine.set_num_threads(3)
+    try:
+        branches = [x * float(i) for i in range(1, 9)]
+
+        def fails(g: Tensor) -> None:
+            raise ValueError("mine")
+
+        branches[3].register_hook(fails)
+        with pytest.raises(ValueError, match="mine"):
+            ops.sum(branches).sum().backward()
+        (x * 2.0).sum().backward()
+        assert x.grad[0].item() == 2
+    finally:
+        engine.set_num_threads(before)
+    with pytest.raises(ProgramError, match="there cannot be 0 threads"):
+        engine.set_num_threads(0)
+
+
+def test_other_devices_have_threads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stood in for by nodes that say that they are elsewhere."""
+    from fluid.dygraph.function import PyLayerNode
+
+    ran: dict[str, set[str]] = {}
+
+    class Elsewhere(dygraph.PyLayer):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2.0
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Tensor:
+            ran.setdefault("there", set()).add(threading.current_thread().name)
+            x = Tensor(dy.numpy(), stop_gradient=False)
+            with enable_grad():
+                y = Elsewhere.apply(x) if dy.shape == (2,) else x * 2.0
+                (y.sum() if dy.shape == (2,) else y).backward(None)
+            return dy * 2.0
+
+    monkeypatch.setattr(PyLayerNode, "device", property(lambda self: "fake:0"))
+    monkeypatch.setattr(engine_module, "DEVICES", {"cpu", "fake:0"})
+    x = leaf(3)
+    y = Elsewhere.apply(x * 1.0) + x
+    y.register_hook(lambda g: ran.setdefault("here", set()).add(threading.current_thread().name))
+    y.sum().backward()
+    assert x.grad.tolist() == [3, 3, 3]
+    assert ran == {"there": {"fluid fake:0"}, "here": {threading.current_thread().name}}
+
+
+def chain_of(length: int) -> tuple[Tensor, Tensor]:
+    x = Tensor([1.0], "float64", stop_gradient=False)
+    y = x
+    for _ in range(length):
+        y = y + x
+    return x, y
+
+
+def test_a_graph_100000_nodes_deep() -> None:
+    x, y = chain_of(100_000)
+    y.backward()
+    assert x.grad.tolist() == [100_001]
+    x, y = chain_of(100_000)
+    (found,) = grad(y, x, create_graph=True)
+    assert found.tolist() == [100_001]
+    del y, found  # is freed without recursion
+
+
+def test_time_is_linear_in_depth() -> None:
+    """Counted in calls of Python functions, not seconds."""
+    counts = []
+    for length in (1_000, 2_000):
+        _, y = chain_of(length)
+        calls = 0
+
+        def count(frame: Any, event: str, arg: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            y.backward()
+        finally:
+            sys.setprofile(None)
+        counts.append(calls)
+    assert counts[1] < 2.1 * counts[0]
+
+
+def test_nothing_is_left_behind_without_the_garbage_collector() -> None:
+    """No reference cycles: what a step made is gone when it ends."""
+
+    class Double(dygraph.PyLayer):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            y = x * 2.0
+            ctx.save_for_backward(x, y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Tensor:
+            ctx.saved_tensor()
+            return dy * 2.0
+
+    x, w = leaf(4, 4), leaf(4, 4)
+
+    def step() -> None:
+        h = Double.apply((x @ w).tanh())
+        h.register_hook(lambda g: g * 1.0)
+        h.retain_grads()
+        h = h.clone().add_(1.0)
+        loss = (h * h).sum()
+        (slope,) = grad(loss, w, create_graph=True)
+        (slope * slope).sum().backward()
+        with pytest.raises(BackwardError):
+            grad(loss, w)
+            grad(loss, w)
+        x.grad = w.grad = None
+
+    step()
+    gc.collect()
+    gc.disable()
+    try:
+        step()
+        step()
+        assert [item for item in gc.get_objects() if isinstance(item, dygraph.Node)] == []
+    finally:
+        gc.enable()
+
+
+def test_random_ops_draw_from_one_stream() -> None:
+    def draw() -> list[Any]:
+        return [ops.uniform_random(shape=[3]).tolist() for _ in range(2)]
+
+    dygraph.seed(7)
+    first = draw()
+    dygraph.seed(7)
+    assert draw() == first and first[0] != first[1]
+    dygraph.seed(8)
+    assert draw() != first
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        fluid.default_main_program().random_seed = 7
+        dygraph.seed(0)
+        assert draw() == first
+    dygraph.seed(0)
+    assert ops.uniform_random(shape=[3], seed=5).tolist() == ops.uniform_random(shape=[3], seed=5).tolist()
+
+
+def test_import_fluid_does_not_load_eager_mode() -> None:
+    import subprocess
+
+    code = "import sys, fluid; assert 'fluid.dygraph' not in sys.modules; fluid.dygraph.Tensor"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_warnings_of_numpy() -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = Tensor([0.0, -1.0], stop_gradient=False)
+        x.log().sum().backward()
+        assert x.grad.tolist() == [float("inf"), -1.0]

@@ -1,0 +1,71 @@
+"""How much arithmetic programs are, against counts by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+import fluid
+from fluid import layers
+from fluid.flops import count_flops
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def counted(unknown=1):
+    return count_flops(fluid.default_main_program(), unknown)
+
+
+def ops():
+    return fluid.extend.ops()
+
+
+def test_products():
+    ops().matmul_v2(fluid.data("a", [2, 3, 4]), fluid.data("b", [5, 4]), trans_y=True)
+    assert counted().by_type["matmul_v2"] == 2 * 2 * 3 * 4 * 5
+    ops().matmul(fluid.data("c", [6, 4, 3]), fluid.data("d", [6, 4, 5]), transpose_X=True)
+    assert counted().by_type["matmul"] == 2 * 6 * 3 * 4 * 5
+    layers.mul(fluid.data("e", [2, 3, 4]), fluid.data("f", [4, 7]), x_num_col_dims=2)
+    assert counted().by_type["mul"] == 2 * 2 * 3 * 4 * 7
+    ops().matmul_v2(fluid.data("g", [4]), fluid.data("h", [4]))
+    assert counted().by_type["matmul_v2"] == 2 * 2 * 3 * 4 * 5 + 2 * 4
+
+
+def test_convolutions():
+    x = fluid.data("x", [None, 8, 10, 10])
+    layers.conv2d(x, 6, 3, groups=2, bias_attr=False)
+    assert counted(4).by_type == {"conv2d": 2 * 4 * 6 * 8 * 8 * (8 // 2) * 9}
+    layers.conv2d_transpose(x, 5, filter_size=3, bias_attr=False)
+    assert counted(4).by_type["conv2d_transpose"] == 2 * 4 * 8 * 10 * 10 * 5 * 9
+
+
+def test_gradients_of_products_are_a_product_each():
+    x = fluid.data("x", [None, 8])
+    hidden = layers.fc(x, 6, bias_attr=False)
+    loss = layers.mean(layers.fc(hidden, 5, bias_attr=False))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    first, second = 2 * 3 * 8 * 6, 2 * 3 * 6 * 5
+    found = counted(3)
+    assert found.by_type["mul"] == first + second
+    assert found.by_type["mul_grad"] == first + 2 * second  # no gradient of what is fed
+    assert found.by_type["sgd"] == 2 * (8 * 6 + 6 * 5)
+
+
+def test_elements_and_moves():
+    x = fluid.data("x", [None, 8])
+    layers.softmax(layers.relu(layers.reshape(x, [-1, 4])))
+    layers.reduce_sum(x)
+    found = counted(2)
+    assert found.by_type == {"reshape2": 0, "relu": 16, "softmax": 80, "reduce_sum": 16}
+    assert found.total == 112 and not found.uncounted
+    assert fluid.default_main_program().global_block().var("x").shape == (-1, 8)
+
+
+def test_what_is_not_known_is_listed():
+    x = fluid.data("x", [2])
+    block = fluid.default_main_program().global_block()
+    block.create_var(name="y", dtype="float32")
+    block.append_op("odd", {"X": x}, {"Out": "y"})
+    layers.scale(x, 2.0)
+    found = counted()
+    assert found.uncounted == {"odd": 1} and found.total == 4
+    assert str(found).splitlines() == ["4 FLOP", "  scale: 4 FLOP", "  not counted: odd (1)"]

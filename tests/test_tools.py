@@ -1,0 +1,216 @@
+"""What is around programs: the profiler, the check of an installation, machines and versions, older ways to run, `contrib`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluid
+from fluid import layers, profiler
+from fluid.errors import ExecutionError, FluidTypeError, ProgramError
+from fluid.executor import timing
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines()[1:]}
+
+
+# -------------------------------------------------------------------------------------------------------------- profiler
+def test_profiler_counts_calls_and_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = fluid.data("x", [None, 2])
+    out = layers.exp(layers.tanh(layers.tanh(x)))
+    executor, feed = fluid.Executor(), {"x": np.ones((2, 2), "float32")}
+    plain = executor.run(feed=feed, fetch_list=[out])
+    path = tmp_path / "profile"
+    with profiler.profiler("All", "calls", str(path)):
+        for _ in range(3):
+            assert np.array_equal(executor.run(feed=feed, fetch_list=[out]), plain)
+    text = capsys.readouterr().out
+    assert text == path.read_text()
+    assert text.splitlines()[0].split() == ["op", "calls", "total", "ms", "min", "ms", "max", "ms", "ave", "ms", "ratio"]
+    found = rows(text)
+    assert list(found) == ["tanh", "exp"] and [row[0] for row in found.values()] == ["6", "3"]
+    for row in found.values():
+        total, least, most, mean = map(float, row[1:5])
+        assert 0 < total and least <= mean <= most <= total
+    assert sum(float(row[5]) for row in found.values()) == pytest.approx(1, abs=1e-3)
+    executor.run(feed=feed, fetch_list=[out])
+    assert timing.current is None
+
+
+def test_profiler_of_sequences_and_of_loops(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = fluid.data("words", [None, 1], "int64", lod_level=1)
+    out = layers.cast(words, "float32")
+    counter, limit = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 3)
+    going = layers.less_than(counter, limit)
+    loop = layers.While(going)
+    with loop.block():
+        layers.increment(counter)
+        layers.less_than(counter, limit, cond=going)
+    profiler.start_profiler("CPU")
+    feed = fluid.DataFeeder([words], fluid.CPUPlace()).feed([([1, 2],), ([3],)])
+    fluid.Executor().run(feed=feed, fetch_list=[out])
+    profiler.reset_profiler()
+    fluid.Executor().run(feed=feed, fetch_list=[out, counter])
+    profiler.stop_profiler("default", str(tmp_path / "profile"))
+    found = rows(capsys.readouterr().out)
+    assert found["cast"][0] == "1" and found["while"][0] == "1" and found["fill_constant"][0] == "2"
+
+
+def test_errors_of_the_profiler() -> None:
+    with pytest.raises(ProgramError, match="state should be one of CPU, GPU, All, not 'cpu'"):
+        profiler.start_profiler("cpu")
+    with pytest.raises(ProgramError, match="sorted_key should be None or one of calls, total, max, min, ave, not 'name'"):
+        profiler.stop_profiler("name")
+    with pytest.raises(ProgramError, match="sorted_key"), profiler.profiler("CPU", "name"):
+        pass
+    assert timing.current is None
+    profiler.reset_profiler()
+    profiler.stop_profiler()  # nothing was started
+
+
+@pytest.mark.skipif(fluid.is_compiled_with_cuda(), reason="there is a CUDA device")
+def test_cuda_profiler_without_cuda() -> None:
+    with (
+        pytest.raises(ExecutionError, match=r"there is no CUDA device here; use fluid.profiler.profiler"),
+        profiler.cuda_profiler("x"),
+    ):
+        pass
+
+
+# --------------------------------------------------------------------------------------------------------- installation
+def test_run_check(capsys: pytest.CaptureFixture[str]) -> None:
+    before = len(fluid.default_main_program().global_block().ops), fluid.unique_name.generate("fc")
+    fluid.install_check.run_check()
+    assert capsys.readouterr().out.startswith("Fluid works: a small program was trained on C")
+    assert (len(fluid.default_main_program().global_block().ops), fluid.unique_name.generate("fc")) == (before[0], "fc_1")
+    assert fluid.global_scope().local_var_names() == []
+
+
+def test_run_check_says_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluid.Executor, "run", lambda *args, **kwargs: [np.array([1.0])])
+    with pytest.raises(ExecutionError, match=r"training a small program took its loss from 1.0 to 1.0"):
+        fluid.install_check.run_check()
+
+
+def test_machines_and_versions() -> None:
+    framework = fluid.framework
+    assert framework.cpu_places() == [fluid.CPUPlace()] and len(framework.cuda_pinned_places(2)) == 2
+    assert framework.cuda_places([0, 1]) == [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    assert framework.is_compiled_with_cuda() == fluid.core.is_compiled_with_cuda()
+    with pytest.raises(ProgramError, match=r"load_op_library\('x.so'\): ops compiled for Paddle cannot run"):
+        framework.load_op_library("x.so")
+
+
+# ---------------------------------------------------------------------------------------------------- older ways to run
+def test_parallel_executor() -> None:
+    x = fluid.data("x", [None, 2])
+    loss = layers.mean(layers.fc(x, 1))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    fluid.Executor().run(fluid.default_startup_program())
+    feed = {"x": np.ones((3, 2), "float32")}
+    main = fluid.ParallelExecutor(use_cuda=False, loss_name=loss.name, exec_strategy=fluid.ExecutionStrategy())
+    first, second = main.run([loss.name], feed=feed)[0], main.run([loss], feed_dict=feed)[0]
+    assert main.device_count == 1 and second < first
+    main.drop_local_exe_scopes()
+    other = fluid.ParallelExecutor(False, main_program=fluid.default_main_program(), scope=fluid.Scope(), share_vars_from=main)
+    with pytest.raises(ExecutionError, match="run the startup program"):
+        other.run([loss], feed)
+    with pytest.raises(ProgramError, match="programs run in one process here, not in 2"):
+        fluid.ParallelExecutor(False, num_trainers=2)
+
+
+# -------------------------------------------------------------------------------------------------------- made functions
+def test_generated_layers() -> None:
+    x, y = fluid.data("x", [2, 2]), fluid.data("y", [2, 2])
+    add, tanh = layers.generate_layer_fn("elementwise_add"), layers.generate_activation_fn("tanh")
+    values = {"x": np.full((2, 2), -0.5, "float32"), "y": np.ones((2, 2), "float32")}
+    out = [add(x, y), add(x=x, y=x, act="relu"), tanh(y, name="top")]
+    found = fluid.Executor().run(feed=values, fetch_list=out)
+    assert [round(float(value[0, 0]), 4) for value in found] == [0.5, 0.0, 0.7616]
+    assert out[2].name.startswith("top") and tanh.__name__ == "tanh" and "Hyperbolic" in (tanh.__doc__ or "")
+    values_and_places = layers.generate_layer_fn("top_k")(x, k=1)
+    assert [var.shape for var in values_and_places] == [(2, 1), (2, 1)]
+    with pytest.raises(ProgramError, match=r"elementwise_add takes no 'z'; it takes x, y, axis"):
+        add(x, z=y)
+    with pytest.raises(ProgramError, match="elementwise_add takes 2 inputs"):
+        add(x, y, x)
+    with pytest.raises(ProgramError, match="elementwise_add is no op of one tensor X"):
+        layers.generate_activation_fn("elementwise_add")
+    with pytest.raises(ProgramError, match="no op 'tank' is defined; did you mean tan"):
+        layers.generate_layer_fn("tank")
+
+
+def test_documenting() -> None:
+    @layers.templatedoc("relu6")
+    def first() -> None:
+        """It is ${comment} Takes ${x_comment}; threshold: ${threshold_comment}; ${other}."""
+
+    assert first.__doc__ == "It is ``min(max(X, 0), threshold)``. Takes the op's X; threshold: float, by default 6.0; ${other}."
+
+    @layers.autodoc("First. ")
+    def tanh() -> None: ...
+
+    assert (tanh.__doc__ or "").startswith("First. Hyperbolic tangent.")
+
+    @layers.deprecated
+    def old(value: int) -> int:
+        """Words."""
+        return value + 1
+
+    with pytest.warns(DeprecationWarning, match="old is deprecated"):
+        assert old(2) == 3
+    assert old.__doc__ == "Words."
+
+
+# --------------------------------------------------------------------------------------------------------------- contrib
+@pytest.mark.parametrize(
+    ("functors", "expected"),
+    [
+        (["elementwise_add", "relu"], lambda x, y: x + np.maximum(y, 0)),
+        ("relu, elementwise_add", lambda x, y: np.maximum(x + y, 0)),
+        (["elementwise_mul", "scale"], lambda x, y: x * (y * 3)),
+        (["tanh", "elementwise_mul"], lambda x, y: np.tanh(x * y)),
+    ],
+)
+def test_fused_elemwise_activation(functors: Any, expected: Any) -> None:
+    x, y = np.array([[1.0, -2.0], [3.0, -4.0]], "float32"), np.array([0.5, -1.5], "float32")
+    out = fluid.contrib.layers.fused_elemwise_activation(layers.assign(x), layers.assign(y), functors, scale=3.0)
+    np.testing.assert_allclose(fluid.Executor().run(fetch_list=[out])[0], expected(x, y), 1e-6)
+
+
+def test_errors_of_fused_elemwise_activation() -> None:
+    x = layers.assign(np.ones(2, "float32"))
+    for functors in (["relu", "tanh"], ["elementwise_add"], ["elementwise_add", "elementwise_mul"], ["elementwise_add", "exp"]):
+        with pytest.raises(ProgramError, match="functor_list should be one of elementwise_add, elementwise_mul and one of relu"):
+            fluid.contrib.layers.fused_elemwise_activation(x, x, functors)
+    with pytest.raises(FluidTypeError, match="fused_elemwise_activation: y should be a Variable"):
+        fluid.contrib.layers.fused_elemwise_activation(x, 1.0, ["elementwise_add", "relu"])  # type: ignore[arg-type]
+
+
+def test_decoupled_weight_decay() -> None:
+    """``param - coeff * param``, then the optimizer's own update with the gradient at the old parameter."""
+    extend = fluid.contrib.extend_optimizer.extend_with_decoupled_weight_decay
+    x = fluid.data("x", [None, 2])
+    out = layers.fc(x, 1, param_attr=fluid.ParamAttr("w", fluid.initializer.Constant(2.0)), bias_attr=fluid.ParamAttr("b"))
+    loss = layers.reduce_sum(layers.square(out))
+    made: Any = extend(fluid.optimizer.SGD)
+    made(weight_decay=0.25, apply_decay_param_fun=lambda name: name == "w", learning_rate=0.1).minimize(loss)
+    assert "SGD" in (made.__doc__ or "") and issubclass(made, fluid.optimizer.SGD)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    executor.run(feed={"x": np.array([[1.0, 0.5]], "float32")})
+    grad = 2 * 3.0 * np.array([[1.0], [0.5]])
+    np.testing.assert_allclose(np.asarray(fluid.global_scope().find_var("w").get_tensor()), 2 - 0.25 * 2 - 0.1 * grad, 1e-6)
+    np.testing.assert_allclose(np.asarray(fluid.global_scope().find_var("b").get_tensor()), [-0.6], 1e-6)
+    test = fluid.default_main_program().clone(for_test=True)
+    assert not any("w" in op.output_arg_names for op in test.global_block().ops)
+    with pytest.raises(FluidTypeError, match="takes a class of optimizers, not"):
+        extend("SGD")  # type: ignore[arg-type]
+    with pytest.raises(FluidTypeError, match="weight_decay should be a number or a Variable, not str"):
+        made(weight_decay="x", learning_rate=0.1)

@@ -61,7 +61,9 @@ def apply_op(
 
 
 def _as_value(xp: Any, value: Any) -> Any:
-    return value if type(value) in (LoDArray, SelectedRows) else xp.asarray(value)
+    if type(value) is LoDArray:
+        return LoDArray(xp.asarray(value.array), value.lod)
+    return value if type(value) is SelectedRows else xp.asarray(value)
 
 
 _KNOWN_SPECS = 16

@@ -12,6 +12,7 @@ import fluid
 from fluid import layers
 from fluid.executor import CPUPlace, CUDAPlace, Executor, LoDTensor, Scope, is_compiled_with_cuda
 from fluid.executor.interpreter import apply_op
+from fluid.executor.sequences import array_of, lod_of, with_lod
 from fluid.ops import registry
 from fluid.ops.registry import Rule, grad_slot
 
@@ -35,7 +36,7 @@ def host(value: Any) -> Any:
         return {slot: host(item) for slot, item in value.items()}
     if isinstance(value, list):
         return [host(item) for item in value]
-    return None if value is None else value.get()
+    return None if value is None else array_of(value).get()
 
 
 def assert_close(found: Any, expected: Any, what: str) -> None:
@@ -44,6 +45,7 @@ def assert_close(found: Any, expected: Any, what: str) -> None:
             assert_close(*pair, f"{what}[{position}]")
         return
     assert (found is None) == (expected is None), what
+    expected = array_of(expected)
     if expected is not None:
         assert found.shape == expected.shape and found.dtype == expected.dtype, what
         scale = max(1.0, float(np.abs(expected, where=np.isfinite(expected), out=np.zeros_like(expected)).max(initial=0)))
@@ -61,16 +63,26 @@ CASES = {
 @pytest.mark.parametrize("case", CASES if is_compiled_with_cuda() else [])
 def test_ops_and_their_gradients_give_what_numpy_gives(case: str, cupy: Any) -> None:
     op_type, sample = CASES[case]
-    inputs = cast(sample.inputs, "float32")
+    inputs = with_lods(cast(sample.inputs, "float32"), sample.lods)
     expected = apply_op(op_type, inputs, sample.attrs)
     found = apply_op(op_type, inputs, sample.attrs, xp=cupy)
-    assert all(isinstance(item, cupy.ndarray) for value in found.values() for item in _flat(value) if item is not None)
+    assert all(isinstance(array_of(item), cupy.ndarray) for value in found.values() for item in _flat(value) if item is not None)
     if sample.random:
         assert {slot: value.shape for slot, value in found.items()} == {slot: value.shape for slot, value in expected.items()}
         return
     for slot, value in host(found).items():
         assert_close(value, expected[slot], f"{op_type}.{slot}")
     _check_gradient(op_type, sample, inputs, expected, cupy)
+
+
+def with_lods(inputs: dict[str, Any], lods: dict[str, Any]) -> dict[str, Any]:
+    """Arrays by slot, with the LoD of what holds sequences."""
+    return {
+        slot: [with_lod(*pair) for pair in zip(value, lods[slot], strict=True)]
+        if isinstance(value, list) and slot in lods
+        else with_lod(value, lods.get(slot, ()))
+        for slot, value in inputs.items()
+    }
 
 
 def _flat(value: Any) -> list[Any]:
@@ -87,13 +99,15 @@ def _check_gradient(op_type: str, sample: Sample, inputs: dict[str, Any], output
     for slot in rule.cotangents:
         arrays = _flat(outputs.get(slot))
         if all(item is not None and item.dtype.kind == "f" for item in arrays):
-            made = [rng.standard_normal(item.shape).astype(item.dtype) for item in arrays]
+            made = [with_lod(rng.standard_normal(item.shape).astype(item.dtype), lod_of(item)) for item in arrays]
             given[grad_slot(slot)] = made if definition.outputs[slot].many else made[0]
     reads = {**{slot: inputs.get(slot) for slot in rule.inputs}, **{slot: outputs.get(slot) for slot in rule.outputs}, **given}
     reads = {slot: value for slot, value in reads.items() if value is not None}
     slots = sample.wrt if sample.wrt is not None else rule.wrt
     floats = [
-        slot for slot in slots if slot in inputs and all(np.asarray(item).dtype.kind == "f" for item in _flat(inputs[slot]))
+        slot
+        for slot in slots
+        if slot in inputs and all(np.asarray(array_of(item)).dtype.kind == "f" for item in _flat(inputs[slot]))
     ]
     wanted = {grad_slot(slot) for slot in floats}
     if not given or not wanted:

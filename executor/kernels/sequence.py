@@ -169,7 +169,11 @@ def sequence_scattered(xp: Any, Ids: Any, Ids_lod: Lod, Out: Any) -> None:
 def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
     """`ufunc` over the rows of each sequence that has any."""
     filled = np.flatnonzero(np.diff(offsets))
-    if len(filled) == len(Out) and len(filled):
+    if xp is not np:  # cupy has reduceat for sums alone
+        others = np.setdiff1d(np.arange(offsets[-1]), offsets[:-1])
+        Out[xp.asarray(filled)] = X[xp.asarray(offsets[filled])]
+        ufunc.at(Out, xp.asarray(_ids(offsets)[others]), X[xp.asarray(others)])
+    elif len(filled) == len(Out) and len(filled):
         ufunc.reduceat(X, xp.asarray(offsets[:-1]), axis=0, out=Out)
     elif len(filled):
         Out[xp.asarray(filled)] = ufunc.reduceat(X, xp.asarray(offsets[filled]), axis=0)

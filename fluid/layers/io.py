@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..framework import Variable, default_main_program
+from ..layer_helper import LayerHelper, check_variable
 from ..types import DTypeLike, VarType, as_dtype
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ def double_buffer(reader: Any, place: Any = None, name: str | None = None) -> An
 
 
 def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> None:
-    """Not here: programs do not open files, so that one from elsewhere cannot. `ProgramError` says what to use."""
-    raise ProgramError(
-        f"layers.load: a program cannot read {file_path!r}, as programs here open no files; after the startup program, call "
-        f"fluid.io.load_vars(executor, dirname, vars=[{getattr(out, 'name', out)!r}])"
+    """Append an op that reads `out` from a file, as `io.save_vars` writes one of a variable, whenever the program runs."""
+    check_variable(out, "load: out")
+    LayerHelper("load").append_op(
+        "load", outputs={"Out": out}, attrs={"file_path": file_path, "load_as_fp16": bool(load_as_fp16)}
     )

@@ -13,7 +13,7 @@ from fluid.ops import registry
 from fluid.ops.registry import EMPTY, OpDef, updated_input
 from fluid.recompute import RANDOM_STREAM
 from fluid.types import VarType
-from fluid.values import Lod, infer_specs
+from fluid.values import Lod, Spec, infer_specs
 from fluid.versions import outer_names
 
 from .arrays import bind_op, each, lods_of, specs_of
@@ -97,37 +97,36 @@ class OpCall:
         self._context = {"xp": xp, "scratch": xp.empty, "rng": rng}
         pairs = ((slot, updated_input(definition, slot)) for slot in definition.outputs)
         self._updates = [(slot, source) for slot, source in pairs if source is not None]
-        self._known: dict[Any, tuple[dict[str, Any], dict[str, Any], bool]] = {}
+        self._known: dict[Any, _Made] = {}
 
     def __call__(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        definition = self._definition
-        specs, lods, is_sparse = self._specs(arrays)
-        if lods:
+        definition, xp = self._definition, self._xp
+        made = self._made(arrays)
+        if made.lods:
             arrays = each(array_of, arrays)
-        wants = self._wants if self._wants is not None else dict.fromkeys(specs, True)
-        outputs: dict[str, Any] = {slot: None for slot in specs if wants.get(slot)}
-        for slot, source in self._updates:
-            if slot in outputs and arrays.get(source) is not None:
-                # A table may be large; where few of its rows change, they change in place.
-                outputs[slot] = arrays[source] = arrays[source] if is_sparse else arrays[source].copy()
-        for slot, made in outputs.items():
-            if made is None:
-                outputs[slot] = _allocated(self._xp, specs[slot], wants[slot])
-        result, lend = None, self._xp.empty
-        for step in bind_op(definition, arrays, outputs, self._attrs, self._context, lend, self._use_kernel, lods, is_sparse):
+        outputs: dict[str, Any] = {}
+        for slot, shape, dtype in made.arrays:
+            outputs[slot] = xp.empty(shape, dtype)
+        for slot, spec, want in made.others:
+            outputs[slot] = _allocated(xp, spec, want)
+        for slot, source in made.updates:
+            # A table may be large; where few of its rows change, they change in place.
+            outputs[slot] = arrays[source] = arrays[source] if made.is_sparse else arrays[source].copy()
+        result = None
+        for step in bind_op(
+            definition, arrays, outputs, self._attrs, self._context, xp.empty, self._use_kernel, made.lods, made.is_sparse
+        ):
             result = step()
-        unknown = [slot for slot, spec in specs.items() if _unknown(spec)]
-        if any(slot in outputs for slot in unknown):
+        if made.unknown:
             # Extents that only the values decide: the kernel makes the arrays, those that nobody wants too.
             results = result if isinstance(result, tuple) else (result,)
-            if len(results) != len(unknown) or results[0] is None:
-                raise ExecutionError(f"{definition.type}: the shape of {', '.join(unknown)} is not known before it runs")
-            outputs.update((slot, made) for slot, made in zip(unknown, results, strict=True) if slot in outputs)
-        return _with_lods(outputs, lods) if lods else outputs
+            if len(results) != len(made.unknown) or results[0] is None:
+                raise ExecutionError(f"{definition.type}: the shape of {', '.join(made.unknown)} is not known before it runs")
+            outputs.update((slot, value) for slot, value in zip(made.unknown, results, strict=True) if slot in outputs)
+        return _with_lods(outputs, made.lods) if made.lods else outputs
 
-    def _specs(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], bool]:
-        """What the op makes of arrays of these shapes and types, found by inference the first time; the LoD of its slots;
-        and whether an input or output is a `SelectedRows`."""
+    def _made(self, arrays: Mapping[str, Any]) -> _Made:
+        """What the op makes of arrays of these shapes and types, found by inference the first time."""
         key = tuple([_kind(value) for value in arrays.values()])
         found = self._known.get(key)
         if found is None:
@@ -135,9 +134,43 @@ class OpCall:
                 self._known.clear()
             given = specs_of(arrays)
             specs = infer_specs(self._definition, given, self._attrs, self._declared)
-            is_sparse = any(_is_sparse(spec) for spec in (*given.values(), *specs.values()))
-            found = self._known[key] = specs, {**lods_of(arrays), **lods_of(specs)}, is_sparse
+            wants = self._wants if self._wants is not None else dict.fromkeys(specs, True)
+            found = self._known[key] = _Made(given, specs, wants, self._updates, {**lods_of(arrays), **lods_of(specs)})
         return found
+
+
+class _Made:
+    """What an op makes of inputs of certain shapes.
+
+    Attributes:
+        lods: the LoD of its slots.
+        is_sparse: whether an input or output is a `SelectedRows`.
+        updates: wanted outputs that take over the array of an input.
+        arrays: other wanted outputs: slot, shape, numpy dtype.
+        others: those that are lists, or whose shape only running tells: slot, spec, what is wanted.
+        unknown: the outputs whose shapes only running tells, if one of them is wanted.
+    """
+
+    __slots__ = ("arrays", "is_sparse", "lods", "others", "unknown", "updates")
+
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        specs: Mapping[str, Any],
+        wants: Wants,
+        updates: list[tuple[str, str]],
+        lods: dict[str, Any],
+    ) -> None:
+        self.lods = lods
+        self.is_sparse = any(_is_sparse(spec) for spec in (*given.values(), *specs.values()))
+        wanted = {slot: wants[slot] for slot in specs if wants.get(slot)}
+        self.updates = [(slot, source) for slot, source in updates if slot in wanted and source in given]
+        fresh = [slot for slot in wanted if slot not in dict(self.updates)]
+        plain = [slot for slot in fresh if isinstance(specs[slot], Spec) and not _unknown(specs[slot])]
+        self.arrays = [(slot, specs[slot].shape, specs[slot].dtype.numpy) for slot in plain]
+        self.others = [(slot, specs[slot], wanted[slot]) for slot in fresh if slot not in plain]
+        unknown = [slot for slot, spec in specs.items() if _unknown(spec)]
+        self.unknown = unknown if any(slot in wanted for slot in unknown) else []
 
 
 def _with_lods(outputs: Mapping[str, Any], lods: Mapping[str, Any]) -> dict[str, Any]:

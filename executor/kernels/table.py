@@ -144,9 +144,18 @@ def bind(
     lods: Mapping[str, Any],
 ) -> list[Step]:
     """The calls that compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
-    given = {**context, "attrs": attrs, "inputs": inputs, "outputs": outputs}
-    sources: dict[str, Mapping[str, Any]] = {"in": inputs, "out": outputs, "attr": attrs, "context": given}
-    kwargs = {name: lods.get(key, ()) if source == "lod" else sources[source].get(key) for name, source, key in found.parameters}
+    kwargs = {}
+    for name, source, key in found.parameters:
+        if source == "in":
+            kwargs[name] = inputs.get(key)
+        elif source == "out":
+            kwargs[name] = outputs.get(key)
+        elif source == "attr":
+            kwargs[name] = attrs.get(key)
+        elif source == "lod":
+            kwargs[name] = lods.get(key, ())
+        else:
+            kwargs[name] = context[key] if key in context else {"attrs": attrs, "inputs": inputs, "outputs": outputs}[key]
     if not found.is_prepared:
         return [partial(found.fn, **kwargs)]
     steps = found.fn(**kwargs)

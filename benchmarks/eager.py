@@ -141,10 +141,11 @@ def main():
     x = random.standard_normal((16, 32), np.float32)
     program, start = fresh(small_ops.fluid_step, repeats, x)
     ours = eager_step(chain(x), start, lambda params: SGD(params, small_ops.RATE))
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # ops so small are quicker in torch without its threads
     runs = {"fluid": ours, "torch": small_ops.torch_step(repeats, x, start), "program": program}
     show(f"{repeats * 5:,} small ops", runs, "training step, SGD, torch with one thread")
-    torch.set_num_threads(torch.get_num_interop_threads())
+    torch.set_num_threads(threads)
 
     images, labels = random.standard_normal((64, 784), np.float32), random.integers(0, 10, 64)
     program, start = fresh(mlp.fluid_step, images, labels)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
+from keyword import iskeyword
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -75,6 +76,7 @@ def function_of(
     returned = found[0] if len(found) == 1 else f"({''.join(item + ', ' for item in found)})"
     parameters = ", ".join(f"a{number}" for number in range(len(inputs)))
     body = "".join(f"    {line}\n" for line in [*writer.lines, f"return {returned}"])
+    name = f"{name}_" if iskeyword(name) else name
     source = f"def {name}({parameters}):\n{body}"
     exec(compile(source, f"<{name}>", "exec"), writer.constants)
     function: Callable[..., Any] = writer.constants[name]
@@ -166,7 +168,7 @@ class _Writer:
         owner = getattr(function, "__self__", None)
         if isinstance(owner, self._xp.ndarray) and not isinstance(function, MethodType):
             return f"{self.array(owner)}.{function.__name__}"
-        if isinstance(function, BuiltinFunctionType) and (owner is None or isinstance(owner, ModuleType)):
+        if isinstance(function, BuiltinFunctionType) and (owner is None or isinstance(owner, (ModuleType, np.ufunc))):
             return self.constant(function)
         if type(function).__module__.partition(".")[0] in ("numpy", "cupy") and owner is None:
             return self.constant(function)  # such as numpy's functions that ask their arguments' types first

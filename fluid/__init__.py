@@ -63,6 +63,7 @@ from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
     from . import contrib, dataset, dygraph, evaluator, extend, graph, install_check, io, profiler, reader, text
+    from .checkpoint import load_checkpoint, save_checkpoint
     from .compare import diff
     from .io import load, save
     from .model_io import load_model, save_model
@@ -125,6 +126,7 @@ __all__ = [
     "is_compiled_with_cuda",
     "layers",
     "load",
+    "load_checkpoint",
     "load_model",
     "load_op_library",
     "lod_tensor",
@@ -140,6 +142,7 @@ __all__ = [
     "regularizer",
     "require_version",
     "save",
+    "save_checkpoint",
     "save_model",
     "scope_guard",
     "text",
@@ -148,7 +151,15 @@ __all__ = [
 
 # Loaded when used: they need more than numpy, or are not always needed.
 _LAZY = ("contrib", "dataset", "dygraph", "evaluator", "extend", "graph", "install_check", "io", "profiler", "reader", "text")
-_LAZY_FROM = {"diff": "compare", "load": "io", "load_model": "model_io", "save": "io", "save_model": "model_io"}
+_LAZY_FROM = {
+    "diff": "compare",
+    "load": "io",
+    "load_checkpoint": "checkpoint",
+    "load_model": "model_io",
+    "save": "io",
+    "save_checkpoint": "checkpoint",
+    "save_model": "model_io",
+}
 
 
 def __getattr__(name: str) -> Any:

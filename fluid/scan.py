@@ -27,7 +27,7 @@ def scan(step: Step, states: Sequence[Any], sequences: Sequence[Any], reverse: b
     Returns:
         The outputs of all steps, ``[time, ...]``.
     """
-    if not isinstance(sequences[0], Variable):
+    if not isinstance(sequences[0], Variable) or sequences[0].block.program.eager:
         return _done(step, states, sequences, reverse)
     program = sequences[0].block.program
     parent, body = program.current_block(), program.create_block()

@@ -25,8 +25,8 @@ __all__ = ["AccumulateGrad", "Edge", "Metadata", "Node", "OpNode", "RemovableHan
 
 _LEAVES = 2**62
 """Sequence numbers of leaves: a leaf that is ready goes before all other nodes."""
-LARGE = 1 << 17
-"""From so many elements on, a gradient is worth a thread of its own."""
+LARGE = 1 << 21
+"""From so many elements, or multiplications of a product, on, a gradient is worth a thread of its own."""
 sequence = itertools.count()
 _Edges = tuple["tuple[Node, int] | None", ...]
 _Line = tuple[CodeType, int]

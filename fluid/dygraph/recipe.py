@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from math import prod, sqrt
 from typing import Any
 
 from ..errors import BackwardError, ExecutionError, FluidError, ProgramError
@@ -22,6 +23,8 @@ __all__ = ["Recipe", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "na
 
 Slots = tuple[tuple[str, "int | None"], ...]
 """Input slots that are given: (slot, None), or (slot, how many) for slots of many."""
+_PRODUCTS = ("matmul", "conv", "rnn")
+"""Families of ops that multiply matrices."""
 _MANY = 4096
 """So many ops with attributes, and so many recipes of each, are remembered."""
 
@@ -135,6 +138,7 @@ class Recipe:
 
     __slots__ = (
         "_known",
+        "_reads",
         "_save_in",
         "_save_out",
         "_slots",
@@ -185,11 +189,21 @@ class Recipe:
         elif self.recorded:
             self.not_wrt = frozenset(i for i, kind in enumerate(kinds) if not kind.differentiable)
         self.device = next(iter(devices), CPU)
-        self.large = any(kind is not None and kind.size >= LARGE for kind in self.out_kinds)
+        self.large = self._work() >= LARGE
         self.saves = bool(self._save_in or self._save_out)
         self.all_wanted = (True,) * len(kinds)
         self.backwards: dict[Any, Backward] = {}
         self._known: dict[Any, Recipe] = {}
+        self._reads: dict[tuple[bool, ...], list[tuple[str, str, Any]]] = {}
+
+    def _work(self) -> float:
+        """About how many elements it computes, or multiplications it takes, for products."""
+        sizes = [kind.size for kind in (*self.kinds, *self.out_kinds) if kind is not None]
+        largest = max(sizes, default=0)
+        if self.op.definition.module.rpartition(".")[2] not in _PRODUCTS:
+            return largest
+        factors = sorted(sizes)[-3:]
+        return sqrt(prod(factors)) if len(factors) == 3 else largest  # of [m, k], [k, n] and [m, n]: m k n
 
     # -- forward
     def save(self, tensors: Sequence[Tensor], outputs: Sequence[Any]) -> tuple[tuple[Any, list[Any], int], ...]:
@@ -218,7 +232,7 @@ class Recipe:
             if len(self._known) >= _MANY:
                 self._known.clear()
             found = self._known[out_kinds] = copy(self)
-            found.out_kinds, found.backwards = out_kinds, {}
+            found.out_kinds, found.backwards, found._reads = out_kinds, {}, {}
             found._specs = {**self._specs, **self.by_slot([kind.spec for kind in out_kinds])}
         return found
 
@@ -274,6 +288,13 @@ class Recipe:
         It is a ``"saved"`` value, by its number among those; a ``"grad"``, by its number; or only its kind is read, which
         follows: a ``"like"`` value, or ``"zeros"``.
         """
+        key = tuple(given)
+        found = self._reads.get(key)
+        if found is None:
+            found = self._reads[key] = self._find_reads(rule, given)
+        return found
+
+    def _find_reads(self, rule: Rule, given: Sequence[bool]) -> list[tuple[str, str, Any]]:
         found: list[tuple[str, str, Any]] = []
         saved = itertools.count()
         for number, (slot, _) in enumerate(self.op.positions()):
@@ -477,20 +498,26 @@ class TensorNamespace(OpNamespace):
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         general = super().__getattr__(op_type)
         definition = registry.get(op_type)
-        names = [name for name, slot in definition.inputs.items() if not slot.many]
-        plain = len(names) == len(definition.inputs) and definition.forward is None
-        by_count = (
-            {count: op_on(definition, {}, tuple((name, None) for name in names[:count])) for count in range(1, 4)}
-            if (plain and not any(attr.required for attr in definition.attrs.values()))
-            else {}
-        )
+        names = list(definition.inputs)
+        plain = definition.forward is None and not any(slot.many for slot in definition.inputs.values())
+        known: dict[Any, TensorOp] = {}
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not kwargs:
-                op = by_count.get(len(args))
-                if op is not None and all(isinstance(arg, Tensor) for arg in args):
-                    return op(*args)
-            return general(*args, **kwargs)
+            key = (len(args), *kwargs.items())
+            try:
+                op = known.get(key)
+            except TypeError:  # lists
+                return general(*args, **kwargs)
+            for arg in args:
+                if not isinstance(arg, Tensor):
+                    return general(*args, **kwargs)
+            if op is None:
+                if not plain or len(args) > len(names) or not definition.attrs.keys() >= kwargs.keys():
+                    return general(*args, **kwargs)
+                if len(known) >= _MANY:
+                    known.clear()
+                op = known[key] = op_on(definition, kwargs, tuple((name, None) for name in names[: len(args)]))
+            return op(*args)
 
         call.__name__ = op_type
         call.__doc__ = definition.doc

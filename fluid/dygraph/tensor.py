@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import numbers
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.eager import CPU, Kind, array_of, kind_of
+from ..framework import Block, Variable
 from ..ops import registry
 from ..ops.registry import Rule
 from ..types import DTypeLike, VarType
@@ -131,8 +132,33 @@ class Tensor(ValueOperators):
 
     @property
     def type(self) -> VarType:
-        """The kind of variable that it would be in a program."""
-        return VarType.LOD_TENSOR
+        """The kind of variable that it would be in a program; `VarType.SELECTED_ROWS` for sparse gradients."""
+        return self._kind.spec.type
+
+    # -- what layers and optimizers ask of variables and parameters
+    persistable = False
+    is_data = False
+    has_shape = has_dtype = True
+    error_clip: Any = None
+    optimize_attr: Mapping[str, Any] = {"learning_rate": 1.0}
+    regularizer: Any = None
+    gradient_clip_attr: Any = None
+
+    @property
+    def block(self) -> Block:
+        """Where ops on it are appended to: they run at once."""
+        from .base import EAGER
+
+        return EAGER.global_block()
+
+    @property
+    def trainable(self) -> bool:
+        """Whether optimizers change it."""
+        return not self._stop
+
+    @trainable.setter
+    def trainable(self, trainable: bool) -> None:
+        self.stop_gradient = not trainable
 
     @property
     def name(self) -> str:
@@ -548,6 +574,7 @@ class Tensor(ValueOperators):
         self._modified("set_value")
 
 
+Variable.register(Tensor)
 _new = Tensor.__new__
 
 

@@ -1,0 +1,106 @@
+"""Kernels written down as functions of arrays."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.eager import Argument, compiled, kind_of
+from fluid.executor.kernels.table import KERNELS
+from fluid.executor.replay import Lender, function_of
+from fluid.ops import registry
+
+
+def source(op_type: str, inputs: dict[str, Any], **attrs: Any) -> tuple[Any, str]:
+    """The function for an op on arrays like these, and its source."""
+    definition = registry.get(op_type)
+    full = definition.defaults(definition.check_attrs(attrs))
+    arguments = [Argument(slot, kind_of(array)) for slot, array in inputs.items()]
+    found = compiled(definition, full, arguments, dict.fromkeys(definition.outputs, True), np)
+    return found.run, found.run.__doc__ or ""
+
+
+def floats(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def test_one_call_makes_its_own_result() -> None:
+    run, text = source("tanh", {"X": floats(2, 3)})
+    assert text == "def tanh(a0):\n    b0 = c0(a0)\n    return b0\n"
+    x = floats(2, 3)
+    assert np.array_equal(run(x), np.tanh(x))
+    assert run(x) is not run(x)
+
+
+def test_results_of_one_element_stay_arrays() -> None:
+    run, text = source("tanh", {"X": np.zeros((), np.float32)})
+    assert "((), " in text  # an array is made, as numpy would give a number
+    assert run(np.asarray(0.5, np.float32)).shape == ()
+
+
+def test_views_are_made_of_what_is_given() -> None:
+    run, text = source("elementwise_add_grad", {"X": floats(4, 3), "Y": floats(3), "Out@GRAD": floats(4, 3)})
+    assert ".copy()" in text
+    for _ in range(2):
+        g = floats(4, 3)
+        by_x, by_y = run(floats(4, 3), floats(3), g)
+        assert np.array_equal(by_x, g) and not np.shares_memory(by_x, g)
+        np.testing.assert_allclose(by_y, g.sum(0), rtol=1e-6)
+    run, text = source("transpose2", {"X": floats(2, 3)}, axis=[1, 0])
+    assert "transpose" in text
+    x = floats(2, 3)
+    assert np.array_equal(run(x)[0], x.T)
+
+
+def test_closures_are_made_anew_around_the_arrays() -> None:
+    x, out = np.zeros(3), np.zeros(3)
+    inner = [partial(np.multiply, out, 2.0, out)]
+
+    def step() -> None:
+        np.add(x, 1.0, out)
+        for call in inner:
+            call()
+
+    run = function_of("f", [step], [x], [out], [out], Lender(np))
+    assert run is not None
+    assert run(np.arange(3.0)).tolist() == [2, 4, 6]
+    assert not out.any()
+
+
+def test_what_hides_its_arrays_is_not_written_down() -> None:
+    x, out = np.zeros(3), np.zeros(3)
+
+    class Hidden:
+        def step(self) -> None:
+            np.add(x, 1.0, out)
+
+    def of_a_default(array: Any = x) -> None:
+        np.add(array, 1.0, out)
+
+    for step in (Hidden().step, of_a_default, partial(print, {"x": x})):
+        assert function_of("f", [step], [x], [out], [out], Lender(np)) is None
+    part = np.lib.stride_tricks.as_strided(x, (2,), (8,))
+    assert function_of("f", [partial(np.copyto, out[:2], part)], [x], [out], [out], Lender(np))(np.ones(3))[:2].tolist() == [1, 1]  # type: ignore[misc]
+
+
+def test_overwriting_an_input() -> None:
+    definition = registry.get("elementwise_sub")
+    kinds = [Argument("X", kind_of(floats(3))), Argument("Y", kind_of(floats(3)))]
+    found = compiled(definition, {"axis": -1}, kinds, {"Out": True}, np, into={"Out": "X"})
+    x, y = floats(3), floats(3)
+    assert found.run(x, y) is x and x.tolist() == [0, 0, 0]
+    assert "Out" in KERNELS["elementwise_sub"].inplace
+    # A kernel that cannot write there gets an array of its own, from which the result is copied.
+    found = compiled(registry.get("softmax"), {"axis": -1}, [kinds[0]], {"Out": True}, np, into={"Out": "X"})
+    x = floats(3)
+    expected = np.exp(x) / np.exp(x).sum()
+    assert found.run(x) is x
+    np.testing.assert_allclose(x, expected, rtol=1e-6)
+
+
+def test_names_that_python_has_taken() -> None:
+    x, out = np.zeros(3), np.zeros(3)
+    run = function_of("while", [partial(np.add, x, 1.0, out)], [x], [out], [out], Lender(np))
+    assert run is not None and run(np.ones(3)).tolist() == [2, 2, 2]

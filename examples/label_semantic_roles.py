@@ -1,21 +1,22 @@
 """Who did what to whom: label the parts of sentences with stacked LSTMs of both directions and a conditional random field.
 
-A plain program of `paddle.fluid` 1.6 in which only the import is another. The sentences are made up, from a small grammar in which
-the same words play other roles in the passive voice. A label says that a part begins (B), goes on (I), or that the word is in
-none (O).
+A plain program of `paddle.fluid` 1.6 in which only the import is another. The sentences are made up, from a small grammar
+in which the same words play other roles in the passive voice. A label says that a part begins (B) or goes on (I) with this
+word, or that the word is in none (O).
 """
 
 from __future__ import annotations
 
 import random
 
+import numpy as np
 from training import judge, parse, parser_of, start, train
 
 import fluid
 from fluid import layers
 
-SIZES, BEINGS = "big small old young".split(), "dog cat child teacher farmer horse".split()
-DONE = "chased seen followed helped found painted".split()
+SIZES, BEINGS = ["big", "small", "old", "young"], ["dog", "cat", "child", "teacher", "farmer", "horse"]
+DONE = ["chased", "seen", "followed", "helped", "found", "painted"]
 WHEN = ["yesterday", "at noon", "on a sunny day", "last night"]
 WORDS = sorted({"the", "a", "was", "by", ".", *SIZES, *BEINGS, *DONE, *" ".join(WHEN).split()})
 ROLES = ["who", "did", "whom", "when"]
@@ -95,9 +96,7 @@ def main():
     # The program: what to compute, as data.
     feed_list = inputs()
     loss, decoded = semantic_roles(*feed_list)
-    *_, found, true, right = layers.chunk_eval(
-        input=decoded, label=feed_list[-1], chunk_scheme="IOB", num_chunk_types=len(ROLES)
-    )
+    *_, found, true, right = layers.chunk_eval(input=decoded, label=feed_list[-1], chunk_scheme="IOB", num_chunk_types=len(ROLES))
     test_program = fluid.default_main_program().clone(for_test=True)
     rate = layers.exponential_decay(learning_rate=0.02, decay_steps=50, decay_rate=0.8)
     fluid.optimizer.Adam(learning_rate=rate).minimize(loss)
@@ -115,8 +114,8 @@ def main():
         metric.update(*counts)
     end = labels.recursive_sequence_lengths()[0][0]
     print()
-    for word, label in zip(unseen[-50][0], list(labels)[:end], strict=True):
-        print(f"  {WORDS[word]:10} {LABELS[int(label[0])]}")
+    for word, label in zip(unseen[-50][0], np.array(labels)[:end, 0], strict=True):
+        print(f"  {WORDS[word]:10} {LABELS[label]}")
     _, _, f1 = metric.eval()
     judge(args, losses, f1, "F1 of parts in unseen sentences")
 

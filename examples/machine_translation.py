@@ -17,8 +17,8 @@ from fluid import layers
 
 place = fluid.CPUPlace()
 START, END = 0, 1
-ENGLISH = ["<s>", "<e>", *"zero one two three four five six seven eight nine".split()]
-GERMAN = ["<s>", "<e>", *"null eins zwei drei vier fuenf sechs sieben acht neun".split()]
+ENGLISH = ["<s>", "<e>", "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+GERMAN = ["<s>", "<e>", "null", "eins", "zwei", "drei", "vier", "fuenf", "sechs", "sieben", "acht", "neun"]
 
 
 def pairs(count, seed, longest=6):
@@ -31,6 +31,7 @@ def pairs(count, seed, longest=6):
 
 
 def dense(value, size, name, act=None):
+    """A dense layer whose parameters are shared under `name`."""
     return layers.fc(value, size=size, act=act, param_attr=f"{name}_w", bias_attr=f"{name}_b")
 
 
@@ -41,9 +42,7 @@ def encode(source, size):
     for name in ("forward", "backward"):
         gates = dense(vectors, 3 * size, f"{name}_gates")
         is_reverse = name == "backward"
-        states.append(
-            layers.dynamic_gru(gates, size, param_attr=f"{name}_w", bias_attr=f"{name}_b", is_reverse=is_reverse)
-        )
+        states.append(layers.dynamic_gru(gates, size, param_attr=f"{name}_w", bias_attr=f"{name}_b", is_reverse=is_reverse))
     encoded = layers.concat(states, axis=1)
     return encoded, dense(encoded, size, "compared"), dense(layers.sequence_first_step(states[1]), size, "boot", act="tanh")
 
@@ -51,7 +50,7 @@ def encode(source, size):
 def step(word, state, encoded, compared, size):
     """The state after a word, and the probabilities of the next: from what attention finds in the source."""
     asked = layers.sequence_expand(dense(state, size, "asked"), compared)
-    fitting = layers.sequence_softmax(dense(layers.tanh(asked + compared), 1, "fitting"))
+    fitting = layers.sequence_softmax(dense(layers.tanh(compared + asked), 1, "fitting"))
     found = layers.elementwise_mul(encoded, layers.reshape(fitting, [-1]), axis=0)
     found = layers.sequence_pool(found, pool_type="sum")
     vector = layers.embedding(word, size=[len(GERMAN), size], param_attr="target_vectors")
@@ -109,6 +108,7 @@ def beginnings(count):
 
 
 def sequences(*names):
+    """Variables that are fed words, each a sequence for each pair."""
     return [layers.data(name=name, shape=[1], dtype="int64", lod_level=1) for name in names]
 
 
@@ -134,14 +134,14 @@ def main():
     feed = {**beginnings(len(unseen)), **fluid.DataFeeder(source, place, translate).feed([pair[:1] for pair in unseen])}
     (found,) = executor.run(translate, feed=feed, fetch_list=[best], return_numpy=False)
     of_source, of_target = found.lod()
-    words = np.array(found)[:, 0]
+    words = np.array(found).ravel()
     right = 0
-    print()
     for number, (spoken, _, expected) in enumerate(unseen):
         targets = [words[of_target[i] : of_target[i + 1]] for i in range(*of_source[number : number + 2])]
         right += [*targets[0]] == [START, *expected]
         if number < 4:
-            print(f"  {' '.join(ENGLISH[word] for word in spoken)}:", *(f"\n      {' '.join(GERMAN[w] for w in t)}" for t in targets))
+            found_words = [" ".join(GERMAN[word] for word in target) for target in targets]
+            print("", " ".join(ENGLISH[word] for word in spoken), *found_words, sep="\n      ")
     judge(args, losses, right / len(unseen), "unseen sources translated without an error")
 
 

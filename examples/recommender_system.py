@@ -91,7 +91,7 @@ def main():
 
     # The executor: computes it.
     executor = start(args.seed)
-    *samples, = ratings(args.samples + 400, args.seed)
+    (*samples,) = ratings(args.samples + 400, args.seed)
     losses = train(executor, samples[400:], feed_list, loss, args.epochs, batch_size=32)
 
     unseen = samples[:400]

@@ -1,4 +1,4 @@
-"""What the examples on generated data have in common: their options, and the loop that trains."""
+"""What the examples from the book have in common: their options, and the loop that trains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parser_of(doc: str, epochs: int, samples: int, goal: float, of: str) -> argp
     """A parser of the options that these examples share, with defaults; `of` says what the goal is of."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=epochs, help="passes over the training data (%(default)s)")
-    parser.add_argument("--samples", type=int, default=samples, help="how much training data to generate (%(default)s)")
+    parser.add_argument("--samples", type=int, default=samples, help="how many samples to train on (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of data, parameters and the order of samples (%(default)s)")
     parser.add_argument("--goal", type=float, default=goal, help=f"least {of} to succeed (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="a glance: two epochs of 96 samples, and only the loss must fall")
@@ -49,18 +49,17 @@ def train(
     loss: Any,
     epochs: int,
     batch_size: int,
-    program: Any = None,
 ) -> list[float]:
     """Train on `samples`, tuples of what the variables of `feed_list` are fed; the mean loss of each epoch."""
     samples = list(samples)
-    feeder = fluid.DataFeeder(feed_list, fluid.CPUPlace(), program)
+    feeder = fluid.DataFeeder(feed_list, fluid.CPUPlace())
     reader: Callable[[], Iterable[Any]] = fluid.io.batch(fluid.io.shuffle(lambda: iter(samples), len(samples)), batch_size)
     means = []
     with Progress(epochs) as progress:
         for _ in range(epochs):
             losses = []
             for batch in reader():
-                losses += executor.run(program, feed=feeder.feed(batch), fetch_list=[loss])
+                losses += executor.run(feed=feeder.feed(batch), fetch_list=[loss])
                 progress.step(len(batch))
             means.append(float(np.mean(losses)))
             progress.epoch(loss=means[-1])

@@ -1,8 +1,8 @@
 """Is a review kind? A net with convolutions, one of stacked LSTMs, and one whose LSTM is written out, step by step.
 
 A plain program of `paddle.fluid` 1.6 in which only the import is another. The reviews are made up, and of different
-lengths: they are sequences, which are fed one after the other, with their lengths. A word and "not" before it mean the contrary
-of the word, and who says "but" means what follows, so that counting words does not do.
+lengths: they are sequences, which are fed one after the other, with their lengths. After "not" a word means its
+contrary, and who says "but" means what follows, so that counting words does not do.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from training import judge, parse, parser_of, start, train
 import fluid
 from fluid import layers
 
-KIND = "lovely brilliant moving funny clever charming".split()
-UNKIND = "dull clumsy noisy tired shallow awful".split()
-THINGS = "plot cast music ending dialogue camera".split()
+KIND = ["lovely", "brilliant", "moving", "funny", "clever", "charming"]
+UNKIND = ["dull", "clumsy", "noisy", "tired", "shallow", "awful"]
+THINGS = ["plot", "cast", "music", "ending", "dialogue", "camera"]
 WORDS = ["the", "was", "not", "but", "and", *KIND, *UNKIND, *THINGS]
 
 

@@ -211,6 +211,17 @@ def _short_all(values: Iterable[float]) -> list[float]:
     return found
 
 
+_MOST_LEVELS = 64
+"""Of sequences in sequences; models have three at most, and what has many takes memory."""
+_MOST_BYTES = (1 << 31) - 1
+_MOST_VALUES = 1 << 22
+"""Values of one attribute; 16 MB of float32."""
+_TOO_LARGE = (
+    f"a file of the wire format holds at most {_MOST_BYTES}; values belong into persistable variables, which are saved beside "
+    "the program, not into attributes"
+)
+
+
 def _leftover(message: Any, *taken: str) -> bytes:
     """The message without these fields."""
     rest = type(message)()
@@ -233,7 +244,9 @@ def serialize_program(program: Program) -> bytes:
     try:
         data: bytes = message.SerializeToString()
     except Exception as error:  # the runtimes name the error differently; size is what is left to go wrong
-        raise ProgramError(f"the program cannot be written, a file holds at most 2 GiB: {error}") from None
+        raise ProgramError(f"the program cannot be written, {_TOO_LARGE}: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise ProgramError(f"the program cannot be written, its {len(data)} bytes are too many: {_TOO_LARGE}")
     return data
 
 
@@ -313,6 +326,12 @@ def _write_op(op: Operator, message: Any) -> None:
     for name, value in _attrs_to_write(op).items():
         if hasattr(value, "tolist"):
             value = value.tolist()
+        if isinstance(value, (list, tuple)) and len(value) > _MOST_VALUES:
+            raise ProgramError(
+                f"{op.type}, in block {op.block.idx}: the attribute {name!r} holds {len(value)} values; constants of more than "
+                f"{_MOST_VALUES} do not belong into a program: let it read a persistable variable (layers.create_parameter, or a "
+                "value put into the scope), which save_params saves beside it"
+            )
         kind = wire.kinds.get(name) if wire is not None else None
         if kind is None or not fits(kind, value):
             kind = attr_kind(op, name, value)
@@ -362,8 +381,9 @@ def parse_program(data: bytes) -> Program:
     """The program in the bytes of a ``ProgramDesc``, of whatever version; `FormatError` says where they hold none."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise FluidTypeError(f"a program is parsed from bytes, not from {type(data).__name__}")
-    data = bytes(data)
-    return _Reader(data).program
+    if len(data) > _MOST_BYTES:
+        raise FormatError(f"not a program: {len(data)} bytes, but programs have at most {_MOST_BYTES}, as all of the wire format")
+    return _Reader(bytes(data)).program
 
 
 def _looks_like(data: bytes) -> str:
@@ -499,6 +519,8 @@ class _Reader:
                 if tensor.HasField("lod_level"):
                     presence.append("lod_level")
                     lod_level = tensor.lod_level
+                    if not 0 <= lod_level <= _MOST_LEVELS:
+                        raise FormatError(f"{where}: it has {lod_level} levels of sequences, it should be 0 to {_MOST_LEVELS}")
                 has_tensor = tensor.HasField("tensor")
                 tensor = tensor.tensor
             if has_tensor:
@@ -544,12 +566,19 @@ class _Reader:
             if kind is None:
                 strange.append(entry)
                 continue
+            fields = entry.ListFields()
+            if len(fields) > 2 and all(field.name != KINDS[kind].field for field, _ in fields):
+                held = next(field.name for field, _ in fields if field.name not in ("name", "type"))
+                raise FormatError(
+                    f"the attribute {name!r} says that it is of kind {kind}, which the field {KINDS[kind].field!r} should hold, "
+                    f"but there is only {held!r}"
+                )
             value = op.attrs[name] = self.read_value(name, kind, entry)
             if attr_kind(op, name, value) == kind:
                 kinds.pop(name, None)
             else:
                 kinds[name] = kind
-            if self.careful or len(entry.ListFields()) > 3:
+            if self.careful or len(fields) > 3:
                 rest = _leftover(entry, "name", "type", KINDS[kind].field)
                 if rest:
                     parts["attrs", name] = rest

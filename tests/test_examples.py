@@ -24,7 +24,7 @@ def run(script, *options, status=0):
 
 
 def numbers(pattern, text):
-    return [float(found) for found in re.findall(pattern, text)]
+    return [float(found) for found in re.findall(pattern, text, re.MULTILINE)]
 
 
 def test_digits_are_recognised(tmp_path):
@@ -86,10 +86,48 @@ def test_a_loaded_model_learns_more_digits():
     assert "- fc_1.tmp_2: float32[-1, 10] = softmax(X=fc_1.tmp_1)" in out
 
 
-@pytest.mark.parametrize("script", ["recognize_digits.py", "fit_a_line.py", "word2vec.py", "fine_tune.py"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "image_classification.py vgg",
+        "label_semantic_roles.py",
+        "recommender_system.py",
+        "understand_sentiment.py dynamic_rnn",
+        "understand_sentiment.py stacked_lstm",
+    ],
+)
+def test_a_glance_shows_the_loss_fall(script):
+    out, _ = run(*script.split(), "--quick")
+    first, second = numbers(r"epoch +\d+/2  loss ([\d.]+)", out)
+    assert second < first
+    assert re.search(r"^\w.* unseen .*: -?[\d.]+%$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("script", ["image_classification.py resnet --epochs 3", "understand_sentiment.py conv --epochs 2"])
+def test_what_was_learned_holds_for_unseen_data(script):
+    out, _ = run(*script.split(), "--goal", 0.9)
+    (reached,) = numbers(r"^accuracy on unseen \w+: ([\d.]+)%$", out)
+    assert reached >= 90
+
+
+def test_a_goal_that_is_not_reached_is_an_error():
+    _, errors = run("understand_sentiment.py", "conv", "--epochs", 1, "--samples", 32, "--goal", 1.01, status=1)
+    assert errors.strip() == "that is less than the goal of 101.0%; more --epochs may reach it"
+
+
+def test_a_search_shows_the_best_translations():
+    out, _ = run("machine_translation.py", "--quick")
+    first, second = numbers(r"epoch +\d+/2  loss ([\d.]+)", out)
+    assert second < first
+    shown = re.findall(r"^ {6}(.*)$", out, re.MULTILINE)
+    assert len(shown) == 4 * (1 + 3)  # of each source itself, and a beam of three
+    assert all(line.startswith("<s>") is bool(number % 4) for number, line in enumerate(shown))
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py") if "def main()" in path.read_text()))
 def test_help_says_what_an_example_does(script):
     out, _ = run(script, "--help")
-    assert "usage" in out and "--epochs" in out and len(out.splitlines()) > 8
+    assert "usage" in out and "--" in out and len(out.splitlines()) > 8
 
 
 def on_a_terminal(*command):

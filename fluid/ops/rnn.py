@@ -217,7 +217,7 @@ def _rnn_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) ->
 
 
 @define(
-    "rnn(Input, PreState*, WeightList*, SequenceLength?) -> Out, DropoutState, State*, Reserve~",
+    "rnn(Input: float, PreState*, WeightList*, SequenceLength?: int) -> Out, DropoutState, State*, Reserve~",
     infer=_infer_rnn,
     wrt=("Input", "PreState", "WeightList"),
     meaning=_rnn_meaning,
@@ -279,7 +279,7 @@ def _cudnn_lstm_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, A
 
 
 @define(
-    "cudnn_lstm(Input, InitH, InitC, W?, WeightList*?, SequenceLength?) -> Reserve~, StateOut, Out, LastH, LastC",
+    "cudnn_lstm(Input: float, InitH, InitC, W?, WeightList*?, SequenceLength?: int) -> Reserve~, StateOut, Out, LastH, LastC",
     infer=_infer_cudnn_lstm,
     wrt=("Input", "InitH", "InitC", "W", "WeightList"),
     meaning=_cudnn_lstm_meaning,
@@ -310,7 +310,7 @@ def _infer_lstm_unit(X: Spec, C_prev: Spec) -> tuple[Spec, Spec]:
     return found, found
 
 
-@define("lstm_unit(X, C_prev) -> C, H", infer=_infer_lstm_unit, forget_bias=0.0)
+@define("lstm_unit(X, C_prev: float) -> C, H", infer=_infer_lstm_unit, forget_bias=0.0)
 def lstm_unit(f: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias: float) -> Any:
     """One step of an LSTM: ``C = sigmoid(X_f + forget_bias) C_prev + sigmoid(X_i) tanh(X_g)``, ``H = sigmoid(X_o) tanh(C)``.
 
@@ -348,7 +348,7 @@ def _infer_gru_unit(
     for said, number in (("activation", activation), ("gate_activation", gate_activation)):
         if not 0 <= number < len(ACTIVATIONS):
             raise InferenceError(f"gru_unit: {said} should be 0 (none), 1 (sigmoid), 2 (tanh) or 3 (relu), not {number}")
-    hidden = HiddenPrev.with_shape((rows, size))
+    hidden = HiddenPrev.with_shape((rows, size)).with_lod(())  # a step's rows are of sequences, not sequences themselves
     return {"Gate": hidden.with_shape((rows, wide)), "ResetHiddenPrev": hidden, "Hidden": hidden}
 
 
@@ -384,9 +384,10 @@ def _gru_unit_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any
 
 
 @define(
-    "gru_unit(Input, HiddenPrev, Weight, Bias?) -> Gate~, ResetHiddenPrev~, Hidden",
+    "gru_unit(Input, HiddenPrev: float, Weight, Bias?) -> Gate~, ResetHiddenPrev~, Hidden",
     infer=_infer_gru_unit,
     meaning=_gru_unit_meaning,
+    lod_aware=True,
     activation=2,
     gate_activation=1,
     origin_mode=False,
@@ -534,7 +535,7 @@ _LSTM_ATTRS: dict[str, Any] = {
 
 
 @define(
-    "lstm(Input, H0?, C0?, Weight, Bias) -> Hidden, Cell, BatchGate~, BatchCellPreAct~",
+    "lstm(Input: float, H0?, C0?, Weight, Bias) -> Hidden, Cell, BatchGate~, BatchCellPreAct~",
     infer=_infer_dynamic_lstm,
     meaning=_lstmp_meaning,
     lod_aware=True,
@@ -558,7 +559,7 @@ def _infer_lstmp(
 
 
 @define(
-    "lstmp(Input, H0?, C0?, Weight, ProjWeight, Bias) -> Projection, Cell, BatchGate~, BatchCellPreAct~, BatchHidden~",
+    "lstmp(Input: float, H0?, C0?, Weight, ProjWeight, Bias) -> Projection, Cell, BatchGate~, BatchCellPreAct~, BatchHidden~",
     infer=_infer_lstmp,
     meaning=_lstmp_meaning,
     lod_aware=True,
@@ -614,7 +615,7 @@ def _gru_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) ->
 
 
 @define(
-    "gru(Input, H0?, Weight, Bias?) -> BatchGate~, BatchResetHiddenPrev~, BatchHidden~, Hidden",
+    "gru(Input: float, H0?, Weight, Bias?) -> BatchGate~, BatchResetHiddenPrev~, BatchHidden~, Hidden",
     infer=_infer_gru,
     meaning=_gru_meaning,
     lod_aware=True,

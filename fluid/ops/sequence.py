@@ -57,7 +57,7 @@ def _take(X: Spec, Index: Spec) -> Spec:
     return Spec((*Index.shape, *X.shape[1:]), X.dtype, lod=Index.lod)
 
 
-@define("take_rows(X, Index) -> Out", infer=_take, wrt=("X",), lod_aware=True)
+@define("take_rows(X, Index: int) -> Out", infer=_take, wrt=("X",), lod_aware=True)
 def take_rows(f: Any, X: Like, Index: Any, dOut: Any) -> Any:
     """``Out[i, ...] = X[Index[i]]``, zeros where the index is -1."""
     return {"X": f.add_rows(dOut, Index, X)}
@@ -67,7 +67,7 @@ def _add(X: Spec, Index: Spec, Like: Spec) -> Spec:
     return Spec(Like.shape, X.dtype, lod=Like.lod)
 
 
-@define("add_rows(X, Index, Like) -> Out", infer=_add, wrt=("X",), likes=("Like",), lod_aware=True)
+@define("add_rows(X, Index: int, Like) -> Out", infer=_add, wrt=("X",), likes=("Like",), lod_aware=True)
 def add_rows(f: Any, Index: Any, dOut: Any) -> Any:
     """The rows of X added, where Index says, to zeros of Like's shape: the transpose of `take_rows`."""
     return {"X": f.take_rows(dOut, Index)}
@@ -171,7 +171,7 @@ def _slice_index(Like: Spec) -> Spec:
 
 
 @define(
-    "sequence_sliced(X, Offset, Length, Like) -> Out", infer=_slice_index, grad=ZERO_GRADIENT, likes=("X", "Like"), lod_aware=True
+    "sequence_sliced(X, Offset: int, Length: int, Like) -> Out", infer=_slice_index, grad=ZERO_GRADIENT, likes=("X", "Like"), lod_aware=True
 )
 def sequence_sliced() -> None:
     """For each row that `sequence_slice` makes (as many as Like has), the row of X that it is."""
@@ -182,7 +182,7 @@ def _scatter_index(Ids: Spec) -> Spec:
     return _index(_rows(Ids), 2, lod=Ids.lod)
 
 
-@define("sequence_scattered(Ids) -> Out", infer=_scatter_index, grad=ZERO_GRADIENT, lod_aware=True)
+@define("sequence_scattered(Ids: int) -> Out", infer=_scatter_index, grad=ZERO_GRADIENT, lod_aware=True)
 def sequence_scattered() -> None:
     """For each row of Ids, the number of its sequence and the id."""
 
@@ -199,7 +199,7 @@ def _pool(X: Spec, pooltype: str) -> tuple[Spec, Spec]:
 
 
 @define(
-    "sequence_pool(X) -> Out, MaxIndex~",
+    "sequence_pool(X: float) -> Out, MaxIndex~",
     infer=_pool,
     wrt=("X",),
     lod_aware=True,
@@ -230,7 +230,7 @@ def _at_most(X: Spec, Like: Spec) -> Spec:
     return Spec(Like.shape, X.dtype, lod=Like.lod)
 
 
-@define("place_at_most(X, Index, Like) -> Out", infer=_at_most, wrt=("X",), likes=("Like",), lod_aware=True)
+@define("place_at_most(X, Index: int, Like) -> Out", infer=_at_most, wrt=("X",), likes=("Like",), lod_aware=True)
 def place_at_most(f: Any, Index: Any, dOut: Any) -> Any:
     """``Out[Index[s, j], j] = X[s, j]``, zeros elsewhere: the transpose of `take_at_most`."""
     return {"X": f.take_at_most(dOut, Index)}
@@ -249,7 +249,7 @@ def _softmax(X: Spec) -> Spec:
     return X
 
 
-@define("sequence_softmax(X) -> Out", infer=_softmax, lod_aware=True)
+@define("sequence_softmax(X: float) -> Out", infer=_softmax, lod_aware=True)
 def sequence_softmax(f: Any, X: Like, Out: Any, dOut: Any) -> Any:
     """Softmax over each sequence of X, ``[rows, 1]``."""
     ids = f.sequence_ids(X)
@@ -348,7 +348,7 @@ def _slice(X: Spec, Offset: Spec, Length: Spec) -> Spec:
     return Spec((-1, *X.shape[1:]), X.dtype, lod=(None,))
 
 
-@define("sequence_slice(X, Offset, Length) -> Out", infer=_slice, wrt=("X",), lod_aware=True)
+@define("sequence_slice(X, Offset: int, Length: int) -> Out", infer=_slice, wrt=("X",), lod_aware=True)
 def sequence_slice(f: Any, X: Like, Offset: Any, Length: Any, dOut: Any) -> Any:
     """Of each sequence of X, Length[i] rows from Offset[i] on."""
     return {"X": f.add_rows(dOut, f.sequence_sliced(X, Offset, Length, dOut), X)}
@@ -380,7 +380,7 @@ def _unpad(X: Spec, Length: Spec) -> Spec:
     return Spec((-1, *X.shape[2:]), X.dtype, lod=(None,))
 
 
-@define("sequence_unpad(X, Length) -> Out", infer=_unpad, wrt=("X",), lod_aware=True)
+@define("sequence_unpad(X, Length: int) -> Out", infer=_unpad, wrt=("X",), lod_aware=True)
 def sequence_unpad(f: Any, X: Like, dOut: Any) -> Any:
     """The first Length[i] entries of each X[i], as sequences."""
     return {"X": f.take_rows(dOut, f.sequence_positions(dOut, X))}
@@ -424,7 +424,7 @@ def _enumerate(X: Spec, win_size: int) -> Spec:
 
 
 @define(
-    "sequence_enumerate(X) -> Out",
+    "sequence_enumerate(X: int) -> Out",
     infer=_enumerate,
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,
@@ -440,7 +440,7 @@ def _erase(X: Spec) -> Spec:
     return Spec((-1, *X.shape[1:]), X.dtype, lod=(None,) * max(len(X.lod), 1))
 
 
-@define("sequence_erase(X) -> Out", infer=_erase, grad=NOT_DIFFERENTIABLE, lod_aware=True, tokens=ints())
+@define("sequence_erase(X: int) -> Out", infer=_erase, grad=NOT_DIFFERENTIABLE, lod_aware=True, tokens=ints())
 def sequence_erase() -> None:
     """The sequences of X, whole numbers, without `tokens`."""
 
@@ -456,7 +456,7 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
     return X
 
 
-@define("sequence_scatter(X, Ids, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), lod_aware=True)
+@define("sequence_scatter(X, Ids: int, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), lod_aware=True)
 def sequence_scatter(f: Any, Ids: Any, Updates: Like, dOut: Any) -> Any:
     """X with Updates added: row j of sequence i, whose id is k, to ``X[i, k]``."""
     return {"X": dOut, "Updates": lambda: f.reshape_like(f.gather_nd(dOut, f.sequence_scattered(Ids)), Updates)}
@@ -477,7 +477,7 @@ def _conv(X: Spec, Filter: Spec, contextLength: int, contextStride: int, padding
 
 
 @define(
-    "sequence_conv(X, PaddingData?, Filter) -> Out",
+    "sequence_conv(X: float, PaddingData?, Filter) -> Out",
     infer=_conv,
     wrt=("X", "Filter"),
     lod_aware=True,
@@ -503,7 +503,7 @@ def _row_conv(X: Spec, Filter: Spec) -> Spec:
     return X
 
 
-@define("row_conv(X, Filter) -> Out", infer=_row_conv, lod_aware=True)
+@define("row_conv(X: float, Filter) -> Out", infer=_row_conv, lod_aware=True)
 def row_conv(f: Any, X: Any, Filter: Any, dOut: Any) -> Any:
     """``Out[t] = sum over i of X[t + i] * Filter[i]`` within each sequence: a look ahead."""
     index = f.sequence_context(X, start=0, length=Filter.shape[0])

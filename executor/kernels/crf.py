@@ -72,9 +72,9 @@ def padded_positions(xp: Any, X: Any, Length: Any, Out: Any) -> None:
     Out[...] = xp.asarray(np.where(steps < found.lengths[:, None], found.starts[:, None] + steps, -1))
 
 
-def _labels(xp: Any, label: Any, rows: Any, tags: int, op_type: str) -> Any:
+def _labels(xp: Any, label: Any, rows: Any, tags: int) -> Any:
     found = label.reshape(-1)[rows]
-    check_ids(found, tags, f"{op_type}: Label")
+    check_ids(found, tags, "Label")
     return found
 
 
@@ -103,7 +103,7 @@ class _Chain:
         self.later = xp.asarray(found.rows[found.steps > 0])
         self.later_ids = xp.asarray(found.ids[found.steps > 0])
         self.labels = xp.zeros(emission.size // max(self.tags, 1), np.int64)
-        self.labels[self.rows] = _labels(xp, label, self.rows, self.tags, "linear_chain_crf")
+        self.labels[self.rows] = _labels(xp, label, self.rows, self.tags)
 
 
 @kernel("linear_chain_crf")
@@ -194,9 +194,7 @@ def linear_chain_crf_grad(
 
 
 @kernel("crf_decoding")
-def crf_decoding(
-    xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Label: Any, Length: Any, ViterbiPath: Any
-) -> None:
+def crf_decoding(xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Label: Any, Length: Any, ViterbiPath: Any) -> None:
     found = spans(Emission_lod, Length, Emission, "Emission")
     scores = Emission.reshape(-1, Emission.shape[-1])
     came = xp.zeros(scores.shape, np.int64)  # the best tag before each tag
@@ -242,7 +240,7 @@ def _chunks(tags: Any, first: Any, scheme: str, types: int, excluded: list[int])
     kinds = _TAGS[scheme]
     kind, chunk = tags % len(kinds), tags // len(kinds)
     if len(tags) and (tags.min() < 0 or chunk.max() > types):
-        raise ExecutionError(f"chunk_eval: a tag is {tags.min()} or {tags.max()}; tags should be from 0 to {types * len(kinds)}")
+        raise ExecutionError(f"a tag is {tags.min()} or {tags.max()}; tags should be from 0 to {types * len(kinds)}")
     outside = chunk == types
     # A chunk goes on from a row to the next one, if both are of its type and neither tag says otherwise.
     goes_on = np.zeros(len(tags), bool)

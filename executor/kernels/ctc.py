@@ -40,9 +40,9 @@ def _paths(logits: Any, logits_lod: Lod, label: Any, label_lod: Lod, logits_leng
     wide = words.longest if label_length is None else label.shape[1]
     states = np.full((len(words.lengths), 2 * wide + 1), blank, np.int64)
     given = to_numpy(label).reshape(-1)[words.rows]
-    check_ids(given, logits.shape[-1], "warpctc: Label")
+    check_ids(given, logits.shape[-1], "Label")
     if (given == blank).any():
-        raise ExecutionError(f"warpctc: Label holds the blank, {blank}, which is no label")
+        raise ExecutionError(f"Label holds the blank, {blank}, which is no label")
     states[words.ids, 2 * words.steps + 1] = given
     place = np.arange(states.shape[1])
     skip = np.zeros(states.shape, bool)
@@ -76,7 +76,7 @@ def ctc_states(
     found = (
         (Rows, paths.rows),
         (States, paths.states),
-        *((out, np.where(may, 0, -1e30)) for out, may in ((Start, start), (Skip, paths.skip), (End, paths.end))),
+        *((out, np.where(may, 0, _FAR)) for out, may in ((Start, start), (Skip, paths.skip), (End, paths.end))),
         (Weight, paths.possible[:, None]),
     )
     for out, value in found:
@@ -89,23 +89,25 @@ def held(xp: Any, X: Any, Out: Any) -> None:
     xp.copyto(Out, X)
 
 
-def _shifted(xp: Any, alpha: Any, by: int) -> Any:
-    found = xp.full(alpha.shape, -xp.inf, alpha.dtype)
-    found[:, by:] = alpha[:, :-by]
-    return found
+_FAR = -1e30
+"""The log of no probability. Unlike that of 0, it can be subtracted from itself."""
 
 
 def _steps(xp: Any, first: Any, scores: Any, skip: Any) -> Any:
     """Of each step, the log of the sum over the paths to each state; `first` is that of the first step."""
-    found = xp.empty_like(scores)
+    found = xp.full((*scores.shape[:2], scores.shape[2] + 2), _FAR, scores.dtype)  # with two states before the first
+    penalty = xp.where(skip, 0, _FAR).astype(scores.dtype)
     if len(found):
-        found[0] = first
+        found[0, :, 2:] = first
     for t in range(1, len(scores)):
-        before = found[t - 1]
-        stay = xp.logaddexp(before, _shifted(xp, before, 1))
-        over = xp.where(skip, _shifted(xp, before, 2), -xp.inf)
-        xp.add(xp.logaddexp(stay, over), scores[t], out=found[t])
-    return found
+        stay, move = found[t - 1, :, 2:], found[t - 1, :, 1:-1]
+        over = found[t - 1, :, :-2] + penalty
+        top = xp.maximum(xp.maximum(stay, move), over)
+        total = xp.exp(stay - top)
+        total += xp.exp(move - top)
+        total += xp.exp(over - top)
+        found[t, :, 2:] = xp.log(total) + top + scores[t]
+    return found[:, :, 2:]
 
 
 def _over_times(xp: Any, lengths: Any, steps: int) -> Any:
@@ -138,16 +140,16 @@ def warpctc(
     padded -= xp.log(total)  # log of the softmax
     states = xp.asarray(paths.states)
     scores = xp.take_along_axis(padded, xp.broadcast_to(states, (steps, *states.shape)), 2)
-    first = xp.full(states.shape, -xp.inf, scores.dtype)
+    first = xp.full(states.shape, _FAR, scores.dtype)
     sequences, possible = xp.arange(count), xp.asarray(paths.possible)
     if steps:
         first[:, :2] = scores[0, :, :2]
     forward = _steps(xp, first, scores, xp.asarray(paths.skip))
     last = xp.asarray(np.maximum(paths.lengths - 1, 0))
-    ends = xp.where(xp.asarray(paths.end), 0, -xp.inf).astype(scores.dtype)
+    ends = xp.where(xp.asarray(paths.end), 0, _FAR).astype(scores.dtype)
     reached = forward[last, sequences] + ends if steps else ends
-    top = xp.where(possible, reached.max(1), 0)
-    logs = top + xp.log(xp.where(possible, xp.exp(reached - top[:, None]).sum(1), 1))
+    top = reached.max(1)
+    logs = xp.where(possible, top + xp.log(xp.exp(reached - top[:, None]).sum(1)), 0)
     if Loss is not None:
         Loss[:, 0] = -logs
     if WarpCTCGrad is None or not steps:
@@ -244,7 +246,7 @@ def edit_distance(
         return
     if normalized and count and not refs.lengths.all():
         empty = int(np.flatnonzero(refs.lengths == 0)[0])
-        raise ExecutionError(f"edit_distance: sequence {empty} of Refs is empty, so nothing can be divided by its length")
+        raise ExecutionError(f"sequence {empty} of Refs is empty, so nothing can be divided by its length")
     words, expected = to_numpy(Hyps).reshape(-1), np.zeros((count, refs.longest), np.int64)
     expected[refs.ids, refs.steps] = to_numpy(Refs).reshape(-1)[refs.rows]
     columns = np.arange(refs.longest + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -24,12 +24,12 @@ def _rows(axis: int, *arrays: Any) -> list[tuple[Any, ...]]:
     return [tuple(array[start:end] for array in flat) for start, end in ranges(first.size // width, width)]
 
 
-def _exponentials(xp: Any, X: Any, out: Any, row: Any, axis: int, shifted: Callable[[], Any] | None = None) -> list[Step]:
-    """Calls that set `out` to ``exp(X - max)`` and `row` to its sums; `shifted` is called when `out` is ``X - max``."""
-    steps: list[Step] = [partial(xp.maximum.reduce, X, axis, None, row, True), partial(xp.subtract, X, row, out)]
-    if shifted is not None:
-        steps.append(shifted)
-    return [*steps, partial(xp.exp, out, out), partial(xp.add.reduce, out, axis, None, row, True)]
+def _exponentials(xp: Any, X: Any, out: Any, row: Any, axis: int, top: Any = None, shifted: Sequence[Step] = ()) -> list[Step]:
+    """Calls that set `out` to ``exp(X - max)``, `row` to its sums and `top` to the maxima; `shifted` are made when `out` is
+    ``X - max``."""
+    top = row if top is None else top
+    steps: list[Step] = [partial(xp.maximum.reduce, X, axis, None, top, True), partial(xp.subtract, X, top, out)]
+    return [*steps, *shifted, partial(xp.exp, out, out), partial(xp.add.reduce, out, axis, None, row, True)]
 
 
 def _row_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -101,34 +101,36 @@ def _label_places(xp: Any, shape: tuple[int, ...], axis: int) -> Any:
     return (rows // stride * (stride * shape[axis]) + rows % stride).reshape(row_shape), stride
 
 
-class _Labelled:
-    """The labelled elements, one for each row along `axis`, of arrays of one shape."""
+_Find = Callable[[], tuple[Any, Any]]
+"""Gives flat indices of the labelled elements; and which labels are not to be ignored, None for all."""
 
-    def __init__(self, xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> None:
-        self.xp, self.label, self.ignore_index = xp, Label, ignore_index
-        self.classes = shape[axis]
-        self.first, self.stride = _label_places(xp, shape, axis)
 
-    def find(self) -> tuple[Any, Any]:
-        """Flat indices of the labelled elements; and which labels are not to be ignored, None for all."""
-        ids, kept = kept_ids(self.xp, self.label, self.ignore_index, self.classes)
-        return self.first + (ids if self.stride == 1 else ids * self.stride), kept
+def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> _Find:
+    """What finds the labelled elements, one for each row along `axis`, in arrays of one shape."""
+    return partial(_find, xp, Label, *_label_places(xp, shape, axis), shape[axis], ignore_index)
 
-    def get(self, array: Any, out: Any, ignored: float) -> None:
-        """The labelled elements into `out`."""
-        at, kept = self.find()
-        out[...] = array.reshape(-1)[at]
-        if kept is not None:
-            out[~kept] = ignored
 
-    def subtract(self, values: Any, array: Any) -> None:
-        """Subtract values from the labelled elements that are not ignored."""
-        at, kept = self.find()
-        flat = array.reshape(-1)
-        if kept is None:
-            flat[at] -= values
-        else:
-            flat[at[kept]] -= values[kept]
+def _find(xp: Any, label: Any, first: Any, stride: int, classes: int, ignore_index: int) -> tuple[Any, Any]:
+    ids, kept = kept_ids(xp, label, ignore_index, classes)
+    return first + (ids if stride == 1 else ids * stride), kept
+
+
+def _get(find: _Find, array: Any, out: Any, ignored: float) -> None:
+    """The labelled elements into `out`."""
+    at, kept = find()
+    out[...] = array.reshape(-1)[at]
+    if kept is not None:
+        out[~kept] = ignored
+
+
+def _subtract(find: _Find, values: Any, array: Any) -> None:
+    """Subtract values from the labelled elements that are not ignored."""
+    at, kept = find()
+    flat = array.reshape(-1)
+    if kept is None:
+        flat[at] -= values
+    else:
+        flat[at[kept]] -= values[kept]
 
 
 def _negative_log(xp: Any, probabilities: Any) -> Any:
@@ -136,8 +138,8 @@ def _negative_log(xp: Any, probabilities: Any) -> Any:
     return xp.where(is_zero, probabilities.dtype.type(_ZERO_PROBABILITY_LOSS), -xp.log(xp.where(is_zero, 1, probabilities)))
 
 
-def _hard_losses(xp: Any, labelled: _Labelled, probabilities: Any, matched: Any, out: Any) -> None:
-    labelled.get(probabilities, matched, 1.0)
+def _hard_losses(xp: Any, find: _Find, probabilities: Any, matched: Any, out: Any) -> None:
+    _get(find, probabilities, matched, 1.0)
     if out is not None:
         xp.copyto(out, _negative_log(xp, matched))
 
@@ -150,13 +152,13 @@ def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: Any) -
 def cross_entropy(xp: Any, scratch: Any, X: Any, Label: Any, soft_label: bool, ignore_index: int, Y: Any) -> Step:
     if soft_label:
         return partial(_soft_losses, xp, X, Label, -1, Y)
-    return partial(_hard_losses, xp, _Labelled(xp, X.shape, Label, -1, ignore_index), X, scratch(Y.shape, X.dtype), Y)
+    return partial(_hard_losses, xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, scratch(Y.shape, X.dtype), Y)
 
 
 @prepared("cross_entropy2")
 def cross_entropy2(xp: Any, scratch: Any, X: Any, Label: Any, ignore_index: int, Y: Any, MatchX: Any) -> Step:
     matched = scratch(Label.shape, X.dtype) if MatchX is None else MatchX
-    return partial(_hard_losses, xp, _Labelled(xp, X.shape, Label, -1, ignore_index), X, matched, Y)
+    return partial(_hard_losses, xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, matched, Y)
 
 
 @prepared("cross_entropy_grad")
@@ -170,19 +172,27 @@ def cross_entropy_grad(
         if dLabel is not None:
             steps += [partial(xp.log, X, dLabel), partial(xp.multiply, dLabel, dY, dLabel), partial(xp.negative, dLabel, dLabel)]
         return steps
-    labelled, matched = _Labelled(xp, X.shape, Label, -1, ignore_index), scratch(dY.shape, X.dtype)
+    find, matched = _labelled(xp, X.shape, Label, -1, ignore_index), scratch(dY.shape, X.dtype)
     return [
-        partial(labelled.get, X, matched, 1.0),
+        partial(_get, find, X, matched, 1.0),
         partial(xp.divide, dY, matched, matched),
         partial(dX.fill, 0),
-        partial(labelled.subtract, matched, dX),
+        partial(_subtract, find, matched, dX),
     ]
 
 
-def _stable_losses(xp: Any, row: Any, picked: Any, label: _Labelled, out: Any) -> None:
+def _losses_unless_ignored(xp: Any, find: _Find, probabilities: Any, matched: Any, out: Any) -> None:
+    _hard_losses(xp, find, probabilities, matched, out)
+    kept = find()[1]
+    if kept is not None:
+        out[~kept] = 0
+
+
+def _stable_losses(xp: Any, find: _Find, logits: Any, top: Any, row: Any, out: Any) -> None:
+    """``log(row) - (logit of the label - top)``."""
+    at, kept = find()
     xp.log(row, out)
-    out -= picked
-    kept = label.find()[1]
+    out -= logits.reshape(-1)[at] - top
     if kept is not None:
         out[~kept] = 0
 
@@ -202,47 +212,33 @@ def softmax_with_cross_entropy(
 ) -> list[Step]:
     probabilities = Softmax if Softmax is not None else scratch(Logits.shape, Logits.dtype)
     shape = _row_shape(Logits.shape, axis)
-    labelled = None if soft_label else _Labelled(xp, Logits.shape, Label, axis, ignore_index)
+    find = _labelled(xp, Logits.shape, Label, axis, ignore_index) if not soft_label else None
     if not use_softmax:
         steps: list[Step] = [] if Softmax is None else [partial(xp.copyto, Softmax, Logits)]
         if Loss is None:
             return steps
-        if labelled is None:
+        if find is None:
             return [*steps, partial(_soft_losses, xp, Logits, Label, axis, Loss)]
-        matched = scratch(shape, Logits.dtype)
-
-        def lose() -> None:
-            _hard_losses(xp, labelled, Logits, matched, Loss)
-            kept = labelled.find()[1]
-            if kept is not None:
-                Loss[~kept] = 0
-
-        return [*steps, lose]
-    row, picked = scratch(shape, Logits.dtype), scratch(shape, Logits.dtype)
-    weighted = scratch(Logits.shape, Logits.dtype) if soft_label and Loss is not None else None
-
-    def pick() -> None:
-        """The label's part of the logarithms of softmax, while the exponents are at hand."""
-        if labelled is not None:
-            labelled.get(probabilities, picked, 0.0)
-        else:
-            xp.multiply(Label, probabilities, weighted)
-            xp.add.reduce(weighted, axis, None, picked, True)
-
-    steps = _exponentials(xp, Logits, probabilities, row, axis, None if Loss is None else pick)
+        return [*steps, partial(_losses_unless_ignored, xp, find, Logits, scratch(shape, Logits.dtype), Loss)]
+    row, top = scratch(shape, Logits.dtype), scratch(shape, Logits.dtype)
+    picked: list[Step] = []
+    if soft_label and Loss is not None:  # the labels' part of the logarithms of softmax, while the exponents are at hand
+        weighted, part = scratch(Logits.shape, Logits.dtype), scratch(shape, Logits.dtype)
+        picked = [partial(xp.multiply, Label, probabilities, weighted), partial(xp.add.reduce, weighted, axis, None, part, True)]
+    steps = _exponentials(xp, Logits, probabilities, row, axis, top, picked)
     if Softmax is not None:
         steps.append(partial(xp.divide, probabilities, row, probabilities))
     if Loss is None:
         return steps
-    if labelled is not None:
-        return [*steps, partial(_stable_losses, xp, row, picked, labelled, Loss)]
-
-    def soft_losses() -> None:
-        xp.add.reduce(Label, axis, None, Loss, True)
-        xp.multiply(Loss, xp.log(row), Loss)
-        xp.subtract(Loss, picked, Loss)
-
-    return [*steps, soft_losses]
+    if find is not None:
+        return [*steps, partial(_stable_losses, xp, find, Logits, top, row, Loss)]
+    return [
+        *steps,
+        partial(xp.add.reduce, Label, axis, None, Loss, True),
+        partial(xp.log, row, row),
+        partial(xp.multiply, Loss, row, Loss),
+        partial(xp.subtract, Loss, part, Loss),
+    ]
 
 
 @prepared("softmax_with_cross_entropy_grad")
@@ -282,19 +278,15 @@ def softmax_with_cross_entropy_grad(
         else:
             steps += [partial(xp.divide, part, Softmax, part), partial(xp.negative, part, dLogits)]
     else:
-        labelled = _Labelled(xp, Softmax.shape, Label, axis, ignore_index)
+        find = _labelled(xp, Softmax.shape, Label, axis, ignore_index)
         if use_softmax:
-            steps += [
-                partial(_unless_ignored, labelled, dLoss, row),
-                partial(xp.multiply, Softmax, row, dLogits),
-                partial(labelled.subtract, row, dLogits),
-            ]
+            steps.append(partial(_stable_gradient, xp, find, Softmax, dLoss, dLogits))
         else:
             steps += [
-                partial(labelled.get, Softmax, row, 1.0),
+                partial(_get, find, Softmax, row, 1.0),
                 partial(xp.divide, dLoss, row, row),
                 partial(dLogits.fill, 0),
-                partial(labelled.subtract, row, dLogits),
+                partial(_subtract, find, row, dLogits),
             ]
     if dSoftmax is None:
         return steps
@@ -306,11 +298,13 @@ def softmax_with_cross_entropy_grad(
     return [*steps, partial(xp.add, dLogits, through, dLogits)]
 
 
-def _unless_ignored(labelled: _Labelled, values: Any, out: Any) -> None:
-    out[...] = values
-    kept = labelled.find()[1]
+def _stable_gradient(xp: Any, find: _Find, probabilities: Any, d_loss: Any, out: Any) -> None:
+    """``(probabilities - 1 at the label) * d_loss``, with 0 for what is ignored."""
+    at, kept = find()
     if kept is not None:
-        out[~kept] = 0
+        d_loss = xp.where(kept, d_loss, d_loss.dtype.type(0))
+    xp.multiply(probabilities, d_loss, out)
+    out.reshape(-1)[at] -= d_loss
 
 
 # --------------------------------------------------------------------------------------------------------- other losses

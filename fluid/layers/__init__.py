@@ -1,5 +1,6 @@
 """What users build programs of. Each layer appends ops to the default main program."""
 
+from .arguments import check_layers
 from .control_flow import *  # noqa: F403
 from .debug import *  # noqa: F403
 from .distributions import *  # noqa: F403
@@ -13,5 +14,9 @@ from .nn import *  # noqa: F403
 from .ops import *  # noqa: F403
 from .rnn import *  # noqa: F403
 from .sequence import *  # noqa: F403
+from .structured import *  # noqa: F403
 from .tensor import *  # noqa: F403
 from .vision import *  # noqa: F403
+
+check_layers(globals())
+del check_layers

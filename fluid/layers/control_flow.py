@@ -236,6 +236,10 @@ def cond(
     for said, fn in (("true_fn", true_fn), ("false_fn", false_fn)):
         if fn is not None and not callable(fn):
             raise FluidTypeError(f"cond: {said} should be a function without arguments, not {fn!r}")
+    if pred.block.program.eager:
+        from ..dygraph.trace import eager_cond
+
+        return eager_cond(pred, true_fn, false_fn)  # type: ignore[arg-type]
     then = _branch(pred, true_fn)
     other = _branch(ops.logical_not(pred), false_fn)
     if _structure(then[0]) != _structure(other[0]):
@@ -350,6 +354,10 @@ def while_loop(
     if not isinstance(loop_vars, (list, tuple)) or not loop_vars:
         raise FluidTypeError("while_loop: loop_vars should be a list or tuple of Variables, at least one")
     first = _flatten(loop_vars, "loop_vars of while_loop")
+    if first and first[0].block.program.eager:
+        from ..dygraph.trace import eager_while_loop
+
+        return eager_while_loop(cond, body, loop_vars, is_test)
     carried = [var if var.type is VarType.LOD_TENSOR_ARRAY else assign(var) for var in first]
     state = _rebuild(list(loop_vars), iter(carried))
     before = cond(*state)

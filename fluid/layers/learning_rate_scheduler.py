@@ -65,10 +65,22 @@ def _schedule(build: Callable[Arguments, Variable]) -> Callable[Arguments, Varia
 
     @wraps(build)
     def scheduled(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Variable:
+        if default_main_program().eager:
+            return _object(build.__name__, *args, **kwargs)
         with default_main_program().role_guard(OpRole.LR_SCHED):
             return build(*args, **kwargs)
 
     return scheduled
+
+
+def _object(schedule: str, *args: Any, **kwargs: Any) -> Any:
+    """The object that eager mode has for a schedule."""
+    from ..dygraph import learning_rate_scheduler as objects
+
+    made = getattr(objects, "".join(part.title() for part in schedule.split("_")), None)
+    if made is None:
+        raise ProgramError(f"{schedule} is for programs; in eager mode give the optimizer any function that returns the next rate")
+    return made(*args, **kwargs)
 
 
 def _step(begin: int = 0) -> Variable:

@@ -271,7 +271,10 @@ def elementwise_min(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_mod(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`."""
+    """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`.
+
+    As in Paddle, no gradient flows through it, though that by X would be 1.
+    """
     return apply("elementwise_mod", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 

@@ -589,7 +589,7 @@ def gru_unit(
         "gate_activation": numbers[gate_activation],
         "origin_mode": origin_mode,
     }
-    made = helper.apply("gru_unit", inputs, attrs)
+    made = helper.apply("gru_unit", inputs, attrs, also=("ResetHiddenPrev", "Gate"))
     return made["Hidden"], made["ResetHiddenPrev"], made["Gate"]
 
 

@@ -13,8 +13,8 @@ from ..values import Spec
 from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
 
 
-def _unary(op_type: str, **attrs: Any) -> Callable[[Callable[..., Any]], Any]:
-    return define(f"{op_type}(X) -> Out", infer=like("X"), **attrs)
+def _unary(op_type: str, of: str = "float", **attrs: Any) -> Callable[[Callable[..., Any]], Any]:
+    return define(f"{op_type}(X: {of}) -> Out", infer=like("X"), **attrs)
 
 
 def _where(holds: Any, like: Any) -> Any:
@@ -45,13 +45,13 @@ def sigmoid(f: Any, Out: Any, dOut: Any) -> Any:
     return {"X": dOut * Out * (1.0 - Out)}
 
 
-@_unary("relu")
+@_unary("relu", of="int|float")
 def relu(f: Any, Out: Any, dOut: Any) -> Any:
     """``max(X, 0)``."""
     return {"X": dOut * _where(Out > 0.0, dOut)}
 
 
-@_unary("relu6", threshold=6.0)
+@_unary("relu6", of="int|float", threshold=6.0)
 def relu6(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
     """``min(max(X, 0), threshold)``."""
     return {"X": dOut * _where(Out > 0.0, dOut) * _where(Out < threshold, dOut)}
@@ -81,7 +81,7 @@ def rsqrt(f: Any, Out: Any, dOut: Any) -> Any:
     return {"X": dOut * -0.5 * Out * Out * Out}
 
 
-@_unary("reciprocal")
+@_unary("reciprocal", of="int|float")
 def reciprocal(f: Any, Out: Any, dOut: Any) -> Any:
     """``1 / X``."""
     return {"X": -dOut * Out * Out}
@@ -109,13 +109,13 @@ def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
 
 
 # -------------------------------------------------------------------------------------------- gradients by the input
-@_unary("abs")
+@_unary("abs", of="int|float")
 def abs_(f: Any, X: Any, dOut: Any) -> Any:
     """Absolute value."""
     return {"X": dOut * f.sign(X)}
 
 
-@_unary("square")
+@_unary("square", of="int|float")
 def square(f: Any, X: Any, dOut: Any) -> Any:
     """``X * X``."""
     return {"X": dOut * X * 2.0}
@@ -324,7 +324,7 @@ def thresholded_relu(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     return {"X": dOut * _where(X > threshold, dOut)}
 
 
-@_unary("brelu", t_min=0.0, t_max=24.0)
+@_unary("brelu", of="int|float", t_min=0.0, t_max=24.0)
 def brelu(f: Any, X: Any, dOut: Any, t_min: float, t_max: float) -> Any:
     """X brought into ``[t_min, t_max]``."""
     return {"X": dOut * _where(X > t_min, dOut) * _where(X < t_max, dOut)}
@@ -337,24 +337,24 @@ def stanh(f: Any, X: Any, dOut: Any, scale_a: float, scale_b: float) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------------- steps
-@_unary("floor")
+@_unary("floor", of="int|float")
 def floor(f: Any, dOut: Any) -> Any:
     """The largest whole number that is not above X."""
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@_unary("ceil")
+@_unary("ceil", of="int|float")
 def ceil(f: Any, dOut: Any) -> Any:
     """The smallest whole number that is not below X."""
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@_unary("round")
+@_unary("round", of="int|float")
 def round_(f: Any, dOut: Any) -> Any:
     """The whole number nearest to X; of two equally near ones, that away from 0."""
     return {"X": f.fill_zeros_like(dOut)}
 
 
-@_unary("sign", grad=ZERO_GRADIENT)
+@_unary("sign", of="int|float", grad=ZERO_GRADIENT)
 def sign() -> None:
     """-1 where X is negative, 1 where it is positive, 0 where it is 0."""

@@ -12,12 +12,19 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..values import Spec
-from .registry import Like, define, ints, like
+from .registry import Attr, Like, choice, counted, define, ints, least, like
 
 Pair = tuple[int, int]
 
 
 # ----------------------------------------------------------------------------------------------------------- geometry
+def image_format(count: int = 2, default: str = "") -> Attr:
+    """The attribute that says where the channels of an image of `count` extents are."""
+    formats = ("NCHW", "NHWC", "AnyLayout") if count == 2 else ("NCDHW", "NDHWC", "NCHW", "NHWC", "AnyLayout")
+    default = default or formats[0]
+    return choice(default, *(each for each in formats if each != default))
+
+
 def image_axes(data_format: str, ndim: int) -> tuple[int, list[int]]:
     """The axis of the channels, and those of the extents, of an image in this format."""
     if data_format in ("NHWC", "NDHWC", "NLC", "NWC"):
@@ -43,8 +50,6 @@ def resolve_paddings(
             total = max((-(-extent // stride) - 1) * stride + size - extent, 0) if extent >= 0 else 0
             found.append((total // 2, total - total // 2))
         return found
-    if algorithm != "EXPLICIT":
-        raise InferenceError(f"padding_algorithm {algorithm!r} should be 'EXPLICIT', 'SAME' or 'VALID'")
     if len(paddings) == len(extents):
         return [(padding, padding) for padding in paddings]
     if len(paddings) == 2 * len(extents):
@@ -103,7 +108,7 @@ def _convolved(count: int) -> Callable[..., Spec]:
         out, _, dilations = conv_geometry(Input.shape, Filter.shape[2:], attrs)
         for axis, extent in zip(axes, out, strict=True):
             if extent < 1 and extent != -1:
-                raise InferenceError(f"Filter {Filter} (dilations {dilations}) is larger than the padded Input {Input}")
+                raise InferenceError(f"Filter {Filter} (dilations {dilations}) should not be larger than the padded Input {Input}")
             shape[axis] = extent
         return Input.with_shape(tuple(shape))
 
@@ -117,6 +122,9 @@ def _transposed(count: int) -> Callable[..., Spec]:
         Input: Spec = inputs["Input"]
         Filter: Spec = inputs["Filter"]
         strides, dilations, padding_algorithm = attrs["strides"], attrs["dilations"], attrs["padding_algorithm"]
+        for name in ("output_size", "output_padding"):
+            if len(attrs[name]) not in (0, count):
+                raise InferenceError(f"{name} {attrs[name]} should have {count} numbers, or none")
         output_size, output_padding = attrs["output_size"], attrs["output_padding"]
         channel, axes = image_axes(attrs["data_format"], count + 2)
         if (
@@ -129,6 +137,10 @@ def _transposed(count: int) -> Callable[..., Spec]:
             raise InferenceError("a Bias slot is not supported; add the bias with elementwise_add (axis=1)")
         if padding_algorithm == "SAME":
             raise InferenceError("padding_algorithm 'SAME' is not supported; give the paddings as numbers")
+        if Input.dtype is not Filter.dtype:
+            raise InferenceError(f"Input {Input} and Filter {Filter} differ in element type")
+        if Input.shape[channel] >= 0 and Input.shape[channel] % max(attrs["groups"], 1):
+            raise InferenceError(f"the channels of Input {Input} cannot be shared among {attrs['groups']} groups")
         shape = list(Input.shape)
         shape[channel] = Filter.shape[1] * max(attrs["groups"], 1) if Filter.shape[1] >= 0 else -1
         pads = resolve_paddings(attrs["paddings"], padding_algorithm, [0] * count, Filter.shape[2:], strides)
@@ -148,12 +160,12 @@ def _transposed(count: int) -> Callable[..., Spec]:
 # ---------------------------------------------------------------------------------------------------------------- ops
 def _attrs(count: int) -> dict[str, Any]:
     return {
-        "strides": ints(*[1] * count),
-        "paddings": ints(*[0] * count),
-        "padding_algorithm": "EXPLICIT",
-        "dilations": ints(*[1] * count),
-        "groups": 1,
-        "data_format": "NCHW" if count == 2 else "NCDHW",
+        "strides": least(1, counted(ints(*[1] * count))),
+        "paddings": least(0, counted(ints(*[0] * count), count, 2 * count)),
+        "padding_algorithm": choice("EXPLICIT", "SAME", "VALID"),
+        "dilations": least(1, counted(ints(*[1] * count))),
+        "groups": least(0, 1),
+        "data_format": image_format(count),
     }
 
 
@@ -203,7 +215,7 @@ def _define(base: str, count: int) -> None:
     filter_rule.__doc__ = f"The gradient, for a filter shaped like Like, of `{base}` of Input, when that of its output is Output."
     for op_type in (base, "depthwise_conv2d") if count == 2 else (base,):
         forward_rule.__doc__ = _FORWARD[op_type]
-        define(f"{op_type}(Input, Filter) -> Output", infer=_convolved(count), **attributes)(forward_rule)
+        define(f"{op_type}(Input: int|float, Filter: int|float) -> Output", infer=_convolved(count), **attributes)(forward_rule)
     for signature, rule, wrt in (
         (f"{base}_backprop_input(Filter, Output, Like) -> Input", input_rule, ("Filter", "Output")),
         (f"{base}_backprop_filter(Input, Output, Like) -> Filter", filter_rule, ("Input", "Output")),
@@ -223,11 +235,11 @@ def _transpose_rule(f: Any, base: str, Input: Any, Filter: Any, dOutput: Any, at
     }
 
 
-_TRANSPOSE: dict[str, Any] = {"wrt": ("Input", "Filter"), "output_padding": ints(), "output_size": ints()}
+_TRANSPOSE: dict[str, Any] = {"wrt": ("Input", "Filter"), "output_padding": least(0, ints()), "output_size": ints()}
 
 
 @define(
-    "conv2d_transpose(Input, Filter, Bias?) -> Output",
+    "conv2d_transpose(Input: int|float, Filter, Bias?) -> Output",
     infer=_transposed(2),
     likes=("Bias",),
     **_TRANSPOSE,
@@ -242,7 +254,7 @@ def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: Like, dOutput: Any, 
 
 
 @define(
-    "depthwise_conv2d_transpose(Input, Filter, Bias?) -> Output",
+    "depthwise_conv2d_transpose(Input: int|float, Filter, Bias?) -> Output",
     infer=_transposed(2),
     likes=("Bias",),
     **_TRANSPOSE,
@@ -254,10 +266,10 @@ def depthwise_conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: Like, dOut
 
 
 @define(
-    "conv3d_transpose(Input, Filter) -> Output",
+    "conv3d_transpose(Input: int|float, Filter) -> Output",
     infer=_transposed(3),
     **_TRANSPOSE,
-    **{**_attrs(3), "data_format": "NCHW"},
+    **{**_attrs(3), "data_format": image_format(3, "NCHW")},
 )
 def conv3d_transpose(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `conv3d` with Filter [C, M/groups, d, h, w], as `conv2d_transpose` is that of `conv2d`."""

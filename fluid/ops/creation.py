@@ -48,11 +48,16 @@ def filled_plainly(shape: list[int], dtype: int) -> Spec:
 
 def filled_like_batch(Input: Spec, shape: list[int], dtype: int, input_dim_idx: int, output_dim_idx: int) -> Spec:
     """Inference of ops that take one extent of the shape from `Input`: of its first, the number of sequences, if it has any."""
+    if not Input.ndim or not shape:
+        raise InferenceError(f"Input {Input} and shape {shape} should have at least one dimension")
     found, position = list(shape), normalize_axis(input_dim_idx, Input.ndim)
+    place = normalize_axis(output_dim_idx, len(shape))
+    if any(size < 0 for axis, size in enumerate(shape) if axis != place):
+        raise InferenceError(f"shape {shape} should have no extents below 0, but for output_dim_idx {output_dim_idx}, taken of Input")
     extent = Input.shape[position]
     if position == 0 and Input.lod:
         extent = -1 if Input.lod[-1] is None else len(Input.lod[-1]) - 1
-    found[normalize_axis(output_dim_idx, len(shape))] = extent
+    found[place] = extent
     return Spec(tuple(found), as_dtype(dtype))
 
 
@@ -63,7 +68,8 @@ def _filled_any(X: Spec, dtype: int) -> Spec:
 def _assign_value(shape: list[int], dtype: int, attrs: Mapping[str, Any]) -> Spec:
     count = len(assigned_values(attrs))
     if prod(shape) != count:
-        raise InferenceError(f"a tensor of shape {shape} does not have {count} values")
+        names = " or ".join(name for name in attrs if name.endswith("_values"))
+        raise InferenceError(f"a tensor of shape {shape} does not have {count} values, as are in {names}")
     return Spec(tuple(shape), as_dtype(dtype))
 
 
@@ -105,7 +111,7 @@ def _where_index(Condition: Spec) -> Spec:
 
 # ------------------------------------------------------------------------------------------------------------------ ops
 @define(
-    "fill_constant(ValueTensor?, ShapeTensor?, ShapeTensorList*?) -> Out",
+    "fill_constant(ValueTensor?, ShapeTensor?: int, ShapeTensorList*?: int) -> Out",
     infer=filled,
     grad=ZERO_GRADIENT,
     shape=longs(),
@@ -187,7 +193,7 @@ def range_() -> None:
     """Start, Start + Step, and so on, up to but without End; each is a tensor of one element."""
 
 
-@define("linspace(Start, Stop, Num) -> Out", infer=_linspace, grad=ZERO_GRADIENT, dtype=FP32)
+@define("linspace(Start, Stop, Num: int) -> Out", infer=_linspace, grad=ZERO_GRADIENT, dtype=FP32)
 def linspace() -> None:
     """`Num` numbers at equal distances from Start to Stop, both of which are among them; each is a tensor of one element."""
 

@@ -29,37 +29,37 @@ def _padded_positions(X: Spec, Length: Spec) -> Spec:
     return Spec(X.shape[:2], VarType.INT64)
 
 
-@define("padded_positions(X, Length) -> Out", infer=_padded_positions, grad=ZERO_GRADIENT, likes=("X",))
+@define("padded_positions(X, Length: int) -> Out", infer=_padded_positions, grad=ZERO_GRADIENT, likes=("X",))
 def padded_positions() -> None:
     """``Out[b, t] = b * steps + t`` for X ``[batch, steps, ...]``, where entry t of sequence b is among the rows of all; -1 from
     ``Length[b]`` on."""
 
 
 # ------------------------------------------------------------------------------------------- conditional random fields
-def _sequences(op_type: str, Emission: Spec, Transition: Spec, Label: Spec | None, Length: Spec | None) -> tuple[int, int]:
-    """Number of sequences and of tags, or -1, of inputs that fit each other."""
+def _sequences(Emission: Spec, Transition: Spec, Label: Spec | None, Length: Spec | None) -> int:
+    """Number of sequences, or -1, of inputs that fit each other."""
     if Length is None:
-        offsets = offsets_of(Emission, f"{op_type}: Emission")
+        offsets = offsets_of(Emission, "Emission")
         count = -1 if offsets is None else len(offsets) - 1
         if Emission.ndim != 2:
-            raise InferenceError(f"{op_type}: Emission {Emission} should have shape [rows, tags]; give Length for padded sequences")
+            raise InferenceError(f"Emission {Emission} should be [rows, tags]; give Length for padded sequences")
     else:
         count = Emission.shape[0]
         if Emission.ndim != 3:
-            raise InferenceError(f"{op_type}: with Length, Emission {Emission} should have shape [batch, steps, tags]")
+            raise InferenceError(f"with Length, Emission {Emission} should have shape [batch, steps, tags]")
         if not fits(Length.size, count):
-            raise InferenceError(f"{op_type}: Length {Length} should have a number for each of the {count} sequences")
+            raise InferenceError(f"Length {Length} should have a number for each of the {count} sequences")
     tags = Emission.shape[-1]
     if Transition.ndim != 2 or not fits(Transition.shape[1], tags) or (tags >= 0 and not fits(Transition.shape[0], tags + 2)):
-        raise InferenceError(f"{op_type}: Transition {Transition} should have shape [tags + 2, tags], where Emission is {Emission}")
+        raise InferenceError(f"Transition {Transition} should have shape [tags + 2, tags], Emission being {Emission}")
     lead = Emission.shape[:-1]
     if Label is not None and (Label.ndim < len(lead) or not all(map(fits, Label.shape, lead))):
-        raise InferenceError(f"{op_type}: Label {Label} should have a label for each entry of Emission {Emission}")
-    return count, tags
+        raise InferenceError(f"Label {Label} should have a label for each entry of Emission {Emission}")
+    return count
 
 
 def _crf(Emission: Spec, Transition: Spec, Label: Spec, Length: Spec | None) -> tuple[Spec, Spec, Spec, Spec]:
-    count, _ = _sequences("linear_chain_crf", Emission, Transition, Label, Length)
+    count = _sequences(Emission, Transition, Label, Length)
     return Emission, Emission, Transition, Spec((count, 1), Emission.dtype)
 
 
@@ -67,7 +67,13 @@ def _counts(Label: Spec, Rows: Spec, Transition: Spec) -> Spec:
     return Spec((Rows.shape[0], *Transition.shape), Transition.dtype)
 
 
-@define("crf_counts(Label, Rows, Transition) -> Out", infer=_counts, grad=ZERO_GRADIENT, likes=("Transition",), lod_aware=True)
+@define(
+    "crf_counts(Label: int, Rows: int, Transition) -> Out",
+    infer=_counts,
+    grad=ZERO_GRADIENT,
+    likes=("Transition",),
+    lod_aware=True,
+)
 def crf_counts() -> None:
     """How often the labels of each sequence ``Label[Rows[b]]`` begin with a tag (``Out[b, 0]``), end with one (``Out[b, 1]``)
     and go from tag i to j (``Out[b, 2 + i, j]``)."""
@@ -108,7 +114,8 @@ def last_step(f: Any, sequence: Any) -> Any:
 
 
 @define(
-    "linear_chain_crf(Emission, Transition, Label, Length?) -> Alpha~, EmissionExps~, TransitionExps~, LogLikelihood",
+    "linear_chain_crf(Emission: float, Transition: float, Label: int, Length?: int)"
+    " -> Alpha~, EmissionExps~, TransitionExps~, LogLikelihood",
     infer=_crf,
     wrt=("Emission", "Transition"),
     meaning=_crf_meaning,
@@ -125,14 +132,17 @@ def linear_chain_crf(  # type: ignore[no-untyped-def]
 
 
 def _decoding(Emission: Spec, Transition: Spec, Label: Spec | None, Length: Spec | None) -> Spec:
-    _sequences("crf_decoding", Emission, Transition, Label, Length)
+    _sequences(Emission, Transition, Label, Length)
     if Length is not None:
         return Spec(Emission.shape[:2], VarType.INT64)
     return Spec((Emission.shape[0], 1), VarType.INT64, lod=Emission.lod)
 
 
 @define(
-    "crf_decoding(Emission, Transition, Label?, Length?) -> ViterbiPath", infer=_decoding, grad=NOT_DIFFERENTIABLE, lod_aware=True
+    "crf_decoding(Emission: float, Transition: float, Label?: int, Length?: int) -> ViterbiPath",
+    infer=_decoding,
+    grad=NOT_DIFFERENTIABLE,
+    lod_aware=True,
 )
 def crf_decoding() -> None:
     """The most probable tags of each sequence, as `linear_chain_crf` scores them; with Label, 1 where the tag is the label and 0
@@ -147,21 +157,22 @@ def _chunk_eval(
     Inference: Spec, Label: Spec, SeqLength: Spec | None, chunk_scheme: str, num_chunk_types: int
 ) -> tuple[Spec, Spec, Spec, Spec, Spec, Spec]:
     if chunk_scheme not in _SCHEMES:
-        raise InferenceError(f"chunk_eval: chunk_scheme is {chunk_scheme!r}; it should be one of {', '.join(_SCHEMES)}")
+        raise InferenceError(f"chunk_scheme is {chunk_scheme!r}; it should be one of {', '.join(_SCHEMES)}")
     if num_chunk_types < 1:
-        raise InferenceError(f"chunk_eval: num_chunk_types is {num_chunk_types}; there should be at least one")
+        raise InferenceError(f"num_chunk_types is {num_chunk_types}; there should be at least one")
     if not fits(Inference.size, Label.size):
-        raise InferenceError(f"chunk_eval: Inference {Inference} and Label {Label} should have as many tags")
+        raise InferenceError(f"Inference {Inference} and Label {Label} should have as many tags")
     if SeqLength is None:
-        offsets_of(Label, "chunk_eval: Label")
+        offsets_of(Label, "Label")
     elif Label.ndim < 2 or not fits(Label.shape[0], SeqLength.size):
-        raise InferenceError(f"chunk_eval: SeqLength {SeqLength} should have a number for each sequence of Label {Label}")
+        raise InferenceError(f"SeqLength {SeqLength} should have a number for each sequence of Label {Label}")
     share, count = Spec((1,), VarType.FP32), Spec((1,), VarType.INT64)
     return share, share, share, count, count, count
 
 
 @define(
-    "chunk_eval(Inference, Label, SeqLength?) -> Precision, Recall, F1_Score, NumInferChunks, NumLabelChunks, NumCorrectChunks",
+    "chunk_eval(Inference: int, Label: int, SeqLength?: int)"
+    " -> Precision, Recall, F1_Score, NumInferChunks, NumLabelChunks, NumCorrectChunks",
     infer=_chunk_eval,
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,

@@ -13,14 +13,14 @@ from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
 from .sequence import lengths_of, offsets_of
 
 
-def _count(op_type: str, slot: str, spec: Spec, length: Spec | None, time_major: bool = False) -> int:
+def _count(slot: str, spec: Spec, length: Spec | None, time_major: bool = False) -> int:
     """Number of sequences, or -1, of a slot whose sequences a LoD or lengths tell."""
     if length is None:
-        offsets = offsets_of(spec, f"{op_type}: {slot}")
+        offsets = offsets_of(spec, slot)
         return -1 if offsets is None else len(offsets) - 1
     if spec.ndim < 2 or not fits(spec.shape[int(time_major)], length.size):
         lead = "steps, batch" if time_major else "batch, steps"
-        raise InferenceError(f"{op_type}: {slot} {spec} should have shape [{lead}, ...], with as many sequences as lengths {length}")
+        raise InferenceError(f"{slot} {spec} should be [{lead}, ...], with as many sequences as lengths {length}")
     return spec.shape[int(time_major)]
 
 
@@ -30,21 +30,19 @@ def _longest(spec: Spec) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------------------- CTC
-def _states(
-    Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: Spec | None, blank: int, op_type: str = "warpctc"
-) -> tuple[Spec, ...]:
+def _states(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: Spec | None, blank: int) -> tuple[Spec, ...]:
     if (LogitsLength is None) != (LabelLength is None):
-        raise InferenceError(f"{op_type}: give both LogitsLength and LabelLength, or neither")
+        raise InferenceError("give both LogitsLength and LabelLength, or neither")
     padded = LogitsLength is not None
     if Logits.ndim != (3 if padded else 2):
         shape = "[steps, batch, classes]" if padded else "[rows, classes]"
-        raise InferenceError(f"{op_type}: Logits {Logits} should have shape {shape}")
+        raise InferenceError(f"Logits {Logits} should have shape {shape}")
     if not 0 <= blank < (Logits.shape[-1] if Logits.shape[-1] >= 0 else blank + 1):
-        raise InferenceError(f"{op_type}: blank is {blank}; it should be one of the {Logits.shape[-1]} classes of Logits {Logits}")
-    count = _count(op_type, "Logits", Logits, LogitsLength, time_major=True)
-    labels = _count(op_type, "Label", Label, LabelLength)
+        raise InferenceError(f"blank is {blank}; it should be a class of Logits {Logits}")
+    count = _count("Logits", Logits, LogitsLength, time_major=True)
+    labels = _count("Label", Label, LabelLength)
     if not fits(count, labels):
-        raise InferenceError(f"{op_type}: Logits {Logits} has {count} sequences, but Label {Label} has {labels}")
+        raise InferenceError(f"Logits {Logits} has {count} sequences, but Label {Label} has {labels}")
     steps = Logits.shape[0] if padded else _longest(Logits)
     longest = Label.shape[1] if padded else _longest(Label)
     wide = -1 if longest < 0 else 2 * longest + 1
@@ -55,7 +53,7 @@ def _states(
 
 
 @define(
-    "ctc_states(Logits, Label, LogitsLength?, LabelLength?) -> Rows, States, Start, Skip, End, Weight",
+    "ctc_states(Logits: float, Label: int, LogitsLength?: int, LabelLength?: int) -> Rows, States, Start, Skip, End, Weight",
     infer=_states,
     grad=ZERO_GRADIENT,
     likes=("Logits",),
@@ -108,15 +106,13 @@ def held() -> None:
     """X, through which no gradient flows."""
 
 
-def _warpctc(
-    Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: Spec | None, blank: int
-) -> tuple[Spec, Spec]:
+def _warpctc(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: Spec | None, blank: int) -> tuple[Spec, Spec]:
     rows, *_, weight = _states(Logits, Label, LogitsLength, LabelLength, blank)
     return weight, Spec((*rows.shape, Logits.shape[-1]), Logits.dtype)
 
 
 @define(
-    "warpctc(Logits, Label, LogitsLength?, LabelLength?) -> Loss, WarpCTCGrad~",
+    "warpctc(Logits: float, Label: int, LogitsLength?: int, LabelLength?: int) -> Loss, WarpCTCGrad~",
     infer=_warpctc,
     wrt=("Logits",),
     meaning=_ctc_meaning,
@@ -137,14 +133,14 @@ def warpctc(  # type: ignore[no-untyped-def]
 
 
 def _align(Input: Spec, InputLength: Spec | None) -> tuple[Spec, Spec | None]:
-    count = _count("ctc_align", "Input", Input, InputLength)
+    count = _count("Input", Input, InputLength)
     if InputLength is None:
         return Spec((-1, *Input.shape[1:]), Input.dtype, lod=(None,) * max(len(Input.lod), 1)), None
     return Input, Spec((count, 1), InputLength.dtype)
 
 
 @define(
-    "ctc_align(Input, InputLength?) -> Output, OutputLength?",
+    "ctc_align(Input: int, InputLength?: int) -> Output, OutputLength?",
     infer=_align,
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,
@@ -155,22 +151,22 @@ def _align(Input: Spec, InputLength: Spec | None) -> tuple[Spec, Spec | None]:
 def ctc_align() -> None:
     """Sequences of classes, whole numbers, as they read: equal neighbours as one (with `merge_repeated`) and without `blank`.
 
-    With InputLength, Input is ``[batch, steps]`` and so is Output, filled up with `padding_value`; OutputLength is ``[batch, 1]``.
-    Of a LoD, where nothing is left of all sequences, Output is ``[[-1]]``.
+    With InputLength, Input is ``[batch, steps]`` and so is Output, filled up with `padding_value`; OutputLength is ``[batch,
+    1]``. Of a LoD, where nothing is left of all sequences, Output is ``[[-1]]``.
     """
 
 
 # ------------------------------------------------------------------------------------------------------- edit distance
 def _distance(Hyps: Spec, Refs: Spec, HypsLength: Spec | None, RefsLength: Spec | None) -> tuple[Spec, Spec]:
-    hyps = _count("edit_distance", "Hyps", Hyps, HypsLength)
-    refs = _count("edit_distance", "Refs", Refs, RefsLength)
+    hyps = _count("Hyps", Hyps, HypsLength)
+    refs = _count("Refs", Refs, RefsLength)
     if not fits(hyps, refs):
-        raise InferenceError(f"edit_distance: Hyps {Hyps} has {hyps} sequences, but Refs {Refs} has {refs}")
+        raise InferenceError(f"Hyps {Hyps} has {hyps} sequences, but Refs {Refs} has {refs}")
     return Spec((1,), VarType.INT64), Spec((max(hyps, refs), 1), VarType.FP32)
 
 
 @define(
-    "edit_distance(Hyps, Refs, HypsLength?, RefsLength?) -> SequenceNum, Out",
+    "edit_distance(Hyps: int, Refs: int, HypsLength?: int, RefsLength?: int) -> SequenceNum, Out",
     infer=_distance,
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,

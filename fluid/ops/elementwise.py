@@ -111,7 +111,7 @@ def elementwise_add(f: Any, X: Like, Y: Like, dOut: Any, axis: int) -> Any:
     return {"X": lambda: f.sum_to(dOut, X, axis=axis), "Y": lambda: f.sum_to(dOut, Y, axis=axis)}
 
 
-@define("elementwise_sub(X, Y) -> Out", infer=_binary, axis=-1)
+@define("elementwise_sub(X: int|float, Y: int|float) -> Out", infer=_binary, axis=-1)
 def elementwise_sub(f: Any, X: Like, Y: Like, dOut: Any, axis: int) -> Any:
     """``X - Y``; operands are aligned as in `elementwise_add`."""
     return {"X": lambda: f.sum_to(dOut, X, axis=axis), "Y": lambda: -f.sum_to(dOut, Y, axis=axis)}
@@ -126,7 +126,7 @@ def elementwise_mul(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
     }
 
 
-@define("elementwise_div(X, Y) -> Out", infer=_binary, axis=-1)
+@define("elementwise_div(X: int|float, Y: int|float) -> Out", infer=_binary, axis=-1)
 def elementwise_div(f: Any, X: Like, Y: Any, Out: Any, dOut: Any, axis: int) -> Any:
     """``X / Y``, of integers cut towards zero; operands are aligned as in `elementwise_add`."""
     return {
@@ -156,7 +156,7 @@ def elementwise_min(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
     return _choose(f, X, Y, dOut, axis, f.less_than, f.greater_equal)
 
 
-@define("elementwise_pow(X, Y) -> Out", infer=_binary, axis=-1)
+@define("elementwise_pow(X: int|float, Y: int|float) -> Out", infer=_binary, axis=-1)
 def elementwise_pow(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
     """``X ** Y``; operands are aligned as in `elementwise_add`. With respect to Y, the gradient at ``X = 0`` is 0."""
 
@@ -175,17 +175,20 @@ def _is_zero(f: Any, X: Any) -> Any:
     return f.equal(X, f.fill_zeros_like(X)).astype(X.dtype)
 
 
-@define("elementwise_mod(X, Y) -> Out", infer=_binary, grad=NOT_DIFFERENTIABLE, axis=-1)
+@define("elementwise_mod(X: int|float, Y: int|float) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)
 def elementwise_mod() -> None:
-    """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`."""
+    """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`.
+
+    As in Paddle, no gradient flows through it, though that by X would be 1.
+    """
 
 
-@define("elementwise_floordiv(X, Y) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)
+@define("elementwise_floordiv(X: int|float, Y: int|float) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)
 def elementwise_floordiv() -> None:
     """The largest whole number that is not above ``X / Y``; operands are aligned as in `elementwise_add`."""
 
 
-@define("minus(X, Y) -> Out", infer=_minus, inline_grad=True)
+@define("minus(X: int|float, Y: int|float) -> Out", infer=_minus, inline_grad=True)
 def minus(f: Any, dOut: Any) -> Any:
     """``X - Y``, of one shape."""
     return {"X": lambda: f.scale(dOut, scale=1.0), "Y": lambda: f.scale(dOut, scale=-1.0)}
@@ -250,7 +253,7 @@ def _lerp(X: Spec, Y: Spec, Weight: Spec) -> Spec:
     return X.with_shape(broadcast(broadcast(X.shape, Y.shape), Weight.shape))
 
 
-@define("lerp(X, Y, Weight) -> Out", infer=_lerp)
+@define("lerp(X: int|float, Y: int|float, Weight: int|float) -> Out", infer=_lerp)
 def lerp(f: Any, X: Any, Y: Any, Weight: Any, Out: Like, dOut: Any) -> Any:
     """``X + Weight * (Y - X)``; all three broadcast."""
     return {
@@ -266,7 +269,7 @@ def _position_encoding(X: Spec) -> Spec:
     return X
 
 
-@define("add_position_encoding(X) -> Out", infer=_position_encoding, alpha=1.0, beta=1.0)
+@define("add_position_encoding(X: float) -> Out", infer=_position_encoding, alpha=1.0, beta=1.0)
 def add_position_encoding(f: Any, dOut: Any, alpha: float) -> Any:
     """``alpha * X + beta * P`` of X [batch, length, width], with waves P[position, i] of lengths from 2 pi up to 20000 pi.
 
@@ -320,7 +323,7 @@ for _name, _doc in {"isfinite": "is finite", "isinf": "is infinite", "isnan": "i
     _predicate(f"{_name}(X) -> Out", _one_bool, f"Whether {_every} element of X {_doc}: one bool.")
 
 
-@define("where(Condition, X, Y) -> Out", infer=_where, wrt=["X", "Y"])
+@define("where(Condition: bool, X, Y) -> Out", infer=_where, wrt=["X", "Y"])
 def where(f: Any, Condition: Any, X: Like, Y: Like, dOut: Any) -> Any:
     """X where `Condition` holds, Y elsewhere; all of one shape."""
     return {

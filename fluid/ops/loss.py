@@ -23,13 +23,13 @@ def _axis_of(X: Spec, axis: int) -> Spec:
     return X
 
 
-@define("softmax(X) -> Out", infer=_axis_of, axis=-1)
+@define("softmax(X: float) -> Out", infer=_axis_of, axis=-1)
 def softmax(f: Any, Out: Any, dOut: Any, axis: Any) -> Any:
     """``exp(X) / sum(exp(X))`` along `axis`."""
     return {"X": Out * (dOut - f.reduce_sum(dOut * Out, dim=[axis], keep_dim=True))}
 
 
-@define("log_softmax(X) -> Out", infer=_axis_of, axis=-1)
+@define("log_softmax(X: float) -> Out", infer=_axis_of, axis=-1)
 def log_softmax(f: Any, Out: Any, dOut: Any, axis: Any) -> Any:
     """``X - log(sum(exp(X)))`` along `axis`."""
     return {"X": dOut - f.exp(Out) * f.reduce_sum(dOut, dim=[axis], keep_dim=True)}
@@ -60,7 +60,7 @@ def _cross_entropy(X: Spec, Label: Spec, soft_label: bool) -> Spec:
     return X.with_shape(_loss_shape("cross_entropy", X, Label, soft_label))
 
 
-@define("cross_entropy(X, Label) -> Y", infer=_cross_entropy, soft_label=False, ignore_index=-100)
+@define("cross_entropy(X: float, Label: int|float) -> Y", infer=_cross_entropy, soft_label=False, ignore_index=-100)
 def cross_entropy(f: Any, X: Any, Label: Any, dY: Any, soft_label: Any, ignore_index: Any) -> Any:
     """``-log(X[label])`` of probabilities X [..., classes] and class numbers Label [..., 1]; Y is [..., 1].
 
@@ -79,7 +79,7 @@ def _cross_entropy2(X: Spec, Label: Spec) -> tuple[Spec, Spec, Spec]:
 
 
 @define(
-    "cross_entropy2(X, Label) -> Y, XShape, MatchX",
+    "cross_entropy2(X: float, Label: int) -> Y, XShape, MatchX",
     infer=_cross_entropy2,
     wrt=("X",),
     grad_type="cross_entropy_grad2",
@@ -96,7 +96,7 @@ def _softmax_with_cross_entropy(Logits: Spec, Label: Spec, soft_label: bool, axi
 
 
 @define(
-    "softmax_with_cross_entropy(Logits, Label) -> Softmax, Loss",
+    "softmax_with_cross_entropy(Logits: float, Label: int|float) -> Softmax, Loss",
     infer=_softmax_with_cross_entropy,
     soft_label=False,
     use_softmax=True,
@@ -146,7 +146,7 @@ def _binary(X: Spec, Label: Spec) -> Spec:
 
 
 @define(
-    "sigmoid_cross_entropy_with_logits(X, Label, pos_weight?) -> Out",
+    "sigmoid_cross_entropy_with_logits(X: float, Label, pos_weight?) -> Out",
     infer=_binary,
     wrt=("X",),
     normalize=False,
@@ -176,7 +176,7 @@ def _huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return _same_shapes("X", X, "Y", Y), X
 
 
-@define("huber_loss(X, Y) -> Out, Residual~", infer=_huber_loss, delta=required("float"))
+@define("huber_loss(X: float, Y) -> Out, Residual~", infer=_huber_loss, delta=required("float"))
 def huber_loss(f: Any, Residual: Any, dOut: Any, delta: Any, dResidual: Any = None) -> Any:
     """``r * r / 2`` where ``|r| <= delta``, else ``delta * (|r| - delta / 2)``, of the residual ``r = Y - X``."""
 
@@ -192,7 +192,7 @@ def _log_loss(Predicted: Spec, Labels: Spec) -> Spec:
     return _same_shapes("Predicted", Predicted, "Labels", Labels)
 
 
-@define("log_loss(Predicted, Labels) -> Loss", infer=_log_loss, epsilon=required("float"))
+@define("log_loss(Predicted: float, Labels: int|float) -> Loss", infer=_log_loss, epsilon=required("float"))
 def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> Any:
     """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities."""
     hit, miss = Predicted + epsilon, (1.0 + epsilon) - Predicted
@@ -223,7 +223,7 @@ def _label_smooth(X: Spec, PriorDist: Spec | None) -> Spec:
     return X
 
 
-@define("label_smooth(X, PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
+@define("label_smooth(X: float, PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
 def label_smooth(f: Any, PriorDist: Like, dOut: Any, epsilon: float) -> Any:
     """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given."""
     return {"X": dOut * (1.0 - epsilon), "PriorDist": lambda: f.sum_to(dOut * epsilon, PriorDist)}
@@ -233,14 +233,14 @@ def _hinge_loss(Logits: Spec, Labels: Spec) -> Spec:
     return _same_shapes("Logits", Logits, "Labels", Labels)
 
 
-@define("hinge_loss(Logits, Labels) -> Loss", infer=_hinge_loss, wrt=("Logits",))
+@define("hinge_loss(Logits: int|float, Labels) -> Loss", infer=_hinge_loss, wrt=("Logits",))
 def hinge_loss(f: Any, Logits: Any, Labels: Any, dLoss: Any) -> Any:
     """``max(0, 1 - (2 * Labels - 1) * Logits)``; Labels are 0 or 1."""
     side = Labels * 2.0 - 1.0
     return {"Logits": -(dLoss * side * _above_zero(1.0 - side * Logits))}
 
 
-@define("bce_loss(X, Label) -> Out", infer=_binary)
+@define("bce_loss(X: float, Label) -> Out", infer=_binary)
 def bce_loss(f: Any, X: Any, Label: Any, dOut: Any) -> Any:
     """``-Label * log(X) - (1 - Label) * log(1 - X)`` of probabilities; a logarithm counts as -100 at least."""
 
@@ -266,7 +266,7 @@ def _kldiv_loss(X: Spec, Target: Spec, reduction: str, declared: Mapping[str, An
     return found if reduction == "none" else _scalar(X, declared, "Loss")
 
 
-@define("kldiv_loss(X, Target) -> Loss", infer=_kldiv_loss, reduction="mean")
+@define("kldiv_loss(X: float, Target: float) -> Loss", infer=_kldiv_loss, reduction="mean")
 def kldiv_loss(f: Any, X: Any, Target: Any, dLoss: Any, reduction: str) -> Any:
     """``Target * (log(Target) - X)`` of logarithms X of probabilities, 0 where Target is not above 0.
 
@@ -297,7 +297,7 @@ def _nll_loss(X: Spec, Label: Spec, Weight: Spec | None, reduction: str, declare
 
 
 @define(
-    "nll_loss(X, Label, Weight?) -> Out, Total_weight", infer=_nll_loss, wrt=("X",), ignore_index=long(-100), reduction="mean"
+    "nll_loss(X: int|float, Label: int, Weight?: int|float) -> Out, Total_weight", infer=_nll_loss, wrt=("X",), ignore_index=long(-100), reduction="mean"
 )
 def nll_loss(
     f: Any,
@@ -331,7 +331,7 @@ def _rank_loss(Label: Spec, Left: Spec, Right: Spec) -> Spec:
     return _same_shapes("Label", merged(Label, Left), "Right", Right)
 
 
-@define("rank_loss(Label, Left, Right) -> Out", infer=_rank_loss)
+@define("rank_loss(Label: float, Left: float, Right) -> Out", infer=_rank_loss)
 def rank_loss(f: Any, Label: Any, Left: Any, Right: Any, dOut: Any) -> Any:
     """``log(1 + exp(Left - Right)) - Label * (Left - Right)``: the Label says how surely the left one is to rank higher."""
     gradient = dOut * (f.sigmoid(Left - Right) - Label)
@@ -343,7 +343,7 @@ def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
     return found, found
 
 
-@define("margin_rank_loss(X1, X2, Label) -> Out, Activated~", infer=_margin_rank_loss, wrt=("X1", "X2"), margin=0.0)
+@define("margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~", infer=_margin_rank_loss, wrt=("X1", "X2"), margin=0.0)
 def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: Any = None) -> Any:
     """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is."""
     gradient = dOut * Label * Activated
@@ -354,7 +354,7 @@ def _bpr_loss(X: Spec, Label: Spec) -> Spec:
     return X.with_shape(_loss_shape("bpr_loss", X, Label, False))
 
 
-@define("bpr_loss(X, Label) -> Y", infer=_bpr_loss, wrt=("X",))
+@define("bpr_loss(X: float, Label: int) -> Y", infer=_bpr_loss, wrt=("X",))
 def bpr_loss(f: Any, X: Any, Label: Any, dY: Any) -> Any:
     """The mean over the other classes j of ``log(1 + exp(X[j] - X[label]))`` (Bayesian personalized ranking); Y is [..., 1]."""
     picked = f.pick(X, Label)
@@ -377,7 +377,7 @@ def _squared_l2_distance(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return X.with_shape((rows, product(X.shape[1:]))), X.with_shape((rows, 1))
 
 
-@define("squared_l2_distance(X, Y) -> sub_result~, Out", infer=_squared_l2_distance)
+@define("squared_l2_distance(X: int|float, Y) -> sub_result~, Out", infer=_squared_l2_distance)
 def squared_l2_distance(f: Any, X: Like, Y: Like, sub_result: Any, dOut: Any, dsub_result: Any = None) -> Any:
     """For each row, the sum of the squares of X - Y, of shape [rows, 1]; Y may have one row for all."""
     apart = dOut * sub_result * 2.0
@@ -390,7 +390,7 @@ def _cos_sim(X: Spec, Y: Spec) -> tuple[Spec, Spec, Spec]:
     return X.with_shape((rows, 1)), X.with_shape((rows, 1)), X.with_shape((Y.shape[0], 1))
 
 
-@define("cos_sim(X, Y) -> Out, XNorm~, YNorm~", infer=_cos_sim)
+@define("cos_sim(X: float, Y) -> Out, XNorm~, YNorm~", infer=_cos_sim)
 def cos_sim(f: Any, X: Any, Y: Any, Out: Like, XNorm: Like, YNorm: Like, dOut: Any) -> Any:
     """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all."""
 
@@ -415,7 +415,7 @@ def _smooth_l1_loss(X: Spec, Y: Spec, InsideWeight: Spec | None, OutsideWeight: 
     return found, found.with_shape((found.shape[0], 1))
 
 
-@define("smooth_l1_loss(X, Y, InsideWeight?, OutsideWeight?) -> Diff~, Out", infer=_smooth_l1_loss, wrt=("X", "Y"), sigma=1.0)
+@define("smooth_l1_loss(X: int|float, Y: int|float, InsideWeight?: int|float, OutsideWeight?: int|float) -> Diff~, Out", infer=_smooth_l1_loss, wrt=("X", "Y"), sigma=1.0)
 def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOut: Any, sigma: float, dDiff: Any = None) -> Any:
     """For each row, the sum of ``(sigma * d) ** 2 / 2`` where ``|d| < 1 / sigma ** 2`` and ``|d| - 0.5 / sigma ** 2`` elsewhere.
 
@@ -435,7 +435,7 @@ def _modified_huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return found, found
 
 
-@define("modified_huber_loss(X, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss, wrt=("X",))
+@define("modified_huber_loss(X: int|float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss, wrt=("X",))
 def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, dIntermediateVal: Any = None) -> Any:
     """``max(0, 1 - a) ** 2``, or ``-4 * a`` where a is below -1, of ``a = (2 * Y - 1) * X``; Y is 0 or 1."""
     gradient = dOut * f.clip(1.0 - IntermediateVal, min=0.0, max=2.0) * -2.0
@@ -449,7 +449,7 @@ def _teacher_student(X: Spec, Label: Spec) -> Spec:
 
 
 @define(
-    "teacher_student_sigmoid_loss(X, Label) -> Y",
+    "teacher_student_sigmoid_loss(X: float, Label: int|float) -> Y",
     infer=_teacher_student,
     wrt=("X",),
     soft_max_up_bound=15.0,
@@ -484,7 +484,7 @@ def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]
 
 
 @define(
-    "center_loss(X, Label, Centers, CenterUpdateRate) -> CentersOut, SampleCenterDiff, Loss",
+    "center_loss(X: float, Label: int, Centers: float, CenterUpdateRate) -> CentersOut, SampleCenterDiff, Loss",
     infer=_center_loss,
     wrt=("X",),
     cluster_num=required("int"),

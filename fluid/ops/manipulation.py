@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import as_dtype
 from ..values import Spec
-from .registry import ZERO_GRADIENT, Like, define, ints, like, long, longs, required, strings
+from .registry import ZERO_GRADIENT, Like, define, ints, least, like, long, longs, required, strings
 from .shapes import broadcast, normalize_axes, normalize_axis
 
 Shape = tuple[int, ...]
@@ -306,8 +306,8 @@ def _expand_v2(X: Spec, Shape: Spec | None, expand_shapes_tensor: Any, shape: li
 
 def expanded(x: Shape, shape: Sequence[int]) -> Shape:
     """`x` broadcast to `shape`, where -1 keeps an extent."""
-    if len(shape) < len(x):
-        raise InferenceError(f"cannot expand {list(x)} to {list(shape)}, which has fewer dimensions")
+    if len(shape) < len(x) or any(extent < -1 for extent in shape):
+        raise InferenceError(f"cannot expand {list(x)} to shape {list(shape)}, which should not have fewer dimensions, or any below -1")
     x = (1,) * (len(shape) - len(x)) + x
     out = []
     for have, want in zip(x, shape, strict=True):
@@ -324,6 +324,9 @@ def _expand_as(X: Spec, Y: Spec | None, target_shape: list[int]) -> Spec:
 
 
 def _repeated(X: Spec, times: Sequence[int]) -> Spec:
+    """X repeated along its last `len(times)` dimensions; along new ones in front too."""
+    if any(time < 0 for time in times):
+        raise InferenceError(f"cannot repeat X {X} {list(times)} times; none should be below 0")
     rank = max(X.ndim, len(times))
     shape = (1,) * (rank - X.ndim) + X.shape
     times = (1,) * (rank - len(times)) + tuple(times)
@@ -356,7 +359,7 @@ def _one_hot_v2(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> S
 
 
 # ------------------------------------------------------------------------------------------------------- reshaping
-@define("reshape2(X, Shape?, ShapeTensor*?) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
+@define("reshape2(X, Shape?: int, ShapeTensor*?: int) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
 def reshape2(f: Any, XShape: Like, dOut: Any) -> Any:
     """X in another shape: 0 copies X's extent at that place, one -1 takes what is left.
 
@@ -365,7 +368,7 @@ def reshape2(f: Any, XShape: Like, dOut: Any) -> Any:
     return {"X": f.unreshape(dOut, XShape)}
 
 
-@define("reshape(X, Shape?, ShapeTensor*?) -> Out", infer=_reshape, wrt=("X",), shape=ints())
+@define("reshape(X, Shape?: int, ShapeTensor*?: int) -> Out", infer=_reshape, wrt=("X",), shape=ints())
 def reshape(f: Any, X: Like, Out: Like, Shape: Like, ShapeTensor: Like, dOut: Any) -> Any:
     """X in another shape, as `reshape2`."""
     return {"X": f.reshape_like(dOut, X)}
@@ -395,7 +398,7 @@ def squeeze(f: Any, X: Like, dOut: Any) -> Any:
     return {"X": f.reshape_like(dOut, X)}
 
 
-@define("unsqueeze2(X, AxesTensor?, AxesTensorList*?) -> Out, XShape~", infer=_unsqueeze2, wrt=("X",), axes=ints())
+@define("unsqueeze2(X, AxesTensor?: int, AxesTensorList*?: int) -> Out, XShape~", infer=_unsqueeze2, wrt=("X",), axes=ints())
 def unsqueeze2(f: Any, XShape: Like, AxesTensor: Like, AxesTensorList: Like, dOut: Any) -> Any:
     """X with axes of extent 1 put in, one after the other, at `axes`."""
     return {"X": f.unreshape(dOut, XShape)}
@@ -443,7 +446,7 @@ def transpose(f: Any, X: Like, Out: Like, dOut: Any, axis: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------ joining and cutting
-@define("concat(X*, AxisTensor?) -> Out", infer=_concat, wrt=("X",), axis=0)
+@define("concat(X*, AxisTensor?: int) -> Out", infer=_concat, wrt=("X",), axis=0)
 def concat(f: Any, X: Like, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """The inputs joined along `axis`."""
     return {"X": f.split_like(dOut, X, AxisTensor, axis=axis)}
@@ -607,19 +610,19 @@ def reverse(f: Any, dOut: Any, axis: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------- indexing
-@define("gather(X, Index, Axis?) -> Out", infer=_gather, wrt=("X",), axis=0)
+@define("gather(X, Index: int, Axis?: int) -> Out", infer=_gather, wrt=("X",), axis=0)
 def gather(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X along `axis` (or the number in Axis) that Index, of shape [n] or [n, 1], names."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
 
 
-@define("scatter_add_like(X, Index, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), axis=0)
+@define("scatter_add_like(X, Index: int, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), axis=0)
 def scatter_add_like(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X added, where Index says, to zeros of Like's shape: the transpose of `gather`."""
     return {"X": f.gather(dOut, Index, axis=axis) if Axis is None else f.gather_like(dOut, Index, X, Axis)}
 
 
-@define("gather_like(X, Index, Like, Axis) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
+@define("gather_like(X, Index: int, Like, Axis: int) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
 def gather_like(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any) -> Any:
     """As `gather` along the axis in Axis, where it is known that it gives a tensor shaped as Like."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis)}
@@ -631,7 +634,7 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
     return X
 
 
-@define("scatter(X, Ids, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), overwrite=True)
+@define("scatter(X, Ids: int, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), overwrite=True)
 def scatter(f: Any, Ids: Any, Updates: Like, dOut: Any) -> Any:
     """X with the rows that Ids name replaced by those of Updates; without `overwrite`, by the sums of them.
 
@@ -655,20 +658,20 @@ def _gather_nd(X: Spec, Index: Spec, declared: Mapping[str, Any]) -> Spec:
     return X.with_shape((*Index.shape[:-1], *X.shape[depth:]))
 
 
-@define("gather_nd(X, Index) -> Out", infer=_gather_nd, wrt=("X",))
+@define("gather_nd(X, Index: int) -> Out", infer=_gather_nd, wrt=("X",))
 def gather_nd(f: Any, X: Any, Index: Any, dOut: Any) -> Any:
     """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index says where in X's first axes."""
     return {"X": f.scatter_nd_add(f.fill_zeros_like(X), Index, dOut)}
 
 
-@define("scatter_nd_add(X, Index, Updates) -> Out", infer=like("X"), wrt=("X", "Updates"))
+@define("scatter_nd_add(X, Index: int, Updates) -> Out", infer=like("X"), wrt=("X", "Updates"))
 def scatter_nd_add(f: Any, Index: Any, Updates: Like, dOut: Any) -> Any:
     """X with Updates added where Index says, as in `gather_nd`."""
     return {"X": dOut, "Updates": lambda: f.gather_nd(dOut, Index)}
 
 
 @define(
-    "lookup_table_v2(W, Ids) -> Out",
+    "lookup_table_v2(W, Ids: int) -> Out",
     infer=_lookup_v2,
     wrt=("W",),
     sparse_grad="W",
@@ -683,7 +686,7 @@ def lookup_table_v2(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> A
 
 
 @define(
-    "lookup_table(W, Ids) -> Out",
+    "lookup_table(W, Ids: int) -> Out",
     infer=_lookup,
     wrt=("W",),
     sparse_grad="W",
@@ -707,19 +710,19 @@ def lookup_table(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
 
 
-@define("scatter_rows_like(X, Ids, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), padding_idx=long(-1))
+@define("scatter_rows_like(X, Ids: int, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), padding_idx=long(-1))
 def scatter_rows_like(f: Any, X: Like, Ids: Any, Like: Like, dOut: Any, padding_idx: Any) -> Any:
     """The rows of X added, where Ids say, to zeros of Like's shape: the transpose of looking rows up."""
     return {"X": f.reshape_like(f.lookup_table_v2(dOut, Ids, padding_idx=padding_idx), X)}
 
 
-@define("pick(X, Index) -> Out", infer=_picked, wrt=("X",), axis=-1, ignore_index=long(-100), default=0.0)
+@define("pick(X, Index: int) -> Out", infer=_picked, wrt=("X",), axis=-1, ignore_index=long(-100), default=0.0)
 def pick(f: Any, X: Like, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     """``Out[.., j, ..] = X[.., Index[.., j, ..], ..]`` along `axis`; `default` where the index is `ignore_index`."""
     return {"X": f.place(dOut, Index, X, axis=axis, ignore_index=ignore_index)}
 
 
-@define("place(X, Index, Like) -> Out", infer=_placed, wrt=("X",), likes=("Like",), axis=-1, ignore_index=long(-100))
+@define("place(X, Index: int, Like) -> Out", infer=_placed, wrt=("X",), likes=("Like",), axis=-1, ignore_index=long(-100))
 def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     """X added to zeros of Like's shape where Index says along `axis`: the transpose of `pick`.
 
@@ -728,7 +731,7 @@ def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     return {"X": f.pick(dOut, Index, axis=axis, ignore_index=ignore_index)}
 
 
-@define("one_hot(X, depth_tensor?) -> Out", infer=_one_hot, grad=ZERO_GRADIENT, depth=-1, dtype=5, allow_out_of_range=False)
+@define("one_hot(X: int, depth_tensor?: int) -> Out", infer=_one_hot, grad=ZERO_GRADIENT, depth=least(-1, -1), dtype=5, allow_out_of_range=False)
 def one_hot() -> None:
     """Ones at the ids in X, of shape [..., 1], in zeros of shape [..., depth].
 
@@ -736,13 +739,13 @@ def one_hot() -> None:
     """
 
 
-@define("one_hot_v2(X, depth_tensor?) -> Out", infer=_one_hot_v2, grad=ZERO_GRADIENT, depth=-1, dtype=5, allow_out_of_range=False)
+@define("one_hot_v2(X: int, depth_tensor?: int) -> Out", infer=_one_hot_v2, grad=ZERO_GRADIENT, depth=least(-1, -1), dtype=5, allow_out_of_range=False)
 def one_hot_v2() -> None:
     """Ones at the ids in X in zeros of shape X.shape + [depth]; as `one_hot`."""
 
 
 # --------------------------------------------------------------------------------------------------------- repeating
-@define("expand_v2(X, Shape?, expand_shapes_tensor*?) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
+@define("expand_v2(X, Shape?: int, expand_shapes_tensor*?: int) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
 def expand_v2(f: Any, X: Like, Shape: Like, expand_shapes_tensor: Like, dOut: Any) -> Any:
     """X broadcast to `shape`, where -1 keeps X's extent."""
     return {"X": f.sum_to(dOut, X)}
@@ -754,13 +757,13 @@ def expand_as_v2(f: Any, X: Like, dOut: Any) -> Any:
     return {"X": f.sum_to(dOut, X)}
 
 
-@define("tile(X, RepeatTimes?, repeat_times_tensor*?) -> Out", infer=_tile, wrt=("X",), repeat_times=ints())
+@define("tile(X, RepeatTimes?: int, repeat_times_tensor*?) -> Out", infer=_tile, wrt=("X",), repeat_times=ints())
 def tile(f: Any, X: Like, RepeatTimes: Like, repeat_times_tensor: Like, dOut: Any) -> Any:
     """X repeated along each axis; axes that X lacks are put in front."""
     return {"X": f.untile(dOut, X)}
 
 
-@define("expand(X, ExpandTimes?, expand_times_tensor*?) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
+@define("expand(X, ExpandTimes?: int, expand_times_tensor*?: int) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
 def expand(f: Any, X: Like, ExpandTimes: Like, expand_times_tensor: Like, dOut: Any) -> Any:
     """X repeated `expand_times` along its axes."""
     return {"X": f.untile(dOut, X)}
@@ -830,7 +833,7 @@ def _trace(Input: Spec, offset: int, axis1: int, axis2: int, declared: Mapping[s
     return Input.with_shape(found or (() if out is not None and out.shape == () else (1,)))
 
 
-@define("trace(Input) -> Out", infer=_trace, offset=0, axis1=0, axis2=1)
+@define("trace(Input: int|float) -> Out", infer=_trace, offset=0, axis1=0, axis2=1)
 def trace(f: Any, Input: Like, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
     """The sums of the diagonals of the matrices along `axis1` and `axis2`."""
     column = f.unsqueeze(dOut, axes=[dOut.ndim]) if Input.ndim > 2 else dOut  # type: ignore[attr-defined]
@@ -892,7 +895,7 @@ def _roll(X: Spec, ShiftsTensor: Spec | None, shifts: list[int], axis: list[int]
     return X
 
 
-@define("roll(X, ShiftsTensor?) -> Out", infer=_roll, wrt=("X",), shifts=longs(), axis=longs())
+@define("roll(X, ShiftsTensor?: int) -> Out", infer=_roll, wrt=("X",), shifts=longs(), axis=longs())
 def roll(f: Any, X: Like, ShiftsTensor: Any, dOut: Any, shifts: list[int], axis: list[int]) -> Any:
     """X with its elements moved by `shifts` along `axis`, coming in again at the other end; along all of X without `axis`."""
     back = None if ShiftsTensor is None else -ShiftsTensor
@@ -903,7 +906,7 @@ def _index_select(X: Spec, Index: Spec, dim: int) -> Spec:
     return _gather(X, Index, None, dim)
 
 
-@define("index_select(X, Index) -> Out", infer=_index_select, wrt=("X",), dim=0)
+@define("index_select(X, Index: int) -> Out", infer=_index_select, wrt=("X",), dim=0)
 def index_select(f: Any, X: Like, Index: Any, dOut: Any, dim: int) -> Any:
     """The slices of X along `dim` that the vector Index names."""
     return {"X": f.scatter_add_like(dOut, Index, X, axis=dim)}

@@ -193,7 +193,7 @@ def _addmm(Input: Spec, X: Spec, Y: Spec) -> Spec:
     return X.with_shape(shape)
 
 
-@define("addmm(Input, X, Y) -> Out", infer=_addmm, Beta=1.0, Alpha=1.0)
+@define("addmm(Input: float, X: float, Y: float) -> Out", infer=_addmm, Beta=1.0, Alpha=1.0)
 def addmm(f: Any, Input: Like, X: Any, Y: Any, dOut: Any, Beta: float, Alpha: float) -> Any:
     """``Beta * Input + Alpha * X @ Y`` of matrices; Input broadcasts."""
     found = _products(f, X, Y, dOut * Alpha, False, False)
@@ -209,7 +209,7 @@ def _dot(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
     return X.with_shape(rows or (() if out is not None and out.shape == () else (1,)))
 
 
-@define("dot(X, Y) -> Out", infer=_dot)
+@define("dot(X: int|float, Y: int|float) -> Out", infer=_dot)
 def dot(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The product of the vectors X and Y, or of each row of the matrix X with that of Y."""
     return {
@@ -242,7 +242,7 @@ def _cross(X: Spec, Y: Spec, dim: int) -> Spec:
     return merged
 
 
-@define("cross(X, Y) -> Out", infer=_cross, dim=9)
+@define("cross(X: int|float, Y: int|float) -> Out", infer=_cross, dim=9)
 def cross(f: Any, X: Any, Y: Any, dOut: Any, dim: int) -> Any:
     """The cross products of the vectors of three along axis `dim`; 9 stands for the first axis of extent 3."""
     return {"X": lambda: f.cross(Y, dOut, dim=dim), "Y": lambda: f.cross(dOut, X, dim=dim)}
@@ -307,7 +307,7 @@ def _bilinear(X: Spec, Y: Spec, Weight: Spec, Bias: Spec | None) -> Spec:
     return found
 
 
-@define("bilinear_tensor_product(X, Y, Weight, Bias?) -> Out", infer=_bilinear)
+@define("bilinear_tensor_product(X: int|float, Y: int|float, Weight: int|float, Bias?) -> Out", infer=_bilinear)
 def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, Bias: Like, dOut: Any) -> Any:
     """``Out[b, i] = X[b] @ Weight[i] @ Y[b] + Bias[0, i]``, with X [batch, m], Y [batch, n] and Weight [size, m, n]."""
     return {

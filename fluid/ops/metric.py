@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, Like, define, required
+from .registry import NOT_DIFFERENTIABLE, Like, choice, define, least, required
 from .shapes import normalize_axis
 
 
@@ -24,21 +24,19 @@ def _top_k(X: Spec, K: Spec | None, k: int) -> tuple[Spec, Spec]:
     return _top(X, K, k, -1)
 
 
-@define("top_k(X, K?) -> Out, Indices", infer=_top_k, wrt=("X",), k=1)
+@define("top_k(X, K?: int) -> Out, Indices", infer=_top_k, wrt=("X",), k=1)
 def top_k(f: Any, X: Like, Indices: Any, dOut: Any) -> Any:
     """The k (or the number in K) largest elements of each row, from the largest on, and where in the row they are."""
     return {"X": f.place(dOut, Indices, X)}
 
 
-@define("top_k_v2(X, K?) -> Out, Indices", infer=_top, wrt=("X",), k=1, axis=-1, largest=True, sorted=True)
+@define("top_k_v2(X, K?: int) -> Out, Indices", infer=_top, wrt=("X",), k=1, axis=-1, largest=True, sorted=True)
 def top_k_v2(f: Any, X: Like, K: Like, Indices: Any, dOut: Any, axis: Any) -> Any:
     """The k largest (or smallest) elements along `axis`, in order, and where they are."""
     return {"X": f.place(dOut, Indices, X, axis=axis)}
 
 
 def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
-    if Indices.ndim != 2 or Label.ndim not in (1, 2):
-        raise InferenceError(f"accuracy: Indices {Indices} should have shape [N, k], and Label {Label} [N, 1]")
     kinds = (VarType.FP32, VarType.INT32, VarType.INT32)
     specs = [declared.get(slot) for slot in ("Accuracy", "Correct", "Total")]
     shapes = [() if spec is not None and spec.shape == () else (1,) for spec in specs]
@@ -46,25 +44,34 @@ def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]
     return accuracy, correct, total
 
 
-@define("accuracy(Out, Indices, Label) -> Accuracy, Correct, Total", infer=_accuracy, grad=NOT_DIFFERENTIABLE, likes=("Out",))
+@define("accuracy(Out, Indices: int[N, k], Label: int[N, ...]) -> Accuracy, Correct, Total", infer=_accuracy, grad=NOT_DIFFERENTIABLE, likes=("Out",))
 def accuracy() -> None:
     """The share of rows whose Label [N, 1] is among Indices [N, k], as float32; the number of them, and of all rows."""
 
 
-def _auc(Predict: Spec, Label: Spec, StatPos: Spec, StatNeg: Spec, declared: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
-    if Predict.ndim != 2 or Predict.shape[1] not in (1, 2, -1):
+def _auc(
+    Predict: Spec, StatPos: Spec, StatNeg: Spec, num_thresholds: int, slide_steps: int, declared: Mapping[str, Any]
+) -> tuple[Spec, Spec, Spec]:
+    if Predict.shape[1] not in (1, 2, -1):
         raise InferenceError(f"auc: Predict {Predict} should have shape [rows, 2], of probabilities, or [rows, 1]")
+    bins = num_thresholds + 1
+    count = bins * (slide_steps + 1) + 1 if slide_steps else bins
+    for slot, spec in (("StatPos", StatPos), ("StatNeg", StatNeg)):
+        if spec.size not in (-1, count):
+            raise InferenceError(
+                f"auc: {slot} {spec} should have {count} elements, with num_thresholds {num_thresholds} and slide_steps {slide_steps}"
+            )
     found = declared.get("AUC")
     return Spec(() if found is not None and found.shape == () else (1,), VarType.FP64), StatPos, StatNeg
 
 
 @define(
-    "auc(Predict, Label, StatPos, StatNeg, InsTagWeight?) -> AUC, StatPosOut, StatNegOut",
+    "auc(Predict: float[N, C], Label: int[N, ...], StatPos: int, StatNeg: int, InsTagWeight?: [N, ...]) -> AUC, StatPosOut, StatNegOut",
     infer=_auc,
     grad=NOT_DIFFERENTIABLE,
-    curve="ROC",
-    num_thresholds=2**13 - 1,
-    slide_steps=1,
+    curve=choice("ROC"),
+    num_thresholds=least(1, 2**13 - 1),
+    slide_steps=least(0, 1),
 )
 def auc() -> None:
     """The area under the ROC curve of the predictions of this batch and of those before, as float64.
@@ -75,19 +82,29 @@ def auc() -> None:
     """
 
 
-def _mean_iou(Predictions: Spec, Labels: Spec, num_classes: int, declared: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
-    if num_classes < 1:
-        raise InferenceError(f"mean_iou: num_classes {num_classes} should be above 0")
+def _mean_iou(
+    Predictions: Spec,
+    Labels: Spec,
+    InWrongs: list[Spec] | None,
+    InCorrects: list[Spec] | None,
+    num_classes: int,
+    declared: Mapping[str, Any],
+) -> tuple[Spec, Spec, Spec]:
+    if -1 not in (Predictions.size, Labels.size) and Predictions.size != Labels.size:
+        raise InferenceError(f"mean_iou: Predictions {Predictions} and Labels {Labels} should have as many elements")
+    for spec in (*(InWrongs or ()), *(InCorrects or ())):
+        if spec.shape[0] not in (-1, num_classes):
+            raise InferenceError(f"mean_iou: InWrongs and InCorrects should have num_classes {num_classes} elements, not be {spec}")
     found = declared.get("OutMeanIou")
     counts = Spec((num_classes,), VarType.INT32)
     return Spec(() if found is not None and found.shape == () else (1,), VarType.FP32), counts, counts
 
 
 @define(
-    "mean_iou(Predictions, Labels, InWrongs*?, InCorrects*?, InMeanIou*?) -> OutMeanIou, OutWrong, OutCorrect",
+    "mean_iou(Predictions: int, Labels: int, InWrongs*?: int[C], InCorrects*?: int[C], InMeanIou*?) -> OutMeanIou, OutWrong, OutCorrect",
     infer=_mean_iou,
     grad=NOT_DIFFERENTIABLE,
-    num_classes=required("int"),
+    num_classes=least(1, required("int")),
 )
 def mean_iou() -> None:
     """The mean over the classes that occur of intersection over union of the sets predicted and labelled so, as float32.

@@ -45,7 +45,7 @@ def _batch_norm(
 
 
 @define(
-    "batch_norm(X, Scale?, Bias?, Mean, Variance, MomentumTensor?)"
+    "batch_norm(X: float, Scale?, Bias?, Mean: float, Variance: float, MomentumTensor?)"
     " -> Y, MeanOut, VarianceOut, SavedMean~, SavedVariance~, ReserveSpace?",
     infer=_batch_norm,
     wrt=("X", "Scale", "Bias"),
@@ -133,7 +133,7 @@ def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis:
     return X, statistics, statistics
 
 
-@define("layer_norm(X, Scale?, Bias?) -> Y, Mean~, Variance~", infer=_layer_norm, epsilon=1e-5, begin_norm_axis=1)
+@define("layer_norm(X: float, Scale?, Bias?) -> Y, Mean~, Variance~", infer=_layer_norm, epsilon=1e-5, begin_norm_axis=1)
 def layer_norm(
     f: Any, X: Any, Scale: Any, Bias: Like, Mean: Any, Variance: Any, dY: Any, epsilon: Any, begin_norm_axis: Any
 ) -> Any:
@@ -169,7 +169,7 @@ def _instance_norm(X: Spec, Scale: Spec | None, Bias: Spec | None) -> tuple[Spec
     return X, statistics, statistics
 
 
-@define("instance_norm(X, Scale?, Bias?) -> Y, SavedMean~, SavedVariance~", infer=_instance_norm, epsilon=1e-5)
+@define("instance_norm(X: float, Scale?, Bias?) -> Y, SavedMean~, SavedVariance~", infer=_instance_norm, epsilon=1e-5)
 def instance_norm(f: Any, X: Any, Scale: Any, SavedMean: Like, SavedVariance: Like, dY: Any, epsilon: float) -> Any:
     """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias``, with statistics over the axes from the third.
 
@@ -200,7 +200,7 @@ def _group_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, groups: int, dat
 
 
 @define(
-    "group_norm(X, Scale?, Bias?) -> Y, Mean~, Variance~",
+    "group_norm(X: float, Scale?, Bias?) -> Y, Mean~, Variance~",
     infer=_group_norm,
     epsilon=1e-5,
     groups=-1,
@@ -258,7 +258,7 @@ def _lrn(X: Spec, n: int, data_format: str) -> tuple[Spec, Spec]:
     return X, X
 
 
-@define("lrn(X) -> Out, MidOut", infer=_lrn, n=5, k=2.0, alpha=1e-4, beta=0.75, data_format="AnyLayout")
+@define("lrn(X: float) -> Out, MidOut", infer=_lrn, n=5, k=2.0, alpha=1e-4, beta=0.75, data_format="AnyLayout")
 def lrn(
     f: Any,
     X: Any,
@@ -288,7 +288,7 @@ def _affine_channel(X: Spec, Scale: Spec, Bias: Spec, data_layout: str) -> Spec:
     return X
 
 
-@define("affine_channel(X, Scale, Bias) -> Out", infer=_affine_channel, data_layout="AnyLayout")
+@define("affine_channel(X: float, Scale, Bias) -> Out", infer=_affine_channel, data_layout="AnyLayout")
 def affine_channel(f: Any, X: Any, Scale: Any, dOut: Any, data_layout: str) -> Any:
     """``X * Scale + Bias``, with a number of Scale and one of Bias for each channel."""
     channel = channel_axis(data_layout, X.ndim)
@@ -316,7 +316,7 @@ def _data_norm(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Spe
 
 
 @define(
-    "data_norm(scale_w?, bias?, X, BatchSize, BatchSum, BatchSquareSum) -> Y, Means~, Scales~",
+    "data_norm(scale_w?, bias?, X: float, BatchSize: float, BatchSum, BatchSquareSum) -> Y, Means~, Scales~",
     infer=_data_norm,
     wrt=("X", "scale_w", "bias"),
     epsilon=1e-4,
@@ -376,7 +376,7 @@ def _spectral_vectors(Weight: Spec, U: Spec, V: Spec, dim: int) -> tuple[Spec, S
     return U, V
 
 
-@define("spectral_norm(Weight, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), dim=0, power_iters=1, eps=1e-12)
+@define("spectral_norm(Weight: float, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), dim=0, power_iters=1, eps=1e-12)
 def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """Weight divided by its greatest singular value, that of the matrix with the axis `dim` as rows, all others as columns.
 
@@ -399,7 +399,7 @@ def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[st
 
 
 @define(
-    "spectral_vectors(Weight, U, V) -> UOut, VOut",
+    "spectral_vectors(Weight, U: float, V: float) -> UOut, VOut",
     infer=_spectral_vectors,
     grad=ZERO_GRADIENT,
     dim=0,
@@ -429,7 +429,7 @@ def _dropout(X: Spec, dropout_prob: float, dropout_implementation: str) -> tuple
 
 
 @define(
-    "dropout(X, Seed?) -> Out, Mask~",
+    "dropout(X: float, Seed?) -> Out, Mask~",
     infer=_dropout,
     wrt=("X",),
     dropout_prob=0.5,

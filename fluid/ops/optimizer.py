@@ -7,7 +7,8 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, define, floats, long, required
+from .shapes import one_number
+from .registry import NOT_DIFFERENTIABLE, define, floats, least, long, required
 
 
 def _same_shape(op_type: str, Param: Spec, **others: Spec | None) -> None:
@@ -20,6 +21,9 @@ def _updates(op_type: str, *state: str, numbers: tuple[str, ...] = ()) -> Callab
     """Inference of an op that updates Param, `state` of Param's shape, and `numbers`."""
 
     def infer(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        for slot in ("LearningRate", *numbers):
+            if slot in inputs:
+                one_number(slot, inputs[slot])
         _same_shape(op_type, **{slot: inputs[slot] for slot in ("Param", "Grad", "MasterParam", *state) if slot in inputs})
         updated = ("Param", *state, *numbers, "MasterParam")
         return {slot.replace("Accumulator", "Accum") + "Out": inputs[slot] for slot in updated if slot in inputs}
@@ -28,7 +32,7 @@ def _updates(op_type: str, *state: str, numbers: tuple[str, ...] = ()) -> Callab
 
 
 @define(
-    "sgd(Param, LearningRate, Grad, MasterParam?) -> ParamOut, MasterParamOut?",
+    "sgd(Param: float, LearningRate, Grad, MasterParam?) -> ParamOut, MasterParamOut?",
     infer=_updates("sgd"),
     grad=NOT_DIFFERENTIABLE,
     multi_precision=False,
@@ -38,11 +42,11 @@ def sgd() -> None:
 
 
 @define(
-    "dpsgd(Param, Grad, LearningRate) -> ParamOut",
+    "dpsgd(Param: float, Grad, LearningRate) -> ParamOut",
     infer=_updates("dpsgd"),
     grad=NOT_DIFFERENTIABLE,
     clip=10.0,
-    batch_size=16.0,
+    batch_size=least(1, 16.0),
     sigma=1.0,
     seed=0,
 )
@@ -54,7 +58,7 @@ def dpsgd() -> None:
 
 
 @define(
-    "momentum(Param, Grad, Velocity, LearningRate, MasterParam?) -> ParamOut, VelocityOut, MasterParamOut?",
+    "momentum(Param: float, Grad, Velocity: float, LearningRate, MasterParam?) -> ParamOut, VelocityOut, MasterParamOut?",
     infer=_updates("momentum", "Velocity"),
     grad=NOT_DIFFERENTIABLE,
     mu=required("float"),
@@ -77,7 +81,7 @@ _POWERS = ("Beta1Pow", "Beta2Pow")
 
 
 @define(
-    "adam(Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?,"
+    "adam(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?, "
     " EpsilonTensor?) -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
     infer=_updates("adam", *_ADAM, numbers=_POWERS),
     grad=NOT_DIFFERENTIABLE,
@@ -103,7 +107,7 @@ def adam() -> None:
 
 
 @define(
-    "adamw(Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow, MasterParam?, SkipUpdate?, Beta1Tensor?,"
+    "adamw(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, "
     " Beta2Tensor?, EpsilonTensor?) -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
     infer=_updates("adamw", *_ADAM, numbers=_POWERS),
     grad=NOT_DIFFERENTIABLE,
@@ -126,7 +130,7 @@ def adamw() -> None:
 
 
 @define(
-    "lamb(Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow, MasterParam?, SkipUpdate?)"
+    "lamb(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?)"
     " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut?, Beta2PowOut?, MasterParamOut?",
     infer=_updates("lamb", *_ADAM, numbers=_POWERS),
     grad=NOT_DIFFERENTIABLE,
@@ -149,7 +153,7 @@ def lamb() -> None:
 
 
 @define(
-    "adagrad(Param, Grad, Moment, LearningRate, MasterParam?) -> ParamOut, MomentOut, MasterParamOut?",
+    "adagrad(Param: float, Grad, Moment: float, LearningRate, MasterParam?) -> ParamOut, MomentOut, MasterParamOut?",
     infer=_updates("adagrad", "Moment"),
     grad=NOT_DIFFERENTIABLE,
     epsilon=1e-6,
@@ -160,7 +164,7 @@ def adagrad() -> None:
 
 
 @define(
-    "decayed_adagrad(Param, Grad, Moment, LearningRate) -> ParamOut, MomentOut",
+    "decayed_adagrad(Param: float, Grad, Moment: float, LearningRate) -> ParamOut, MomentOut",
     infer=_updates("decayed_adagrad", "Moment"),
     grad=NOT_DIFFERENTIABLE,
     decay=0.95,
@@ -171,7 +175,7 @@ def decayed_adagrad() -> None:
 
 
 @define(
-    "adadelta(Param, Grad, AvgSquaredGrad, AvgSquaredUpdate, LearningRate, MasterParam?)"
+    "adadelta(Param: float, Grad, AvgSquaredGrad: float, AvgSquaredUpdate: float, LearningRate, MasterParam?)"
     " -> ParamOut, AvgSquaredGradOut, AvgSquaredUpdateOut, MasterParamOut?",
     infer=_updates("adadelta", "AvgSquaredGrad", "AvgSquaredUpdate"),
     grad=NOT_DIFFERENTIABLE,
@@ -192,7 +196,7 @@ def adadelta() -> None:
 
 
 @define(
-    "adamax(Param, Grad, LearningRate, Moment, InfNorm, Beta1Pow, MasterParam?)"
+    "adamax(Param: float, Grad, LearningRate, Moment: float, InfNorm: float, Beta1Pow, MasterParam?)"
     " -> ParamOut, MomentOut, InfNormOut, MasterParamOut?",
     infer=_updates("adamax", "Moment", "InfNorm"),
     grad=NOT_DIFFERENTIABLE,
@@ -222,7 +226,7 @@ def _centered(inputs: Mapping[str, Any], centered: bool) -> dict[str, Any]:
 
 
 @define(
-    "rmsprop(Param, MeanSquare, Grad, Moment, LearningRate, MeanGrad?, MasterParam?)"
+    "rmsprop(Param: float, MeanSquare: float, Grad, Moment: float, LearningRate, MeanGrad?: float, MasterParam?)"
     " -> ParamOut, MomentOut, MeanSquareOut, MeanGradOut?, MasterParamOut?",
     infer=_centered,
     grad=NOT_DIFFERENTIABLE,
@@ -245,7 +249,7 @@ def rmsprop() -> None:
 
 
 @define(
-    "ftrl(Param, SquaredAccumulator, LinearAccumulator, Grad, LearningRate) -> ParamOut, SquaredAccumOut, LinearAccumOut",
+    "ftrl(Param: float, SquaredAccumulator: float, LinearAccumulator: float, Grad, LearningRate) -> ParamOut, SquaredAccumOut, LinearAccumOut",
     infer=_updates("ftrl", "SquaredAccumulator", "LinearAccumulator"),
     grad=NOT_DIFFERENTIABLE,
     l1=0.0,
@@ -277,7 +281,7 @@ def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float]) ->
 
 
 @define(
-    "lars_momentum(Param*, Grad*, Velocity*, LearningRate*, MasterParam*?) -> ParamOut*, VelocityOut*, MasterParamOut*?",
+    "lars_momentum(Param*: float, Grad*: float, Velocity*: float, LearningRate*: float, MasterParam*?) -> ParamOut*, VelocityOut*, MasterParamOut*?",
     infer=_lars_momentum,
     grad=NOT_DIFFERENTIABLE,
     mu=required("float"),

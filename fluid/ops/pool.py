@@ -13,8 +13,8 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
-from .conv import Pair, image_axes, resolve_paddings, steps_of_window
-from .registry import ZERO_GRADIENT, Like, define, get, ints, like, required
+from .conv import Pair, image_axes, image_format, resolve_paddings, steps_of_window
+from .registry import ZERO_GRADIENT, Attr, Like, choice, counted, define, get, ints, least, like, required
 
 
 def pool_geometry(extents: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[int], list[int], list[int], list[Pair]]:
@@ -28,8 +28,8 @@ def pool_geometry(extents: Sequence[int], attrs: Mapping[str, Any]) -> tuple[lis
     unpadded = [(0, 0)] * count
     if attrs["global_pooling"]:
         return [1] * count, list(extents), [1] * count, unpadded
-    if len(ksize) != count or len(strides) != count:
-        raise InferenceError(f"ksize {list(ksize)} and strides {list(strides)} should have {count} numbers each")
+    if len(ksize) != count or min(ksize) < 1:
+        raise InferenceError(f"ksize {list(ksize)} should have {count} numbers, none below 1")
     if attrs["adaptive"]:
         sizes = [extent // size if extent % size == 0 else 0 for extent, size in zip(extents, ksize, strict=True)]
         return list(ksize), sizes, sizes, unpadded
@@ -47,14 +47,14 @@ def pool_attrs(count: int, data_format: str = "") -> dict[str, Any]:
     """The attributes of pooling over `count` extents."""
     return {
         "ksize": required("ints"),
-        "strides": ints(*[1] * count),
-        "paddings": ints(*[0] * count),
-        "padding_algorithm": "EXPLICIT",
+        "strides": least(1, counted(ints(*[1] * count))),
+        "paddings": least(0, counted(ints(*[0] * count), count, 2 * count)),
+        "padding_algorithm": choice("EXPLICIT", "SAME", "VALID"),
         "ceil_mode": False,
         "global_pooling": False,
         "adaptive": False,
         "exclusive": True,
-        "data_format": data_format or ("NCHW" if count == 2 else "NCDHW"),
+        "data_format": image_format(count, data_format),
     }
 
 
@@ -64,14 +64,12 @@ def _pooled(count: int) -> Callable[..., Spec]:
     def infer(X: Spec, attrs: Mapping[str, Any]) -> Spec:
         if X.ndim != count + 2:
             raise InferenceError(f"X {X} should have {('four', 'five')[count - 2]} dimensions")
-        if attrs.get("pooling_type", "max") not in ("max", "avg"):
-            raise InferenceError(f"pooling_type {attrs['pooling_type']!r} should be 'max' or 'avg'")
         axes = image_axes(attrs["data_format"], X.ndim)[1]
         out = pool_geometry([X.shape[axis] for axis in axes], attrs)[0]
         shape = list(X.shape)
         for axis, extent in zip(axes, out, strict=True):
             if extent < 1 and extent != -1:
-                raise InferenceError(f"windows of ksize {attrs['ksize']} are larger than the padded X {X}")
+                raise InferenceError(f"windows of ksize {attrs['ksize']} should not be larger than the padded X {X}")
             shape[axis] = extent
         return X.with_shape(tuple(shape))
 
@@ -104,6 +102,9 @@ Padding never is a maximum; averages count it unless `exclusive`. `global_poolin
 }
 
 
+_TYPE = Attr("string", required=True, choices=("max", "avg"))
+
+
 def _define(count: int) -> None:
     """Pooling over `count` extents, and what its gradients are made of."""
     name, attributes, infer = f"pool{count}d", pool_attrs(count), _pooled(count)
@@ -126,7 +127,7 @@ def _define(count: int) -> None:
     rule.__doc__ = _POOL[count]
     index.__doc__ = "Where in its image, counted row by row, the first maximum of each window lies."
     back.__doc__ = "Each element of Output shared among its window in an image shaped like Like: the transpose of averages."
-    define(f"{name}(X) -> Out", infer=infer, pooling_type=required("string"), **attributes)(rule)
+    define(f"{name}(X: float) -> Out", infer=infer, pooling_type=_TYPE, **attributes)(rule)
     define(f"{name}_index(X) -> Index", infer=infer_index, grad=ZERO_GRADIENT, **attributes)(index)
     signature = f"{name}_average_back(Output, Like) -> X"
     define(signature, infer=like("Like"), wrt=("Output",), likes=("Like",), **attributes)(back)
@@ -154,11 +155,11 @@ def _define_with_index(count: int) -> None:
 
     rule.__doc__ = f"`pool{count}d` of maxima, and in Mask where in its image, counted row by row, each of them lies."
     define(
-        f"max_pool{count}d_with_index(X) -> Out, Mask",
+        f"max_pool{count}d_with_index(X: float) -> Out, Mask",
         infer=infer_both,
         ksize=required("ints"),
-        strides=ints(*[1] * count),
-        paddings=ints(*[0] * count),
+        strides=least(1, counted(ints(*[1] * count))),
+        paddings=least(0, counted(ints(*[0] * count), count, 2 * count)),
         global_pooling=False,
         adaptive=False,
     )(rule)
@@ -176,8 +177,6 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
         if any(-1 not in pair and pair[0] != pair[1] for pair in zip(X.shape, Indices.shape, strict=True)):
             raise InferenceError(f"X {X} and Indices {Indices} should have the same shape")
         asked = attrs["output_size"]
-        if asked and len(asked) != count:
-            raise InferenceError(f"output_size {asked} should have {count} numbers")
         found = [
             -1 if extent < 0 else (extent - 1) * stride - 2 * padding + size
             for extent, stride, padding, size in zip(
@@ -199,12 +198,17 @@ with one index the last stays, and only that one has a gradient."""
     back.__doc__ = (
         f"The transpose of `{name}`: from Output, for each index, what lies there; zeros where `{name}` writes over it."
     )
-    attributes.update(ksize=required("ints"), strides=ints(*[1] * count), paddings=ints(*[0] * count), output_size=ints())
-    attributes.update(data_format="NCHW" if count == 2 else "NCDHW")
-    define(f"{name}(X, Indices) -> Out", infer=infer, wrt=("X",), **attributes)(rule)
+    attributes.update(
+        ksize=least(1, counted(required("ints"), count)),
+        strides=least(1, counted(ints(*[1] * count))),
+        paddings=least(0, counted(ints(*[0] * count))),
+        output_size=least(1, counted(ints(), 0, count)),
+        data_format=image_format(count),
+    )
+    define(f"{name}(X, Indices: int) -> Out", infer=infer, wrt=("X",), **attributes)(rule)
     signature = f"{name}_back(Output, Indices, Like) -> X"
     define(signature, infer=like("Like"), wrt=("Output",), likes=("Like",), **attributes)(back)
 
 
-_define_unpool("unpool", 2, unpooling_type="max")
+_define_unpool("unpool", 2, unpooling_type=choice("max"))
 _define_unpool("unpool3d", 3)

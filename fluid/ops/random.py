@@ -15,7 +15,7 @@ def _randint(
     shape: list[int], dtype: int, low: int, high: int, ShapeTensor: Spec | None, ShapeTensorList: list[Spec] | None
 ) -> Spec:
     if low >= high:
-        raise InferenceError(f"there is no whole number in [{low}, {high})")
+        raise InferenceError(f"low {low} should be below high {high}")
     return filled(shape, dtype, ShapeTensor, ShapeTensorList)
 
 

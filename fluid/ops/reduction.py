@@ -30,7 +30,7 @@ def _one(X: Spec, declared: Mapping[str, Spec]) -> Spec:
 
 def _reduced(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, declared: Mapping[str, Spec]) -> Spec:
     for axis in dim:
-        normalize_axis(axis, X.ndim)
+        normalize_axis(axis, max(X.ndim, 1))
     if reduces_all(X.ndim, dim, reduce_all):
         return X.with_shape((1,) * X.ndim) if keep_dim else _one(X, declared)
     return X.with_shape(reduced(X.shape, dim, keep_dim))
@@ -184,7 +184,7 @@ def _logsumexp(X: Spec, axis: list[int], keepdim: bool, reduce_all: bool, declar
     return _reduced(X, axis, keepdim, reduce_all, declared)
 
 
-@define("logsumexp(X) -> Out", infer=_logsumexp, axis=ints(0), keepdim=False, reduce_all=False)
+@define("logsumexp(X: float) -> Out", infer=_logsumexp, axis=ints(0), keepdim=False, reduce_all=False)
 def logsumexp(f: Any, X: Any, Out: Any, dOut: Any, axis: list[int], keepdim: bool, reduce_all: bool) -> Any:
     """``log(sum(exp(X)))`` over the dimensions `axis`, or over all; without overflow."""
     attrs: dict[str, Any] = {"dim": axis, "keep_dim": keepdim, "reduce_all": reduce_all}
@@ -222,7 +222,7 @@ def _p_norm(X: Spec, axis: int, keepdim: bool, asvector: bool, declared: Mapping
     return _reduced(X, [axis], keepdim, asvector, declared)
 
 
-@define("p_norm(X) -> Out", infer=_p_norm, porder=2.0, axis=-1, epsilon=1e-12, keepdim=False, asvector=False)
+@define("p_norm(X: float) -> Out", infer=_p_norm, porder=2.0, axis=-1, epsilon=1e-12, keepdim=False, asvector=False)
 def p_norm(f: Any, X: Any, Out: Any, dOut: Any, porder: float, axis: int, keepdim: bool, asvector: bool) -> Any:
     """``sum(abs(X) ** porder) ** (1 / porder)`` along `axis`, or of all elements with `asvector`.
 
@@ -239,7 +239,7 @@ def _dist(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
     return _one(X, declared)
 
 
-@define("dist(X, Y) -> Out", infer=_dist, p=2.0)
+@define("dist(X: float, Y: float) -> Out", infer=_dist, p=2.0)
 def dist(f: Any, X: Any, Y: Any, Out: Any, dOut: Any, p: float) -> Any:
     """The norm of order `p` of all elements of ``X - Y``, as `p_norm` has it; X and Y broadcast."""
     apart = X - Y
@@ -252,7 +252,7 @@ def _norm(X: Spec, axis: int, epsilon: float) -> tuple[Spec, Spec]:
     return X, X.with_shape(reduced(X.shape, [axis], True))
 
 
-@define("norm(X) -> Out, Norm~", infer=_norm, axis=required("int"), epsilon=1e-10, is_test=False)
+@define("norm(X: float) -> Out, Norm~", infer=_norm, axis=required("int"), epsilon=1e-10, is_test=False)
 def norm(f: Any, X: Any, Norm: Like, dOut: Any, axis: int, epsilon: float) -> Any:
     """X divided by ``Norm = sqrt(sum(X * X) + epsilon)`` along `axis`."""
     size = (f.reduce_sum(X * X, dim=[axis], keep_dim=True) + epsilon) ** 0.5
@@ -260,13 +260,13 @@ def norm(f: Any, X: Any, Norm: Like, dOut: Any, axis: int, epsilon: float) -> An
     return {"X": (dOut - unit * f.reduce_sum(dOut * unit, dim=[axis], keep_dim=True)) / size}
 
 
-@define("l1_norm(X) -> Out", infer=_one)
+@define("l1_norm(X: int|float) -> Out", infer=_one)
 def l1_norm(f: Any, X: Any, dOut: Any) -> Any:
     """The sum of the sizes of all elements, of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True) * f.sign(X)}
 
 
-@define("clip_by_norm(X) -> Out", infer=like("X"), grad=NOT_DIFFERENTIABLE, max_norm=required("float"))
+@define("clip_by_norm(X: float) -> Out", infer=like("X"), grad=NOT_DIFFERENTIABLE, max_norm=required("float"))
 def clip_by_norm() -> None:
     """X, made smaller as a whole where its Euclidean norm is above `max_norm`, so that it has that norm."""
 

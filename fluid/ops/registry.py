@@ -10,6 +10,10 @@ An op is defined by a signature and a function, its gradient rule::
 In the signature, ``X*`` is a slot of many variables, ``X?`` may be empty, ``Out~`` is an output that only the op's own
 gradient reads, and ``Out&`` is an output that the op updates: it reads its value too. Attributes follow as keywords.
 
+What an input has to be stands after a colon, element types first, ``int``, ``float`` or ``bool`` or several as ``int|float``,
+then extents, as in ``batch_norm(X: float[N, C, ...], Scale: float[C], Bias: float[C])``. An extent is a number, a name, which
+stands for the same number in all inputs, or ``...`` for any extents. What breaks this never reaches inference.
+
 A rule names what it reads: input and output slots by name, the cotangent of the output ``Out`` as ``dOut``, attributes
 by name or, as a dict, all of them as ``attrs``, ``wanted`` for the set of input slots whose gradients are wanted, and
 first ``f``, the namespace of ops. A cotangent with a default of ``None`` may be absent (zero); others are made zeros when
@@ -29,10 +33,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttributeRuleError, ProgramError
+from ..errors import AttributeRuleError, InferenceError, ProgramError
+from ..types import VarType, is_floating
 
 if TYPE_CHECKING:
     from ..values import OpNamespace, Spec
@@ -49,12 +54,15 @@ __all__ = [
     "Slot",
     "all_ops",
     "block",
+    "choice",
+    "counted",
     "define",
     "find",
     "floats",
     "get",
     "grad_slot",
     "ints",
+    "least",
     "like",
     "long",
     "longs",
@@ -104,6 +112,15 @@ class Slot:
     updated: bool = False
     like: bool = False
     """Only shape and dtype are read."""
+    kinds: tuple[str, ...] = ()
+    """Of elements: ``int``, ``float``, ``bool``; any by default."""
+    extents: tuple[str, ...] | None = None
+    """Numbers and names of extents, and ``...``, as the signature has them; any by default."""
+
+    @property
+    def says(self) -> str:
+        """What a variable here should be, such as ``int[N, 1]``."""
+        return " or ".join(self.kinds) + (f"[{', '.join(self.extents)}]" if self.extents is not None else "")
 
 
 # ---------------------------------------------------------------------------------------------------- attributes
@@ -114,20 +131,64 @@ class Attr:
     kind: str
     default: Any = None
     required: bool = False
+    choices: tuple[Any, ...] = ()
+    """The only values that there are."""
+    least: int | None = None
+    """The least number, in lists too."""
+    counts: tuple[int, ...] = ()
+    """How many items a list may have."""
+    element: bool = False
+    """The number of an element type, or -1 for none."""
 
     def check(self, value: Any) -> Any:
-        """`value` in this kind's Python form; ``TypeError`` or ``ValueError`` where it has none."""
-        return _CHECKS[self.kind](value)
+        """`value` in this kind's Python form; ``TypeError``, ``ValueError`` or ``OverflowError`` where it has none."""
+        found = _CHECKS[self.kind](value)
+        if self.element and found != -1 and found not in VarType.__members__.values():
+            raise ValueError(f"{found} is not the number of an element type, such as 5 for float32")
+        if self.choices and found not in self.choices:
+            raise ValueError(f"{found!r} is not {' or '.join(map(repr, self.choices))}")
+        if self.counts and len(found) not in self.counts:
+            raise ValueError(f"{found!r} does not have {' or '.join(map(str, self.counts))} items")
+        if self.least is not None and any(item < self.least for item in (found if type(found) is list else (found,))):
+            raise ValueError(f"{found!r} is below {self.least}, the least that is allowed")
+        return found
 
 
 def _to_int(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if isinstance(value, (str, bytes)) or not (hasattr(value, "__index__") or hasattr(value, "__int__")):
+        raise TypeError(f"{value!r} is not a whole number")
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"{value!r} is not a whole number")
     return int(value)
 
 
+def _to_float(value: Any) -> float:
+    if isinstance(value, (str, bytes)) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _within(bits: int) -> Callable[[Any], int]:
+    limit = 1 << (bits - 1)
+
+    def check(value: Any) -> int:
+        number = _to_int(value)
+        if not -limit <= number < limit:
+            raise OverflowError(f"{number} does not fit into {bits} bits")
+        return number
+
+    return check
+
+
+_to_int32, _to_int64 = _within(32), _within(64)
+
+
 def _to_bool(value: Any) -> bool:
-    if value in (0, 1):
+    if value is True or value is False:
+        return value
+    if not isinstance(value, (str, list)) and value in (0, 1):
         return bool(value)
     raise ValueError(f"{value!r} is not a bool")
 
@@ -152,16 +213,16 @@ def _same(value: Any) -> Any:
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    "int": _to_int,
-    "long": _to_int,
-    "float": float,
-    "float64": float,
+    "int": _to_int32,
+    "long": _to_int64,
+    "float": _to_float,
+    "float64": _to_float,
     "string": _to_string,
     "bool": _to_bool,
-    "ints": _each(_to_int),
-    "longs": _each(_to_int),
-    "floats": _each(float),
-    "float64s": _each(float),
+    "ints": _each(_to_int32),
+    "longs": _each(_to_int64),
+    "floats": _each(_to_float),
+    "float64s": _each(_to_float),
     "strings": _each(_to_string),
     "bools": _each(_to_bool),
     "scalar": _same,
@@ -195,6 +256,25 @@ def strings(*default: str) -> Attr:
 def long(default: int) -> Attr:
     """A 64-bit integer."""
     return Attr("long", default)
+
+
+def choice(default: Any, *others: Any) -> Attr:
+    """One of these strings or numbers, the first by default."""
+    return Attr(_KIND_OF[type(default)], default, choices=(default, *others))
+
+
+def least(minimum: int, attr: Any) -> Attr:
+    """An attribute that is not less than `minimum`, nor is any of its items."""
+    return replace(_as_attr(attr), least=minimum)
+
+
+def counted(attr: Attr, *counts: int) -> Attr:
+    """A list of so many items, by default as many as its default has."""
+    return replace(attr, counts=counts or (len(attr.default),))
+
+
+def _as_attr(value: Any) -> Attr:
+    return value if isinstance(value, Attr) else Attr(_KIND_OF[type(value)], value)
 
 
 def block() -> Attr:
@@ -291,6 +371,12 @@ class OpDef:
     forward: OpDef | None = None
     """Of a gradient op: the op whose rule it stands for."""
     infer_reads: tuple[str, ...] = field(default=(), repr=False)
+    typed: tuple[Slot, ...] = field(init=False, repr=False)
+    """The inputs of which the signature says what they should be."""
+
+    def __post_init__(self) -> None:
+        slots = self.inputs.values() if self.forward is None else ()
+        self.typed = tuple(slot for slot in slots if slot.kinds or slot.extents is not None)
 
     def defaults(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` completed with the defaults of this definition."""
@@ -306,13 +392,41 @@ class OpDef:
             if attr is not None:
                 try:
                     value = attr.check(value)
-                except (TypeError, ValueError) as error:
-                    raise AttributeRuleError(f"{self.type}: attribute {name!r} should be of kind {attr.kind}: {error}") from None
+                except (TypeError, ValueError, OverflowError) as error:
+                    text = f"{self.type}: attribute {name!r} should be of kind {attr.kind}: {error}"
+                    raise AttributeRuleError(text if repr(value) in text else f"{text}, in {value!r}") from None
             checked[name] = value
         for name, attr in self.attrs.items():
             if attr.required and name not in checked:
                 raise AttributeRuleError(f"{self.type}: attribute {name!r} ({attr.kind}) is required and missing")
         return checked
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """`InferenceError` where a `Spec` is not what the signature says of its slot."""
+        known: dict[str, tuple[int, str]] = {}
+        for slot in self.typed:
+            value = inputs.get(slot.name)
+            if value is None:
+                continue
+            for spec in value if slot.many else (value,):
+                if spec is None:
+                    continue
+                if slot.kinds and spec.dtype not in _ELEMENTS[slot.kinds]:
+                    raise InferenceError(f"{slot.name} is {spec}; it should be {slot.says}")
+                if slot.extents is not None and spec.type is VarType.LOD_TENSOR:
+                    _match(slot, spec, known)
+
+    def _naming_inputs(self, error: InferenceError, inputs: Mapping[str, Any]) -> InferenceError:
+        """`error`; where it talks about shapes that could be any input's, with what each of them is."""
+        text = str(error)
+        if set(re.findall(r"\w+", text)).intersection(inputs):
+            return error
+        shown = (
+            f"{slot} is {', '.join(map(str, value)) if isinstance(value, list) else value}"
+            for slot, value in inputs.items()
+            if value is not None and slot in self.inputs
+        )
+        return InferenceError(f"{text}; {', '.join(shown)}")
 
     def infer_specs(
         self,
@@ -326,6 +440,8 @@ class OpDef:
         holds what is already known of the outputs, for ops whose output a declaration can settle, such as a full
         reduction, of shape ``[1]`` in Fluid 1.x and ``[]`` in Paddle 2.6.
         """
+        if self.typed:
+            self.check_inputs(inputs)
         if self.infer is None:
             return {}
         kwargs: dict[str, Any] = {}
@@ -340,7 +456,10 @@ class OpDef:
                 kwargs[name] = inputs
             elif name == "attrs":
                 kwargs[name] = attrs
-        found = self.infer(**kwargs)
+        try:
+            found = self.infer(**kwargs)
+        except InferenceError as error:
+            raise self._naming_inputs(error, inputs) from None
         if isinstance(found, dict):
             return found
         if not isinstance(found, tuple):
@@ -348,19 +467,68 @@ class OpDef:
         return dict(zip(self.outputs, found, strict=False))
 
 
+class _Elements(dict[tuple[str, ...], frozenset[VarType]]):
+    """Kinds of elements, as a signature has them -> the element types."""
+
+    def __missing__(self, kinds: tuple[str, ...]) -> frozenset[VarType]:
+        numbers = (VarType.INT8, VarType.UINT8, VarType.INT16, VarType.INT32, VarType.INT64, VarType.SIZE_T)
+        each = {"int": numbers, "bool": (VarType.BOOL,), "float": tuple(filter(is_floating, VarType))}
+        found = self[kinds] = frozenset(dtype for kind in kinds for dtype in each[kind])
+        return found
+
+
+_ELEMENTS = _Elements()
+
+
+def _match(slot: Slot, spec: Spec, known: dict[str, tuple[int, str]]) -> None:
+    """Hold a shape against the extents of its slot; `known` has what names stand for, and as what input says."""
+    names, shape = slot.extents or (), spec.shape
+    if "..." in names:
+        place = names.index("...")
+        after = len(names) - place - 1
+        fits = len(shape) >= len(names) - 1
+        pairs = [*zip(names[:place], shape, strict=False), *(zip(names[-after:], shape[-after:], strict=False) if after else ())]
+    else:
+        fits = len(shape) == len(names)
+        pairs = list(zip(names, shape, strict=False))
+    if not fits:
+        raise InferenceError(f"{slot.name} is {spec}; it should be {slot.says}")
+    for name, extent in pairs:
+        if extent < 0:
+            continue
+        if name.isdigit():
+            if extent != int(name):
+                raise InferenceError(f"{slot.name} is {spec}; it should be {slot.says}")
+            continue
+        expected, source = known.setdefault(name, (extent, f"{slot.name} {spec}"))
+        if expected != extent:
+            raise InferenceError(f"{slot.name} is {spec}; it should be {slot.says}, where {name} is {expected} as in {source}")
+
+
+_ELEMENT_ATTRS = ("dtype", "in_dtype", "out_dtype")
+
 _ops: dict[str, OpDef] = {}
 _SIGNATURE = re.compile(r"\s*(\w+)\s*\(([^)]*)\)\s*->\s*(.*)")
-_SLOT = re.compile(r"([\w@]+)([*?~&]*)$")
+_SLOT = re.compile(r"([\w@]+)([*?~&]*)(?:\s*:\s*([a-z|]*)\s*(?:\[([^]]*)\])?)?$")
+_COMMA = re.compile(r",(?![^\[]*\])")
 
 
 def _parse_slots(text: str, where: str) -> dict[str, Slot]:
     slots = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, (part.strip() for part in _COMMA.split(text))):
         match = _SLOT.match(part)
         if match is None:
-            raise ProgramError(f"{where}: {part!r} is not a slot such as X, X*, X?, Out~ or Out&")
-        name, marks = match.groups()
-        slots[name] = Slot(name, "*" in marks, "?" in marks, "~" in marks, "&" in marks)
+            raise ProgramError(f"{where}: {part!r} is not a slot such as X, X*, X?, Out~ or Out&, with what it takes as in X: float[N, C]")
+        name, marks, kinds, extents = match.groups()
+        slots[name] = Slot(
+            name,
+            "*" in marks,
+            "?" in marks,
+            "~" in marks,
+            "&" in marks,
+            kinds=tuple(filter(None, (kinds or "").split("|"))),
+            extents=None if extents is None else tuple(filter(None, (item.strip() for item in extents.split(",")))),
+        )
     return slots
 
 
@@ -399,12 +567,12 @@ def define(
     name, ins, outs = match.groups()
     inputs = _parse_slots(ins, name)
     for slot in likes:
-        inputs[slot] = Slot(slot, inputs[slot].many, inputs[slot].optional, like=True)
+        inputs[slot] = replace(inputs[slot], like=True)
     definition = OpDef(
         type=name,
         inputs=inputs,
         outputs=_parse_slots(outs, name),
-        attrs={key: value if isinstance(value, Attr) else Attr(_KIND_OF[type(value)], value) for key, value in attrs.items()},
+        attrs={key: replace(_as_attr(value), element=key in _ELEMENT_ATTRS) for key, value in attrs.items()},
         infer=infer,
         grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,

@@ -12,7 +12,8 @@ from .crf import fits
 from .registry import ZERO_GRADIENT, Like, define, longs, required, strings
 
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
-"""How classes are drawn: evenly, by ``log((k + 2) / (k + 1)) / log(classes + 1)``, or as told."""
+"""How `nce` draws classes: evenly; class k by ``log((k + 2) / (k + 1)) / log(classes)``, and the last one, as in Paddle, never;
+or as told."""
 
 
 # ----------------------------------------------------------------------------------------- noise-contrastive estimation
@@ -30,19 +31,21 @@ def _nce(
     sampler: int,
 ) -> tuple[Spec, Spec, Spec]:
     if Input.ndim != 2 or Weight.ndim != 2 or not fits(Input.shape[1], Weight.shape[1]):
-        raise InferenceError(f"nce: Input {Input} should have shape [batch, width], Weight {Weight} [classes, width]")
+        raise InferenceError(f"Input {Input} should have shape [batch, width], Weight {Weight} [classes, width]")
     if not fits(Weight.shape[0], num_total_classes) or (Bias is not None and not fits(Bias.size, num_total_classes)):
-        raise InferenceError(f"nce: Weight {Weight} and Bias {Bias} should have a row for each of {num_total_classes} classes")
+        raise InferenceError(f"Weight {Weight} and Bias {Bias} should have a row for each of {num_total_classes} classes")
     if Label.ndim != 2 or not fits(Label.shape[0], Input.shape[0]):
-        raise InferenceError(f"nce: Label {Label} should have shape [batch, labels], where Input is {Input}")
+        raise InferenceError(f"Label {Label} should have shape [batch, labels], where Input is {Input}")
     if SampleWeight is not None and not fits(SampleWeight.size, Input.shape[0]):
-        raise InferenceError(f"nce: SampleWeight {SampleWeight} should have a number for each row of Input {Input}")
+        raise InferenceError(f"SampleWeight {SampleWeight} should have a number for each row of Input {Input}")
     if sampler not in (UNIFORM, LOG_UNIFORM, CUSTOM):
-        raise InferenceError(f"nce: sampler is {sampler}; it should be 0 (uniform), 1 (log_uniform) or 2 (custom_dist)")
+        raise InferenceError(f"sampler is {sampler}; it should be 0 (uniform), 1 (log_uniform) or 2 (custom_dist)")
+    if num_total_classes < 2:
+        raise InferenceError(f"num_total_classes is {num_total_classes}; there should be at least two")
     if sampler == CUSTOM:
         for name, spec in (("Probs", CustomDistProbs), ("Alias", CustomDistAlias), ("AliasProbs", CustomDistAliasProbs)):
             if spec is None or not fits(spec.size, num_total_classes):
-                raise InferenceError(f"nce: CustomDist{name} {spec} should have a number for each of {num_total_classes} classes")
+                raise InferenceError(f"CustomDist{name} {spec} should have a number for each of {num_total_classes} classes")
     rows = max(Input.shape[0], Label.shape[0])
     wide = -1 if Label.shape[1] < 0 else Label.shape[1] + num_neg_samples
     return Spec((rows, 1), Input.dtype), Spec((rows, wide), Input.dtype), Spec((rows, wide), VarType.INT64)
@@ -55,11 +58,12 @@ def _noise(f: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, cl
     if sampler == UNIFORM:
         return f.fill_any_like(labels, value=1.0 / classes, dtype=int(dtype))
     class_ = labels.astype(dtype)
-    return f.log((class_ + 2.0) / (class_ + 1.0)) * (1.0 / log(classes + 1))
+    return f.log((class_ + 2.0) / (class_ + 1.0)) * (1.0 / log(classes))
 
 
 @define(
-    "nce(Input, Label, Weight, Bias?, SampleWeight?, CustomDistProbs?, CustomDistAlias?, CustomDistAliasProbs?)"
+    "nce(Input: float, Label: int, Weight: float, Bias?: float, SampleWeight?: float, CustomDistProbs?: float,"
+    " CustomDistAlias?: int, CustomDistAliasProbs?: float)"
     " -> Cost, SampleLogits~, SampleLabels~",
     infer=_nce,
     wrt=("Input", "Weight", "Bias"),
@@ -125,19 +129,19 @@ def is_label() -> None:
 # ------------------------------------------------------------------------------------------------ hierarchical sigmoid
 def _tree(Label: Spec, PathTable: Spec | None, PathCode: Spec | None, num_classes: int) -> tuple[Spec, Spec]:
     if (PathTable is None) != (PathCode is None):
-        raise InferenceError("hierarchical_sigmoid: give both PathTable and PathCode, or neither")
+        raise InferenceError("give both PathTable and PathCode, or neither")
     if PathTable is not None and PathCode is not None:
         if PathTable.ndim != 2 or PathCode.ndim != 2 or not all(map(fits, PathTable.shape, PathCode.shape)):
-            raise InferenceError(f"hierarchical_sigmoid: PathTable {PathTable} and PathCode {PathCode} should be [batch, depth]")
+            raise InferenceError(f"PathTable {PathTable} and PathCode {PathCode} should be [batch, depth]")
         shape = tuple(max(pair) for pair in zip(PathTable.shape, PathCode.shape, strict=True))
     else:
         if num_classes < 2:
-            raise InferenceError(f"hierarchical_sigmoid: num_classes is {num_classes}; there should be at least two")
+            raise InferenceError(f"num_classes is {num_classes}; there should be at least two")
         shape = (Label.size, (num_classes - 1).bit_length())
     return Spec(shape, VarType.INT64), Spec(shape, VarType.INT64)
 
 
-@define("tree_path(Label, PathTable?, PathCode?) -> Index, Code", infer=_tree, grad=ZERO_GRADIENT, num_classes=2)
+@define("tree_path(Label: int, PathTable?: int, PathCode?: int) -> Index, Code", infer=_tree, grad=ZERO_GRADIENT, num_classes=2)
 def tree_path() -> None:
     """The nodes on the way from the root of a tree to each label, -1 behind it, and at each of them which way to go: 0 or 1.
 
@@ -151,17 +155,17 @@ def _hierarchical(
 ) -> tuple[Spec, Spec]:
     path, _ = _tree(Label, PathTable, PathCode, num_classes)
     if X.ndim != 2 or W.ndim != 2 or not fits(X.shape[1], W.shape[1]):
-        raise InferenceError(f"hierarchical_sigmoid: X {X} should have shape [batch, width], W {W} [nodes, width]")
+        raise InferenceError(f"X {X} should have shape [batch, width], W {W} [nodes, width]")
     if not fits(Label.size, X.shape[0]):
-        raise InferenceError(f"hierarchical_sigmoid: Label {Label} should have a number for each row of X {X}")
+        raise InferenceError(f"Label {Label} should have a number for each row of X {X}")
     if Bias is not None and not fits(Bias.size, W.shape[0]):
-        raise InferenceError(f"hierarchical_sigmoid: Bias {Bias} should have a number for each row of W {W}")
+        raise InferenceError(f"Bias {Bias} should have a number for each row of W {W}")
     rows = max(X.shape[0], path.shape[0])
     return Spec((rows, 1), X.dtype), Spec((rows, path.shape[1]), X.dtype)
 
 
 @define(
-    "hierarchical_sigmoid(X, W, Label, PathTable?, PathCode?, Bias?) -> Out, PreOut~",
+    "hierarchical_sigmoid(X: float, W: float, Label: int, PathTable?: int, PathCode?: int, Bias?: float) -> Out, PreOut~",
     infer=_hierarchical,
     wrt=("X", "W", "Bias"),
     num_classes=2,
@@ -216,21 +220,23 @@ def _sample(
     num_samples: int,
 ) -> tuple[Spec, ...]:
     if Logits.ndim != 2 or Labels.ndim != 2 or not fits(Logits.shape[0], Labels.shape[0]):
-        raise InferenceError(f"sample_logits: Logits {Logits} should have shape [batch, classes], Labels {Labels} [batch, labels]")
+        raise InferenceError(f"Logits {Logits} should be [batch, classes], Labels {Labels} [batch, labels]")
     rows = max(Logits.shape[0], Labels.shape[0])
     wide = -1 if Labels.shape[1] < 0 else Labels.shape[1] + num_samples
     if use_customized_samples:
         for name, spec in (("Samples", CustomizedSamples), ("Probabilities", CustomizedProbabilities)):
             if spec is None or spec.ndim != 2 or not all(map(fits, spec.shape, (rows, wide))):
-                raise InferenceError(f"sample_logits: Customized{name} {spec} should have shape [{rows}, labels + num_samples]")
+                raise InferenceError(f"Customized{name} {spec} should have shape [{rows}, labels + num_samples]")
     elif uniq and 0 <= Logits.shape[1] < num_samples:
-        raise InferenceError(f"sample_logits: {num_samples} different classes cannot be drawn of the {Logits.shape[1]} of {Logits}")
+        raise InferenceError(f"{num_samples} different classes cannot be drawn of those of Logits {Logits}")
     samples, found = Spec((rows, wide), VarType.INT64), Spec((rows, wide), Logits.dtype)
-    return samples, found, found, Labels.with_dtype(VarType.INT64), Logits, Labels
+    # As in Paddle, what is kept of shapes is an array of no elements.
+    dims = [spec.with_shape((*spec.shape, 0)) for spec in (Logits, Labels)]
+    return samples, found, found, Labels.with_dtype(VarType.INT64), *dims
 
 
 @define(
-    "sample_logits(Logits, Labels, CustomizedSamples?, CustomizedProbabilities?)"
+    "sample_logits(Logits: float, Labels: int, CustomizedSamples?: int, CustomizedProbabilities?: float)"
     " -> Samples~, Probabilities~, SampledLogits, SampledLabels, LogitsDim~, LabelsDim~",
     infer=_sample,
     wrt=("Logits",),
@@ -240,12 +246,13 @@ def _sample(
     num_samples=required("int"),
     seed=0,
 )
-def sample_logits(f: Any, Logits: Like, Samples: Any, dSampledLogits: Any) -> Any:
+def sample_logits(f: Any, LogitsDim: Any, Samples: Any, dSampledLogits: Any) -> Any:
     """The logits of the labels and of `num_samples` drawn classes, minus the log of how probable those are to be drawn.
 
     The classes, the same for each row, are drawn by ``log((k + 2) / (k + 1)) / log(classes + 1)``, without repetition if `uniq`.
-    SampledLabels are the columns in which the labels are, ``0, 1, ...``. With `remove_accidental_hits`, the logit of a drawn class
-    that is a label of its row is lowered by 1e20. CustomizedSamples and CustomizedProbabilities, ``[batch, labels + num_samples]``,
-    say instead what is drawn.
+    SampledLabels are the columns in which the labels are, ``0, 1, ...``. With `remove_accidental_hits`, the logit of a drawn
+    class that is a label of its row is lowered by 1e20. CustomizedSamples and CustomizedProbabilities, ``[batch, labels +
+    num_samples]``, say instead what is drawn.
     """
-    return {"Logits": f.place(dSampledLogits, Samples, Logits, axis=1, ignore_index=-(2**62))}
+    zeros = f.reduce_sum(LogitsDim, dim=[2])
+    return {"Logits": f.place(dSampledLogits, Samples, zeros, axis=1, ignore_index=-(2**62))}

@@ -19,7 +19,7 @@ def _take(Input: Spec, Index: Spec, Axis: int) -> Spec:
     return _picked(Input, Index, Axis)
 
 
-@define("take_along_axis(Input, Index) -> Result", infer=_take, wrt=("Input",), Axis=required("int"))
+@define("take_along_axis(Input, Index: int) -> Result", infer=_take, wrt=("Input",), Axis=required("int"))
 def take_along_axis(f: Any, Input: Like, Index: Any, dResult: Any, Axis: int) -> Any:
     """``Result[.., j, ..] = Input[.., Index[.., j, ..], ..]`` along `Axis`; the other extents of Input and Index are equal."""
     return {"Input": f.place(dResult, Index, Input, axis=Axis, ignore_index=-(2**62))}
@@ -31,7 +31,7 @@ def _index_sample(X: Spec, Index: Spec) -> Spec:
     return _picked(X, Index, 1)
 
 
-@define("index_sample(X, Index) -> Out", infer=_index_sample, wrt=("X",))
+@define("index_sample(X, Index: int) -> Out", infer=_index_sample, wrt=("X",))
 def index_sample(f: Any, X: Like, Index: Any, dOut: Any) -> Any:
     """``Out[i, j] = X[i, Index[i, j]]``."""
     return {"X": f.place(dOut, Index, X, axis=1, ignore_index=-(2**62))}
@@ -53,7 +53,7 @@ def _put(Input: Spec, Index: Spec, Value: Spec, Axis: int, Reduce: str) -> Spec:
 
 
 @define(
-    "put_along_axis(Input, Index, Value) -> Result",
+    "put_along_axis(Input, Index: int, Value) -> Result",
     infer=_put,
     wrt=("Input", "Value"),
     Axis=required("int"),
@@ -105,19 +105,19 @@ def _masked_place(X: Spec, Mask: Spec, Like: Spec) -> Spec:
     return X.with_shape(_masked(Like, Mask).shape)
 
 
-@define("masked_select(X, Mask) -> Y", infer=_masked_select, wrt=("X",))
+@define("masked_select(X, Mask: bool) -> Y", infer=_masked_select, wrt=("X",))
 def masked_select(f: Any, X: Like, Mask: Any, dY: Any) -> Any:
     """The elements of X where Mask, of X's shape, holds, as a vector."""
     return {"X": f.masked_place(dY, Mask, X)}
 
 
-@define("masked_place(X, Mask, Like) -> Out", infer=_masked_place, wrt=("X",), likes=("Like",))
+@define("masked_place(X, Mask: bool, Like) -> Out", infer=_masked_place, wrt=("X",), likes=("Like",))
 def masked_place(f: Any, X: Like, Mask: Any, dOut: Any) -> Any:
     """Zeros of Like's shape with the elements of the vector X, in order, where Mask holds: transposes `masked_select`."""
     return {"X": f.masked_pick(dOut, Mask, X)}
 
 
-@define("masked_pick(X, Mask, Like) -> Out", infer=_masked_pick, wrt=("X",), likes=("Like",))
+@define("masked_pick(X, Mask: bool, Like) -> Out", infer=_masked_pick, wrt=("X",), likes=("Like",))
 def masked_pick(f: Any, X: Like, Mask: Any, dOut: Any) -> Any:
     """As `masked_select`, where it is known that it gives as many elements as Like has."""
     return {"X": f.masked_place(dOut, Mask, X)}
@@ -151,7 +151,7 @@ def _multiplex(X: Sequence[Spec], Ids: Spec) -> Spec:
     return found
 
 
-@define("multiplex(X*, Ids) -> Out", infer=_multiplex, wrt=("X",))
+@define("multiplex(X*, Ids: int) -> Out", infer=_multiplex, wrt=("X",))
 def multiplex(f: Any, X: Like, Ids: Any, dOut: Any) -> Any:
     """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1]."""
 
@@ -169,7 +169,7 @@ def _shard_index(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
 
 
 @define(
-    "shard_index(X) -> Out",
+    "shard_index(X: int) -> Out",
     infer=_shard_index,
     grad=ZERO_GRADIENT,
     index_num=required("int"),
@@ -256,7 +256,7 @@ def _gather_tree(Ids: Spec, Parents: Spec) -> Spec:
     return merged(Ids, Parents)
 
 
-@define("gather_tree(Ids, Parents) -> Out", infer=_gather_tree, grad=ZERO_GRADIENT)
+@define("gather_tree(Ids: int, Parents: int) -> Out", infer=_gather_tree, grad=ZERO_GRADIENT)
 def gather_tree() -> None:
     """The sequences that a beam search ends with: from the last step back, the ids along the chain of Parents.
 
@@ -269,7 +269,7 @@ def _sequence_mask(X: Spec, MaxLenTensor: Spec | None, maxlen: int, out_dtype: i
     return Spec((*X.shape, known), as_dtype(out_dtype))
 
 
-@define("sequence_mask(X, MaxLenTensor?) -> Y", infer=_sequence_mask, grad=ZERO_GRADIENT, maxlen=-1, out_dtype=int(VarType.INT64))
+@define("sequence_mask(X: int, MaxLenTensor?: int) -> Y", infer=_sequence_mask, grad=ZERO_GRADIENT, maxlen=-1, out_dtype=int(VarType.INT64))
 def sequence_mask() -> None:
     """``Y[..., j] = j < X[...]`` for j up to `maxlen`, or to the number in MaxLenTensor, or else to the largest in X."""
 

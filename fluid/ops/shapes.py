@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing import TYPE_CHECKING
+
 from ..errors import InferenceError
 
-__all__ = ["aligned", "broadcast", "normalize_axes", "normalize_axis", "reduced"]
+if TYPE_CHECKING:
+    from ..values import Spec
+
+__all__ = ["aligned", "broadcast", "normalize_axes", "normalize_axis", "one_number", "reduced"]
 
 Shape = tuple[int, ...]
 
 
+def one_number(slot: str, spec: Spec | None) -> None:
+    """`InferenceError` unless an input, if it is there, is one number, of shape ``[1]`` or ``[]``."""
+    if spec is not None and spec.shape not in ((1,), (), (-1,)):
+        raise InferenceError(f"{slot} is {spec}; it should be one number, of shape [1] or []")
+
+
 def normalize_axis(axis: int, ndim: int) -> int:
     """`axis` counted from the front; `InferenceError` if there is no such axis."""
-    if not -ndim <= axis < max(ndim, 1):
+    if not -ndim <= axis < ndim:
         raise InferenceError(f"axis {axis} does not exist in {ndim} dimensions")
     return axis + ndim if axis < 0 else axis
 

@@ -16,7 +16,7 @@ def _check_finite(X: Sequence[Spec]) -> tuple[list[Spec], Spec]:
     return list(X), Spec((1,), VarType.BOOL)
 
 
-@define("check_finite_and_unscale(X*, Scale) -> Out*, FoundInfinite", infer=_check_finite, grad=NOT_DIFFERENTIABLE)
+@define("check_finite_and_unscale(X*: float, Scale) -> Out*, FoundInfinite", infer=_check_finite, grad=NOT_DIFFERENTIABLE)
 def check_finite_and_unscale() -> None:
     """Each X divided by Scale, and whether any element of any X is not finite."""
 
@@ -26,7 +26,7 @@ def _update_loss_scaling(X: Sequence[Spec], PrevLossScaling: Spec, InGoodSteps: 
 
 
 @define(
-    "update_loss_scaling(X*, FoundInfinite, PrevLossScaling, InGoodSteps, InBadSteps, StopUpdate?)"
+    "update_loss_scaling(X*, FoundInfinite: bool, PrevLossScaling, InGoodSteps: int, InBadSteps: int, StopUpdate?: bool)"
     " -> Out*, LossScaling, OutGoodSteps, OutBadSteps",
     infer=_update_loss_scaling,
     grad=NOT_DIFFERENTIABLE,

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..values import Spec
-from .conv import image_axes, steps_of_window
+from .conv import image_axes, image_format, steps_of_window
 from .pool import by_channel, place_maxima
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, floats, ints, required
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, choice, counted, define, floats, ints, least, required
 from .shapes import normalize_axis
 
 Shape = tuple[int, ...]
@@ -60,12 +60,12 @@ def _define_shuffles() -> None:
     def smaller(X: Spec, downscale_factor: int, data_format: str) -> Spec:
         return shuffled(X, downscale_factor, data_format, False)
 
-    @define("pixel_shuffle(X) -> Out", infer=larger, upscale_factor=1, data_format="NCHW")
+    @define("pixel_shuffle(X) -> Out", infer=larger, upscale_factor=least(1, 1), data_format=image_format())
     def pixel_shuffle(f: Any, dOut: Any, upscale_factor: int, data_format: str) -> Any:
         """Images [N, C r r, H, W] to [N, C, H r, W r], r the `upscale_factor`: each r r channels become squares of r by r."""
         return {"X": f.pixel_unshuffle(dOut, downscale_factor=upscale_factor, data_format=data_format)}
 
-    @define("pixel_unshuffle(X) -> Out", infer=smaller, downscale_factor=1, data_format="NCHW")
+    @define("pixel_unshuffle(X) -> Out", infer=smaller, downscale_factor=least(1, 1), data_format=image_format())
     def pixel_unshuffle(f: Any, dOut: Any, downscale_factor: int, data_format: str) -> Any:
         """Images [N, C, H r, W r] to [N, C r r, H, W], r the `downscale_factor`: undoes `pixel_shuffle`."""
         return {"X": f.pixel_shuffle(dOut, upscale_factor=downscale_factor, data_format=data_format)}
@@ -77,7 +77,7 @@ def _define_shuffles() -> None:
     def from_depth(X: Spec, blocksize: int) -> Spec:
         return shuffled(X, blocksize, "NCHW", True)
 
-    @define("space_to_depth(X) -> Out", infer=to_depth, blocksize=required("int"))
+    @define("space_to_depth(X) -> Out", infer=to_depth, blocksize=least(1, required("int")))
     def space_to_depth(f: Any, X: Like, dOut: Any, blocksize: int) -> Any:
         """Images [N, C, H b, W b] to [N, C b b, H, W], b the `blocksize`, with elements in the order that Fluid has.
 
@@ -86,7 +86,7 @@ def _define_shuffles() -> None:
         """
         return {"X": f.depth_to_space(dOut, blocksize=blocksize)}
 
-    @define("depth_to_space(X) -> Out", infer=from_depth, blocksize=required("int"))
+    @define("depth_to_space(X) -> Out", infer=from_depth, blocksize=least(1, required("int")))
     def depth_to_space(f: Any, dOut: Any, blocksize: int) -> Any:
         """Undoes `space_to_depth`."""
         return {"X": f.space_to_depth(dOut, blocksize=blocksize)}
@@ -115,13 +115,13 @@ def _shuffle_channel(X: Spec, group: int) -> Spec:
     return _channel_shuffle(X, group, "NCHW")
 
 
-@define("shuffle_channel(X) -> Out", infer=_shuffle_channel, group=1)
+@define("shuffle_channel(X) -> Out", infer=_shuffle_channel, group=least(1, 1))
 def shuffle_channel(f: Any, dOut: Any, group: int) -> Any:
     """Images [N, C, H, W] with the channels of `group` groups taken in turns: the first of each group, the second of each, ..."""
     return {"X": _interleaved(f, dOut, group, "NCHW")}
 
 
-@define("channel_shuffle(X) -> Out", infer=_channel_shuffle, groups=1, data_format="NCHW")
+@define("channel_shuffle(X) -> Out", infer=_channel_shuffle, groups=least(1, 1), data_format=image_format())
 def channel_shuffle(f: Any, dOut: Any, groups: int, data_format: str) -> Any:
     """As `shuffle_channel`, also of images [N, H, W, C]."""
     return {"X": _interleaved(f, dOut, groups, data_format)}
@@ -135,10 +135,10 @@ def _temporal_shift(X: Spec, seg_num: int, shift_ratio: float, data_format: str)
     return X
 
 
-_SHIFT: dict[str, Any] = {"seg_num": required("int"), "shift_ratio": 0.25, "data_format": "NCHW"}
+_SHIFT: dict[str, Any] = {"seg_num": least(1, required("int")), "shift_ratio": 0.25, "data_format": image_format()}
 
 
-@define("temporal_shift(X) -> Out", infer=_temporal_shift, **_SHIFT)
+@define("temporal_shift(X: int|float) -> Out", infer=_temporal_shift, **_SHIFT)
 def temporal_shift(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """Of videos, each `seg_num` images [C, H, W] in a row, some channels moved by an image; zeros come in.
 
@@ -147,7 +147,7 @@ def temporal_shift(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     return {"X": f.temporal_unshift(dOut, **attrs)}
 
 
-@define("temporal_unshift(X) -> Out", infer=_temporal_shift, **_SHIFT)
+@define("temporal_unshift(X: int|float) -> Out", infer=_temporal_shift, **_SHIFT)
 def temporal_unshift(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """`temporal_shift` the other way: its transpose."""
     return {"X": f.temporal_shift(dOut, **attrs)}
@@ -162,7 +162,7 @@ def _maxout(X: Spec, groups: int, axis: int) -> Spec:
     return X.with_shape(tuple(shape))
 
 
-@define("maxout(X) -> Out", infer=_maxout, groups=required("int"), axis=1)
+@define("maxout(X) -> Out", infer=_maxout, groups=least(1, required("int")), axis=1)
 def maxout(f: Any, X: Any, Out: Like, dOut: Any, groups: int, axis: int) -> Any:
     """The greatest of each `groups` channels in a row; the gradient of equal ones goes to the first."""
     axis = normalize_axis(axis, X.ndim)
@@ -178,7 +178,7 @@ def _fsp(X: Spec, Y: Spec) -> Spec:
     return X.with_shape((X.shape[0], X.shape[1], Y.shape[1]))
 
 
-@define("fsp(X, Y) -> Out", infer=_fsp)
+@define("fsp(X: float, Y) -> Out", infer=_fsp)
 def fsp(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The product of each channel of X [N, C, H, W] with each of Y [N, D, H, W], averaged over the places: [N, C, D]."""
     x, y = (f.flatten_contiguous_range(value, start_axis=2, stop_axis=3) for value in (X, Y))
@@ -201,7 +201,7 @@ def _similarity_focus(X: Spec, axis: int, indexes: list[int]) -> Spec:
 
 
 @define(
-    "similarity_focus(X) -> Out",
+    "similarity_focus(X: int|float) -> Out",
     infer=_similarity_focus,
     grad=ZERO_GRADIENT,
     axis=required("int"),
@@ -218,8 +218,6 @@ def similarity_focus() -> None:
 # ------------------------------------------------------------------------------------------------- leaky by parameter
 def _prelu(X: Spec, Alpha: Spec, mode: str, data_format: str) -> Spec:
     sizes = {"all": 1, "channel": -1, "element": -1}
-    if mode not in sizes:
-        raise InferenceError(f"mode {mode!r} should be 'all', 'channel' or 'element'")
     if mode != "all" and X.ndim < 2:
         raise InferenceError(f"X {X} should have 2 dimensions at least in mode {mode!r}")
     size = sizes[mode]
@@ -232,7 +230,7 @@ def _prelu(X: Spec, Alpha: Spec, mode: str, data_format: str) -> Spec:
     return X
 
 
-@define("prelu(X, Alpha) -> Out", infer=_prelu, mode="all", data_format="NCHW")
+@define("prelu(X, Alpha) -> Out", infer=_prelu, mode=choice("all", "channel", "element"), data_format=image_format())
 def prelu(f: Any, X: Any, Alpha: Any, dOut: Any, mode: str, data_format: str) -> Any:
     """X where it is above 0, else Alpha times X; Alpha is one number, one by channel, or one by element of a row of X."""
     x, d_out = (f.flatten2(value, axis=1) if mode == "element" else value for value in (X, dOut))
@@ -264,7 +262,7 @@ def patch_counts(extents: Sequence[int], attrs: Mapping[str, Any]) -> list[int]:
     ):
         steps = steps_of_window(extent, dilation * (size - 1) + 1, stride, pad)
         if steps < 1 and extent >= 0:
-            raise InferenceError(f"patches of {attrs['kernel_sizes']} do not fit into images of {list(extents)}, padded")
+            raise InferenceError(f"patches of kernel_sizes {attrs['kernel_sizes']} do not fit into images of {list(extents)}, padded")
         found.append(steps)
     return found
 
@@ -281,17 +279,17 @@ def _fold(X: Spec, attrs: Mapping[str, Any]) -> Spec:
         raise InferenceError(f"X {X} should have 3 dimensions")
     rows, columns = patch_counts(attrs["output_sizes"], attrs)
     if X.shape[2] not in (-1, rows * columns):
-        raise InferenceError(f"X {X} has {X.shape[2]} patches, images of {attrs['output_sizes']} have {rows} by {columns}")
+        raise InferenceError(f"X {X} has {X.shape[2]} patches, but output_sizes {attrs['output_sizes']} have {rows} by {columns}")
     height, width = attrs["kernel_sizes"]
     channels = divided(X.shape[1], height * width, f"the number of elements of a patch of X {X}")
     return X.with_shape((X.shape[0], channels, *attrs["output_sizes"]))
 
 
 _PATCHES: dict[str, Any] = {
-    "kernel_sizes": required("ints"),
-    "strides": ints(1, 1),
-    "paddings": ints(0, 0, 0, 0),
-    "dilations": ints(1, 1),
+    "kernel_sizes": least(1, counted(required("ints"), 2)),
+    "strides": least(1, counted(ints(1, 1))),
+    "paddings": least(0, counted(ints(0, 0, 0, 0), 1, 2, 4)),
+    "dilations": least(1, counted(ints(1, 1))),
 }
 
 
@@ -304,7 +302,7 @@ def unfold(f: Any, X: Like, dY: Any, attrs: dict[str, Any]) -> Any:
     return {"X": f.fold_like(dY, X, **attrs)}
 
 
-@define("fold(X) -> Y", infer=_fold, output_sizes=required("ints"), **_PATCHES)
+@define("fold(X) -> Y", infer=_fold, output_sizes=least(1, counted(required("ints"), 2)), **_PATCHES)
 def fold(f: Any, X: Like, dY: Any, attrs: dict[str, Any]) -> Any:
     """Images of `output_sizes` in which each element is the sum of its copies in the patches X: the transpose of `unfold`."""
     return {"X": f.unfold(dY, **{name: attrs[name] for name in _PATCHES})}
@@ -328,19 +326,19 @@ def _offsets(X: Spec, offsets: Sequence[int], known: bool) -> list[int] | None:
 
 
 def _cropped(X: Spec, shape: Sequence[int], offsets: list[int] | None) -> Spec:
-    if len(shape) != X.ndim:
-        raise InferenceError(f"shape {list(shape)} should have {X.ndim} numbers, as X {X} has dimensions")
+    if len(shape) != X.ndim or any(size < -1 for size in shape):
+        raise InferenceError(f"shape {list(shape)} should have {X.ndim} numbers, as X {X} has dimensions, none below -1")
     for axis, (extent, size) in enumerate(zip(X.shape, shape, strict=True)):
         start = offsets[axis] if offsets is not None else 0
-        if -1 not in (extent, size) and start + size > extent:
-            raise InferenceError(f"{size} elements from {start} on do not lie within axis {axis} of X {X}")
+        if extent >= 0 and start + max(size, 0) > extent:
+            raise InferenceError(f"shape {list(shape)} from offsets {offsets} on does not lie within axis {axis} of X {X}")
     return X.with_shape(tuple(shape))
 
 
 def _crop(X: Spec, Y: Spec | None, Offsets: Spec | None, shape: list[int], offsets: list[int]) -> Spec:
     start = _offsets(X, offsets, Offsets is None)
     if Y is None and not shape:
-        raise InferenceError(f"X {X} needs a shape to be cropped to: give Y or shape")
+        raise InferenceError(f"X {X} needs a shape to be cropped to: give Y or shape, which is {shape}")
     return _cropped(X, Y.shape if Y is not None else shape, start)
 
 
@@ -356,14 +354,14 @@ def _crop_tensor(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     return _cropped(X, shape, offsets)
 
 
-@define("crop(X, Y?, Offsets?) -> Out", infer=_crop, wrt=("X",), likes=("Y",), offsets=ints(), shape=ints())
+@define("crop(X, Y?, Offsets?: int) -> Out", infer=_crop, wrt=("X",), likes=("Y",), offsets=ints(), shape=ints())
 def crop(f: Any, X: Like, Offsets: Any, dOut: Any, offsets: list[int]) -> Any:
     """The part of X that begins at `offsets` (or Offsets), and has the extents of Y, or of `shape`."""
     return {"X": f.uncrop(dOut, X, Offsets, offsets=offsets)}
 
 
 @define(
-    "crop_tensor(X, Shape?, ShapeTensor*?, Offsets?, OffsetsTensor*?) -> Out",
+    "crop_tensor(X, Shape?: int, ShapeTensor*?: int, Offsets?: int, OffsetsTensor*?: int) -> Out",
     infer=_crop_tensor,
     wrt=("X",),
     shape=ints(),
@@ -377,13 +375,13 @@ def crop_tensor(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, of
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
-@define("uncrop(X, Like, Offsets?, OffsetsTensor*?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offsets=ints())
+@define("uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offsets=ints())
 def uncrop(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """X put into zeros of the shape of Like, at `offsets`: the transpose of cropping."""
     return {"X": f.crop_like(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
-@define("crop_like(X, Like, Offsets?, OffsetsTensor*?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offsets=ints())
+@define("crop_like(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offsets=ints())
 def crop_like(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """The part of X that begins at `offsets` and has the shape of Like."""
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
@@ -410,7 +408,7 @@ def _random_crop(X: Spec, shape: list[int], Seed: Spec | None) -> tuple[Spec, Sp
 
 
 @define(
-    "random_crop(X, Seed?) -> Out, SeedOut?",
+    "random_crop(X, Seed?: int) -> Out, SeedOut?",
     infer=_random_crop,
     grad=NOT_DIFFERENTIABLE,
     shape=required("ints"),
@@ -427,7 +425,7 @@ def random_crop() -> None:
 METHODS = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "nearest": (2, 3), "bicubic": (2,)}
 """How to interpolate -> over how many extents."""
 
-_INTERP_SLOTS = "OutSize?, SizeTensor*?, Scale?"
+_INTERP_SLOTS = "OutSize?: int, SizeTensor*?: int, Scale?: float"
 _INTERP_ATTRS: dict[str, Any] = {
     "data_layout": "NCHW",
     "interp_method": "bilinear",
@@ -455,9 +453,10 @@ def interp_size(extents: Sequence[int], attrs: Mapping[str, Any], scale: Sequenc
     """The extents that attributes ask for; -1 where not known."""
     if scale:
         return [-1 if extent < 0 else int(extent * factor) for extent, factor in zip(extents, scale, strict=True)]
-    found = [attrs[name] for name in ("out_d", "out_h", "out_w")[3 - len(extents) :]]
+    names = ("out_d", "out_h", "out_w")[3 - len(extents) :]
+    found = [attrs[name] for name in names]
     if min(found) <= 0:
-        raise InferenceError(f"the size to interpolate to, {found}, should be above 0: give it, or a scale")
+        raise InferenceError(f"the size {', '.join(names)}, {found}, should be above 0, or scale, {attrs['scale']}, should")
     return found
 
 
@@ -466,7 +465,7 @@ def _define_interp(method: str, doc: str) -> None:
         X: Spec = inputs["X"]
         if X.ndim - 2 not in METHODS[method]:
             known = " or ".join(str(count + 2) for count in METHODS[method])
-            raise InferenceError(f"X is {X}; images of {known} dimensions, {attrs['data_layout']}, are interpolated ({method})")
+            raise InferenceError(f"X is {X}; it should be images of {known} dimensions, {attrs['data_layout']} ({method})")
         axes = resized_axes(attrs["data_layout"], X.ndim)
         found = [-1] * len(axes)
         if not any(inputs.get(slot) for slot in ("OutSize", "SizeTensor", "Scale")):
@@ -491,7 +490,7 @@ def _define_interp(method: str, doc: str) -> None:
     rule_v2.__doc__ = doc
     for name, its_rule, scale in ((f"{method}_interp", rule, 0.0), (f"{method}_interp_v2", rule_v2, floats())):
         attributes = {"scale": scale, **_INTERP_SIZES, **_INTERP_ATTRS}
-        define(f"{name}(X, {_INTERP_SLOTS}) -> Out", infer=infer, wrt=("X",), **attributes)(its_rule)
+        define(f"{name}(X: float, {_INTERP_SLOTS}) -> Out", infer=infer, wrt=("X",), **attributes)(its_rule)
 
 
 _SIZED = "Images brought to another size; sizes are told as to `bilinear_interp_v2`. "
@@ -555,7 +554,7 @@ def _through_grid(f: Any, X: Any, Grid: Any, dOut: Any, attrs: Mapping[str, Any]
     return f.concat([along("along_x"), along("along_y")], axis=3)
 
 
-@define("grid_sampler(X, Grid) -> Output", infer=_sampled("X"), **_GRID)
+@define("grid_sampler(X: float, Grid) -> Output", infer=_sampled("X"), **_GRID)
 def grid_sampler(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """Images X [N, C, H, W] sampled at the places (x, y) of Grid [N, H', W', 2], -1 and 1 being the borders.
 
@@ -569,7 +568,7 @@ def grid_sampler(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any])
     }
 
 
-@define("grid_gather(X, Grid) -> Output", infer=_sampled("X"), **_GRID, **_ALONG)
+@define("grid_gather(X: float, Grid) -> Output", infer=_sampled("X"), **_GRID, **_ALONG)
 def grid_gather(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """As `grid_sampler`, or its derivative by the x (`along_x`) or y (`along_y`) of the place, or by both."""
     return {
@@ -602,7 +601,7 @@ def _affine_grid(Theta: Spec, OutputShape: Spec | None, output_shape: list[int])
 
 
 @define(
-    "affine_grid(Theta, OutputShape?) -> Output",
+    "affine_grid(Theta, OutputShape?: int) -> Output",
     infer=_affine_grid,
     wrt=("Theta",),
     align_corners=True,

@@ -130,7 +130,7 @@ def run(op_type, inputs, attrs, outputs, arrays, number):
             for position, (array, lod) in enumerate(value if many else [value]):
                 arrays[f"{number}.in.{slot}.{position}"] = array
                 record["inputs"][slot]["lods"].append(lod)
-        for name, value in zip(outputs, values):
+        for name, value in zip(outputs, values, strict=True):
             arrays[f"{number}.out.{name}"] = np.asarray(value)
             record["outputs"][name] = value.lod()
         if wrt:
@@ -144,7 +144,7 @@ def run(op_type, inputs, attrs, outputs, arrays, number):
             grads = paddle.static.gradients([made[outputs[0]]], wanted, [given])
             feed["seed"] = tensor(seed, values[0].lod())
             found = exe.run(main, feed=feed, fetch_list=grads, return_numpy=False)
-            for var, value in zip(wanted, found):
+            for var, value in zip(wanted, found, strict=True):
                 arrays[f"{number}.grad.{var.name}"] = np.asarray(value)
     return record
 
@@ -154,7 +154,7 @@ def main(path):
     for number, (op_type, inputs, attrs, outputs) in enumerate(CASES):
         try:
             records.append(run(op_type, inputs, attrs, outputs, arrays, number))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             print(op_type, attrs, "FAILED", str(error)[-600:])
             records.append(None)
     arrays["records"] = np.array(json.dumps(records))

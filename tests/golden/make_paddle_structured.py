@@ -29,10 +29,6 @@ def column(*values):
     return np.array(values, "int64").reshape(-1, 1)
 
 
-def tags(pairs, schemes):
-    return column(*(pairs)), schemes
-
-
 CRF = {"Emission": (x(6, 4), M), "Transition": (x(6, 4), [])}
 PADDED_CRF = {"Emission": (x(3, 4, 4), []), "Transition": (x(6, 4), []), "Length": (LENGTHS.reshape(-1, 1), [])}
 CRF_OUT = {"LogLikelihood": "float32", "Alpha": "float32", "EmissionExps": "float32", "TransitionExps": "float32"}
@@ -152,8 +148,13 @@ CASES = [
         )
         for normalized in (False, True)
     ),
-    ("edit_distance", {"Hyps": (WORDS, [[0, 3, 3, 7]]), "Refs": (OTHERS, [[0, 2, 8, 8]])}, {"normalized": False},
-     {"Out": "float32", "SequenceNum": "int64"}, []),
+    (
+        "edit_distance",
+        {"Hyps": (WORDS, [[0, 3, 3, 7]]), "Refs": (OTHERS, [[0, 2, 8, 8]])},
+        {"normalized": False},
+        {"Out": "float32", "SequenceNum": "int64"},
+        [],
+    ),
     (
         "edit_distance",
         {
@@ -169,7 +170,7 @@ CASES = [
     *(
         (
             "chunk_eval",
-            {"Inference": (ints(60, 1, high=high), [[0, 13, 14, 40, 60]]), "Label": (ints(60, 1, high=high), [[0, 13, 14, 40, 60]])},
+            {slot: (ints(60, 1, high=high), [[0, 13, 14, 40, 60]]) for slot in ("Inference", "Label")},
             {"num_chunk_types": 3, "chunk_scheme": scheme, "excluded_chunk_types": excluded},
             CHUNK_OUT,
             [],
@@ -274,10 +275,10 @@ def run(op_type, inputs, attrs, outputs, wrt, arrays, number):
     for slot, (array, lod) in inputs.items():
         arrays[f"{number}.in.{slot}"] = array
         record["inputs"][slot] = lod
-    for name, value in zip(outputs, values):
+    for name, value in zip(outputs, values, strict=False):
         arrays[f"{number}.out.{name}"] = np.asarray(value)
         record["outputs"][name] = value.lod()
-    for slot, value in zip(wrt, values[len(fetch) :]):
+    for slot, value in zip(wrt, values[len(fetch) :], strict=True):
         arrays[f"{number}.grad.{slot}"] = np.asarray(value)
     return record
 
@@ -318,7 +319,10 @@ def decode(steps, arrays, number):
                 lists[which] = paddle.tensor.array_write(var, at, lists[which])
             record.append(lod)
         block = main.global_block()
-        out = {name: block.create_var(name=name, dtype=dtype) for name, dtype in (("SentenceIds", "int64"), ("SentenceScores", "float32"))}
+        out = {
+            name: block.create_var(name=name, dtype=dtype)
+            for name, dtype in (("SentenceIds", "int64"), ("SentenceScores", "float32"))
+        }
         block.append_op(
             type="beam_search_decode",
             inputs={"Ids": lists[0], "Scores": lists[1]},
@@ -326,7 +330,7 @@ def decode(steps, arrays, number):
             attrs={"beam_size": 2, "end_id": 0},
         )
         values = paddle.static.Executor(paddle.CPUPlace()).run(main, feed=feed, fetch_list=list(out.values()), return_numpy=False)
-    for name, value in zip(out, values):
+    for name, value in zip(out, values, strict=True):
         arrays[f"{number}.out.{name}"] = np.asarray(value)
     return {"steps": record, "lod": values[0].lod()}
 

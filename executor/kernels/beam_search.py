@@ -1,0 +1,60 @@
+"""Kernels of `fluid.ops.beam_search`; on the host, since how many rows are selected is for values to say."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.values import Lod
+
+from ..place import to_numpy
+from ..sequences import LoDArray
+from .table import kernel
+
+
+@kernel("beam_search")
+def beam_search(
+    xp: Any,
+    pre_ids: Any,
+    pre_scores: Any,
+    ids: Any,
+    scores: Any,
+    scores_lod: Lod,
+    level: int,
+    beam_size: int,
+    end_id: int,
+    is_accumulated: bool,
+) -> tuple[LoDArray, LoDArray, Any]:
+    if level >= len(scores_lod):
+        raise ExecutionError(f"scores should have more than {level} levels of sequences; feed them, or use lod_reset")
+    before, totals, values = to_numpy(pre_ids).reshape(-1), to_numpy(pre_scores).reshape(-1), to_numpy(scores)
+    words = np.broadcast_to(np.arange(values.shape[1]), values.shape) if ids is None else to_numpy(ids)
+    if not is_accumulated:
+        values = totals[:, None] + np.log(values)
+    # A row that has ended has one candidate: itself.
+    ended = before == end_id
+    candidates = np.ones(values.shape, bool)
+    candidates[ended, 1:] = False
+    values, words = values.copy(), words.copy()
+    values[ended, :1], words[ended, :1] = totals[ended][:, None], end_id
+    sources = np.asarray(scores_lod[level])
+    for deeper in scores_lod[level + 1 :]:
+        sources = np.asarray(deeper)[sources]
+    selected: list[Any] = [np.zeros((2, 0), np.int64)]  # row and column of each
+    for start, end in pairwise(sources.tolist()):
+        rows, columns = np.nonzero(candidates[start:end])
+        rows += start
+        best = np.lexsort((columns, -rows, -values[rows, columns]))[:beam_size]
+        rows, columns = rows[best], columns[best]
+        if not ended[rows].all():
+            order = np.argsort(rows, kind="stable")
+            selected.append(np.stack([rows[order], columns[order]]))
+    rows, columns = np.concatenate(selected, axis=1)
+    parts = np.searchsorted(rows, np.arange(len(values) + 1))
+    lod = (tuple(sources.tolist()), tuple(parts.tolist()))
+    found = (words[rows, columns].astype(np.int64), values[rows, columns].astype(totals.dtype))
+    chosen, reached = (LoDArray(xp.asarray(value[:, None]), lod) for value in found)
+    return chosen, reached, xp.asarray(rows.astype(np.int32))

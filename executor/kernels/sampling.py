@@ -1,0 +1,266 @@
+"""Kernels of `fluid.ops.sampling`."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+
+from fluid.ops.sampling import CUSTOM, LOG_UNIFORM
+
+from ..place import to_numpy
+from .manipulation import add_rows_at, check_ids
+from .table import kernel
+
+
+def _log_uniform(xp: Any, rng: Any, shape: Any, classes: int) -> Any:
+    """Whole numbers in [0, classes), k with the probability ``log((k + 2) / (k + 1)) / log(classes + 1)``."""
+    found = xp.exp(rng.random(shape) * log(classes + 1)).astype("int64") - 1
+    return xp.minimum(found, classes - 1)
+
+
+def _log_uniform_noise(xp: Any, labels: Any, dtype: Any, classes: int) -> Any:
+    """How probable each is to be drawn so."""
+    return (xp.log((labels + 2.0) / (labels + 1.0)) / log(classes + 1)).astype(dtype)
+
+
+def _scores(xp: Any, rows: Any, bias: Any, index: Any, x: Any) -> Any:
+    """The product of each x with its rows, plus the bias of these."""
+    found = xp.matmul(rows, x[:, :, None])[:, :, 0]
+    return found if bias is None else found + bias.reshape(-1)[index]
+
+
+def _sigmoid(xp: Any, x: Any) -> Any:
+    return 0.5 * (1 + xp.tanh(0.5 * x))
+
+
+# ----------------------------------------------------------------------------------------- noise-contrastive estimation
+@kernel("nce")
+def nce(
+    xp: Any,
+    rng: Any,
+    Input: Any,
+    Label: Any,
+    Weight: Any,
+    Bias: Any,
+    SampleWeight: Any,
+    CustomDistProbs: Any,
+    CustomDistAlias: Any,
+    CustomDistAliasProbs: Any,
+    num_total_classes: int,
+    num_neg_samples: int,
+    sampler: int,
+    Cost: Any,
+    SampleLogits: Any,
+    SampleLabels: Any,
+) -> None:
+    check_ids(Label, num_total_classes, "Label")
+    shape = (len(Input), num_neg_samples)
+    if sampler == LOG_UNIFORM:
+        drawn = _log_uniform(xp, rng(), shape, num_total_classes - 1)
+    else:
+        generator = rng()
+        drawn = (generator.random(shape) * num_total_classes).astype("int64")
+        if sampler == CUSTOM:
+            stays = generator.random(shape) < CustomDistAliasProbs.reshape(-1)[drawn]
+            drawn = xp.where(stays, drawn, CustomDistAlias.reshape(-1)[drawn])
+    labels = xp.concatenate([Label.astype(drawn.dtype), drawn], axis=1)
+    found = _sigmoid(xp, _scores(xp, Weight[labels], Bias, labels, Input))
+    if SampleLabels is not None:
+        SampleLabels[...] = labels
+    if SampleLogits is not None:
+        SampleLogits[...] = found
+    if Cost is None:
+        return
+    noise = _noise(xp, labels, found.dtype, CustomDistProbs, sampler, num_total_classes) * num_neg_samples
+    costs = xp.log(found + noise)
+    known = Label.shape[1]
+    costs[:, :known] -= xp.log(found[:, :known])
+    costs[:, known:] -= xp.log(noise[:, known:])
+    Cost[:, 0] = costs.sum(1)
+    if SampleWeight is not None:
+        Cost *= SampleWeight.reshape(-1, 1)
+
+
+def _noise(xp: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, classes: int) -> Any:
+    """How probable each class is to be drawn."""
+    if sampler == CUSTOM:
+        return probabilities.reshape(-1)[labels].astype(dtype)
+    if sampler == LOG_UNIFORM:
+        return _log_uniform_noise(xp, labels, dtype, classes - 1)
+    return xp.full(labels.shape, 1.0 / classes, dtype)
+
+
+@kernel("nce_grad")
+def nce_grad(
+    xp: Any,
+    Input: Any,
+    Label: Any,
+    Weight: Any,
+    Bias: Any,
+    SampleWeight: Any,
+    CustomDistProbs: Any,
+    SampleLogits: Any,
+    SampleLabels: Any,
+    dCost: Any,
+    num_total_classes: int,
+    num_neg_samples: int,
+    sampler: int,
+    dInput: Any,
+    dWeight: Any,
+    dBias: Any,
+) -> None:
+    noise = _noise(xp, SampleLabels, SampleLogits.dtype, CustomDistProbs, sampler, num_total_classes) * num_neg_samples
+    known = Label.shape[1]
+    slope = (1 - SampleLogits) / (SampleLogits + noise)
+    slope[:, :known] *= -noise[:, :known]
+    slope[:, known:] *= SampleLogits[:, known:]
+    slope *= dCost.reshape(-1, 1)
+    if SampleWeight is not None:
+        slope *= SampleWeight.reshape(-1, 1)
+    _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dWeight, dBias)
+
+
+def _deliver(xp: Any, slope: Any, index: Any, x: Any, weight: Any, dx: Any, dweight: Any, dbias: Any) -> None:
+    """The gradients of ``x . weight[index] + bias[index]``; an index of -1 is none."""
+    kept = index >= 0
+    if dx is not None:
+        rows = weight[xp.maximum(index, 0)]
+        dx[...] = xp.matmul(xp.where(kept, slope, 0)[:, None, :], rows)[:, 0]
+    for out, values in ((dweight, slope[:, :, None] * x[:, None]), (dbias, slope)):
+        if out is not None:
+            out.fill(0)
+            add_rows_at(xp, values[kept], index[kept], out if out is dweight else out.reshape(-1))
+
+
+@kernel("is_label")
+def is_label(Label: Any, Out: Any) -> None:
+    Out.fill(0)
+    Out[:, : Label.shape[1]] = 1
+
+
+# ------------------------------------------------------------------------------------------------ hierarchical sigmoid
+def _path(xp: Any, label: Any, table: Any, code: Any, num_classes: int, depth: int) -> tuple[Any, Any]:
+    if table is not None:
+        return xp.where(table < 0, -1, table), xp.where(table < 0, 0, code)
+    check_ids(label, num_classes, "Label")
+    leaf = label.reshape(-1, 1).astype("int64") + num_classes
+    bits = xp.arange(depth)
+    node = leaf >> (bits + 1)
+    return node - 1, xp.where(node > 0, (leaf >> bits) & 1, 0)
+
+
+@kernel("tree_path")
+def tree_path(xp: Any, Label: Any, PathTable: Any, PathCode: Any, num_classes: int, Index: Any, Code: Any) -> None:
+    index, code = _path(xp, Label, PathTable, PathCode, num_classes, (Code if Index is None else Index).shape[1])
+    for out, value in ((Index, index), (Code, code)):
+        if out is not None:
+            out[...] = value
+
+
+@kernel("hierarchical_sigmoid")
+def hierarchical_sigmoid(
+    xp: Any,
+    X: Any,
+    W: Any,
+    Label: Any,
+    PathTable: Any,
+    PathCode: Any,
+    Bias: Any,
+    num_classes: int,
+    Out: Any,
+    PreOut: Any,
+) -> None:
+    depth = (num_classes - 1).bit_length() if PathTable is None else PathTable.shape[1]
+    index, code = _path(xp, Label, PathTable, PathCode, num_classes, depth)
+    kept, nodes = index >= 0, xp.maximum(index, 0)
+    check_ids(nodes, len(W), "a node of the path")
+    scores = xp.clip(_scores(xp, W[nodes], Bias, nodes, X), -40.0, 40.0)
+    scores = xp.where(kept, scores, 0)
+    found = xp.logaddexp(scores, xp.zeros_like(scores))
+    if PreOut is not None:
+        PreOut[...] = found
+    if Out is not None:
+        Out[:, 0] = (found - code * scores).sum(1)
+
+
+@kernel("hierarchical_sigmoid_grad")
+def hierarchical_sigmoid_grad(
+    xp: Any,
+    X: Any,
+    W: Any,
+    Label: Any,
+    PathTable: Any,
+    PathCode: Any,
+    PreOut: Any,
+    dOut: Any,
+    num_classes: int,
+    dX: Any,
+    dW: Any,
+    dBias: Any,
+) -> None:
+    index, code = _path(xp, Label, PathTable, PathCode, num_classes, PreOut.shape[1])
+    slope = (-xp.expm1(-PreOut) - code.astype(PreOut.dtype)) * dOut.reshape(-1, 1)
+    _deliver(xp, slope, index, X, W, dX, dW, dBias)
+
+
+# ----------------------------------------------------------------------------------------------------- sampled softmax
+def _different(rng: Any, count: int, classes: int) -> tuple[Any, int]:
+    """`count` different classes, drawn one after the other without those drawn before; and the number of tries."""
+    seen: dict[int, None] = {}
+    tries = 0
+    while len(seen) < count:
+        for value in to_numpy(_log_uniform(np, rng, count, classes)).tolist():
+            tries += 1
+            seen.setdefault(value)
+            if len(seen) == count:
+                break
+    return np.array(list(seen), np.int64), tries
+
+
+@kernel("sample_logits")
+def sample_logits(
+    xp: Any,
+    rng: Any,
+    Logits: Any,
+    Labels: Any,
+    CustomizedSamples: Any,
+    CustomizedProbabilities: Any,
+    use_customized_samples: bool,
+    uniq: bool,
+    remove_accidental_hits: bool,
+    num_samples: int,
+    Samples: Any,
+    Probabilities: Any,
+    SampledLogits: Any,
+    SampledLabels: Any,
+) -> None:
+    classes, known = Logits.shape[1], Labels.shape[1]
+    check_ids(Labels, classes, "Labels")
+    if use_customized_samples:
+        samples, shares = CustomizedSamples, CustomizedProbabilities
+        check_ids(samples, classes, "CustomizedSamples")
+    else:
+        seed = np.random.default_rng(int(to_numpy(rng().integers(0, 2**62, 1))[0]))  # what is drawn depends on what was
+        if uniq:
+            drawn, tries = _different(seed, num_samples, classes)
+        else:
+            drawn, tries = _log_uniform(np, seed, num_samples, classes), num_samples
+        rows = xp.broadcast_to(xp.asarray(drawn), (len(Labels), num_samples))
+        samples = xp.concatenate([Labels.astype("int64"), rows], axis=1)
+        shares = _log_uniform_noise(xp, samples, "float64", classes)
+        shares = shares * num_samples if tries == num_samples else -xp.expm1(tries * xp.log1p(-shares))
+        shares = shares.astype(Logits.dtype)
+    if Samples is not None:
+        Samples[...] = samples
+    if Probabilities is not None:
+        Probabilities[...] = shares
+    if SampledLabels is not None:
+        SampledLabels[...] = xp.arange(known)
+    if SampledLogits is None:
+        return
+    SampledLogits[...] = xp.take_along_axis(Logits, samples, 1) - xp.log(shares)
+    if remove_accidental_hits:
+        hits = (samples[:, known:, None] == Labels[:, None, :]).any(2)
+        SampledLogits[:, known:] -= xp.where(hits, 1e20, 0).astype(Logits.dtype)

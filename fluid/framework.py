@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from . import unique_name
-from .errors import AttributeRuleError, InferenceError, NameNotFoundError, ProgramError, locate
+from .errors import AttributeRuleError, FluidError, InferenceError, NameNotFoundError, ProgramError, locate
 from .frames import Frames, user_frame, user_frames
 from .ops import registry
 from .ops.registry import EMPTY, OpDef
@@ -60,8 +62,10 @@ class OpRole:
     VARS = "op_role_var"
 
 
-class Variable(ValueOperators):
+class Variable(ValueOperators, metaclass=ABCMeta):
     """A named value of a block: a tensor, an array of tensors, the scopes of a loop.
+
+    Tensors of `fluid.dygraph` count as variables too, of the program that runs each op at once.
 
     Attributes:
         shape: extents, ``-1`` where unknown until fed; None until inferred.
@@ -366,7 +370,8 @@ class Operator:
     @property
     def role(self) -> int:
         """Bits of `OpRole`."""
-        return int(self.attrs.get(OpRole.NAME, OpRole.FORWARD))
+        role = self.attrs.get(OpRole.NAME)
+        return int(role) if isinstance(role, Integral) else OpRole.FORWARD  # files may hold anything there
 
     @property
     def sub_blocks(self) -> list[Block]:
@@ -421,6 +426,11 @@ class Block:
     @property
     def forward_block_idx(self) -> int:
         return self.forward.idx if self.forward is not None else -1
+
+    @property
+    def namespace(self) -> OpNamespace:
+        """Ops as functions, which append them here."""
+        return BuildNamespace(self)
 
     # -- variables
     def find_var(self, name: str) -> Variable | None:
@@ -568,7 +578,10 @@ class Block:
             op.attrs[OpRole.NAME] = role
         definition = op.definition
         if definition is not None:
-            op.attrs = definition.check_attrs(op.attrs)
+            try:
+                op.attrs = definition.check_attrs(op.attrs)
+            except AttributeRuleError as error:
+                raise AttributeRuleError(f"{error}\n{locate(op)}") from None
             for slots, known, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
                 for slot in slots:
                     if slot not in known:
@@ -626,7 +639,7 @@ def infer_shape(op: Operator) -> None:
         return
     try:
         found = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
-    except (InferenceError, NameNotFoundError) as error:
+    except FluidError as error:
         raise type(error)(f"{op.type}: {error}\n{locate(op)}") from None
     for slot, specs in found.items():
         names = op.outputs.get(slot)
@@ -687,6 +700,9 @@ class Program:
     """A program: a tree of blocks, of which block 0 is the root."""
 
     __slots__ = ("__weakref__", "_current", "_frames", "_role", "_seed", "_version", "allowed_ops", "blocks", "loaders", "wire")
+
+    eager = False
+    """Whether ops run as they are appended, and are forgotten: so in the one program of `fluid.dygraph`."""
 
     def __init__(self) -> None:
         self.blocks = [Block(self, 0)]
@@ -812,7 +828,8 @@ class Program:
                 for op in block.ops:
                     if op.has_attr("is_test"):
                         op.attrs["is_test"] = True
-                    role = op.attrs.pop(OpRole.NAME, OpRole.FORWARD) & ~OpRole.LOSS  # no loss is minimized in a test
+                    role = op.role & ~OpRole.LOSS  # no loss is minimized in a test
+                    op.attrs.pop(OpRole.NAME, None)
                     if role:
                         op.attrs[OpRole.NAME] = role
             new._drop_unused()
@@ -870,6 +887,18 @@ class Program:
         return explain_gradient(self, loss, var)
 
     # -- changing it: each of these verifies its result, changes nothing where it fails, and reports what it changed
+    def _prune(self, targets: Iterable[Variable | str] | Variable | str) -> Program:
+        """A copy with only what `targets` need, as Fluid 1.x has it; `prune` does it in place and reports."""
+        from .io import prune
+
+        return prune(self, [targets] if isinstance(targets, (Variable, str)) else targets)
+
+    def _prune_with_input(self, feeded_var_names: Iterable[str], targets: Iterable[Variable | str]) -> Program:
+        """A copy with only what computes `targets` from these feeds."""
+        from .io import prune
+
+        return prune(self, targets, feeded_var_names)
+
     def prune(self, feeds: NameList | None, targets: NameList) -> EditReport:
         """Leave only the ops and variables that the targets need.
 
@@ -1076,8 +1105,8 @@ def current_name_scope() -> str:
 
 
 def in_dygraph_mode() -> bool:
-    """Whether layers run at once instead of building a program; eager mode is chosen by what a layer is given."""
-    return False
+    """Whether layers that are given no tensor run at once: inside `fluid.dygraph.guard`. Those that are given tensors always do."""
+    return default_main_program().eager
 
 
 # ------------------------------------------------------------------------------------------------------------- machine

@@ -489,3 +489,16 @@ def test_roles() -> None:
     layers.relu(x)
     assert [op.role for op in block().ops] == [OpRole.LR_SCHED, OpRole.FORWARD]
     assert isinstance(block().ops[0], Operator)
+
+
+def test_prune_as_fluid_has_it() -> None:
+    program = Program()
+    with fluid.program_guard(program, Program()):
+        x = fluid.data("x", [2])
+        middle = fluid.layers.tanh(x)
+        wanted, other = fluid.layers.exp(middle), fluid.layers.relu(x)
+    before = program.to_string()
+    assert [op.type for op in program._prune([wanted]).global_block().ops] == ["tanh", "exp"]
+    assert [op.type for op in program._prune(other).global_block().ops] == ["relu"]
+    assert [op.type for op in program._prune_with_input([middle.name], [wanted]).global_block().ops] == ["exp"]
+    assert program.to_string() == before

@@ -130,6 +130,13 @@ def _file_of(dirname: str, var: Variable) -> str:
     return os.path.join(dirname, *parts)
 
 
+def _check_inside(dirname: str, path: str) -> None:
+    """Refuse to write where a link within the folder leads out of it."""
+    root, folder = os.path.realpath(dirname), os.path.realpath(os.path.dirname(path))
+    if os.path.commonpath([root, folder]) != root:
+        raise ProgramError(f"{path} is not in {dirname} but, by way of a link, in {folder}; nothing is written there")
+
+
 def _scope() -> Any:
     from .executor.scope import global_scope
 
@@ -146,6 +153,11 @@ def _value(scope: Any, var: Variable) -> tuple[Any, Lod]:
     return tensor.array if isinstance(tensor.array, SelectedRows) else np.asarray(tensor), tensor.lod()
 
 
+def _check_dense(where: str, name: str, value: Any) -> None:
+    if isinstance(value, SelectedRows):
+        raise ProgramError(f"{where}: {name!r} is selected_rows, which it cannot hold; save_persistables writes them to a folder")
+
+
 def _fitting(var: Variable, array: Any, where: str) -> Any:
     """The array, if it is as the program declares; what only differs in how files hold bfloat16 is adapted."""
     shape = array.shape
@@ -160,6 +172,19 @@ def _fitting(var: Variable, array: Any, where: str) -> Any:
             f"{where}, variable {var.name!r}: the file holds {held}{list(shape)}, the program declares {var.describe()}"
         )
     return adapted
+
+
+def _put(scope: Any, name: str, value: Any, lod: Lod, place: Any) -> None:
+    """Let a variable of the scope hold what was read; on the processor as it is: a view of the file, if that is large."""
+    tensor = scope.var(name).get_tensor()
+    if isinstance(value, SelectedRows):
+        asarray = (place or CPUPlace()).asarray
+        tensor.array = SelectedRows(asarray(value.index), asarray(value.value), value.height())
+    elif isinstance(place or CPUPlace(), CPUPlace):
+        tensor.array = value
+    else:
+        tensor.set(value, place)
+    tensor.set_lod(lod)
 
 
 def _type_of(array: Any) -> VarType | None:
@@ -217,7 +242,10 @@ def save_vars(
             for array, lod in values:
                 write_tensor(file, array, lod)
         return
-    for path, (array, lod) in zip([_file_of(dirname, var) for var in chosen], values, strict=True):
+    paths = [_file_of(dirname, var) for var in chosen]
+    for path in paths:
+        _check_inside(dirname, path)
+    for path, (array, lod) in zip(paths, values, strict=True):
         with atomic_writer(path) as file:
             write_rows(file, array) if isinstance(array, SelectedRows) else write_tensor(file, array, lod)
 
@@ -268,12 +296,7 @@ def load_vars(
             found.append((var, _fitting(var, array, path), lod))
     scope, place = _scope(), getattr(executor, "place", None)
     for var, array, lod in found:
-        tensor = scope.var(var.name).get_tensor()
-        if isinstance(place or CPUPlace(), CPUPlace) or isinstance(array, SelectedRows):
-            tensor.array = array  # as it was read: a view of the file, if that is large
-        else:
-            tensor.set(array, place)
-        tensor.set_lod(lod)
+        _put(scope, var.name, array, lod, place)
 
 
 def load_params(executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
@@ -305,6 +328,8 @@ def save(program: Program, model_path: str) -> None:
     _check_prefix(model_path)
     scope = _scope()
     found = {var.name: (is_parameter(var), _value(scope, var)[0]) for var in _chosen(program, None, is_persistable)}
+    for name, (_, array) in found.items():
+        _check_dense(model_path + _STATE, name, array)
     write_arrays(model_path + _PARAMETERS, {name: array for name, (trained, array) in found.items() if trained})
     write_arrays(model_path + _STATE, {name: array for name, (trained, array) in found.items() if not trained})
     write_file(model_path + _PROGRAM, [serialize_program(program)])

@@ -34,6 +34,7 @@ from .pickle_io import write_arrays
 from .serde import parse_program, serialize_program
 from .tensor_io import atomic_writer, read_file, write_file
 from .text import parse_program_text
+from .verify import self_owning
 
 if TYPE_CHECKING:
     from .executor import Scope
@@ -178,11 +179,15 @@ def _read_program(file: str, kind: str) -> Program:
     try:
         if kind != "text":
             return parse_program(data)
-        return parse_program_text(data.decode("utf-8"))
+        program = parse_program_text(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise FormatError(f"{file}: the text is not UTF-8, at byte {error.start}") from None
     except FormatError as error:
         raise FormatError(f"{file}: {error}") from None
+    found = self_owning(program.blocks)  # which text may say
+    if found is not None:
+        raise FormatError(f"{file}: block {found[0].idx} holds itself, by way of an op of block {found[1].idx}")
+    return program
 
 
 def _traffic(file: str, program: Program) -> tuple[list[str], list[Variable]]:
@@ -300,9 +305,9 @@ def _read_npz(path: str) -> dict[str, Any]:
                     raise FormatError(f"{where}: it is there twice")
                 with archive.open(info) as file:
                     found[name] = _read_npy(file, info.file_size, where)
-    except (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
-        if isinstance(error, FluidError):
-            raise
+    except FluidError:
+        raise
+    except Exception as error:  # of many modules: archives, compression, headers of arrays
         raise FormatError(f"{path}: the archive cannot be read: {error}") from None
     return found
 
@@ -329,6 +334,8 @@ def _read_npy(file: Any, size: int, where: str) -> Any:
 def _write_npz(path: str, arrays: Mapping[str, Any]) -> None:
     with atomic_writer(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
+            if "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
+                raise FluidError(f"{path}: the variable {name!r} has a name that archives cannot hold")
             info = zipfile.ZipInfo(f"{name}.npy")  # of a fixed date: equal arrays make equal files
             with archive.open(info, "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, as_bits(array), allow_pickle=False)
@@ -426,7 +433,7 @@ def save_model(
     with scope_guard(scope):
         if ending in _ARRAY_FORMATS:
             names = sorted({var.name for var in program.list_vars() if io.is_persistable(var)})
-            save_arrays(where, {name: _value(scope, name) for name in names})
+            save_arrays(where, {name: _value(scope, name, where) for name in names})
             return [where]
         if ending == "txt":
             write_file(where, [program.to_string().encode("utf-8", "surrogateescape")])
@@ -450,8 +457,9 @@ def _names(items: str | Variable | Sequence[str | Variable] | None) -> list[str]
     return [item if isinstance(item, str) else item.name for item in listed]
 
 
-def _value(scope: Scope, name: str) -> Any:
+def _value(scope: Scope, name: str, where: str) -> Any:
     found = scope.array(name)
     if found is None:
         raise ExecutionError(f"{name!r} has no value in the scope; run the startup program, or load it, before it is saved")
+    io._check_dense(where, name, found)
     return np.asarray(found)

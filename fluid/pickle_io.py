@@ -391,8 +391,10 @@ def _write_bytes(file: BinaryIO, raw: Any, protocol: int) -> None:
         file.write(b"c__builtin__\nbytes\n)R")
 
 
-def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
+def write_arrays(path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str]] | None = None) -> None:
     """Write arrays by name, as ``pickle.dump(dict, protocol=2)`` of any numpy would: whole or not at all.
+
+    `tables` are dicts of strings, which follow the arrays under names of their own.
 
     Where an array is larger than 1 GiB, the file has protocol 4, since 2 cannot say its length.
     """
@@ -410,4 +412,6 @@ def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
             file.write(_text(order.decode()) + b"NNN" + b"J\xff\xff\xff\xff" * 2 + _integer(0) + b"tb\x89")
             _write_bytes(file, array.reshape(-1).view(np.uint8).data, protocol)
             file.write(b"tb")
+        for name, table in (tables or {}).items():
+            file.write(_text(name) + b"}(" + b"".join(_text(key) + _text(value) for key, value in table.items()) + b"u")
         file.write(b"u.")

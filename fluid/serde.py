@@ -23,8 +23,10 @@ from google.protobuf.message import DecodeError
 
 from .errors import FluidTypeError, FormatError, ProgramError
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable
+from .ops.registry import REGION
 from .proto import OpDesc, ProgramDesc, TensorDesc, VarDesc
 from .types import VarType, is_floating
+from .verify import self_owning
 
 __all__ = [
     "KINDS",
@@ -146,10 +148,14 @@ def attr_kind(op: Operator, name: str, value: Any) -> str:
 class OpWire:
     """What a file says of an op beyond its `Operator`."""
 
+    type: str = ""
+    """Type of the op in the file."""
     kinds: dict[str, str] = field(default_factory=dict)
     """Kinds of attributes that are not as `attr_kind` has them."""
     rest: bytes = b""
     """Fields, and attributes of unknown types, as an ``OpDesc``."""
+    twice: list[tuple[int, str, bytes]] = field(default_factory=list)
+    """Attributes that come again later in the file: position among them all, name, message."""
     parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """What is left of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
 
@@ -301,9 +307,12 @@ _OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in WIRE_SLOTS.item
 
 
 def _attrs_to_write(op: Operator) -> dict[str, Any]:
-    """The attributes of an operator; of a gradient op, those left at their defaults too, which Paddle does not know of them."""
+    """The attributes of an operator, and those left at their defaults where Paddle does not know these: of ops that own blocks,
+    and of gradient ops. What was read from a file has all that it needs."""
     definition = op.definition
-    if definition is None or definition.forward is None:
+    if op.wire is not None and op.wire.type == op.type:
+        return op.attrs
+    if definition is None or (definition.forward is None and definition.rule is not REGION):
         return op.attrs
     left = {name: attr.default for name, attr in definition.attrs.items() if name not in op.attrs and not attr.required}
     return op.attrs | left
@@ -323,7 +332,11 @@ def _write_op(op: Operator, message: Any) -> None:
                 entry.MergeFromString(parts[side, slot])
             entry.parameter = _raw(WIRE_SLOTS.get((op.type, slot), slot))
             entry.arguments.extend(map(_raw, names))
+    twice = [found for found in wire.twice if found[1] in op.attrs][::-1] if wire is not None else []
+    first = len(message.attrs)
     for name, value in _attrs_to_write(op).items():
+        while twice and first + twice[-1][0] == len(message.attrs):
+            message.attrs.add().MergeFromString(twice.pop()[2])
         if hasattr(value, "tolist"):
             value = value.tolist()
         if isinstance(value, (list, tuple)) and len(value) > _MOST_VALUES:
@@ -415,6 +428,7 @@ class _Reader:
         known.DiscardUnknownFields()
         self.careful = known.ByteSize() != message.ByteSize()
         self.presence: dict[tuple[str, ...], frozenset[str]] = {}
+        self.plain: dict[str, OpWire] = {}
 
         self.program = Program()
         self.program.allowed_ops = frozenset()
@@ -462,26 +476,9 @@ class _Reader:
             raise FormatError(f"block 0: the root has a parent, block {self.blocks[0].parent_idx}")
 
     def check_owners(self) -> None:
-        """No op may own a block that holds it."""
-        open_, done = 1, 2
-        state = [0] * len(self.blocks)
-        for root in self.blocks:
-            if state[root.idx]:
-                continue
-            stack = [(root, iter([sub for op in root.ops for sub in op.sub_blocks]))]
-            state[root.idx] = open_
-            while stack:
-                block, owned = stack[-1]
-                for sub in owned:
-                    if state[sub.idx] == open_:
-                        raise FormatError(f"block {sub.idx}: it holds itself, by way of an op of block {block.idx}")
-                    if not state[sub.idx]:
-                        state[sub.idx] = open_
-                        stack.append((sub, iter([deeper for op in sub.ops for deeper in op.sub_blocks])))
-                        break
-                else:
-                    state[block.idx] = done
-                    stack.pop()
+        found = self_owning(self.blocks)
+        if found is not None:
+            raise FormatError(f"block {found[0].idx}: it holds itself, by way of an op of block {found[1].idx}")
 
     # -- their contents
     def read_block(self, block: Block, desc: Any) -> None:
@@ -578,18 +575,24 @@ class _Reader:
                 kinds.pop(name, None)
             else:
                 kinds[name] = kind
+            parts.pop(("attrs", name), None)
             if self.careful or len(fields) > 3:
                 rest = _leftover(entry, "name", "type", KINDS[kind].field)
                 if rest:
                     parts["attrs", name] = rest
+        twice = []
+        if len(op.attrs) + len(strange) < len(desc.attrs):
+            twice = _given_twice([entry for entry in desc.attrs if entry.type in _BY_NUMBER], op)
         rest = b""
         if self.careful or strange or desc.HasField("is_target"):
             other = OpDesc()
             other.MergeFromString(_leftover(desc, "type", "inputs", "outputs", "attrs"))
             other.attrs.extend(strange)
             rest = other.SerializeToString()
-        if kinds or rest or parts:
-            op.wire = OpWire(kinds, rest, parts)
+        if kinds or rest or parts or twice:
+            op.wire = OpWire(op_type, kinds, rest, twice, parts)
+        else:
+            op.wire = self.plain.get(op_type) or self.plain.setdefault(op_type, OpWire(op_type))
         return op
 
     def read_slots(self, op_type: str, side: str, entries: Any, parts: dict[tuple[str, str], bytes]) -> dict[str, list[str]]:
@@ -658,6 +661,17 @@ class _Reader:
                 var.is_data = var.is_data or (name in read and name not in written)
             elif not self.marks_parameters and name in used and name not in changed and is_floating(var.dtype) and var.has_shape:
                 root.vars[name] = _as_parameter(var)
+
+
+def _given_twice(entries: list[Any], op: Operator) -> list[tuple[int, str, bytes]]:
+    """Those of an op's attributes that come again later; the others are put in order of where they stand."""
+    last = {entry.name: position for position, entry in enumerate(entries)}
+    op.attrs = {name: op.attrs[name] for name in map(_text, sorted(last, key=last.__getitem__))}
+    return [
+        (position, _text(entry.name), entry.SerializeToString())
+        for position, entry in enumerate(entries)
+        if last[entry.name] != position
+    ]
 
 
 _FLAGS = ("persistable", "need_check_feed", "is_parameter", "stop_gradient")

@@ -33,6 +33,7 @@ from typing import Any, NoReturn
 from .errors import FormatError
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable
 from .types import VarType
+from .verify import on_cycles
 
 __all__ = ["NOISE", "block_to_string", "op_to_string", "parse_program_text", "program_to_screen", "program_to_string"]
 
@@ -50,6 +51,7 @@ NOISE = frozenset({OpRole.NAME, OpRole.VARS, "op_namescope", "op_device", "op_ca
 _PLAIN = re.compile(r"[A-Za-z0-9_.@/-]+")
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 _DEEPEST_INDENT = 20
+_MOST_LEVELS = 64
 _SCREEN_LINES = 80
 _SCREEN_COLUMNS = 160
 
@@ -457,6 +459,8 @@ class _Parser:
         for attrs, name in self.refs:
             value = attrs[name]
             attrs[name] = [self.resolve(item) for item in value] if isinstance(value, list) else self.resolve(value)
+        for block in on_cycles(self.program):
+            raise FormatError(f"line {number}, column 1: block {block.idx} is its own ancestor, by way of its parent blocks")
         return self.program
 
     def resolve(self, item: Any) -> Any:
@@ -572,7 +576,10 @@ class _Parser:
             flag = line.take("word")
             if flag == "lod_level":
                 line.take("=")
+                token = line.token
                 lod_level = line.integer("a number of levels")
+                if not 0 <= lod_level <= _MOST_LEVELS:
+                    line.fail(f"there are 0 to {_MOST_LEVELS} levels of sequences", token)
             elif flag in ("persistable", "data", "stop_gradient", "need_check_feed"):
                 flags[flag] = True
             elif flag in ("not_persistable", "not_trainable"):
@@ -620,7 +627,7 @@ class _Parser:
         if kinds:
             from .serde import OpWire
 
-            op.wire = OpWire(kinds)
+            op.wire = OpWire(kinds=kinds)
         if self.roles[-1] and OpRole.NAME not in op.attrs:
             op.attrs[OpRole.NAME] = self.roles[-1]
         block.ops.append(op)

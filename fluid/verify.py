@@ -10,7 +10,7 @@ from .errors import ProgramError
 from .framework import Block, Operator, Program
 from .ops.registry import EMPTY, Slot
 
-__all__ = ["Finding", "describe_faults", "find_faults", "verify"]
+__all__ = ["Finding", "describe_faults", "faults_of", "find_faults", "on_cycles", "self_owning", "verify"]
 
 _AROUND = 2
 _MOST = 20
@@ -87,6 +87,35 @@ def find_faults(program: Program) -> list[Finding]:
     return faults
 
 
+def self_owning(blocks: Sequence[Block]) -> tuple[Block, Block] | None:
+    """A block of a program that an op in itself owns, be it through others, and the block of that op."""
+    open_, done = 1, 2
+    state = [0] * len(blocks)
+    for root in blocks:
+        if state[root.idx]:
+            continue
+        stack = [(root, iter([sub for op in root.ops for sub in op.sub_blocks]))]
+        state[root.idx] = open_
+        while stack:
+            block, owned = stack[-1]
+            for sub in owned:
+                if state[sub.idx] == open_:
+                    return sub, block
+                if not state[sub.idx]:
+                    state[sub.idx] = open_
+                    stack.append((sub, iter([deeper for op in sub.ops for deeper in op.sub_blocks])))
+                    break
+            else:
+                state[block.idx] = done
+                stack.pop()
+    return None
+
+
+def faults_of(op: Operator) -> list[str]:
+    """What is wrong with one op."""
+    return list(_check_op(op, op.block))
+
+
 def _check_tree(program: Program) -> Iterator[Finding]:
     known = {id(block) for block in program.blocks}
     broken = False
@@ -102,7 +131,7 @@ def _check_tree(program: Program) -> Iterator[Finding]:
         if index and block.parent is None:
             yield Finding("it has no parent; only block 0, the root, has none", block)
     if not broken:
-        for block in _on_cycles(program):
+        for block in on_cycles(program):
             broken = True
             yield Finding("it is its own ancestor, by way of its parent blocks", block)
     owners: dict[int, tuple[Block, int]] = {}
@@ -120,7 +149,8 @@ def _check_tree(program: Program) -> Iterator[Finding]:
                     yield Finding(f"it owns block {sub.idx}, in which it stands itself", block, position)
 
 
-def _on_cycles(program: Program) -> Iterator[Block]:
+def on_cycles(program: Program) -> Iterator[Block]:
+    """Blocks that are their own ancestors, one of each cycle."""
     done: set[int] = set()
     for block in program.blocks:
         path: dict[int, Block] = {}
@@ -173,7 +203,7 @@ def _check_op(op: Operator, block: Block) -> Iterator[str]:
             continue
         try:
             attr.check(op.attrs[name])
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             yield f"the attribute {name!r} should be of kind {attr.kind}: {error}"
 
 

@@ -34,6 +34,14 @@ def conformance(pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
     return pytestconfig.stash.setdefault(CONFORMANCE, {})
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that install Paddle run only where they are asked for."""
+    if "paddle" not in config.getoption("markexpr"):
+        asked = [item for item in items if item.get_closest_marker("paddle") is None]
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("paddle") is not None])
+        items[:] = asked
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     found = config.stash.get(CONFORMANCE, {})
     if not found:

@@ -1,0 +1,59 @@
+"""Thousands of damaged models, in every form: each is read or refused with a reason. See `fuzzing` and benchmarks/fuzz.py."""
+
+from __future__ import annotations
+
+import collections
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from fuzzing import Base, Contract, corpus, make_case, run_case
+
+CASES = 3000
+WATCHED = 150
+"""Cases whose memory is watched, which makes them slow."""
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
+    return corpus(tmp_path_factory.mktemp("bases"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_good_files_are_read(bases: list[Base], tmp_path: Path) -> None:
+    for base in bases:
+        case = make_case(0, 0, [base])
+        case.data = base.data
+        assert run_case(case, tmp_path) in ("loaded", "compiled"), base.name
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", range(4))
+def test_damaged_files_end_in_a_model_or_an_error_of_ours(bases: list[Base], tmp_path: Path, part: int) -> None:
+    ends: collections.Counter[str] = collections.Counter()
+    for number in range(part * CASES // 4, (part + 1) * CASES // 4):
+        case = make_case(0, number, bases)
+        try:
+            ends[run_case(case, tmp_path)] += 1
+        except Exception as error:
+            pytest.fail(
+                f"case {number}, of {case.base.name}: {type(error).__name__}: {error}", pytrace=not isinstance(error, Contract)
+            )
+    assert min(ends[how] for how in ("refused", "parsed", "compiled", "loaded")) > CASES // 200, ends
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_memory_is_bounded_by_the_size_of_the_file(bases: list[Base], tmp_path: Path) -> None:
+    for base in bases:  # what is imported and cached counts for no case
+        run_case(make_case(0, 0, [base]), tmp_path)
+    tracemalloc.start()
+    try:
+        for number in range(WATCHED):
+            case = make_case(2, number, bases)
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            run_case(case, tmp_path)
+            peak = tracemalloc.get_traced_memory()[1] - before
+            assert peak < (64 << 20) + 10 * len(case.data), f"case {number}, of {case.base.name}, takes {peak} bytes"
+    finally:
+        tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Running plans: buffers allocated, and each op's kernel bound to the arrays that it reads and writes.
+"""Running plans: memory allocated, and each op's kernel bound to the arrays that it reads and writes.
 
 Running a bound plan is one loop over calls without arguments.
 """
@@ -21,7 +21,8 @@ from .arrays import bind_op, spec_of
 from .interpreter import Environment, Machine, step_captures
 from .kernels.table import KERNELS, Step
 from .place import Place, to_numpy
-from .plan import ALIGNMENT, Instruction, Plan, byte_size
+from .placement import padded
+from .plan import Instruction, Plan, byte_size
 from .random import RandomStreams
 from .scope import Scope
 from .sequences import array_of
@@ -47,7 +48,7 @@ class _Scratch:
         size = max(count * spec_dtype.itemsize, 1)
         fitting = min((raw for raw in self._free if raw.nbytes >= size), key=lambda raw: raw.nbytes, default=None)
         if fitting is None:
-            fitting = self._xp.empty(-(-size // ALIGNMENT) * ALIGNMENT, "uint8")
+            fitting = self._xp.empty(padded(size), "uint8")
         else:
             self._free = [raw for raw in self._free if raw is not fitting]
         self._lent.append(fitting)
@@ -58,35 +59,40 @@ class _Scratch:
         self._lent = []
 
 
+def _empty(xp: Any, shape: Any, dtype: Any) -> Any:
+    try:
+        return xp.empty(shape, dtype)
+    except (ValueError, MemoryError) as error:  # which is cupy's, too; numpy has another for what no machine can hold
+        shown = f"{shape} bytes" if isinstance(shape, int) else f"{dtype}{list(shape)}"
+        raise ExecutionError(f"the program's values do not fit into memory: there is no room for {shown}: {error}") from None
+
+
 class Memory:
-    """Buffers for the plans of one scope, which take turns: no value in a buffer outlives a run, so that all may share them."""
+    """An arena for the plans of one scope, which take turns: no value in it outlives a run, so that all may share it."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
-        self._buffers: list[Any] = []
-        """The largest first."""
+        self._arena: Any = None
 
-    def lend(self, sizes: list[int]) -> tuple[list[Any], bool]:
-        """Buffers of at least these sizes, and whether some took the place of smaller ones, which others may still have."""
-        found: list[Any] = [None] * len(sizes)
-        replaced = False
-        for rank, number in enumerate(sorted(range(len(sizes)), key=lambda number: -sizes[number])):
-            if rank == len(self._buffers):
-                self._buffers.append(self._xp.empty(sizes[number], "uint8"))
-            elif self._buffers[rank].nbytes < sizes[number]:
-                self._buffers[rank] = self._xp.empty(sizes[number], "uint8")
-                replaced = True
-            found[number] = self._buffers[rank]
-        return found, replaced
+    @property
+    def size(self) -> int:
+        return 0 if self._arena is None else int(self._arena.nbytes)
+
+    def lend(self, size: int) -> Any:
+        """An arena of at least this size; a new one takes the place of one that is smaller, which others may still have."""
+        if self._arena is None or self.size < size:
+            self._arena = None
+            self._arena = _empty(self._xp, size, "uint8")
+        return self._arena
 
 
 class BoundPlan:
     """A plan with its arrays, ready to run in one scope; one run at a time. It does not keep the scope alive.
 
-    `buffers` are for the values of the plan, at least as large as it says; by default, new ones.
+    The values of the plan lie in `arena`, which is at least as large as it says; by default, a new one.
     """
 
-    def __init__(self, plan: Plan, scope: Scope, place: Place, buffers: list[Any] | None = None) -> None:
+    def __init__(self, plan: Plan, scope: Scope, place: Place, arena: Any = None) -> None:
         self.plan = plan
         self.place = place
         self._scope = weakref.ref(scope)
@@ -98,18 +104,16 @@ class BoundPlan:
         self.generation = -1
         self.steps: list[Step] = []
         self._starts: list[int] = []
-        self._buffers = buffers if buffers is not None else Memory(place.xp).lend(plan.buffer_bytes)[0]
-        self._views: dict[Value, Any] = {}
+        self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
+        self._views = {value: self._view(value, offset) for value, offset in plan.offset_of.items()}
         self._scratch = _Scratch(place.xp)
-        for value, number in plan.buffer_of.items():
-            self._views[value] = self._view(value, number)
         for instruction in plan.instructions:
             for out, value in instruction.shares.items():
                 self._views[out] = self._views[value]
 
-    def _view(self, value: Value, number: int) -> Any:
+    def _view(self, value: Value, offset: int) -> Any:
         spec = self.plan.specs[value]
-        raw = self._buffers[number][: byte_size(spec)]
+        raw = self.arena[offset : offset + byte_size(spec)]
         return raw.view(spec.dtype.numpy).reshape(spec.shape)
 
     @property
@@ -139,7 +143,7 @@ class BoundPlan:
             fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.numpy)
             if not fits and name in plan.externals:
                 raise ExecutionError(f"{name} was given another shape or type, by another thread perhaps, as its plan was to run")
-            found = self.place.asarray(array) if fits else xp.empty(spec.shape, spec.dtype.numpy)
+            found = self.place.asarray(array) if fits else _empty(xp, spec.shape, spec.dtype.numpy)
             if (name in overwritten and not _can_be_overwritten(found)) or not _is_aligned(found):
                 found = xp.array(found, order="C")
             if found is not array:

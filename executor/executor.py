@@ -43,6 +43,8 @@ class Executor:
     """
 
     def __init__(self, place: Place | None = None) -> None:
+        if place is not None and not isinstance(place, Place):
+            raise ExecutionError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
         self.place = place if place is not None else CPUPlace()
         self.place.xp  # noqa: B018  says at once when the device is not there
         self._plans: OrderedDict[_Key, Plan] = OrderedDict()
@@ -53,7 +55,7 @@ class Executor:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Forget the compiled plans and their buffers."""
+        """Forget the compiled plans and their memory."""
         with self._lock:
             self._plans.clear()
             self._bound_plans.clear()
@@ -185,10 +187,9 @@ class Executor:
             with collector_paused():
                 if plan is None or not _fits(plan, scope):
                     plan = compile_plan(program, specs, fetches, scope)
-                buffers, replaced = memory.lend(plan.buffer_bytes)
-                if replaced:
-                    bound_plans.clear()  # bound anew when they run next, they let go of the smaller buffers
-                bound = BoundPlan(plan, scope, self.place, buffers)
+                if memory.size < plan.arena_bytes:
+                    bound_plans.clear()  # bound anew when they run next, they let go of the smaller arena
+                bound = BoundPlan(plan, scope, self.place, memory.lend(plan.arena_bytes))
             _keep(self._plans, key, plan)
             _keep(bound_plans, key, bound)
             return bound

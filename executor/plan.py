@@ -1,8 +1,8 @@
 """Plans: what a program computes for one feed signature, and where each value is kept.
 
 `compile_plan` prunes what neither a fetch nor a persistable variable needs, infers every shape from those that are fed,
-and gives each value a place: an array of the scope (persistable variables, overwritten in place), a buffer (shared by
-values that are never alive together), or a cell (arrays of tensors, and tensors whose shape only running tells).
+and gives each value a place: an array of the scope (persistable variables, overwritten in place), bytes of one arena (which
+values that are never alive together share), or a cell (arrays of tensors, and tensors whose shape only running tells).
 `BoundPlan` makes a straight line of calls of it.
 """
 
@@ -18,6 +18,7 @@ from fluid.ops.registry import OpDef
 from fluid.types import VarType
 from fluid.unsupported import refuse_unsupported
 from fluid.values import Spec, infer_specs
+from fluid.verify import faults_of
 from fluid.versions import BlockVersions, Value, outer_names
 
 from .arrays import spec_of
@@ -25,12 +26,11 @@ from .control import HANDLERS
 from .debug import has_effect
 from .interpreter import declared_scalars
 from .kernels.table import KERNELS
+from .placement import Tenant, live_bytes, place, place_apart
 from .region_specs import Fact, Facts, infer_op
 from .scope import Scope
 
-__all__ = ["ALIGNMENT", "Instruction", "Plan", "byte_size", "compile_plan", "needed_ops"]
-
-ALIGNMENT = 64
+__all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "needed_ops"]
 
 
 def needed_ops(block: Block, fetches: Sequence[str]) -> list[Operator]:
@@ -74,7 +74,7 @@ class Instruction:
     """Every name that the op, or a block that it owns, may look up, with its value at this point."""
     dynamic: bool = False
     shares: dict[Value, Value] = field(default_factory=dict)
-    """Written value -> the value, dead from here on, whose buffer it takes over."""
+    """Written value -> the value, dead from here on, whose bytes it takes over."""
 
     @property
     def written(self) -> list[Value]:
@@ -92,8 +92,8 @@ class Plan:
     Attributes:
         instructions: the ops to run, in order.
         specs: what each value is; values without one are kept in cells.
-        buffer_of: value -> number of the buffer that it lies in.
-        buffer_bytes: size of each buffer.
+        offset_of: value -> where in the arena it begins; `print` shows it as ``name@offset``.
+        arena_bytes: size of the arena.
         storage: names whose values live in the scope, where they are overwritten in place.
         externals: names that are read as the scope holds them when the program starts.
         absent: names that were looked for in the scope and not found.
@@ -105,8 +105,8 @@ class Plan:
     fetches: list[str]
     instructions: list[Instruction]
     specs: dict[Value, Spec]
-    buffer_of: dict[Value, int]
-    buffer_bytes: list[int]
+    offset_of: dict[Value, int]
+    arena_bytes: int
     storage: dict[str, Spec]
     externals: dict[str, Spec]
     frees: list[list[Value]]
@@ -118,8 +118,8 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            f"plan: {len(self.instructions)} ops, {len(self.buffer_bytes)} buffers of {_size(sum(self.buffer_bytes))} for "
-            f"{_size(self.temporaries_bytes)} of values, at most {_size(self.live_bytes)} alive at once"
+            f"plan: {len(self.instructions)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
+            f"values, at most {_size(self.live_bytes)} alive at once"
         ]
         for name, spec in self.feeds.items():
             lines.append(f"  feed {name}: {spec} -> {self._place((name, 0))}")
@@ -134,8 +134,8 @@ class Plan:
     def _place(self, value: Value) -> str:
         if value[0] in self.storage or (value[1] == 0 and value[0] in self.externals):
             return "scope"
-        number = self.buffer_of.get(value)
-        return "cell" if number is None else f"b{number}"
+        offset = self.offset_of.get(value)
+        return "cell" if offset is None else str(offset)
 
     def _value(self, value: Value) -> str:
         return f"{value[0]}@{self._place(value)}"
@@ -152,7 +152,7 @@ def _size(count: int) -> str:
 def compile_plan(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, reuse: bool = True) -> Plan:
     """Compile block 0 of `program` for feeds of these shapes and types, with what `scope` holds.
 
-    `reuse` off gives each value a buffer of its own.
+    `reuse` off gives each value bytes of its own.
 
     Raises:
         FeedError: something that the program reads is neither fed nor in the scope, or a fetch is not computed.
@@ -177,10 +177,8 @@ class _Planner:
         self.loose: set[str] = set()
         """Persistable names that do not keep one shape: each value is an array of its own, put into the scope when made."""
         self._clear()
-        self.buffer_of: dict[Value, int] = {}
-        self.buffer_bytes: list[int] = []
+        self.offset_of: dict[Value, int] = {}
         self.frees: list[list[Value]] = []
-        self.live_bytes = 0
         self._memo: dict[Any, dict[str, Any]] = {}
 
     def _clear(self) -> None:
@@ -268,6 +266,9 @@ class _Planner:
         op, definition = instruction.op, instruction.definition
         if definition is None:
             raise ExecutionError(f"the op {op.type} is not known here, so it cannot run\n{locate(op)}")
+        for name, attr in definition.attrs.items() if definition.forward is None else ():
+            if attr.required and name not in op.attrs:
+                raise ExecutionError(f"{op.type}: the attribute {name!r} ({attr.kind}) is required and missing\n{locate(op)}")
         inputs: dict[str, Any] = {}
         instruction.dynamic = op.type in HANDLERS
         for slot, values in instruction.reads.items():
@@ -304,7 +305,13 @@ class _Planner:
     def _infer_dynamic(self, instruction: Instruction) -> None:
         """What is known of the outputs of an op that runs step by step: those that surely are made can have buffers."""
         facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
-        infer_op(instruction.op, facts)
+        try:
+            infer_op(instruction.op, facts)
+        except FluidError:
+            raise
+        except Exception as error:  # files may hold loops that no layer makes
+            faults = "; ".join(faults_of(instruction.op)) or f"{type(error).__name__}: {error}"
+            raise ExecutionError(f"{instruction.op.type}: {faults}\n{locate(instruction.op)}") from error
         for value in instruction.written:
             fact = facts.get(value[0])  # of what a block does not write after all, as it was before
             if fact is not None:
@@ -334,7 +341,36 @@ class _Planner:
 
     # -- where every value is
     def place(self, reuse: bool) -> None:
-        """Give each value a buffer; a buffer goes to another value when the one in it has been used for the last time."""
+        """Give each value a place in the arena; the same bytes serve values of which one is dead when the other is made."""
+        end = len(self.instructions)
+        last_use = self._last_uses(end)
+        self.frees = [[] for _ in range(end + 1)]
+        for value, number in last_use.items():
+            if value not in self.specs:
+                self.frees[number].append(value)
+        tenants: list[Tenant] = []
+        tenant_of: dict[Value, Tenant] = {}
+
+        def settle(value: Value, start: int) -> None:
+            if self._is_temporary(value) and value not in tenant_of:
+                tenant_of[value] = tenant = Tenant(byte_size(self.specs[value]), start, last_use[value])
+                tenants.append(tenant)
+
+        for name in self.feeds:
+            if (name, 0) in last_use:
+                settle((name, 0), -1)
+        for number, instruction in enumerate(self.instructions):
+            if reuse and not instruction.dynamic:
+                self._share(instruction, number, last_use, tenant_of)
+            for value in instruction.written:
+                settle(value, number)
+        self.arena_bytes = place(tenants) if reuse else place_apart(tenants)
+        self.offset_of = {value: tenant.offset for value, tenant in tenant_of.items()}
+        self.temporaries_bytes = sum(byte_size(self.specs[value]) for value in tenant_of)
+        self.live_bytes = live_bytes(tenants)
+
+    def _last_uses(self, end: int) -> dict[Value, int]:
+        """Number of the instruction after which each value is not needed; `end` for those that are fetched."""
         last_use: dict[Value, int] = {}
         for number, instruction in enumerate(self.instructions):
             shapes = self._shape_reads(instruction)
@@ -345,38 +381,12 @@ class _Planner:
                     last_use.setdefault(value, number)  # what is fed needs an array to tell its shape
             for value in instruction.written:
                 last_use.setdefault(value, number)
-        end = len(self.instructions)
         self.fetch_values = [self.versions.current(name) for name in self.fetches]
         for name, value in zip(self.fetches, self.fetch_values, strict=True):
             last_use[value] = end
             if value[1] == 0 and value not in self.specs:
                 self._fetch_external(name, value)
-        dying: list[list[Value]] = [[] for _ in range(end + 1)]
-        for value, number in last_use.items():
-            dying[number].append(value)
-        free: dict[int, list[int]] = {}
-        self.temporaries_bytes = alive = 0
-        for name in self.feeds:
-            if (name, 0) in last_use and self._is_temporary((name, 0)):
-                alive += self._take((name, 0), free, reuse)
-        for number, instruction in enumerate(self.instructions):
-            shared: set[Value] = set()
-            if reuse and not instruction.dynamic:
-                self._share(instruction, number, last_use, shared)
-            for value in instruction.written:
-                if self._is_temporary(value) and value not in self.buffer_of:
-                    alive += self._take(value, free, reuse)
-            self.live_bytes = max(self.live_bytes, alive)
-            cells = []
-            for value in dying[number]:
-                if value in self.buffer_of and value not in shared:
-                    buffer = self.buffer_of[value]
-                    alive -= byte_size(self.specs[value])
-                    if reuse:
-                        free.setdefault(self.buffer_bytes[buffer], []).append(buffer)
-                elif value not in self.specs:
-                    cells.append(value)
-            self.frees.append(cells)
+        return last_use
 
     def _fetch_external(self, name: str, value: Value) -> None:
         array = self.scope.array(name)
@@ -387,27 +397,12 @@ class _Planner:
     def _is_temporary(self, value: Value) -> bool:
         return value in self.specs and value[0] not in self.storage and not (value[1] == 0 and value[0] in self.externals)
 
-    def _take(self, value: Value, free: dict[int, list[int]], reuse: bool) -> int:
-        """Put a value into a free buffer of its size, or into a new one; its bytes."""
-        size = byte_size(self.specs[value])
-        self.temporaries_bytes += size
-        padded = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        fitting = free.get(padded) if reuse else None
-        if not fitting and reuse:
-            larger = [width for width, buffers in free.items() if buffers and padded < width <= 2 * padded]
-            fitting = free[min(larger)] if larger else None
-        if fitting:
-            self.buffer_of[value] = fitting.pop()
-        else:
-            self.buffer_of[value] = len(self.buffer_bytes)
-            self.buffer_bytes.append(padded)
-        return size
-
-    def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], shared: set[Value]) -> None:
-        """Let outputs take over the buffers of inputs that die here, where the kernel allows it."""
+    def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
+        """Let outputs take over the bytes of inputs that die here, where the kernel allows it."""
         found = KERNELS.get(instruction.op.type)
         if found is None:
             return
+        shared: set[Value] = set()
         for slot, source in found.inplace.items():
             outs, ins = instruction.writes.get(slot), instruction.reads.get(source)
             if not outs or not ins or outs[0] is None or ins[0] is None:
@@ -416,17 +411,17 @@ class _Planner:
             uses = sum(v == value for vs in instruction.reads.values() for v in vs)
             if (
                 uses == 1
-                and value in self.buffer_of
+                and value in tenant_of
                 and last_use[value] == number
                 and value not in shared
                 and self._is_temporary(out)
-                and out not in self.buffer_of
+                and out not in tenant_of
                 and value[0] not in self.feeds
                 and self.specs[out] == self.specs[value]
             ):
-                self.buffer_of[out] = self.buffer_of[value]
+                tenant_of[out] = tenant_of[value]
+                tenant_of[out].end = last_use[out]
                 instruction.shares[out] = value
-                self.temporaries_bytes += byte_size(self.specs[out])
                 shared.add(value)
 
     @staticmethod
@@ -449,8 +444,8 @@ class _Planner:
             self.fetches,
             self.instructions,
             self.specs,
-            self.buffer_of,
-            self.buffer_bytes,
+            self.offset_of,
+            self.arena_bytes,
             self.storage,
             self.externals,
             self.frees,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import re
 import sys
@@ -514,9 +515,19 @@ def test_ops_that_nobody_has_defined() -> None:
             run(main(), {"x": X}, [out])
 
 
+def test_a_transposed_feed_gives_the_same_bits() -> None:
+    x = fluid.data("x", [None, 5, 6, 4], "float64")
+    out = layers.pool2d(x, pool_type="avg", global_pooling=True, data_format="NHWC")
+    feed = {"x": np.random.default_rng(0).normal(size=(2, 4, 5, 6)).transpose(0, 2, 3, 1)}
+    executor = Executor()
+    assert np.array_equal(executor.run(feed=feed, fetch_list=[out])[0], executor.interpret(feed=feed, fetch_list=[out])[0])
+
+
 def test_what_is_no_program() -> None:
     with pytest.raises(ExecutionError, match="an Executor runs a Program, not str"):
         Executor().run("main")  # type: ignore[arg-type]
+    with pytest.raises(ExecutionError, match=r"an Executor runs at a place, .*, not 3"):
+        Executor(3)  # type: ignore[arg-type]
 
 
 def test_check_nan_names_op_variable_and_line() -> None:
@@ -607,7 +618,7 @@ def test_scopes_share_plans_and_are_not_kept_alive() -> None:
 
 
 @pytest.mark.parametrize("order", [range(1, 9), range(8, 0, -1)])
-def test_plans_of_one_scope_share_their_buffers(order: Any) -> None:
+def test_plans_of_one_scope_share_their_memory(order: Any) -> None:
     y = layers.fc(layers.tanh(layers.fc(data(), 64)), 64)
     exe, scope = Executor(), fluid.global_scope()
     exe.run(startup())
@@ -615,8 +626,8 @@ def test_plans_of_one_scope_share_their_buffers(order: Any) -> None:
     for feed in feeds * 2:
         assert np.array_equal(exe.run(main(), feed, [y])[0], exe.interpret(main(), feed, [y])[0])
     bound = [exe._bound(main(), feed, [y.name], scope) for feed in feeds]
-    buffers = {id(buffer): buffer.nbytes for plan in bound for buffer in plan._buffers}
-    assert sum(buffers.values()) == max(sum(plan.plan.buffer_bytes) for plan in bound)
+    assert all(plan.arena is bound[0].arena for plan in bound)
+    assert bound[0].arena.nbytes == max(plan.plan.arena_bytes for plan in bound)
 
 
 def test_a_plan_is_not_shared_with_a_scope_that_holds_other_shapes() -> None:
@@ -630,13 +641,24 @@ def test_a_plan_is_not_shared_with_a_scope_that_holds_other_shapes() -> None:
             exe.run(main(), {"x": X}, [y], scope=Scope())
 
 
+def cannot_be_bound(monkeypatch: pytest.MonkeyPatch, op_type: str) -> None:
+    """Let the kernel of an op fail while it prepares its calls."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ValueError("no room on the device")
+
+    monkeypatch.setitem(KERNELS, op_type, dataclasses.replace(KERNELS[op_type], fn=fail, is_prepared=True))
+
+
 def test_what_could_not_be_bound_fails_again(monkeypatch: pytest.MonkeyPatch) -> None:
     y = layers.relu(layers.tanh(data()))
-    monkeypatch.delitem(KERNELS, "relu")
     exe = Executor()
-    for _ in range(2):
-        with pytest.raises(ExecutionError, match="the op relu has no kernel"):
-            exe.run(main(), {"x": X}, [y])
+    with monkeypatch.context() as patch:
+        cannot_be_bound(patch, "relu")
+        for _ in range(2):
+            with pytest.raises(ExecutionError, match="relu failed: no room on the device"):
+                exe.run(main(), {"x": X}, [y])
+    assert np.array_equal(exe.run(main(), {"x": X}, [y])[0], np.maximum(np.tanh(X), 0))
 
 
 def test_a_run_that_fails_leaves_no_variable_that_it_did_not_make() -> None:
@@ -653,8 +675,8 @@ def test_a_run_that_fails_leaves_no_variable_that_it_did_not_make() -> None:
 
 def test_what_cannot_be_bound_leaves_the_scope_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     layers.fc(data(), 2)
-    monkeypatch.delitem(KERNELS, "uniform_random")
-    with pytest.raises(ExecutionError, match="the op uniform_random has no kernel"):
+    cannot_be_bound(monkeypatch, "uniform_random")
+    with pytest.raises(ExecutionError, match="uniform_random failed: no room on the device"):
         Executor().run(startup())
     assert fluid.global_scope().array("fc_0.w_0") is None
 

@@ -1,0 +1,112 @@
+"""Places in one arena: each value has bytes that nothing else is in as long as it is alive."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import accumulate
+
+__all__ = ["Tenant", "live_bytes", "padded", "place", "place_apart"]
+
+_ALIGNMENT = 64
+_MOST_WORK = 1_000_000
+"""Tenants times sizes from which on sizes are rounded, so that there are fewer."""
+
+_Gap = tuple[int, int, int, int]
+"""Free bytes: the first step, the last one and the offset, both negated, and the size."""
+
+
+@dataclass(slots=True)
+class Tenant:
+    """What needs `size` bytes from step `start` through step `end`: a value, or several that take over from each other."""
+
+    size: int
+    start: int
+    end: int
+    offset: int = 0
+
+
+def padded(size: int) -> int:
+    """`size` bytes, and what is wasted so that whatever follows is aligned."""
+    return -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+
+
+def live_bytes(tenants: Iterable[Tenant]) -> int:
+    """Most bytes that are needed at one step."""
+    changes: dict[int, int] = {}
+    for tenant in tenants:
+        changes[tenant.start] = changes.get(tenant.start, 0) + tenant.size
+        changes[tenant.end + 1] = changes.get(tenant.end + 1, 0) - tenant.size
+    return max(accumulate(changes[step] for step in sorted(changes)), default=0)
+
+
+def place_apart(tenants: Iterable[Tenant]) -> int:
+    """Give each tenant bytes that are never another's; the size of the arena."""
+    top = 0
+    for tenant in tenants:
+        tenant.offset = top
+        top += padded(tenant.size)
+    return top
+
+
+def place(tenants: Sequence[Tenant]) -> int:
+    """Give tenants bytes, the same to several that are not alive together; the size of the arena.
+
+    The largest go first. Those of one size go, in the order of their starts, where others leave a gap: of the gaps that last
+    long enough, into the one that ends first; where there is none, on top. A gap is a rectangle, bytes by steps, and what a
+    tenant leaves of it are three: before, after and beside. The work is about linear for each size, and programs have few.
+    """
+    by_size: dict[int, list[Tenant]] = {}
+    for tenant in tenants:
+        by_size.setdefault(padded(tenant.size), []).append(tenant)
+    if len(by_size) * len(tenants) > _MOST_WORK:
+        exact, by_size = by_size, {}
+        for size, equal in exact.items():
+            by_size.setdefault(_rounded(size), []).extend(equal)
+    last = max((tenant.end for tenant in tenants), default=0)
+    gaps: list[_Gap] = []
+    top = 0
+    for size in sorted(by_size, reverse=True):
+        gaps, top = _place_equal(by_size[size], size, gaps, top, last)
+    return top
+
+
+def _place_equal(tenants: list[Tenant], size: int, gaps: list[_Gap], top: int, last: int) -> tuple[list[_Gap], int]:
+    """Place tenants of one size in gaps, or on top; the gaps that are left, and the new top."""
+    left = [gap for gap in gaps if gap[3] < size]
+    coming = [gap for gap in gaps if gap[3] >= size]
+    heapify(coming)
+    usable: list[_Gap] = []  # as (-end, -offset, start, size): of those that end first, the lowest is the last
+    for tenant in sorted(tenants, key=lambda tenant: tenant.start):
+        while coming and coming[0][0] <= tenant.start:
+            start, end, offset, width = heappop(coming)
+            insort(usable, (end, offset, start, width))
+        while usable and -usable[-1][0] < tenant.start:
+            end, offset, start, width = usable.pop()
+            left.append((start, end, offset, width))
+        position = bisect_right(usable, (-tenant.end, 1, 0, 0)) - 1
+        if position >= 0:
+            end, offset, start, width = usable.pop(position)
+        else:
+            end, offset, start, width = -last, -top, -1, size
+            top += size
+        tenant.offset = -offset
+        if start < tenant.start:
+            left.append((start, 1 - tenant.start, offset, size))
+        if tenant.end < -end:
+            heappush(coming, (tenant.end + 1, end, offset, size))
+        if width >= 2 * size:
+            insort(usable, (end, offset - size, start, width - size))
+        elif width > size:
+            left.append((start, end, offset - size, width - size))
+    left += coming
+    left += [(start, end, offset, width) for end, offset, start, width in usable]
+    return left, top
+
+
+def _rounded(size: int) -> int:
+    """The next size of which at most three bits are set."""
+    step = max(_ALIGNMENT, 1 << max(size.bit_length() - 3, 0))
+    return -(-size // step) * step

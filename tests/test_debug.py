@@ -190,7 +190,7 @@ def test_backward_function_is_checked(program: Any, x: Any, backward: Any, messa
 def test_py_func_arguments_are_checked(program: Any, x: Any) -> None:
     with pytest.raises(FluidTypeError, match="func should be a function, not int"):
         layers.py_func(3, x, out_like(program, "a"))
-    with pytest.raises(FluidTypeError, match="py_func: x should be a Variable, not ndarray"):
+    with pytest.raises(FluidTypeError, match="py_func: x should be a Variable or a list of Variables or None, not ndarray"):
         layers.py_func(np.tanh, X, out_like(program, "b"))
     with pytest.raises(ProgramError, match="shapeless, of out, should have been made with a shape and an element type"):
         layers.py_func(np.tanh, x, program.current_block().create_var(name="shapeless"))

@@ -10,7 +10,7 @@ import pytest
 
 import fluid
 from fluid import layers, nets
-from fluid.errors import AttributeRuleError, FluidTypeError, InferenceError, ProgramError
+from fluid.errors import FluidTypeError, InferenceError, ProgramError
 from fluid.framework import Operator, Variable
 from fluid.types import VarType
 
@@ -298,6 +298,44 @@ def test_param_attr_forms() -> None:
         to(3)
 
 
+def test_initializer_that_is_none() -> None:
+    with pytest.raises(FluidTypeError, match=r"initializer should be one of fluid\.initializer, not 3"):
+        layers.fc(fluid.data("x", [None, 3]), 2, param_attr=fluid.ParamAttr(initializer=3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layer", [layers.batch_norm, lambda x, **given: layers.group_norm(x, 2, **given)])
+def test_layout_that_is_none(layer: Callable[..., Any]) -> None:
+    with pytest.raises(InferenceError, match="data_layout is 'HWCN'; it should be NCHW or NHWC"):
+        layer(fluid.data("x", [None, 4, 4, 4]), data_layout="HWCN")
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("layer", [layers.batch_norm, lambda x, **given: layers.group_norm(x, 2, **given)])
+def test_norms_of_no_rows(layer: Callable[..., Any], layout: str, programs: fluid.Program) -> None:
+    """A batch without rows is normalized and differentiated as any other."""
+    x = fluid.data("x", [None, 4, 3, 4])
+    x.stop_gradient = False
+    out = layer(x, data_layout=layout)
+    (gradient,) = fluid.gradients(layers.reduce_sum(layers.square(out)), x)
+    executor, feed = fluid.Executor(), {"x": np.zeros((0, 4, 3, 4), np.float32)}
+    executor.run(fluid.default_startup_program())
+    for run in (executor.run, executor.interpret):
+        for found in run(programs, feed=feed, fetch_list=[out, gradient]):
+            assert found.shape == (0, 4, 3, 4)
+    for var in programs.global_block().vars.values():
+        if var.persistable:
+            assert np.isfinite(fluid.global_scope().array(var.name)).all()
+
+
+def test_dice_loss_of_float64(programs: fluid.Program) -> None:
+    """Labels take the element type of what is predicted."""
+    loss = layers.dice_loss(fluid.data("x", [None, 2], "float64"), fluid.data("label", [None, 1], "int64"))
+    feed = {"x": np.array([[0.25, 0.75], [1.0, 0.0]]), "label": np.array([[1], [0]])}
+    (found,) = fluid.Executor().run(programs, feed=feed, fetch_list=[loss])
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, 1 - np.mean([1.5 / (2 + 1e-5), 2 / (2 + 1e-5)]))
+
+
 def test_batch_norm_statistics(programs: fluid.Program) -> None:
     layers.batch_norm(image(), moving_mean_name="mean", moving_variance_name="variance")
     mean, variance = programs.global_block().var("mean"), programs.global_block().var("variance")
@@ -312,11 +350,19 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "array for a variable": (
         lambda: layers.relu(np.zeros(3)),
         FluidTypeError,
-        "relu: X should be a Variable, not ndarray; layers.assign makes one of an array",
+        "relu: x should be a Variable, not ndarray; layers.assign makes one of an array",
     ),
-    "nothing for a variable": (lambda: layers.fc(None, 3), FluidTypeError, "fc: input should be a Variable, not NoneType"),
-    "number for variables": (lambda: layers.concat(2.0), FluidTypeError, "concat: X should be a Variable, not float"),
-    "list for a variable": (lambda: layers.softmax([1.0]), FluidTypeError, "softmax: X should be a Variable, not float"),
+    "nothing for a variable": (
+        lambda: layers.fc(None, 3),
+        FluidTypeError,
+        "fc: input should be a Variable or a list of Variables, not NoneType",
+    ),
+    "number for variables": (
+        lambda: layers.concat(2.0),
+        FluidTypeError,
+        "concat: input should be a Variable or a list of Variables, not 2.0",
+    ),
+    "list for a variable": (lambda: layers.softmax([1.0]), FluidTypeError, "softmax: input should be a Variable, not list"),
     "fc of unknown features": (
         lambda: layers.fc(layers.data("x", [3, -1]), 2),
         ProgramError,
@@ -363,7 +409,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         InferenceError,
         r"(?s)elementwise_add.*x: float32\[-1, 4\]; y: float32\[-1, 3\].*made at: .*test_layers.py",
     ),
-    "attribute": (lambda: layers.softmax(matrix(), axis="last"), AttributeRuleError, "attribute 'axis' should be of kind int"),
+    "attribute": (lambda: layers.softmax(matrix(), axis="last"), FluidTypeError, "axis should be a whole number, not 'last'"),
     "img_conv_group": (
         lambda: nets.img_conv_group(image(), [4, 4], 2, conv_padding=[1]),
         ProgramError,
@@ -796,4 +842,7 @@ def test_static_rnn_errors(programs: fluid.Program) -> None:
     rnn = layers.StaticRNN()
     with pytest.raises(ProgramError, match="init x is made in the step"), rnn.step():
         rnn.memory(init=rnn.step_input(x))
+    rnn = layers.StaticRNN()
+    with pytest.raises(ProgramError, match="is made in the step; make it before the block begins"), rnn.step():
+        rnn.step_input(layers.exp(x))
     assert programs.num_blocks == 1

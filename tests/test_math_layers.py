@@ -194,7 +194,7 @@ def test_wrong_arguments_are_named(build: Callable[..., Any], arrays: Any, messa
 @pytest.mark.parametrize(
     ("equation", "message"),
     [
-        ("ij->ji", "is of 1 operands, and there are 2"),
+        ("ij->ji", "is of 1 operands, but there are 2"),
         ("ij,j1->i", "'1' is no label"),
         ("ijk,jk->i", "'ijk' does not name the 2 dimensions of its operand"),
         ("ij,jk->ii", "'i' should stand once in the result"),

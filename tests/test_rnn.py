@@ -397,7 +397,7 @@ def inputs_of_rnn(**changed: Any) -> dict[str, Any]:
         ({"PreState": [[2, 3, 2]]}, {}, r"here \[1, 3, 2\], not float32\[2, 3, 2\]"),
         ({"WeightList": [[2, 3]]}, {}, "1 passes over the input have 4 weights, not 1"),
         ({"WeightList": [[2, 3], [2, 3], [2], [2]]}, {}, r"weight 1 should be \[2, 2\], not float32\[2, 3\]"),
-        ({"SequenceLength": [[4]]}, {}, r"one length for each of 3, not be float32\[4\]"),
+        ({"SequenceLength": [[4]]}, {}, r"SequenceLength is float32\[4\]; it should be int"),
     ],
 )
 def test_rnn_says_what_does_not_fit(changed: dict[str, Any], attrs: dict[str, Any], text: str) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Variable
 from ..frames import user_frame, user_frames
+from ..framework import Program, Variable, program_guard
 from ..layer_helper import check_variable
 
 __all__ = ["check_layers", "checked"]
@@ -64,8 +64,9 @@ def _kind(part: str) -> tuple[str, Check] | None:
     if found is None:
         return None
     what, holds = found
-    return f"a list of {' or '.join(_MANY.get(each, each) for each in what.split(' or '))}", lambda value: (
-        isinstance(value, (list, tuple, np.ndarray, range)) and all(map(holds, value))
+    return (
+        f"a list of {' or '.join(_MANY.get(each, each) for each in what.split(' or '))}",
+        lambda value: isinstance(value, (list, tuple, np.ndarray, range)) and all(map(holds, value)),
     )
 
 
@@ -100,15 +101,24 @@ def _refuse(layer: str, argument: str, what: str, value: Any) -> None:
     raise FluidTypeError(f"{where} should be {what}, not {repr(value) if plain else type(value).__name__}")
 
 
+def _eager_program(values: tuple[Any, ...]) -> Program | None:
+    """The program that runs at once, where a tensor of it is among the arguments."""
+    for value in values:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, Variable):
+                program = item.block.program
+                if program.eager:
+                    return program
+    return None
+
+
 def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
     """Let `error` say which layer, and where the user called it, if it does not yet."""
     text = str(error)
-    if "\n  made at: " in text:
-        return
-    if re.search(rf"(?<!\w){re.escape(layer)}(?!\w)", text) is None:
+    if re.search(rf"(?<!\w){re.escape(layer)}(?!\w)", text.partition("\n")[0]) is None:
         text = f"{layer}: {text}"
     frame = user_frame(user_frames(1))
-    if frame is not None:
+    if frame is not None and "\n  made at: " not in text:
         text += "\n  made at: {}:{} in {}".format(*frame)
     error.args = (text,)
 
@@ -129,7 +139,11 @@ def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
                 known = by_name.get(argument)
                 if known is not None and not known[1](value):
                     _refuse(name, argument, known[0], value)
-            return layer(*args, **kwargs)
+            program = _eager_program((*args, *kwargs.values()))
+            if program is None:
+                return layer(*args, **kwargs)
+            with program_guard(program, program):  # what it makes besides, constants say, is made at once too
+                return layer(*args, **kwargs)
         except (FluidTypeError, ProgramError) as error:
             _located(error, name)
             raise

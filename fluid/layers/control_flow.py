@@ -13,7 +13,7 @@ from typing import Any
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..framework import Block, Program, Variable, default_main_program, infer_shape
-from ..layer_helper import LayerHelper, apply, check_variable
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable
 from ..types import DTypeLike, VarType
 from ..versions import outer_names
 from . import ops
@@ -31,6 +31,7 @@ __all__ = [
     "create_array",
     "increment",
     "switch_case",
+    "tensor_array_to_tensor",
     "while_loop",
 ]
 
@@ -66,6 +67,11 @@ def _settle_shapes(body: Block, writes: Iterable[str]) -> None:
     while before != (before := [body.var(name).shape for name in names]):
         for op in body.ops:
             infer_shape(op)
+
+
+def _is_blank(var: Variable) -> bool:
+    """Whether a tensor that no op has written has no value."""
+    return var.type is VarType.LOD_TENSOR and not var.persistable and not var.is_data
 
 
 class While:
@@ -107,10 +113,13 @@ class While:
                 )
             _settle_shapes(body, writes)
         parent = program.current_block()
+        # What the loop writes, too, if there is a value that it may leave as it is; Paddle runs no loop that reads what has none.
+        known = {name for block in program.blocks if block is not body for op in block.ops for name in op.output_arg_names}
+        before = [name for name in writes if name in known or not _is_blank(parent.var(name))]
         parent.append_op(
             "while",
             inputs={
-                "X": [name for name in dict.fromkeys((*reads, *writes)) if name != self.cond_var.name],
+                "X": [name for name in dict.fromkeys((*reads, *before)) if name != self.cond_var.name],
                 "Condition": self.cond_var,
             },
             outputs={"Out": writes, "StepScopes": _scopes(parent)},
@@ -237,7 +246,7 @@ def cond(
         if fn is not None and not callable(fn):
             raise FluidTypeError(f"cond: {said} should be a function without arguments, not {fn!r}")
     if pred.block.program.eager:
-        from ..dygraph.trace import eager_cond
+        from ..dygraph.tracing import eager_cond
 
         return eager_cond(pred, true_fn, false_fn)  # type: ignore[arg-type]
     then = _branch(pred, true_fn)
@@ -355,7 +364,7 @@ def while_loop(
         raise FluidTypeError("while_loop: loop_vars should be a list or tuple of Variables, at least one")
     first = _flatten(loop_vars, "loop_vars of while_loop")
     if first and first[0].block.program.eager:
-        from ..dygraph.trace import eager_while_loop
+        from ..dygraph.tracing import eager_while_loop
 
         return eager_while_loop(cond, body, loop_vars, is_test)
     carried = [var if var.type is VarType.LOD_TENSOR_ARRAY else assign(var) for var in first]
@@ -452,6 +461,8 @@ class StaticRNN:
         check_variable(x, "StaticRNN.step_input: x")
         if x.ndim < 1:
             raise ProgramError(f"StaticRNN.step_input: {x.name} ({x.describe()}) has no time dimension")
+        if x.block is block:
+            raise ProgramError(f"StaticRNN.step_input: {x.name} is made in the step; make it before the block begins")
         if self.seq_len not in (None, -1) and x.shape[0] not in (-1, self.seq_len):
             raise ProgramError(
                 f"StaticRNN.step_input: {x.name} has {x.shape[0]} time steps but {self._inputs[0].name} has {self.seq_len}"
@@ -636,3 +647,17 @@ def array_length(array: Variable) -> Variable:
     found = apply("lod_array_length", {"X": array}, layer="array_length")
     found.stop_gradient = True
     return found
+
+
+def tensor_array_to_tensor(
+    input: Variable, axis: int = 1, name: str | None = None, use_stack: bool = False
+) -> tuple[Variable, Variable]:
+    """The tensors of the array `input` as one, concatenated along `axis` or, with `use_stack`, stacked along a new one.
+
+    Also gives their extents along `axis`, int32 of shape ``[entries]``; 1 where only the stack has this axis.
+    """
+    _check_array(input, "tensor_array_to_tensor: input")
+    attrs = {"axis": axis, "use_stack": use_stack}
+    out, sizes = apply_many("tensor_array_to_tensor", {"X": input}, attrs, name=name)
+    sizes.stop_gradient = True
+    return out, sizes

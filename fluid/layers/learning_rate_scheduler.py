@@ -66,7 +66,7 @@ def _schedule(build: Callable[Arguments, Variable]) -> Callable[Arguments, Varia
     @wraps(build)
     def scheduled(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Variable:
         if default_main_program().eager:
-            return _object(build.__name__, *args, **kwargs)
+            return _object(build.__name__, *args, **kwargs)  # type: ignore[no-any-return]
         with default_main_program().role_guard(OpRole.LR_SCHED):
             return build(*args, **kwargs)
 
@@ -79,7 +79,7 @@ def _object(schedule: str, *args: Any, **kwargs: Any) -> Any:
 
     made = getattr(objects, "".join(part.title() for part in schedule.split("_")), None)
     if made is None:
-        raise ProgramError(f"{schedule} is for programs; in eager mode give the optimizer any function that returns the next rate")
+        raise ProgramError(f"{schedule} is for programs; in eager mode give the optimizer any function that gives the next rate")
     return made(*args, **kwargs)
 
 

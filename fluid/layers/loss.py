@@ -55,6 +55,8 @@ def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-05, name: st
     if input.ndim < 2 or input.shape[-1] < 1:
         raise ProgramError(f"dice_loss: input should have shape [N, ..., classes]; {input.name} is {input.describe()}")
     labels = one_hot(label, input.shape[-1])
+    if labels.dtype != input.dtype:
+        labels = cast(labels, input.dtype)
     axes = list(range(1, input.ndim))
     both = reduce_sum(input * labels, axes)
     total = reduce_sum(input, axes) + reduce_sum(labels, axes)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ProgramError
+from ..errors import FluidTypeError, ProgramError
 from ..framework import Variable
 from ..initializer import Constant, Normal
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable, extents, listed, product
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable, extent, extents, listed, product
 from ..ops import registry
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, VarType
@@ -30,11 +30,13 @@ __all__ = [
     "fc",
     "flatten",
     "gather",
+    "get_tensor_from_selected_rows",
     "huber_loss",
     "l2_normalize",
     "layer_norm",
     "matmul",
     "mean",
+    "merge_selected_rows",
     "mse_loss",
     "mul",
     "one_hot",
@@ -499,7 +501,7 @@ def batch_norm(
     """
     check_variable(input, "batch_norm: input")
     helper = LayerHelper("batch_norm", name, param_attr, bias_attr, act)
-    channels = [input.shape[1 if data_layout == "NCHW" else -1]]
+    channels = [extent(input, 1 if data_layout == "NCHW" else -1, "input")]
     dtype = VarType.FP32 if input.dtype is VarType.FP16 else input.dtype
     inputs: dict[str, Any] = {"X": input}
     if helper.param_attr:
@@ -819,7 +821,7 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
     """The slices of `x` along `axis`, which goes away; `num` says how many where the extent is not known."""
     check_variable(x, "unstack: x")
     if num is None:
-        num = x.shape[axis]
+        num = extent(x, axis, "x")
         if num < 0:
             raise ProgramError(f"unstack: how long {x.name} ({x.describe()}) is along axis {axis} is not known; give num")
     (found,) = apply_many("unstack", {"X": x}, {"axis": axis, "num": num}, count=num)
@@ -978,8 +980,25 @@ def bilinear_tensor_product(
     check_variable(x, "bilinear_tensor_product: x")
     check_variable(y, "bilinear_tensor_product: y")
     helper = LayerHelper("bilinear_tensor_product", name, param_attr, bias_attr, act)
-    weight = helper.create_parameter(helper.param_attr, [size, x.shape[1], y.shape[1]], x.dtype)
+    weight = helper.create_parameter(helper.param_attr, [size, extent(x, 1, "x"), extent(y, 1, "y")], x.dtype)
     inputs = {"X": x, "Y": y, "Weight": weight}
     if helper.bias_attr:
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, [1, size], x.dtype, is_bias=True)
     return helper.append_activation(helper.apply("bilinear_tensor_product", inputs)["Out"])
+
+
+def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
+    """The sparse gradient `x` with each row at most once, in order: rows that are there several times are added."""
+    return apply("merge_selected_rows", {"X": _sparse(x, "merge_selected_rows: x")}, name=name)
+
+
+def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
+    """The rows of the sparse gradient `x` that are there, as a tensor ``[rows, ...]``."""
+    return apply("get_tensor_from_selected_rows", {"X": _sparse(x, "get_tensor_from_selected_rows: x")}, name=name)
+
+
+def _sparse(x: Variable, where: str) -> Variable:
+    check_variable(x, where)
+    if x.type is not VarType.SELECTED_ROWS:
+        raise FluidTypeError(f"{where} should be a sparse gradient, as of embedding(is_sparse=True); {x.name} is {x.describe()}")
+    return x

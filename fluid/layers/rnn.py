@@ -10,7 +10,7 @@ from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..framework import BuildNamespace, Variable, default_main_program
 from ..initializer import Initializer
-from ..layer_helper import LayerHelper, check_variable
+from ..layer_helper import LayerHelper, check_variable, extent
 from ..ops.rnn import ACTIVATIONS
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, VarType, as_dtype
@@ -520,7 +520,7 @@ def lstm(
     """
     helper = LayerHelper("cudnn_lstm", name)
     check_variable(input, "lstm: input")
-    features, directions = input.shape[-1], 1 + bool(is_bidirec)
+    features, directions = extent(input, -1, "input"), 1 + bool(is_bidirec)
     size = 0
     for layer in range(num_layers):
         size += 4 * hidden_size * ((directions * hidden_size if layer else features) + hidden_size + 2) * directions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import ProgramError
 from ..framework import Variable
-from ..layer_helper import LayerHelper, apply, apply_many
+from ..layer_helper import LayerHelper, apply, apply_many, extent
 from ..param_attr import AttrLike
 
 __all__ = [
@@ -50,7 +50,7 @@ def sequence_conv(
     weights are ``[filter_size * width, num_filters]``. `padding` False is not supported by the op, as in Fluid.
     """
     helper = LayerHelper("sequence_conv", name, param_attr, bias_attr, act)
-    if input.shape[1] < 0:
+    if extent(input, 1, "input") < 0:
         raise ProgramError(f"sequence_conv: the width of {input.name} ({input.describe()}) must be known")
     weight = helper.create_parameter(helper.param_attr, [filter_size * input.shape[1], num_filters], input.dtype)
     attrs = {
@@ -65,7 +65,7 @@ def sequence_conv(
 def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = None, act: str | None = None) -> Variable:
     """Each row and the `future_context_size` after it in its sequence, weighted element by element and added up."""
     helper = LayerHelper("row_conv", None, param_attr, act=act)
-    weight = helper.create_parameter(helper.param_attr, [future_context_size + 1, input.shape[1]], input.dtype)
+    weight = helper.create_parameter(helper.param_attr, [future_context_size + 1, extent(input, 1, "input")], input.dtype)
     return helper.append_activation(helper.apply("row_conv", {"X": input, "Filter": weight})["Out"])
 
 

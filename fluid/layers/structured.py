@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ProgramError
 from ..framework import Variable
 from ..initializer import NumpyArrayInitializer
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable, extent
 from ..param_attr import AttrLike
 from .nn import one_hot_of, softmax_with_cross_entropy, topk
 from .ops import reduce_sum
@@ -42,7 +42,7 @@ def _transition(helper: LayerHelper, input: Variable) -> Variable:
     """The parameter ``[tags + 2, tags]`` that `linear_chain_crf` learns; the one of that name, where there is one."""
     found: Any = helper.main_program.global_block().vars.get(getattr(helper.param_attr, "name", None) or "")
     if found is None:
-        tags = input.shape[-1]
+        tags = extent(input, -1, "input")
         found = helper.create_parameter(helper.param_attr, [tags + 2 if tags > 0 else -1, tags], input.dtype)
     return found  # type: ignore[no-any-return]
 
@@ -229,7 +229,7 @@ def nce(
         "Input": input,
         "Label": label,
         "SampleWeight": sample_weight,
-        "Weight": helper.create_parameter(helper.param_attr, [num_total_classes, input.shape[1]], input.dtype),
+        "Weight": helper.create_parameter(helper.param_attr, [num_total_classes, extent(input, 1, "input")], input.dtype),
     }
     if helper.bias_attr:
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, [num_total_classes, 1], input.dtype, is_bias=True)
@@ -285,7 +285,7 @@ def hsigmoid(
     helper = LayerHelper("hierarchical_sigmoid", name=name, param_attr=param_attr, bias_attr=bias_attr)
     nodes = num_classes if is_custom else num_classes - 1
     inputs = {"X": input, "Label": label, "PathTable": path_table, "PathCode": path_code}
-    inputs["W"] = helper.create_parameter(helper.param_attr, [nodes, input.shape[1]], input.dtype)
+    inputs["W"] = helper.create_parameter(helper.param_attr, [nodes, extent(input, 1, "input")], input.dtype)
     if helper.bias_attr:
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, [nodes, 1], input.dtype, is_bias=True)
     found: Variable = helper.apply("hierarchical_sigmoid", inputs, {"num_classes": num_classes, "is_sparse": is_sparse})["Out"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..framework import Variable
 from ..initializer import Constant, Normal
-from ..layer_helper import LayerHelper, apply, check_variable, product
+from ..layer_helper import LayerHelper, apply, check_variable, extent, extents, product
 from ..param_attr import AttrLike, ParamAttr
 from ..types import VarType
 from .nn import VOLUMES, adaptive_pooling, convolution, pooling, transposed_convolution
@@ -24,6 +25,7 @@ __all__ = [
     "crop",
     "crop_tensor",
     "data_norm",
+    "deformable_conv",
     "fsp_matrix",
     "grid_sampler",
     "group_norm",
@@ -36,10 +38,13 @@ __all__ = [
     "pixel_shuffle",
     "pool3d",
     "prelu",
+    "psroi_pool",
     "random_crop",
     "resize_bilinear",
     "resize_nearest",
     "resize_trilinear",
+    "roi_align",
+    "roi_pool",
     "shuffle_channel",
     "similarity_focus",
     "space_to_depth",
@@ -166,7 +171,7 @@ def adaptive_pool3d(
 # ------------------------------------------------------------------------------------------------------- normalization
 def _by_channel(helper: LayerHelper, input: Variable, axis: int) -> dict[str, Variable]:
     """The inputs of a normalization with scale and bias by channel."""
-    inputs, shape = {"X": input}, [input.shape[axis]]
+    inputs, shape = {"X": input}, [extent(input, axis, "input")]
     if helper.param_attr:
         inputs["Scale"] = helper.create_parameter(helper.param_attr, shape, input.dtype, default_initializer=Constant(1.0))
     if helper.bias_attr:
@@ -236,7 +241,7 @@ def data_norm(
     inputs = {"X": input}
     for slot, key in (("BatchSize", "batch_size"), ("BatchSum", "batch_sum"), ("BatchSquareSum", "batch_square_sum")):
         attr = ParamAttr(f"{helper.name}.{key}", Constant(first[key]), trainable=False)
-        inputs[slot] = helper.create_parameter(attr, [input.shape[1]], input.dtype)
+        inputs[slot] = helper.create_parameter(attr, [extent(input, 1, "input")], input.dtype)
         inputs[slot].stop_gradient = True
     return helper.append_activation(helper.apply("data_norm", inputs, {"epsilon": epsilon, "data_layout": data_layout})["Y"])
 
@@ -250,7 +255,7 @@ def spectral_norm(weight: Variable, dim: int = 0, power_iters: int = 1, eps: flo
     """
     check_variable(weight, "spectral_norm: weight")
     helper = LayerHelper("spectral_norm", name)
-    height = weight.shape[dim]
+    height = extent(weight, dim, "weight")
     sizes = {"U": height, "V": product(weight.shape) // height}
     inputs = {"Weight": weight}
     for slot, size in sizes.items():
@@ -572,3 +577,111 @@ def affine_grid(theta: Variable, out_shape: Variable | Sequence[int], name: str 
     else:
         raise FluidTypeError(f"affine_grid: out_shape should be a Variable or four numbers, not {out_shape!r}")
     return apply("affine_grid", inputs, attrs, name=name)
+
+
+# ------------------------------------------------------------------------------------------------- regions of interest
+def roi_pool(
+    input: Variable, rois: Variable, pooled_height: int = 1, pooled_width: int = 1, spatial_scale: float = 1.0
+) -> Variable:
+    """The maximum of each part of each region of images ``[N, C, H, W]``: ``[R, C, pooled_height, pooled_width]``.
+
+    Args:
+        rois: left, top, right and bottom of regions ``[R, 4]``; its sequences (``lod_level=1``) say which are in which image.
+        spatial_scale: makes coordinates of the image of those of `rois`; they are rounded then.
+    """
+    return _pool_regions("roi_pool", input, rois, pooled_height, pooled_width, spatial_scale)
+
+
+def roi_align(
+    input: Variable,
+    rois: Variable,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    name: str | None = None,
+) -> Variable:
+    """The mean of each part of each region of images ``[N, C, H, W]``, of places between their elements; as `roi_pool`.
+
+    In each part, `sampling_ratio` by `sampling_ratio` places are sampled; if it is not above 0, as many as the part has
+    elements, about.
+    """
+    return _pool_regions(
+        "roi_align", input, rois, pooled_height, pooled_width, spatial_scale, name, sampling_ratio=sampling_ratio
+    )
+
+
+def psroi_pool(
+    input: Variable,
+    rois: Variable,
+    output_channels: int,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    name: str | None = None,
+) -> Variable:
+    """The mean of each part of each region, where each part has channels of its own; as `roi_pool`.
+
+    Images are ``[N, output_channels * pooled_height * pooled_width, H, W]``, the result is ``[R, output_channels,
+    pooled_height, pooled_width]``.
+    """
+    return _pool_regions(
+        "psroi_pool", input, rois, pooled_height, pooled_width, spatial_scale, name, output_channels=output_channels
+    )
+
+
+def _pool_regions(
+    layer: str, input: Variable, rois: Variable, height: int, width: int, scale: float, name: str | None = None, **attrs: Any
+) -> Variable:
+    attrs.update(pooled_height=height, pooled_width=width, spatial_scale=scale)
+    return apply(layer, {"X": input, "ROIs": rois}, attrs, name=name)
+
+
+# ----------------------------------------------------------------------------------------------- deformable convolution
+def deformable_conv(
+    input: Variable,
+    offset: Variable,
+    mask: Variable | None,
+    num_filters: int,
+    filter_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int | None = None,
+    deformable_groups: int | None = None,
+    im2col_step: int | None = None,
+    param_attr: AttrLike = None,
+    bias_attr: AttrLike = None,
+    modulated: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """Convolution of images ``[N, C, H, W]`` whose filters ``[num_filters, C / groups, a, b]`` read at places that are moved.
+
+    Args:
+        offset: ``[N, 2 * deformable_groups * a * b, H', W']``: how far down and how far right of its usual place each element
+            of the filter reads, at each place of the output; between elements by bilinear interpolation, outside zeros.
+        mask: ``[N, deformable_groups * a * b, H', W']``: factors of what is read; passed over if not `modulated`.
+        deformable_groups: groups of channels with offsets of their own.
+        im2col_step: changes nothing here.
+    """
+    layer = "deformable_conv"
+    check_variable(input, f"{layer}: input")
+    if modulated and mask is None:
+        raise ProgramError(f"{layer}: give a mask, or modulated=False for none")
+    channels, groups = extent(input, 1, f"{layer}: input"), groups or 1
+    helper = LayerHelper(layer, name, param_attr, bias_attr)
+    kernel = extents(filter_size, 2, f"{layer}: filter_size")
+    shape = [num_filters, channels // groups, *kernel]
+    std = math.sqrt(2.0 / max(math.prod(kernel) * channels, 1))
+    weight = helper.create_parameter(helper.param_attr, shape, input.dtype, default_initializer=Normal(0.0, std))
+    inputs = {"Input": input, "Offset": offset, "Filter": weight, **({"Mask": mask} if modulated else {})}
+    attrs = {
+        "strides": extents(stride, 2, f"{layer}: stride"),
+        "paddings": extents(padding, 2, f"{layer}: padding"),
+        "dilations": extents(dilation, 2, f"{layer}: dilation"),
+        "groups": groups,
+        "deformable_groups": deformable_groups or 1,
+        "im2col_step": im2col_step or 64,
+    }
+    found = helper.apply(layer if modulated else "deformable_conv_v1", inputs, attrs)["Output"]
+    return helper.append_bias_op(found, 1, 2)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, least, like
 
 
 def _unary(op_type: str, of: str = "float", **attrs: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -293,7 +293,7 @@ def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     return {"X": dOut * (bent + X * (1.0 - bent * bent) * slope)}
 
 
-@_unary("hard_swish", threshold=6.0, scale=6.0, offset=3.0)
+@_unary("hard_swish", threshold=6.0, scale=least(1e-12, 6.0), offset=3.0)
 def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset: float) -> Any:
     """``X / scale`` times ``X + offset`` brought into ``[0, threshold]``."""
     above, inside = _where(X + offset >= threshold, dOut), _where(X + offset > 0.0, dOut) * _where(X + offset < threshold, dOut)
@@ -306,7 +306,7 @@ def tanh_shrink(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": dOut * f.square(f.tanh(X))}
 
 
-@_unary("softshrink", **{"lambda": 0.5})
+@_unary("softshrink", "float", **{"lambda": 0.5})
 def softshrink(f: Any, X: Any, dOut: Any, lambda_: float) -> Any:
     """X brought towards 0 by `lambda`, and 0 where that would pass it."""
     return {"X": dOut * _where(f.abs(X) > lambda_, dOut)}

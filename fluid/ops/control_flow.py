@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
 from .registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Like, block, define, strings
@@ -32,7 +33,7 @@ def while_() -> None:
 
 
 @define(
-    "while_grad(X*, Out*, Out@GRAD*, StepScopes) -> X@GRAD*?",
+    "while_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?",
     grad=REGION,
     sub_block=block(),
     original_output_grad=strings(),
@@ -55,7 +56,7 @@ def conditional_block() -> None:
 
 
 @define(
-    "conditional_block_grad(Cond*, Input*?, Out*, Out@GRAD*, Scope) -> Input@GRAD*?",
+    "conditional_block_grad(Cond*, Input*?, Out*, Out@GRAD*?, Scope, Carried*?, Saved*?) -> Input@GRAD*?, CarriedOut*?",
     grad=REGION,
     sub_block=block(),
     original_output_grad=strings(),
@@ -87,8 +88,8 @@ def recurrent() -> None:
 
 
 @define(
-    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes)"
-    " -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?",
+    "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes, Carried*?, Saved*?)"
+    " -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?, CarriedOut*?",
     grad=REGION,
     sub_block=block(),
     output_grads=strings(),
@@ -141,22 +142,23 @@ def _entry(X: Spec, X_W: Spec | None) -> Spec:
     return X_W if X_W is not None else replace(X, type=VarType.LOD_TENSOR)
 
 
-@define("write_to_array(X, I) -> Out&", infer=_as_array, inline_grad=True, wrt=["X", "Out"])
+@define("write_to_array(X, I) -> Out&", infer=_as_array, inline_grad=True, wrt=["X", "Out"], clears=False)
 def write_to_array(f, X: Like, I, dOut):  # type: ignore[no-untyped-def]
-    """Put `X` at position `I` (int64 of one element) of the array `Out`, which grows as needed."""
-    return {"X": lambda: f.read_from_array(dOut, I, X_W=X), "Out": lambda: f.clear_array_entry(dOut, I)}
+    """Put `X` at position `I` (int64 of one element) of the array `Out`, which grows as needed.
+
+    With `clears`, `X` is zeros, and there is no entry at this position afterwards, which counts as zeros of any shape. Paddle,
+    which does not know of it, writes the zeros.
+    """
+    return {
+        "X": lambda: f.read_from_array(dOut, I, X_W=X),
+        "Out": lambda: f.write_to_array(f.fill_zeros_like(X), I, Out=dOut, clears=True),
+    }
 
 
 @define("read_from_array(X, I, X_W?) -> Out", infer=_entry, inline_grad=True, wrt=["X"])
 def read_from_array(f, I, dOut):  # type: ignore[no-untyped-def]
     """The entry at position `I` of the array `X`; zeros like `X_W`, where that is given, if there is none."""
     return {"X": f.write_to_array(dOut, I)}
-
-
-@define("clear_array_entry(X, I) -> Out", infer=lambda X: X, inline_grad=True, wrt=["X"])
-def clear_array_entry(f, I, dOut):  # type: ignore[no-untyped-def]
-    """The array `X` without its entry at position `I`."""
-    return {"X": f.clear_array_entry(dOut, I)}
 
 
 @define("new_array() -> Out", infer=_new_array, grad=ZERO_GRADIENT, dtype=int(VarType.FP32))
@@ -184,6 +186,48 @@ def unstack_array(f, X: Like, dOut):  # type: ignore[no-untyped-def]
 def stack_array_like(f, dOut):  # type: ignore[no-untyped-def]
     """As `stack_array`, into the shape of `Like`; entries that the array lacks are zeros."""
     return {"X": f.unstack_array(dOut)}
+
+
+def _joined(X: Spec, axis: int, use_stack: bool) -> Spec:
+    rank = X.ndim + use_stack
+    if not -rank <= axis < rank:
+        kind = "stacked" if use_stack else "concatenated"
+        raise InferenceError(f"tensor_array_to_tensor: axis {axis} does not fit entries of {X.ndim} dimensions that are {kind}")
+    shape = list(X.shape)
+    shape[axis % rank : axis % rank + (not use_stack)] = [-1]
+    return Spec(tuple(shape), X.dtype)
+
+
+def _joined_with_sizes(X: Spec, axis: int, use_stack: bool) -> tuple[Spec, Spec]:
+    return _joined(X, axis, use_stack), Spec((-1,), VarType.INT32)
+
+
+@define("tensor_array_to_tensor(X) -> Out, OutIndex", infer=_joined_with_sizes, axis=0, use_stack=False)
+def tensor_array_to_tensor(f: Any, X: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
+    """The entries of the array `X` as one tensor, concatenated along `axis` or, with `use_stack`, stacked along a new one.
+
+    OutIndex, int32 of shape [entries], has their extents along `axis`; 1 where only the stack has this axis.
+    """
+    return {"X": f.split_array(dOut, X, axis=axis, use_stack=use_stack)}
+
+
+@define("split_array(X, Like) -> Out", infer=lambda Like: Like, wrt=["X"], inline_grad=True, axis=0, use_stack=False)
+def split_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
+    """The array of whose entries, shaped like those of the array `Like`, `tensor_array_to_tensor` makes X."""
+    return {"X": f.join_array(dOut, Like, axis=axis, use_stack=use_stack)}
+
+
+@define(
+    "join_array(X, Like) -> Out",
+    infer=lambda Like, axis, use_stack: _joined(Like, axis, use_stack),
+    wrt=["X"],
+    inline_grad=True,
+    axis=0,
+    use_stack=False,
+)
+def join_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
+    """As `tensor_array_to_tensor`; entries that the array X lacks are zeros like those of the array `Like`."""
+    return {"X": f.split_array(dOut, Like, axis=axis, use_stack=use_stack)}
 
 
 @define("lod_array_length(X) -> Out", infer=lambda X: _INDEX, grad=ZERO_GRADIENT)

@@ -62,7 +62,7 @@ def steps_of_window(extent: int, size: int, stride: int, padding: Pair, ceil: bo
     if extent < 0 or size < 0:
         return -1
     room = extent + sum(padding) - size
-    return -(-room // stride) + 1 if ceil else room // stride + 1
+    return max(-(-room // stride) + 1 if ceil else room // stride + 1, 0)
 
 
 def conv_geometry(
@@ -108,7 +108,9 @@ def _convolved(count: int) -> Callable[..., Spec]:
         out, _, dilations = conv_geometry(Input.shape, Filter.shape[2:], attrs)
         for axis, extent in zip(axes, out, strict=True):
             if extent < 1 and extent != -1:
-                raise InferenceError(f"Filter {Filter} (dilations {dilations}) should not be larger than the padded Input {Input}")
+                raise InferenceError(
+                    f"Filter {Filter} (dilations {dilations}) should not be larger than the padded Input {Input}"
+                )
             shape[axis] = extent
         return Input.with_shape(tuple(shape))
 
@@ -149,6 +151,8 @@ def _transposed(count: int) -> Callable[..., Spec]:
             extent = shape[axis] if Filter.shape[2 + place] >= 0 else -1
             least = (extent - 1) * stride - sum(pads[place]) + dilations[place] * (Filter.shape[2 + place] - 1) + 1
             asked = output_size[place] if output_size else least + (output_padding[place] if output_padding else 0)
+            if extent >= 0 and asked < 1:
+                raise InferenceError(f"paddings {attrs['paddings']} should leave something of the output of Input {Input}")
             if extent >= 0 and not least <= asked < least + max(stride, dilations[place]):
                 raise InferenceError(f"an output extent of {asked} cannot come of Input {Input}: it is at least {least}")
             shape[axis] = asked if extent >= 0 or output_size else -1

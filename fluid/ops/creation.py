@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType, as_dtype
 from ..values import Spec
-from .registry import ZERO_GRADIENT, Attr, define, floats, ints, like, long, longs, required
+from .registry import ZERO_GRADIENT, Attr, define, floats, ints, least, like, long, longs, required
 from .shapes import normalize_axis
 
 Shape = tuple[int, ...]
@@ -41,6 +41,23 @@ def filled(shape: list[int], dtype: int, ShapeTensor: Spec | None, ShapeTensorLi
     return Spec(asked_shape(shape, ShapeTensor, ShapeTensorList), as_dtype(dtype))
 
 
+def _filled_with(attrs: Mapping[str, Any], ShapeTensor: Spec | None, ShapeTensorList: Sequence[Spec] | None) -> Spec:
+    _check_number(attrs["str_value"])
+    return filled(attrs["shape"], attrs["dtype"], ShapeTensor, ShapeTensorList)
+
+
+def _filled_like_batch_with(Input: Spec, attrs: Mapping[str, Any]) -> Spec:
+    _check_number(attrs["str_value"])
+    return filled_like_batch(Input, *(attrs[name] for name in ("shape", "dtype", "input_dim_idx", "output_dim_idx")))
+
+
+def _check_number(str_value: str) -> None:
+    try:
+        float(str_value or 0)
+    except ValueError:
+        raise InferenceError(f"str_value {str_value!r} should be a number as text") from None
+
+
 def filled_plainly(shape: list[int], dtype: int) -> Spec:
     """Inference of ops that fill a tensor of the shape that their attribute gives."""
     return filled(shape, dtype, None, None)
@@ -53,7 +70,9 @@ def filled_like_batch(Input: Spec, shape: list[int], dtype: int, input_dim_idx: 
     found, position = list(shape), normalize_axis(input_dim_idx, Input.ndim)
     place = normalize_axis(output_dim_idx, len(shape))
     if any(size < 0 for axis, size in enumerate(shape) if axis != place):
-        raise InferenceError(f"shape {shape} should have no extents below 0, but for output_dim_idx {output_dim_idx}, taken of Input")
+        raise InferenceError(
+            f"shape {shape} should have no extents below 0, but for output_dim_idx {output_dim_idx}, taken of Input"
+        )
     extent = Input.shape[position]
     if position == 0 and Input.lod:
         extent = -1 if Input.lod[-1] is None else len(Input.lod[-1]) - 1
@@ -112,7 +131,7 @@ def _where_index(Condition: Spec) -> Spec:
 # ------------------------------------------------------------------------------------------------------------------ ops
 @define(
     "fill_constant(ValueTensor?, ShapeTensor?: int, ShapeTensorList*?: int) -> Out",
-    infer=filled,
+    infer=_filled_with,
     grad=ZERO_GRADIENT,
     shape=longs(),
     dtype=FP32,
@@ -130,7 +149,7 @@ def fill_constant() -> None:
 
 @define(
     "fill_constant_batch_size_like(Input) -> Out",
-    infer=filled_like_batch,
+    infer=_filled_like_batch_with,
     lod_aware=True,
     grad=ZERO_GRADIENT,
     likes=["Input"],
@@ -198,7 +217,14 @@ def linspace() -> None:
     """`Num` numbers at equal distances from Start to Stop, both of which are among them; each is a tensor of one element."""
 
 
-@define("eye() -> Out", infer=_eye, grad=ZERO_GRADIENT, num_rows=required("long"), num_columns=long(-1), dtype=FP32)
+@define(
+    "eye() -> Out",
+    infer=_eye,
+    grad=ZERO_GRADIENT,
+    num_rows=least(0, required("long")),
+    num_columns=least(-1, long(-1)),
+    dtype=FP32,
+)
 def eye() -> None:
     """Ones on the diagonal, zeros elsewhere; square if `num_columns` is -1."""
 

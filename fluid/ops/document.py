@@ -124,7 +124,8 @@ def _gradient(definition: OpDef) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------ definition
 def _slot(slot: Slot) -> str:
     marks = "*" * slot.many + "?" * slot.optional + "~" * slot.intermediate + "&" * slot.updated
-    return slot.name + marks + (":shape" if slot.like else "")
+    says = "|".join(slot.kinds) + slot.says[len(" or ".join(slot.kinds)) :]
+    return slot.name + marks + (":shape" if slot.like else "") + (f": {says}" if says else "")
 
 
 def _signature(definition: OpDef) -> str:

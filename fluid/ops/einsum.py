@@ -21,7 +21,7 @@ def parsed(equation: str, ndims: Sequence[int]) -> tuple[list[str], str]:
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ndims):
-        raise InferenceError(f"equation {equation!r} is of {len(terms)} operands, and there are {len(ndims)}")
+        raise InferenceError(f"equation {equation!r} is of {len(terms)} operands, but there are {len(ndims)}")
     for letter in (left + right).replace("...", "").replace(",", ""):
         if letter not in _LETTERS:
             raise InferenceError(f"equation {equation!r}: {letter!r} is no label; use letters, ',', '...' and '->'")
@@ -55,7 +55,9 @@ def _extents(equation: str, terms: Sequence[str], specs: Sequence[Spec]) -> dict
             if known == 1 or (known == -1 and extent > 1):
                 found[letter] = extent
             elif extent not in (1, -1, known):
-                raise InferenceError(f"equation {equation!r}: {letter!r} has the extents {known} and {extent}")
+                raise InferenceError(
+                    f"equation {equation!r}: {letter!r} has the extents {known} and {extent}, which should be equal"
+                )
     return found
 
 

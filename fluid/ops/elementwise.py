@@ -13,8 +13,8 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType, as_dtype, is_floating
 from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, like, required
-from .shapes import aligned, broadcast
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, required
+from .shapes import aligned, broadcast, one_number
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
@@ -230,14 +230,31 @@ def increment(f: Any, dOut: Any) -> Any:
     return {"X": f.assign(dOut)}
 
 
-@define("clip(X, Min?, Max?) -> Out", infer=like("X"), wrt=["X"], min=required("float"), max=required("float"))
+def _clip(X: Spec, Min: Spec | None, Max: Spec | None) -> Spec:
+    for slot, spec in (("Min", Min), ("Max", Max)):
+        one_number(slot, spec)
+        if spec is not None and spec.dtype is not X.dtype:
+            raise InferenceError(f"{slot} is {spec}; it should have the element type of X {X}")
+    return X
+
+
+@define("clip(X: int|float, Min?, Max?) -> Out", infer=_clip, wrt=["X"], min=required("float"), max=required("float"))
 def clip(f: Any, X: Any, Min: Any, Max: Any, dOut: Any, min: float, max: float) -> Any:
     """Each element of X brought into ``[min, max]``; tensors `Min` and `Max`, if given, replace the attributes."""
     inside = f.logical_and(X > (min if Min is None else Min), X < (max if Max is None else Max))
     return {"X": dOut * inside.astype(dOut.dtype)}
 
 
-@define("pow(X, FactorTensor?) -> Out", infer=like("X"), wrt=["X"], factor=1.0)
+def _pow(X: Spec, FactorTensor: Spec | None, factor: float) -> Spec:
+    one_number("FactorTensor", FactorTensor)
+    if FactorTensor is not None and FactorTensor.dtype is not X.dtype:
+        raise InferenceError(f"FactorTensor is {FactorTensor}; it should have the element type of X {X}")
+    if FactorTensor is None and not is_floating(X.dtype) and (factor < 0 or factor % 1):
+        raise InferenceError(f"X is {X}, so factor {factor} should be a whole number, not below 0: cast X to float32 first")
+    return X
+
+
+@define("pow(X: int|float, FactorTensor?) -> Out", infer=_pow, wrt=["X"], factor=1.0)
 def pow_(f: Any, X: Any, FactorTensor: Any, dOut: Any, factor: float) -> Any:
     """``X ** factor``; a tensor `FactorTensor`, if given, replaces the attribute."""
     if FactorTensor is not None:

@@ -14,8 +14,8 @@ from ..types import is_floating
 from ..values import Spec
 from .elementwise import merged
 from .manipulation import product
-from .registry import Like, define, long, required
-from .shapes import broadcast, normalize_axis
+from .registry import Like, define, least, long, required
+from .shapes import broadcast, normalize_axis, one_each
 
 
 def _axis_of(X: Spec, axis: int) -> Spec:
@@ -223,7 +223,7 @@ def _label_smooth(X: Spec, PriorDist: Spec | None) -> Spec:
     return X
 
 
-@define("label_smooth(X: float, PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
+@define("label_smooth(X: float[..., C], PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
 def label_smooth(f: Any, PriorDist: Like, dOut: Any, epsilon: float) -> Any:
     """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given."""
     return {"X": dOut * (1.0 - epsilon), "PriorDist": lambda: f.sum_to(dOut * epsilon, PriorDist)}
@@ -233,7 +233,7 @@ def _hinge_loss(Logits: Spec, Labels: Spec) -> Spec:
     return _same_shapes("Logits", Logits, "Labels", Labels)
 
 
-@define("hinge_loss(Logits: int|float, Labels) -> Loss", infer=_hinge_loss, wrt=("Logits",))
+@define("hinge_loss(Logits: float, Labels) -> Loss", infer=_hinge_loss, wrt=("Logits",))
 def hinge_loss(f: Any, Logits: Any, Labels: Any, dLoss: Any) -> Any:
     """``max(0, 1 - (2 * Labels - 1) * Logits)``; Labels are 0 or 1."""
     side = Labels * 2.0 - 1.0
@@ -297,7 +297,11 @@ def _nll_loss(X: Spec, Label: Spec, Weight: Spec | None, reduction: str, declare
 
 
 @define(
-    "nll_loss(X: int|float, Label: int, Weight?: int|float) -> Out, Total_weight", infer=_nll_loss, wrt=("X",), ignore_index=long(-100), reduction="mean"
+    "nll_loss(X: int|float, Label: int, Weight?: int|float) -> Out, Total_weight",
+    infer=_nll_loss,
+    wrt=("X",),
+    ignore_index=long(-100),
+    reduction="mean",
 )
 def nll_loss(
     f: Any,
@@ -343,7 +347,12 @@ def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
     return found, found
 
 
-@define("margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~", infer=_margin_rank_loss, wrt=("X1", "X2"), margin=0.0)
+@define(
+    "margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~",
+    infer=_margin_rank_loss,
+    wrt=("X1", "X2"),
+    margin=0.0,
+)
 def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: Any = None) -> Any:
     """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is."""
     gradient = dOut * Label * Activated
@@ -377,7 +386,7 @@ def _squared_l2_distance(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return X.with_shape((rows, product(X.shape[1:]))), X.with_shape((rows, 1))
 
 
-@define("squared_l2_distance(X: int|float, Y) -> sub_result~, Out", infer=_squared_l2_distance)
+@define("squared_l2_distance(X: float, Y) -> sub_result~, Out", infer=_squared_l2_distance)
 def squared_l2_distance(f: Any, X: Like, Y: Like, sub_result: Any, dOut: Any, dsub_result: Any = None) -> Any:
     """For each row, the sum of the squares of X - Y, of shape [rows, 1]; Y may have one row for all."""
     apart = dOut * sub_result * 2.0
@@ -415,7 +424,12 @@ def _smooth_l1_loss(X: Spec, Y: Spec, InsideWeight: Spec | None, OutsideWeight: 
     return found, found.with_shape((found.shape[0], 1))
 
 
-@define("smooth_l1_loss(X: int|float, Y: int|float, InsideWeight?: int|float, OutsideWeight?: int|float) -> Diff~, Out", infer=_smooth_l1_loss, wrt=("X", "Y"), sigma=1.0)
+@define(
+    "smooth_l1_loss(X: int|float, Y: int|float, InsideWeight?: int|float, OutsideWeight?: int|float) -> Diff~, Out",
+    infer=_smooth_l1_loss,
+    wrt=("X", "Y"),
+    sigma=least(1e-12, 1.0),
+)
 def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOut: Any, sigma: float, dDiff: Any = None) -> Any:
     """For each row, the sum of ``(sigma * d) ** 2 / 2`` where ``|d| < 1 / sigma ** 2`` and ``|d| - 0.5 / sigma ** 2`` elsewhere.
 
@@ -435,7 +449,7 @@ def _modified_huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return found, found
 
 
-@define("modified_huber_loss(X: int|float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss, wrt=("X",))
+@define("modified_huber_loss(X: float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss, wrt=("X",))
 def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, dIntermediateVal: Any = None) -> Any:
     """``max(0, 1 - a) ** 2``, or ``-4 * a`` where a is below -1, of ``a = (2 * Y - 1) * X``; Y is 0 or 1."""
     gradient = dOut * f.clip(1.0 - IntermediateVal, min=0.0, max=2.0) * -2.0
@@ -476,15 +490,13 @@ def teacher_student_sigmoid_loss(
 
 
 def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]:
-    if X.ndim != 2 or Centers.ndim != 2 or (X.shape[1] != Centers.shape[1] and -1 not in (X.shape[1], Centers.shape[1])):
-        raise InferenceError(f"center_loss: X {X} should have shape [rows, {Centers.shape[-1]}], as wide as Centers {Centers}")
-    if is_floating(Label.dtype):
-        raise InferenceError(f"center_loss: Label {Label} should hold class numbers, as integers")
+    one_each("Label", Label, X.shape[0])
     return Centers, X, X.with_shape((X.shape[0], 1))
 
 
 @define(
-    "center_loss(X: float, Label: int, Centers: float, CenterUpdateRate) -> CentersOut, SampleCenterDiff, Loss",
+    "center_loss(X: float[N, D], Label: int[N, ...], Centers: float[C, D], CenterUpdateRate)"
+    " -> CentersOut, SampleCenterDiff, Loss",
     infer=_center_loss,
     wrt=("X",),
     cluster_num=required("int"),

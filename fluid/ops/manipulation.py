@@ -14,8 +14,8 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import as_dtype
 from ..values import Spec
-from .registry import ZERO_GRADIENT, Like, define, ints, least, like, long, longs, required, strings
-from .shapes import broadcast, normalize_axes, normalize_axis
+from .registry import ZERO_GRADIENT, Like, define, ints, least, long, longs, required, strings
+from .shapes import broadcast, normalize_axes, normalize_axis, one_each
 
 Shape = tuple[int, ...]
 
@@ -62,8 +62,8 @@ def reshaped(x: Shape, shape: Sequence[int]) -> Shape:
             raise InferenceError(f"cannot reshape {list(x)} to {list(shape)}: 0 at axis {axis} has no extent to copy")
         out.append(x[axis] if extent == 0 else extent)
     have, asked = list(x), list(out)
-    for axis in [axis for axis, extent in enumerate(shape) if extent == 0 and x[axis] == -1]:
-        asked[axis] = have[axis] = 1  # unknown, but the same on both sides
+    for axis in [axis for axis, extent in enumerate(shape) if extent == 0 and x[axis] in ((-1, 0) if -1 in shape else (-1,))]:
+        asked[axis] = have[axis] = 1  # unknown, or nothing to divide by, but the same on both sides
     if -1 in have:
         return tuple(out)
     total, known = prod(have), prod(extent for extent in asked if extent != -1)
@@ -76,7 +76,8 @@ def reshaped(x: Shape, shape: Sequence[int]) -> Shape:
 
 def _reshape_shape(X: Spec, Shape: Spec | None, ShapeTensor: Sequence[Spec] | None, shape: list[int]) -> Shape:
     if ShapeTensor:
-        return tuple(extent if extent > 0 else -1 for extent in shape) if shape else (-1,) * len(ShapeTensor)
+        count = len(ShapeTensor)
+        return tuple(extent if extent > 0 else -1 for extent in shape) if len(shape) == count else (-1,) * count
     if Shape is not None:
         rank = product(Shape.shape)
         return (-1,) * (rank if rank >= 0 else len(shape))
@@ -152,19 +153,22 @@ def _flatten_range(X: Spec, start_axis: int, stop_axis: int) -> tuple[Spec, Spec
         return _with_xshape(X, (1,))
     start, stop = normalize_axes([start_axis, stop_axis], X.ndim)
     if start > stop:
-        raise InferenceError(f"flatten_contiguous_range: start_axis {start_axis} comes after stop_axis {stop_axis} in X {X}")
+        raise InferenceError(
+            f"flatten_contiguous_range: start_axis {start_axis} should not come after stop_axis {stop_axis} in X {X}"
+        )
     return _with_xshape(X, (*X.shape[:start], product(X.shape[start : stop + 1]), *X.shape[stop + 1 :]))
 
 
 def _concat(X: list[Spec], AxisTensor: Spec | None, axis: int) -> Spec:
     first = X[0]
+    for other in X[1:]:
+        if other.ndim != first.ndim or other.dtype is not first.dtype:
+            raise InferenceError(f"concat: inputs {first} and {other} differ in rank or element type")
     if AxisTensor is not None:
         return first.with_shape(_unknown(first))
     axis = normalize_axis(axis, first.ndim)
     shape = list(first.shape)
     for other in X[1:]:
-        if other.ndim != first.ndim or other.dtype is not first.dtype:
-            raise InferenceError(f"concat: inputs {first} and {other} differ in rank or element type")
         for i, extent in enumerate(other.shape):
             if i != axis:
                 shape[i] = _agree(shape[i], extent, f"concat along axis {axis}", first.shape, other.shape)
@@ -182,6 +186,8 @@ def _split(
     sections: list[int],
     declared: Mapping[str, Any],
 ) -> list[Spec]:
+    if num < 0:
+        raise InferenceError(f"split: num {num} should not be below 0")
     count = num or len(sections) or len(SectionsTensorList or ()) or len(declared.get("Out") or ())
     if not count:
         raise InferenceError("split: give the number of parts in 'num' or their extents in 'sections'")
@@ -231,6 +237,13 @@ def _slice(inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mappin
     for place, axis in enumerate(normalize_axes(axes, Input.ndim)):
         shape[axis] = -1 if by_tensor else slice_extent(shape[axis], starts[place], ends[place], strides[place])
     decreased = set(normalize_axes(attrs["decrease_axis"], Input.ndim))
+    if len(decreased) != len(attrs["decrease_axis"]):
+        raise InferenceError(f"slice: decrease_axis {attrs['decrease_axis']} should name each dimension once")
+    for slot in _BOUNDS:
+        given = inputs.get(slot)
+        count = -1 if not given else len(given) if isinstance(given, list) else given.shape[0]
+        if count not in (-1, len(axes)):
+            raise InferenceError(f"slice: {slot} has {count} bounds; it should have one for each of axes {axes}")
     for axis in decreased:
         if shape[axis] not in (1, -1):
             raise InferenceError(f"slice: axis {axis} is to be dropped but keeps {shape[axis]} elements of Input {Input}")
@@ -300,6 +313,8 @@ def _placed(X: Spec, Like: Spec) -> Spec:
 def _expand_v2(X: Spec, Shape: Spec | None, expand_shapes_tensor: Any, shape: list[int]) -> Spec:
     if expand_shapes_tensor or Shape is not None:
         rank = len(expand_shapes_tensor) if expand_shapes_tensor else product(Shape.shape)  # type: ignore[union-attr]
+        if 0 <= rank < X.ndim:
+            raise InferenceError(f"expand_v2: Shape of {rank} extents should not have fewer than X {X} has dimensions")
         return X.with_shape((-1,) * max(rank, X.ndim))
     return X.with_shape(expanded(X.shape, shape))
 
@@ -307,7 +322,9 @@ def _expand_v2(X: Spec, Shape: Spec | None, expand_shapes_tensor: Any, shape: li
 def expanded(x: Shape, shape: Sequence[int]) -> Shape:
     """`x` broadcast to `shape`, where -1 keeps an extent."""
     if len(shape) < len(x) or any(extent < -1 for extent in shape):
-        raise InferenceError(f"cannot expand {list(x)} to shape {list(shape)}, which should not have fewer dimensions, or any below -1")
+        raise InferenceError(
+            f"cannot expand {list(x)} to shape {list(shape)}, which should not have fewer dimensions, or any below -1"
+        )
     x = (1,) * (len(shape) - len(x)) + x
     out = []
     for have, want in zip(x, shape, strict=True):
@@ -342,6 +359,9 @@ def _tile(X: Spec, RepeatTimes: Spec | None, repeat_times_tensor: Any, repeat_ti
 
 def _expand(X: Spec, ExpandTimes: Spec | None, expand_times_tensor: Any, expand_times: list[int]) -> Spec:
     if ExpandTimes is not None or expand_times_tensor:
+        count = len(expand_times_tensor) if expand_times_tensor else ExpandTimes.shape[0]  # type: ignore[union-attr]
+        if count not in (-1, X.ndim):
+            raise InferenceError(f"expand: there are {count} numbers to repeat X {X}; there should be one for each dimension")
         return X.with_shape(_unknown(X))
     if len(expand_times) != X.ndim:
         raise InferenceError(f"expand: expand_times {expand_times} should have one number for each dimension of X {X}")
@@ -359,7 +379,7 @@ def _one_hot_v2(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> S
 
 
 # ------------------------------------------------------------------------------------------------------- reshaping
-@define("reshape2(X, Shape?: int, ShapeTensor*?: int) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
+@define("reshape2(X, Shape?: int[R], ShapeTensor*?: int) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
 def reshape2(f: Any, XShape: Like, dOut: Any) -> Any:
     """X in another shape: 0 copies X's extent at that place, one -1 takes what is left.
 
@@ -368,7 +388,7 @@ def reshape2(f: Any, XShape: Like, dOut: Any) -> Any:
     return {"X": f.unreshape(dOut, XShape)}
 
 
-@define("reshape(X, Shape?: int, ShapeTensor*?: int) -> Out", infer=_reshape, wrt=("X",), shape=ints())
+@define("reshape(X, Shape?: int[R], ShapeTensor*?: int) -> Out", infer=_reshape, wrt=("X",), shape=ints())
 def reshape(f: Any, X: Like, Out: Like, Shape: Like, ShapeTensor: Like, dOut: Any) -> Any:
     """X in another shape, as `reshape2`."""
     return {"X": f.reshape_like(dOut, X)}
@@ -493,7 +513,7 @@ def unstack(f: Any, dY: Any, axis: Any) -> Any:
 _SLICE_ATTRS: dict[str, Any] = {"axes": ints(), "starts": ints(), "ends": ints(), "decrease_axis": ints(), "infer_flags": ints()}
 
 
-_SLICE_SLOTS = "StartsTensor?, EndsTensor?, StartsTensorList*?, EndsTensorList*?"
+_SLICE_SLOTS = "StartsTensor?: int[R], EndsTensor?: int[R], StartsTensorList*?: int, EndsTensorList*?: int"
 
 
 @define(
@@ -521,7 +541,10 @@ def slice_(
     return {"Input": f.unslice(dOut, Input, *bounds, **attrs)}
 
 
-_STRIDED_SLOTS = "StartsTensor?, EndsTensor?, StridesTensor?, StartsTensorList*?, EndsTensorList*?, StridesTensorList*?"
+_STRIDED_SLOTS = (
+    "StartsTensor?: int[R], EndsTensor?: int[R], StridesTensor?: int[R], "
+    "StartsTensorList*?: int, EndsTensorList*?: int, StridesTensorList*?: int"
+)
 
 
 @define(
@@ -593,7 +616,8 @@ for _slice_op in ("slice", "strided_slice"):
 
 
 def _flip(X: Spec, axis: list[int]) -> Spec:
-    normalize_axes(axis, X.ndim)
+    if len(set(normalize_axes(axis, X.ndim))) != len(axis):
+        raise InferenceError(f"axis {axis} names a dimension of X {X} twice; each should come once")
     return X
 
 
@@ -610,7 +634,7 @@ def reverse(f: Any, dOut: Any, axis: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------- indexing
-@define("gather(X, Index: int, Axis?: int) -> Out", infer=_gather, wrt=("X",), axis=0)
+@define("gather(X: [N, ...], Index: int, Axis?: int) -> Out", infer=_gather, wrt=("X",), axis=0)
 def gather(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X along `axis` (or the number in Axis) that Index, of shape [n] or [n, 1], names."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
@@ -631,10 +655,11 @@ def gather_like(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any) -> Any:
 def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
     if Updates.ndim != X.ndim or any(a != b and -1 not in (a, b) for a, b in zip(X.shape[1:], Updates.shape[1:], strict=False)):
         raise InferenceError(f"scatter: Updates {Updates} should hold rows of X {X}")
+    one_each("Ids", Ids, Updates.shape[0])
     return X
 
 
-@define("scatter(X, Ids: int, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), overwrite=True)
+@define("scatter(X: [N, ...], Ids: int, Updates: [M, ...]) -> Out", infer=_scatter, wrt=("X", "Updates"), overwrite=True)
 def scatter(f: Any, Ids: Any, Updates: Like, dOut: Any) -> Any:
     """X with the rows that Ids name replaced by those of Updates; without `overwrite`, by the sums of them.
 
@@ -658,13 +683,27 @@ def _gather_nd(X: Spec, Index: Spec, declared: Mapping[str, Any]) -> Spec:
     return X.with_shape((*Index.shape[:-1], *X.shape[depth:]))
 
 
-@define("gather_nd(X, Index: int) -> Out", infer=_gather_nd, wrt=("X",))
+@define("gather_nd(X: [N, ...], Index: int[..., D]) -> Out", infer=_gather_nd, wrt=("X",))
 def gather_nd(f: Any, X: Any, Index: Any, dOut: Any) -> Any:
     """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index says where in X's first axes."""
     return {"X": f.scatter_nd_add(f.fill_zeros_like(X), Index, dOut)}
 
 
-@define("scatter_nd_add(X, Index: int, Updates) -> Out", infer=like("X"), wrt=("X", "Updates"))
+def _scatter_nd(X: Spec, Index: Spec, Updates: Spec) -> Spec:
+    depth = Index.shape[-1]
+    if depth > X.ndim:
+        raise InferenceError(f"scatter_nd_add: Index {Index} names {depth} axes of X {X}; there should not be more than it has")
+    if depth >= 0:
+        expected = (*Index.shape[:-1], *X.shape[depth:])
+        pairs = zip(expected, Updates.shape, strict=False)
+        if Updates.ndim != len(expected) or any(-1 not in pair and pair[0] != pair[1] for pair in pairs):
+            raise InferenceError(
+                f"scatter_nd_add: Updates {Updates} should have shape {list(expected)}, by Index {Index} and X {X}"
+            )
+    return X
+
+
+@define("scatter_nd_add(X: [N, ...], Index: int[..., D], Updates) -> Out", infer=_scatter_nd, wrt=("X", "Updates"))
 def scatter_nd_add(f: Any, Index: Any, Updates: Like, dOut: Any) -> Any:
     """X with Updates added where Index says, as in `gather_nd`."""
     return {"X": dOut, "Updates": lambda: f.gather_nd(dOut, Index)}
@@ -731,7 +770,14 @@ def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     return {"X": f.pick(dOut, Index, axis=axis, ignore_index=ignore_index)}
 
 
-@define("one_hot(X: int, depth_tensor?: int) -> Out", infer=_one_hot, grad=ZERO_GRADIENT, depth=least(-1, -1), dtype=5, allow_out_of_range=False)
+@define(
+    "one_hot(X: int, depth_tensor?: int) -> Out",
+    infer=_one_hot,
+    grad=ZERO_GRADIENT,
+    depth=least(-1, -1),
+    dtype=5,
+    allow_out_of_range=False,
+)
 def one_hot() -> None:
     """Ones at the ids in X, of shape [..., 1], in zeros of shape [..., depth].
 
@@ -739,13 +785,20 @@ def one_hot() -> None:
     """
 
 
-@define("one_hot_v2(X: int, depth_tensor?: int) -> Out", infer=_one_hot_v2, grad=ZERO_GRADIENT, depth=least(-1, -1), dtype=5, allow_out_of_range=False)
+@define(
+    "one_hot_v2(X: int, depth_tensor?: int) -> Out",
+    infer=_one_hot_v2,
+    grad=ZERO_GRADIENT,
+    depth=least(-1, -1),
+    dtype=5,
+    allow_out_of_range=False,
+)
 def one_hot_v2() -> None:
     """Ones at the ids in X in zeros of shape X.shape + [depth]; as `one_hot`."""
 
 
 # --------------------------------------------------------------------------------------------------------- repeating
-@define("expand_v2(X, Shape?: int, expand_shapes_tensor*?: int) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
+@define("expand_v2(X, Shape?: int[R], expand_shapes_tensor*?: int) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
 def expand_v2(f: Any, X: Like, Shape: Like, expand_shapes_tensor: Like, dOut: Any) -> Any:
     """X broadcast to `shape`, where -1 keeps X's extent."""
     return {"X": f.sum_to(dOut, X)}
@@ -757,13 +810,13 @@ def expand_as_v2(f: Any, X: Like, dOut: Any) -> Any:
     return {"X": f.sum_to(dOut, X)}
 
 
-@define("tile(X, RepeatTimes?: int, repeat_times_tensor*?) -> Out", infer=_tile, wrt=("X",), repeat_times=ints())
+@define("tile(X, RepeatTimes?: int[R], repeat_times_tensor*?) -> Out", infer=_tile, wrt=("X",), repeat_times=ints())
 def tile(f: Any, X: Like, RepeatTimes: Like, repeat_times_tensor: Like, dOut: Any) -> Any:
     """X repeated along each axis; axes that X lacks are put in front."""
     return {"X": f.untile(dOut, X)}
 
 
-@define("expand(X, ExpandTimes?: int, expand_times_tensor*?: int) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
+@define("expand(X, ExpandTimes?: int[R], expand_times_tensor*?: int) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
 def expand(f: Any, X: Like, ExpandTimes: Like, expand_times_tensor: Like, dOut: Any) -> Any:
     """X repeated `expand_times` along its axes."""
     return {"X": f.untile(dOut, X)}

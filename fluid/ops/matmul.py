@@ -307,7 +307,7 @@ def _bilinear(X: Spec, Y: Spec, Weight: Spec, Bias: Spec | None) -> Spec:
     return found
 
 
-@define("bilinear_tensor_product(X: int|float, Y: int|float, Weight: int|float, Bias?) -> Out", infer=_bilinear)
+@define("bilinear_tensor_product(X: int|float[N, A], Y: int|float[N, B], Weight: int|float, Bias?) -> Out", infer=_bilinear)
 def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, Bias: Like, dOut: Any) -> Any:
     """``Out[b, i] = X[b] @ Weight[i] @ Y[b] + Bias[0, i]``, with X [batch, m], Y [batch, n] and Weight [size, m, n]."""
     return {

@@ -9,7 +9,7 @@ from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
 from .registry import NOT_DIFFERENTIABLE, Like, choice, define, least, required
-from .shapes import normalize_axis
+from .shapes import normalize_axis, one_each, one_number
 
 
 def _top(X: Spec, K: Spec | None, k: int, axis: int) -> tuple[Spec, Spec]:
@@ -37,6 +37,7 @@ def top_k_v2(f: Any, X: Like, K: Like, Indices: Any, dOut: Any, axis: Any) -> An
 
 
 def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
+    one_each("Label", Label, Indices.shape[0])
     kinds = (VarType.FP32, VarType.INT32, VarType.INT32)
     specs = [declared.get(slot) for slot in ("Accuracy", "Correct", "Total")]
     shapes = [() if spec is not None and spec.shape == () else (1,) for spec in specs]
@@ -44,29 +45,45 @@ def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]
     return accuracy, correct, total
 
 
-@define("accuracy(Out, Indices: int[N, k], Label: int[N, ...]) -> Accuracy, Correct, Total", infer=_accuracy, grad=NOT_DIFFERENTIABLE, likes=("Out",))
+@define(
+    "accuracy(Out, Indices: int[N, k], Label: int[N, ...]) -> Accuracy, Correct, Total",
+    infer=_accuracy,
+    grad=NOT_DIFFERENTIABLE,
+    likes=("Out",),
+)
 def accuracy() -> None:
     """The share of rows whose Label [N, 1] is among Indices [N, k], as float32; the number of them, and of all rows."""
 
 
 def _auc(
-    Predict: Spec, StatPos: Spec, StatNeg: Spec, num_thresholds: int, slide_steps: int, declared: Mapping[str, Any]
+    Predict: Spec,
+    Label: Spec,
+    StatPos: Spec,
+    StatNeg: Spec,
+    InsTagWeight: Spec | None,
+    num_thresholds: int,
+    slide_steps: int,
+    declared: Mapping[str, Any],
 ) -> tuple[Spec, Spec, Spec]:
     if Predict.shape[1] not in (1, 2, -1):
         raise InferenceError(f"auc: Predict {Predict} should have shape [rows, 2], of probabilities, or [rows, 1]")
+    one_each("Label", Label, Predict.shape[0])
+    one_each("InsTagWeight", InsTagWeight, Predict.shape[0])
     bins = num_thresholds + 1
     count = bins * (slide_steps + 1) + 1 if slide_steps else bins
     for slot, spec in (("StatPos", StatPos), ("StatNeg", StatNeg)):
         if spec.size not in (-1, count):
             raise InferenceError(
-                f"auc: {slot} {spec} should have {count} elements, with num_thresholds {num_thresholds} and slide_steps {slide_steps}"
+                f"auc: {slot} {spec} should have {count} elements, "
+                f"with num_thresholds {num_thresholds} and slide_steps {slide_steps}"
             )
     found = declared.get("AUC")
     return Spec(() if found is not None and found.shape == () else (1,), VarType.FP64), StatPos, StatNeg
 
 
 @define(
-    "auc(Predict: float[N, C], Label: int[N, ...], StatPos: int, StatNeg: int, InsTagWeight?: [N, ...]) -> AUC, StatPosOut, StatNegOut",
+    "auc(Predict: float[N, C], Label: int[N, ...], StatPos: int, StatNeg: int, InsTagWeight?: [N, ...])"
+    " -> AUC, StatPosOut, StatNegOut",
     infer=_auc,
     grad=NOT_DIFFERENTIABLE,
     curve=choice("ROC"),
@@ -87,21 +104,27 @@ def _mean_iou(
     Labels: Spec,
     InWrongs: list[Spec] | None,
     InCorrects: list[Spec] | None,
+    InMeanIou: list[Spec] | None,
     num_classes: int,
     declared: Mapping[str, Any],
 ) -> tuple[Spec, Spec, Spec]:
     if -1 not in (Predictions.size, Labels.size) and Predictions.size != Labels.size:
         raise InferenceError(f"mean_iou: Predictions {Predictions} and Labels {Labels} should have as many elements")
+    for spec in InMeanIou or ():
+        one_number("InMeanIou", spec)
     for spec in (*(InWrongs or ()), *(InCorrects or ())):
         if spec.shape[0] not in (-1, num_classes):
-            raise InferenceError(f"mean_iou: InWrongs and InCorrects should have num_classes {num_classes} elements, not be {spec}")
+            raise InferenceError(
+                f"mean_iou: InWrongs and InCorrects should have num_classes {num_classes} elements, not be {spec}"
+            )
     found = declared.get("OutMeanIou")
     counts = Spec((num_classes,), VarType.INT32)
     return Spec(() if found is not None and found.shape == () else (1,), VarType.FP32), counts, counts
 
 
 @define(
-    "mean_iou(Predictions: int, Labels: int, InWrongs*?: int[C], InCorrects*?: int[C], InMeanIou*?) -> OutMeanIou, OutWrong, OutCorrect",
+    "mean_iou(Predictions: int, Labels: int, InWrongs*?: int[C], InCorrects*?: int[C], InMeanIou*?)"
+    " -> OutMeanIou, OutWrong, OutCorrect",
     infer=_mean_iou,
     grad=NOT_DIFFERENTIABLE,
     num_classes=least(1, required("int")),

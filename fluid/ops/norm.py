@@ -23,6 +23,13 @@ def channel_axis(data_layout: str, ndim: int) -> int:
     return ndim - 1 if data_layout in ("NHWC", "NDHWC", "NLC", "NWC") else 1
 
 
+def _channels(X: Spec, data_layout: str) -> int:
+    """How many channels X has."""
+    if data_layout not in ("NCHW", "NHWC", "NCDHW", "NDHWC", "NCL", "NLC", "NCW", "NWC", "NC", "AnyLayout"):
+        raise InferenceError(f"data_layout is {data_layout!r}; it should be NCHW or NHWC; X is {X}")
+    return X.shape[channel_axis(data_layout, X.ndim)]
+
+
 def uses_global_stats(is_test: bool, use_global_stats: bool, trainable_statistics: bool) -> bool:
     """Whether batch_norm normalizes by the running statistics, not by those of the batch."""
     return use_global_stats or (is_test and not trainable_statistics)
@@ -33,7 +40,7 @@ def _batch_norm(
 ) -> dict[str, Spec]:
     if not 2 <= X.ndim <= 5:
         raise InferenceError(f"batch_norm: X {X} should have 2 to 5 dimensions")
-    channels = X.shape[channel_axis(data_layout, X.ndim)]
+    channels = _channels(X, data_layout)
     for name, spec in (("Scale", Scale), ("Bias", Bias), ("Mean", Mean), ("Variance", Variance)):
         if spec is not None and (spec.ndim != 1 or (channels >= 0 and spec.shape[0] not in (-1, channels))):
             raise InferenceError(
@@ -191,7 +198,7 @@ def instance_norm(f: Any, X: Any, Scale: Any, SavedMean: Like, SavedVariance: Li
 def _group_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, groups: int, data_layout: str) -> tuple[Spec, Spec, Spec]:
     if X.ndim < 2:
         raise InferenceError(f"group_norm: X {X} should have 2 dimensions at least")
-    channels = X.shape[channel_axis(data_layout, X.ndim)]
+    channels = _channels(X, data_layout)
     if groups < 1 or (channels >= 0 and channels % groups):
         raise InferenceError(f"group_norm: {groups} groups do not divide the {channels} channels of X {X} ({data_layout})")
     _check_by_channel("group_norm", X, Scale, Bias, channels)
@@ -284,7 +291,7 @@ def lrn(
 def _affine_channel(X: Spec, Scale: Spec, Bias: Spec, data_layout: str) -> Spec:
     if X.ndim < 2:
         raise InferenceError(f"X {X} should have 2 dimensions at least")
-    _check_by_channel("affine_channel", X, Scale, Bias, X.shape[channel_axis(data_layout, X.ndim)])
+    _check_by_channel("affine_channel", X, Scale, Bias, _channels(X, data_layout))
     return X
 
 

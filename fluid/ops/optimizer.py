@@ -7,8 +7,11 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..values import Spec
-from .shapes import one_number
 from .registry import NOT_DIFFERENTIABLE, define, floats, least, long, required
+from .shapes import one_number
+
+_ADAM = ("Moment1", "Moment2")
+_POWERS = ("Beta1Pow", "Beta2Pow")
 
 
 def _same_shape(op_type: str, Param: Spec, **others: Spec | None) -> None:
@@ -21,7 +24,7 @@ def _updates(op_type: str, *state: str, numbers: tuple[str, ...] = ()) -> Callab
     """Inference of an op that updates Param, `state` of Param's shape, and `numbers`."""
 
     def infer(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        for slot in ("LearningRate", *numbers):
+        for slot in ("LearningRate", *_POWERS):
             if slot in inputs:
                 one_number(slot, inputs[slot])
         _same_shape(op_type, **{slot: inputs[slot] for slot in ("Param", "Grad", "MasterParam", *state) if slot in inputs})
@@ -76,13 +79,10 @@ def momentum() -> None:
     """
 
 
-_ADAM = ("Moment1", "Moment2")
-_POWERS = ("Beta1Pow", "Beta2Pow")
-
-
 @define(
-    "adam(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?, "
-    " EpsilonTensor?) -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
+    "adam(Param: float, Grad, LearningRate, Moment1: float, Moment2: float,"
+    " Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?, EpsilonTensor?)"
+    " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
     infer=_updates("adam", *_ADAM, numbers=_POWERS),
     grad=NOT_DIFFERENTIABLE,
     beta1=0.9,
@@ -107,8 +107,9 @@ def adam() -> None:
 
 
 @define(
-    "adamw(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, "
-    " Beta2Tensor?, EpsilonTensor?) -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
+    "adamw(Param: float, Grad, LearningRate, Moment1: float, Moment2: float,"
+    " Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?, Beta1Tensor?, Beta2Tensor?, EpsilonTensor?)"
+    " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut, Beta2PowOut, MasterParamOut?",
     infer=_updates("adamw", *_ADAM, numbers=_POWERS),
     grad=NOT_DIFFERENTIABLE,
     beta1=0.9,
@@ -130,7 +131,8 @@ def adamw() -> None:
 
 
 @define(
-    "lamb(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float, MasterParam?, SkipUpdate?)"
+    "lamb(Param: float, Grad, LearningRate, Moment1: float, Moment2: float, Beta1Pow: float, Beta2Pow: float,"
+    " MasterParam?, SkipUpdate?)"
     " -> ParamOut, Moment1Out, Moment2Out, Beta1PowOut?, Beta2PowOut?, MasterParamOut?",
     infer=_updates("lamb", *_ADAM, numbers=_POWERS),
     grad=NOT_DIFFERENTIABLE,
@@ -249,7 +251,8 @@ def rmsprop() -> None:
 
 
 @define(
-    "ftrl(Param: float, SquaredAccumulator: float, LinearAccumulator: float, Grad, LearningRate) -> ParamOut, SquaredAccumOut, LinearAccumOut",
+    "ftrl(Param: float, SquaredAccumulator: float, LinearAccumulator: float, Grad, LearningRate)"
+    " -> ParamOut, SquaredAccumOut, LinearAccumOut",
     infer=_updates("ftrl", "SquaredAccumulator", "LinearAccumulator"),
     grad=NOT_DIFFERENTIABLE,
     l1=0.0,
@@ -275,13 +278,16 @@ def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float]) ->
             raise InferenceError(f"lars_momentum: there are {count} in Param but {len(inputs[slot])} in {slot}")
     if len(lars_weight_decay) not in (1, count):
         raise InferenceError(f"lars_momentum: lars_weight_decay should hold 1 number or {count}, not {list(lars_weight_decay)}")
+    for rate in inputs["LearningRate"]:
+        one_number("LearningRate", rate)
     for Param, Grad, Velocity in zip(inputs["Param"], inputs["Grad"], inputs["Velocity"], strict=True):
         _same_shape("lars_momentum", Param, Grad=Grad, Velocity=Velocity)
     return {slot + "Out": inputs[slot] for slot in ("Param", "Velocity", "MasterParam") if slot in inputs}
 
 
 @define(
-    "lars_momentum(Param*: float, Grad*: float, Velocity*: float, LearningRate*: float, MasterParam*?) -> ParamOut*, VelocityOut*, MasterParamOut*?",
+    "lars_momentum(Param*: float, Grad*: float, Velocity*: float, LearningRate*: float, MasterParam*?)"
+    " -> ParamOut*, VelocityOut*, MasterParamOut*?",
     infer=_lars_momentum,
     grad=NOT_DIFFERENTIABLE,
     mu=required("float"),

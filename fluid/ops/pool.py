@@ -183,6 +183,8 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
                 X.shape[2:], attrs["strides"], attrs["paddings"], attrs["ksize"], strict=True
             )
         ]
+        if any(extent >= 0 and size < 1 for extent, size in zip(X.shape[2:], found, strict=True)):
+            raise InferenceError(f"paddings {attrs['paddings']} should leave something of the images made of X {X}")
         return X.with_shape((*X.shape[:2], *(asked or found)))
 
     def rule(f: Any, X: Like, Indices: Any, Out: Like, dOut: Any, attrs: dict[str, Any]) -> Any:

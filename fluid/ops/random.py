@@ -5,10 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType, as_dtype
+from ..types import VarType, as_dtype, is_floating
 from ..values import Spec
 from .creation import FP32, filled, filled_like_batch, filled_plainly
 from .registry import ZERO_GRADIENT, define, like, longs, required
+
+
+def _drawn(spec: Spec) -> Spec:
+    if not is_floating(spec.dtype):
+        raise InferenceError(f"dtype {int(spec.dtype)} ({spec.dtype.text}) should be a floating one: float32, float64 or float16")
+    return spec
+
+
+def _floats(shape: list[int], dtype: int, ShapeTensor: Spec | None, ShapeTensorList: list[Spec] | None) -> Spec:
+    return _drawn(filled(shape, dtype, ShapeTensor, ShapeTensorList))
+
+
+def _floats_plainly(shape: list[int], dtype: int) -> Spec:
+    return _drawn(filled_plainly(shape, dtype))
+
+
+def _floats_like_batch(Input: Spec, shape: list[int], dtype: int, input_dim_idx: int, output_dim_idx: int) -> Spec:
+    return _drawn(filled_like_batch(Input, shape, dtype, input_dim_idx, output_dim_idx))
 
 
 def _randint(
@@ -24,24 +42,24 @@ _NORMAL: dict[str, Any] = {"mean": 0.0, "std": 1.0, "seed": 0, "dtype": FP32}
 _BATCH: dict[str, Any] = {"shape": required("ints"), "input_dim_idx": 0, "output_dim_idx": 0}
 
 
-@define("uniform_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=filled, grad=ZERO_GRADIENT, shape=longs(), **_UNIFORM)
+@define("uniform_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=_floats, grad=ZERO_GRADIENT, shape=longs(), **_UNIFORM)
 def uniform_random() -> None:
     """Numbers drawn evenly from ``[min, max)``; then `diag_val` at `diag_num` places, `diag_step` and one apart."""
 
 
-@define("gaussian_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=filled, grad=ZERO_GRADIENT, shape=longs(), **_NORMAL)
+@define("gaussian_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=_floats, grad=ZERO_GRADIENT, shape=longs(), **_NORMAL)
 def gaussian_random() -> None:
     """Numbers drawn from the normal distribution with this mean and standard deviation."""
 
 
-@define("truncated_gaussian_random() -> Out", infer=filled_plainly, grad=ZERO_GRADIENT, shape=required("ints"), **_NORMAL)
+@define("truncated_gaussian_random() -> Out", infer=_floats_plainly, grad=ZERO_GRADIENT, shape=required("ints"), **_NORMAL)
 def truncated_gaussian_random() -> None:
     """As `gaussian_random`, with numbers more than two standard deviations from the mean drawn again."""
 
 
 @define(
     "uniform_random_batch_size_like(Input) -> Out",
-    infer=filled_like_batch,
+    infer=_floats_like_batch,
     lod_aware=True,
     grad=ZERO_GRADIENT,
     likes=["Input"],
@@ -54,7 +72,7 @@ def uniform_random_batch_size_like() -> None:
 
 @define(
     "gaussian_random_batch_size_like(Input) -> Out",
-    infer=filled_like_batch,
+    infer=_floats_like_batch,
     lod_aware=True,
     grad=ZERO_GRADIENT,
     likes=["Input"],

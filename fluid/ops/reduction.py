@@ -38,6 +38,8 @@ def _reduced(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, declared
 
 def _reduce(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int, declared: Mapping[str, Spec]) -> Spec:
     found = _reduced(X, dim, keep_dim, reduce_all, declared)
+    if out_dtype == VarType.BOOL:
+        raise InferenceError(f"out_dtype {out_dtype} (bool) should be an element type of numbers")
     return found if out_dtype < 0 else found.with_dtype(as_dtype(out_dtype))
 
 
@@ -83,9 +85,9 @@ def _cumsum(X: Spec, axis: int, flatten: bool) -> Spec:
 
 
 # ------------------------------------------------------------------------------------------------------------ reductions
-def _define(op_type: str) -> Callable[[Callable[..., Any]], Any]:
+def _define(op_type: str, takes: str = "") -> Callable[[Callable[..., Any]], Any]:
     return define(
-        f"{op_type}(X) -> Out",
+        f"{op_type}(X{takes}) -> Out",
         infer=_reduce,
         dim=ints(0),
         keep_dim=False,
@@ -211,7 +213,7 @@ def _slope(f: Any, X: Any, norm: Any, order: float) -> Any:
     return f.sign(X) * (_or_one(f, size) / _or_one(f, norm)) ** (order - 1.0)
 
 
-@_define("frobenius_norm")
+@_define("frobenius_norm", ": float")
 def frobenius_norm(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """The square root of the sum of squares over the dimensions `dim`, or over all; its gradient at 0 is 0."""
     attrs: dict[str, Any] = {"dim": dim, "keep_dim": keep_dim, "reduce_all": reduce_all}

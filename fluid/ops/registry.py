@@ -133,17 +133,17 @@ class Attr:
     required: bool = False
     choices: tuple[Any, ...] = ()
     """The only values that there are."""
-    least: int | None = None
+    least: float | None = None
     """The least number, in lists too."""
     counts: tuple[int, ...] = ()
     """How many items a list may have."""
     element: bool = False
-    """The number of an element type, or -1 for none."""
+    """The number of an element type, or the default (-1 says nothing)."""
 
     def check(self, value: Any) -> Any:
         """`value` in this kind's Python form; ``TypeError``, ``ValueError`` or ``OverflowError`` where it has none."""
         found = _CHECKS[self.kind](value)
-        if self.element and found != -1 and found not in VarType.__members__.values():
+        if self.element and found != self.default and found not in VarType.__members__.values():
             raise ValueError(f"{found} is not the number of an element type, such as 5 for float32")
         if self.choices and found not in self.choices:
             raise ValueError(f"{found!r} is not {' or '.join(map(repr, self.choices))}")
@@ -263,7 +263,7 @@ def choice(default: Any, *others: Any) -> Attr:
     return Attr(_KIND_OF[type(default)], default, choices=(default, *others))
 
 
-def least(minimum: int, attr: Any) -> Attr:
+def least(minimum: float, attr: Any) -> Attr:
     """An attribute that is not less than `minimum`, nor is any of its items."""
     return replace(_as_attr(attr), least=minimum)
 
@@ -518,7 +518,9 @@ def _parse_slots(text: str, where: str) -> dict[str, Slot]:
     for part in filter(None, (part.strip() for part in _COMMA.split(text))):
         match = _SLOT.match(part)
         if match is None:
-            raise ProgramError(f"{where}: {part!r} is not a slot such as X, X*, X?, Out~ or Out&, with what it takes as in X: float[N, C]")
+            raise ProgramError(
+                f"{where}: {part!r} is not a slot such as X, X*, X?, Out~ or Out&, with what it takes as in X: float[N, C]"
+            )
         name, marks, kinds, extents = match.groups()
         slots[name] = Slot(
             name,

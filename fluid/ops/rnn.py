@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
-from .registry import Like, define
+from .registry import Like, define, least
 from .sequence import offsets_of
 
 __all__ = ["ACTIVATIONS", "MODES", "Geometry", "Mode"]
@@ -224,8 +224,8 @@ def _rnn_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) ->
     dropout_prob=0.0,
     is_bidirec=False,
     input_size=10,
-    hidden_size=100,
-    num_layers=1,
+    hidden_size=least(1, 100),
+    num_layers=least(1, 1),
     mode="RNN_TANH",
     seed=0,
     is_test=False,
@@ -286,8 +286,8 @@ def _cudnn_lstm_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, A
     dropout_prob=0.0,
     is_bidirec=False,
     input_size=10,
-    hidden_size=100,
-    num_layers=1,
+    hidden_size=least(1, 100),
+    num_layers=least(1, 1),
     is_test=False,
     seed=0,
 )
@@ -310,7 +310,7 @@ def _infer_lstm_unit(X: Spec, C_prev: Spec) -> tuple[Spec, Spec]:
     return found, found
 
 
-@define("lstm_unit(X, C_prev: float) -> C, H", infer=_infer_lstm_unit, forget_bias=0.0)
+@define("lstm_unit(X: float, C_prev: float) -> C, H", infer=_infer_lstm_unit, forget_bias=0.0)
 def lstm_unit(f: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias: float) -> Any:
     """One step of an LSTM: ``C = sigmoid(X_f + forget_bias) C_prev + sigmoid(X_i) tanh(X_g)``, ``H = sigmoid(X_o) tanh(C)``.
 

@@ -85,7 +85,7 @@ def nce(
     CustomDistProbs: Any,
     CustomDistAlias: Like,
     CustomDistAliasProbs: Like,
-    SampleLogits: Like,
+    SampleLogits: Any,  # read by the kernel of nce_grad; the rule makes them again, to be differentiable itself
     SampleLabels: Any,
     dCost: Any,
     num_total_classes: int,

@@ -10,7 +10,7 @@ from ..types import VarType, as_dtype, is_floating
 from ..values import Spec
 from .elementwise import merged
 from .manipulation import _like_shape, _picked
-from .registry import ZERO_GRADIENT, Attr, Like, define, ints, long, longs, required
+from .registry import ZERO_GRADIENT, Attr, Like, define, ints, least, long, longs, required
 from .shapes import broadcast, normalize_axes, normalize_axis
 
 
@@ -43,8 +43,10 @@ REDUCTIONS = {"assign": "assign", "add": "add", "mul": "mul", "multiply": "mul"}
 
 def _put(Input: Spec, Index: Spec, Value: Spec, Axis: int, Reduce: str) -> Spec:
     placed = _picked(Input, Index, Axis)
-    if Value.dtype is not Input.dtype or any(
-        a != b and -1 not in (a, b) for a, b in zip(Value.shape, placed.shape, strict=False)
+    if (
+        Value.dtype is not Input.dtype
+        or Value.ndim != placed.ndim
+        or any(a != b and -1 not in (a, b) for a, b in zip(Value.shape, placed.shape, strict=False))
     ):
         raise InferenceError(f"put_along_axis: Value {Value} should be {placed}, shaped as Index and typed as Input {Input}")
     if Reduce not in REDUCTIONS:
@@ -187,7 +189,7 @@ def _hash(X: Spec, num_hash: int) -> Spec:
     return Spec((*X.shape[:-1], num_hash, 1), X.dtype)
 
 
-@define("hash(X) -> Out", infer=_hash, grad=ZERO_GRADIENT, num_hash=1, mod_by=long(100000))
+@define("hash(X) -> Out", infer=_hash, grad=ZERO_GRADIENT, num_hash=least(1, 1), mod_by=least(1, long(100000)))
 def hash_() -> None:
     """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on."""
 
@@ -269,7 +271,13 @@ def _sequence_mask(X: Spec, MaxLenTensor: Spec | None, maxlen: int, out_dtype: i
     return Spec((*X.shape, known), as_dtype(out_dtype))
 
 
-@define("sequence_mask(X: int, MaxLenTensor?: int) -> Y", infer=_sequence_mask, grad=ZERO_GRADIENT, maxlen=-1, out_dtype=int(VarType.INT64))
+@define(
+    "sequence_mask(X: int, MaxLenTensor?: int) -> Y",
+    infer=_sequence_mask,
+    grad=ZERO_GRADIENT,
+    maxlen=-1,
+    out_dtype=int(VarType.INT64),
+)
 def sequence_mask() -> None:
     """``Y[..., j] = j < X[...]`` for j up to `maxlen`, or to the number in MaxLenTensor, or else to the largest in X."""
 

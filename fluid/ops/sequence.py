@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType
 from ..values import Lod, Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, ints, required
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, counted, define, ints, least, required
 
 __all__ = ["expanded_rows", "lengths_of", "offsets_of"]
 
@@ -171,7 +171,11 @@ def _slice_index(Like: Spec) -> Spec:
 
 
 @define(
-    "sequence_sliced(X, Offset: int, Length: int, Like) -> Out", infer=_slice_index, grad=ZERO_GRADIENT, likes=("X", "Like"), lod_aware=True
+    "sequence_sliced(X, Offset: int, Length: int, Like) -> Out",
+    infer=_slice_index,
+    grad=ZERO_GRADIENT,
+    likes=("X", "Like"),
+    lod_aware=True,
 )
 def sequence_sliced() -> None:
     """For each row that `sequence_slice` makes (as many as Like has), the row of X that it is."""
@@ -337,7 +341,7 @@ def _concat(X: list[Spec]) -> Spec:
 @define("sequence_concat(X*) -> Out", infer=_concat, lod_aware=True)
 def sequence_concat(f: Any, X: Like, dOut: Any) -> Any:
     """Sequence i of each input after the other, as sequence i."""
-    return {"X": [f.take_rows(dOut, f.sequence_concatenated(X, which=which)) for which in range(len(X))]}
+    return {"X": [f.take_rows(dOut, f.sequence_concatenated(X, which=which)) for which in range(len(X))]}  # type: ignore[arg-type]
 
 
 def _slice(X: Spec, Offset: Spec, Length: Spec) -> Spec:
@@ -428,7 +432,7 @@ def _enumerate(X: Spec, win_size: int) -> Spec:
     infer=_enumerate,
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,
-    win_size=required("int"),
+    win_size=least(1, required("int")),
     pad_value=0,
 )
 def sequence_enumerate() -> None:
@@ -450,6 +454,10 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
     if offsets is not None and X.shape[0] not in (-1, len(offsets) - 1):
         raise InferenceError(
             f"sequence_scatter: X {X} should have a row for each of the {len(offsets) - 1} sequences of Ids {Ids}"
+        )
+    if X.ndim != 2 or any(spec.ndim == 2 and spec.shape[1] not in (1, -1) for spec in (Ids, Updates)):
+        raise InferenceError(
+            f"sequence_scatter: X {X} should have shape [sequences, width], Ids {Ids} and Updates {Updates} [rows, 1]"
         )
     if -1 not in (_rows(Ids), _rows(Updates)) and _rows(Ids) != _rows(Updates):
         raise InferenceError(f"sequence_scatter: Ids {Ids} and Updates {Updates} should have as many rows")
@@ -544,6 +552,8 @@ def _patches(X: Spec, kernels: list[int], strides: list[int], paddings: list[int
         -1 if extent == -1 else (extent + low + high - kernel) // stride + 1
         for extent, kernel, stride, low, high in zip(X.shape[2:], kernels, strides, paddings[:2], paddings[2:], strict=True)
     ]
+    if any(count < 1 and extent != -1 for count, extent in zip(counts, X.shape[2:], strict=True)):
+        raise InferenceError(f"im2sequence: kernels {kernels} should not be larger than the padded images of X {X}")
     return counts[0], counts[1], -1 if X.shape[1] == -1 else X.shape[1] * prod(kernels)
 
 
@@ -552,7 +562,11 @@ def _patch_index(X: Spec, kernels: list[int], strides: list[int], paddings: list
     return _index(-1 if -1 in (X.shape[0], high, wide) else X.shape[0] * high * wide, size)
 
 
-_PATCHES = {"kernels": required("ints"), "strides": ints(1, 1), "paddings": ints(0, 0, 0, 0)}
+_PATCHES: dict[str, Any] = {
+    "kernels": least(1, counted(required("ints"), 2)),
+    "strides": least(1, counted(ints(1, 1))),
+    "paddings": least(0, counted(ints(0, 0, 0, 0))),
+}
 
 
 @define("patch_index(X) -> Out", infer=_patch_index, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, **_PATCHES)

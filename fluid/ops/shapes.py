@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from typing import TYPE_CHECKING
 
 from ..errors import InferenceError
@@ -11,7 +10,7 @@ from ..errors import InferenceError
 if TYPE_CHECKING:
     from ..values import Spec
 
-__all__ = ["aligned", "broadcast", "normalize_axes", "normalize_axis", "one_number", "reduced"]
+__all__ = ["aligned", "broadcast", "normalize_axes", "normalize_axis", "one_each", "one_number", "reduced"]
 
 Shape = tuple[int, ...]
 
@@ -20,6 +19,12 @@ def one_number(slot: str, spec: Spec | None) -> None:
     """`InferenceError` unless an input, if it is there, is one number, of shape ``[1]`` or ``[]``."""
     if spec is not None and spec.shape not in ((1,), (), (-1,)):
         raise InferenceError(f"{slot} is {spec}; it should be one number, of shape [1] or []")
+
+
+def one_each(slot: str, spec: Spec | None, rows: int) -> None:
+    """`InferenceError` unless an input, if it is there, has one element for each of `rows`."""
+    if spec is not None and -1 not in (spec.size, rows) and spec.size != rows:
+        raise InferenceError(f"{slot} is {spec}; it should have one element for each of {rows} rows")
 
 
 def normalize_axis(axis: int, ndim: int) -> int:

@@ -10,9 +10,11 @@ from ..types import VarType, as_dtype
 from ..values import Spec
 from .manipulation import product
 from .registry import NOT_DIFFERENTIABLE, define, long, longs, required
+from .shapes import one_number
 
 
-def _check_finite(X: Sequence[Spec]) -> tuple[list[Spec], Spec]:
+def _check_finite(X: Sequence[Spec], Scale: Spec) -> tuple[list[Spec], Spec]:
+    one_number("Scale", Scale)
     return list(X), Spec((1,), VarType.BOOL)
 
 
@@ -57,7 +59,8 @@ def _average_accumulates(inputs: Any) -> dict[str, Spec]:
 
 
 @define(
-    f"average_accumulates(param, {', '.join('in_' + name for name in (*_SUMS, *_COUNTS))})"
+    f"average_accumulates(param, {', '.join(f'in_{name}: float' for name in _SUMS)},"
+    f" {', '.join(f'in_{name}: int' for name in _COUNTS)})"
     f" -> {', '.join('out_' + name for name in (*_SUMS, *_COUNTS))}",
     infer=_average_accumulates,
     grad=NOT_DIFFERENTIABLE,

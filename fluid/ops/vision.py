@@ -172,13 +172,10 @@ def maxout(f: Any, X: Any, Out: Like, dOut: Any, groups: int, axis: int) -> Any:
 
 
 def _fsp(X: Spec, Y: Spec) -> Spec:
-    _check_images(X)
-    if Y.ndim != 4 or any(-1 not in pair and pair[0] != pair[1] for pair in zip(X.shape[2:], Y.shape[2:], strict=True)):
-        raise InferenceError(f"X {X} and Y {Y} should be images of the same height and width")
     return X.with_shape((X.shape[0], X.shape[1], Y.shape[1]))
 
 
-@define("fsp(X: float, Y) -> Out", infer=_fsp)
+@define("fsp(X: float[N, C, H, W], Y: float[N, D, H, W]) -> Out", infer=_fsp)
 def fsp(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The product of each channel of X [N, C, H, W] with each of Y [N, D, H, W], averaged over the places: [N, C, D]."""
     x, y = (f.flatten_contiguous_range(value, start_axis=2, stop_axis=3) for value in (X, Y))
@@ -230,7 +227,9 @@ def _prelu(X: Spec, Alpha: Spec, mode: str, data_format: str) -> Spec:
     return X
 
 
-@define("prelu(X, Alpha) -> Out", infer=_prelu, mode=choice("all", "channel", "element"), data_format=image_format())
+@define(
+    "prelu(X: float[N, ...], Alpha) -> Out", infer=_prelu, mode=choice("all", "channel", "element"), data_format=image_format()
+)
 def prelu(f: Any, X: Any, Alpha: Any, dOut: Any, mode: str, data_format: str) -> Any:
     """X where it is above 0, else Alpha times X; Alpha is one number, one by channel, or one by element of a row of X."""
     x, d_out = (f.flatten2(value, axis=1) if mode == "element" else value for value in (X, dOut))
@@ -262,7 +261,9 @@ def patch_counts(extents: Sequence[int], attrs: Mapping[str, Any]) -> list[int]:
     ):
         steps = steps_of_window(extent, dilation * (size - 1) + 1, stride, pad)
         if steps < 1 and extent >= 0:
-            raise InferenceError(f"patches of kernel_sizes {attrs['kernel_sizes']} do not fit into images of {list(extents)}, padded")
+            raise InferenceError(
+                f"patches of kernel_sizes {attrs['kernel_sizes']} do not fit into images of {list(extents)}, padded"
+            )
         found.append(steps)
     return found
 
@@ -361,7 +362,7 @@ def crop(f: Any, X: Like, Offsets: Any, dOut: Any, offsets: list[int]) -> Any:
 
 
 @define(
-    "crop_tensor(X, Shape?: int, ShapeTensor*?: int, Offsets?: int, OffsetsTensor*?: int) -> Out",
+    "crop_tensor(X, Shape?: int[R], ShapeTensor*?: int, Offsets?: int[R], OffsetsTensor*?: int) -> Out",
     infer=_crop_tensor,
     wrt=("X",),
     shape=ints(),
@@ -375,13 +376,21 @@ def crop_tensor(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, of
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
-@define("uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offsets=ints())
+@define(
+    "uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offsets=ints()
+)
 def uncrop(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """X put into zeros of the shape of Like, at `offsets`: the transpose of cropping."""
     return {"X": f.crop_like(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
-@define("crop_like(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offsets=ints())
+@define(
+    "crop_like(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out",
+    infer=_like_shape,
+    wrt=("X",),
+    likes=("Like",),
+    offsets=ints(),
+)
 def crop_like(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """The part of X that begins at `offsets` and has the shape of Like."""
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
@@ -402,7 +411,11 @@ def pad_constant_like(f: Any, Y: Like, dOut: Any) -> Any:
 
 def _random_crop(X: Spec, shape: list[int], Seed: Spec | None) -> tuple[Spec, Spec | None]:
     rest = X.ndim - len(shape)
-    if rest < 0 or any(extent >= 0 and not 0 < size <= extent for extent, size in zip(X.shape[rest:], shape, strict=True)):
+    if (
+        not shape
+        or rest < 0
+        or any(extent >= 0 and not 0 < size <= extent for extent, size in zip(X.shape[rest:], shape, strict=True))
+    ):
         raise InferenceError(f"shape {shape} should fit into the last dimensions of X {X}")
     return X.with_shape((*X.shape[:rest], *shape)), Seed
 
@@ -412,7 +425,7 @@ def _random_crop(X: Spec, shape: list[int], Seed: Spec | None) -> tuple[Spec, Sp
     infer=_random_crop,
     grad=NOT_DIFFERENTIABLE,
     shape=required("ints"),
-    startup_seed=0,
+    startup_seed=least(0, 0),
 )
 def random_crop() -> None:
     """Of each item of X a part with the extents `shape` (the last ones), from a place drawn for each.
@@ -595,13 +608,13 @@ def _affine_grid(Theta: Spec, OutputShape: Spec | None, output_shape: list[int])
         raise InferenceError(f"Theta {Theta} should have shape [N, 2, 3]")
     if OutputShape is not None:
         return Theta.with_shape((Theta.shape[0], -1, -1, 2))
-    if len(output_shape) != 4:
-        raise InferenceError(f"output_shape {output_shape} should be four numbers, N, C, H and W")
+    if len(output_shape) != 4 or min(output_shape[2:]) < 1:
+        raise InferenceError(f"output_shape {output_shape} should be four numbers, N, C, H and W, the last two above 0")
     return Theta.with_shape((Theta.shape[0], *output_shape[2:], 2))
 
 
 @define(
-    "affine_grid(Theta, OutputShape?: int) -> Output",
+    "affine_grid(Theta, OutputShape?: int[4]) -> Output",
     infer=_affine_grid,
     wrt=("Theta",),
     align_corners=True,

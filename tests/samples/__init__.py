@@ -23,6 +23,7 @@ from . import (  # noqa: F401
     rank_table,
     reduction,
     rnn,
+    roi,
     sampling,
     selected_rows,
     selection,

@@ -25,7 +25,15 @@ for name, function in (("softmax", softmax), ("log_softmax", lambda x, axis=-1: 
                 {"axis": axis} if axis != -1 else {},
                 lambda X, axis=-1, function=function: function(X, axis),
             )
-            for shape, axis in (((3, 4), -1), ((2, 3, 4), 1), ((3, 4), 0), ((4,), -1), ((2, 1), -1), ((2, 3, 4), -2))
+            for shape, axis in (
+                ((3, 4), -1),
+                ((2, 3, 4), 1),
+                ((3, 4), 0),
+                ((4,), -1),
+                ((2, 1), -1),
+                ((2, 3, 4), -2),
+                ((2, 3, 4), 2),
+            )
         ),
         Sample({"X": data(0, 3)}, {}, lambda X: X),
     )

@@ -33,6 +33,7 @@ for name in ("reshape", "reshape2"):
             )
         ),
         Sample({"X": data.ints(2, 3)}, {"shape": [6]}, reshaped),
+        Sample({"X": data(0, 3, 4)}, {"shape": [0, -1]}, lambda X, shape: X.reshape(0, 12)),
     )
 add(
     "reshape_like",

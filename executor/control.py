@@ -153,13 +153,14 @@ def _steps(op: Operator, length: int) -> range:
 @_handler(HANDLERS, "recurrent_grad")
 def run_recurrent_grad(machine: Machine, op: Operator, env: Environment) -> None:
     xp, block = machine.xp, op.attr("sub_block")
-    body = block.parent
+    body = block.forward if block.forward is not None else block.parent
     frames = env.get(op.input("step_scopes")[0])
     if frames is None:
         raise ExecutionError(f"{op.input('step_scopes')[0]} has no value: the forward part of this recurrent_grad did not run")
-    incoming = dict(zip(op.attr("output_grads"), map(env.get, op.input(grad_slot("outputs"))), strict=True))
+    given = zip(op.attr("output_grads"), op.input(grad_slot("outputs")), strict=True)
+    incoming = {inner: env.get(name) for inner, name in given if name != EMPTY}
     firsts = [env.get(name) for name in op.input("initial_states")]
-    carried = list(zip(op.attr("state_grads"), op.attr("ex_state_grads"), firsts, strict=True))
+    carried = list(zip(op.attr("state_grads"), op.attr("ex_state_grads"), firsts, strict=False))
     carry = {state: zeros_like(xp, first) for state, _, first in carried if state != EMPTY}
     totals: dict[str, Any] = {}
     parts: dict[str, list[Any]] = {name: [None] * len(frames) for name in op.attr("input_grads") if name != EMPTY}
@@ -273,7 +274,7 @@ def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     position = position_of(op, env)
     array = list(env.get(name) or ())
     array += [None] * (position + 1 - len(array))
-    array[position] = copy(env.get(op.input("X")[0]))
+    array[position] = None if op.attr("clears") else copy(env.get(op.input("X")[0]))
     env.set(name, array)
 
 
@@ -288,15 +289,6 @@ def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
     elif found is None and array is not None and position >= len(array):
         raise ExecutionError(f"entry {position} is read of {op.input('X')[0]}, which has {len(array)}")
     env.set(op.output("Out")[0], found)
-
-
-@_handler(HANDLERS, "clear_array_entry")
-def clear_array_entry(machine: Machine, op: Operator, env: Environment) -> None:
-    array = list(env.get(op.input("X")[0]) or ())
-    position = position_of(op, env)
-    if position < len(array):
-        array[position] = None
-    env.set(op.output("Out")[0], array)
 
 
 @_handler(HANDLERS, "stack_array", "stack_array_like")
@@ -317,6 +309,46 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
 @_handler(HANDLERS, "unstack_array")
 def unstack_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], [item.copy() for item in env.get(op.input("X")[0])])
+
+
+@_handler(HANDLERS, "tensor_array_to_tensor", "join_array")
+def join_array(machine: Machine, op: Operator, env: Environment) -> None:
+    name, axis, xp = op.input("X")[0], op.attr("axis"), machine.xp
+    array = list(env.get(name) or ())
+    if op.input("Like"):
+        like = env.get(op.input("Like")[0])
+        array += [None] * (len(like) - len(array))
+        array = [zeros_like(xp, other) if item is None else item for item, other in zip(array, like, strict=True)]
+    absent = [str(position) for position, item in enumerate(array) if item is None]
+    if absent or not array:
+        missing = f"no entry {', '.join(absent)}, of {len(array)}" if array else "no entries"
+        raise ExecutionError(f"the array {name} has {missing}, so it cannot be made one tensor")
+    entries = [array_of(item) for item in array]
+    try:
+        joined = xp.stack(entries, axis) if op.attr("use_stack") else xp.concatenate(entries, axis)
+    except ValueError as error:
+        shapes = ", ".join(str(list(entry.shape)) for entry in entries)
+        raise ExecutionError(f"the entries of {name}, of shapes {shapes}, do not fit together: {error}") from None
+    env.set(op.output("Out")[0], joined)
+    axis %= joined.ndim
+    for sizes in op.output("OutIndex"):
+        env.set(sizes, xp.asarray([(*entry.shape, 1)[axis] for entry in entries], dtype="int32"))
+
+
+@_handler(HANDLERS, "split_array", "tensor_array_to_tensor_grad")
+def split_array(machine: Machine, op: Operator, env: Environment) -> None:
+    names = op.input("X") + op.input("Like") if op.type == "split_array" else op.input("Out@GRAD") + op.input("X")
+    whole, like = (env.get(name) for name in names)
+    whole, axis = array_of(whole), op.attr("axis")
+    parts, start = [], 0
+    for item in like:
+        shape = array_of(item).shape
+        end = start + (1 if op.attr("use_stack") else shape[axis])
+        part = machine.xp.moveaxis(machine.xp.moveaxis(whole, axis, 0)[start:end], 0, axis)
+        parts.append(with_lod(part.reshape(shape).copy(), lod_of(item)))
+        start = end
+    for name in op.output("Out" if op.type == "split_array" else grad_slot("X")):
+        env.set(name, parts)
 
 
 @_handler(HANDLERS, "lod_array_length")

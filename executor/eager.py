@@ -6,9 +6,10 @@ the gradient rule) is bound, and what is left are its calls (`fluid.executor.rep
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,9 +23,11 @@ from fluid.types import VarType, as_dtype, is_floating
 from fluid.values import Lod, Spec, infer_specs
 
 from .arrays import bind_op, lods_of
-from .kernels.table import KERNELS, Step
+from .kernels.table import KERNELS, SPARSE_KERNELS, Step
+from .place import Place
 from .random import _ENTROPY, _MASK, _generator
 from .replay import Lender, function_of
+from .selected_rows import SelectedRows
 
 __all__ = [
     "CPU",
@@ -39,6 +42,7 @@ __all__ = [
     "device_of",
     "kind_like",
     "kind_of",
+    "making_on",
     "quietly",
 ]
 
@@ -82,10 +86,12 @@ class Kind:
 
     __slots__ = ("device", "differentiable", "dtype", "lod", "numpy_dtype", "shape", "size", "spec", "xp")
 
-    def __init__(self, shape: tuple[int, ...], numpy_dtype: Any, xp: Any, device: str, lod: Lod = ()) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], numpy_dtype: Any, xp: Any, device: str, lod: Lod = (), type: VarType = VarType.LOD_TENSOR
+    ) -> None:
         self.shape, self.numpy_dtype, self.xp, self.device, self.lod = shape, numpy_dtype, xp, device, lod
         self.dtype: VarType = as_dtype(numpy_dtype)
-        self.spec = Spec(shape, self.dtype, lod=lod)
+        self.spec = Spec(shape, self.dtype, type, lod)
         self.size = self.spec.size
         self.differentiable = is_floating(self.dtype)
         DEVICES.add(device)
@@ -102,6 +108,8 @@ _MANY_KINDS = 8192
 
 def device_of(array: Any) -> str:
     """``"cpu"``, or ``"cuda:0"`` for an array of cupy on device 0."""
+    if type(array) is SelectedRows:
+        array = array.value
     return CPU if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"
 
 
@@ -110,6 +118,9 @@ def kind_of(array: Any, lod: Lod = ()) -> Kind:
     if type(array) is np.ndarray and not lod:
         return _kinds.get((array.shape, array.dtype)) or _kind((array.shape, array.dtype), np, CPU)
     device = device_of(array)
+    if type(array) is SelectedRows:
+        key = (array.shape, array.dtype, device, (), VarType.SELECTED_ROWS)
+        return _kind(key, np if device == CPU else _cupy(), device)
     if device == CPU and not lod:
         return _kind((array.shape, array.dtype), np, CPU)
     return _kind((array.shape, array.dtype, device, lod), np if device == CPU else _cupy(), device)
@@ -127,7 +138,7 @@ def _kind(key: tuple[Any, ...], xp: Any, device: str) -> Kind:
     if found is None:
         if len(_kinds) >= _MANY_KINDS:
             _kinds.clear()  # kinds in use stay what they are; they are only found no more
-        found = _kinds[key] = Kind(tuple(key[0]), key[1], xp, device, key[3] if len(key) > 3 else ())
+        found = _kinds[key] = Kind(tuple(key[0]), key[1], xp, device, *key[3:])
     return found
 
 
@@ -138,6 +149,17 @@ def _cupy() -> Any:
 
 
 _device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=CPU)
+
+
+@contextlib.contextmanager
+def making_on(place: Place) -> Iterator[None]:
+    """Inside the ``with``, ops without inputs make their arrays on this device."""
+    token = _device.set(CPU if place.xp is np else f"cuda:{getattr(place, 'device_id', 0)}")
+    try:
+        with place.active():
+            yield
+    finally:
+        _device.reset(token)
 
 
 def default_xp() -> Any:
@@ -205,11 +227,13 @@ class Compiled(NamedTuple):
     Attributes:
         places: (slot, number in a slot of many or None, kind) of each output; no kind where only running tells it.
         specs: of all outputs, also those not wanted.
+        is_written: `run` is made of the kernel's calls; otherwise it binds the kernel each time.
     """
 
     run: Callable[..., Any]
     places: tuple[tuple[str, int | None, Kind | None], ...]
     specs: Mapping[str, Any]
+    is_written: bool
 
 
 def compiled(
@@ -220,6 +244,7 @@ def compiled(
     xp: Any,
     into: Mapping[str, str] | None = None,
     specs: Mapping[str, Any] | None = None,
+    rng: Callable[[], Any] | None = None,
 ) -> Compiled:
     """The function that computes an op on arrays of these kinds.
 
@@ -230,12 +255,13 @@ def compiled(
         xp: array namespace.
         into: output slot -> input slot whose array is overwritten with it.
         specs: of the outputs, where they are known already.
+        rng: gives the random generator of each execution; by default, that of the next draw outside programs.
     """
-    if definition.forward is None and definition.type not in KERNELS:
+    if definition.forward is None and definition.type not in KERNELS and definition.type not in SPARSE_KERNELS:
         raise ExecutionError(
             f"{definition.type} works on arrays of tensors or has no kernel; outside programs, use Python's lists"
         )
-    call = _Call(definition, attrs, arguments, xp, dict(into or {}))
+    call = _Call(definition, attrs, arguments, xp, dict(into or {}), rng or RANDOM.source(xp, int(attrs.get("seed") or 0)))
     return call.compiled(infer_specs(definition, call.specs(), attrs) if specs is None else specs, wants)
 
 
@@ -243,10 +269,16 @@ class _Call:
     """An op about to be bound to arrays of certain kinds."""
 
     def __init__(
-        self, definition: OpDef, attrs: Mapping[str, Any], arguments: Sequence[Argument], xp: Any, into: Mapping[str, str]
+        self,
+        definition: OpDef,
+        attrs: Mapping[str, Any],
+        arguments: Sequence[Argument],
+        xp: Any,
+        into: Mapping[str, str],
+        rng: Callable[[], Any],
     ) -> None:
         self.definition, self.attrs, self.arguments, self.xp, self.into = definition, attrs, arguments, xp, into
-        self.rng = RANDOM.source(xp, int(attrs.get("seed") or 0))
+        self.rng = rng
         self.stand_ins = [self._stand_in(argument) for argument in arguments]
 
     def _stand_in(self, argument: Argument) -> Any:
@@ -270,17 +302,19 @@ class _Call:
 
     def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], lend: Callable[..., Any]) -> list[Step]:
         context = {"xp": self.xp, "scratch": lend, "rng": self.rng}
-        steps = bind_op(self.definition, inputs, outputs, self.attrs, context, lend, lods=self._lods)
+        sparse = self._sparse
+        steps = bind_op(self.definition, inputs, outputs, self.attrs, context, lend, lods=self._lods, is_sparse=sparse)
         for slot, source in self.into.items():
-            if outputs.get(slot) is not None and outputs[slot] is not inputs[source]:
-                steps.append(partial(self.xp.copyto, inputs[source], outputs[slot]))
+            for made, target in zip(_listed(outputs.get(slot)), _listed(inputs[source]), strict=True):
+                if made is not None and made is not target:
+                    steps.append(partial(self.xp.copyto, target, made))
         return steps
 
     def _outputs(self, wanted: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Arrays for what is wanted: those of inputs where their place is to be taken, else new ones."""
 
         def array(spec: Spec | None) -> Any:
-            return None if spec is None or -1 in spec.shape else self.xp.empty(spec.shape, spec.dtype.numpy)
+            return None if spec is None or _is_unknown(spec) else self.xp.empty(spec.shape, spec.dtype.numpy)
 
         found: dict[str, Any] = {}
         for slot, spec in wanted.items():
@@ -288,10 +322,12 @@ class _Call:
             if source is None:
                 found[slot] = [array(item) for item in spec] if isinstance(spec, list) else array(spec)
                 continue
-            target = inputs[source]
-            if (target.shape, target.dtype) != (spec.shape, spec.dtype.numpy):
-                raise ExecutionError(f"{self.definition.type} makes {spec}, which cannot take the place of {kind_of(target)}")
-            found[slot] = target if _may_share(self.definition, slot, source) else array(spec)
+            specs, targets = _listed(spec), _listed(inputs[source])
+            for item, target in zip(specs, targets, strict=True):
+                if (target.shape, target.dtype) != (item.shape, item.dtype.numpy):
+                    raise ExecutionError(f"{self.definition.type} makes {item}, which cannot take the place of {kind_of(target)}")
+            made = targets if _may_share(self.definition, slot, source) else [array(item) for item in specs]
+            found[slot] = made if isinstance(spec, list) else made[0]
         return found
 
     def compiled(self, specs: Mapping[str, Any], wants: Mapping[str, Any]) -> Compiled:
@@ -311,12 +347,17 @@ class _Call:
             for number, item in items:
                 if item is None:
                     continue
-                if item.type is not VarType.LOD_TENSOR:
+                if item.type not in (VarType.LOD_TENSOR, VarType.SELECTED_ROWS):
                     raise ExecutionError(f"{self.definition.type} makes no tensor; outside programs, use Python's lists")
-                known = -1 not in item.shape and None not in item.lod
+                known = not _is_unknown(item) and None not in item.lod
                 places.append((slot, number, kind_like(item, self.xp) if known else None))
-        function = None if any(wanted[slot] is not None for slot in unknown) else self._written(wanted, places)
-        return Compiled(function or self._rebinding(wanted, places, unknown), tuple(places), specs)
+        kinds = [argument.kind.spec for argument in self.arguments if argument.kind is not None]
+        made = [item for value in wanted.values() for item in (value if isinstance(value, list) else [value])]
+        self._sparse = any(item is not None and item.type is VarType.SELECTED_ROWS for item in (*kinds, *made))
+        known = not self._sparse and not any(wanted[slot] is not None for slot in unknown)
+        function = self._written(wanted, places) if known else None
+        run = function or self._rebinding(wanted, places, unknown)
+        return Compiled(run, tuple(places), specs, function is not None)
 
     def _written(self, wanted: Mapping[str, Any], places: Sequence[Any]) -> Callable[..., Any] | None:
         """The calls as a function of their own, if they can be written down."""
@@ -331,7 +372,8 @@ class _Call:
 
     def _result(self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], slot: str, number: int | None) -> Any:
         if slot in self.into:
-            return inputs[self.into[slot]]
+            target = inputs[self.into[slot]]
+            return target if number is None else target[number]
         return outputs[slot] if number is None else outputs[slot][number]
 
     def _rebinding(self, wanted: Mapping[str, Any], places: Sequence[Any], unknown: Sequence[str]) -> Callable[..., Any]:
@@ -360,8 +402,13 @@ class _Call:
 
 
 def _is_unknown(spec: Any) -> bool:
-    """Whether only running tells the shape of an output, or of one in a list."""
-    return any(item is not None and -1 in item.shape for item in (spec if isinstance(spec, list) else [spec]))
+    """Whether only running tells the shape of an output, or of one in a list, or how many of its rows are there."""
+    items = spec if isinstance(spec, list) else [spec]
+    return any(item is not None and (-1 in item.shape or item.type is VarType.SELECTED_ROWS) for item in items)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _may_share(definition: OpDef, slot: str, source: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fluid.values import Lod, Spec, infer_specs
 from fluid.versions import outer_names
 
 from .arrays import bind_op, each, lods_of, specs_of
+from .eager import Argument, Compiled, compiled, kind_of
 from .random import RandomStreams
 from .selected_rows import SelectedRows
 from .sequences import LoDArray, array_of, with_lod
@@ -66,8 +68,10 @@ def _as_value(xp: Any, value: Any) -> Any:
     return value if type(value) is SelectedRows else xp.asarray(value)
 
 
-_KNOWN_SPECS = 16
+_KNOWN_SPECS = 64
 """An op may meet other shapes on every trip of a loop; so many are remembered."""
+_WRITE_AT = 8
+"""So often arrays of one kind are met before the calls are written down as a function, which takes as long as dozens of runs."""
 
 
 class OpCall:
@@ -97,11 +101,14 @@ class OpCall:
         self._context = {"xp": xp, "scratch": xp.empty, "rng": rng}
         pairs = ((slot, updated_input(definition, slot)) for slot in definition.outputs)
         self._updates = [(slot, source) for slot, source in pairs if source is not None]
-        self._known: dict[Any, _Made] = {}
+        self._known: dict[Any, Made] = {}
 
     def __call__(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        return self.run(self.made(arrays), arrays)
+
+    def run(self, made: Made, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Call it, where `made` is what it makes of such arrays."""
         definition, xp = self._definition, self._xp
-        made = self._made(arrays)
         if made.lods:
             arrays = each(array_of, arrays)
         outputs: dict[str, Any] = {}
@@ -125,7 +132,25 @@ class OpCall:
             outputs.update((slot, value) for slot, value in zip(made.unknown, results, strict=True) if slot in outputs)
         return _with_lods(outputs, made.lods) if made.lods else outputs
 
-    def _made(self, arrays: Mapping[str, Any]) -> _Made:
+    def written(self, made: Made, arrays: Mapping[str, Any]) -> Compiled | None:
+        """The function that computes the op on arrays like these; None if its calls cannot be written down.
+
+        It takes the arrays of all slots one after another, without gaps; they must lie in order.
+        """
+        arguments = [
+            Argument(slot, None if item is None else kind_of(item), passed=item is not None)
+            for slot, value in arrays.items()
+            for item in (value if isinstance(value, list) else [value])
+        ]
+        into = dict(made.updates)
+        found = compiled(self._definition, self._attrs, arguments, made.wants, self._xp, into, made.specs, self._context["rng"])
+        if not found.is_written:
+            return None
+        passed = [argument.slot for argument in arguments if argument.passed]
+        overwritten = [number for number, slot in enumerate(passed) if slot in into.values()]
+        return found._replace(run=partial(_on_copies, found.run, overwritten)) if overwritten else found
+
+    def made(self, arrays: Mapping[str, Any]) -> Made:
         """What the op makes of arrays of these shapes and types, found by inference the first time."""
         key = tuple([_kind(value) for value in arrays.values()])
         found = self._known.get(key)
@@ -135,11 +160,19 @@ class OpCall:
             given = specs_of(arrays)
             specs = infer_specs(self._definition, given, self._attrs, self._declared)
             wants = self._wants if self._wants is not None else dict.fromkeys(specs, True)
-            found = self._known[key] = _Made(given, specs, wants, self._updates, {**lods_of(arrays), **lods_of(specs)})
+            found = self._known[key] = Made(given, specs, wants, self._updates, {**lods_of(arrays), **lods_of(specs)})
         return found
 
 
-class _Made:
+def _on_copies(run: Callable[..., Any], overwritten: list[int], *arrays: Any) -> Any:
+    """Run with copies of the arrays that will be overwritten."""
+    given = list(arrays)
+    for number in overwritten:
+        given[number] = given[number].copy()
+    return run(*given)
+
+
+class Made:
     """What an op makes of inputs of certain shapes.
 
     Attributes:
@@ -149,9 +182,22 @@ class _Made:
         arrays: other wanted outputs: slot, shape, numpy dtype.
         others: those that are lists, or whose shape only running tells: slot, spec, what is wanted.
         unknown: the outputs whose shapes only running tells, if one of them is wanted.
+        meetings: how often such inputs have been met.
+        is_writable: whether its calls can be written down, as far as is known.
     """
 
-    __slots__ = ("arrays", "is_sparse", "lods", "others", "unknown", "updates")
+    __slots__ = (
+        "arrays",
+        "is_sparse",
+        "is_writable",
+        "lods",
+        "meetings",
+        "others",
+        "specs",
+        "unknown",
+        "updates",
+        "wants",
+    )
 
     def __init__(
         self,
@@ -161,7 +207,7 @@ class _Made:
         updates: list[tuple[str, str]],
         lods: dict[str, Any],
     ) -> None:
-        self.lods = lods
+        self.lods, self.specs, self.wants, self.meetings = lods, specs, wants, 0
         self.is_sparse = any(_is_sparse(spec) for spec in (*given.values(), *specs.values()))
         wanted = {slot: wants[slot] for slot in specs if wants.get(slot)}
         self.updates = [(slot, source) for slot, source in updates if slot in wanted and source in given]
@@ -171,6 +217,8 @@ class _Made:
         self.others = [(slot, specs[slot], wanted[slot]) for slot in fresh if slot not in plain]
         unknown = [slot for slot, spec in specs.items() if _unknown(spec)]
         self.unknown = unknown if any(slot in wanted for slot in unknown) else []
+        in_lists = any(isinstance(given[source], list) for _, source in self.updates)
+        self.is_writable = not (lods or self.is_sparse or self.unknown or in_lists)
 
 
 def _with_lods(outputs: Mapping[str, Any], lods: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,6 +333,36 @@ ARRAY_HANDLERS: dict[str, Handler] = {}
 """What ordinary ops mean when an input is an array of tensors, or has never been made."""
 
 
+class _BlockCall:
+    """An op of a block, with what is the same each time it is run.
+
+    Attributes:
+        slots: (slot, names, whether it is one of many) of what the op reads.
+        names: all of these names, one after another, without gaps.
+        written: for kinds of arrays that are met often: a function of them, and the names of what it gives.
+    """
+
+    __slots__ = ("compute", "names", "op", "slots", "written")
+
+    def __init__(self, machine: Machine, op: Operator) -> None:
+        definition = op.definition
+        if definition is None:
+            raise ExecutionError(f"the op {op.type} is not known here, so it cannot run")
+        wants: dict[str, Any] = {}
+        for slot, names in op.outputs.items():
+            known = definition.outputs.get(slot)
+            if known is not None and names:
+                wants[slot] = [name != EMPTY for name in names] if known.many else names[0] != EMPTY
+        attrs = definition.defaults(op.attrs)
+        random = machine.random_source(op, attrs)
+        self.op = op
+        inputs = [(slot, names) for slot, names in op.inputs.items() if slot in definition.inputs and names]
+        self.slots = [(slot, names, definition.inputs[slot].many) for slot, names in inputs]
+        self.names = [name for _, names, many in self.slots for name in (names if many else names[:1]) if name != EMPTY]
+        self.compute = OpCall(definition, attrs, wants, random, machine.xp, declared=declared_scalars(op))
+        self.written: dict[Any, tuple[Callable[..., Any], list[str]]] = {}
+
+
 class Machine:
     """Runs ops and blocks in environments; the program must not change meanwhile."""
 
@@ -294,7 +372,8 @@ class Machine:
         self.captures = captures
         self.check: Check | None = None
         """Called with each op, output name and array as they are made."""
-        self._calls: dict[Operator, OpCall] = {}
+        self._array_type = xp.ndarray
+        self._calls: dict[Operator, _BlockCall] = {}
 
     def run_block(self, block: Block, env: Environment) -> None:
         """Run the ops of a block in order."""
@@ -321,14 +400,36 @@ class Machine:
         return failure
 
     def _compute(self, op: Operator, env: Environment) -> None:
-        definition = op.definition
-        if definition is None:
-            raise ExecutionError(f"the op {op.type} is not known here, so it cannot run")
+        call = self._calls.get(op)
+        if call is None:
+            call = self._calls[op] = _BlockCall(self, op)
+        own, get, array_type = env.values, env.get, self._array_type
+        key: list[Any] = []
+        arrays = []
+        for name in call.names:
+            value = own[name] if name in own else get(name)
+            if type(value) is not array_type or not value.flags.c_contiguous:
+                break
+            arrays.append(value)
+            key += (value.shape, value.dtype)
+        else:
+            kind = tuple(key)
+            written = call.written.get(kind)
+            if written is None:
+                self._bind(call, env, kind)
+                return
+            run, names = written
+            found = run(*arrays)
+            for name, value in zip(names, found if type(found) is tuple else (found,), strict=True):
+                self._give(op, env, name, value)
+            return
+        self._bind(call, env, None)
+
+    def _bind(self, call: _BlockCall, env: Environment, kind: Any) -> None:
+        """Run an op that meets arrays of a kind (shapes and types; None for values of other sorts) not often, or not yet."""
+        op = call.op
         arrays: dict[str, Any] = {}
-        for slot, names in op.inputs.items():
-            known = definition.inputs.get(slot)
-            if known is None or not names:
-                continue
+        for slot, names, many in call.slots:
             values = [None if name == EMPTY else env.get(name) for name in names]
             for name, value in zip(names, values, strict=True):
                 if isinstance(value, list) or (value is None and name != EMPTY):
@@ -337,29 +438,31 @@ class Machine:
                         return
                     if value is None:
                         raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
-            if known.many:
+            if many:
                 arrays[slot] = values
             elif values[0] is not None:
                 arrays[slot] = values[0]
-        call = self._calls.get(op)
-        if call is None:
-            call = self._calls[op] = self._call(op, definition)
-        outputs = call(arrays)
-        for slot, value in outputs.items():
+        made = call.compute.made(arrays)
+        for slot, value in call.compute.run(made, arrays).items():
             for name, item in zip(op.outputs[slot], value if isinstance(value, list) else [value], strict=False):
                 if name != EMPTY and item is not None:
-                    env.set(name, item)
-                    if self.check is not None:
-                        self.check(op, name, item)
+                    self._give(op, env, name, item)
+        if kind is None or not made.is_writable:
+            return
+        made.meetings += 1
+        if made.meetings >= _WRITE_AT:
+            found = call.compute.written(made, arrays)
+            if found is None:
+                made.is_writable = False
+                return
+            if len(call.written) >= _KNOWN_SPECS:
+                call.written.clear()
+            call.written[kind] = found.run, [op.outputs[slot][number or 0] for slot, number, _ in found.places]
 
-    def _call(self, op: Operator, definition: OpDef) -> OpCall:
-        wants: dict[str, Any] = {}
-        for slot, names in op.outputs.items():
-            known = definition.outputs.get(slot)
-            if known is not None and names:
-                wants[slot] = [name != EMPTY for name in names] if known.many else names[0] != EMPTY
-        attrs = definition.defaults(op.attrs)
-        return OpCall(definition, attrs, wants, self.random_source(op, attrs), self.xp, declared=declared_scalars(op))
+    def _give(self, op: Operator, env: Environment, name: str, value: Any) -> None:
+        env.set(name, value)
+        if self.check is not None:
+            self.check(op, name, value)
 
     def random_source(self, op: Operator, attrs: Mapping[str, Any]) -> Callable[[], Any]:
         """A function that gives the random generator for the op's next execution; `attrs` are complete."""

@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RandomStreams"]
+__all__ = ["RandomStreams", "seed_of"]
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
 """Stands in for a program's seed of zero: fresh in every process."""
 _MASK = 2**64 - 1
+
+
+def seed_of(program_seed: int) -> int:
+    """The seed that a program draws by: its own, or, if that is 0, this process's."""
+    return program_seed if program_seed else _ENTROPY
 
 
 def _generator(xp: Any, key: tuple[int, int], counter: tuple[int, int]) -> Any:
@@ -34,7 +39,7 @@ class RandomStreams:
 
     def __init__(self, xp: Any, program_seed: int) -> None:
         self._xp = xp
-        self._seed = program_seed if program_seed else _ENTROPY
+        self._seed = seed_of(program_seed)
         self._run = 0
         self._draws: dict[Hashable, int] = {}
 

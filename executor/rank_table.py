@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from collections.abc import Callable
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class RankTable:
         return sum(length > step for length in self.lengths)
 
 
-def _register(op_type: str) -> Any:
+def _register(op_type: str) -> Callable[[Handler], Handler]:
     def register(fn: Handler) -> Handler:
         HANDLERS[op_type] = fn
         return fn
@@ -91,8 +92,7 @@ def _rows_of(lod: Lod, start: int, end: int) -> tuple[int, int]:
 def _gathered(xp: Any, value: Any, lod: Lod, parts: list[tuple[int, int]]) -> Any:
     """The entries of `value` in each range of `parts`, one after the other; `lod` tells the rows of an entry."""
     array = array_of(value)
-    rows = [_rows_of(lod, start, end) for start, end in parts]
-    index = np.concatenate([np.arange(0), *(np.arange(start, end) for start, end in rows)]).astype(np.int64)
+    index = np.fromiter(chain.from_iterable(range(*_rows_of(lod, start, end)) for start, end in parts), np.int64)
     return with_lod(array[xp.asarray(index)], _lod_of_parts(lod, parts))
 
 
@@ -111,7 +111,7 @@ def _concatenated(xp: Any, values: list[Any]) -> Any:
     levels = max((len(lod_of(value)) for value in values), default=0)
     lod = []
     for depth in range(levels):
-        lengths = [length for value in values for length in np.diff(lod_of(value)[depth]).tolist()]
+        lengths = [length for value in values for length in np.diff(lod_of(value)[depth] or ()).tolist()]
         lod.append(tuple(accumulate(lengths, initial=0)))
     return with_lod(xp.concatenate([array_of(value) for value in values]), tuple(lod))
 

@@ -228,7 +228,11 @@ def _infer_region_grad(op: Operator, facts: Facts) -> None:
         inner = _go_through(block, lambda name: frame[name] if name in frame else facts.get(name), now)
         return {name: inner.get(name) for name in now}
 
-    if not _until_stable(carry, once):
+    carry |= {name: facts.get(name) for name in op.output("CarriedOut")}
+    stable = _until_stable(carry, once)
+    for name in op.output("CarriedOut"):
+        facts.set(name, carry[name] if stable else UNKNOWN)
+    if not stable:
         facts.set(outputs, UNKNOWN)
         return
     for name, inside, target in zip(op.input(region.inputs), inner_grad_names(op, region.inputs), outputs, strict=False):
@@ -289,20 +293,26 @@ def _infer_recurrent_grad(op: Operator, facts: Facts) -> None:
         return
     frame = scopes.frame
     given = op.input(grad_slot("outputs"))
-    slices = {name: _sliced(facts.get(outer)) for name, outer in zip(op.attr("output_grads"), given, strict=True)}
-    states = list(zip(op.attr("state_grads"), op.attr("ex_state_grads"), op.input("initial_states"), strict=True))
+    pairs = [(inner, outer) for inner, outer in zip(op.attr("output_grads"), given, strict=True) if outer != EMPTY]
+    slices = {inner: _sliced(facts.get(outer)) for inner, outer in pairs}
+    states = list(zip(op.attr("state_grads"), op.attr("ex_state_grads"), op.input("initial_states"), strict=False))
+    held = [name for name in op.output("CarriedOut") if name != EMPTY]
     carry = {state: facts.get(first) for state, _, first in states if state != EMPTY}
+    carry |= {name: facts.get(name) for name in held}
     inner = Facts(facts.get)
 
     def once(now: dict[str, Fact | None]) -> dict[str, Fact | None]:
         nonlocal inner
         inner = _go_through(block, lambda name: frame[name] if name in frame else facts.get(name), {**now, **slices})
-        return {state: inner.known.get(ex) for state, ex, _ in states if state != EMPTY and ex != EMPTY}
+        found = {state: inner.known.get(ex) for state, ex, _ in states if state != EMPTY and ex != EMPTY}
+        return found | {name: inner.known.get(name) for name in held}
 
     if not _until_stable(carry, once):
         facts.set(op.output_arg_names, UNKNOWN)
         return
-    length = _length(facts, given)
+    for name in held:
+        facts.set(name, carry[name])
+    length = _length(facts, [outer for _, outer in pairs])
     for slot, names in (
         ("inputs", op.attr("input_grads")),
         ("initial_states", op.attr("ex_state_grads")),
@@ -325,6 +335,9 @@ def _infer_new_array(op: Operator, facts: Facts) -> None:
 @_rule("write_to_array")
 def _infer_write(op: Operator, facts: Facts) -> None:
     array, value = facts.get(op.output("Out")[0]), facts.get(op.input("X")[0])
+    if op.attr("clears"):
+        facts.set(op.output("Out"), Fact(_NO_ENTRIES if array is None else array.spec))
+        return
     spec = value.tensor if value is not None else None
     written = Fact(None) if spec is None else Fact(replace(spec, type=VarType.LOD_TENSOR_ARRAY))
     found = written if array is None else _either(array, written)
@@ -345,12 +358,6 @@ def _infer_read(op: Operator, facts: Facts) -> None:
     facts.set(op.output("Out"), entry)
 
 
-@_rule("clear_array_entry")
-def _infer_clear(op: Operator, facts: Facts) -> None:
-    array = facts.get(op.input("X")[0])
-    facts.set(op.output("Out"), Fact(_NO_ENTRIES if array is None else array.spec))
-
-
 @_rule("unstack_array")
 def _infer_unstack(op: Operator, facts: Facts) -> None:
     found = _sliced(facts.get(op.input("X")[0]))
@@ -367,6 +374,22 @@ def _infer_stack_like(op: Operator, facts: Facts) -> None:
 @_rule("stack_array")
 def _infer_stack(op: Operator, facts: Facts) -> None:
     facts.set(op.output("Out"), Fact(None))  # as long as the array, which only running tells
+
+
+@_rule("tensor_array_to_tensor")
+def _infer_tensor_of_array(op: Operator, facts: Facts) -> None:
+    facts.set(op.output("Out") + op.output("OutIndex"), Fact(None))
+
+
+@_rule("join_array")
+def _infer_join(op: Operator, facts: Facts) -> None:
+    facts.set(op.output("Out"), Fact(None))
+
+
+@_rule("split_array", "tensor_array_to_tensor_grad")
+def _infer_split(op: Operator, facts: Facts) -> None:
+    is_split = op.type == "split_array"
+    facts.set(op.output("Out" if is_split else grad_slot("X")), facts.get(op.input("Like" if is_split else "X")[0]))
 
 
 @_rule("lod_array_length")

@@ -23,6 +23,8 @@ class SelectedRows:
 
     __slots__ = ("index", "shape", "value")
 
+    __array_ufunc__ = None  # an array plus this is up to this
+
     def __init__(self, index: Any, value: Any, height: int) -> None:
         self.index, self.value = index, value
         self.shape: tuple[int, ...] = (int(height), *value.shape[1:])
@@ -34,6 +36,11 @@ class SelectedRows:
     @property
     def size(self) -> int:
         return int(self.value.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the rows that are there, and their numbers."""
+        return int(self.index.nbytes + self.value.nbytes)
 
     def rows(self) -> list[int]:
         """Which rows are there."""
@@ -65,6 +72,18 @@ class SelectedRows:
         """Add the rows to those of a dense array."""
         add_rows(xp, array, self.index, self.value)
 
+    def __add__(self, other: Any) -> Any:
+        """All rows of both; with a dense array, that array with these rows added."""
+        if isinstance(other, SelectedRows):
+            xp = np if isinstance(self.value, np.ndarray) else _cupy()
+            index, value = xp.concatenate([self.index, other.index]), xp.concatenate([self.value, other.value])
+            return SelectedRows(index, value, self.shape[0])
+        found = other.copy()
+        self.add_to(np if isinstance(found, np.ndarray) else _cupy(), found)
+        return found
+
+    __radd__ = __add__
+
     def dense(self, xp: Any) -> Any:
         """The whole tensor."""
         found = xp.zeros(self.shape, self.dtype)
@@ -77,6 +96,12 @@ class SelectedRows:
 
     def __repr__(self) -> str:
         return f"<SelectedRows {len(self.index)} rows of {self.dtype}{list(self.shape)}>"
+
+
+def _cupy() -> Any:
+    import cupy
+
+    return cupy
 
 
 def add_rows(xp: Any, array: Any, index: Any, rows: Any) -> None:

@@ -56,8 +56,8 @@ class StepwiseProgram:
 
 def _on(place: Place, value: Any) -> Any:
     if hasattr(value, "lod"):
-        return type(value)(place.asarray(value.array), value.lod)
-    return place.asarray(value)
+        return type(value)(_on(place, value.array), value.lod)
+    return place.xp.asarray(place.asarray(value), order="C")  # as in a plan's memory: the order of additions follows the layout
 
 
 def _last_uses(block: Block, ops: Sequence[Operator], kept: set[str]) -> list[list[str]]:

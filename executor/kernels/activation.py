@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, log
+from math import inf, log, pi
 from typing import Any
 
 from fluid.ops.activation import GELU_TANH
 
 from .elementwise import scalar
+from .manipulation import ranges
 from .table import Step, kernel, prepared
 
 _LARGE = 8192
@@ -138,17 +139,25 @@ def stanh(xp: Any, X: Any, scale_a: float, scale_b: float, Out: Any) -> list[Ste
 
 
 # ----------------------------------------------------------------------------------------------------------- formulas
-def _formula(op_type: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that gives the result, rather than writing it, of X and attributes."""
+_PART = 1 << 15
+"""Elements that formulas take at a time, few enough for their intermediate results to stay in a near cache."""
+
+
+def _formula(op_type: str, into: str = "Out") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that gives the result, rather than writing it, of flat arrays (X, dOut) and attributes."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         from inspect import Parameter, signature
 
-        def compute(xp: Any, X: Any, Out: Any, **attrs: Any) -> None:
-            xp.copyto(Out, function(xp, X, **attrs))
+        def compute(xp: Any, **given: Any) -> None:
+            out = given.pop(into).reshape(-1)
+            arrays = {name: value.reshape(-1) for name, value in given.items() if name in ("X", "dOut")}
+            for start, end in ranges(out.size, 1, _PART if xp.__name__ == "numpy" else out.size):
+                given.update((name, array[start:end]) for name, array in arrays.items())
+                out[start:end] = function(xp, **given)
 
         own = signature(function)
-        parameters = [*own.parameters.values(), Parameter("Out", Parameter.POSITIONAL_OR_KEYWORD)]
+        parameters = [*own.parameters.values(), Parameter(into, Parameter.POSITIONAL_OR_KEYWORD)]
         compute.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         kernel(op_type)(compute)
         return function
@@ -156,25 +165,46 @@ def _formula(op_type: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return register
 
 
+def log1p_exp(xp: Any, x: Any) -> Any:
+    """``log(1 + exp(x))`` without overflow."""
+    found = xp.abs(x)
+    xp.negative(found, out=found)
+    xp.exp(found, out=found)
+    xp.log1p(found, out=found)
+    return xp.add(found, xp.maximum(x, 0), out=found)
+
+
+def _elu(xp: Any, X: Any, alpha: float, width: float) -> Any:
+    """X where it is positive, ``alpha * (exp(X / width) - 1)`` elsewhere."""
+    found = xp.minimum(X, 0)
+    if width != 1.0:
+        found /= width
+    xp.expm1(found, out=found)
+    found *= alpha
+    return xp.add(found, xp.maximum(X, 0), out=found)  # one of the two is 0
+
+
 @_formula("selu")
 def selu(xp: Any, X: Any, scale: float, alpha: float) -> Any:
-    return scale * xp.where(X > 0, X, alpha * xp.expm1(xp.minimum(X, 0)))
+    found = _elu(xp, X, alpha, 1.0)
+    found *= scale
+    return found
 
 
 @_formula("elu")
 def elu(xp: Any, X: Any, alpha: float) -> Any:
-    return xp.where(X > 0, X, alpha * xp.expm1(xp.minimum(X, 0)))
+    return _elu(xp, X, alpha, 1.0)
 
 
 @_formula("celu")
 def celu(xp: Any, X: Any, alpha: float) -> Any:
-    return xp.where(X > 0, X, alpha * xp.expm1(xp.minimum(X, 0) / alpha))
+    return _elu(xp, X, alpha, alpha)
 
 
 @_formula("softplus")
 def softplus(xp: Any, X: Any, beta: float, threshold: float) -> Any:
     scaled = X * beta
-    return xp.where(scaled > threshold, X, xp.logaddexp(scaled, xp.zeros((), X.dtype)) / beta)
+    return xp.where(scaled > threshold, X, log1p_exp(xp, scaled) / beta)
 
 
 @_formula("mish")
@@ -184,7 +214,7 @@ def mish(xp: Any, X: Any, threshold: float) -> Any:
 
 @_formula("logsigmoid")
 def logsigmoid(xp: Any, X: Any) -> Any:
-    return -xp.logaddexp(-X, xp.zeros((), X.dtype))
+    return -log1p_exp(xp, -X)
 
 
 @_formula("soft_relu")
@@ -249,8 +279,22 @@ _FAR = (
 )
 
 
+# A rational function of x * x, fitted to erf(x) / x for |x| <= 3.9: all that float32 can show.
+_SINGLE_END = 3.9
+_SINGLE = (
+    (2.06650725e-6, 2.85060989e-4, 3.73824034e-3, 5.26677556e-2, 1.89664200e-1, 1.12837911),
+    (3.82703147e-5, 1.15735282e-3, 1.49140628e-2, 1.13817893e-1, 5.01418293e-1, 1.0),
+)
+
+
 @_formula("erf")
 def erf(xp: Any, X: Any) -> Any:
+    if X.dtype == "float32":
+        x = xp.clip(X, -_SINGLE_END, _SINGLE_END)
+        square = x * x
+        x *= _polynomial(square, _SINGLE[0])
+        x /= _polynomial(square, _SINGLE[1])
+        return xp.clip(x, -1.0, 1.0, out=x)
     size = xp.minimum(xp.abs(X), 6.0)  # 1 - erf(6) is far below the rounding of 1
     square = size * size
     near = X * (_polynomial(square, _NEAR[0]) / _polynomial(square, _NEAR[1]))
@@ -260,10 +304,53 @@ def erf(xp: Any, X: Any) -> Any:
 
 @_formula("gelu")
 def gelu(xp: Any, X: Any, approximate: bool) -> Any:
-    if not approximate:
-        return X * 0.5 * (erf(xp, X * 0.5**0.5) + 1.0)
+    found = _twice_normal(xp, X) if not approximate else _bent(xp, X, X * X)
+    if approximate:
+        found += 1.0
+    found *= X
+    found *= 0.5
+    return found
+
+
+def _twice_normal(xp: Any, X: Any) -> Any:
+    """Twice the probability that a normal variable is below X."""
+    found = erf(xp, X * 0.5**0.5)
+    found += 1.0
+    return found
+
+
+def _bent(xp: Any, X: Any, square: Any) -> Any:
+    """The tanh in gelu's approximation."""
     a, b = GELU_TANH
-    return X * 0.5 * (xp.tanh(X * (X * X * b + 1.0) * a) + 1.0)
+    found = square * b
+    found += 1.0
+    found *= X
+    found *= a
+    return xp.tanh(found, out=found)
+
+
+@_formula("gelu_grad", into="dX")
+def gelu_grad(xp: Any, X: Any, dOut: Any, approximate: bool) -> Any:
+    square = X * X
+    if not approximate:
+        slope = xp.exp(square * -0.5)
+        slope *= X
+        slope *= (0.5 / pi) ** 0.5
+        slope += _twice_normal(xp, X) * 0.5
+        slope *= dOut
+        return slope
+    a, b = GELU_TANH
+    bent = _bent(xp, X, square)
+    square *= 3.0 * b
+    square += 1.0
+    square *= X
+    square *= 0.5 * a
+    square *= 1.0 - bent * bent
+    bent += 1.0
+    bent *= 0.5
+    bent += square
+    bent *= dOut
+    return bent
 
 
 # ---------------------------------------------------------------------------------------------------------- gradients

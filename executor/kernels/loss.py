@@ -7,6 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from .activation import log1p_exp
 from .manipulation import check_ids, kept_ids, place_into, ranges
 from .table import Step, kernel, prepared
 
@@ -14,14 +15,15 @@ _ZERO_PROBABILITY_LOSS = 1e20
 """What the negative logarithm of 0 counts as."""
 
 
-def _rows(axis: int, *arrays: Any) -> list[tuple[Any, ...]]:
-    """Views of arrays of one shape, in parts that stay in a near cache, where softmax along `axis` goes row by row."""
+def _rows(axis: int, *arrays: Any) -> tuple[int, list[tuple[Any, ...]]]:
+    """Views of arrays of one shape, in parts that stay in a near cache where softmax along `axis` goes row by row; and the axis
+    of the views."""
     first = arrays[0]
     if axis % first.ndim != first.ndim - 1 or first.ndim < 2 or not first.size:
-        return [arrays]
+        return axis, [arrays]
     width = first.shape[-1]
     flat = [array.reshape(-1, array.shape[-1]) for array in arrays]
-    return [tuple(array[start:end] for array in flat) for start, end in ranges(first.size // width, width)]
+    return -1, [tuple(array[start:end] for array in flat) for start, end in ranges(first.size // width, width)]
 
 
 def _exponentials(xp: Any, X: Any, out: Any, row: Any, axis: int, top: Any = None, shifted: Sequence[Step] = ()) -> list[Step]:
@@ -40,7 +42,8 @@ def _row_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 @prepared("softmax", inplace={"Out": "X"})
 def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step]:
     steps: list[Step] = []
-    for x, out in _rows(axis, X, Out):
+    axis, parts = _rows(axis, X, Out)
+    for x, out in parts:
         row = scratch(_row_shape(x.shape, axis), X.dtype)
         steps += [*_exponentials(xp, x, out, row, axis), partial(xp.divide, out, row, out)]
     return steps
@@ -49,7 +52,8 @@ def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step]:
 @prepared("softmax_grad")
 def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Step]:
     steps: list[Step] = []
-    for out, d_out, d_x in _rows(axis, Out, dOut, dX):
+    axis, parts = _rows(axis, Out, dOut, dX)
+    for out, d_out, d_x in parts:
         row = scratch(_row_shape(out.shape, axis), Out.dtype)
         steps += [
             partial(xp.multiply, d_out, out, d_x),
@@ -63,7 +67,8 @@ def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any)
 @prepared("log_softmax")
 def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step]:
     steps: list[Step] = []
-    for x, out in _rows(axis, X, Out):
+    axis, parts = _rows(axis, X, Out)
+    for x, out in parts:
         row, top = (scratch(_row_shape(x.shape, axis), X.dtype) for _ in range(2))
         steps += [
             partial(xp.maximum.reduce, x, axis, None, top, True),
@@ -80,7 +85,8 @@ def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step
 @prepared("log_softmax_grad")
 def log_softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Step]:
     steps: list[Step] = []
-    for out, d_out, d_x in _rows(axis, Out, dOut, dX):
+    axis, parts = _rows(axis, Out, dOut, dX)
+    for out, d_out, d_x in parts:
         row = scratch(_row_shape(out.shape, axis), Out.dtype)
         steps += [
             partial(xp.add.reduce, d_out, axis, None, row, True),
@@ -107,7 +113,8 @@ _Find = Callable[[], tuple[Any, Any]]
 
 def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> _Find:
     """What finds the labelled elements, one for each row along `axis`, in arrays of one shape."""
-    return partial(_find, xp, Label, *_label_places(xp, shape, axis), shape[axis], ignore_index)
+    first, stride = _label_places(xp, shape, axis)
+    return partial(_find, xp, Label, first, stride, shape[axis], ignore_index)
 
 
 def _find(xp: Any, label: Any, first: Any, stride: int, classes: int, ignore_index: int) -> tuple[Any, Any]:
@@ -360,11 +367,6 @@ def log_loss(xp: Any, Predicted: Any, Labels: Any, epsilon: float, Loss: Any) ->
 
 
 # -------------------------------------------------------------------------------------------------------- other losses
-def _softplus(xp: Any, x: Any) -> Any:
-    """``log(1 + exp(x))`` without overflow."""
-    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
-
-
 @kernel("label_smooth")
 def label_smooth(xp: Any, X: Any, PriorDist: Any, epsilon: float, Out: Any) -> None:
     xp.multiply(X, 1.0 - epsilon, out=Out)
@@ -409,7 +411,7 @@ def nll_loss(xp: Any, X: Any, Label: Any, Weight: Any, ignore_index: int, reduct
 @kernel("rank_loss")
 def rank_loss(xp: Any, Label: Any, Left: Any, Right: Any, Out: Any) -> None:
     apart = Left - Right
-    xp.subtract(_softplus(xp, apart), Label * apart, out=Out)
+    xp.subtract(log1p_exp(xp, apart), Label * apart, out=Out)
 
 
 @kernel("margin_rank_loss")
@@ -424,7 +426,7 @@ def margin_rank_loss(xp: Any, X1: Any, X2: Any, Label: Any, margin: float, Out: 
 @kernel("bpr_loss")
 def bpr_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
     check_ids(Label, X.shape[-1], "bpr_loss: Label")
-    each = _softplus(xp, X - xp.take_along_axis(X, Label, -1))
+    each = log1p_exp(xp, X - xp.take_along_axis(X, Label, -1))
     xp.put_along_axis(each, Label, 0, -1)
     xp.divide(each.sum(-1, keepdims=True), X.shape[-1] - 1, out=Y)
 
@@ -478,8 +480,8 @@ def modified_huber_loss(xp: Any, X: Any, Y: Any, IntermediateVal: Any, Out: Any)
 def teacher_student_sigmoid_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
     score = Label >= 0
     click = xp.where(score, Label >= 1, Label >= -1)
-    by_click = _softplus(xp, X) - xp.where(click, X, 0)
-    xp.copyto(Y, by_click + xp.where(score, _softplus(xp, X) - X * (Label - click), 0))
+    by_click = log1p_exp(xp, X) - xp.where(click, X, 0)
+    xp.copyto(Y, by_click + xp.where(score, log1p_exp(xp, X) - X * (Label - click), 0))
 
 
 @kernel("center_loss")

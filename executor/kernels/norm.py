@@ -28,11 +28,11 @@ class _Channels:
         self.xp, self.scratch, self.dtype = xp, scratch, dtype
         self.channels = shape[axis]
         self.is_last = axis == len(shape) - 1
-        self.shape = (-1, self.channels) if self.is_last else (shape[0], self.channels, -1)
+        self.shape = (prod(shape[:-1]), self.channels) if self.is_last else (*shape[:2], prod(shape[2:]))
         self.count = max(prod(shape) // max(self.channels, 1), 1)
 
     def view(self, array: Any) -> Any:
-        return array if array is None or not array.size else array.reshape(self.shape)
+        return array if array is None else array.reshape(self.shape)
 
     def spread(self, statistic: Any) -> Any:
         """Numbers by channel, shaped to be combined with views."""
@@ -191,6 +191,17 @@ def batch_norm_grad(
 
 
 # --------------------------------------------------------------------------------------------------------- layer_norm
+def _product(xp: Any, left: Any, right: Any, out: Any) -> Step:
+    """The call of ``dot`` of a matrix and a vector, in this order or the other, into an array."""
+    if left.dtype == right.dtype == out.dtype:
+        return partial(xp.dot, left, right, out)
+    return lambda: xp.copyto(out, xp.dot(left, right), casting="same_kind")
+
+
+def _inverse_deviation(xp: Any, variance: Any, epsilon: float, out: Any) -> list[Step]:
+    return [partial(xp.add, variance, epsilon, out), partial(xp.sqrt, out, out), partial(xp.divide, 1, out, out)]
+
+
 @prepared("layer_norm")
 def layer_norm(
     xp: Any,
@@ -213,19 +224,17 @@ def layer_norm(
     dtype = X.dtype if Mean is None else Mean.dtype
     mean = Mean if Mean is not None else scratch((rows,), dtype)
     variance = Variance if Variance is not None else scratch((rows,), dtype)
-    inverse = scratch((rows, 1), dtype)
+    inverse, shares = scratch((rows,), dtype), xp.full(width, 1 / width, dtype)
     steps: list[Step] = []
     for start, end in ranges(rows, width):
-        out, deviation = y[start:end], inverse[start:end]
+        out = y[start:end]
         steps += [
-            partial(xp.add.reduce, x[start:end], 1, None, mean[start:end]),
-            partial(xp.divide, mean[start:end], width, mean[start:end]),
+            _product(xp, x[start:end], shares, mean[start:end]),
             partial(xp.subtract, x[start:end], mean[start:end, None], out),
             sum_of_products(xp, "rc,rc->r", out, out, variance[start:end]),
             partial(xp.divide, variance[start:end], width, variance[start:end]),
-            partial(xp.add, variance[start:end, None], epsilon, deviation),
-            partial(xp.sqrt, deviation, deviation),
-            partial(xp.divide, out, deviation, out),
+            *_inverse_deviation(xp, variance[start:end], epsilon, inverse[start:end]),
+            partial(xp.multiply, out, inverse[start:end, None], out),
         ]
         if Scale is not None:
             steps.append(partial(xp.multiply, out, Scale, out))
@@ -254,48 +263,51 @@ def layer_norm_grad(
     x, d_y = X.reshape(rows, -1), dY.reshape(rows, -1)
     width = x.shape[1]
     d_x = dX.reshape(x.shape) if dX is not None else None
-    inverse, average = scratch((rows, 1), Mean.dtype), scratch((rows, 1), Mean.dtype)
+    inverse, average, slope = (scratch((rows,), Mean.dtype) for _ in range(3))
+    shares = xp.full(width, 1 / width, Mean.dtype) if Scale is None else scratch((width,), Mean.dtype)
     parts = ranges(rows, width)
     longest = max(end - start for start, end in parts)
-    buffers = [scratch((longest, width), X.dtype) for _ in range(3)]
+    ones = xp.ones(longest, X.dtype)
+    buffers = [scratch((longest, width), X.dtype) for _ in range(2)]
     sums = scratch((2, width), X.dtype)
-    steps: list[Step] = []
+    steps: list[Step] = [] if Scale is None else [partial(xp.divide, Scale, width, shares)]
 
-    def add_up(source: Any, target: Any, own: Any, is_first: bool) -> None:
-        steps.append(partial(xp.add.reduce, source, 0, None, target if is_first else own))
+    def add_up(weights: Any, source: Any, target: Any, own: Any, is_first: bool) -> None:
+        steps.append(_product(xp, weights, source, target if is_first else own))
         if not is_first:
             steps.append(partial(xp.add, target, own, target))
 
     for start, end in parts:
-        normal, scaled, spare = (buffer[: end - start] for buffer in buffers)
-        deviation, mean, gradient = inverse[start:end], average[start:end], d_y[start:end]
+        # With c = x - mean: dX = (s - mean(s) - c * mean(s * c) / deviation^2) / deviation, where s = dY * Scale.
+        centered, product = (buffer[: end - start] for buffer in buffers)
+        by_row, mean, along, gradient = inverse[start:end], average[start:end], slope[start:end], d_y[start:end]
         if dBias is not None:
-            add_up(gradient, dBias, sums[0], start == 0)
+            add_up(ones[: end - start], gradient, dBias, sums[0], start == 0)
         if dScale is None and d_x is None:
             continue
         steps += [
-            partial(xp.add, Variance[start:end, None], epsilon, deviation),
-            partial(xp.sqrt, deviation, deviation),
-            partial(xp.subtract, x[start:end], Mean[start:end, None], normal),
-            partial(xp.divide, normal, deviation, normal),
+            *_inverse_deviation(xp, Variance[start:end], epsilon, by_row),
+            partial(xp.subtract, x[start:end], Mean[start:end, None], centered),
+            partial(xp.multiply, gradient, centered, product),
         ]
         if dScale is not None:
-            steps.append(partial(xp.multiply, gradient, normal, spare))
-            add_up(spare, dScale, sums[1], start == 0)
+            add_up(by_row, product, dScale, sums[1], start == 0)
         if d_x is None:
             continue
-        if Scale is not None:
-            steps.append(partial(xp.multiply, gradient, Scale, scaled))
-        source, out = (scaled if Scale is not None else gradient), d_x[start:end]
+        out = d_x[start:end]
         steps += [
-            sum_of_products(xp, "rc,rc->r", source, normal, mean[:, 0]),
-            partial(xp.divide, mean, width, mean),
-            partial(xp.multiply, normal, mean, normal),
-            partial(xp.add.reduce, source, 1, None, mean, True),
-            partial(xp.divide, mean, width, mean),
-            partial(xp.subtract, source, mean, out),
-            partial(xp.subtract, out, normal, out),
-            partial(xp.divide, out, deviation, out),
+            _product(xp, gradient, shares, mean),
+            _product(xp, product, shares, along),
+            partial(xp.multiply, along, by_row, along),
+            partial(xp.multiply, along, by_row, along),
+            partial(xp.multiply, centered, along[:, None], centered),
+        ]
+        if Scale is not None:
+            steps.append(partial(xp.multiply, gradient, Scale, product))
+        steps += [
+            partial(xp.subtract, product if Scale is not None else gradient, mean[:, None], out),
+            partial(xp.subtract, out, centered, out),
+            partial(xp.multiply, out, by_row[:, None], out),
         ]
     return steps
 

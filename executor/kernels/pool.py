@@ -252,18 +252,111 @@ def _maxima_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
         index = scratch(dOut.shape, xp.dtype("int64"))
         put: Step = partial(place_into, xp, _flat(axes, dOut), _flat(axes, index), axes[0].axis, -100, _flat(axes, dX))
         return [*_find_maxima(xp, scratch, axes, X, index), put]
-    maxima, part = scratch(dOut.shape, X.dtype), scratch(dOut.shape, dOut.dtype)
-    here, free = scratch(dOut.shape, xp.dtype(bool)), scratch(dOut.shape, xp.dtype(bool))
-    steps: list[Step] = [*_maxima(xp, scratch, axes, X, maxima), partial(dX.fill, 0), partial(free.fill, True)]
-    for windows, elements in _taps(axes):
-        steps += [  # the first element of a window that equals the maximum gets the gradient
-            partial(xp.equal, X[elements], maxima[windows], here[windows]),
-            partial(xp.logical_and, here[windows], free[windows], here[windows]),
-            partial(xp.logical_xor, free[windows], here[windows], free[windows]),
-            partial(xp.multiply, dOut[windows], here[windows], part[windows]),
-            partial(xp.add, dX[elements], part[windows], dX[elements]),
-        ]
-    return steps
+    return [_overlapping_back(xp, scratch, axes, X, dOut, dX)]
+
+
+_PART = 1 << 17
+"""Elements of images that are taken at a time, few enough to stay in a near cache."""
+
+
+def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> Step:
+    """The call for the gradient of maxima of windows that overlap.
+
+    Images are laid out as grids, one for each place of an element within a stride (with rows and columns and a stride of 2,
+    that makes four), in which what lies at a certain place of all windows follows each other. So all is done on flat arrays,
+    shifted against each other, and one axis after the other: gradients go to the rows of the maxima first, say, and then to
+    their columns. Thus the first of equal elements gets the gradient. What grids have beside the windows gets zeros.
+    """
+    if not X.size:
+        return partial(dX.fill, 0)
+    first = axes[0].axis
+    x, d_out, d_x = (array.reshape(-1, *array.shape[first:]) for array in (X, dOut, dX))
+    phases = [min(axis.stride, axis.size) for axis in axes]
+    extents = [axis.out + (axis.size - 1) // axis.stride for axis in axes]
+    grid = (*extents, *x.shape[1 + len(axes) :])
+    each = prod(grid)
+    count = min(max(1, _PART // (each * prod(phases))), len(x))
+    counts = [prod(phases[:level]) for level in range(len(axes), -1, -1)]
+    values, grads = ([scratch((number, each * count), array.dtype) for number in counts] for array in (X, dOut))
+    spare, masks = scratch((each * count,), dOut.dtype), scratch((2, each * count), xp.dtype(bool))
+    taps = []
+    for number, axis in reversed(list(enumerate(axes))):
+        step = prod(grid[number + 1 :])
+        taps.append((phases[number], [(tap % axis.stride, tap // axis.stride * step) for tap in range(axis.size)]))
+    along = [_in_grid(axis, *pair) for axis, *pair in zip(axes, phases, extents, strict=True)]
+    places = [
+        (number, tuple(inside for inside, _ in both), tuple(outside for _, outside in both))
+        for number, both in enumerate(product(*along))
+    ]
+    windows = tuple(slice(0, axis.out) for axis in axes)
+    return partial(_take_back, xp, x, d_out, d_x, values, grads, spare, masks, grid, taps, places, windows)
+
+
+def _in_grid(axis: _Axis, phases: int, extent: int) -> list[tuple[slice, slice]]:
+    """For each phase along an axis: what of its grid lies in the image, and where that is."""
+    found = []
+    for phase in range(phases):
+        start = max(0, -(-(axis.pad[0] - phase) // axis.stride))
+        end = max(start, min(extent, (axis.extent - 1 + axis.pad[0] - phase) // axis.stride + 1))
+        at = start * axis.stride + phase - axis.pad[0]
+        found.append(
+            (slice(start, end), slice(at, at + max(0, (end - start - 1) * axis.stride + 1) * (end > start), axis.stride))
+        )
+    return found
+
+
+def _take_back(
+    xp: Any,
+    x: Any,
+    d_out: Any,
+    d_x: Any,
+    values: list[Any],
+    grads: list[Any],
+    spare: Any,
+    masks: Any,
+    grid: tuple[int, ...],
+    taps: list[Any],
+    places: list[Any],
+    windows: tuple[slice, ...],
+) -> None:
+    """Does it, some images at a time. `values` and `grads` have the grids: those of the elements, and with one axis more
+    pooled each; for each axis, the last one first, `taps` has the number of phases, and the phase and shift of each place."""
+    each = prod(grid)
+    count = len(spare) // each
+    found, free = masks
+    d_x.fill(0)
+    for start in range(0, len(x), count):
+        image, given, target = (array[start : start + count] for array in (x, d_out, d_x))
+        size = each * len(image)
+
+        def grids(array: Any, size: int = size) -> Any:
+            return array[:, :size].reshape(len(array), -1, *grid)
+
+        grids(values[0]).fill(_lowest(xp, x.dtype))
+        for number, inside, outside in places:
+            grids(values[0])[number][(slice(None), *inside)] = image[(slice(None), *outside)]
+        for (phases, by_tap), source, pooled in zip(taps, values, values[1:], strict=False):
+            for number, maxima in enumerate(pooled[:, :size]):
+                xp.copyto(maxima, source[number * phases, :size])
+                for phase, shift in by_tap[1:]:
+                    xp.maximum(maxima[: size - shift], source[number * phases + phase, shift:size], out=maxima[: size - shift])
+        grids(grads[-1]).fill(0)
+        grids(grads[-1])[0][(slice(None), *windows)] = given
+        for level in range(len(taps) - 1, -1, -1):
+            phases, by_tap = taps[level]
+            grads[level][:, :size].fill(0)
+            for number in range(len(grads[level + 1])):
+                free[:size].fill(True)
+                for phase, shift in by_tap:
+                    end, at = size - shift, number * phases + phase
+                    here, left, product, part = found[:end], free[:end], spare[:end], grads[level][at, shift:size]
+                    xp.equal(values[level][at, shift:size], values[level + 1][number, :end], here)
+                    xp.logical_and(here, left, here)
+                    xp.logical_xor(left, here, left)
+                    xp.multiply(grads[level + 1][number, :end], here, product)
+                    xp.add(part, product, part)
+        for number, inside, outside in places:
+            target[(slice(None), *outside)] = grids(grads[0])[number][(slice(None), *inside)]
 
 
 @prepared("pool2d", "pool3d")

@@ -127,7 +127,10 @@ class _Network:
             for d, (w_x, w_h, b_x, b_h) in enumerate(self.of_layer(index)):
                 xp.multiply(weights[w_h].T, factor, out=hidden[d])
                 xp.multiply(weights[b_h], factor, out=hidden_bias[d, 0])
-                found = (x @ (weights[w_x].T * factor)).reshape(self.steps, self.batch, columns)
+                # With one direction the product goes where it is to be: large arrays that are new cost more than their sums.
+                found = pre.reshape(-1, columns) if g.directions == 1 else xp.empty((len(x), columns), dtype)
+                xp.matmul(x, weights[w_x].T * factor, out=found)
+                found = found.reshape(self.steps, self.batch, columns)
                 xp.add(found[::-1] if d else found, weights[b_x] * factor, out=pre[:, d])
             _FORWARD[g.mode](xp, pre, hidden, hidden_bias, layer, _outside(self.inside, self.steps))
 
@@ -522,13 +525,53 @@ def _columns(x: Any, count: int) -> list[Any]:
     return [x[:, n * size : (n + 1) * size] for n in range(count)]
 
 
+def _lstm_unit_gates(xp: Any, X: Any, forget_bias: float) -> tuple[list[Any], Any]:
+    """i, f and o, and g."""
+    size = X.shape[1] // 4
+    half = X.dtype.type(0.5)
+    gates = xp.multiply(X[:, : 3 * size], half)  # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2
+    if forget_bias:
+        gates[:, size : 2 * size] += half * X.dtype.type(forget_bias)
+    xp.tanh(gates, out=gates)
+    xp.multiply(gates, half, out=gates)
+    xp.add(gates, half, out=gates)
+    return _columns(gates, 3), xp.tanh(X[:, 3 * size :])
+
+
 @kernel("lstm_unit")
 def lstm_unit(xp: Any, X: Any, C_prev: Any, forget_bias: float, C: Any, H: Any) -> None:
-    i, f, o, g = _columns(X, 4)
-    kept = _sigmoid(xp, f + X.dtype.type(forget_bias), xp.empty_like(C_prev)) * C_prev
-    cell = xp.add(kept, _sigmoid(xp, i, xp.empty_like(C_prev)) * xp.tanh(g), out=C)
+    (i, f, o), g = _lstm_unit_gates(xp, X, forget_bias)
+    cell = xp.multiply(f, C_prev, out=C)
+    xp.multiply(i, g, out=g)
+    cell += g
     if H is not None:
-        xp.multiply(_sigmoid(xp, o, xp.empty_like(C_prev)), xp.tanh(cell), out=H)
+        xp.multiply(o, xp.tanh(cell), out=H)
+
+
+@kernel("lstm_unit_grad")
+def lstm_unit_grad(xp: Any, X: Any, C_prev: Any, C: Any, dC: Any, dH: Any, forget_bias: float, dX: Any, dC_prev: Any) -> None:
+    (i, f, o), g = _lstm_unit_gates(xp, X, forget_bias)
+    cell = xp.tanh(C)
+    to_gate = dH * o
+    inner = cell * cell
+    xp.subtract(1, inner, out=inner)
+    inner *= to_gate
+    inner += dC
+    if dC_prev is not None:
+        xp.multiply(inner, f, out=dC_prev)
+    if dX is None:
+        return
+    d_i, d_f, d_o, d_g = _columns(dX, 4)
+    to_gate *= cell  # dH * cell * o * (1 - o), and the like for i and f
+    xp.multiply(to_gate, xp.subtract(1, o, out=cell), out=d_o)
+    xp.multiply(inner, i, out=d_g)
+    xp.multiply(d_g, g, out=to_gate)
+    xp.multiply(to_gate, xp.subtract(1, i, out=cell), out=d_i)
+    xp.multiply(g, g, out=g)
+    d_g *= xp.subtract(1, g, out=g)
+    inner *= f
+    inner *= C_prev
+    xp.multiply(inner, xp.subtract(1, f, out=cell), out=d_f)
 
 
 def _gru_weights(weight: Any) -> tuple[Any, Any]:

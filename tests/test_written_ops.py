@@ -1,0 +1,105 @@
+"""Ops of loops and sequences whose calls are written down as functions give the same bits as those bound each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluid
+from fluid import layers
+from fluid.executor import interpreter
+from fluid.ops import registry
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+NEVER = 10**9
+Runs = Callable[[], list[bytes]]
+
+
+def trained(build: Callable[[], Any], feeds: list[dict[str, Any]]) -> Runs:
+    """What trains a program from its start, and gives all losses and parameters as bytes."""
+    loss = build()
+    fluid.optimizer.Adam(0.1).minimize(loss)
+    main, startup = fluid.default_main_program(), fluid.default_startup_program()
+    main.random_seed = startup.random_seed = 3
+
+    def runs() -> list[bytes]:
+        scope = fluid.Scope()
+        with fluid.scope_guard(scope):
+            executor = fluid.Executor(fluid.CPUPlace())
+            executor.run(startup)
+            found = [executor.run(main, feed, [loss])[0] for feed in feeds]
+        names = [var.name for var in main.list_vars() if var.persistable and scope.array(var.name) is not None]
+        assert len(names) > 4
+        return [array.tobytes() for array in (*found, *map(scope.array, names))]
+
+    return runs
+
+
+def assert_same_bits(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    compiled = interpreter.compiled
+
+    def noting(definition: Any, *args: Any, **kwargs: Any) -> Any:
+        found = compiled(definition, *args, **kwargs)
+        written.append(definition.type)
+        return found
+
+    monkeypatch.setattr(interpreter, "compiled", noting)
+    monkeypatch.setattr(interpreter, "_WRITE_AT", NEVER)
+    expected = runs()
+    assert not written
+    for often in (1, 2):
+        monkeypatch.setattr(interpreter, "_WRITE_AT", often)
+        assert runs() == expected
+        assert {"mul", "mul_grad", "tanh"} <= set(written)
+        written.clear()
+
+
+def sequences(*lengths: int) -> dict[str, Any]:
+    random = np.random.default_rng(sum(lengths))
+    rows = random.standard_normal((sum(lengths), 3)).astype("float32")
+    return {"x": (rows, [list(lengths)]), "y": random.integers(0, 2, (len(lengths), 1))}
+
+
+def test_sequences_of_different_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build() -> Any:
+        x, y = fluid.data("x", [None, 3], lod_level=1), fluid.data("y", [None, 1], "int64")
+        rnn = layers.DynamicRNN()
+        with rnn.block():
+            word, before = rnn.step_input(x), rnn.memory(shape=[4])
+            after = layers.dropout(layers.fc([word, before], 4, act="tanh"), 0.3)
+            rnn.update_memory(before, after)
+            rnn.output(after)
+        score = layers.fc(layers.sequence_last_step(rnn()), 2)
+        return layers.mean(layers.softmax_with_cross_entropy(score, y))
+
+    assert_same_bits(trained(build, [sequences(2, 3, 1), sequences(1, 3, 2), sequences(2, 3, 1)]), monkeypatch)
+
+
+def test_what_an_op_overwrites_is_a_copy() -> None:
+    definition = registry.get("sgd")
+    call = interpreter.OpCall(definition, definition.defaults({}), None, lambda: None, np)
+    param, grad, rate = np.ones(3, "float32"), np.full(3, 2, "float32"), np.array([0.5], "float32")
+    arrays = {"Param": param, "Grad": grad, "LearningRate": rate}
+    found = call.written(call.made(arrays), arrays)
+    assert found is not None
+    assert found.run(*arrays.values()).tolist() == [0, 0, 0]
+    assert param.tolist() == [1, 1, 1]
+
+
+def test_arrays_that_lie_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_WRITE_AT", 1)
+    x = fluid.data("x", [None, 3], lod_level=1)
+    table = fluid.data("table", [3, 4])
+    y = layers.transpose(layers.tanh(table), [1, 0])
+    out = layers.sequence_pool(x, "sum")
+    values = np.arange(12, dtype="float32").reshape(3, 4) / 12
+    executor = fluid.Executor(fluid.CPUPlace())
+    for array in (values, values, np.asfortranarray(values), np.repeat(values, 2, axis=1)[:, ::2], values):
+        feed = {"x": (np.ones((3, 3), "float32"), [[1, 2]]), "table": array}
+        found = executor.run(feed=feed, fetch_list=[y, out])
+        assert np.array_equal(found[0], np.tanh(values).T)

@@ -3,109 +3,82 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 import lenet
 import mlp
 import numpy as np
 import small_ops
 import torch
-from common import check_losses, header, parameters, race, race_row
+from common import check_losses, header, milliseconds, parameters, race, race_row, row
 
 import fluid
 from fluid import dygraph
-from fluid.dygraph import ops
-from fluid.dygraph.recipe import UpdateOp
 
 
-class SGD:
-    """The update op of programs, on tensors."""
-
-    def __init__(self, params, rate):
-        self._params, self._rate = params, dygraph.Tensor([rate])
-        self._update = UpdateOp("sgd", {}, ("Param", "Grad", "LearningRate"), {"ParamOut": "Param"})
-
-    def step(self):
-        for param in self._params:
-            self._update(param, param.grad, self._rate)
-            param.clear_gradient()
-
-
-class Adam:
-    """The update op of programs, on tensors."""
-
-    _SLOTS = ("Param", "Grad", "LearningRate", "Moment1", "Moment2", "Beta1Pow", "Beta2Pow")
-
-    def __init__(self, params, rate):
-        self._rate = dygraph.Tensor([rate])
-        self._update = UpdateOp(
-            "adam", {}, self._SLOTS, {f"{slot}Out": slot for slot in self._SLOTS if slot not in ("Grad", "LearningRate")}
-        )
-        self._params = [
-            (param, [self._zeros(param), self._zeros(param), dygraph.Tensor([0.9]), dygraph.Tensor([0.999])]) for param in params
-        ]
-
-    def _zeros(self, param):
-        return dygraph.Tensor(np.zeros(param.shape, np.float32))
-
-    def step(self):
-        for param, state in self._params:
-            self._update(param, param.grad, self._rate, *state)
-            param.clear_gradient()
-
-
-def eager_step(model, start, make_optimizer):
-    params = [dygraph.Tensor(value, stop_gradient=False) for value in start.values()]
-    optimizer = make_optimizer(params)
+def eager_step(loss_of, parameters, start, optimizer):
+    """A step of `loss_of()` and an optimizer, from these first values."""
+    for parameter, value in zip(parameters, start.values(), strict=True):
+        parameter.set_value(value)
+    optimizer = optimizer(parameter_list=parameters)
 
     def step():
-        loss = model(*params)
+        loss = loss_of()
         loss.backward()
         optimizer.step()
+        optimizer.clear_grad()
         return loss.item()
 
     return step
 
 
-def chain(x):
+def chain(x, start):
     data = dygraph.Tensor(x)
+    bias, *weights = parameters = [dygraph.Tensor(value, stop_gradient=False) for value in start.values()]
 
-    def model(bias, *weights):
+    def loss_of():
         h = data
         for weight in weights:
             h = ((h.tanh() + bias) * small_ops.CONSTANT).tanh() @ weight
         return (h * h).mean()
 
-    return model
+    return eager_step(loss_of, parameters, start, partial(fluid.optimizer.SGD, small_ops.RATE))
 
 
-def cross_entropy(logits, labels):
-    _, loss = ops.softmax_with_cross_entropy(logits, labels)
-    return ops.mean(loss)
+def perceptron():
+    return dygraph.Sequential(dygraph.Linear(784, 512, act="relu"), dygraph.Linear(512, 512, act="relu"), dygraph.Linear(512, 10))
 
 
-def perceptron(images, labels):
+def convolutions():
+    return dygraph.Sequential(
+        dygraph.Conv2D(None, 20, 5, act="relu"),
+        dygraph.Pool2D(None, 2, "max", 2),
+        dygraph.Conv2D(None, 50, 5, act="relu"),
+        dygraph.Pool2D(None, 2, "max", 2),
+        dygraph.FC(None, 500, act="relu"),
+        dygraph.FC(None, 10),
+    )
+
+
+def classifier(net, images, labels, start, optimizer):
     x, y = dygraph.Tensor(images), dygraph.Tensor(labels[:, None])
-
-    def model(w1, b1, w2, b2, w3, b3):
-        h = ops.relu(ops.mul(x, w1) + b1)
-        h = ops.relu(ops.mul(h, w2) + b2)
-        return cross_entropy(ops.mul(h, w3) + b3, y)
-
-    return model
+    net(x)  # makes its parameters
+    return eager_step(
+        lambda: fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(net(x), y)), net.parameters(), start, optimizer
+    )
 
 
-def convolutions(images, labels):
-    x, y = dygraph.Tensor(images), dygraph.Tensor(labels[:, None])
+def traced(net, images):
+    """A traced layer, and the program that it is, run by an executor."""
+    x = dygraph.Tensor(images)
+    net.eval()
+    found = dygraph.trace(net, x)
+    executor = fluid.Executor(fluid.CPUPlace())
 
-    def pooled(h, weight, bias):
-        h = ops.relu(ops.elementwise_add(ops.conv2d(h, weight), bias, axis=1))
-        return ops.pool2d(h, ksize=[2, 2], strides=[2, 2], pooling_type="max")
+    def program():
+        return executor.run(found.program, {found.feed_names[0]: images}, found.fetch_names, scope=found.scope)
 
-    def model(c1, d1, c2, d2, w1, b1, w2, b2):
-        h = pooled(pooled(x, c1, d1), c2, d2)
-        return cross_entropy(ops.mul(ops.relu(ops.mul(h, w1) + b1), w2) + b2, y)
-
-    return model
+    return {"fluid": lambda: found(x), "program": program}
 
 
 def show(what, runs, remark):
@@ -114,6 +87,16 @@ def show(what, runs, remark):
     program = runs.pop("program")
     found = race({"fluid": runs["fluid"], "program": program})
     race_row(what, runs, f"{remark}, eager; {found['fluid'] / found['program']:.2f} of the time as a program")
+
+
+def show_traced(what, net, images):
+    """Race a traced layer against its program, run by an executor."""
+    found = race(traced(net, images))
+    row(
+        what,
+        milliseconds(found["fluid"]),
+        remark=f"batch 64, traced, forward; {found['fluid'] / found['program']:.2f} of the program's time",
+    )
 
 
 def fresh(build, *args):
@@ -140,28 +123,24 @@ def main():
 
     x = random.standard_normal((16, 32), np.float32)
     program, start = fresh(small_ops.fluid_step, repeats, x)
-    ours = eager_step(chain(x), start, lambda params: SGD(params, small_ops.RATE))
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # ops so small are quicker in torch without its threads
-    runs = {"fluid": ours, "torch": small_ops.torch_step(repeats, x, start), "program": program}
+    runs = {"fluid": chain(x, start), "torch": small_ops.torch_step(repeats, x, start), "program": program}
     show(f"{repeats * 5:,} small ops", runs, "training step, SGD, torch with one thread")
-    torch.set_num_threads(threads)
+    torch.set_num_threads(torch.get_num_interop_threads())
 
     images, labels = random.standard_normal((64, 784), np.float32), random.integers(0, 10, 64)
     program, start = fresh(mlp.fluid_step, images, labels)
-    ours = eager_step(perceptron(images, labels), start, lambda params: Adam(params, mlp.RATE))
-    show(
-        "MLP 784-512-512-10",
-        {"fluid": ours, "torch": mlp.torch_step(images, labels, start), "program": program},
-        "batch 64, Adam",
-    )
+    ours = classifier(perceptron(), images, labels, start, partial(fluid.optimizer.Adam, mlp.RATE))
+    runs = {"fluid": ours, "torch": mlp.torch_step(images, labels, start), "program": program}
+    show("MLP 784-512-512-10", runs, "batch 64, Adam")
+    show_traced("MLP 784-512-512-10", perceptron(), images)
 
     images = random.standard_normal((64, 1, 28, 28), np.float32)
     program, start = fresh(lenet.fluid_step, images, labels)
-    ours = eager_step(convolutions(images, labels), start, lambda params: SGD(params, lenet.RATE))
-    show(
-        "LeNet on 28 x 28", {"fluid": ours, "torch": lenet.torch_step(images, labels, start), "program": program}, "batch 64, SGD"
-    )
+    ours = classifier(convolutions(), images, labels, start, partial(fluid.optimizer.SGD, lenet.RATE))
+    runs = {"fluid": ours, "torch": lenet.torch_step(images, labels, start), "program": program}
+    show("LeNet on 28 x 28", runs, "batch 64, SGD")
+    show_traced("LeNet on 28 x 28", convolutions(), images)
 
 
 if __name__ == "__main__":

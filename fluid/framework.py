@@ -14,7 +14,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from . import unique_name
-from .errors import AttributeRuleError, FluidError, InferenceError, NameNotFoundError, ProgramError, locate
+from .errors import AttributeRuleError, FluidError, NameNotFoundError, ProgramError, locate
 from .frames import Frames, user_frame, user_frames
 from .ops import registry
 from .ops.registry import EMPTY, OpDef
@@ -466,6 +466,12 @@ class Block:
 
             near = get_close_matches(str(name), self._visible_names(), 3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            inside = next((block.idx for block in self.program.blocks if name in block.vars), None)
+            if inside is not None:
+                hint = (
+                    f": it is made in block {inside}, and is known only there. Make it before that block begins; or, if it is a "
+                    "result, let the block assign it to a variable from outside"
+                )
             raise NameNotFoundError(f"no variable {name!r} is visible in block {self.idx}{hint}")
         return found
 
@@ -685,7 +691,8 @@ class BuildNamespace(OpNamespace):
             if slot.many:
                 outputs[name] = [self._temporary(definition) for _ in range(count.get(name, 1))]
             else:
-                outputs[name] = self._temporary(definition)
+                outputs[name] = inputs[name] if slot.updated and name in inputs else self._temporary(definition)
+        inputs = {name: value for name, value in inputs.items() if name in definition.inputs}
         block.append_op(definition.type, inputs, outputs, attrs)
         return outputs
 
@@ -1105,7 +1112,7 @@ def current_name_scope() -> str:
 
 
 def in_dygraph_mode() -> bool:
-    """Whether layers that are given no tensor run at once: inside `fluid.dygraph.guard`. Those that are given tensors always do."""
+    """Whether layers that are given no tensor run at once: inside `fluid.dygraph.guard`. On tensors they always do."""
     return default_main_program().eager
 
 

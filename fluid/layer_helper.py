@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from . import unique_name
 from .errors import FluidTypeError, ProgramError
 from .framework import (
     Block,
-    BuildNamespace,
     Operator,
     OpRole,
     Parameter,
@@ -27,15 +27,33 @@ from .ops import registry
 from .param_attr import AttrLike, ParamAttr, WeightNormParamAttr
 from .types import DTypeLike, VarType, as_dtype, is_floating
 
-__all__ = ["LayerHelper", "apply", "apply_many", "check_variable", "extents", "listed", "optimize_guard", "product"]
+__all__ = [
+    "LayerHelper",
+    "apply",
+    "apply_many",
+    "check_variable",
+    "extent",
+    "extents",
+    "keeping",
+    "listed",
+    "optimize_guard",
+    "product",
+]
 
 
 def check_variable(value: Any, where: str) -> None:
-    """A `FluidTypeError` unless `value` is a `Variable`; `where` names the layer and argument."""
+    """A `FluidTypeError` unless `value` is a `Variable`, or a tensor of eager mode; `where` names the layer and argument."""
     if isinstance(value, Variable):
         return
     hint = "; layers.assign makes one of an array" if isinstance(value, (np.ndarray, np.generic, int, float)) else ""
     raise FluidTypeError(f"{where} should be a Variable, not {type(value).__name__}{hint}")
+
+
+def extent(var: Variable, axis: int, where: str) -> int:
+    """The extent of `var` at an axis; `ProgramError` if it has none there. `where` names the argument."""
+    if not -var.ndim <= axis < var.ndim:
+        raise ProgramError(f"{where} {var} has {var.ndim} dimensions; it should have more, there is no axis {axis}")
+    return var.shape[axis]
 
 
 def listed(value: Any) -> list[Any]:
@@ -72,7 +90,7 @@ class LayerHelper:
         **kwargs: Any,
     ) -> None:
         self.layer_type = layer_type
-        self.name = name if name is not None else unique_name.generate(layer_type)
+        self.name = name or _keepers.name or unique_name.generate(layer_type)
         self.param_attr: Any = ParamAttr._to_attr(param_attr)
         self.bias_attr: Any = ParamAttr._to_attr(bias_attr)
         self.act = act
@@ -84,7 +102,9 @@ class LayerHelper:
 
     @property
     def startup_program(self) -> Program:
-        return default_startup_program()
+        """Where first values are set: in eager mode, the program that runs at once itself."""
+        main = default_main_program()
+        return main if main.eager else default_startup_program()
 
     @property
     def block(self) -> Block:
@@ -117,7 +137,26 @@ class LayerHelper:
 
         Without a name it is called ``fc_0.w_0``, or ``fc_0.b_0`` where `is_bias`. A parameter whose name the startup
         program knows already is shared and keeps its first value.
+
+        In eager mode parameters are kept by the objects of `fluid.dygraph` that call the layer.
         """
+        keep = _keepers.keep
+
+        def create() -> Parameter:
+            return self._create_parameter(attr, shape, dtype, is_bias, default_initializer)
+
+        if keep is not None:
+            return keep(create, is_bias)
+        if self.main_program.eager and self.layer_type != "create_parameter":
+            raise ProgramError(
+                f"{self.layer_type} would make its parameters anew in each call; in eager mode make an object of the class of "
+                "fluid.dygraph (Linear, FC, Conv2D, ...), which keeps them, and call that"
+            )
+        return create()
+
+    def _create_parameter(
+        self, attr: AttrLike, shape: Sequence[int], dtype: DTypeLike, is_bias: bool, default_initializer: Initializer | None
+    ) -> Parameter:
         attr = ParamAttr._to_attr(attr)
         if not isinstance(attr, ParamAttr):
             raise ProgramError(f"{self.name} needs this parameter; its attribute cannot be {attr!r}")
@@ -131,17 +170,25 @@ class LayerHelper:
         initializer = attr.initializer or default_initializer
         if initializer is None:
             initializer = Constant(0.0) if is_bias else Xavier()
+        if not callable(initializer):
+            raise FluidTypeError(f"{self.name}: initializer should be one of fluid.initializer, not {initializer!r}")
         if not is_floating(dtype) and attr.initializer is None and default_initializer is None:
             raise ProgramError(f"{self.name}: a parameter of {dtype.text} needs an initializer")
         kwargs = attr._to_kwargs()
         if kwargs["name"] is None:
             kwargs["name"] = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         if isinstance(attr, WeightNormParamAttr):
+            if self.main_program.eager:
+                raise ProgramError(
+                    f"{self.name}: WeightNormParamAttr is for programs; in eager mode write g * v / norm(v) yourself"
+                )
             return self._normalized(attr, kwargs, shape, dtype, initializer)
         kwargs.update(shape=shape, dtype=dtype, initializer=initializer)
         parameter = self.main_program.global_block().create_parameter(**kwargs)
         home = self.startup_program.global_block()
-        if not home.has_var(parameter.name):
+        if home.program.eager:
+            initializer(parameter, home)
+        elif not home.has_var(parameter.name):
             initializer(home.create_parameter(**kwargs), home)
         return parameter
 
@@ -162,13 +209,16 @@ class LayerHelper:
 
         v = part("_v", shape, initializer)
         g = part("_g", lengths, NormInitializer(v.name, axes))
-        weight: Any = v * (g / euclidean_norm(BuildNamespace(self.block), v, axes))
+        weight: Any = v * (g / euclidean_norm(self.block.namespace, v, axes))
         WeightNormParamAttr.params_with_weight_norm.append(weight)
         return weight  # type: ignore[no-any-return]
 
     def set_variable_initializer(self, var: Variable, initializer: Initializer) -> Variable:
         """Let the startup program set the first value of a persistable variable; gives the variable there."""
         home = self.startup_program.global_block()
+        if home.program.eager:
+            initializer(var, home)
+            return var
         if home.has_var(var.name):
             return home.vars[var.name]
         twin = home.create_var(name=var.name, type=var.type, dtype=var.dtype, shape=var.shape, persistable=True)
@@ -187,17 +237,30 @@ class LayerHelper:
         attrs: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
         count: int = 1,
+        also: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Append an op; its outputs, but for those given, are temporaries of this layer.
 
         Inputs that are None are left out, and optional outputs are made only if given. `count` is the number of
         variables made for an output of many. Returns slot -> variable (list, for outputs of many).
+
+        On tensors of eager mode the op runs at once; of the outputs that only its gradient reads, those in `also` are returned.
         """
         definition = registry.get(op_type)
+        home: Program | None = None
         for where, value in inputs.items():
             for item in value if isinstance(value, (list, tuple)) else (value,):
-                if item is not None:
-                    check_variable(item, f"{self.layer_type}: {where}")
+                if item is None:
+                    continue
+                check_variable(item, f"{self.layer_type}: {where}")
+                program = item.block.program
+                if home is not None and program.eager != home.eager:
+                    raise _mixed(self.layer_type, inputs)
+                home = program
+        home = home if home is not None else self.main_program
+        if home.eager:
+            block: Any = home.global_block()
+            return block.run(definition, inputs, attrs or {}, outputs or {}, also)  # type: ignore[no-any-return]
         given = dict(outputs or {})
         made: dict[str, Any] = {}
         for name, slot in definition.outputs.items():
@@ -230,6 +293,36 @@ class LayerHelper:
             raise ProgramError(f"{self.layer_type}: {op_type!r} is no activation; act names an op of one tensor such as 'relu'")
         made: Variable = self.apply(op_type, {"X": input_var}, attrs)["Out"]
         return made
+
+
+class _Keepers(threading.local):
+    keep: Callable[[Callable[[], Parameter], bool], Parameter] | None = None
+    name: str | None = None
+
+
+_keepers = _Keepers()
+
+
+@contextlib.contextmanager
+def keeping(keep: Callable[[Callable[[], Parameter], bool], Parameter], name: str | None = None) -> Iterator[None]:
+    """Inside the ``with``, a layer that needs a parameter gets what ``keep(create, is_bias)`` gives it; it goes by this name."""
+    old = _keepers.keep, _keepers.name
+    _keepers.keep, _keepers.name = keep, name
+    try:
+        yield
+    finally:
+        _keepers.keep, _keepers.name = old
+
+
+def _mixed(layer: str, inputs: Mapping[str, Any]) -> FluidTypeError:
+    items = [item for value in inputs.values() for item in listed(value) if item is not None]
+    tensor = next(item for item in items if item.block.program.eager)
+    variable = next(item for item in items if not item.block.program.eager)
+    what = f"the parameter {variable.name}" if isinstance(variable, Parameter) else f"{variable.name}, a Variable of a program"
+    return FluidTypeError(
+        f"{layer} is given {tensor.name}, a tensor, and {what}. On tensors, layers without parameters run at once; those with "
+        "parameters are classes of fluid.dygraph (Linear, Conv2D, ...); constants are made inside `with fluid.dygraph.guard():`"
+    )
 
 
 def apply_many(
@@ -265,10 +358,14 @@ def apply(
     return helper.append_activation(seen)
 
 
-@contextlib.contextmanager
-def optimize_guard(param: Variable, grad: Variable) -> Iterator[Block]:
+def optimize_guard(param: Variable, grad: Variable) -> contextlib.AbstractContextManager[Block]:
     """Ops appended inside the ``with`` to the program's current block belong to the update of `param`."""
-    program = param.block.program
+    program: Any = param.block.program
+    return program.updating if program.eager else _optimize_guard(program, param, grad)
+
+
+@contextlib.contextmanager
+def _optimize_guard(program: Program, param: Variable, grad: Variable) -> Iterator[Block]:
     block = program.current_block()
     start = len(block.ops)
     with program.role_guard(OpRole.OPTIMIZE):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from . import unique_name
 from .averaging import ExponentialMovingAverage, ModelAverage
@@ -69,13 +71,25 @@ __all__ = [
 
 Pair = tuple[Parameter, Variable | None]
 Named = Iterable[Variable | str]
+Rate = float | Variable | Callable[[], float]
+
+
+def _number(name: str, value: Any) -> float:
+    """A setting of an optimizer, as a float."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise FluidTypeError(f"{name} should be a number, not {value!r}") from None
 
 
 class Optimizer:
     """What all optimizers share.
 
+    In eager mode the same updates run at once: call ``loss.backward()``, then `minimize` or `step`, then `clear_grad`.
+
     Args:
-        learning_rate: a number, or a variable of one element that the program computes.
+        learning_rate: a number, or a variable of one element that the program computes; in eager mode, a schedule of
+            `fluid.dygraph` too.
         regularization: weight decay of the parameters that have none of their own.
         name: put into the names of the optimizer's variables.
         parameter_list: the parameters to train, unless `minimize` says.
@@ -89,14 +103,14 @@ class Optimizer:
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
         *,
         parameter_list: Named | None = None,
         grad_clip: GradientClip | None = None,
     ) -> None:
-        if not isinstance(learning_rate, (int, float, Variable)):
+        if not isinstance(learning_rate, (int, float, Variable)) and not callable(learning_rate):
             raise FluidTypeError(f"learning_rate should be a number or a Variable, not {learning_rate!r}")
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
             raise FluidTypeError(f"regularization should be an L1Decay or L2Decay, not {regularization!r}")
@@ -107,6 +121,8 @@ class Optimizer:
         self._grad_clip = grad_clip
         self._rates: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
         self._accumulators: WeakKeyDictionary[Program, dict[tuple[str, str], Variable]] = WeakKeyDictionary()
+        self._loaded: dict[str, Any] = {}
+        """First values, by `set_dict`, of variables that are not there yet."""
 
     # -- the whole of it
     def minimize(
@@ -118,6 +134,8 @@ class Optimizer:
         grad_clip: GradientClip | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
         """Append to the loss's program its backward part and the updates of the parameters.
+
+        In eager mode, update the parameters by the gradients that ``loss.backward()`` has left.
 
         Args:
             loss: one element; its program need not be the default one.
@@ -147,6 +165,8 @@ class Optimizer:
         if not isinstance(loss, Variable):
             raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
         wanted = parameter_list if parameter_list is not None else self._parameter_list
+        if loss.block.program.eager:
+            return _left_by_backward(loss, wanted, no_grad_set)
         calls = [*callbacks] if callbacks is not None else []
         if any(var.error_clip is not None for var in loss.block.program.list_vars()):
             calls.append(error_clip_callback)
@@ -172,6 +192,56 @@ class Optimizer:
             )
         return self._append_updates([(param, grad) for param, grad in pairs if grad is not None])
 
+    # -- eager mode
+    def step(self) -> None:
+        """In eager mode, update the parameters of `parameter_list` by their gradients."""
+        params = self._own_parameters("step")
+        with program_guard(params[0].block.program):
+            self.apply_gradients(_left_by_backward(None, params, None))
+
+    def clear_grad(self) -> None:
+        """In eager mode, forget the gradients of the parameters of `parameter_list`."""
+        for param in self._own_parameters("clear_grad"):
+            param.clear_gradient()
+
+    clear_gradients = clear_grad
+
+    def _own_parameters(self, method: str) -> list[Any]:
+        params: list[Any] = self._parameter_list or []
+        if not params or not all(isinstance(param, Variable) and param.block.program.eager for param in params):
+            raise ProgramError(
+                f"{method}() is for eager mode, and for the parameters that the optimizer was given: "
+                "SGD(0.1, parameter_list=layer.parameters()); programs have minimize(loss)"
+            )
+        return params
+
+    def state_dict(self) -> dict[str, Any]:
+        """In eager mode, what the optimizer keeps from step to step, by name: the tensors themselves."""
+        found: dict[str, Any] = {}
+        for program, known in self._accumulators.items():
+            if not program.eager:
+                raise ProgramError("what an optimizer keeps for a program is saved with it: fluid.save(program, path)")
+            found.update((var.name, var) for var in known.values())
+        if isinstance(self._learning_rate, Schedule):
+            found.update({"global_step": self._learning_rate.state_dict()["step_num"]})
+        return found
+
+    def set_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """In eager mode, go on from a state that `state_dict` has given, also before the first step.
+
+        Tensors and arrays are found by name, so that the parameters should be called as they were then: names count from
+        zero in each `fluid.dygraph.guard`.
+        """
+        state = dict(state_dict)
+        number = state.pop("global_step", None)
+        if number is not None and isinstance(self._learning_rate, Schedule):
+            self._learning_rate.set_dict({"step_num": int(number)})
+        for known in self._accumulators.values():
+            for var in known.values():
+                if var.name in state:
+                    _set(var, state.pop(var.name))
+        self._loaded = state
+
     def _append_updates(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[Operator]:
         program = default_main_program()
         with program.block_guard(program.global_block()):
@@ -190,9 +260,17 @@ class Optimizer:
     # -- the learning rate
     def _create_global_learning_rate(self, dtype: VarType = VarType.FP32) -> None:
         program = default_main_program()
+        rate = self._learning_rate
+        if callable(rate):
+            if not program.eager:
+                raise ProgramError(
+                    f"{type(rate).__name__} is for eager mode; programs have fluid.layers.exponential_decay and others"
+                )
+            rate = float(rate())
+            if program in self._rates:
+                _set(self._rates[program], [rate])
         if program in self._rates:
             return
-        rate = self._learning_rate
         if not isinstance(rate, Variable):
             name = unique_name.generate("learning_rate")
             rate = create_global_var([1], float(rate), dtype, persistable=True, name=name)
@@ -240,6 +318,8 @@ class Optimizer:
             stop_gradient=True,
         )
         LayerHelper(self.type, self._name or self.type).set_variable_initializer(var, Constant(fill_value))
+        if var.name in self._loaded:
+            _set(var, self._loaded.pop(var.name))
         known[name, param.name] = var
         return var
 
@@ -274,6 +354,34 @@ class Optimizer:
         )
 
 
+@runtime_checkable
+class Schedule(Protocol):
+    """A learning rate for eager mode: `fluid.dygraph.ExponentialDecay` and others."""
+
+    def __call__(self) -> float:
+        """The rate of the next step."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is."""
+
+    def set_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+
+
+def _left_by_backward(loss: Any, parameters: Named | None, left_out: Named | None) -> list[Pair]:
+    """The pairs of eager mode."""
+    from .dygraph.base import gradients_of
+
+    return gradients_of(loss, None if parameters is None else list(parameters), list(left_out or ()))
+
+
+def _set(var: Any, value: Any) -> None:
+    """Give a tensor of eager mode another value."""
+    if tuple(np.shape(value)) != var.shape:
+        raise ProgramError(f"{var.name} is {var.describe()}; the state's has the shape {list(np.shape(value))}")
+    var.set_value(value)
+
+
 class SGDOptimizer(Optimizer):
     """Stochastic gradient descent: ``param -= learning_rate * grad``."""
 
@@ -292,7 +400,7 @@ class MomentumOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         momentum: float,
         use_nesterov: bool = False,
         regularization: WeightDecayRegularizer | None = None,
@@ -300,7 +408,7 @@ class MomentumOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._momentum = float(momentum)
+        self._momentum = _number("momentum", momentum)
         self._use_nesterov = bool(use_nesterov)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
@@ -320,7 +428,7 @@ class AdamOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable = 0.001,
+        learning_rate: Rate = 0.001,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-08,
@@ -330,9 +438,9 @@ class AdamOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._beta1 = float(beta1)
-        self._beta2 = float(beta2)
-        self._epsilon = float(epsilon)
+        self._beta1 = _number("beta1", beta1)
+        self._beta2 = _number("beta2", beta2)
+        self._epsilon = _number("epsilon", epsilon)
         self._lazy_mode = bool(lazy_mode)
 
     def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
@@ -358,7 +466,7 @@ class AdamWOptimizer(AdamOptimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable = 0.001,
+        learning_rate: Rate = 0.001,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-08,
@@ -371,7 +479,7 @@ class AdamWOptimizer(AdamOptimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name, lazy_mode, **kwargs)
-        self._weight_decay = float(weight_decay)
+        self._weight_decay = _number("weight_decay", weight_decay)
         self._decays = apply_decay_param_fun
         self._lr_ratio = lr_ratio
 
@@ -400,7 +508,7 @@ class LambOptimizer(AdamOptimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable = 0.001,
+        learning_rate: Rate = 0.001,
         lamb_weight_decay: float = 0.01,
         beta1: float = 0.9,
         beta2: float = 0.999,
@@ -412,7 +520,7 @@ class LambOptimizer(AdamOptimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name, **kwargs)
-        self._weight_decay = float(lamb_weight_decay)
+        self._weight_decay = _number("lamb_weight_decay", lamb_weight_decay)
         self._excluded = exclude_from_weight_decay_fn
         self._always_adapt = bool(always_adapt)
 
@@ -434,7 +542,7 @@ class AdamaxOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable = 0.001,
+        learning_rate: Rate = 0.001,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-08,
@@ -443,9 +551,9 @@ class AdamaxOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._beta1 = float(beta1)
-        self._beta2 = float(beta2)
-        self._epsilon = float(epsilon)
+        self._beta1 = _number("beta1", beta1)
+        self._beta2 = _number("beta2", beta2)
+        self._epsilon = _number("epsilon", epsilon)
 
     def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
         for param in parameters:
@@ -475,7 +583,7 @@ class AdagradOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         epsilon: float = 1e-06,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
@@ -483,8 +591,8 @@ class AdagradOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._epsilon = float(epsilon)
-        self._first = float(initial_accumulator_value)
+        self._epsilon = _number("epsilon", epsilon)
+        self._first = _number("initial_accumulator_value", initial_accumulator_value)
 
     def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
         return self._first, None
@@ -505,7 +613,7 @@ class DecayedAdagradOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         decay: float = 0.95,
         epsilon: float = 1e-06,
         regularization: WeightDecayRegularizer | None = None,
@@ -513,8 +621,8 @@ class DecayedAdagradOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._decay = float(decay)
-        self._epsilon = float(epsilon)
+        self._decay = _number("decay", decay)
+        self._epsilon = _number("epsilon", epsilon)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"decay": self._decay, "epsilon": self._epsilon}
@@ -532,7 +640,7 @@ class AdadeltaOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         epsilon: float = 1e-06,
         rho: float = 0.95,
         regularization: WeightDecayRegularizer | None = None,
@@ -540,8 +648,8 @@ class AdadeltaOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._epsilon = float(epsilon)
-        self._rho = float(rho)
+        self._epsilon = _number("epsilon", epsilon)
+        self._rho = _number("rho", rho)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"epsilon": self._epsilon, "rho": self._rho}
@@ -560,7 +668,7 @@ class RMSPropOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         rho: float = 0.95,
         epsilon: float = 1e-06,
         momentum: float = 0.0,
@@ -570,9 +678,9 @@ class RMSPropOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._rho = float(rho)
-        self._epsilon = float(epsilon)
-        self._momentum = float(momentum)
+        self._rho = _number("rho", rho)
+        self._epsilon = _number("epsilon", epsilon)
+        self._momentum = _number("momentum", momentum)
         self._centered = bool(centered)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
@@ -592,7 +700,7 @@ class FtrlOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         l1: float = 0.0,
         l2: float = 0.0,
         lr_power: float = -0.5,
@@ -601,9 +709,9 @@ class FtrlOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._l1 = float(l1)
-        self._l2 = float(l2)
-        self._lr_power = float(lr_power)
+        self._l1 = _number("l1", l1)
+        self._l2 = _number("l2", l2)
+        self._lr_power = _number("lr_power", lr_power)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power}
@@ -627,7 +735,7 @@ class LarsMomentumOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         momentum: float,
         lars_coeff: float = 0.001,
         lars_weight_decay: float = 0.0005,
@@ -639,13 +747,13 @@ class LarsMomentumOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._lars_weight_decay = float(lars_weight_decay)
+        self._lars_weight_decay = _number("lars_weight_decay", lars_weight_decay)
         self._excluded = [*exclude_from_weight_decay] if exclude_from_weight_decay is not None else []
         self._numbers = {
-            "mu": float(momentum),
-            "lars_coeff": float(lars_coeff),
-            "epsilon": float(epsilon),
-            "rescale_grad": float(rescale_grad),
+            "mu": _number("momentum", momentum),
+            "lars_coeff": _number("lars_coeff", lars_coeff),
+            "epsilon": _number("epsilon", epsilon),
+            "rescale_grad": _number("rescale_grad", rescale_grad),
         }
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
@@ -664,14 +772,15 @@ class DpsgdOptimizer(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable = 0.001,
+        learning_rate: Rate = 0.001,
         clip: float = 0.9,
         batch_size: float = 0.999,
         sigma: float = 1e-08,
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, **kwargs)
-        self._clip, self._batch_size, self._sigma = float(clip), float(batch_size), float(sigma)
+        self._clip, self._batch_size = _number("clip", clip), _number("batch_size", batch_size)
+        self._sigma = _number("sigma", sigma)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"clip": self._clip, "batch_size": self._batch_size, "sigma": self._sigma}
@@ -687,7 +796,7 @@ class DGCMomentumOptimizer(MomentumOptimizer):
 
     def __init__(
         self,
-        learning_rate: float | Variable,
+        learning_rate: Rate,
         momentum: float,
         rampup_begin_step: int,
         rampup_step: int = 1,
@@ -749,6 +858,8 @@ class RecomputeOptimizer(Optimizer):
         checkpoints: Named | None = None,
     ) -> list[Pair]:
         """Append the backward part, with recomputation between `checkpoints` or, by default, those that were set."""
+        if isinstance(loss, Variable) and loss.block.program.eager:
+            raise ProgramError("RecomputeOptimizer is for programs; in eager mode use the optimizer itself")
         found = checkpoints if checkpoints is not None else self._checkpoints
         if found is None:
             raise ProgramError("RecomputeOptimizer does not know where to cut; call its _set_checkpoints([...]) before minimize")
@@ -779,19 +890,29 @@ class LookaheadOptimizer:
             raise ProgramError(f"k should be a number of steps, at least 1, not {k!r}")
         self.alpha, self.k = float(alpha), k
         self.type = "lookahead"
+        self._variables: WeakKeyDictionary[Program, dict[str, Variable]] = WeakKeyDictionary()
 
     def minimize(self, loss: Variable, startup_program: Program | None = None) -> tuple[list[Operator], list[Pair]]:
         """What the inner optimizer's `minimize` does, followed by the slow parameters' part."""
-        found = self.inner_optimizer.minimize(loss, startup_program)
+        pairs = self.inner_optimizer.backward(loss, startup_program)
+        params = [param for param, grad in pairs if grad is not None and param.trainable]
         program = loss.block.program
         block = program.global_block()
         with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
-            self._follow([param for param, grad in found[1] if grad is not None and param.trainable])
-        return found
+            slow = self._variables.setdefault(program, {})
+            for param in params:
+                if param.name not in slow:
+                    slow[param.name] = self._slow(param)
+        ops = self.inner_optimizer.apply_optimize(loss, startup_program, pairs)
+        with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
+            self._follow(params, slow)
+        return ops, pairs
 
-    def _follow(self, params: Sequence[Parameter]) -> None:
-        slow = {param.name: self._slow(param) for param in params}
-        step = create_global_var([1], 0, "int64", persistable=True, name=unique_name.generate("lookahead_step"))
+    def _follow(self, params: Sequence[Parameter], slow: dict[str, Variable]) -> None:
+        if "" not in slow:  # the number of the step
+            name = unique_name.generate("lookahead_step")
+            slow[""] = create_global_var([1], 0, "int64", persistable=True, name=name)
+        step = slow[""]
         increment(step, 1)
         left = elementwise_mod(step, fill_constant([1], "int64", self.k))
 
@@ -805,6 +926,8 @@ class LookaheadOptimizer:
 
     def _slow(self, param: Parameter) -> Variable:
         """The slow parameter, which the startup program makes a copy of the fast one."""
+        if param.block.program.eager:
+            return assign(param)
         home = default_startup_program().global_block()
         if not home.has_var(param.name):
             raise ProgramError(f"the startup program does not initialize {param.name}; minimize takes the one that does")

@@ -18,7 +18,7 @@ import fluid
 from fluid import dygraph
 from fluid.dygraph import Tensor, backward, enable_grad, grad, no_grad, ops, set_grad_enabled
 from fluid.dygraph import engine as engine_module
-from fluid.dygraph.engine import InputBuffer, engine
+from fluid.dygraph.engine import GraphTask, InputBuffer, engine
 from fluid.errors import BackwardError, ExecutionError, FluidError, FluidTypeError, InferenceError, ProgramError
 from fluid.ops import registry
 from fluid.ops.registry import NOT_DIFFERENTIABLE
@@ -862,6 +862,18 @@ def test_the_number_of_threads_changes_no_bit(count: int) -> None:
 
 
 @pytest.mark.usefixtures("threads")
+def test_nodes_that_wait_for_each_other_need_no_other_thread() -> None:
+    dygraph.set_num_threads(2)
+    x, *weights = (Tensor(np.eye(160, dtype="float32"), stop_gradient=False) for _ in range(4))
+    chain = x
+    for weight in weights:
+        chain = (chain @ weight).tanh()
+    for output, parallel in ((chain.sum(), False), (wide(x, weights), True)):
+        task = GraphTask([output._edge], [np.ones(output.shape, "float32")], True, False)
+        assert task.parallel is parallel
+
+
+@pytest.mark.usefixtures("threads")
 def test_errors_in_other_threads_reach_the_caller() -> None:
     x = Tensor(np.eye(160, dtype="float32"), stop_gradient=False)
     dygraph.set_num_threads(3)
@@ -1035,3 +1047,11 @@ def test_no_warnings_of_numpy() -> None:
         x = Tensor([0.0, -1.0], stop_gradient=False)
         x.log().sum().backward()
         assert x.grad.tolist() == [float("inf"), -1.0]
+
+
+def test_freed_memory_is_kept_unless_the_environment_says_how_it_is_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fluid.executor.heap import keep_freed_memory
+
+    assert keep_freed_memory() in (True, False)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
+    assert not keep_freed_memory()

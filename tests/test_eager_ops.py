@@ -183,5 +183,5 @@ def test_other_layers_take_tensors() -> None:
     loss = layers.mean(layers.square_error_cost(x, x.detach() * 0.0))
     loss.backward()
     np.testing.assert_allclose(x.grad.numpy(), x.numpy() / 3)
-    with pytest.raises(FluidTypeError, match=r"tanh: X should be a Variable, not list"):
+    with pytest.raises(FluidTypeError, match=r"tanh: x should be a Variable, not list"):
         layers.tanh([[1.0]])

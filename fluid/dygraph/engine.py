@@ -146,7 +146,7 @@ class GraphTask:
         self._needed = None if targets is None else self._between(roots, set(targets))
         self._dependencies = self._count(roots)
         self._devices = frozenset({CPU, *state.devices})
-        self.parallel = self._is_parallel()
+        self.parallel = state.tracer is None and self._is_parallel()
         self._buffers: dict[Node, InputBuffer] = {}
         self._ready: list[tuple[int, Node]] = []
         self._waiting: dict[Node, None] = {}
@@ -209,7 +209,22 @@ class GraphTask:
         """Whether other threads than the caller's have a part in it."""
         if len(DEVICES) > 1 and any(node.device not in self._devices for node in self._dependencies):
             return True
-        return engine.threads > 1 and sum([node.large for node in self._dependencies]) > 1
+        if engine.threads == 1:
+            return False
+        large = sum([node.large for node in self._dependencies])
+        return large > 1 and large > self._most_in_a_row()
+
+    def _most_in_a_row(self) -> int:
+        """Most large nodes of which each waits for the one before: they gain nothing by threads."""
+        above = dict.fromkeys(self._dependencies, 0)
+        most = 0
+        for node in sorted(self._dependencies, key=_sequence, reverse=True):
+            count = above[node] + node.large
+            most = max(most, count)
+            for edge in node._edges:
+                if edge is not None and above.get(edge[0], count) < count:
+                    above[edge[0]] = count
+        return most
 
     def _buffer(self, node: Node) -> InputBuffer:
         found = self._buffers.get(node)
@@ -588,6 +603,8 @@ def _seeds(tensors: Sequence[Tensor], given: Any, name: str, create_graph: bool)
         kind = tensor._kind
         if grad is None:
             value = make(kind.xp.ones(kind.shape, kind.numpy_dtype), kind)
+            if state.tracer is not None:
+                state.tracer.constant(value, 1.0)
         else:
             value = (
                 grad if isinstance(grad, Tensor) else Tensor._of(array_of(grad, None if hasattr(grad, "dtype") else kind.dtype))
@@ -627,6 +644,10 @@ def backward(
         ProgramError: a tensor is named twice, or a gradient has another shape or element type than its tensor.
     """
     outputs = _listed(tensors, "backward: tensors")
+    if state.tracer is not None:
+        state.tracer.refuse_call(
+            "backward()", "gradients in a program are values: use dygraph.grad(...), or append_backward later"
+        )
     _no_duplicates(outputs, "backward: tensors")
     roots = _roots(outputs, "backward: tensor")
     keep = create_graph if retain_graph is None else bool(retain_graph or create_graph)
@@ -671,6 +692,7 @@ def grad(
     if not only_inputs:
         raise ProgramError("grad: only_inputs=False is not supported; backward() adds to the grad of all leaves")
     found_outputs, found_inputs = _listed(outputs, "grad: outputs"), _listed(inputs, "grad: inputs")
+    create_graph = create_graph or state.tracer is not None
     keep = create_graph if retain_graph is None else retain_graph
     constant = () if no_grad_vars is None else _listed(no_grad_vars, "grad: no_grad_vars")
     _no_duplicates(found_outputs, "grad: outputs")

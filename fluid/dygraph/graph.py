@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import BackwardError
 from ..executor.eager import CPU, Kind
+from ..executor.selected_rows import SelectedRows
 from ..frames import OURS
 from ..types import VarType
 
@@ -363,6 +364,9 @@ def accumulate(tensor: Tensor, grad: Any) -> None:
             array = before._array
             if isinstance(array, np.ndarray) and isinstance(grad, np.ndarray):
                 np.add(array, grad, array)
+            elif isinstance(array, SelectedRows) or isinstance(grad, SelectedRows):
+                tensor._grad = Tensor._of(array + grad)
+                return
             else:
                 array += grad
             before._version[0] += 1

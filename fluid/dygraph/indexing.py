@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import FluidTypeError, ProgramError
 from ..executor.eager import CPU
+from .mode import state
 from .recipe import as_tensor, namespace
 from .tensor import Tensor
 
@@ -36,7 +37,7 @@ def setitem(x: Tensor, item: Any, value: Any) -> None:
     if value.dtype is not x.dtype:
         raise FluidTypeError(f"{x.describe()} cannot hold {value.describe()}; use astype")
     x._check_modifiable("setitem")
-    if x._stop and value._stop:
+    if x._stop and value._stop and state.tracer is None:
         array = x._array
         try:
             array[_indices(item)] = value._array.reshape(()) if value.size == 1 else value._array

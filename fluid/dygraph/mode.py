@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from .engine import GraphTask
+    from .tracing import Tracer
 
-__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled", "state"]
+__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled", "state", "tracing"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -23,15 +24,30 @@ class _State(threading.local):
         task: the backward pass that this thread works for.
         depth: how many backward passes are under way inside each other in this thread.
         devices: devices whose nodes this thread runs, besides the processor's.
+        tracer: writes what runs into a program.
     """
 
     recording = True
     depth = 0
     task: GraphTask | None = None
     devices: frozenset[str] = frozenset()
+    tracer: Tracer | None = None
 
 
 state = _State()
+
+
+class tracing:
+    """Inside the ``with``, what runs in this thread goes to this tracer, or to none."""
+
+    def __init__(self, tracer: Tracer | None) -> None:
+        self._tracer = tracer
+
+    def __enter__(self) -> None:
+        self._before, state.tracer = state.tracer, self._tracer
+
+    def __exit__(self, *_: object) -> None:
+        state.tracer = self._before
 
 
 def is_grad_enabled() -> bool:

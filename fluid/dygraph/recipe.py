@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from math import prod, sqrt
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..executor.sequences import array_of as array_in
 from ..executor.sequences import lod_of
 from ..ops import registry
 from ..ops.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from ..types import VarType
 from ..values import OpNamespace
 from .graph import LARGE, OpNode, leaf_edge, line_text, sequence, user_line
 from .mode import state
@@ -37,7 +39,7 @@ class TensorOp:
 
     __slots__ = ("_recipes", "attrs", "definition", "slots", "visible")
 
-    def __init__(self, definition: OpDef, attrs: Mapping[str, Any], slots: Slots) -> None:
+    def __init__(self, definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Sequence[str] = ()) -> None:
         if definition.rule is REGION:
             raise ExecutionError(
                 f"{definition.type} owns a block of a program; outside programs, use Python's own if, for and while"
@@ -45,10 +47,12 @@ class TensorOp:
         self.definition = definition
         self.attrs = definition.defaults(definition.check_attrs(attrs))
         self.slots = slots
-        self.visible = [name for name, slot in definition.outputs.items() if not slot.intermediate]
+        self.visible = [name for name, slot in definition.outputs.items() if not slot.intermediate or name in also]
         self._recipes: dict[Any, Recipe] = {}
 
     def __call__(self, *tensors: Tensor) -> Any:
+        if state.tracer is not None:
+            return state.tracer.call(self, tensors)
         recipe = self._recipes.get(tuple([tensor._kind for tensor in tensors]))
         if recipe is None:
             recipe = self._recipe(tensors)
@@ -165,7 +169,7 @@ class Recipe:
             raise ProgramError(f"the tensors are on different devices, {' and '.join(devices)}; bring them to one")
         rule = definition.rule
         read = rule.outputs if isinstance(rule, Rule) else {}
-        wants = {name: not slot.intermediate or read.get(name) is False for name, slot in definition.outputs.items()}
+        wants = {name: name in op.visible or read.get(name) is False for name in definition.outputs}
         arguments = [Argument(slot, kind) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]
         found = compiled(definition, op.attrs, arguments, wants, kinds[0].xp if kinds else default_xp())
         self.run = found.run
@@ -350,7 +354,9 @@ class Backward:
             if slot not in rule.wrt:
                 continue
             key = grad_slot(slot)
-            if nth is None:
+            if slot == op.definition.sparse_grad and op.attrs.get("is_sparse"):
+                wants[key], specs[key] = want, replace(kind.spec, type=VarType.SELECTED_ROWS)
+            elif nth is None:
                 wants[key], specs[key] = want, kind.spec
             else:
                 wants.setdefault(key, []).append(want)
@@ -408,6 +414,8 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
         else:
             fill = which.xp.zeros if what == "zeros" else which.xp.empty
             value = make(fill(which.shape, which.numpy_dtype), which)
+            if state.tracer is not None:
+                state.tracer.constant(value, 0.0)
         if slots[slot].many:
             values.setdefault(slot, []).append(value)
         else:
@@ -469,17 +477,17 @@ def _shaped(grad: Any, kind: Kind) -> Any:
 _ops: dict[Any, TensorOp] = {}
 
 
-def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots) -> TensorOp:
-    """The op with these attributes and slots."""
-    key = (definition.type, slots, *[(name, _key(value)) for name, value in attrs.items()])
+def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Sequence[str] = ()) -> TensorOp:
+    """The op with these attributes and slots, which gives the intermediate outputs `also` too."""
+    key = (definition.type, slots, *also, *[(name, _key(value)) for name, value in attrs.items()])
     try:
         found = _ops.get(key)
     except TypeError:  # what cannot be a key is checked, and refused, below
-        return TensorOp(definition, attrs, slots)
+        return TensorOp(definition, attrs, slots, also)
     if found is None:
         if len(_ops) >= _MANY:
             _ops.clear()
-        found = _ops[key] = TensorOp(definition, attrs, slots)
+        found = _ops[key] = TensorOp(definition, attrs, slots, also)
     return found
 
 
@@ -524,7 +532,9 @@ class TensorNamespace(OpNamespace):
         self.__dict__[op_type] = call
         return call
 
-    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    def apply(
+        self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], also: Sequence[str] = ()
+    ) -> dict[str, Any]:
         if definition.forward is not None:
             return _apply_gradient(definition, inputs, attrs)
         tensors: list[Tensor] = []
@@ -540,7 +550,7 @@ class TensorNamespace(OpNamespace):
             else:
                 tensors.append(as_tensor(value))
                 slots.append((name, None))
-        op = op_on(definition, attrs, tuple(slots))
+        op = op_on(definition, attrs, tuple(slots), also)
         found = op(*tensors)
         seen = op.visible
         return {seen[0]: found} if len(seen) == 1 else dict(zip(seen, found, strict=True))
@@ -603,6 +613,8 @@ class UpdateOp:
         self._recipes: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *tensors: Tensor) -> None:
+        if state.tracer is not None:
+            state.tracer.refuse_call(f"an update ({self._definition.type})", "trace the loss, and minimize it as a program")
         kinds = tuple([tensor._kind for tensor in tensors])
         run = self._recipes.get(kinds)
         if run is None:

@@ -78,12 +78,15 @@ class Tensor(ValueOperators):
         copy: bool = True,
     ) -> None:
         if isinstance(data, Tensor):
+            data._read("Tensor(...)")
             data = data._array
         self._array = array_of(data, dtype, copy or None)
         self._kind = kind_of(self._array)
         self._edge = self._grad = self._hooks = self._accumulator = None
         self._stop, self._version, self._name = True, [0], name
         self.stop_gradient = stop_gradient if requires_grad is None else not requires_grad
+        if state.tracer is not None:
+            state.tracer.created(self)
 
     @classmethod
     def _of(cls, array: Any) -> Tensor:
@@ -254,9 +257,12 @@ class Tensor(ValueOperators):
             retain_graph: keep what the recorded ops need, to go through them again.
             create_graph: record how the gradients are computed, so that they can be differentiated.
             inputs: the only tensors whose `grad` is to be added to.
+            backward_strategy: accepted, also as the first argument, as in Fluid 1.6; the order of sums is always the same here.
         """
         from .engine import backward
 
+        if hasattr(grad_tensor, "sort_sum_gradient"):
+            grad_tensor = None
         grads = None if grad_tensor is None else [grad_tensor]
         backward([self], grads, retain_graph, create_graph, inputs)
 
@@ -284,8 +290,17 @@ class Tensor(ValueOperators):
         return ASSIGN(self)  # type: ignore[no-any-return]
 
     # -- values
+    def _read(self, by: str) -> None:
+        """What takes values out of tensors says so first: while a function is traced, it may not."""
+        if state.tracer is not None:
+            state.tracer.refuse(self, by)
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy as an array of numpy's."""
+        self._read("numpy()")
+        return self._host()
+
+    def _host(self) -> np.ndarray[Any, Any]:
         if self._kind.device == CPU:
             return np.array(self._array)
         return self._array.get()  # type: ignore[no-any-return]
@@ -294,19 +309,23 @@ class Tensor(ValueOperators):
         """The one element, or that at a position, as a number of Python's."""
         if not position and self.size != 1:
             raise ProgramError(f"item() of {self._kind}: there are {self.size} elements; say which, as in item(0, 1)")
+        self._read("item()")
         return self._array.item(*position)
 
     def tolist(self) -> Any:
+        self._read("tolist()")
         return self._array.tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if self._kind.device != CPU:
+        self._read("the array")
+        if self._kind.device != CPU or self.type is VarType.SELECTED_ROWS:
             return self.numpy() if dtype is None else self.numpy().astype(dtype)
         array = self._array.view()
         array.flags.writeable = False  # what changes behind a graph's back makes wrong gradients
         return np.array(array, dtype=dtype, copy=copy)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
+        self._read("__dlpack__()")
         return self._array.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
@@ -335,6 +354,7 @@ class Tensor(ValueOperators):
         return format(self.item(), spec) if self.size == 1 and spec else format(repr(self), spec)
 
     def _one(self, what: str) -> Any:
+        self._read(f"{what}()" if what in ("bool", "int", "float") else "the use as an index")
         if self.size != 1:
             raise ProgramError(f"{self._kind} cannot become {what}: it has {self.size} elements, not one")
         return self._array.item()
@@ -343,7 +363,7 @@ class Tensor(ValueOperators):
         return (self[number] for number in range(len(self)))
 
     def __repr__(self) -> str:
-        values = np.array2string(self.numpy(), separator=", ", prefix="Tensor(")
+        values = np.array2string(self._host(), separator=", ", prefix="Tensor(")
         if self._edge is not None:
             said = f", grad_fn={self._edge[0]!r}"
         else:
@@ -493,6 +513,12 @@ class Tensor(ValueOperators):
         """With dimensions of extent 1 put in at these places."""
         return namespace.unsqueeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
 
+    def program(self) -> Any:
+        """The recorded graph that it was computed by, as a `Program`, to be printed or looked at."""
+        from .tracing import program_of
+
+        return program_of(self)
+
     # -- in place
     def _modified(self, by: str) -> None:
         self._version[0] += 1
@@ -510,6 +536,8 @@ class Tensor(ValueOperators):
         if (result.shape, result.dtype) != (self.shape, self.dtype):
             raise ProgramError(f"{by}: the result is {result._kind}, and {self.name} ({self._kind}) cannot hold it in place")
         self._kind.xp.copyto(self._array, result._array)
+        if state.tracer is not None:
+            state.tracer.wrote(self, result, by)
         if not result._stop:
             self._edge, self._stop = result._edge, False
         elif state.recording:
@@ -529,7 +557,10 @@ class Tensor(ValueOperators):
         rule = registry.get(op_type).rule
         if not state.recording or not isinstance(rule, Rule) or rule.inputs.get("X") is not False:
             return self
-        return make(self._array.copy(), self._kind, self._edge)
+        before = make(self._array.copy(), self._kind, self._edge)
+        if state.tracer is not None:
+            state.tracer.same(before, self)
+        return before
 
     def add_(self, other: Any) -> Tensor:
         """Add in place."""
@@ -570,7 +601,9 @@ class Tensor(ValueOperators):
         array = array_of(value._array if isinstance(value, Tensor) else value, self.dtype)
         if tuple(array.shape) != self.shape:
             raise ProgramError(f"{self.name} is {self._kind}; it cannot be given a value of shape {list(array.shape)}")
-        self._kind.xp.copyto(self._array, array)
+        self._kind.xp.copyto(self._array, self._kind.xp.asarray(array))
+        if state.tracer is not None:
+            state.tracer.wrote(self, value, "set_value")
         self._modified("set_value")
 
 

@@ -1,0 +1,16 @@
+"""What `backward` may be told in Fluid 1.6."""
+
+from __future__ import annotations
+
+__all__ = ["BackwardStrategy"]
+
+
+class BackwardStrategy:
+    """Settings of a backward pass.
+
+    Attributes:
+        sort_sum_gradient: add gradients up in the order of the ops that they come from; here that is always so.
+    """
+
+    def __init__(self) -> None:
+        self.sort_sum_gradient = False

@@ -1,0 +1,119 @@
+"""Layers that hold layers, or parameters, by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..errors import FluidTypeError
+from .layers import Layer
+
+__all__ = ["LayerList", "ParameterList", "Sequential"]
+
+
+class Sequential(Layer):
+    """Layers, or pairs of a name and a layer, each called with what the one before it gives.
+
+    The first argument may be the name scope, as in Fluid 1.6.
+    """
+
+    def __init__(self, name_scope: Any = None, *layers: Any) -> None:
+        if name_scope is not None and not isinstance(name_scope, str):
+            name_scope, layers = None, (name_scope, *layers)
+        super().__init__(name_scope)
+        for number, item in enumerate(layers):
+            name, layer = item if isinstance(item, tuple) else (str(number), item)
+            self.add_sublayer(name, layer)
+
+    def forward(self, input: Any) -> Any:
+        for layer in self._sub_layers.values():
+            input = layer(input)
+        return input
+
+    def __getitem__(self, name: Any) -> Any:
+        parts = list(self._sub_layers.values())
+        if isinstance(name, slice):
+            return Sequential(*parts[name])
+        return parts[name] if isinstance(name, int) else self._sub_layers[str(name)]
+
+    def __setitem__(self, name: Any, layer: Layer) -> None:
+        if isinstance(name, int):
+            name = list(self._sub_layers)[name]
+        self.add_sublayer(str(name), layer)
+
+    def __delitem__(self, name: Any) -> None:
+        del self._sub_layers[list(self._sub_layers)[name] if isinstance(name, int) else str(name)]
+
+    def __len__(self) -> int:
+        return len(self._sub_layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self._sub_layers.values())
+
+
+class _Numbered(Layer):
+    """What `LayerList` and `ParameterList` share."""
+
+    _kind = ""
+
+    def __init__(self, items: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self.extend(items if items is not None else ())
+
+    @property
+    def _items(self) -> dict[str, Any]:
+        return self.__dict__[self._kind]  # type: ignore[no-any-return]
+
+    def append(self, item: Any) -> Any:
+        """Add one at the end; itself."""
+        return self.extend([item])
+
+    def extend(self, items: Iterable[Any]) -> Any:
+        """Add several at the end; itself."""
+        for item in items:
+            add = self.add_sublayer if self._kind == "_sub_layers" else self.add_parameter
+            add(str(len(self._items)), item)
+        return self
+
+    def insert(self, index: int, item: Any) -> None:
+        """Put one before position `index`."""
+        self._renumber([*(items := list(self._items.values()))[:index], item, *items[index:]])
+
+    def _renumber(self, items: list[Any]) -> None:
+        self._items.clear()
+        self.extend(items)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = list(self._items.values())[index]
+        return type(self)(found) if isinstance(index, slice) else found
+
+    def __setitem__(self, index: int, item: Any) -> None:
+        items = list(self._items.values())
+        items[index] = item
+        self._renumber(items)
+
+    def __delitem__(self, index: Any) -> None:
+        items = list(self._items.values())
+        del items[index]
+        self._renumber(items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._items.values()))
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        raise FluidTypeError(f"a {type(self).__name__} only holds its items; call these")
+
+
+class LayerList(_Numbered):
+    """Layers by number."""
+
+    _kind = "_sub_layers"
+
+
+class ParameterList(_Numbered):
+    """Parameters by number."""
+
+    _kind = "_parameters"

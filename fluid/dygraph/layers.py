@@ -1,0 +1,359 @@
+"""`Layer`: parameters, buffers and other layers under names, and a function of tensors that uses them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import unique_name
+from ..errors import FluidTypeError, ProgramError
+from ..framework import program_guard
+from ..initializer import Initializer
+from ..layer_helper import LayerHelper, keeping
+from ..param_attr import AttrLike
+from ..types import DTypeLike, VarType, as_dtype
+from .base import EAGER, Parameter
+from .graph import Hooks, RemovableHandle
+from .mode import tracing
+from .tensor import Tensor
+
+__all__ = ["Layer"]
+
+_Self = TypeVar("_Self", bound="Layer")
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+class Layer:
+    """A part of a network: called with tensors, it gives what its `forward` does with them::
+
+        class Perceptron(dygraph.Layer):
+            def __init__(self):
+                super().__init__()
+                self.hidden = dygraph.Linear(784, 128, act="relu")
+                self.out = dygraph.Linear(128, 10)
+
+            def forward(self, x):
+                return self.out(self.hidden(x))
+
+    What is assigned to attributes and is a `Parameter` or a `Layer` belongs to it from then on.
+
+    Args:
+        name_scope: the layer is called this and a number, and its parameters after it; by default, as its class.
+        dtype: element type of the parameters.
+
+    Attributes:
+        training: False after `eval`, for layers that do something else in tests.
+    """
+
+    training: bool
+
+    def __init__(self, name_scope: str | None = None, dtype: DTypeLike = VarType.FP32) -> None:
+        own = self.__dict__
+        own["_full_name"] = unique_name.generate(name_scope if name_scope is not None else _snake(type(self).__name__))
+        own["_dtype"] = as_dtype(dtype)
+        own["_parameters"], own["_buffers"], own["_sub_layers"] = {}, {}, {}
+        own["_unsaved"] = set()
+        own["_before"], own["_after"] = Hooks(), Hooks()
+        own["training"] = True
+        own["_helper"] = LayerHelper(self._full_name, self._full_name)
+
+    # -- calling
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """What the layer computes; to be defined by each class."""
+        raise NotImplementedError(f"{type(self).__name__} should define forward(...)")
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        if self._before:
+            for hook in list(self._before.values()):
+                changed = hook(self, inputs)
+                if changed is not None:
+                    inputs = changed if isinstance(changed, tuple) else (changed,)
+        found = self.forward(*inputs, **kwargs)
+        if self._after:
+            for hook in list(self._after.values()):
+                changed = hook(self, inputs, found)
+                if changed is not None:
+                    found = changed
+        return found
+
+    def backward(self, *inputs: Any) -> None:
+        """Not to be called: `backward` is of tensors, as in ``loss.backward()``."""
+        raise ProgramError("a Layer has no backward; call that of the loss")
+
+    def register_forward_pre_hook(self, hook: Callable[[Layer, tuple[Any, ...]], Any]) -> RemovableHandle:
+        """Let ``hook(layer, inputs)`` see, and by what it returns replace, what the layer is called with."""
+        return RemovableHandle(self._before, hook)
+
+    def register_forward_post_hook(self, hook: Callable[[Layer, tuple[Any, ...], Any], Any]) -> RemovableHandle:
+        """Let ``hook(layer, inputs, found)`` see, and by what it returns replace, what the layer gives."""
+        return RemovableHandle(self._after, hook)
+
+    def train(self: _Self) -> _Self:
+        """It, and what is inside it, is trained."""
+        return self._set_training(True)
+
+    def eval(self: _Self) -> _Self:
+        """It, and what is inside it, is tested: nothing is dropped, and batch norms use their moving statistics."""
+        return self._set_training(False)
+
+    def _set_training(self: _Self, training: bool) -> _Self:
+        for layer in self.sublayers(include_self=True):
+            layer.__dict__["training"] = training
+        return self
+
+    # -- parts
+    def full_name(self) -> str:
+        """Its name and number, which those of its parameters begin with."""
+        return self._full_name  # type: ignore[no-any-return]
+
+    def create_parameter(
+        self,
+        attr: AttrLike = None,
+        shape: Sequence[int] = (1,),
+        dtype: DTypeLike | None = None,
+        is_bias: bool = False,
+        default_initializer: Initializer | None = None,
+    ) -> Any:
+        """A parameter with its first value; assign it to an attribute, so that it belongs to the layer. None for ``attr=False``.
+
+        Args:
+            attr: a `ParamAttr`, or what stands for one.
+            is_bias: zeros by default; others are drawn as Xavier's.
+        """
+        if attr is False:
+            return None
+        kind = self._dtype if dtype is None else dtype
+        with program_guard(EAGER, EAGER), tracing(None), keeping(lambda create, is_bias: create()):
+            return self._helper.create_parameter(attr, shape, kind, is_bias, default_initializer)
+
+    def create_variable(
+        self,
+        name: str | None = None,
+        persistable: bool | None = None,
+        dtype: DTypeLike | None = None,
+        type: VarType = VarType.LOD_TENSOR,
+    ) -> Any:
+        """A tensor without elements yet, for an op to write to."""
+        name = name if name is not None else unique_name.generate(self._full_name + ".tmp")
+        return EAGER.global_block().create_var(name=name, dtype=self._dtype if dtype is None else dtype)
+
+    def _keep(self, names: Iterator[str]) -> Callable[[Callable[[], Any], bool], Any]:
+        """What gives a functional layer its parameters: those kept under these names, in the order of asking, and ``bias``."""
+
+        def keep(create: Callable[[], Any], is_bias: bool) -> Any:
+            name = "bias" if is_bias else next(names)
+            found = self._parameters.get(name)
+            if found is None:
+                with tracing(None):
+                    found = create()
+                self._parameters[name] = found
+            return found
+
+        return keep
+
+    def add_parameter(self, name: str, parameter: Any) -> Any:
+        """Let a parameter belong to the layer, under this name."""
+        if not isinstance(parameter, Parameter):
+            raise FluidTypeError(
+                f"add_parameter({name!r}) takes a Parameter, such as of create_parameter, not {_said(parameter)}"
+            )
+        self._check_free(name, self._parameters)
+        self._parameters[name] = parameter
+        return parameter
+
+    def add_sublayer(self, name: str, sublayer: Layer) -> Layer:
+        """Let another layer belong to this one, under this name."""
+        if not isinstance(sublayer, Layer):
+            raise FluidTypeError(f"add_sublayer({name!r}) takes a Layer, not {_said(sublayer)}")
+        self._check_free(name, self._sub_layers)
+        self._sub_layers[name] = sublayer
+        return sublayer
+
+    def register_buffer(self, name: str, tensor: Any, persistable: bool = True) -> None:
+        """Let a tensor that is not trained belong to the layer, and to its `state_dict` if `persistable`."""
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise FluidTypeError(f"register_buffer({name!r}) takes a Tensor, not {_said(tensor)}")
+        self._check_free(name, self._buffers)
+        self._buffers[name] = tensor
+        (self._unsaved.discard if persistable else self._unsaved.add)(name)
+
+    def _check_free(self, name: str, own: Mapping[str, Any]) -> None:
+        if not isinstance(name, str) or not name:
+            raise FluidTypeError(f"parts of a layer have names, not {name!r}")
+        taken = name in self.__dict__ or any(
+            name in parts for parts in (self._parameters, self._buffers, self._sub_layers) if parts is not own
+        )
+        if taken or ("." in name and own is not self._sub_layers):
+            raise ProgramError(
+                f"{self._full_name} cannot have a part called {name!r}; {'it has a point' if not taken else 'it is taken'}"
+            )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if "_parameters" not in own:
+            if isinstance(value, (Parameter, Layer)):
+                raise ProgramError(f"{type(self).__name__}: call super().__init__() before assigning {name}")
+            own[name] = value
+            return
+        kinds = ((Parameter, "_parameters"), (Layer, "_sub_layers"))
+        for kind, parts in kinds:
+            if isinstance(value, kind):
+                for other in ("_parameters", "_sub_layers", "_buffers"):
+                    own[other].pop(name, None)
+                own.pop(name, None)
+                own[parts][name] = value
+                return
+        for parts in ("_parameters", "_sub_layers", "_buffers"):
+            if name in own[parts]:
+                if value is None:
+                    own[parts][name] = None
+                    return
+                if parts == "_buffers" and isinstance(value, Tensor):
+                    own[parts][name] = value
+                    return
+                raise FluidTypeError(
+                    f"{name} of {self._full_name} is a {own[parts][name].__class__.__name__}, and cannot become {_said(value)}; "
+                    "use set_value, or delete it first"
+                )
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
+        for parts in ("_parameters", "_sub_layers", "_buffers"):
+            if parts in own and name in own[parts]:
+                return own[parts][name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        for parts in (self._parameters, self._sub_layers, self._buffers):
+            if name in parts:
+                del parts[name]
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._sub_layers, *self._buffers})
+
+    # -- all of them
+    def named_sublayers(self, prefix: str = "", include_self: bool = False) -> Iterator[tuple[str, Layer]]:
+        """(name, layer) of all inside it, each once; names are joined by points."""
+        seen: set[int] = set()
+        stack: list[tuple[str, Layer]] = [(prefix, self)]
+        while stack:
+            name, layer = stack.pop()
+            if id(layer) in seen:
+                continue
+            seen.add(id(layer))
+            if layer is not self or include_self:
+                yield name, layer
+            inner = [(f"{name}.{part}" if name else part, sub) for part, sub in layer._sub_layers.items() if sub is not None]
+            stack += reversed(inner)
+
+    def sublayers(self, include_sublayers: bool = True, include_self: bool = False) -> list[Layer]:
+        """The layers inside it; with ``include_sublayers=False``, not those inside these."""
+        if not include_sublayers:
+            return [layer for layer in self._sub_layers.values() if layer is not None]
+        return [layer for _, layer in self.named_sublayers(include_self=include_self)]
+
+    def _named(self, parts: str, prefix: str, include_sublayers: bool) -> Iterator[tuple[str, Layer, str, Any]]:
+        seen: set[int] = set()
+        for where, layer in self.named_sublayers(prefix, include_self=True) if include_sublayers else [(prefix, self)]:
+            for name, tensor in layer.__dict__[parts].items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield f"{where}.{name}" if where else name, layer, name, tensor
+
+    def named_parameters(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
+        """(name, parameter) of all, each once; names are joined by points."""
+        return ((full, tensor) for full, _, _, tensor in self._named("_parameters", prefix, include_sublayers))
+
+    def parameters(self, include_sublayers: bool = True) -> list[Any]:
+        """All parameters, each once."""
+        return [tensor for _, tensor in self.named_parameters(include_sublayers=include_sublayers)]
+
+    def named_buffers(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
+        """(name, buffer) of all, each once; names are joined by points."""
+        return ((full, tensor) for full, _, _, tensor in self._named("_buffers", prefix, include_sublayers))
+
+    def buffers(self, include_sublayers: bool = True) -> list[Any]:
+        """All buffers, each once."""
+        return [tensor for _, tensor in self.named_buffers(include_sublayers=include_sublayers)]
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients of all parameters."""
+        for parameter in self.parameters():
+            parameter.clear_gradient()
+
+    def apply(self: _Self, function: Callable[[Layer], Any]) -> _Self:
+        """Call a function with each layer inside it, and with itself."""
+        for layer in self.sublayers(include_self=True):
+            function(layer)
+        return self
+
+    # -- its state
+    def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
+        """Parameters and buffers by name: the tensors themselves, put into `destination` if that is given."""
+        found = destination if destination is not None else {}
+        for name, layer in self.named_sublayers(include_self=True) if include_sublayers else [("", self)]:
+            start = f"{name}." if name else ""
+            for parts, left_out in ((layer._parameters, ()), (layer._buffers, layer._unsaved)):
+                found.update(
+                    (start + part, tensor) for part, tensor in parts.items() if tensor is not None and part not in left_out
+                )
+        return found
+
+    def set_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
+        """Give parameters and buffers the values of a `state_dict`: tensors or arrays, by the names in the layer or their own.
+
+        Nothing changes unless every one is there and fits; a warning tells names that the layer does not have.
+
+        Raises:
+            ProgramError: one is missing, or has another shape.
+        """
+        chosen: list[tuple[Tensor, Any]] = []
+        known = set()
+        for name, tensor in self.state_dict(include_sublayers=include_sublayers).items():
+            key = name if name in stat_dict else tensor.name
+            if key not in stat_dict:
+                raise ProgramError(
+                    f"{self._full_name}: the state has no {name!r} ({tensor.describe()}); it has {_some(stat_dict)}"
+                )
+            known.add(key)
+            value = stat_dict[key]
+            if tuple(np.shape(value)) != tensor.shape:
+                raise ProgramError(
+                    f"{self._full_name}: {name} is {tensor.describe()}, but the state's has the shape {list(np.shape(value))}"
+                )
+            chosen.append((tensor, value))
+        unused = [name for name in stat_dict if name not in known]
+        if unused:
+            warnings.warn(f"{self._full_name} has nothing under these names of the state: {_some(unused)}", stacklevel=2)
+        for tensor, value in chosen:
+            tensor.set_value(value)
+
+    load_dict = set_dict
+
+    def __repr__(self) -> str:
+        own = type(self).__name__ + "(" + self.extra_repr()
+        inner = "".join(f"\n  ({name}): " + repr(layer).replace("\n", "\n  ") for name, layer in self._sub_layers.items())
+        return own + inner + ("\n)" if inner else ")")
+
+    def extra_repr(self) -> str:
+        """What `repr` says of the layer itself."""
+        return ", ".join(f"{name}={list(tensor.shape)}" for name, tensor in self._parameters.items() if tensor is not None)
+
+
+def _said(value: Any) -> str:
+    return f"a {type(value).__name__}"
+
+
+def _some(names: Any) -> str:
+    names = list(names)
+    return ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "") if names else "nothing"

@@ -1,0 +1,180 @@
+"""Learning rates that change from step to step, as objects that eager optimizers ask in each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from ..errors import ProgramError
+
+__all__ = [
+    "CosineDecay",
+    "ExponentialDecay",
+    "InverseTimeDecay",
+    "LearningRateDecay",
+    "NaturalExpDecay",
+    "NoamDecay",
+    "PiecewiseDecay",
+    "PolynomialDecay",
+]
+
+
+class LearningRateDecay:
+    """A learning rate for each step: calling it gives that of the next one.
+
+    Args:
+        begin: the number of the first step.
+        step: by how much it grows from step to step.
+
+    Attributes:
+        step_num: the number of the next step.
+    """
+
+    def __init__(self, begin: int = 0, step: int = 1, dtype: str = "float32") -> None:
+        self.step_num, self.step_size, self.dtype = begin, step, dtype
+
+    def __call__(self) -> float:
+        rate = self.step()
+        self.step_num += self.step_size
+        return float(rate)
+
+    def step(self) -> float:
+        """The learning rate of step `step_num`; to be defined by each schedule."""
+        raise NotImplementedError(f"{type(self).__name__} should define step()")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is."""
+        return {"step_num": self.step_num}
+
+    def set_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.step_num = int(state["step_num"])
+
+
+def _positive(schedule: LearningRateDecay, **numbers: float) -> None:
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ProgramError(f"{type(schedule).__name__}: {name} should be greater than 0, not {number!r}")
+
+
+class NoamDecay(LearningRateDecay):
+    """``d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``."""
+
+    def __init__(self, d_model: float, warmup_steps: float, begin: int = 1, step: int = 1, dtype: str = "float32") -> None:
+        super().__init__(begin, step, dtype)
+        _positive(self, d_model=d_model, warmup_steps=warmup_steps, begin=begin)
+        self.d_model, self.warmup_steps = d_model, warmup_steps
+
+    def step(self) -> float:
+        return float(self.d_model**-0.5 * min(self.step_num**-0.5, self.step_num * self.warmup_steps**-1.5))
+
+
+class PiecewiseDecay(LearningRateDecay):
+    """``values[i]``, where i is the number of `boundaries` that step has reached."""
+
+    def __init__(
+        self, boundaries: Sequence[float], values: Sequence[float], begin: int = 0, step: int = 1, dtype: str = "float32"
+    ) -> None:
+        super().__init__(begin, step, dtype)
+        if len(values) != len(boundaries) + 1:
+            raise ProgramError(
+                f"PiecewiseDecay: there should be one more of values than of boundaries, not {len(values)} and {len(boundaries)}"
+            )
+        if any(not low < high for low, high in pairwise(boundaries)):
+            raise ProgramError(f"PiecewiseDecay: boundaries should increase, not be {list(boundaries)}")
+        self.boundaries, self.values = list(boundaries), list(values)
+
+    def step(self) -> float:
+        return self.values[sum(self.step_num >= boundary for boundary in self.boundaries)]
+
+
+class _Periodic(LearningRateDecay):
+    """A schedule over periods of `decay_steps`, whose number is rounded down if `staircase`."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        decay_steps: float,
+        decay_rate: float,
+        staircase: bool = False,
+        begin: int = 0,
+        step: int = 1,
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(begin, step, dtype)
+        _positive(self, decay_steps=decay_steps)
+        self.learning_rate, self.decay_steps, self.decay_rate, self.staircase = learning_rate, decay_steps, decay_rate, staircase
+
+    @property
+    def periods(self) -> float:
+        """How often `decay_steps` has passed."""
+        found = self.step_num / self.decay_steps
+        return math.floor(found) if self.staircase else found
+
+
+class NaturalExpDecay(_Periodic):
+    """``learning_rate * exp(-decay_rate * (step / decay_steps))``."""
+
+    def step(self) -> float:
+        return self.learning_rate * math.exp(-self.decay_rate * self.periods)
+
+
+class ExponentialDecay(_Periodic):
+    """``learning_rate * decay_rate ** (step / decay_steps)``."""
+
+    def step(self) -> float:
+        return self.learning_rate * float(self.decay_rate**self.periods)
+
+
+class InverseTimeDecay(_Periodic):
+    """``learning_rate / (1 + decay_rate * step / decay_steps)``."""
+
+    def step(self) -> float:
+        return self.learning_rate / (1 + self.decay_rate * self.periods)
+
+
+class PolynomialDecay(LearningRateDecay):
+    """``(learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate``.
+
+    Here step is at most `decay_steps`; if `cycle`, `decay_steps` grows instead, by itself whenever it is passed.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        decay_steps: float,
+        end_learning_rate: float = 0.0001,
+        power: float = 1.0,
+        cycle: bool = False,
+        begin: int = 0,
+        step: int = 1,
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(begin, step, dtype)
+        _positive(self, decay_steps=decay_steps)
+        self.learning_rate, self.decay_steps, self.end_learning_rate = learning_rate, decay_steps, end_learning_rate
+        self.power, self.cycle = power, cycle
+
+    def step(self) -> float:
+        if self.cycle:
+            passed = self.step_num / (self.decay_steps * max(math.ceil(self.step_num / self.decay_steps), 1))
+        else:
+            passed = min(self.step_num / self.decay_steps, 1.0)
+        return (self.learning_rate - self.end_learning_rate) * float((1 - passed) ** self.power) + self.end_learning_rate
+
+
+class CosineDecay(LearningRateDecay):
+    """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)``, the epoch being step over `step_each_epoch`, rounded down."""
+
+    def __init__(
+        self, learning_rate: float, step_each_epoch: float, epochs: float, begin: int = 0, step: int = 1, dtype: str = "float32"
+    ) -> None:
+        super().__init__(begin, step, dtype)
+        _positive(self, step_each_epoch=step_each_epoch, epochs=epochs)
+        self.learning_rate, self.step_each_epoch, self.epochs = learning_rate, step_each_epoch, epochs
+
+    def step(self) -> float:
+        epoch = math.floor(self.step_num / self.step_each_epoch)
+        return self.learning_rate * 0.5 * (math.cos(epoch * math.pi / self.epochs) + 1)

@@ -1,0 +1,754 @@
+"""Layers with parameters, and the like, as objects.
+
+Most call the layer of `fluid.layers` of the same name, which asks for its parameters in each call: they are made in the first,
+when the input's shape is known, and kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import layers
+from ..errors import FluidTypeError, ProgramError
+from ..framework import program_guard
+from ..initializer import Uniform
+from ..layer_helper import keeping
+from ..layers import nn as functional
+from ..ops import registry
+from ..ops.rnn import MODES, Geometry
+from ..param_attr import AttrLike, ParamAttr
+from ..types import DTypeLike, VarType
+from .base import EAGER
+from .container import LayerList
+from .layers import Layer
+from .recipe import namespace
+from .tensor import Tensor
+
+__all__ = [
+    "FC",
+    "GRU",
+    "LSTM",
+    "NCE",
+    "BatchNorm",
+    "BilinearTensorProduct",
+    "Conv2D",
+    "Conv2DTranspose",
+    "Conv3D",
+    "Conv3DTranspose",
+    "Dropout",
+    "Embedding",
+    "GRUUnit",
+    "GroupNorm",
+    "LayerNorm",
+    "Linear",
+    "MultiHeadAttention",
+    "PRelu",
+    "Pool2D",
+    "RowConv",
+    "SpectralNorm",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]
+
+
+def _arguments(given: dict[str, Any], *left_out: str) -> dict[str, Any]:
+    """Of the arguments of a class, those of the layer that it calls."""
+    own = ("self", "__class__", "name_scope", "name", "dtype", *left_out)
+    return {name: value for name, value in given.items() if name not in own}
+
+
+class _Functional(Layer):
+    """A layer of `fluid.layers`, with parameters that it keeps."""
+
+    _names: Sequence[str] = ("weight",)
+    """Of the parameters that are no bias, in the order in which the layer asks for them."""
+
+    def __init__(self, name_scope: str | None, dtype: DTypeLike = VarType.FP32) -> None:
+        if name_scope is not None and not isinstance(name_scope, str):
+            raise FluidTypeError(
+                f"{type(self).__name__}: the first argument is the layer's name, as in Fluid 1.6, or None, not {name_scope!r}"
+            )
+        super().__init__(name_scope, dtype)
+
+    def _call(self, layer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for value in args:
+            if value is not None and not isinstance(value, Tensor):
+                said = f"{value.name}, a Variable of a program" if hasattr(value, "block") else f"a {type(value).__name__}"
+                raise FluidTypeError(f"{self.full_name()} takes tensors, not {said}; dygraph.to_variable makes one of an array")
+        names = itertools.chain(self._names, (f"weight_{number}" for number in itertools.count(1)))
+        with program_guard(EAGER, EAGER), keeping(self._keep(names), self.full_name()):
+            return layer(*args, **kwargs)
+
+    @property
+    def weight(self) -> Any:
+        """The parameter of the layer that is no bias; None before the first call, or where there is none."""
+        return self._parameters.get("weight")
+
+    @property
+    def bias(self) -> Any:
+        """The bias; None before the first call, or where there is none."""
+        return self._parameters.get("bias")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._names and name not in self.__dict__.get("_parameters", {}):
+            return None
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if value is None and name in ("bias", *self._names):
+            self._parameters.pop(name, None)
+        else:
+            super().__setattr__(name, value)
+
+
+# ---------------------------------------------------------------------------------------------------- products and tables
+class FC(_Functional):
+    """`fluid.layers.fc` as an object: ``act(sum_i input_i @ W_i + b)``, whose parameters are made in the first call."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        size: int,
+        num_flatten_dims: int = 1,
+        param_attr: Any = None,
+        bias_attr: AttrLike = None,
+        act: str | None = None,
+        is_test: bool = False,
+        dtype: DTypeLike = "float32",
+    ) -> None:
+        super().__init__(name_scope, dtype)
+        self._said = _arguments(locals(), "is_test")
+
+    def forward(self, input: Any) -> Any:
+        if isinstance(input, (list, tuple)):
+            return self._call(lambda: layers.fc(input, **self._said))
+        return self._call(layers.fc, input, **self._said)
+
+
+class Linear(Layer):
+    """``act(x @ weight + bias)`` for ``x [..., input_dim]``: ``[..., output_dim]``.
+
+    Attributes:
+        weight: ``[input_dim, output_dim]``.
+        bias: ``[output_dim]``, or None for ``bias_attr=False``.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        act: str | None = None,
+        dtype: DTypeLike = "float32",
+    ) -> None:
+        super().__init__(None, dtype)
+        self.weight = self.create_parameter(param_attr, [input_dim, output_dim])
+        self.bias = self.create_parameter(bias_attr, [output_dim], is_bias=True)
+        self._act = _activation(act)
+
+    def forward(self, input: Tensor) -> Any:
+        if input.shape[-1:] != self.weight.shape[:1]:
+            raise ProgramError(f"{self.full_name()} takes [..., {self.weight.shape[0]}], not {input.describe()}")
+        dims = input.ndim - 1
+        found = namespace.mul(input, self.weight, x_num_col_dims=dims) if dims != 1 else namespace.mul(input, self.weight)
+        if self.bias is not None:
+            found = namespace.elementwise_add(found, self.bias)
+        return found if self._act is None else self._act(found)
+
+
+def _activation(act: Any) -> Any:
+    """An activation by name, or as a function of a tensor; None for none."""
+    if act is None or callable(act):
+        return act
+    if registry.find(act) is None:
+        raise ProgramError(f"{act!r} is no activation; act names an op of one tensor, such as 'relu'")
+    return getattr(namespace, act)
+
+
+class Embedding(_Functional):
+    """Rows of a table: int64 ids ``[..., 1]``, or of any shape whose last extent is not 1, give ``[..., size[1]]``.
+
+    Args:
+        size: ``[rows, columns]`` of the table, `weight`.
+        is_sparse: the table's gradient holds only the rows that were looked up, and optimizers work on those.
+        padding_idx: an id whose row reads as zeros and is not trained.
+        is_distributed: accepted; of no effect.
+    """
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        size: Sequence[int],
+        is_sparse: bool = False,
+        is_distributed: bool = False,
+        padding_idx: int | None = None,
+        param_attr: AttrLike = None,
+        dtype: DTypeLike = "float32",
+    ) -> None:
+        super().__init__(name_scope, dtype)
+        self._said = (list(size), is_sparse, is_distributed, padding_idx, ParamAttr._to_attr(param_attr), dtype)
+        self.add_parameter("weight", self.create_parameter(self._said[4], self._said[0], dtype))
+
+    def forward(self, input: Tensor) -> Any:
+        op_type = "lookup_table" if input.ndim > 1 and input.shape[-1] == 1 else "lookup_table_v2"
+        return self._call(lambda ids: functional.lookup(op_type, ids, *self._said), input)
+
+
+class BilinearTensorProduct(_Functional):
+    """`fluid.layers.bilinear_tensor_product` as an object: ``act(x @ W[i] @ y + b[i])``."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        size: int,
+        name: str | None = None,
+        act: str | None = None,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+    ) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, x: Tensor, y: Tensor) -> Any:
+        return self._call(layers.bilinear_tensor_product, x, y, **self._said)
+
+
+class NCE(_Functional):
+    """`fluid.layers.nce` as an object: a cost for telling labels apart from classes that are drawn."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        num_total_classes: int,
+        sample_weight: Any = None,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        num_neg_samples: int | None = None,
+        sampler: str = "uniform",
+        custom_dist: Sequence[float] | None = None,
+        seed: int = 0,
+        is_sparse: bool = False,
+    ) -> None:
+        super().__init__(name_scope)
+        self._sample_weight = sample_weight
+        self._said = _arguments(locals(), "sample_weight")
+
+    def forward(self, input: Tensor, label: Tensor, sample_weight: Any = None) -> Any:
+        weight = sample_weight if sample_weight is not None else self._sample_weight
+        return self._call(layers.nce, input, label, sample_weight=weight, **self._said)
+
+
+class RowConv(_Functional):
+    """`fluid.layers.row_conv` as an object, on tensors whose rows form sequences."""
+
+    def __init__(
+        self, name_scope: str | None, future_context_size: int, param_attr: AttrLike = None, act: str | None = None
+    ) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.row_conv, input, **self._said)
+
+
+# ------------------------------------------------------------------------------------------------------ images and volumes
+class Conv2D(_Functional):
+    """`fluid.layers.conv2d` as an object: images ``[N, C, H, W]`` to ``[N, num_filters, H', W']``."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        num_filters: int,
+        filter_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int | None = None,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        use_cudnn: bool = True,
+        act: str | None = None,
+        dtype: DTypeLike = "float32",
+    ) -> None:
+        super().__init__(name_scope, dtype)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.conv2d, input, **self._said)
+
+
+class Conv3D(_Functional):
+    """`fluid.layers.conv3d` as an object: volumes ``[N, C, D, H, W]`` to ``[N, num_filters, D', H', W']``."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        num_filters: int,
+        filter_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int | None = None,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        use_cudnn: bool = True,
+        act: str | None = None,
+    ) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.conv3d, input, **self._said)
+
+
+class Conv2DTranspose(_Functional):
+    """`fluid.layers.conv2d_transpose` as an object."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        num_filters: int,
+        output_size: Any = None,
+        filter_size: Any = None,
+        padding: Any = 0,
+        stride: Any = 1,
+        dilation: Any = 1,
+        groups: int | None = None,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        use_cudnn: bool = True,
+        act: str | None = None,
+    ) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.conv2d_transpose, input, **self._said)
+
+
+class Conv3DTranspose(_Functional):
+    """`fluid.layers.conv3d_transpose` as an object."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        num_filters: int,
+        output_size: Any = None,
+        filter_size: Any = None,
+        padding: Any = 0,
+        stride: Any = 1,
+        dilation: Any = 1,
+        groups: int | None = None,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        use_cudnn: bool = True,
+        act: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.conv3d_transpose, input, **self._said)
+
+
+class Pool2D(_Functional):
+    """`fluid.layers.pool2d` as an object."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        pool_size: Any = -1,
+        pool_type: str = "max",
+        pool_stride: Any = 1,
+        pool_padding: Any = 0,
+        global_pooling: bool = False,
+        use_cudnn: bool = True,
+        ceil_mode: bool = False,
+        exclusive: bool = True,
+        dtype: DTypeLike = VarType.FP32,
+    ) -> None:
+        super().__init__(name_scope, dtype)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.pool2d, input, **self._said)
+
+
+# ---------------------------------------------------------------------------------------------------------- normalization
+class BatchNorm(_Functional):
+    """`fluid.layers.batch_norm` as an object, for ``[N, num_channels, ...]``; in tests it uses its moving statistics.
+
+    Args:
+        is_test: use the moving statistics always.
+        trainable_statistics: use those of the batch in tests too.
+
+    Attributes:
+        weight, bias: scale and bias, ``[num_channels]``.
+    """
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        num_channels: int,
+        act: str | None = None,
+        is_test: bool = False,
+        momentum: float = 0.9,
+        epsilon: float = 1e-05,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        dtype: DTypeLike = "float32",
+        data_layout: str = "NCHW",
+        in_place: bool = False,
+        moving_mean_name: str | None = None,
+        moving_variance_name: str | None = None,
+        do_model_average_for_mean_and_var: bool = True,
+        fuse_with_relu: bool = False,
+        use_global_stats: bool = False,
+        trainable_statistics: bool = False,
+    ) -> None:
+        super().__init__(name_scope, dtype)
+        self._names = ("_mean", "_variance") if param_attr is False else ("weight", "_mean", "_variance")
+        self._channels, self._layout = num_channels, data_layout
+        self._always_test, self._trainable_statistics = is_test, trainable_statistics
+        self._said = _arguments(locals(), "num_channels", "is_test", "trainable_statistics")
+
+    def forward(self, input: Tensor) -> Any:
+        channels = input.shape[1 if self._layout == "NCHW" else -1]
+        if channels != self._channels:
+            raise ProgramError(
+                f"{self.full_name()} is for {self._channels} channels; the input is {input.describe()} ({self._layout})"
+            )
+        is_test = (self._always_test or not self.training) and not self._trainable_statistics
+        return self._call(layers.batch_norm, input, is_test=is_test, **self._said)
+
+
+class LayerNorm(_Functional):
+    """`fluid.layers.layer_norm` as an object."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        scale: bool = True,
+        shift: bool = True,
+        begin_norm_axis: int = 1,
+        epsilon: float = 1e-05,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        act: str | None = None,
+    ) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.layer_norm, input, **self._said)
+
+
+class GroupNorm(_Functional):
+    """`fluid.layers.group_norm` as an object."""
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        groups: int,
+        epsilon: float = 1e-05,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        act: str | None = None,
+        data_layout: str = "NCHW",
+    ) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.group_norm, input, **self._said)
+
+
+class SpectralNorm(_Functional):
+    """`fluid.layers.spectral_norm` as an object: a weight over its greatest singular value."""
+
+    _names = ("weight_u", "weight_v")
+
+    def __init__(
+        self, name_scope: str | None, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
+    ) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, weight: Tensor) -> Any:
+        return self._call(layers.spectral_norm, weight, **self._said)
+
+
+class PRelu(_Functional):
+    """`fluid.layers.prelu` as an object: x where it is above 0, else ``weight * x``."""
+
+    def __init__(self, name_scope: str | None, mode: str, param_attr: AttrLike = None) -> None:
+        super().__init__(name_scope)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor) -> Any:
+        return self._call(layers.prelu, input, **self._said)
+
+
+class Dropout(Layer):
+    """`fluid.layers.dropout` as an object; it drops nothing in tests."""
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        seed: int | None = None,
+        dropout_implementation: str = "downgrade_in_infer",
+        is_test: bool = False,
+    ) -> None:
+        super().__init__()
+        self._said = {"dropout_prob": p, "seed": seed, "dropout_implementation": dropout_implementation}
+        self._always_test = is_test
+
+    def forward(self, input: Tensor) -> Any:
+        return layers.dropout(input, is_test=self._always_test or not self.training, **self._said)  # type: ignore[arg-type]
+
+    def extra_repr(self) -> str:
+        return f"p={self._said['dropout_prob']}"
+
+
+# -------------------------------------------------------------------------------------------------------------- recurrence
+class GRUUnit(_Functional):
+    """`fluid.layers.gru_unit` as an object: one step of a GRU.
+
+    Called with ``input [batch, size]`` and ``hidden [batch, size / 3]``, it gives the new hidden state, ``r * hidden``, and the
+    gates.
+    """
+
+    def __init__(
+        self,
+        name_scope: str | None,
+        size: int,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        activation: str = "tanh",
+        gate_activation: str = "sigmoid",
+        origin_mode: bool = False,
+        dtype: DTypeLike = "float32",
+    ) -> None:
+        super().__init__(name_scope, dtype)
+        self._said = _arguments(locals())
+
+    def forward(self, input: Tensor, hidden: Tensor) -> Any:
+        return self._call(layers.gru_unit, input, hidden, **self._said)
+
+
+class _Recurrent(Layer):
+    """Layers of a recurrent network, by the op `rnn`."""
+
+    _mode = ""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        direction: str = "forward",
+        dropout: float = 0.0,
+        time_major: bool = False,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+        dtype: DTypeLike = "float32",
+    ) -> None:
+        super().__init__(None, dtype)
+        if direction not in ("forward", "bidirect", "bidirectional"):
+            raise ProgramError(f"{self.full_name()}: direction should be 'forward' or 'bidirect', not {direction!r}")
+        directions = 1 + (direction != "forward")
+        self._geometry = Geometry(self._mode, num_layers, directions, input_size, hidden_size)
+        self._dropout, self._time_major = float(dropout), time_major
+        suffixes = [f"l{layer}{end}" for layer in range(num_layers) for end in ("", "_reverse")[:directions]]
+        names = [
+            f"{kind}_{suffix}" for group in ("weight", "bias") for suffix in suffixes for kind in (f"{group}_ih", f"{group}_hh")
+        ]
+        limit = 1.0 / math.sqrt(hidden_size)
+        self._order = names
+        for name, shape in zip(names, self._geometry.weight_shapes(), strict=True):
+            attr = bias_attr if name.startswith("bias") else param_attr
+            if attr is False:
+                raise ProgramError(f"{self.full_name()} needs its parameters; an attribute cannot be False")
+            self.add_parameter(name, self.create_parameter(attr, shape, default_initializer=Uniform(-limit, limit)))
+
+    def _run(self, inputs: Tensor, states: Sequence[Any] | None, sequence_length: Any) -> tuple[Any, list[Any]]:
+        g = self._geometry
+        if inputs.ndim != 3 or inputs.shape[-1] != g.features:
+            said = "time, batch" if self._time_major else "batch, time"
+            raise ProgramError(f"{self.full_name()} takes [{said}, {g.features}], not {inputs.describe()}")
+        x = inputs if self._time_major else inputs.transpose([1, 0, 2])
+        if states is None:
+            zeros = namespace.fill_constant(shape=[g.passes, x.shape[1], g.hidden], dtype=int(x.dtype), value=0.0)
+            states = [zeros] * MODES[g.mode].states
+        out, _, last = namespace.rnn(
+            x,
+            list(states),
+            [self._parameters[name] for name in self._order],
+            SequenceLength=sequence_length,
+            dropout_prob=self._dropout,
+            is_bidirec=g.directions == 2,
+            input_size=g.features,
+            hidden_size=g.hidden,
+            num_layers=g.layers,
+            mode=g.mode,
+            is_test=not self.training,
+        )
+        return (out if self._time_major else out.transpose([1, 0, 2])), last
+
+
+class LSTM(_Recurrent):
+    """Layers of LSTMs over ``[batch, time, input_size]``.
+
+    Called with the inputs, the states before the first step (``(h, c)``, each ``[num_layers * directions, batch, hidden_size]``;
+    zeros by default) and, where sequences end early, their lengths ``[batch]``, it gives ``[batch, time, directions *
+    hidden_size]`` and the last states ``(h, c)``. With `time_major`, time comes before batch.
+
+    Parameters are called as torch calls them: ``weight_ih_l0`` ``[4 * hidden_size, features]`` (gates i, f, candidate, o),
+    ``weight_hh_l0``, ``bias_ih_l0``, ``bias_hh_l0``, ``..._reverse``, ``..._l1``.
+
+    Args:
+        direction: ``"forward"`` or ``"bidirect"``.
+        dropout: of what goes from layer to layer, in training.
+        param_attr, bias_attr: of all weights and of all biases, which are uniform in ``+-1 / sqrt(hidden_size)`` by default.
+    """
+
+    _mode = "LSTM"
+
+    def forward(self, inputs: Tensor, initial_states: Any = None, sequence_length: Any = None) -> Any:
+        out, (h, c) = self._run(inputs, initial_states, sequence_length)
+        return out, (h, c)
+
+
+class GRU(_Recurrent):
+    """Layers of GRUs, as `LSTM`, but with one state ``h``, and gates r, z, candidate."""
+
+    _mode = "GRU"
+
+    def forward(self, inputs: Tensor, initial_states: Any = None, sequence_length: Any = None) -> Any:
+        out, (h,) = self._run(inputs, None if initial_states is None else [initial_states], sequence_length)
+        return out, h
+
+
+# --------------------------------------------------------------------------------------------------------------- attention
+class MultiHeadAttention(Layer):
+    """``softmax(q k^T / sqrt(d)) v`` in several heads (Vaswani et al., 2017), between linear layers.
+
+    Called with ``query [batch, to, embed_dim]``, ``key [batch, from, kdim]`` and ``value [batch, from, vdim]`` (the query by
+    default), and perhaps a mask that is added to ``[batch, heads, to, from]`` before the softmax (bools: where it is False,
+    nothing is attended to), it gives ``[batch, to, embed_dim]``, and with `need_weights` the weights too.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        need_weights: bool = False,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ProgramError(f"{self.full_name()}: embed_dim={embed_dim} cannot be dealt out to {num_heads} heads")
+        self.num_heads, self.head_dim, self.need_weights = num_heads, embed_dim // num_heads, need_weights
+        self.q_proj = Linear(embed_dim, embed_dim, param_attr, bias_attr)
+        self.k_proj = Linear(embed_dim if kdim is None else kdim, embed_dim, param_attr, bias_attr)
+        self.v_proj = Linear(embed_dim if vdim is None else vdim, embed_dim, param_attr, bias_attr)
+        self.out_proj = Linear(embed_dim, embed_dim, param_attr, bias_attr)
+        self.dropout = Dropout(dropout, dropout_implementation="upscale_in_train")
+
+    def _heads(self, x: Tensor) -> Any:
+        return x.reshape([x.shape[0], x.shape[1], self.num_heads, self.head_dim]).transpose([0, 2, 1, 3])
+
+    def forward(self, query: Tensor, key: Any = None, value: Any = None, attn_mask: Any = None) -> Any:
+        key = query if key is None else key
+        value = key if value is None else value
+        q, k, v = self._heads(self.q_proj(query)), self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
+        scores = namespace.matmul(q, k, transpose_Y=True, alpha=self.head_dim**-0.5)
+        if attn_mask is not None:
+            if attn_mask.dtype is VarType.BOOL:
+                attn_mask = (attn_mask.astype(scores.dtype) - 1.0) * 1e9
+            scores = scores + attn_mask
+        weights = namespace.softmax(scores)
+        if self.dropout._said["dropout_prob"]:
+            weights = self.dropout(weights)
+        mixed = namespace.matmul(weights, v).transpose([0, 2, 1, 3])
+        found = self.out_proj(mixed.reshape([query.shape[0], query.shape[1], self.num_heads * self.head_dim]))
+        return (found, weights) if self.need_weights else found
+
+
+class TransformerEncoderLayer(Layer):
+    """Attention of a sequence to itself, then two linear layers, each added to what goes in and normalized.
+
+    Args:
+        d_model, nhead: extent of the features, and number of heads.
+        dim_feedforward: extent between the two linear layers.
+        dropout: of what is added, of the attention's weights (`attn_dropout`) and after the activation (`act_dropout`).
+        activation: between the linear layers.
+        normalize_before: normalize what goes into each part instead of what comes out.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        attn_dropout: float | None = None,
+        act_dropout: float | None = None,
+        normalize_before: bool = False,
+        param_attr: AttrLike = None,
+        bias_attr: AttrLike = None,
+    ) -> None:
+        super().__init__()
+        self._said = _arguments(locals())
+        self.normalize_before = normalize_before
+        self.self_attn = MultiHeadAttention(
+            d_model, nhead, dropout if attn_dropout is None else attn_dropout, param_attr=param_attr, bias_attr=bias_attr
+        )
+        self.linear1 = Linear(d_model, dim_feedforward, param_attr, bias_attr)
+        self.linear2 = Linear(dim_feedforward, d_model, param_attr, bias_attr)
+        self.norm1 = LayerNorm(None, begin_norm_axis=2)
+        self.norm2 = LayerNorm(None, begin_norm_axis=2)
+        self.act_dropout = _scaled_dropout(dropout if act_dropout is None else act_dropout)
+        self.dropout1, self.dropout2 = _scaled_dropout(dropout), _scaled_dropout(dropout)
+        self._act = _activation(activation)
+
+    def forward(self, src: Tensor, src_mask: Any = None) -> Any:
+        src = self._added(src, self.norm1, self.dropout1, lambda x: self.self_attn(x, attn_mask=src_mask))
+        return self._added(src, self.norm2, self.dropout2, lambda x: self.linear2(self.act_dropout(self._act(self.linear1(x)))))
+
+    def _added(self, x: Tensor, norm: Layer, dropout: Layer, part: Callable[[Any], Any]) -> Any:
+        if self.normalize_before:
+            return x + dropout(part(norm(x)))
+        return norm(x + dropout(part(x)))
+
+
+def _scaled_dropout(p: float) -> Dropout:
+    return Dropout(p, dropout_implementation="upscale_in_train")
+
+
+class TransformerEncoder(Layer):
+    """Layers such as `encoder_layer`, one after the other; perhaps with a `norm` at the end.
+
+    The first is `encoder_layer` itself, the others have parameters of their own.
+    """
+
+    def __init__(self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Layer | None = None) -> None:
+        super().__init__()
+        others = [type(encoder_layer)(**encoder_layer._said) for _ in range(num_layers - 1)]
+        self.layers = LayerList([encoder_layer, *others])
+        self.norm = norm
+
+    def forward(self, src: Tensor, src_mask: Any = None) -> Any:
+        for layer in self.layers:
+            src = layer(src, src_mask)
+        return src if self.norm is None else self.norm(src)

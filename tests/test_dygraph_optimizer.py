@@ -1,0 +1,370 @@
+"""Optimizers in eager mode: the bits that programs compute; states, schedules, clips, weight decay, sparse gradients."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluid
+from fluid import dygraph, dygraph_grad_clip, layers
+from fluid import optimizer as optimizers
+from fluid.clip import GradientClipByGlobalNorm, GradientClipByNorm, GradientClipByValue
+from fluid.errors import FluidTypeError, ProgramError
+from fluid.regularizer import L1Decay, L2Decay
+
+STEPS = 5
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((8, 6)).astype("float32"), RNG.standard_normal((8, 3)).astype("float32")
+FIRST = {
+    "w1": RNG.standard_normal((6, 5)).astype("float32"),
+    "b1": RNG.standard_normal(5).astype("float32"),
+    "w2": RNG.standard_normal((5, 3)).astype("float32"),
+}
+Make = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _fresh(fresh: None) -> Iterator[None]:
+    yield
+
+
+def attrs(name: str, **said: Any) -> fluid.ParamAttr:
+    return fluid.ParamAttr(name=name, initializer=fluid.initializer.NumpyArrayInitializer(FIRST[name]), **said)
+
+
+def statically(make: Make, said: dict[str, Any], minimize: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
+    """Parameters after some steps of a program, and the losses."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.scope_guard(fluid.Scope()):
+        return _statically(make, said, minimize)
+
+
+def _statically(make: Make, said: dict[str, Any], minimize: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
+    x, y = fluid.data("x", [8, 6]), fluid.data("y", [8, 3])
+    hidden = layers.fc(x, 5, act="tanh", param_attr=attrs("w1", **said), bias_attr=attrs("b1"))
+    loss = layers.mean(layers.square_error_cost(layers.fc(hidden, 3, param_attr=attrs("w2"), bias_attr=False), y))
+    make().minimize(loss, **minimize)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    losses = [exe.run(feed={"x": X, "y": Y}, fetch_list=[loss])[0].item() for _ in range(STEPS)]
+    return {name: fluid.global_scope().array(name).copy() for name in FIRST}, losses
+
+
+class Net(dygraph.Layer):
+    def __init__(self, **said: Any) -> None:
+        super().__init__()
+        self.w1 = self.create_parameter(attrs("w1", **said), [6, 5])
+        self.b1 = self.create_parameter(attrs("b1"), [5], is_bias=True)
+        self.w2 = self.create_parameter(attrs("w2"), [5, 3])
+
+    def forward(self, x: Any) -> Any:
+        ops = dygraph.ops
+        return ops.mul(ops.tanh(ops.elementwise_add(ops.mul(x, self.w1), self.b1, axis=1)), self.w2)
+
+
+def loss_of(net: Net) -> Any:
+    return layers.mean(layers.square_error_cost(net(dygraph.to_variable(X)), dygraph.to_variable(Y)))
+
+
+def eagerly(make: Make, said: dict[str, Any], minimize: dict[str, Any]) -> tuple[dict[str, Any], list[float]]:
+    net, optimizer = Net(**said), make()
+    losses = []
+    for _ in range(STEPS):
+        loss = loss_of(net)
+        loss.backward()
+        optimizer.minimize(loss, **minimize)
+        net.clear_gradients()
+        losses.append(loss.item())
+    return {name: getattr(net, name).numpy() for name in FIRST}, losses
+
+
+OPTIMIZERS: dict[str, Make] = {
+    "SGD": lambda **k: optimizers.SGD(0.1, **k),
+    "Momentum": lambda **k: optimizers.Momentum(0.1, 0.9, **k),
+    "Nesterov": lambda **k: optimizers.Momentum(0.1, 0.9, use_nesterov=True, **k),
+    "Adam": lambda **k: optimizers.Adam(0.1, **k),
+    "AdamW": lambda **k: optimizers.AdamW(0.1, weight_decay=0.1, apply_decay_param_fun=lambda name: name != "b1", **k),
+    "Lamb": lambda **k: optimizers.Lamb(0.1, exclude_from_weight_decay_fn=lambda p: p.name == "b1", **k),
+    "Adamax": lambda **k: optimizers.Adamax(0.1, **k),
+    "Adagrad": lambda **k: optimizers.Adagrad(0.1, initial_accumulator_value=0.1, **k),
+    "DecayedAdagrad": lambda **k: optimizers.DecayedAdagrad(0.1, **k),
+    "Adadelta": lambda **k: optimizers.Adadelta(0.1, **k),
+    "RMSProp": lambda **k: optimizers.RMSProp(0.1, momentum=0.5, centered=True, **k),
+    "Ftrl": lambda **k: optimizers.Ftrl(0.1, l1=0.01, l2=0.02, **k),
+    "LarsMomentum": lambda **k: optimizers.LarsMomentum(0.1, 0.9, exclude_from_weight_decay=["b1"], **k),
+    "DGCMomentum": lambda **k: optimizers.DGCMomentumOptimizer(0.1, 0.9, 0, **k),
+    "Dpsgd": lambda **k: optimizers.Dpsgd(0.1, clip=1.0, batch_size=8.0, sigma=0.0, **k),
+}
+
+
+def assert_same(make: Make, said: dict[str, Any] | None = None, minimize: dict[str, Any] | None = None) -> None:
+    expected, expected_losses = statically(make, said or {}, minimize or {})
+    found, losses = eagerly(make, said or {}, minimize or {})
+    assert losses == expected_losses
+    for name in FIRST:
+        assert not np.array_equal(expected[name], FIRST[name])
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_gives_the_bits_of_the_program(name: str) -> None:
+    assert_same(OPTIMIZERS[name])
+
+
+def test_lookahead() -> None:
+    assert_same(lambda: optimizers.LookaheadOptimizer(optimizers.SGD(0.1), alpha=0.3, k=2))
+
+
+@pytest.mark.parametrize("decay", [L1Decay(0.1), L2Decay(0.1)])
+def test_weight_decay(decay: Any) -> None:
+    assert_same(lambda: OPTIMIZERS["Adam"](regularization=decay))
+
+
+def test_what_parameters_say_of_themselves() -> None:
+    said = {"learning_rate": 0.3, "regularizer": L2Decay(0.2), "gradient_clip": GradientClipByNorm(0.01)}
+    assert_same(OPTIMIZERS["Momentum"], said)
+
+
+@pytest.mark.parametrize(
+    "clip", [GradientClipByValue(0.01), GradientClipByNorm(0.1), GradientClipByGlobalNorm(0.1)], ids=lambda c: type(c).__name__
+)
+def test_clips(clip: Any) -> None:
+    assert_same(OPTIMIZERS["Adam"], {}, {"grad_clip": clip})
+    assert_same(lambda: OPTIMIZERS["SGD"](grad_clip=clip))
+
+
+def test_clips_by_the_names_of_eager_mode() -> None:
+    by_value = dygraph_grad_clip.GradClipByValue(0.5)
+    assert (by_value.min, by_value.max) == (-0.5, 0.5)
+    by_value = dygraph_grad_clip.GradClipByValue(-0.1, 0.2)
+    assert (by_value.min, by_value.max) == (-0.1, 0.2)
+    assert_same(OPTIMIZERS["SGD"], {}, {"grad_clip": dygraph_grad_clip.GradClipByGlobalNorm(0.1)})
+    assert_same(OPTIMIZERS["SGD"], {}, {"grad_clip": dygraph_grad_clip.GradClipByNorm(0.1)})
+
+
+def test_a_frozen_parameter_stays() -> None:
+    net = Net(trainable=False)
+    loss = loss_of(net)
+    loss.backward()
+    optimizers.SGD(0.1).minimize(loss)
+    np.testing.assert_array_equal(net.w1.numpy(), FIRST["w1"])
+    assert not np.array_equal(net.w2.numpy(), FIRST["w2"])
+
+
+def test_step_and_clear_grad_need_no_loss() -> None:
+    one, other = Net(), Net()
+    optimizer = optimizers.Adam(0.1, parameter_list=one.parameters())
+    reference = optimizers.Adam(0.1)
+    for _ in range(3):
+        loss_of(one).backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        assert all(parameter.grad is None for parameter in one.parameters())
+        loss = loss_of(other)
+        loss.backward()
+        reference.minimize(loss)
+        other.clear_gradients()
+    for name in FIRST:
+        np.testing.assert_array_equal(getattr(one, name).numpy(), getattr(other, name).numpy())
+
+
+def test_any_leaf_can_be_optimized() -> None:
+    x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
+    optimizer = optimizers.SGD(0.5, parameter_list=[x])
+    (x * x).sum().backward()
+    optimizer.step()
+    assert x.tolist() == [0.0, 0.0]
+
+
+def test_minimize_takes_only_what_the_loss_was_computed_from() -> None:
+    one, other = Net(), Net()
+    loss_of(other).backward()
+    loss = loss_of(one)
+    loss.backward()
+    _, pairs = optimizers.SGD(0.1).minimize(loss)
+    assert {id(param) for param, _ in pairs} == {id(param) for param in one.parameters()}
+    np.testing.assert_array_equal(other.w1.numpy(), FIRST["w1"])
+
+
+def test_updates_are_not_recorded() -> None:
+    net, optimizer = Net(), OPTIMIZERS["Adam"](regularization=L2Decay(0.1), grad_clip=GradientClipByGlobalNorm(0.1))
+    loss = loss_of(net)
+    loss.backward()
+    optimizer.minimize(loss)
+    assert all(parameter.is_leaf and not parameter.stop_gradient for parameter in net.parameters())
+    assert all(tensor.grad_fn is None for tensor in optimizer.state_dict().values())
+
+
+def test_state_goes_on_where_it_was() -> None:
+    def trained(net: Net, optimizer: Any, steps: int) -> None:
+        for _ in range(steps):
+            loss = loss_of(net)
+            loss.backward()
+            optimizer.minimize(loss)
+            net.clear_gradients()
+
+    def make() -> Any:
+        return optimizers.Adam(dygraph.ExponentialDecay(0.1, 2, 0.5))
+
+    with dygraph.guard():
+        whole, optimizer = Net(), make()
+        trained(whole, optimizer, 4)
+    with dygraph.guard():
+        net, first = Net(), make()
+        trained(net, first, 2)
+        state = {name: np.array(value) for name, value in first.state_dict().items()}
+    with dygraph.guard():
+        second = make()
+        second.set_dict(state)  # before there are variables to put it into
+        trained(net, second, 1)
+    with dygraph.guard():
+        third = make()
+        third.set_dict(second.state_dict())
+        third.set_dict({})
+        third.set_dict(second.state_dict())
+        trained(net, third, 1)
+    for name in FIRST:
+        np.testing.assert_array_equal(getattr(net, name).numpy(), getattr(whole, name).numpy())
+    again = {name: np.array(value) * 0 for name, value in third.state_dict().items()}
+    third.set_dict(again)  # where there are variables already
+    assert not np.any(third.state_dict()["w1_moment1_0"].numpy())
+    with pytest.raises(ProgramError, match=r"w1_moment1_0 is float32\[6, 5\]; the state's has the shape \[2\]"):
+        third.set_dict({"w1_moment1_0": np.zeros(2)})
+
+
+@pytest.mark.parametrize(
+    ("eager", "static"),
+    [
+        (lambda: dygraph.NaturalExpDecay(0.1, 2, 0.5), lambda: layers.natural_exp_decay(0.1, 2, 0.5)),
+        (lambda: dygraph.ExponentialDecay(0.1, 2, 0.5, True), lambda: layers.exponential_decay(0.1, 2, 0.5, True)),
+        (lambda: dygraph.InverseTimeDecay(0.1, 2, 0.5, True), lambda: layers.inverse_time_decay(0.1, 2, 0.5, True)),
+        (lambda: dygraph.PolynomialDecay(0.1, 3, 0.01, 2.0), lambda: layers.polynomial_decay(0.1, 3, 0.01, 2.0)),
+        (lambda: dygraph.PolynomialDecay(0.1, 3, cycle=True), lambda: layers.polynomial_decay(0.1, 3, cycle=True)),
+        (lambda: dygraph.PiecewiseDecay([2, 4], [1.0, 0.5, 0.1], 0), lambda: layers.piecewise_decay([2, 4], [1.0, 0.5, 0.1])),
+        (lambda: dygraph.NoamDecay(16, 3), lambda: layers.noam_decay(16, 3)),
+        (lambda: dygraph.CosineDecay(0.1, 2, 4), lambda: layers.cosine_decay(0.1, 2, 4)),
+    ],
+    ids=["natural_exp", "exponential", "inverse_time", "polynomial", "polynomial_cycle", "piecewise", "noam", "cosine"],
+)
+def test_schedules(eager: Any, static: Any) -> None:
+    rate = static()
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    schedule = eager()
+    for _ in range(7):
+        assert math.isclose(schedule(), exe.run(fetch_list=[rate])[0].item(), rel_tol=1e-6)
+
+
+def test_a_schedule_drives_an_optimizer() -> None:
+    x = dygraph.Tensor([0.0], stop_gradient=False)
+    optimizer = optimizers.SGD(dygraph.PiecewiseDecay([1, 2], [4.0, 2.0, 1.0]), parameter_list=[x])
+    seen = []
+    for _ in range(3):
+        x.sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        seen.append(x.item())
+    assert seen == [-4.0, -6.0, -7.0]
+    assert optimizer.state_dict()["global_step"] == 3
+
+
+def test_schedules_of_programs_are_objects_in_eager_mode() -> None:
+    with dygraph.guard():
+        assert isinstance(layers.exponential_decay(0.1, 2, 0.5), dygraph.ExponentialDecay)
+        assert isinstance(layers.noam_decay(16, 3), dygraph.NoamDecay)
+        with pytest.raises(ProgramError, match="linear_lr_warmup is for programs; in eager mode give the optimizer any function"):
+            layers.linear_lr_warmup(0.1, 2, 0.0, 0.1)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_sparse_gradients(name: str) -> None:
+    """A sparse table is trained as a dense one, also by rows that are looked up twice, or twice in a step."""
+    dygraph.seed(1)
+    ids = [dygraph.to_variable(np.array(part)) for part in ([[1], [3], [1], [0], [4], [2]], [[0], [3]], [[2], [2]])]
+    tables = [dygraph.Embedding(None, [5, 4], is_sparse=sparse) for sparse in (False, True)]
+    tables[1].set_dict({"weight": tables[0].weight.numpy()})
+    optimizer = [OPTIMIZERS[name]() for _ in tables]
+    for part in ids:
+        for table, own in zip(tables, optimizer, strict=True):
+            loss = (table(part) * table(part)).sum() + table(part[0:1]).sum()
+            loss.backward()
+            (table(part) * 0.1).sum().backward()
+            own.minimize(loss)
+        assert tables[1].weight.grad.type == fluid.core.VarDesc.VarType.SELECTED_ROWS
+        np.testing.assert_allclose(tables[1].weight.grad.numpy(), tables[0].weight.grad.numpy(), 1e-5, 1e-6)
+        for table in tables:
+            table.clear_gradients()
+    np.testing.assert_allclose(tables[1].weight.numpy(), tables[0].weight.numpy(), 1e-5, 1e-6)
+
+
+def test_sparse_gradients_with_clips_and_decay() -> None:
+    tables = [dygraph.Embedding(None, [5, 4], is_sparse=sparse) for sparse in (False, True)]
+    tables[1].set_dict({"weight": tables[0].weight.numpy()})
+    for table in tables:
+        loss = (table(dygraph.to_variable(np.arange(5).reshape(5, 1))) * 3.0).sum()
+        loss.backward()
+        optimizers.SGD(0.1, regularization=L2Decay(0.1), grad_clip=GradientClipByGlobalNorm(0.5)).minimize(loss)
+    np.testing.assert_allclose(tables[1].weight.numpy(), tables[0].weight.numpy(), 1e-5)
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+def test_errors() -> None:
+    net = Net()
+    with pytest.raises(ProgramError, match=r"nothing to optimize: no parameter has a gradient; call loss.backward\(\) before"):
+        optimizers.SGD(0.1).minimize(loss_of(net))
+    with pytest.raises(ProgramError, match=r"step\(\) is for eager mode, and for the parameters that the optimizer was given"):
+        optimizers.SGD(0.1).step()
+    with pytest.raises(FluidTypeError, match="parameter_list should hold tensors"):
+        optimizers.SGD(0.1).minimize(loss_of(net), parameter_list=["w1"])
+    with pytest.raises(FluidTypeError, match="learning_rate should be a number or a Variable"):
+        optimizers.SGD("fast")
+    with pytest.raises(ProgramError, match="RecomputeOptimizer is for programs"):
+        optimizers.RecomputeOptimizer(optimizers.SGD(0.1)).minimize(loss_of(net))
+    with pytest.raises(ProgramError, match="PiecewiseDecay: there should be one more of values than of boundaries, not 1 and 1"):
+        dygraph.PiecewiseDecay([1], [1.0])
+    with pytest.raises(ProgramError, match="PiecewiseDecay: boundaries should increase"):
+        dygraph.PiecewiseDecay([2, 1], [1.0, 2.0, 3.0])
+    with pytest.raises(ProgramError, match="CosineDecay: epochs should be greater than 0, not 0"):
+        dygraph.CosineDecay(0.1, 1, 0)
+
+
+def test_programs_and_tensors_are_not_mixed() -> None:
+    x = fluid.data("x", [2, 3])
+    loss = layers.mean(layers.fc(x, 1))
+    with pytest.raises(ProgramError, match="ExponentialDecay is for eager mode; programs have"):
+        optimizers.SGD(dygraph.ExponentialDecay(0.1, 1, 0.5)).minimize(loss)
+    optimizer = optimizers.Adam(0.1)
+    optimizer.minimize(loss)
+    with pytest.raises(ProgramError, match="what an optimizer keeps for a program is saved with it"):
+        optimizer.state_dict()
+    net = Net()
+    eager_loss = loss_of(net)
+    eager_loss.backward()
+    with pytest.raises(ProgramError, match="belongs to another program than the loss"):
+        optimizers.SGD(layers.fill_constant([1], "float32", 0.1)).minimize(eager_loss)
+
+
+def test_steps_leave_no_cycles_behind() -> None:
+    net = Net()
+    optimizer = OPTIMIZERS["Adam"](parameter_list=net.parameters(), regularization=L2Decay(0.1))
+
+    def step() -> None:
+        loss_of(net).backward()
+        optimizer.step()
+        optimizer.clear_grad()
+
+    for _ in range(3):
+        step()
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        for _ in range(20):
+            step()
+        assert len(gc.get_objects()) - before < 20
+    finally:
+        gc.enable()

@@ -73,6 +73,7 @@ class Differentiator:
         versions: the values of `block`.
         varied: values that depend on what gradients are wanted of, through differentiable ops.
         saved: values that were saved before they are overwritten, and the names of the copies.
+        owned: gradients of arrays that are updated where they are: nothing else reads them.
         outer_reads: names that gradient ops read from outside a sub-block that is differentiated; whether for the shape only.
     """
 
@@ -86,6 +87,7 @@ class Differentiator:
         self.inner: dict[int, Differentiator] = {}
         self.outer_reads: dict[str, bool] = {}
         self.grad_names: dict[str, Any] = {}
+        self.owned: set[str] = set()
         self._parts: dict[Value, list[Contribution | str]] = {}
         self._final: dict[Value, str | None] = {}
         self.saved: dict[Value, str] = {}
@@ -244,7 +246,11 @@ class Differentiator:
         slots = {**definition.inputs, **definition.outputs}
         slots |= {grad_slot(slot): known for slot, known in definition.outputs.items()}
         values: dict[str, Any] = {}
-        for slot, names in self._read_by_rule(index, op, rule, grads).items():
+        found_names = self._read_by_rule(index, op, rule, grads)
+        for slot in self.versions.updates[index]:
+            if slot in wanted:  # the rule updates the gradient, too
+                found_names[grad_slot(slot)] = [self._owned(found_names[grad_slot(slot)][0], op)]
+        for slot, names in found_names.items():
             variables = [None if name is None else self.out.var(name) for name in names]
             values[slot] = variables if slots[slot].many else variables[0] if variables else None
         first = len(self.out.ops)
@@ -259,9 +265,13 @@ class Differentiator:
                 if not is_wanted or result is None:
                     continue
                 assert value is not None
+                if result.name in self.owned:
+                    kept.update(id(made) for made in self.out.ops[first:] if result.name in made.output_arg_names)
+                    self.seed(value, result.name)
+                    continue
                 place = places.get(result.name)
                 if place is None:
-                    place = self.append("assign", {"X": [result.name]}, {"Out": [EMPTY]}, op), "Out", 0
+                    place = self.hand_on(result.name, EMPTY, op), "Out", 0
                 else:
                     self.out.vars.pop(result.name, None)
                 kept.add(id(place[0]))
@@ -297,29 +307,51 @@ class Differentiator:
         if len(parts) == 1 and isinstance(parts[0], str):
             found = parts[0]
         else:
-            found = self.out.fresh_name(value[0] + "@GRAD")
+            updated = [part for part in parts if part in self.owned]
+            if updated:
+                parts.sort(key=lambda part: part not in updated)
+            found = updated[0] if updated else self.new_name(value[0] + "@GRAD")
             if len(parts) == 1:
                 assert isinstance(parts[0], Contribution)
                 parts[0].rename(found)
                 producer = parts[0].op
             else:
                 names = []
+                # Paddle takes a name inside a gradient block to be the one outside, if there is one.
+                place = f"block{self.out.idx}@" if self.out.idx else ""
                 for number, part in enumerate(parts):
                     if isinstance(part, str):
                         names.append(part)
                         continue
-                    renamed = self.out.fresh_name(f"{found}@RENAME@{number}")
+                    renamed = self.out.fresh_name(f"{found}@RENAME@{place}{number}")
                     part.rename(renamed)
                     self.declare(renamed, var, part.is_sparse)
                     names.append(renamed)
                 frames_of = parts[-1].op if isinstance(parts[-1], Contribution) else None
                 producer = self.append("sum", {"X": names}, {"Out": [found]}, frames_of)
-            self.declare(found, var, all(isinstance(part, Contribution) and part.is_sparse for part in parts))
+            if not updated:
+                self.declare(found, var, all(isinstance(part, Contribution) and part.is_sparse for part in parts))
             self.grad_names[found] = value[0]
             for callback in self.callbacks:
                 callback(self.out, ChainMap({"__current_op_desc__": producer}, self.grad_names))
         self._final[value] = found
         return found
+
+    def _owned(self, name: str | None, op: Operator) -> str:
+        """The gradient of this name, or a copy, as a variable of which there are no other readers: it may be updated."""
+        assert name is not None
+        if name in self.owned or (self._is_region and name in self.out.vars):
+            found = name
+        else:
+            found = self.new_name(name)
+            self.hand_on(name, found, op)
+            self.declare(found, self.out.var(name))
+        self.owned.add(found)
+        return found
+
+    def new_name(self, base: str) -> str:
+        """`base` if it is free in `out`, else a name that no block has: where Paddle looks a name up, blocks may be mixed up."""
+        return base if self.out.find_var(base) is None else self.out.program.fresh_name(base)
 
     def declare(self, name: str, like: Variable, is_sparse: bool = False) -> Variable:
         """Declare in `out` a variable shaped like another."""
@@ -338,6 +370,13 @@ class Differentiator:
         op = Operator(self.out, op_type, inputs, outputs, attrs, source.frames if source is not None else ())
         self.out.ops.append(op)
         return op
+
+    def hand_on(self, name: str, to: str, source: Operator) -> Operator:
+        """Append an op that makes a copy of a gradient."""
+        var = self.out.find_var(name)
+        # Paddle copies no array that has empty entries, but adds it up.
+        op_type = "sum" if var is not None and var.type is VarType.LOD_TENSOR_ARRAY else "assign"
+        return self.append(op_type, {"X": [name]}, {"Out": [to]}, source)
 
     def zeros_like(self, value: Value, source: Operator) -> str:
         """A new variable of zeros shaped like `value`."""

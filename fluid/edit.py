@@ -11,13 +11,16 @@ import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import unique_name
 from .errors import InferenceError, NameNotFoundError, ProgramError, locate
+from .expand import rename_variable
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable, declared_specs, gather_specs, program_guard
 from .ops.registry import EMPTY
+from .regions import REGIONS
 from .text import op_to_string
 from .types import VarType, is_floating
 from .values import Spec, infer_specs
@@ -485,6 +488,10 @@ def rename(
         for block in program.blocks:
             for op in block.ops:
                 _rename_in(op, local[block.idx], *(local[sub.idx] for sub in op.sub_blocks[:1]))
+        for block in program.blocks:
+            for op in block.ops:
+                if op.type.removesuffix("_grad") in REGIONS and op.type.endswith("_grad"):
+                    _rename_grads_inside(op, local[block.idx])
         for name, var in found.items():
             del var.block.vars[name]
         for name, var in found.items():
@@ -514,12 +521,24 @@ def _rename_in(op: Operator, names: Mapping[str, str], inside: Mapping[str, str]
             op.attrs[name] = renamed(value)
 
 
+def _rename_grads_inside(op: Operator, names: Mapping[str, str]) -> None:
+    """The gradient of `x` is called `x@GRAD` in the block of a gradient op that lists no other names."""
+    inside, read = op.sub_blocks[0], op.input(REGIONS[op.type.removesuffix("_grad")].inputs)
+    for old, new in names.items():
+        if new in read and old + "@GRAD" in inside.vars and not op.attrs.get("input_grads"):
+            rename_variable(inside, old + "@GRAD", new + "@GRAD")
+            _rename_in(op, {}, {old + "@GRAD": new + "@GRAD"})
+
+
 # -------------------------------------------------------------------------------------------------------------- shapes
 def set_shape(program: Program, var: Variable | str, shape: Sequence[int]) -> EditReport:
     """Declare another shape, and infer again all that follows from it; see `Program.set_shape`."""
     name = _name_of(var)
     found = _any_var(program, name)
-    extents = tuple(int(extent) for extent in shape)
+    try:
+        extents = tuple(index(extent) for extent in shape)
+    except TypeError:
+        raise ProgramError(f"set_shape: {shape!r} for {name!r} is no sequence of integers") from None
     if any(extent < -1 for extent in extents):
         raise ProgramError(f"set_shape: {list(extents)} for {name!r} has an extent below -1, which stands for unknown")
     what = f"set_shape of {name} to {list(extents)}"
@@ -528,7 +547,7 @@ def set_shape(program: Program, var: Variable | str, shape: Sequence[int]) -> Ed
             for op in block.ops:
                 if name in op.output_arg_names and block.find_var(name) is found:
                     for written, spec in _inferred(op, what):
-                        if written is found and not _agree(spec.shape, extents):
+                        if written is found and not agree(spec.shape, extents):
                             raise InferenceError(
                                 f"{what}: {op.type} makes {name} as {spec.dtype.text}{list(spec.shape)}, "
                                 f"which contradicts {list(extents)}\n{locate(op)}"
@@ -538,7 +557,8 @@ def set_shape(program: Program, var: Variable | str, shape: Sequence[int]) -> Ed
     return edit.report
 
 
-def _agree(one: Sequence[int], other: Sequence[int]) -> bool:
+def agree(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two declared shapes may be one; -1 fits any extent, and a scalar may have a dimension of extent 1."""
     scalars = ((), (1,))
     if tuple(one) in scalars and tuple(other) in scalars:
         return True
@@ -561,8 +581,6 @@ def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
         found = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
     except (InferenceError, NameNotFoundError) as error:
         raise InferenceError(f"{what} does not fit the op {op.type}: {error}\n{locate(op)}") from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # slots or attributes of a broken file
-        raise InferenceError(f"{what}: the op {op.type} is not well formed: {error!r}\n{locate(op)}") from None
     for slot, specs in found.items():
         for name, spec in zip(op.outputs.get(slot, ()), specs if isinstance(specs, list) else [specs], strict=False):
             var = op.block.find_var(name) if name != EMPTY else None
@@ -593,7 +611,7 @@ def infer_downstream(program: Program, changed: Iterable[Variable], what: str) -
                     continue
                 fixed = isinstance(var, Parameter) or var.is_data
                 if fixed or (var.block is not block and var.has_shape):
-                    if var.has_shape and not _agree(var.shape, spec.shape):
+                    if var.has_shape and not agree(var.shape, spec.shape):
                         raise InferenceError(
                             f"{what}: {op.type} makes {spec.dtype.text}{list(spec.shape)} of it, which contradicts "
                             f"{var.name}, declared {var.describe()}\n{locate(op)}"
@@ -700,7 +718,7 @@ def replace(program: Program, op: OpLike, builder: Builder) -> EditReport:
                 block.insert_op(end, "assign", inputs={"X": var}, outputs={"Out": name}, frames=target.frames)
                 end += 1
             old = block.var(name)
-            if not _agree(old.shape, var.shape) and (isinstance(old, Parameter) or old.is_data):
+            if not agree(old.shape, var.shape) and (isinstance(old, Parameter) or old.is_data):
                 raise InferenceError(f"{edit.what}: {name} is {old.describe()}, what is to replace it is {var.describe()}")
             old._shape, old._dtype = var._shape, var._dtype
         _drop_unused(program, set(target.output_arg_names))

@@ -21,7 +21,7 @@ from .regions import REGIONS, inner_grad_names
 from .types import VarType
 from .versions import BlockVersions, Value, outer_names
 
-__all__ = ["expand_active", "expand_all"]
+__all__ = ["expand_active", "expand_all", "rename_variable"]
 
 _REGION_GRADS = {op_type + "_grad" for op_type in REGIONS}
 _BLOCK_GRADS = {*_REGION_GRADS, "recurrent_grad"}
@@ -255,8 +255,8 @@ def _make_movable(home: Block, block: Block) -> None:
     for name in dict.fromkeys(name for names in outer_names(block) for name in names):
         var, other = block.find_var(name), home.find_var(name)
         if var is not None and other is not None and var is not other:
-            loser = var if var.block is block.parent else other
-            _rename(loser.block, name, home.program.fresh_name(name))
+            loser = var if var.block is (block.forward or block.parent) else other
+            rename_variable(loser.block, name, home.program.fresh_name(name))
 
 
 def _move(block: Block, parent: Block) -> None:
@@ -300,7 +300,7 @@ class _GradientBlock:
         new_names = {}
         for old in sorted(outer & set(self.block.vars)):
             new_names[old] = self.block.program.fresh_name(old)
-            _rename(self.block, old, new_names[old])
+            rename_variable(self.block, old, new_names[old])
         self.carry = {new_names.get(inner, inner): target for inner, target in self.carry.items()}
         self.parts = [(new_names.get(inner, inner), target) for inner, target in self.parts]
 
@@ -395,7 +395,7 @@ def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
     # The forward branch hands out what the gradient block will read.
     for var in _captured(gradient, body):
         if sum(var.name in other.vars for other in home.program.blocks) > 1:
-            _rename(body, var.name, home.program.fresh_name(var.name))
+            rename_variable(body, var.name, home.program.fresh_name(var.name))
         body.vars = {key: other for key, other in body.vars.items() if other is not var}
         var.block = home
         home.vars[var.name] = var
@@ -429,7 +429,10 @@ def _expand_recurrent_grad(block: Block, op: Operator) -> None:
     home.ops += rest
     walker = Differentiator(home, block, frozenset())
     before = [walker.versions.before(name, start) for name in op.input("outputs")]
-    seeds = [((name, version + 1), given) for (name, version), given in zip(before, op.input(grad_slot("outputs")), strict=True)]
+    given = op.input(grad_slot("outputs"))
+    seeds = [((name, version + 1), grad) for (name, version), grad in zip(before, given, strict=True) if grad != EMPTY]
+    if "CarriedOut" in op.outputs:
+        op.outputs[grad_slot("initial_states")] = op.outputs.pop("CarriedOut")
     _expand_walk(walker, op, forward, ("inputs", "initial_states", "parameters"), seeds, start, end)
 
 
@@ -483,7 +486,7 @@ def _lower_recurrent(home: Block, op: Operator) -> None:
         write("stack_array", {"X": array}, {"Out": name})
 
 
-def _rename(block: Block, old: str, new: str) -> None:
+def rename_variable(block: Block, old: str, new: str) -> None:
     """Call a variable of a block by another name, there and in every block that sees it."""
     var = block.vars.pop(old)
     var.name = new

@@ -3,7 +3,8 @@
 `TABLE` has one row an op. A row either rewrites the op, or says which of its attributes and slots are newer than the
 version: these are left out where that changes nothing, and otherwise the op is refused. What a version knows at all is
 listed in ``paddle_ops.txt``, made by asking the libraries themselves. Reading needs no table: attributes that old files
-lack take the defaults of the definitions, and slots that they lack are absent.
+lack take the defaults of the definitions, and slots that they lack are absent. Paddle 2.6 runs what leaves out attributes and
+slots, but does not differentiate it, so for that version each op says all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .edit import Edit, EditReport, infer_downstream
+from .edit import Edit, EditReport, agree, infer_downstream
 from .errors import FluidError, ProgramError
 from .framework import Operator, OpRole, Program, Variable
 from .ops.registry import EMPTY
@@ -42,12 +43,14 @@ class Row:
         rewrite: changes the op, and may put others before and after it; raises `Refused` where the version has no way to say it.
         attrs: attributes newer than the version, with the values at which they say nothing.
         slots: slots newer than the version.
+        check: raises `Refused` where the version knows the op, but would run it wrongly.
     """
 
     type: str
     rewrite: Rewrite | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
     slots: tuple[str, ...] = ()
+    check: Rewrite | None = None
 
 
 @functools.cache
@@ -256,6 +259,70 @@ def _diag(op: Operator) -> None:
     _set(op, "diag_v2", offset=0, padding_value=0.0)
 
 
+def _read_from_array(op: Operator) -> None:
+    """Paddle reads zeros behind the end of a gradient array, but not where an entry was skipped: add zeros there first."""
+    if not op.input("X_W"):
+        return
+    array, like = _input(op), _input(op, "X_W")
+    if array.has_shape and like.has_shape and not agree(array.shape, like.shape):
+        shapes = f"{list(array.shape)} and {list(like.shape)}"
+        raise Refused(f"entries of {array.name} are of shapes {shapes}, and Paddle has one for the zeros of overwritten entries")
+    zeros = _temporary(op, like, like._shape)
+    single, filled = (
+        op.block.create_var(
+            name=op.block.program.fresh_name(f"{array.name}.tmp"),
+            type=VarType.LOD_TENSOR_ARRAY,
+            shape=array._shape,
+            dtype=array._dtype,
+        )
+        for _ in range(2)
+    )
+    written = any(other.type == "write_to_array" and other.output("Out") == [array.name] for other in op.block.ops)
+    _put(op, "fill_zeros_like", {"X": like}, {"Out": zeros}, {}, after=False)
+    _put(op, "write_to_array", {"X": zeros, "I": op.input("I")}, {"Out": single}, {}, after=False)
+    _put(op, "sum", {"X": [array, single]}, {"Out": array if written else filled}, {}, after=False)
+    if not written:
+        op.inputs["X"] = [filled.name]
+
+
+def _while_grad(op: Operator) -> None:
+    scopes = op.input("StepScopes")
+    same = (other for block in op.block.program.blocks for other in block.ops if other.type == op.type)
+    if next(other for other in same if other.input("StepScopes") == scopes) is not op:
+        raise Refused("it is the second gradient of one loop, and Paddle runs one; add the losses before they are differentiated")
+
+
+def _recurrent_grad(op: Operator) -> None:
+    scopes = op.input("step_scopes")
+    for block in op.block.program.blocks:
+        for index, forward in enumerate(block.ops):
+            if forward.type == "recurrent" and forward.output("step_scopes") == scopes:
+                later = {name for other in block.ops[index + 1 :] for name in other.output_arg_names}
+                for name in later & {*forward.input("inputs"), *forward.input("initial_states")}:
+                    raise Refused(
+                        f"it reads {name} again, which is overwritten after the recurrence, and Paddle keeps no copy; let the "
+                        f"recurrence go over layers.assign({name})"
+                    )
+
+
+def _complete(op: Operator) -> None:
+    """Say what Paddle needs where it goes on building with ops that others wrote: all attributes, and slots that are empty."""
+    definition = op.definition
+    if definition is not None:
+        op.inputs = {**{slot: [] for slot in definition.inputs}, **op.inputs}
+        op.outputs = {**{slot: [] for slot in definition.outputs}, **op.outputs}
+        op.attrs = op.all_attrs()
+    op.attrs = {
+        OpRole.NAME: op.role,
+        OpRole.VARS: [],
+        "op_namescope": "/",
+        "op_callstack": [""],
+        "op_device": "",
+        "with_quant_attr": False,
+        **op.attrs,
+    }
+
+
 # ------------------------------------------------------------------------------------------------------------ the table
 _FACTORS = {"Scale_x": 1.0, "Scale_y": 1.0, "Scale_out": 1.0, "scale_x": 1.0, "scale_y": 1.0, "scale_out": 1.0}
 _COMPARED = {"force_cpu": False}
@@ -321,6 +388,9 @@ _TO_2_6 = [
     Row("isfinite", _isfinite),
     Row("expand_as", _expand_as),
     Row("diag", _diag),
+    Row("read_from_array", _read_from_array),
+    Row("while_grad", check=_while_grad),
+    Row("recurrent_grad", check=_recurrent_grad),
 ]
 
 TABLE: dict[str, dict[str, Row]] = {
@@ -377,6 +447,9 @@ def convert(program: Program, target: str) -> EditReport:
             infer_downstream(new, changed, edit.what)
         except FluidError as error:
             raise ProgramError(f"the program cannot be written for {target}: {error}") from None
+    if target == "paddle-2.6":  # which changes nothing that a report should tell
+        for op in (op for block in new.blocks for op in block.ops):
+            _complete(op)
     return edit.report
 
 
@@ -388,8 +461,13 @@ def _convert_op(op: Operator, rows: Mapping[str, Row], target: str) -> None:
         return
     if row.rewrite is not None:
         if row.type == op.type:
-            row.rewrite(op)
+            try:
+                row.rewrite(op)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise Refused(f"it is not well formed: {error!r}") from None
         return
+    if row.check is not None:
+        row.check(op)
     for name, neutral in row.attrs.items():
         if name in op.attrs:
             value = op.attrs[name]

@@ -1,9 +1,10 @@
 """Gradient of `recurrent`: a block run once for each slice of its inputs, with states handed from step to step.
 
 By Fluid's convention a slice goes inside the block by the name of the sequence outside, and so does each output. The
-gradient op owns a block of gradients, run once for each step in reverse; its attributes name, for each forward slot,
-the gradients inside: what comes in (``output_grads``, ``state_grads``) and what is left (``input_grads``,
-``ex_state_grads``, ``parameter_grads``).
+gradient op owns a block of gradients, run once for each step in reverse. Of a sequence, a parameter or an output the
+gradient inside is called as the one outside, ``name@GRAD``; ``input_grads``, ``parameter_grads`` and ``output_grads`` say so,
+or otherwise. The gradients of states are carried around the block, as `fluid.regions` has it: ``CarriedOut`` names, for
+each initial state, the variable that holds it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from . import regions
 from .framework import Block, Operator
 from .ops.registry import EMPTY, grad_slot
-from .regions import reached, rename_outer_reads, scopes_of
+from .regions import reached
 from .versions import Value
 
 if TYPE_CHECKING:
@@ -70,53 +72,73 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
             break
         live.update(more)
 
-    block = body.program.create_block(parent=body, forward=body)
+    block = body.program.create_block(parent=outer.out, forward=body)
     inner.out = block
     inner.outer_reads = {}
-
-    def bring_in(name: str) -> str:
-        incoming = block.fresh_name(name + "@GRAD")
-        inner.declare(incoming, body.var(name))
-        inner.seed(inner.versions.current(name), incoming)
-        return incoming
-
-    output_grads = [bring_in(name) for name in given]
-    state_grads = [bring_in(state) if ex in live else EMPTY for ex, state in _states(op)]
+    output_grads = []
+    for name in op.output("outputs"):
+        output_grads.append(name + "@GRAD" if name in given else EMPTY)
+        if name in given:
+            inner.declare(output_grads[-1], body.var(name))
+            inner.seed(inner.versions.current(name), output_grads[-1])
+    firsts = dict(zip(op.attr("ex_states"), versions.reads[index].get("initial_states", ()), strict=True))
+    held: dict[str, str] = {}
+    for ex_state, state in live.items():
+        first = firsts[ex_state]
+        assert first is not None
+        held[ex_state] = regions.bring_in(outer, first, None, op)
+        inner.seed(inner.versions.current(state), held[ex_state])
     inner.walk()
     outputs: dict[str, list[str]] = {}
     left: dict[str, list[str]] = {}
-    inner_names = {slot: op.input(slot) for slot in ("inputs", "parameters")} | {"initial_states": op.attr("ex_states")}
     wanted: list[tuple[Value, str, int]] = []
-    for slot in _SLOTS:
+    for slot in ("inputs", "parameters"):
         left[slot], outputs[grad_slot(slot)] = [], []
-        for position, (name, value) in enumerate(zip(inner_names[slot], versions.reads[index].get(slot, ()), strict=True)):
-            needed = value is not None and (value in outer.varied or (slot == "initial_states" and name in live))
-            found = inner.gradient((name, 0)) if needed else None
-            left[slot].append(found or EMPTY)
+        for position, (name, value) in enumerate(zip(op.input(slot), versions.reads[index].get(slot, ()), strict=True)):
+            found = inner.gradient((name, 0)) if value is not None and value in outer.varied else None
+            left[slot].append(EMPTY if found is None else regions.by_convention(inner, name, found, op))
             outputs[grad_slot(slot)].append(EMPTY)
-            if found is not None and value is not None and value in outer.varied:
+            if found is not None and value is not None:
                 wanted.append((value, grad_slot(slot), position))
+    _leave_states(inner, held, op)
 
-    inputs = {slot: op.input(slot) for slot in _SLOTS}
-    renamed = rename_outer_reads(outer, inner, index)
-    inputs["parameters"] = [renamed.get(name, name) for name in inputs["parameters"]]
+    saved = regions.rename_outer_reads(outer, inner, index)
+    inputs = {slot: op.input(slot) for slot in (*_SLOTS, "outputs")}
+    inputs |= {grad_slot("outputs"): [given.get(name, EMPTY) for name in op.output("outputs")]}
+    inputs |= {"step_scopes": [regions.scopes_of(op, "step_scopes")], "Carried": list(held.values())}
+    inputs["outputs"] = op.output("outputs")
+    if saved:
+        inputs["Saved"] = list(saved.values())
+    outputs["CarriedOut"] = [held.get(ex_state, EMPTY) for ex_state in firsts]
     grad_op = outer.append(
         "recurrent_grad",
-        {
-            **inputs,
-            "outputs": list(given),
-            grad_slot("outputs"): list(given.values()),
-            "step_scopes": [scopes_of(op, "step_scopes")],
-        },
-        {slot: names for slot, names in outputs.items() if names},
+        inputs,
+        outputs,
         op,
-        **{name: value for name, value in op.attrs.items() if name in ("has_states", "ex_states", "states", "reverse")},
+        reverse=op.attr("reverse"),
         sub_block=block,
         output_grads=output_grads,
-        state_grads=state_grads,
-        ex_state_grads=left["initial_states"],
         input_grads=left["inputs"],
         parameter_grads=left["parameters"],
     )
     for value, slot, position in wanted:
         outer.contribute(value, grad_op, slot, position)
+    for ex_state, name in held.items():
+        first = firsts[ex_state]
+        if first is not None and first in outer.varied:
+            outer.contribute(first, outer.hand_on(name, EMPTY, op), "Out", 0)
+
+
+def _leave_states(inner: Differentiator, held: dict[str, str], op: Operator) -> None:
+    """Let the gradient block end with the gradients of what states held before the step, each in its variable of `held`."""
+    found = {ex_state: inner.gradient((ex_state, 0)) for ex_state in held}
+    for ex_state, name in found.items():
+        if name is not None and name in held.values():  # which is about to hold another gradient
+            found[ex_state] = kept = inner.new_name(ex_state + "@GRAD")
+            inner.hand_on(name, kept, op)
+            inner.declare(kept, inner.block.var(ex_state))
+    for ex_state, name in found.items():
+        if name is None:
+            inner.append("fill_zeros_like", {"X": [held[ex_state]]}, {"Out": [held[ex_state]]}, op)
+        else:
+            inner.append("assign", {"X": [name]}, {"Out": [held[ex_state]]}, op)

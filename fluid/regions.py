@@ -1,11 +1,16 @@
 """Gradients of ops that own a block: `while` and `conditional_block`.
 
-The gradient op owns a block of gradients, whose parent is the forward block. Its convention, which is Paddle's: for a
-variable ``v`` that the forward block overwrites (a *carried* one) the gradient block reads the gradient of what ``v``
-holds after a trip under a name of its own, ``v@GRAD``, and leaves under that name the gradient of what ``v`` held
-before it; for a variable ``r`` that is only read, it leaves that trip's part of the gradient in ``r@GRAD``.
-``original_output_grad`` lists the inner names that belong to the slot ``Out@GRAD``, and ``input_grads``, where they are
-not simply ``name@GRAD``, those that belong to the slot of the input gradients.
+The gradient op owns a block of gradients, beside which the names of the forward block are visible. For a variable ``v``
+that the forward block overwrites (a *carried* one) there is a variable around the gradient block, in the slots ``Carried``
+and ``CarriedOut``: the gradient block reads there the gradient of what ``v`` holds after a trip, and leaves there the
+gradient of what ``v`` held before it. A block that never runs leaves it as it is. For a variable ``r`` that is only read,
+the gradient block leaves that trip's part of the gradient in a variable of its own, ``r@GRAD``; ``input_grads`` lists these
+names where they could not be had.
+
+Paddle runs that as it stands: it hands on the slots that it does not know, and looks up outside what a block does not
+declare. Its own programs carry in another way: ``original_output_grad`` lists names inside the gradient block that hold, one
+after another, what the slot ``Out@GRAD`` names outside. A loop's gradient op must name the loop's ``X`` and ``Out`` for
+Paddle to find the loop; ``Saved`` are copies, of values in ``X`` that are overwritten, which the gradient block reads instead.
 
 What the gradient block reads of a trip must be found when the trip is long over. Names local to the forward block are
 kept for each trip with its scope; values of carried variables are first saved under local names
@@ -21,12 +26,23 @@ from typing import TYPE_CHECKING
 from .framework import Block, Operator
 from .ops.registry import EMPTY, ZERO_GRADIENT, Rule, grad_slot
 from .types import VarType
-from .versions import Value, outer_names
+from .versions import Value, outer_names, reads_and_writes
 
 if TYPE_CHECKING:
     from .differentiator import Differentiator
 
-__all__ = ["REGIONS", "Region", "differentiate", "inner_grad_names", "mark_varied", "reached", "rename_outer_reads"]
+__all__ = [
+    "REGIONS",
+    "Region",
+    "bring_in",
+    "by_convention",
+    "differentiate",
+    "inner_grad_names",
+    "mark_varied",
+    "reached",
+    "rename_outer_reads",
+    "scopes_of",
+]
 
 
 @dataclass(frozen=True)
@@ -121,71 +137,89 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     names = list(op.inputs.get(region.inputs, ()))
     wanted = [value is not None and value in outer.varied for value in versions.reads[index].get(region.inputs, ())]
 
-    block = program.create_block(parent=body, forward=body)
+    block = program.create_block(parent=outer.out, forward=body)
     inner.out = block
     inner.outer_reads = {}
-    incoming: dict[str, str] = {}
+    carried_grads: dict[str, str] = {}
     for name in carried:
-        incoming[name] = block.fresh_name(name + "@GRAD")
-        inner.declare(incoming[name], body.var(name))
-        inner.seed(inner.versions.current(name), incoming[name])
+        carried_grads[name] = bring_in(outer, after[name], given.get(name), op)
+        inner.seed(inner.versions.current(name), carried_grads[name])
+        if body.var(name).type is VarType.LOD_TENSOR_ARRAY:
+            inner.owned.add(carried_grads[name])
     inner.walk()
     inner_grads: list[str] = []
     for name, is_wanted in zip(names, wanted, strict=True):
-        if name in carried:
-            inner_grads.append(_leave(inner, name, incoming[name], op))
-        elif is_wanted and name not in after:
-            inner_grads.append(inner.gradient((name, 0)) or EMPTY)
-        else:
-            inner_grads.append(EMPTY)
-    for name in carried:
-        if name not in names:
-            _leave(inner, name, incoming[name], op)
+        found = inner.gradient((name, 0)) if is_wanted and name not in after else None
+        inner_grads.append(EMPTY if found is None else by_convention(inner, name, found, op))
+    for name, found in carried_grads.items():
+        _leave(inner, name, found, op)
 
     scopes = scopes_of(op, region.scopes)
-    renamed = rename_outer_reads(outer, inner, index)
-    # Of a variable that is only read, at least the shape is needed: its gradient is zeros if the block never ran.
+    # What the forward op reads is listed again: its shapes are those of gradients that are zero if the block never ran.
     values = versions.reads[index].get(region.inputs, ())
     seen = [
-        renamed.get(name) or (name if name in after or value is None else outer.name_of(value, True))
-        for name, value in zip(names, values, strict=True)
+        name if name in after or value is None else outer.name_of(value, True) for name, value in zip(names, values, strict=True)
     ]
+    saved = [name for name in rename_outer_reads(outer, inner, index).values() if name not in seen]
     inputs: dict[str, list[str]] = {}
     if op.type == "conditional_block":
         # The branch that was taken is told by the scope; the condition itself may have been overwritten.
         conditions = versions.reads[index].get(region.conditions, ())
         inputs[region.conditions] = [outer.name_of(value) for value in conditions if value is not None]
-    inputs |= {
-        region.inputs: seen,
-        "Out": op.output("Out"),
-        grad_slot("Out"): [given.get(name) or outer.zeros_like(after[name], op) for name in carried],
-        region.scopes: [scopes],
-    }
+    held = list(carried_grads.values())
+    inputs |= {region.inputs: seen, "Out": op.output("Out"), grad_slot("Out"): [], region.scopes: [scopes], "Carried": held}
+    if saved:
+        inputs["Saved"] = saved
     outputs = [EMPTY] * len(names)
-    grad_op = outer.append(op.type + "_grad", inputs, {grad_slot(region.inputs): outputs}, op)
+    grad_op = outer.append(op.type + "_grad", inputs, {grad_slot(region.inputs): outputs, "CarriedOut": list(held)}, op)
     grad_op.attrs["sub_block"] = block
-    grad_op.attrs["original_output_grad"] = list(incoming.values())
     if any(found not in (EMPTY, name + "@GRAD") for name, found in zip(seen, inner_grads, strict=True)):
         grad_op.attrs["input_grads"] = inner_grads
     if op.type == "conditional_block":
         grad_op.attrs["is_scalar_condition"] = op.attr("is_scalar_condition")
-    for position, found in enumerate(inner_grads):
+    for position, (name, found) in enumerate(zip(names, inner_grads, strict=True)):
         read = versions.reads[index][region.inputs][position]
-        if found != EMPTY and read is not None and wanted[position]:
+        if read is None or not wanted[position]:
+            continue
+        if name in carried_grads:
+            handed_on = outer.hand_on(carried_grads[name], EMPTY, op)
+            outer.contribute(read, handed_on, "Out", 0)
+        elif found != EMPTY:
             outer.contribute(read, grad_op, grad_slot(region.inputs), position)
 
 
-def _leave(inner: Differentiator, name: str, incoming: str, op: Operator) -> str:
-    """Let the gradient block end with the gradient of what carried `name` held before the trip, under `incoming`."""
+def bring_in(outer: Differentiator, value: Value, given: str | None, op: Operator) -> str:
+    """The variable outside the gradient block that holds what it carries: first the gradient `given`, or zeros."""
+    name = outer.out.program.fresh_name(value[0] + "@GRAD@CARRIED")
+    var = outer.block.var(value[0])
+    if given is not None:
+        outer.hand_on(given, name, op)
+    elif var.type is not VarType.LOD_TENSOR_ARRAY:  # where an array needs no more than that it be declared
+        outer.append("fill_zeros_like", {"X": [outer.name_of(value, True)]}, {"Out": [name]}, op)
+    outer.declare(name, var)
+    return name
+
+
+def by_convention(inner: Differentiator, name: str, found: str, op: Operator) -> str:
+    """Let the gradient block have `found`, the gradient of `name`, under the name that Paddle looks for, if that is free."""
+    wanted = name + "@GRAD"
+    if found == wanted or wanted in inner.out.vars or any(wanted in names for names in reads_and_writes(inner.out)):
+        return found
+    inner.declare(wanted, inner.block.var(name))
+    inner.hand_on(found, wanted, op)
+    return wanted
+
+
+def _leave(inner: Differentiator, name: str, carried: str, op: Operator) -> None:
+    """Let the gradient block end with the gradient of what `name` held before the trip, in `carried`."""
     value = (name, 0)
     if inner.versions.current(name) == value:  # the block does not write it after all
-        return incoming
+        return
     found = inner.gradient(value)
     if found is None:
-        inner.append("fill_zeros_like", {"X": [incoming]}, {"Out": [incoming]}, op)
-    else:  # only now: ops before this one may read what came in
-        inner.append("assign", {"X": [found]}, {"Out": [incoming]}, op)
-    return incoming
+        inner.append("fill_zeros_like", {"X": [carried]}, {"Out": [carried]}, op)
+    elif found != carried:  # only now: ops before this one may read what came in
+        inner.append("assign", {"X": [found]}, {"Out": [carried]}, op)
 
 
 def scopes_of(op: Operator, slot: str) -> str:

@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from .errors import FluidTypeError, FormatError, ProgramError
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable
 from .ops.registry import REGION
-from .proto import OpDesc, ProgramDesc, TensorDesc, VarDesc
+from .proto import ProgramDesc, TensorDesc, VarDesc
 from .types import VarType, is_floating
 from .verify import self_owning
 
@@ -153,9 +153,10 @@ class OpWire:
     kinds: dict[str, str] = field(default_factory=dict)
     """Kinds of attributes that are not as `attr_kind` has them."""
     rest: bytes = b""
-    """Fields, and attributes of unknown types, as an ``OpDesc``."""
-    twice: list[tuple[int, str, bytes]] = field(default_factory=list)
-    """Attributes that come again later in the file: position among them all, name, message."""
+    """Unknown fields, as an ``OpDesc``."""
+    asides: list[tuple[int, str, bytes]] = field(default_factory=list)
+    """Attributes that come again later in the file, and those of unknown types: position among them all, name ("" for the
+    latter), message."""
     parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """What is left of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
 
@@ -315,6 +316,8 @@ def _attrs_to_write(op: Operator) -> dict[str, Any]:
     if definition is None or (definition.forward is None and definition.rule is not REGION):
         return op.attrs
     left = {name: attr.default for name, attr in definition.attrs.items() if name not in op.attrs and not attr.required}
+    if definition.rule is REGION:  # Paddle finds names inside by rule, not in lists
+        left = {name: value for name, value in left.items() if not name.endswith("_grads")}
     return op.attrs | left
 
 
@@ -332,11 +335,10 @@ def _write_op(op: Operator, message: Any) -> None:
                 entry.MergeFromString(parts[side, slot])
             entry.parameter = _raw(WIRE_SLOTS.get((op.type, slot), slot))
             entry.arguments.extend(map(_raw, names))
-    twice = [found for found in wire.twice if found[1] in op.attrs][::-1] if wire is not None else []
-    first = len(message.attrs)
+    asides = [found for found in wire.asides if not found[1] or found[1] in op.attrs][::-1] if wire is not None else []
     for name, value in _attrs_to_write(op).items():
-        while twice and first + twice[-1][0] == len(message.attrs):
-            message.attrs.add().MergeFromString(twice.pop()[2])
+        while asides and asides[-1][0] <= len(message.attrs):
+            message.attrs.add().MergeFromString(asides.pop()[2])
         if hasattr(value, "tolist"):
             value = value.tolist()
         if isinstance(value, (list, tuple)) and len(value) > _MOST_VALUES:
@@ -353,6 +355,9 @@ def _write_op(op: Operator, message: Any) -> None:
             entry.MergeFromString(parts["attrs", name])
         entry.name = _raw(name)
         _write_value(op, kind, value, entry)
+    for _, name, aside in reversed(asides):
+        if not name:  # what comes again does so before the attribute that counts
+            message.attrs.add().MergeFromString(aside)
 
 
 def _write_value(op: Operator, kind: str, value: Any, entry: Any) -> None:
@@ -554,14 +559,14 @@ class _Reader:
         outputs = self.read_slots(op_type, "outputs", desc.outputs, parts)
         op = Operator(block, op_type, inputs, outputs, {})
         kinds: dict[str, str] = {}
-        strange = []
+        strange = 0
         for entry in desc.attrs:  # Paddle itself writes some twice; the last one counts
             name = _text(entry.name)
             if not entry.HasField("name") or not entry.HasField("type"):
                 raise FormatError(f"an attribute {name!r} lacks its {'type' if entry.HasField('name') else 'name'}")
             kind = _BY_NUMBER.get(entry.type)
             if kind is None:
-                strange.append(entry)
+                strange += 1
                 continue
             fields = entry.ListFields()
             if len(fields) > 2 and all(field.name != KINDS[kind].field for field, _ in fields):
@@ -580,17 +585,12 @@ class _Reader:
                 rest = _leftover(entry, "name", "type", KINDS[kind].field)
                 if rest:
                     parts["attrs", name] = rest
-        twice = []
-        if len(op.attrs) + len(strange) < len(desc.attrs):
-            twice = _given_twice([entry for entry in desc.attrs if entry.type in _BY_NUMBER], op)
+        asides = _asides(desc.attrs, op) if strange or len(op.attrs) < len(desc.attrs) else []
         rest = b""
-        if self.careful or strange or desc.HasField("is_target"):
-            other = OpDesc()
-            other.MergeFromString(_leftover(desc, "type", "inputs", "outputs", "attrs"))
-            other.attrs.extend(strange)
-            rest = other.SerializeToString()
-        if kinds or rest or parts or twice:
-            op.wire = OpWire(op_type, kinds, rest, twice, parts)
+        if self.careful or desc.HasField("is_target"):
+            rest = _leftover(desc, "type", "inputs", "outputs", "attrs")
+        if kinds or rest or parts or asides:
+            op.wire = OpWire(op_type, kinds, rest, asides, parts)
         else:
             op.wire = self.plain.get(op_type) or self.plain.setdefault(op_type, OpWire(op_type))
         return op
@@ -663,14 +663,14 @@ class _Reader:
                 root.vars[name] = _as_parameter(var)
 
 
-def _given_twice(entries: list[Any], op: Operator) -> list[tuple[int, str, bytes]]:
-    """Those of an op's attributes that come again later; the others are put in order of where they stand."""
-    last = {entry.name: position for position, entry in enumerate(entries)}
+def _asides(entries: Any, op: Operator) -> list[tuple[int, str, bytes]]:
+    """An op's attributes that come again later or are of unknown types; the others are put in order of where they stand."""
+    last = {entry.name: position for position, entry in enumerate(entries) if entry.type in _BY_NUMBER}
     op.attrs = {name: op.attrs[name] for name in map(_text, sorted(last, key=last.__getitem__))}
     return [
-        (position, _text(entry.name), entry.SerializeToString())
+        (position, _text(entry.name) if entry.type in _BY_NUMBER else "", entry.SerializeToString())
         for position, entry in enumerate(entries)
-        if last[entry.name] != position
+        if last.get(entry.name) != position
     ]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .errors import InferenceError, ProgramError
+from .errors import FluidError, InferenceError, ProgramError
 from .types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ the next level (of rows, in the last); None for a level of which only the existe
 class OpNamespace:
     """Ops as functions: ``f.matmul_v2(x, y, trans_y=True)``.
 
-    Positional arguments fill the input slots in the order of the op's signature, keywords name slots or attributes.
+    Positional arguments fill the input slots in the order of the op's signature, keywords name slots or attributes. An output
+    that the op updates (an array that is written to) may be given by keyword; else there is a new one.
     The result is the op's output, or a tuple where it has several (intermediate outputs are not counted).
     """
 
@@ -43,7 +44,8 @@ class OpNamespace:
             inputs = dict(zip(definition.inputs, args, strict=False))
             attrs = {}
             for name, value in kwargs.items():
-                if name in definition.inputs:
+                slot = definition.outputs.get(name)
+                if name in definition.inputs or (slot is not None and slot.updated):
                     inputs[name] = value
                 elif name in definition.attrs:
                     attrs[name] = value
@@ -233,18 +235,36 @@ def infer_specs(
     read are inferred by the rule itself, run over specs.
     """
     attrs = definition.defaults(attrs)
-    if definition.forward is None:
-        found = definition.infer_specs(inputs, attrs, declared)
-        if definition.lod_aware:
-            return found
-    else:
-        found = specs_of_grad(definition, inputs, attrs)
-        if definition.forward.lod_aware:
-            return found
+    try:
+        if definition.forward is None:
+            found = definition.infer_specs(inputs, attrs, declared)
+            if definition.lod_aware:
+                return found
+        else:
+            found = specs_of_grad(definition, inputs, attrs)
+            if definition.forward.lod_aware:
+                return found
+    except FluidError:
+        raise
+    except Exception as error:  # files may hold ops that no layer makes
+        raise InferenceError(_why_not(definition, inputs, attrs, error)) from error
     for value in inputs.values():
         if value is not None and any(spec is not None and spec.lod for spec in (value if type(value) is list else (value,))):
             return _sharing_lod(inputs, found)
     return found
+
+
+def _why_not(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], error: Exception) -> str:
+    """What is wrong with an op that cannot be inferred."""
+    for slot, known in definition.inputs.items():
+        if not (known.optional or known.intermediate) and inputs.get(slot) in (None, []):
+            return f"the input slot {slot!r} is empty; it needs a variable"
+    for name, attr in definition.attrs.items():
+        try:
+            attr.check(attrs.get(name))
+        except (TypeError, ValueError, OverflowError) as why:
+            return f"the attribute {name!r} should be of kind {attr.kind}: {why}"
+    return f"its inputs and attributes do not fit together: {type(error).__name__}: {error}"
 
 
 def _sharing_lod(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,10 +42,6 @@ class Case:
     """Gradients of parameters, compared in the first step."""
     salt: str = ""
     """Goes before the names of parameters where they are drawn."""
-    rate: float | None = None
-    """Of SGD, where Paddle itself is to make the backward part."""
-    forward: fluid.Program | None = None
-    """The program without the backward part, then."""
     main: fluid.Program = field(default_factory=fluid.default_main_program)
     startup: fluid.Program = field(default_factory=fluid.default_startup_program)
 
@@ -71,14 +67,13 @@ def prepare(case: Case) -> dict[str, Any]:
     return first
 
 
-def trained(loss: Any, feed: dict[str, Any], optimizer: Any, *more: Any, rate: float | None = None) -> Case:
-    """The case in which `optimizer` minimizes `loss`; where it is None, SGD of this rate, with gradients that Paddle builds."""
-    forward = fluid.default_main_program().clone() if optimizer is None else None
-    (optimizer or fluid.optimizer.SGD(rate)).minimize(loss)
+def trained(loss: Any, feed: dict[str, Any], optimizer: Any, *more: Any) -> Case:
+    """The case in which `optimizer` minimizes `loss`."""
+    optimizer.minimize(loss)
     block = loss.block
     names = [param.name + "@GRAD" for param in block.program.all_parameters()]
     grads = [name for name in names if name in block.vars and block.vars[name].type is VarType.LOD_TENSOR]
-    return Case([loss, *more], feed, grads=grads, rate=rate, forward=forward)
+    return Case([loss, *more], feed, grads=grads)
 
 
 def fed(feed_list: list[Any], rows: Any) -> dict[str, Any]:
@@ -143,12 +138,12 @@ def recommender() -> Case:
     return trained(loss, fed(inputs, recommender_system.ratings(6, 1)), fluid.optimizer.SGD(0.2), predicted)
 
 
-def sentiment(net: Callable[..., Any], optimizer: Callable[[], Any] | None, **options: Any) -> Callable[[], Case]:
+def sentiment(net: Callable[..., Any], optimizer: Callable[[], Any]) -> Callable[[], Case]:
     def build() -> Case:
         inputs = [layers.data("words", [1], dtype="int64", lod_level=1), layers.data("label", [1], dtype="int64")]
         loss, accuracy = understand_sentiment.sentiment(lambda words: net(words, size=4), *inputs)
         feed = fed(inputs, understand_sentiment.reviews(5, 2))
-        return trained(loss, feed, optimizer and optimizer(), accuracy, **options)
+        return trained(loss, feed, optimizer(), accuracy)
 
     return build
 
@@ -165,7 +160,7 @@ def roles() -> Case:
 def translation_training() -> Case:
     inputs = machine_translation.sequences("source", "said", "following")
     loss = machine_translation.training(*inputs, size=4)
-    return trained(loss, fed(inputs, machine_translation.pairs(4, 3)), None, rate=0.1)
+    return trained(loss, fed(inputs, machine_translation.pairs(4, 3)), fluid.optimizer.SGD(0.1))
 
 
 def translation() -> Case:
@@ -187,7 +182,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "recommender_system": recommender,
     "understand_sentiment_conv": sentiment(understand_sentiment.conv_net, partial(fluid.optimizer.SGD, 0.1)),
     "understand_sentiment_stacked_lstm": sentiment(understand_sentiment.stacked_lstm, partial(fluid.optimizer.Adagrad, 0.05)),
-    "understand_sentiment_dynamic_rnn": sentiment(understand_sentiment.dynamic_rnn, None, rate=0.1),
+    "understand_sentiment_dynamic_rnn": sentiment(understand_sentiment.dynamic_rnn, partial(fluid.optimizer.SGD, 0.1)),
     "label_semantic_roles": roles,
     "machine_translation_training": translation_training,
     "machine_translation": translation,

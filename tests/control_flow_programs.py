@@ -284,6 +284,30 @@ def array_entry_overwritten_in_a_loop(case: Case) -> tuple[Variable, list[Variab
 
 
 @_builder
+def array_that_only_the_loop_reads(case: Case) -> tuple[Variable, list[Variable]]:
+    """Its gradient begins empty; the other array's has a gap."""
+    x = case.data("x")
+    array, kept = layers.array_write(layers.tanh(x), integer(0)), layers.create_array("float64")
+
+    def body(i: Variable) -> None:
+        h = layers.tanh(layers.array_read(array, i) * x)
+        layers.array_write(h * h, i, kept)
+        layers.array_write(h, layers.increment(i, in_place=False), array)
+
+    repeat(3, body)
+    return total(layers.array_read(kept, integer(2)) + layers.array_read(kept, integer(0))), [x]
+
+
+@_builder
+def array_entry_overwritten_in_another_shape(case: Case) -> tuple[Variable, list[Variable]]:
+    x, y, zero = case.data("x"), case.data("y", [4]), integer(0)
+    array = layers.array_write(layers.tanh(x), zero)
+    before = total(layers.array_read(array, zero) * x)
+    layers.array_write(layers.exp(y), zero, array)
+    return before + total(layers.array_read(array, zero) * y), [x, y]
+
+
+@_builder
 def array_entries_that_nobody_reads(case: Case) -> tuple[Variable, list[Variable]]:
     """Entries 0 and 2 of 3 have no gradient; the length has none either."""
     x = case.data("x")
@@ -509,6 +533,19 @@ def rnn_of_two_memories(case: Case) -> tuple[Variable, list[Variable]]:
         rnn.output(p * b, layers.exp(q))
     used, _ = rnn()
     return total(used * used), [x, y, first]
+
+
+@_builder
+def rnn_whose_memories_swap(case: Case) -> tuple[Variable, list[Variable]]:
+    """A memory holds what the other held: the gradients of states change places, too."""
+    x, p, q = case.data("x", [3, 2]), case.data("p", [2]), case.data("q", [2])
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        a, m, n = rnn.step_input(x), rnn.memory(init=p), rnn.memory(init=q)
+        rnn.update_memory(m, n)
+        rnn.update_memory(n, m)
+        rnn.step_output(layers.tanh(m * a * n) + m)
+    return total(rnn()), [x, p, q]
 
 
 @_builder

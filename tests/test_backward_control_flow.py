@@ -13,8 +13,9 @@ from differentiation import Case, new_case
 import fluid
 from fluid import layers
 from fluid.backward import append_backward
-from fluid.errors import BackwardError
+from fluid.errors import BackwardError, ExecutionError, FluidTypeError, InferenceError
 from fluid.framework import Variable
+from fluid.types import VarType
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_gradient_cut_inside_a_loop(case: Case, how: str) -> None:
     np.testing.assert_allclose(value, slope, rtol=1e-12)
 
 
-@pytest.mark.parametrize("op_type", ["elementwise_mod", "never_defined"])
+@pytest.mark.parametrize("op_type", ["clip_by_norm", "never_defined"])
 def test_op_without_gradient_inside_a_loop(case: Case, op_type: str) -> None:
     x, w = case.data("x"), case.parameter("w")
     h, lines = layers.tanh(x * w), []
@@ -138,9 +139,9 @@ def test_op_without_gradient_inside_a_loop(case: Case, op_type: str) -> None:
     def body(i: Variable) -> None:
         block = case.program.current_block()
         out = block.create_var(name="odd", shape=[2, 3], dtype="float64")
-        slots = {"X": h, "Y": w} if op_type == "elementwise_mod" else {"X": h}
+        attrs = {"max_norm": 1.0} if op_type == "clip_by_norm" else {}
         lines.append(inspect.currentframe().f_lineno + 1)  # type: ignore[union-attr]
-        block.append_op(op_type, slots, {"Out": out})
+        block.append_op(op_type, {"X": h}, {"Out": out}, attrs)
         layers.assign(out, h)
 
     repeat(2, body)
@@ -156,12 +157,76 @@ def test_op_without_gradient_off_the_path_inside_a_loop(case: Case) -> None:
     h, seen = layers.tanh(x * w), layers.create_tensor("float64", name="seen")
 
     def body(i: Variable) -> None:
-        layers.assign(layers.elementwise_mod(h, w), seen)
+        case.program.current_block().append_op("clip_by_norm", {"X": h}, {"Out": seen}, {"max_norm": 1.0})
         layers.assign(layers.tanh(h * w), h)
 
     repeat(2, body)
     case.append_backward(total(h))
     case.golden()
+
+
+# ----------------------------------------------------------------------------------------------- arrays made one tensor
+def entries_of(*entries: Variable) -> Variable:
+    array = layers.create_array(entries[0].dtype)
+    for position, entry in enumerate(entries):
+        layers.array_write(entry, layers.fill_constant([1], "int64", position), array)
+    return array
+
+
+@pytest.mark.parametrize(
+    ("axis", "use_stack"), [(0, False), (1, False), (-1, False), (0, True), (1, True), (2, True), (-1, True), (-2, True)]
+)
+def test_tensor_array_to_tensor(case: Case, axis: int, use_stack: bool) -> None:
+    """Its value, and its gradients of three orders."""
+    x, y, w = case.data("x"), case.data("y"), case.data("w", [6, 2] if axis in (1, -1) and not use_stack else [12])
+    array = entries_of(layers.tanh(x), x * y)
+    out, sizes = layers.tensor_array_to_tensor(array, axis, use_stack=use_stack)
+    assert sizes.dtype is VarType.INT32 and sizes.stop_gradient
+    found = case.run([out, sizes])
+    parts = [np.tanh(case.values["x"]), case.values["x"] * case.values["y"]]
+    expected = np.stack(parts, axis) if use_stack else np.concatenate(parts, axis)
+    np.testing.assert_array_equal(found[out.name], expected)
+    assert [extent in (-1, real) for extent, real in zip(out.shape, expected.shape, strict=True)] == [True] * expected.ndim
+    np.testing.assert_array_equal(found[sizes.name], [(*x.shape, 1)[axis % expected.ndim]] * 2)
+    weighted = layers.square(layers.reshape(out, w.shape)) * w
+    first = case.gradients(weighted, [x, y])
+    assert case.ops("tensor_array_to_tensor_grad")
+    second = case.gradients([first[0] * y, first[1] * x], [x, y, w])
+    assert case.ops("split_array") and case.ops("join_array")
+    case.gradients(second[0], [x, y])
+
+
+def test_entries_of_several_sizes_from_a_loop(case: Case) -> None:
+    """What a loop wrote, entries of which one is longer, concatenated; the gradient goes through the loop."""
+    x, w = case.data("x"), case.parameter("w")
+    h, array = layers.tanh(x * w), layers.create_array("float64")
+
+    def body(i: Variable) -> None:
+        layers.assign(layers.tanh(h * w), h)
+        layers.array_write(h, i, array)
+
+    repeat(2, body)
+    layers.array_write(layers.concat([h, x], axis=0), layers.fill_constant([1], "int64", 2), array)
+    out, sizes = layers.tensor_array_to_tensor(array, axis=0)
+    np.testing.assert_array_equal(case.run([sizes])[sizes.name], [2, 2, 4])
+    (dx,) = case.gradients(layers.square(out), [x])
+    case.gradients(dx, [x])
+
+
+def test_arrays_that_cannot_be_one_tensor(case: Case) -> None:
+    x, y = case.data("x"), case.data("y", [2, 2])
+    with pytest.raises(FluidTypeError, match="tensor_array_to_tensor: input should be an array of tensors"):
+        layers.tensor_array_to_tensor(x)
+    with pytest.raises(InferenceError, match="axis 2 does not fit entries of 2 dimensions that are concatenated"):
+        layers.tensor_array_to_tensor(entries_of(x), axis=2)
+    out, _ = layers.tensor_array_to_tensor(entries_of(x, y), axis=0)
+    with pytest.raises(ExecutionError, match=r"of shapes \[2, 3\], \[2, 2\], do not fit together"):
+        case.run([out])
+    gap = layers.create_array("float64")
+    layers.array_write(x, layers.fill_constant([1], "int64", 2), gap)
+    out, _ = layers.tensor_array_to_tensor(gap)
+    with pytest.raises(ExecutionError, match="has no entry 0, 1, of 3, so it cannot be made one tensor"):
+        case.run([out])
 
 
 # ------------------------------------------------------------------------------------------------------- several losses
@@ -215,7 +280,7 @@ def test_minimize_through_a_loop(case: Case) -> None:
     first, second = total(h), total(layers.exp(h) * w)
     fluid.optimizer.SGD(0.1).minimize(first)
     case.append_backward(second)
-    assert "w@SAVED" in case.ops("while_grad")[-1].input("X")
+    assert case.ops("while_grad")[-1].input("Saved") == ["w@SAVED"]
     case.golden()
 
 

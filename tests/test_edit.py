@@ -141,6 +141,8 @@ def test_rename_reaches_every_block_and_the_attributes_that_hold_names(executor)
     assert op_of(main(), "mul").block.idx == 1 and op_of(main(), "mul").input("Y") == ["weight"]
     assert op_of(main(), "sgd").attr(OpRole.VARS) == ["weight", "weight@GRAD"]
     assert main().global_block().var("weight").name == "weight"
+    (grad_op,) = (op for op in main().global_block().ops if op.type == "while_grad")
+    assert "weight@GRAD" in grad_op.sub_blocks[0].vars and not grad_op.attrs.get("input_grads")
     np.testing.assert_array_equal(np.asarray(scope.array("weight")), value)
     (first,) = executor.run(feed={"input": np.ones((2, 4), "float32")}, fetch_list=[loss])
     assert np.isfinite(first).all() and (np.asarray(scope.array("weight")) != value).any()
@@ -210,6 +212,9 @@ def test_contradictions_name_both_sides_and_change_nothing():
             main().set_shape(var, shape)
     with pytest.raises(ProgramError, match="has an extent below -1"):
         main().set_shape(image, [-2, 3, 6, 6])
+    for odd in ([1.5, 3, 6, 6], "abc", 3):
+        with pytest.raises(ProgramError, match=r"set_shape: .* is no sequence of integers"):
+            main().set_shape(image, odd)
     assert main().to_string() == before and image.shape == (-1, 3, 6, 6)
 
 
@@ -217,7 +222,7 @@ def test_ops_that_are_not_well_formed_are_named():
     x = fluid.data("x", [None, 3])
     layers.elementwise_add(x, x)
     main().global_block().ops[0].inputs.pop("Y")
-    with pytest.raises(InferenceError, match="the op elementwise_add is not well formed"):
+    with pytest.raises(InferenceError, match="does not fit the op elementwise_add: the input slot 'Y' is empty; it needs"):
         main().set_shape(x, [2, 3])
 
 

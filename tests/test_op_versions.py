@@ -126,12 +126,20 @@ def diag():
     return append("diag", {"Diagonal": data("x", [3])}, {}, Out="float32"), ["diag_v2"]
 
 
+def read_from_array():
+    x, zero = data("x", [2, 3]), layers.fill_constant([1], "int64", 0)
+    array = layers.array_write(layers.exp(x), layers.fill_constant([1], "int64", 1))
+    skipped = append("read_from_array", {"X": array, "I": zero, "X_W": x}, {}, Out="float32")
+    kinds = ["write_to_array", "fill_zeros_like", "write_to_array", "sum", "read_from_array"]
+    return skipped + x, kinds
+
+
 REWRITTEN = {
     "paddle-1.6": [
         matmul_v2, bmm, top_k_v2, tile, expand_v2, flatten_contiguous_range, silu, bilinear_interp_v2, nearest_interp_v2,
         trilinear_interp_v2, fill_constant,
     ],
-    "paddle-2.6": [one_hot, unsqueeze, isfinite, expand_as, diag],
+    "paddle-2.6": [one_hot, unsqueeze, isfinite, expand_as, diag, read_from_array],
 }  # fmt: skip
 
 
@@ -244,12 +252,18 @@ def made(kind, inputs, **attrs):
         (made("expand_v2", {"X": [None, 3]}, shape=[4, 3]), "how often an extent of -1 is in 4 is not known"),
         (made("top_k_v2", {"X": [3]}, k=1, largest=False), "it does not ask for the largest values, sorted"),
         (made("fill_constant", {}, shape=[1], str_value="9007199254740993", dtype=3), "more than a float can hold"),
-        (made("fill_constant", {}, shape=[1], str_value="zwei"), "'zwei', which is no number"),
     ],
 )
 def test_what_the_old_op_cannot_do(build, why):
     build()
     with pytest.raises(ProgramError, match=why):
+        convert(main(), "paddle-1.6")
+
+
+def test_broken_ops_are_refused():
+    ops().expand_v2(data("x", [1, 3]), shape=[2, 3])
+    main().global_block().ops[0].attrs["shape"] = 2.5
+    with pytest.raises(ProgramError, match="expand_v2: it is not well formed: TypeError"):
         convert(main(), "paddle-1.6")
 
 
@@ -301,6 +315,71 @@ def test_files_for_old_versions_do_not_claim_to_be_newer():
     assert message.version.version or message.HasField("op_version_map")
     message.ParseFromString(convert(new, "paddle-1.6").program.serialize_to_string())
     assert message.version.version == 0 and not message.HasField("op_version_map")
+
+
+def loop(trips, body):
+    i, n = (layers.fill_constant([1], "int64", number) for number in (0, trips))
+    go_on = layers.less_than(i, n)
+    with layers.While(go_on).block():
+        body()
+        layers.increment(i)
+        layers.less_than(i, n, cond=go_on)
+
+
+def test_a_second_gradient_of_one_loop_is_refused():
+    x = data("x", [2, 3])
+    x.stop_gradient = False
+    h = layers.tanh(x)
+    loop(2, lambda: layers.assign(layers.tanh(h * x), h))
+    fluid.gradients(layers.mean(h), x)
+    assert convert(main(), "paddle-2.6").program
+    fluid.gradients(layers.mean(h * h), x)
+    with pytest.raises(ProgramError, match="while_grad: it is the second gradient of one loop, and Paddle runs one; add"):
+        convert(main(), "paddle-2.6")
+
+
+def test_gradients_of_an_array_of_two_shapes_are_refused():
+    x, y, zero = data("x", [2, 3]), data("y", [4]), layers.fill_constant([1], "int64", 0)
+    x.stop_gradient = False
+    array = layers.array_write(layers.tanh(x), zero)
+    first = layers.reduce_sum(layers.array_read(array, zero))
+    layers.array_write(layers.exp(y), zero, array)
+    fluid.gradients(first + layers.reduce_sum(layers.array_read(array, zero)), x)
+    with pytest.raises(ProgramError, match=r"are of shapes \[4\] and \[2, 3\], and Paddle has one for the zeros of overwritten"):
+        convert(main(), "paddle-2.6")
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_recurrence_over_what_is_overwritten_is_refused(copied):
+    x, first = data("x", [3, 2]), data("first", [2])
+    x.stop_gradient = False
+    h = layers.tanh(x)
+    sequence, rnn = layers.assign(h) if copied else h, layers.StaticRNN()
+    with rnn.step():
+        step, memory = rnn.step_input(sequence), rnn.memory(init=first)
+        rnn.update_memory(memory, memory * step)
+        rnn.step_output(memory + step)
+    layers.assign(rnn(), h)
+    fluid.gradients(layers.mean(h), x)
+    if copied:
+        assert convert(main(), "paddle-2.6").program
+    else:
+        with pytest.raises(
+            ProgramError, match=f"recurrent_grad: it reads {h.name} again, which is overwritten after the recurrence"
+        ):
+            convert(main(), "paddle-2.6")
+
+
+def test_ops_say_all_that_paddle_needs_to_build_with_them():
+    x = data("x", [2, 3])
+    layers.fc(layers.reshape(x, [3, 2]), 4)
+    (before, *_), (reshape, *others) = main().global_block().ops, convert(main(), "paddle-2.6").program.global_block().ops
+    assert "ShapeTensor" not in before.inputs and "op_device" not in before.attrs
+    assert reshape.inputs == {"X": ["x"], "Shape": [], "ShapeTensor": []} and reshape.attrs["op_namescope"] == "/"
+    for op in (reshape, *others):
+        assert set(op.inputs) == set(op.definition.inputs) and set(op.outputs) == set(op.definition.outputs)
+        general = {"op_role", "op_role_var", "op_device", "op_callstack", "op_namescope", "with_quant_attr"}
+        assert set(op.attrs) == general | set(op.definition.attrs)
 
 
 def test_unknown_versions():

@@ -272,6 +272,23 @@ def test_what_is_unknown_survives():
     assert sorted_attrs(copied) == sorted_attrs(data)
 
 
+@pytest.mark.parametrize("position", [0, 1, 3])
+def test_attributes_of_unknown_types_stay_where_they_are(position):
+    message = message_of(small_program())
+    attrs = message.blocks[0].ops[0].attrs
+    entries = [type(entry).FromString(entry.SerializeToString()) for entry in attrs]
+    assert len(entries) >= 3
+    entries.insert(position if position < 3 else len(entries), type(entries[0])(name=b"newer", type=99, i=1))
+    del attrs[:]
+    attrs.extend(entries)
+    data = message.SerializeToString()
+    program = parse_program(data)
+    assert serialize_program(program) == serialize_program(program.clone()) == data
+    op = program.global_block().ops[0]
+    op.attrs.clear()
+    assert [attr.name for attr in message_of(program).blocks[0].ops[0].attrs] == [b"newer"]
+
+
 def test_what_the_program_says_now_is_what_is_written():
     program = parse_program(strange_message().SerializeToString())
     block = program.global_block()

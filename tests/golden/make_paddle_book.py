@@ -2,8 +2,9 @@
 
     python tests/golden/make_paddle_book.py PADDLE_PYTHON [CASE ...]
 
-PADDLE_PYTHON is the interpreter of an environment of its own that has paddlepaddle==2.6.2 and numpy<2. Two things it cannot
-run: cos_sim, which is written here with other ops, and our gradients of loops over arrays, instead of which it builds its own.
+PADDLE_PYTHON is the interpreter of an environment of its own that has paddlepaddle==2.6.2 and numpy<2. Whole training programs
+are run, with the gradients that Fluid wrote. Paddle no longer has cos_sim, which is written here with other ops; what else it
+cannot run is in docs/design.md ("What Paddle can run of what Fluid writes").
 """
 
 import json
@@ -33,17 +34,13 @@ def write(folder, names):
         ):
             case = book.CASES[name]()
             arrays = {"first." + key: value for key, value in book.prepare(case).items()}
-            record = {"steps": case.steps, "rate": case.rate, "grads": case.grads, "lods": {}}
+            record = {"steps": case.steps, "grads": case.grads, "lods": {}}
             record["fetch"] = [var.name for var in case.fetch]
             record["parameters"] = [var.name for var in case.main.all_parameters()]
             for key, value in case.feed.items():
                 arrays["feed." + key] = np.array(value)
                 record["lods"][key] = value.lod() if hasattr(value, "lod") else []
-            for op in (op for block in case.forward.blocks for op in block.ops) if case.forward else ():
-                op.attrs = op.all_attrs()  # what Paddle writes, and reads where it builds gradients
-                op.inputs = {slot: [] for slot in op.definition.inputs} | op.inputs
-                op.outputs = {slot: [] for slot in op.definition.outputs} | op.outputs
-            (folder / f"{name}.program").write_bytes((case.forward or case.main).serialize_to_string())
+            (folder / f"{name}.program").write_bytes(case.main.serialize_to_string())
             np.savez(folder / f"{name}.npz", record=np.array(json.dumps(record)), **arrays)
 
 
@@ -68,8 +65,6 @@ def run(folder, path):
             feed[name].set_lod(record["lods"][name])
     results = {key: given[key] for key in given.files if key.startswith("feed.")}
     executor = paddle.static.Executor(place)
-    if record["rate"]:
-        append_sgd(paddle, program, scope, record)
     with paddle.static.scope_guard(scope):
         for step in range(record["steps"]):
             fetch = record["fetch"] + (record["grads"] if step == 0 else [])
@@ -82,22 +77,6 @@ def run(folder, path):
                 results[f"last.{name}"] = np.array(value)
     np.savez_compressed(folder / path.name, record=np.array(json.dumps(record)), **results)
     print(path.stem, "steps:", *(results[f"step{i}.{record['fetch'][0]}"].reshape(-1)[:8] for i in range(record["steps"])))
-
-
-def append_sgd(paddle, program, scope, record):
-    """Paddle's own backward part: it cannot run ours of loops over arrays, which has an op that Paddle lacks."""
-    block = program.global_block()
-    for part in program.blocks:
-        for op in part.ops:  # what Paddle reads of ops where it builds gradients
-            for name, value in (("op_device", ""), ("op_namescope", "/"), ("op_role", 0), ("op_callstack", [""])):
-                if not op.has_attr(name):
-                    op._set_attr(name, value)
-    scope.var("rate").get_tensor().set(np.array([record["rate"]], "float32"), paddle.CPUPlace())
-    rate = block.create_var(name="rate", shape=[1], dtype="float32", persistable=True)
-    with paddle.static.program_guard(program):
-        for param, grad in paddle.static.append_backward(block.var(record["fetch"][0]), record["parameters"]):
-            inputs = {"Param": [param], "Grad": [grad], "LearningRate": [rate]}
-            block.append_op(type="sgd", inputs=inputs, outputs={"ParamOut": [param]})
 
 
 def main():

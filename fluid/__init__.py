@@ -62,7 +62,20 @@ from .lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
-    from . import contrib, dataset, dygraph, evaluator, extend, graph, install_check, io, profiler, reader, text
+    from . import (
+        contrib,
+        dataset,
+        dygraph,
+        dygraph_grad_clip,
+        evaluator,
+        extend,
+        graph,
+        install_check,
+        io,
+        profiler,
+        reader,
+        text,
+    )
     from .checkpoint import load_checkpoint, save_checkpoint
     from .compare import diff
     from .io import load, save
@@ -110,6 +123,7 @@ __all__ = [
     "default_startup_program",
     "diff",
     "dygraph",
+    "dygraph_grad_clip",
     "embedding",
     "errors",
     "evaluator",
@@ -150,7 +164,20 @@ __all__ = [
 ]
 
 # Loaded when used: they need more than numpy, or are not always needed.
-_LAZY = ("contrib", "dataset", "dygraph", "evaluator", "extend", "graph", "install_check", "io", "profiler", "reader", "text")
+_LAZY = (
+    "contrib",
+    "dataset",
+    "dygraph",
+    "dygraph_grad_clip",
+    "evaluator",
+    "extend",
+    "graph",
+    "install_check",
+    "io",
+    "profiler",
+    "reader",
+    "text",
+)
 _LAZY_FROM = {
     "diff": "compare",
     "load": "io",

@@ -113,7 +113,7 @@ class ExponentialMovingAverage(_Average):
     """
 
     def __init__(self, decay: float = 0.999, thres_steps: Variable | None = None, name: str | None = None) -> None:
-        if not 0.0 <= decay < 1.0:
+        if not isinstance(decay, (int, float)) or not 0.0 <= decay < 1.0:
             raise ProgramError(f"ExponentialMovingAverage: decay should be in [0, 1), not {decay!r}")
         if thres_steps is not None and not isinstance(thres_steps, Variable):
             raise FluidTypeError(f"ExponentialMovingAverage: thres_steps should be a Variable, not {thres_steps!r}")

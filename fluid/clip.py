@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .errors import FluidTypeError, ProgramError
-from .framework import Block, BuildNamespace, OpRole, Parameter, Program, Variable, default_main_program
+from .framework import Block, OpRole, Parameter, Program, Variable, default_main_program
 from .layer_helper import optimize_guard
 from .types import VarType
 
@@ -53,7 +53,7 @@ class GradientClipByValue(GradientClip):
         found = []
         for param, grad in pairs:
             with optimize_guard(param, grad) as block:
-                found.append(BuildNamespace(block).clip(grad, min=self.min, max=self.max))
+                found.append(block.namespace.clip(grad, min=self.min, max=self.max))
         return found
 
 
@@ -62,20 +62,20 @@ def _shrink(pairs: list[tuple[Parameter, Variable]], clip_norm: float) -> list[V
     squares = []
     for param, grad in pairs:
         with optimize_guard(param, grad) as block:
-            ops = BuildNamespace(block)
+            ops = block.namespace
             rows = grad
             if grad.type is VarType.SELECTED_ROWS:
                 rows = ops.get_tensor_from_selected_rows(ops.merge_selected_rows(grad))
             squares.append(ops.reduce_sum(ops.square(rows), reduce_all=True))
     with optimize_guard(*pairs[0]) as block:
-        ops = BuildNamespace(block)
+        ops = block.namespace
         norm = ops.sqrt(ops.sum(squares) if len(squares) > 1 else squares[0])
         most = ops.fill_constant(shape=[1], dtype=int(norm.dtype), value=clip_norm)
         factor = ops.elementwise_div(most, ops.elementwise_max(most, norm))
     found = []
     for param, grad in pairs:
         with optimize_guard(param, grad) as block:
-            found.append(BuildNamespace(block).elementwise_mul(grad, factor))
+            found.append(block.namespace.elementwise_mul(grad, factor))
     return found
 
 

@@ -82,6 +82,7 @@ def to_dot(program: Program) -> str:
     lines = ["digraph program {", "  rankdir=TB;", '  node [fontname="sans-serif", fontsize=10];']
     owners = {sub.idx: block.idx for block in program.blocks for op in block.ops for sub in op.sub_blocks}
     lines += _cluster(0, inside, owners, "  ")
+    slot: Any
     for source, target, slot in graph.edges(data="slot"):
         label = f" [label={_quoted(slot)}, fontsize=8]" if slot and slot not in ("X", "Out") else ""
         lines.append(f"  {_identity(source)} -> {_identity(target)}{label};")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ProgramError
-from .framework import Block, BuildNamespace, Operator, Variable
+from .framework import Block, Operator, Variable
 from .types import VarType
 
 __all__ = [
@@ -78,20 +78,23 @@ def constant_attrs(shape: Any, dtype: VarType, value: float) -> dict[str, Any]:
     return attrs
 
 
+VALUES = {
+    VarType.BOOL: "bool_values",
+    VarType.FP32: "fp32_values",
+    VarType.FP64: "fp64_values",
+    VarType.INT32: "int32_values",
+    VarType.INT64: "int64_values",
+}
+"""The attributes of ``assign_value`` that hold the elements."""
+
+
 def value_attrs(array: np.ndarray[Any, Any], dtype: VarType) -> dict[str, Any]:
     """Attributes of ``assign_value`` for this array as `dtype`; `ProgramError` for types that the op cannot hold."""
-    names = {
-        VarType.BOOL: "bool_values",
-        VarType.FP32: "fp32_values",
-        VarType.FP64: "fp64_values",
-        VarType.INT32: "int32_values",
-        VarType.INT64: "int64_values",
-    }
-    if dtype not in names:
+    if dtype not in VALUES:
         raise ProgramError(
-            f"constants of {dtype.text} cannot be written into a program; use one of {[k.text for k in names]} and cast"
+            f"constants of {dtype.text} cannot be written into a program; use one of {[k.text for k in VALUES]} and cast"
         )
-    return {"shape": list(array.shape), "dtype": int(dtype), names[dtype]: array.astype(dtype.numpy).ravel().tolist()}
+    return {"shape": list(array.shape), "dtype": int(dtype), VALUES[dtype]: array.astype(dtype.numpy).ravel().tolist()}
 
 
 def fans(var: Variable) -> tuple[int, int]:
@@ -219,7 +222,7 @@ class NormInitializer(Initializer):
         self._name, self._axes = name, list(axes)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        norm = euclidean_norm(BuildNamespace(block), block.var(self._name), self._axes)
+        norm = euclidean_norm(block.namespace, block.var(self._name), self._axes)
         return block.append_op("assign", {"X": norm}, {"Out": var})
 
 

@@ -408,7 +408,13 @@ def _read_state(path: str) -> dict[str, Any]:
     _join_slices(path, found, slices)
     if isinstance(names, dict):  # names within a layer -> names of the parameters, which programs know
         found = {names.get(name, name): value for name, value in found.items()}
-    return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, (np.ndarray, np.generic))}
+    arrays = {
+        name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, (np.ndarray, np.generic))
+    }
+    if found and not arrays and not path.endswith(_STATE):  # the state of an optimizer may be its learning rate alone
+        name, value = next(iter(found.items()))
+        raise FormatError(f"{path}: it holds no array by name; under {name!r} is a {type(value).__name__}")
+    return arrays
 
 
 def _join_slices(path: str, found: dict[str, Any], slices: Any) -> None:

@@ -113,7 +113,7 @@ def load_model(
     """
     from .executor import global_scope
 
-    where = os.fspath(path)
+    where = os.fsdecode(path)
     scope = scope if scope is not None else global_scope()
     file, kind = _recognized(where)
     if kind in _ARRAY_FORMATS:
@@ -227,7 +227,7 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
                 params = folder
         if os.path.isdir(params):
             io.load_persistables(_OnProcessor, params, program)
-        elif _head(params).startswith(b"\0\0\0\0"):
+        elif params.endswith(".pdiparams") or _head(params)[:4] in (b"\0\0\0\0", b""):
             io.load_persistables(_OnProcessor, os.path.dirname(params), program, os.path.basename(params))
         else:
             state = read_arrays(params)
@@ -354,9 +354,9 @@ def _read_safetensors(path: str) -> dict[str, Any]:
     try:
         with library.safe_open(path, framework="numpy") as file:
             kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # no dict
-            if "BF16" not in kinds.values():
+            if all(kind in _SAFE_TYPES for kind in kinds.values()):
                 return {name: file.get_tensor(name) for name in kinds}
-        return {name: _from_safetensors(name, entry) for name, entry in library.deserialize(read_file(path))}
+        return {name: _from_safetensors(path, name, entry) for name, entry in library.deserialize(read_file(path))}
     except FluidError:
         raise
     except Exception as error:  # the library's own error derives from nothing narrower
@@ -368,13 +368,13 @@ _SAFE_TYPES = {
 }  # fmt: skip
 
 
-def _from_safetensors(name: str, entry: Mapping[str, Any]) -> Any:
+def _from_safetensors(path: str, name: str, entry: Mapping[str, Any]) -> Any:
     """A tensor of the library; bfloat16, which numpy lacks, as float32."""
     if entry["dtype"] == "BF16":
         upper = np.frombuffer(entry["data"], "<u2").astype(np.uint32) << 16
         return upper.view(np.float32).reshape(entry["shape"])
     if entry["dtype"] not in _SAFE_TYPES:
-        raise FormatError(f"the tensor {name!r} is of {entry['dtype']}, which numpy cannot hold")
+        raise FormatError(f"{path}: the tensor {name!r} is of {entry['dtype']}, which numpy cannot hold")
     return np.frombuffer(bytearray(entry["data"]), _SAFE_TYPES[entry["dtype"]]).reshape(entry["shape"])
 
 
@@ -408,7 +408,8 @@ def save_model(
         feeds, fetches: what an inference model is fed and computes: the program is pruned to that and put into test mode.
             None saves the program as it is, training part included.
         scope: where the values are; the current scope if None.
-        target: ``"paddle-1.6"`` or ``"paddle-2.6"``: write ops that this version knows.
+        target: ``"paddle-1.6"`` or ``"paddle-2.6"``: write ops that this version knows. For 2.6, ops also say all that Paddle
+            needs to go on building with them: its ``append_backward`` works on a forward program from here.
 
     Returns:
         The files written, or the folder.
@@ -420,8 +421,12 @@ def save_model(
     from .executor import global_scope, scope_guard
     from .framework import default_main_program
 
-    where = os.fspath(path)
-    program = program if program is not None else default_main_program()
+    where = os.fsdecode(path)
+    given: Any = program if program is not None else default_main_program()
+    if not isinstance(given, Program):
+        hint = "; a loaded model's is its `program`" if isinstance(given, Model) else ""
+        raise ProgramError(f"save_model takes a Program to save to {where}, not {type(given).__name__}{hint}")
+    program = given
     scope = scope if scope is not None else global_scope()
     if fetches is not None:
         program = io._inference_program(program, _names(feeds), _names(fetches))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .framework import BuildNamespace, Parameter, Variable
+from .framework import Parameter, Variable
 from .layer_helper import optimize_guard
 from .types import VarType
 from .values import OpNamespace
@@ -51,7 +51,7 @@ def append_regularization_ops(
         regularizer = param.regularizer or regularization
         if grad is not None and regularizer is not None:
             with optimize_guard(param, grad) as block:
-                ops = BuildNamespace(block)
+                ops = block.namespace
                 # Of a sparse gradient, the rows that are there decay.
                 decayed = ops.select_rows_like(param, grad) if grad.type is VarType.SELECTED_ROWS else param
                 grad = ops.sum([grad, regularizer.decay(ops, decayed)])

@@ -244,6 +244,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: optimizer.DGCMomentumOptimizer(0.1, 0.9, 0, sparsity=[1.5]), r"parts of gradients to leave out.*\[1.5\]"),
     (lambda: optimizer.DGCMomentumOptimizer(0.1, 0.9, 0, local_grad_clip_norm=1.0), "local_grad_clip_norm needs num_trainers"),
     (lambda: optimizer.ExponentialMovingAverage(1.0), r"decay should be in \[0, 1\), not 1.0"),
+    (lambda: optimizer.ExponentialMovingAverage("0.9"), r"decay should be in \[0, 1\), not '0.9'"),  # type: ignore[arg-type]
     (lambda: optimizer.ExponentialMovingAverage(thres_steps=7), "thres_steps should be a Variable, not 7"),  # type: ignore[arg-type]
     (lambda: optimizer.ModelAverage(-0.5), "an average_window_rate of at least 0"),
     (lambda: optimizer.ModelAverage(0.5, 20, 10), "min_average_window <= max_average_window, not 0.5, 20 and 10"),

@@ -225,7 +225,7 @@ def odd_op() -> Iterator[str]:
 
 
 WITHOUT = {
-    "elementwise_mod": "the op elementwise_mod is not differentiable, and the gradient would flow through it",
+    "clip_by_norm": "the op clip_by_norm is not differentiable, and the gradient would flow through it",
     "test_backward_odd": "the op test_backward_odd has no gradient rule, and the gradient would flow through it",
     "never_defined": "the op never_defined is unknown, so its gradient is too, and the gradient would flow through it",
 }
@@ -235,8 +235,8 @@ def apply_odd(op_type: str, x: Variable) -> tuple[Variable, str]:
     """The op's output, and the line that made it."""
     block = x.block
     out = block.create_var(name="odd_out", shape=x.shape, dtype=x.dtype)
-    inputs = {"X": x, "Y": x} if op_type == "elementwise_mod" else {"X": x}
-    line, _ = here(), block.append_op(op_type, inputs, {"Out": out})
+    attrs = {"max_norm": 1.0} if op_type == "clip_by_norm" else {}
+    line, _ = here(), block.append_op(op_type, {"X": x}, {"Out": out}, attrs)
     return out, line
 
 
@@ -270,7 +270,7 @@ def test_op_without_gradient_off_the_path(case: Case, op_type: str) -> None:
 def test_op_without_gradient_that_is_cut_off(case: Case, cut_by: str) -> None:
     case.name = "op_without_gradient_that_is_cut_off"
     x, w = case.data("x"), case.parameter("w")
-    rest = apply_odd("elementwise_mod", layers.exp(x))[0]
+    rest = apply_odd("clip_by_norm", layers.exp(x))[0]
     if cut_by == "stop_gradient":
         rest.stop_gradient = True
     elif cut_by == "not_wanted":
@@ -655,7 +655,7 @@ def test_an_error_leaves_the_program_as_it_was():
     with fluid.program_guard(program, fluid.Program()):
         x = fluid.data("x", [2, 2])
         x.stop_gradient = False
-        bad = fluid.layers.elementwise_mod(x, fluid.layers.fill_constant([1], "float32", 2.0))
+        bad = apply_odd("clip_by_norm", x)[0]
         total = fluid.layers.scale(bad, 1.0)
         step = fluid.layers.fill_constant([1], "int64", 0)
         last = fluid.layers.fill_constant([1], "int64", 3)
@@ -667,7 +667,7 @@ def test_an_error_leaves_the_program_as_it_was():
             fluid.layers.less_than(step, last, cond=go)
         loss = fluid.layers.mean(total)
     before = program.to_string()
-    with pytest.raises(BackwardError, match="elementwise_mod is not differentiable"):
+    with pytest.raises(BackwardError, match="clip_by_norm is not differentiable"):
         fluid.append_backward(loss)
     assert program.to_string() == before
     program.verify()

@@ -14,7 +14,10 @@ import pytest
 
 import fluid
 from fluid import layers, model_io
+from fluid.bfloat16 import to_bfloat16
 from fluid.executor import Scope
+from fluid.executor.selected_rows import SelectedRows
+from fluid.types import VarType
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
@@ -133,9 +136,29 @@ def test_params(tmp_path):
     assert "there is no value of 'fc_0.w0'; did you mean fc_0.w_0" in call("params", "show", LINREG, "fc_0.w0", status=2)
 
 
+def test_values_of_types_that_numpy_lacks(tmp_path):
+    program = fluid.Program()
+    block = program.global_block()
+    block.create_var(name="half", shape=[2], dtype="bfloat16", persistable=True)
+    block.create_var(name="rows", shape=[10, 2], dtype="float32", persistable=True, type=VarType.SELECTED_ROWS)
+    scope = Scope()
+    scope.put("half", to_bfloat16(np.array([1.5, -2], "float32")))
+    scope.put("rows", SelectedRows(np.array([1, 7]), np.ones((2, 2), "float32"), 10))
+    fluid.save_model(tmp_path / "net", program, scope=scope)
+    assert "parameters: 2 of 22 elements, 36 B" in call("inspect", tmp_path / "net")  # two rows, and their numbers
+    assert "half  bfloat16[2]" in call("params", "list", tmp_path / "net")
+    assert json.loads(call("params", "list", tmp_path / "net", "--json"))[0]["dtype"] == "bfloat16"
+    assert call("params", "show", tmp_path / "net", "half").startswith("half: bfloat16[2], 4 B\nmin -2  mean -0.25  max 1.5")
+    assert json.loads(call("params", "show", tmp_path / "net", "half", "--json"))["values"] == [1.5, -2]
+    assert "[1. 1.]" in call("params", "show", tmp_path / "net", "rows")
+
+
+@pytest.mark.filterwarnings("error")
 def test_values_that_are_not_finite(tmp_path):
-    model_io.save_arrays(tmp_path / "w.npz", {"w": np.array([1, np.nan, np.inf], "float32"), "text\x1b[31m": np.zeros(2, bool)})
-    assert "2 elements are not finite" in call("params", "show", tmp_path / "w.npz", "w")
+    model_io.save_arrays(
+        tmp_path / "w.npz", {"w": np.array([np.nan, np.inf, -np.inf], "float32"), "text\x1b[31m": np.zeros(2, bool)}
+    )
+    assert "3 elements are not finite" in call("params", "show", tmp_path / "w.npz", "w")
     out = call("params", "list", tmp_path / "w.npz")
     assert "\x1b" not in out and r"text\x1b[31m" in out  # a file cannot steer the terminal
 
@@ -212,6 +235,9 @@ def test_convert_folds_and_rewrites(tmp_path):
     assert "fold_constants: nothing changed" in out and "fold_batch_norm: nothing changed" in out
     kinds = {op.type for op in load(tmp_path / "old").program.global_block().ops}
     assert kinds <= fluid.op_versions.known_ops("paddle-1.6")
+    error = call("convert", ZOO / "while_rnn" / "train.pb", tmp_path / "x", "--target", "paddle-1.6", status=2)
+    assert error.startswith("error: the program cannot be written for paddle-1.6: ") and error.count("\n") == 1
+    assert "paddle-1.6 does not know it (" in error  # the list that the message is about
     call("params", "export", LINREG, tmp_path / "w.npz")
     assert call("convert", tmp_path / "w.npz", tmp_path / "w.safetensors").strip().endswith("w.safetensors: 2 values")
 

@@ -383,6 +383,38 @@ def test_gradient_kernel(key: str, dtype: str) -> None:
                 np.testing.assert_allclose(one, other, rtol, atol, err_msg=slot)
 
 
+def spoiled(array: Any) -> Any:
+    """An array of this shape and type, of values that no kernel can take for the right ones."""
+    return np.full_like(array, np.nan) if is_float(array) else ~array
+
+
+@all_cases()
+def test_likes_are_read_for_their_shapes(key: str) -> None:
+    """The planner gives away the memory of inputs that are `Like`, so neither an op nor its gradient op may read their values."""
+    case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
+
+    def assert_same(definition: OpDef, values: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        likes = [slot for slot in values if definition.inputs[slot].like and values[slot] is not None]
+        if not likes:
+            return
+        expected, found = run(values), run({**values, **each(spoiled, {slot: values[slot] for slot in likes})})
+        for slot, value in expected.items():
+            for one, other in zip(flat(found[slot]), flat(value), strict=True):
+                assert np.array_equal(one, other, equal_nan=is_float(other)), f"{slot} changes with the values of {likes}"
+
+    if not case.sample.random:
+        wanted = set(case.outputs)
+        assert_same(
+            case.definition,
+            case.inputs,
+            lambda values: each(array_of, apply_op(case.definition.type, case.with_lods(values), case.sample.attrs, wanted)),
+        )
+    if case.wrt and not case.definition.inline_grad:
+        slots = {grad_slot(slot) for slot in case.wrt}
+        gradient = registry.get(case.definition.grad_type)
+        assert_same(gradient, case.grad_inputs(case.cotangents()), lambda values: case.grad(values, slots))
+
+
 # ------------------------------------------------------------------------------------------------------- how it binds
 def bindings(case: Case) -> list[tuple[OpDef, dict[str, Any], dict[str, Any]]]:
     """The op, and its gradient op where that has a kernel, with inputs and outputs."""
@@ -605,6 +637,7 @@ THIRD_ORDER = (
     *("mul", "reduce_sum", "reduce_mean", "reduce_prod", "softmax", "log_softmax", "cross_entropy", "softmax_with_cross_entropy"),
     *("layer_norm", "batch_norm", "conv2d", "pool2d", "concat", "slice", "lookup_table_v2", "transpose2", "squared_l2_norm"),
     *("group_norm", "bilinear_tensor_product", "cos_sim", "huber_loss", "gru_unit", "lstm_unit", "sequence_pool"),
+    "deformable_conv",
 )
 
 

@@ -34,7 +34,7 @@ def entry(op_type: str) -> str:
 
 def test_an_entry_says_it_all() -> None:
     assert entry("tanh") == (
-        "`tanh(X) -> Out`\n\nHyperbolic tangent.\n\nGradient: `dX = dOut * (1.0 - Out * Out)`\n\n"
+        "`tanh(X: float) -> Out`\n\nHyperbolic tangent.\n\nGradient: `dX = dOut * (1.0 - Out * Out)`\n\n"
         "Gradient op: `tanh_grad(Out, Out@GRAD) -> X@GRAD?`\n\n"
     )
     assert "Attributes: `threshold`: float = `6.0`." in entry("relu6")

@@ -13,7 +13,7 @@ from numeric import assert_gradients, interpret
 
 import fluid
 from fluid import layers
-from fluid.errors import ExecutionError, FluidError, ProgramError
+from fluid.errors import ExecutionError, FluidError, NameNotFoundError, ProgramError
 from fluid.executor.sequences import with_lod
 from fluid.framework import Program, Variable, program_guard
 
@@ -260,6 +260,8 @@ def test_errors_of_dynamic_rnn(program: Program) -> None:
         return build
 
     raises(ProgramError, "should hold sequences", with_block(lambda rnn: rnn.step_input(plain)))
+    made_inside = "visible in block 0: it is made in block 1, and is known only there. Make it before that block begins; or"
+    raises(NameNotFoundError, made_inside, with_block(lambda rnn: rnn.step_input(layers.fc(x, 3))))
     raises(ProgramError, "no step_input", with_block(lambda rnn: None))
     raises(ProgramError, "memory is called after step_input", with_block(lambda rnn: rnn.memory(shape=[2])))
     raises(ProgramError, "static_input is called after step_input", with_block(lambda rnn: rnn.static_input(plain)))

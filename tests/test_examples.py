@@ -103,6 +103,29 @@ def test_a_glance_shows_the_loss_fall(script):
     assert re.search(r"^\w.* unseen .*: -?[\d.]+%$", out, re.MULTILINE)
 
 
+def test_digits_are_recognised_eagerly():
+    out, _ = run("eager_digits.py")
+    losses = numbers(r"epoch +\d+/12  loss ([\d.]+)", out)
+    (accuracy,) = numbers(r"^accuracy on unseen images: ([\d.]+)%$", out)
+    assert len(losses) == 12 and losses[-1] < 0.1 < losses[0] and accuracy >= 97
+    assert "(features): Sequential(" in out and " = conv2d(Input=constant_0, Filter=conv_0.w_0)" in out
+
+
+def test_a_penalty_on_gradients_is_learned_from():
+    out, _ = run("gradient_penalty.py", "--quick")
+    assert len(numbers(r"penalty ([\d.]+)$", out)) == 10 and "of the made points are near a heap" in out
+
+
+def test_a_net_goes_from_eager_mode_to_a_program():
+    out, _ = run("eager_to_static.py")
+    first, last = re.search(r"^loss ([\d.]+) at first, ([\d.]+) at last$", out, re.MULTILINE).groups()
+    assert float(last) < float(first) / 2
+    assert " = conditional_block(Cond=" in out and "loaded again, it predicts the same" in out
+    (reached,) = numbers(r"^R2 on unseen patients: ([\d.]+)%$", out)
+    assert reached >= 35
+    run("eager_to_static.py", "--quick")
+
+
 @pytest.mark.parametrize("script", ["image_classification.py resnet --epochs 3", "understand_sentiment.py conv --epochs 2"])
 def test_what_was_learned_holds_for_unseen_data(script):
     out, _ = run(*script.split(), "--goal", 0.9)

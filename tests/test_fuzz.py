@@ -24,7 +24,8 @@ def test_good_files_are_read(bases: list[Base], tmp_path: Path) -> None:
     for base in bases:
         case = make_case(0, 0, [base])
         case.data = base.data
-        assert run_case(case, tmp_path) in ("loaded", "compiled"), base.name
+        expected = ("refused",) if base.name == "nested.pdparams" else ("loaded", "compiled")  # it has no array by name
+        assert run_case(case, tmp_path) in expected, base.name
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import pickle
 import shutil
 import struct
 import sys
@@ -215,6 +217,8 @@ def test_what_cannot_be_written(tmp_path, executor):
         fluid.save_model(tmp_path / "net.npz", scope=Scope())
     with pytest.raises(FluidError, match=r"arrays are written to names that end in .npz, .safetensors or .pdparams"):
         model_io.save_arrays(tmp_path / "values.bin", {})
+    with pytest.raises(ProgramError, match=r"takes a Program to save to .*net, not Model; a loaded model's is its `program`"):
+        fluid.save_model(tmp_path / "net", fluid.load_model(ZOO / "linreg" / "model", scope=Scope()))
     with pytest.raises(FluidError, match="'z' is complex64, which safetensors cannot hold"):
         model_io.save_arrays(tmp_path / "z.safetensors", {"z": np.ones(2, "complex64")})
     assert not list(tmp_path.iterdir()) and y is not None
@@ -283,6 +287,29 @@ def test_damaged_files_end_in_an_error_that_names_them(tmp_path_factory, data):
         assert str(path) in str(error)
     finally:
         path.unlink()
+
+
+@pytest.mark.parametrize(("data", "message"), [(b"", "should take 4 bytes, but 0 are left"), (b"damaged!", "it should be 0")])
+def test_damaged_parameters_are_not_taken_for_a_program(tmp_path, data, message):
+    shutil.copy(ZOO / "linreg" / "model.pdmodel", tmp_path / "net.pdmodel")
+    (tmp_path / "net.pdiparams").write_bytes(data)
+    with pytest.raises(FormatError, match=rf"net.pdiparams, variable 'fc_0.b_0', at byte 0: .*{message}"):
+        fluid.load_model(tmp_path / "net")
+
+
+def test_pickles_without_arrays_are_told_from_parameters(tmp_path):
+    (tmp_path / "nested.pdparams").write_bytes(pickle.dumps({"layers": [1, 2]}, 2))
+    with pytest.raises(FormatError, match=r"nested.pdparams: it holds no array by name; under 'layers' is a list"):
+        fluid.load_model(tmp_path / "nested.pdparams")
+    model_io.save_arrays(tmp_path / "none.pdparams", {})
+    assert fluid.load_model(tmp_path / "none.pdparams").parameters == []
+
+
+def test_elements_of_safetensors_that_numpy_lacks(tmp_path):
+    header = json.dumps({"w": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
+    with pytest.raises(FormatError, match=r"w.safetensors: the tensor 'w' is of F8_E4M3"):
+        fluid.load_model(tmp_path / "w.safetensors")
 
 
 def test_what_is_no_model(tmp_path):

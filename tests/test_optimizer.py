@@ -378,6 +378,8 @@ def test_learning_rate_variable() -> None:
 def test_wrong_arguments() -> None:
     with pytest.raises(FluidTypeError, match=r"learning_rate should be a number or a Variable, not '0\.1'"):
         optimizer.SGD("0.1")  # type: ignore[arg-type]
+    with pytest.raises(FluidTypeError, match="momentum should be a number, not 'much'"):
+        optimizer.Momentum(0.1, "much")  # type: ignore[arg-type]
     with pytest.raises(FluidTypeError, match="regularization should be an L1Decay or L2Decay"):
         optimizer.SGD(0.1, regularization=0.1)  # type: ignore[arg-type]
     with pytest.raises(FluidTypeError, match="the loss should be a Variable, not float"):

@@ -384,7 +384,7 @@ def test_every_structural_op_is_reached() -> None:
     for op_type in (
         *("while", "while_grad", "conditional_block", "conditional_block_grad", "recurrent", "recurrent_grad"),
         *("select_input", "select_output", "write_to_array", "read_from_array", "new_array"),
-        *("stack_array", "stack_array_like", "unstack_array", "clear_array_entry"),
+        *("stack_array", "stack_array_like", "unstack_array"),
     ):
         assert op_type in seen, f"no {op_type} in the programs"
 

@@ -11,7 +11,7 @@ import pytest
 
 import fluid
 from fluid import layers
-from fluid.errors import ExecutionError
+from fluid.errors import ExecutionError, FluidTypeError
 from fluid.executor.kernels import selected_rows as kernels
 from fluid.executor.selected_rows import SelectedRows
 from fluid.framework import Program, program_guard
@@ -229,3 +229,17 @@ def test_an_op_that_needs_a_whole_tensor_says_so() -> None:
         model.run(activated)
     with pytest.raises(ExecutionError, match=r"merge_selected_rows takes the sparse gradient .* not a whole tensor"):
         model.run(merged)
+
+
+def test_layers_that_look_at_a_sparse_gradient() -> None:
+    model = Model(True, lookups=2)
+    with program_guard(model.main):
+        merged = layers.merge_selected_rows(model.grad)
+        rows = layers.get_tensor_from_selected_rows(merged, name="rows")
+        with pytest.raises(FluidTypeError, match=r"merge_selected_rows: x should be a sparse gradient, .*; .* is float32"):
+            layers.merge_selected_rows(model.loss)
+        with pytest.raises(FluidTypeError, match="get_tensor_from_selected_rows: x should be a sparse gradient"):
+            layers.get_tensor_from_selected_rows(rows)
+    assert merged.type is VarType.SELECTED_ROWS and rows.shape == (-1, WIDTH) and rows.name.startswith("rows")
+    dense = model.run(model.grad, return_numpy=False).dense(np)
+    np.testing.assert_allclose(model.run(rows), dense[np.unique(IDS)], rtol=1e-6)

@@ -20,13 +20,22 @@ class _Group(click.Group):
         except FluidError as error:
             text = str(error)
             if not ctx.params.get("verbose"):
-                text = text.partition("\n")[0]
+                text = _one_line(text)
             click.echo(f"{click.style('error:', fg='red', bold=True)} {_printable(text)}", err=True)
         except BrokenPipeError:
             raise  # whoever reads this has seen enough; click ends quietly
         except (MemoryError, OSError) as error:
             click.echo(f"{click.style('error:', fg='red', bold=True)} {_printable(str(error) or 'out of memory')}", err=True)
         ctx.exit(2)
+
+
+def _one_line(text: str) -> str:
+    """The first line of a message, with the list that it announces."""
+    first, _, rest = text.partition("\n")
+    if not first.endswith(":"):
+        return first
+    items = [line.strip().removeprefix("- ") for line in rest.splitlines() if line.startswith("  - ")]
+    return f"{first} {'; '.join(items)}"
 
 
 def _printable(text: str) -> str:

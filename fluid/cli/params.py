@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import numpy as np
 
+from ..bfloat16 import BFLOAT16, to_float32
 from ..model_io import save_arrays
 from .common import as_json, echo, human_bytes, listed, model_argument, read_model, table
 
 __all__ = ["COMMANDS"]
+
+
+def _dtype(array: Any) -> str:
+    return "bfloat16" if array.dtype == BFLOAT16 else str(array.dtype)
 
 
 @click.group()
@@ -23,8 +30,8 @@ def list_(model: str, params: str | None, is_json: bool) -> None:
     """Names, types, sizes."""
     arrays = read_model(model, params).values()
     if is_json:
-        return as_json([{"name": n, "dtype": a.dtype.name, "shape": list(a.shape), "bytes": a.nbytes} for n, a in arrays.items()])
-    rows = [(name, f"{array.dtype}{list(array.shape)}", human_bytes(array.nbytes)) for name, array in arrays.items()]
+        return as_json([{"name": n, "dtype": _dtype(a), "shape": list(a.shape), "bytes": a.nbytes} for n, a in arrays.items()])
+    rows = [(name, f"{_dtype(array)}{list(array.shape)}", human_bytes(array.nbytes)) for name, array in arrays.items()]
     table(("name", "type", "size"), rows, right=(2,))
     echo(f"{len(rows)} values, {human_bytes(sum(array.nbytes for array in arrays.values()))}")
     return None
@@ -37,12 +44,16 @@ def list_(model: str, params: str | None, is_json: bool) -> None:
 def show(model: str, params: str | None, name: str, is_json: bool) -> None:
     """One value: statistics and some of its elements."""
     array = read_model(model, params).value(name)
+    dtype, size = _dtype(array), human_bytes(array.nbytes)
+    if array.dtype == BFLOAT16:
+        array = to_float32(array)
     if is_json:
-        return as_json({"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "values": array})
-    echo(f"{name}: {array.dtype}{list(array.shape)}, {human_bytes(array.nbytes)}", bold=True)
+        return as_json({"name": name, "dtype": dtype, "shape": list(array.shape), "values": array})
+    echo(f"{name}: {dtype}{list(array.shape)}, {size}", bold=True)
     if array.size and array.dtype.kind in "fiu":
         wide = array.astype(np.float64)
-        echo(f"min {wide.min():.6g}  mean {wide.mean():.6g}  max {wide.max():.6g}  deviation {wide.std():.6g}")
+        with np.errstate(all="ignore"):  # infinities
+            echo(f"min {wide.min():.6g}  mean {wide.mean():.6g}  max {wide.max():.6g}  deviation {wide.std():.6g}")
         if array.dtype.kind == "f" and not np.isfinite(wide).all():
             echo(f"{int((~np.isfinite(wide)).sum())} elements are not finite", fg="red")
     echo(np.array2string(array, threshold=100, edgeitems=3, max_line_width=120))

@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parent / "golden" / "book"
 
 
 def assert_close(found: Any, expected: Any, name: str) -> None:
-    """To 1e-5 of each number, or of the array's largest: small ones are what sums leave, which BLAS libraries round differently."""
+    """To 1e-5 of each number, or of the array's largest: small ones are what sums leave, which libraries round differently."""
     found = np.asarray(found)
     assert found.dtype == expected.dtype, name
     if expected.dtype.kind == "f":

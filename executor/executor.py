@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fluid.collector import collector_paused
-from fluid.errors import ExecutionError, FeedError, locate
+from fluid.errors import ExecutionError, FeedError, did_you_mean, locate
 from fluid.framework import Operator, Program, Variable, default_main_program
 from fluid.types import as_dtype, is_floating
 from fluid.values import Spec
@@ -204,11 +204,8 @@ class Executor:
             name = name.name if isinstance(name, Variable) else name
             var = block.vars.get(name)
             if var is None:
-                from difflib import get_close_matches
-
                 data = [v.name for v in block.vars.values() if v.is_data]
-                near = get_close_matches(name, data or list(block.vars), 3)
-                hint = f"; did you mean {' or '.join(near)}?" if near else f"; it is fed {', '.join(data) or 'nothing'}"
+                hint = did_you_mean(name, data or block.vars) or f"; it is fed {', '.join(data) or 'nothing'}"
                 raise FeedError(f"{name!r} is fed, but the program has no such variable{hint}")
             found[name] = _fed(var, value)
         return found
@@ -275,10 +272,7 @@ def _fetches(program: Program, fetch_list: Any) -> list[str]:
         if not isinstance(name, str):
             raise FeedError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
         if name not in program.global_block().vars:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, list(program.global_block().vars), 3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(name, program.global_block().vars)
             raise FeedError(f"{name!r} is to be fetched, but the program's block 0 has no such variable{hint}")
         names.append(name)
     return names
@@ -334,10 +328,10 @@ def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
 def _result(value: Any, return_numpy: bool) -> Any:
     if isinstance(value, list):
         return [None if item is None else _result(item, return_numpy) for item in value]
-    if isinstance(value, SelectedRows):
-        return to_numpy(value.dense(value.value.__array_namespace__())) if return_numpy else value
     if return_numpy:
         return to_numpy(array_of(value))
+    if isinstance(value, SelectedRows):
+        return value
     found = LoDTensor(array_of(value))
     found.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
     return found

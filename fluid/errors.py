@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = [
     "InferenceError",
     "NameNotFoundError",
     "ProgramError",
+    "did_you_mean",
     "locate",
 ]
 
@@ -70,6 +72,14 @@ class EOFException(ExecutionError, EOFError):
 
 class FormatError(FluidError, ValueError):
     """Bytes that are not what they claim to be."""
+
+
+def did_you_mean(name: object, known: Iterable[str], most: int = 3, show: Callable[[str], str] = str) -> str:
+    """The end of a sentence that suggests up to `most` of the known names, nearest first; "" if none is like `name`."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(name), list(known), most)
+    return f"; did you mean {' or '.join(map(show, near))}?" if near else ""
 
 
 def locate(op: Operator) -> str:

@@ -14,7 +14,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from . import unique_name
-from .errors import AttributeRuleError, FluidError, NameNotFoundError, ProgramError, locate
+from .errors import AttributeRuleError, FluidError, NameNotFoundError, ProgramError, did_you_mean, locate
 from .frames import Frames, user_frame, user_frames
 from .ops import registry
 from .ops.registry import EMPTY, OpDef
@@ -462,10 +462,7 @@ class Block:
         """The variable of this name, declared here or around; `NameNotFoundError` if there is none."""
         found = self.find_var(name)
         if found is None:
-            from difflib import get_close_matches
-
-            near = get_close_matches(str(name), self._visible_names(), 3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(name, self._visible_names())
             inside = next((block.idx for block in self.program.blocks if name in block.vars), None)
             if inside is not None:
                 hint = (
@@ -1087,12 +1084,15 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
         if program is not None and not isinstance(program, Program):
             raise ProgramError(f"program_guard takes a Program, not {type(program).__name__}")
     old = _defaults.main, _defaults.startup
+    is_from_file = main_program is not None and main_program.allowed_ops is not None
+    taken = unique_name.avoid(unique_name.TakenNames(main_program) if is_from_file else None)
     _defaults.main = main_program
     if startup_program is not None:
         _defaults.startup = startup_program
     try:
         yield
     finally:
+        unique_name.avoid(taken)
         _defaults.main, _defaults.startup = old
 
 

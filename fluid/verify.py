@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from .errors import ProgramError
+from .errors import ProgramError, did_you_mean
 from .framework import Block, Operator, Program
 from .ops.registry import EMPTY, Slot
 
@@ -188,8 +187,7 @@ def _check_op(op: Operator, block: Block) -> Iterator[str]:
         for slot, names in slots.items():
             for name in names:
                 if name != EMPTY and block.find_var(name) is None:
-                    near = get_close_matches(name, list(block.vars)[:_MOST_NAMES], 1)
-                    hint = f"; did you mean {near[0]!r}?" if near else ""
+                    hint = did_you_mean(name, list(block.vars)[:_MOST_NAMES], 1, repr)
                     yield f"it {verb} {name!r} ({slot}), a name that no visible block declares{hint}"
     definition = op.definition
     if definition is None:

@@ -187,8 +187,9 @@ def test_unknown_feed() -> None:
     image = data("image")
     with pytest.raises(FeedError, match=r"'imgae' is fed, but the program has no such variable; did you mean image\?"):
         Executor().run(main(), {"image": X, "imgae": X}, [image])
-    with pytest.raises(FeedError, match=r"'q' is fed, .* it is fed image"):
-        Executor().run(main(), {"q": X}, [image])
+    for name in ("q", 5):
+        with pytest.raises(FeedError, match=rf"{name!r} is fed, .* it is fed image"):
+            Executor().run(main(), {name: X}, [image])
     with pytest.raises(FeedError, match=r"feed should be a dict .*, not list"):
         Executor().run(main(), [X], [image])  # type: ignore[arg-type]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,29 @@ def test_rule_computes_only_what_is_wanted(own_ops: None) -> None:
     assert asked == [{"X"}]
 
 
+def some_function(f: Any, X: Like, /, Y: Any, dOut: Any = None, *, rate: float, axis: int = 1) -> None:
+    local = rate  # noqa: F841  (a local variable is no parameter)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        some_function,
+        lambda: None,
+        lambda X, *rest, axis=0, **attrs: None,
+        partial(some_function, None, rate=1.0),
+        wraps(some_function)(lambda *args, **kwargs: None),
+        registry.OpDef.defaults,
+        registry.get("relu").defaults,
+    ],
+)
+def test_parameters_are_those_of_the_signature(fn: Any) -> None:
+    signature = inspect.signature(fn).parameters
+    expected = {name: (each.annotation, each.default is not each.empty) for name, each in signature.items()}
+    found = registry.parameters_of(fn)
+    assert found == expected and list(found) == list(expected)
+
+
 # ------------------------------------------------------------------------------------------------------------- mistakes
 def test_unknown_op_suggests_near_names() -> None:
     with pytest.raises(ProgramError, match=r"no op 'softmaxx' is defined; did you mean softmax\b"):
@@ -239,6 +263,11 @@ def test_kernel_that_names_nothing_known(own_ops: None) -> None:
 
         @kernel("cubic_grad")
         def cubic_grad(xp: Any, X: Any, power: Any) -> None: ...
+
+    with pytest.raises(ProgramError, match="the kernel of cubic_grad names 'rest', which is no slot or attribute of it"):
+
+        @kernel("cubic_grad")
+        def cubic_grad_of_all(xp: Any, X: Any, **rest: Any) -> None: ...
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ It must not look at the values in the arrays. `inplace` names, for an output, th
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -61,7 +60,7 @@ _CONTEXT = ("xp", "scratch", "rng", "attrs", "inputs", "outputs")
 def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str], ...]:
     definition = registry.get(op_type)
     found = []
-    for name in inspect.signature(fn).parameters:
+    for name in registry.parameters_of(fn):
         grad = registry.grad_slot(name[1:]) if name[:1] == "d" else ""
         if name in _CONTEXT:
             found.append((name, "context", name))

@@ -6,7 +6,6 @@ program from a file can name one, and so no file can have a function called.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,8 @@ _functions: dict[int, Callable[..., Any]] = {}
 
 def number_of(function: Callable[..., Any]) -> int:
     """A number by which ops of this process can name `function`, which is kept from now on."""
+    import secrets  # it loads much, for what few programs do
+
     number = 0
     while number in (0, *_functions):
         number = secrets.randbelow(2**31)

@@ -33,10 +33,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from functools import cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import AttributeRuleError, InferenceError, ProgramError
+from ..errors import AttributeRuleError, InferenceError, ProgramError, did_you_mean
 from ..types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ __all__ = [
     "like",
     "long",
     "longs",
+    "parameters_of",
     "required",
     "strings",
     "updated_input",
@@ -101,8 +104,7 @@ def grad_slot(slot: str) -> str:
     return slot + "@GRAD"
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """A named place for variables of an op."""
 
     name: str
@@ -124,8 +126,7 @@ class Slot:
 
 
 # ---------------------------------------------------------------------------------------------------- attributes
-@dataclass(frozen=True)
-class Attr:
+class Attr(NamedTuple):
     """An attribute: its kind on the wire (``int``, ``float``, ``string``, ``ints``, ..., ``block``) and its default."""
 
     kind: str
@@ -265,16 +266,17 @@ def choice(default: Any, *others: Any) -> Attr:
 
 def least(minimum: float, attr: Any) -> Attr:
     """An attribute that is not less than `minimum`, nor is any of its items."""
-    return replace(_as_attr(attr), least=minimum)
+    return _as_attr(attr)._replace(least=minimum)
 
 
 def counted(attr: Attr, *counts: int) -> Attr:
     """A list of so many items, by default as many as its default has."""
-    return replace(attr, counts=counts or (len(attr.default),))
+    return attr._replace(counts=counts or (len(attr.default),))
 
 
-def _as_attr(value: Any) -> Attr:
-    return value if isinstance(value, Attr) else Attr(_KIND_OF[type(value)], value)
+def _as_attr(value: Any, element: bool = False) -> Attr:
+    attr = value if isinstance(value, Attr) else Attr(_KIND_OF[type(value)], value)
+    return attr._replace(element=True) if element else attr
 
 
 def block() -> Attr:
@@ -288,6 +290,22 @@ def required(kind: str) -> Attr:
 
 
 # -------------------------------------------------------------------------------------------------- gradient rules
+def parameters_of(fn: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
+    """Parameter -> its annotation (`inspect.Parameter.empty` if it has none), and whether it has a default.
+
+    Those of plain functions are read off the code: `inspect.signature` takes six times as long, and there are many to define.
+    """
+    if type(fn) is not FunctionType or fn.__dict__ or fn.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        found = inspect.signature(fn).parameters
+        return {name: (each.annotation, each.default is not each.empty) for name, each in found.items()}
+    code = fn.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    first = code.co_argcount - len(fn.__defaults__ or ())
+    optional = {*names[first : code.co_argcount], *(fn.__kwdefaults__ or ())}
+    annotations, nothing = fn.__annotations__, inspect.Parameter.empty
+    return {name: (annotations.get(name, nothing), name in optional) for name in names}
+
+
 class Rule:
     """A gradient rule and what its signature says that it reads."""
 
@@ -302,8 +320,8 @@ class Rule:
         self.attrs: list[str] = []
         self.all_attrs: tuple[str, ...] = ()
         self.takes_wanted = False
-        for position, (name, parameter) in enumerate(inspect.signature(fn).parameters.items()):
-            shape_only = parameter.annotation in (Like, "Like")
+        for position, (name, (annotation, has_default)) in enumerate(parameters_of(fn).items()):
+            shape_only = annotation in (Like, "Like")
             if position == 0:
                 continue
             if name == "wanted":
@@ -312,13 +330,13 @@ class Rule:
                 self.all_attrs = tuple(definition.attrs)
             elif name in definition.inputs:
                 self.inputs[name] = shape_only
-                if parameter.default is not inspect.Parameter.empty:
+                if has_default:
                     self.optional.add(name)
             elif name in definition.outputs:
                 self.outputs[name] = shape_only
             elif name[:1] == "d" and name[1:] in definition.outputs:
                 self.cotangents.append(name[1:])
-                if parameter.default is not inspect.Parameter.empty:
+                if has_default:
                     self.optional.add(name[1:])
             elif name.rstrip("_") in definition.attrs:  # lambda_ reads the attribute lambda
                 self.attrs.append(name)
@@ -516,22 +534,30 @@ _COMMA = re.compile(r",(?![^\[]*\])")
 def _parse_slots(text: str, where: str) -> dict[str, Slot]:
     slots = {}
     for part in filter(None, (part.strip() for part in _COMMA.split(text))):
-        match = _SLOT.match(part)
-        if match is None:
+        slot = _parse_slot(part)
+        if slot is None:
             raise ProgramError(
                 f"{where}: {part!r} is not a slot such as X, X*, X?, Out~ or Out&, with what it takes as in X: float[N, C]"
             )
-        name, marks, kinds, extents = match.groups()
-        slots[name] = Slot(
-            name,
-            "*" in marks,
-            "?" in marks,
-            "~" in marks,
-            "&" in marks,
-            kinds=tuple(filter(None, (kinds or "").split("|"))),
-            extents=None if extents is None else tuple(filter(None, (item.strip() for item in extents.split(",")))),
-        )
+        slots[slot.name] = slot
     return slots
+
+
+@cache  # most ops have an X and an Out
+def _parse_slot(text: str) -> Slot | None:
+    match = _SLOT.match(text)
+    if match is None:
+        return None
+    name, marks, kinds, extents = match.groups()
+    return Slot(
+        name,
+        "*" in marks,
+        "?" in marks,
+        "~" in marks,
+        "&" in marks,
+        kinds=tuple(filter(None, (kinds or "").split("|"))),
+        extents=None if extents is None else tuple(filter(None, (item.strip() for item in extents.split(",")))),
+    )
 
 
 def define(
@@ -569,12 +595,12 @@ def define(
     name, ins, outs = match.groups()
     inputs = _parse_slots(ins, name)
     for slot in likes:
-        inputs[slot] = replace(inputs[slot], like=True)
+        inputs[slot] = inputs[slot]._replace(like=True)
     definition = OpDef(
         type=name,
         inputs=inputs,
         outputs=_parse_slots(outs, name),
-        attrs={key: replace(_as_attr(value), element=key in _ELEMENT_ATTRS) for key, value in attrs.items()},
+        attrs={key: _as_attr(value, key in _ELEMENT_ATTRS) for key, value in attrs.items()},
         infer=infer,
         grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,
@@ -583,14 +609,14 @@ def define(
         sparse_grad=sparse_grad,
     )
     if infer is not None:
-        definition.infer_reads = tuple(inspect.signature(infer).parameters)
+        definition.infer_reads = tuple(parameters_of(infer))
 
     def register(fn: Callable[..., Any]) -> OpDef:
         definition.doc = inspect.getdoc(fn) or ""
         definition.module = fn.__module__
         if grad is not None:
             definition.rule = grad
-        elif len(inspect.signature(fn).parameters):
+        elif parameters_of(fn):
             definition.rule = Rule(fn, definition, tuple(wrt) if wrt is not None else None)
         add(definition)
         return definition
@@ -643,11 +669,7 @@ def get(op_type: str) -> OpDef:
     """The definition of an op; a `ProgramError` that suggests near names where there is none."""
     definition = _ops.get(op_type)
     if definition is None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(op_type, _ops, 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise ProgramError(f"no op {op_type!r} is defined{hint}")
+        raise ProgramError(f"no op {op_type!r} is defined{did_you_mean(op_type, _ops)}")
     return definition
 
 

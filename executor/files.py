@@ -16,8 +16,9 @@ from .selected_rows import SelectedRows
 from .sequences import array_of, lod_of, with_lod
 
 
-def _save(op: Operator, env: Environment) -> None:
-    from fluid.tensor_io import atomic_writer, write_rows, write_tensor
+def _save(machine: Machine, op: Operator, env: Environment) -> None:
+    from fluid.tensor_io import write_rows, write_tensor
+    from fluid.writing import atomic_writer
 
     path = str(op.attr("file_path"))
     if op.attrs.get("save_to_memory"):
@@ -57,8 +58,4 @@ def _load(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(name, value)
 
 
-def _save_op(machine: Machine, op: Operator, env: Environment) -> None:
-    _save(op, env)
-
-
-HANDLERS.update({"save": _save_op, "save_combine": _save_op, "load": _load, "load_combine": _load})
+HANDLERS.update({"save": _save, "save_combine": _save, "load": _load, "load_combine": _load})

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import io, model_io
+from .arguments import checked
 from .errors import FormatError, ProgramError
 from .executor.random import seed_of
 from .executor.selected_rows import SelectedRows
@@ -52,6 +53,7 @@ class Checkpoint:
     names: list[str]
 
 
+@checked
 def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 0, scope: Scope | None = None) -> None:
     """Save all that outlives the runs of a training program, and the random state, to one file.
 
@@ -90,6 +92,7 @@ def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 
         model_io._write_npz(os.fspath(path), arrays)
 
 
+@checked
 def load_checkpoint(
     program: Program, path: str | os.PathLike[str], executor: Any = None, scope: Scope | None = None
 ) -> Checkpoint:
@@ -111,7 +114,9 @@ def load_checkpoint(
 
     where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
-    if model_io._recognized(where)[1] != "npz":
+    if os.path.isdir(where):
+        raise FormatError(f"{where} is a folder; a checkpoint is one file: give that file's name")
+    if not model_io._head(where, "checkpoint").startswith(model_io._ARCHIVE):
         raise FormatError(f"{where}: the file is no checkpoint, which begins as archives do")
     arrays = model_io._read_npz(where)
     state = _state(where, arrays.pop(_STATE, None))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import checked
 from .edit import show_var
 from .framework import Block, Operator, Program
 from .text import NOISE, op_to_string
@@ -63,6 +64,7 @@ def _section(title: str, entries: Sequence[tuple[str, int, str]], around: int) -
         before = index
 
 
+@checked
 def diff(
     p: Program,
     q: Program,
@@ -133,7 +135,10 @@ def _difference(a: Any, b: Any) -> str:
         return ""
     text = f"{count} of {a.size} elements differ"
     if a.dtype.kind in "fiu":
-        gap = np.abs(a.astype(np.float64) - b.astype(np.float64))
-        size = np.abs(a.astype(np.float64)).max()
-        text += f", by up to {np.nanmax(gap):.3g} (the largest is {size:.3g})"
+        known = np.isfinite(a) & np.isfinite(b)  # how far numbers are from infinity says nothing
+        if not known[other].all():
+            text += f", {int((other & ~known).sum())} of them not finite"
+        if (other & known).any():
+            one, two = a[known].astype(np.float64), b[known].astype(np.float64)
+            text += f", by up to {np.abs(one - two).max():.3g} (the largest is {np.abs(one).max():.3g})"
     return text

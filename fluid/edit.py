@@ -11,11 +11,11 @@ import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import unique_name
+from .arguments import checked
 from .errors import InferenceError, NameNotFoundError, ProgramError, locate
 from .expand import rename_variable
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable, declared_specs, gather_specs, program_guard
@@ -181,6 +181,7 @@ class _BlockState:
     ops: list[_OpState]
 
 
+@checked
 def show_var(var: Variable) -> str:
     """A declaration as a line, with what is told of it besides shape and type."""
     flags = [
@@ -379,9 +380,8 @@ def _refuse_backward(program: Program, op: Operator, what: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- cutting
-def prune(
-    program: Program, feeds: Iterable[Variable | str] | None, targets: Variable | str | Iterable[Variable | str]
-) -> EditReport:
+@checked
+def prune(program: Program, feeds: NameList | None, targets: NameList) -> EditReport:
     """Leave only the ops and variables that the targets need, given the feeds; see `Program.prune`."""
     from .io import prune_in_place
 
@@ -399,6 +399,7 @@ def prune(
     return edit.report
 
 
+@checked
 def extract(program: Program, inputs: NameList, outputs: NameList) -> EditReport:
     """A new program of the ops between inputs and outputs; see `Program.extract`."""
     from .io import prune_in_place
@@ -455,6 +456,7 @@ def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[
 
 
 # ------------------------------------------------------------------------------------------------------------ renaming
+@checked
 def rename(
     program: Program,
     old: Variable | str | Mapping[str, str],
@@ -531,14 +533,12 @@ def _rename_grads_inside(op: Operator, names: Mapping[str, str]) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- shapes
+@checked
 def set_shape(program: Program, var: Variable | str, shape: Sequence[int]) -> EditReport:
     """Declare another shape, and infer again all that follows from it; see `Program.set_shape`."""
     name = _name_of(var)
     found = _any_var(program, name)
-    try:
-        extents = tuple(index(extent) for extent in shape)
-    except TypeError:
-        raise ProgramError(f"set_shape: {shape!r} for {name!r} is no sequence of integers") from None
+    extents = tuple(int(extent) for extent in shape)
     if any(extent < -1 for extent in extents):
         raise ProgramError(f"set_shape: {list(extents)} for {name!r} has an extent below -1, which stands for unknown")
     what = f"set_shape of {name} to {list(extents)}"
@@ -692,6 +692,7 @@ def _is_persistent(op: Operator, name: str) -> bool:
     return var is not None and var.persistable
 
 
+@checked
 def replace(program: Program, op: OpLike, builder: Builder) -> EditReport:
     """Put the ops that `builder` makes in the place of an op; see `Program.replace`."""
     target = find_op(program, op)
@@ -747,6 +748,7 @@ def _drop_unused(program: Program, names: Iterable[str]) -> None:
                 block.vars.pop(name, None)
 
 
+@checked
 def insert(
     program: Program,
     builder: Builder,
@@ -818,6 +820,7 @@ def _redirect(edit: Edit, block: Block, start: int, name: str, var: Variable) ->
 _STATISTICS = frozenset({"Mean", "Variance"})
 
 
+@checked
 def make_trainable(program: Program, pattern: str | Iterable[str] = "*") -> EditReport:
     """Turn loaded weights into parameters, and the program back to training; see `Program.make_trainable`."""
     patterns = [pattern] if isinstance(pattern, str) else list(pattern)

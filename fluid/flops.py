@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .arguments import checked
 from .edit import infer_downstream
 from .errors import FluidError
 from .framework import Operator, Program
@@ -78,6 +79,7 @@ def human(number: float) -> str:
     return f"{number:.3g} P"
 
 
+@checked
 def count_flops(program: Program, unknown: int = 1) -> FlopCount:
     """Operations of one run of every op, where each unknown extent of what is fed is `unknown` (the batch, most often)."""
     sized = program.clone()

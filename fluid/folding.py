@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arguments import checked
 from .edit import Edit, EditReport
 from .errors import FluidError, ProgramError
 from .framework import Block, Operator, OpRole, Program, Variable
@@ -53,6 +54,7 @@ def _refuse_training(program: Program, what: str) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- constants
+@checked
 def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
     """Compute now what depends on constants only; see `Program.fold_constants`."""
     with Edit(program, "fold_constants", scope) as edit:
@@ -232,6 +234,7 @@ class _Stays(Exception):
     """Why a batch_norm is not folded."""
 
 
+@checked
 def fold_batch_norm(program: Program, scope: Scope | None = None) -> EditReport:
     """Put batch_norms in test mode into the ops before them; see `Program.fold_batch_norm`."""
     if scope is None:

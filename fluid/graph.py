@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .arguments import checked
 from .framework import Block, Operator, OpRole, Parameter, Program
 from .versions import BlockVersions, Value
 
@@ -19,6 +20,7 @@ OpNode = tuple[int, int]
 """Block number and position of an op."""
 
 
+@checked
 def to_networkx(program: Program) -> DiGraph[OpNode | ValueNode]:
     """A directed graph of ops and values: an edge from each value to the ops that read it, and from an op to what it makes.
 
@@ -70,6 +72,7 @@ def _owned(op: Operator, seen: set[int]) -> list[Block]:
 _COLOURS = ((OpRole.OPTIMIZE, "#e8d5f0"), (OpRole.BACKWARD, "#fbe0c8"), (OpRole.LR_SCHED, "#e8d5f0"), (0, "#d6e6f5"))
 
 
+@checked
 def to_dot(program: Program) -> str:
     """The program as a graph in graphviz's language: ops as boxes, values as ovals, sub-blocks as boxes around what is in them.
 

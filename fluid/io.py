@@ -1,19 +1,21 @@
 """Saving and loading: parameters, and programs pruned to what they are used for. Files are those of Paddle.
 
 A folder holds one file a variable, or one file with all of them; an inference model is such a folder with a program,
-``__model__``, which feeds and fetches by ops of its own. Files are written whole or not at all, and what is read is
-checked against the file's real size and against the program before anything in the scope changes.
+``__model__``, which feeds and fetches by ops of its own. Files are written whole or not at all, those of one save all before
+the first of them takes its place (`fluid.writing`), and what is read is checked against the file's real size and against the
+program before anything in the scope changes.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from .arguments import checked
 from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from .executor.place import CPUPlace
 from .executor.selected_rows import SelectedRows
@@ -36,8 +38,9 @@ from .reader import (
     xmap_readers,
 )
 from .serde import parse_program, serialize_program
-from .tensor_io import Lod, atomic_writer, open_tensors, read_file, write_file, write_rows, write_tensor
+from .tensor_io import Lod, open_tensors, read_file, write_rows, write_tensor
 from .types import BFLOAT16, VarType, as_dtype
+from .writing import atomic_writer, together, write_file
 
 __all__ = [
     "ComposeNotAligned",
@@ -79,21 +82,25 @@ _FEED, _FETCH = "feed", "fetch"
 _NOT_SAVED = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW, VarType.STEP_SCOPES})
 
 
+@checked
 def is_parameter(var: Variable) -> bool:
     """Whether training changes this variable."""
     return isinstance(var, Parameter)
 
 
+@checked
 def is_persistable(var: Variable) -> bool:
     """Whether this variable outlives a run and holds values that a file can keep."""
     return var.persistable and var.type not in _NOT_SAVED
 
 
+@checked
 def get_program_parameter(program: Program) -> list[Variable]:
     """The parameters of a program."""
     return [var for var in program.list_vars() if is_parameter(var)]
 
 
+@checked
 def get_program_persistable_vars(program: Program) -> list[Variable]:
     """The variables of a program that `save_persistables` saves."""
     return [var for var in program.list_vars() if is_persistable(var)]
@@ -212,11 +219,12 @@ def _as_declared(var: Variable, array: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------ variables
+@checked
 def save_vars(
     executor: Any,
-    dirname: str,
+    dirname: str | os.PathLike[str],
     main_program: Program | None = None,
-    vars: Sequence[Variable | str] | None = None,
+    vars: Iterable[Variable | str] | None = None,
     predicate: Predicate | None = None,
     filename: str | None = None,
 ) -> None:
@@ -233,6 +241,7 @@ def save_vars(
     Raises:
         ExecutionError: a variable has no value in the scope.
     """
+    dirname = os.fspath(dirname)
     chosen = _chosen(main_program or default_main_program(), vars, predicate)
     scope = _scope()
     values = [_value(scope, var) for var in chosen]  # all of them first: nothing is written if one is missing
@@ -245,26 +254,34 @@ def save_vars(
     paths = [_file_of(dirname, var) for var in chosen]
     for path in paths:
         _check_inside(dirname, path)
-    for path, (array, lod) in zip(paths, values, strict=True):
-        with atomic_writer(path) as file:
-            write_rows(file, array) if isinstance(array, SelectedRows) else write_tensor(file, array, lod)
+    with together():
+        for path, (array, lod) in zip(paths, values, strict=True):
+            with atomic_writer(path) as file:
+                write_rows(file, array) if isinstance(array, SelectedRows) else write_tensor(file, array, lod)
 
 
-def save_params(executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
+@checked
+def save_params(
+    executor: Any, dirname: str | os.PathLike[str], main_program: Program | None = None, filename: str | None = None
+) -> None:
     """Save the parameters; see `save_vars`."""
     save_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
 
 
-def save_persistables(executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
+@checked
+def save_persistables(
+    executor: Any, dirname: str | os.PathLike[str], main_program: Program | None = None, filename: str | None = None
+) -> None:
     """Save all that outlives a run: parameters, statistics, the state of optimizers; see `save_vars`."""
     save_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
 
 
+@checked
 def load_vars(
     executor: Any,
-    dirname: str,
+    dirname: str | os.PathLike[str],
     main_program: Program | None = None,
-    vars: Sequence[Variable | str] | None = None,
+    vars: Iterable[Variable | str] | None = None,
     predicate: Predicate | None = None,
     filename: str | None = None,
 ) -> None:
@@ -275,6 +292,7 @@ def load_vars(
     Raises:
         FormatError: a file is missing, damaged, or holds other shapes or dtypes than the program declares.
     """
+    dirname = os.fspath(dirname)
     chosen = _chosen(main_program or default_main_program(), vars, predicate)
     found: list[tuple[Variable, Any, Lod]] = []
     if filename is not None:
@@ -299,12 +317,18 @@ def load_vars(
         _put(scope, var.name, array, lod, place)
 
 
-def load_params(executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
+@checked
+def load_params(
+    executor: Any, dirname: str | os.PathLike[str], main_program: Program | None = None, filename: str | None = None
+) -> None:
     """Load the parameters; see `load_vars`."""
     load_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
 
 
-def load_persistables(executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None) -> None:
+@checked
+def load_persistables(
+    executor: Any, dirname: str | os.PathLike[str], main_program: Program | None = None, filename: str | None = None
+) -> None:
     """Load all that outlives a run; see `load_vars`."""
     load_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
 
@@ -315,27 +339,37 @@ _PARAMETER_NAMES = "StructuredToParameterName@@"
 _SLICES = "UnpackBigParamInfor@@"
 
 
-def save(program: Program, model_path: str) -> None:
+@checked
+def save(program: Program, model_path: str | os.PathLike[str]) -> None:
     """Save a program and all that outlives its runs, as three files whose names begin with `model_path`.
 
     ``.pdparams`` holds the parameters and ``.pdopt`` what else persists, such as the state of optimizers, both as pickles of
     arrays by name; ``.pdmodel`` holds the program.
 
+    Each file is the old one or the new one, whole, at any time. Nothing is replaced before all three are on the disk; then they
+    are, one right after the other: ``.pdopt``, ``.pdparams``, ``.pdmodel``. A process that is killed between these leaves some
+    new and others old; where there were none, a ``.pdmodel`` that is there has the other two beside it. (One file,
+    which is whole at any time: `fluid.save_checkpoint`.)
+
     Raises:
         ProgramError: `model_path` names a folder, not files in one.
         ExecutionError: a variable has no value in the scope.
     """
+    model_path = os.fspath(model_path)
     _check_prefix(model_path)
     scope = _scope()
     found = {var.name: (is_parameter(var), _value(scope, var)[0]) for var in _chosen(program, None, is_persistable)}
     for name, (_, array) in found.items():
         _check_dense(model_path + _STATE, name, array)
-    write_arrays(model_path + _PARAMETERS, {name: array for name, (trained, array) in found.items() if trained})
-    write_arrays(model_path + _STATE, {name: array for name, (trained, array) in found.items() if not trained})
-    write_file(model_path + _PROGRAM, [serialize_program(program)])
+    data = serialize_program(program)
+    with together():  # the state first: a reader of the parameters may do without it, and must not find that it is missing
+        write_arrays(model_path + _STATE, {name: array for name, (trained, array) in found.items() if not trained})
+        write_arrays(model_path + _PARAMETERS, {name: array for name, (trained, array) in found.items() if trained})
+        write_file(model_path + _PROGRAM, [data])
 
 
-def load(program: Program, model_path: str, executor: Any = None) -> None:
+@checked
+def load(program: Program, model_path: str | os.PathLike[str], executor: Any = None) -> None:
     """Load what `save` has saved into the current scope, on the executor's place (the processor if None).
 
     The scope changes only if every variable that the program keeps from one run to the next was found and fits.
@@ -343,10 +377,12 @@ def load(program: Program, model_path: str, executor: Any = None) -> None:
     Raises:
         FormatError: a file is missing, damaged, lacks a variable, or holds other shapes or dtypes than the program declares.
     """
+    model_path = os.fspath(model_path)
     _set_state(program, load_program_state(model_path), model_path, getattr(executor, "place", None), complete=True)
 
 
-def load_program_state(model_path: str) -> dict[str, Any]:
+@checked
+def load_program_state(model_path: str | os.PathLike[str]) -> dict[str, Any]:
     """The arrays by name that `save`, or Paddle's, has saved under `model_path`: parameters and the rest as one dict.
 
     The program need not be known. No code is run that the files may contain; see `fluid.pickle_io`.
@@ -354,6 +390,7 @@ def load_program_state(model_path: str) -> dict[str, Any]:
     Raises:
         FormatError: a file is damaged, or ``<model_path>.pdparams`` is missing.
     """
+    model_path = os.fspath(model_path)
     for suffix in (_PARAMETERS, _STATE, _PROGRAM):
         model_path = model_path.removesuffix(suffix)
     _check_prefix(model_path)
@@ -363,6 +400,7 @@ def load_program_state(model_path: str) -> dict[str, Any]:
     return state
 
 
+@checked
 def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
     """Give the program's parameters, and what else of it persists, these values in the current scope.
 
@@ -380,13 +418,13 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
         warnings.warn(f"set_program_state: the program keeps nothing under these {len(unused)} names: {text}", stacklevel=2)
 
 
+@checked
 def get_parameter_value(para: Parameter, executor: Any) -> Any:
     """The value of a parameter in the current scope, as a numpy array."""
-    if not isinstance(para, Parameter):
-        raise ProgramError(f"get_parameter_value takes a Parameter, not {para!r}")
     return _value(_scope(), para)[0].copy()
 
 
+@checked
 def get_parameter_value_by_name(name: str, executor: Any, program: Program | None = None) -> Any:
     """The value in the current scope of the parameter of this name, as a numpy array."""
     var = (program or default_main_program()).global_block().var(name)
@@ -447,6 +485,7 @@ def _set_state(program: Program, state: Mapping[str, Any], where: str, place: An
 
 
 # -------------------------------------------------------------------------------------------------------------- pruning
+@checked
 def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> Program:
     """A copy of the program with only the ops and variables that the targets need.
 
@@ -565,10 +604,11 @@ def _prune_below(owner: Operator, needed: set[str]) -> set[str]:
 
 
 # ---------------------------------------------------------------------------------------------------- inference models
+@checked
 def save_inference_model(
-    dirname: str,
-    feeded_var_names: str | Sequence[str],
-    target_vars: Variable | str | Sequence[Variable | str],
+    dirname: str | os.PathLike[str],
+    feeded_var_names: str | Iterable[str],
+    target_vars: Variable | str | Iterable[Variable | str],
     executor: Any,
     main_program: Program | None = None,
     model_filename: str | None = None,
@@ -608,9 +648,10 @@ def save_inference_model(
     else:
         path += ".main_program"
     data = serialize_program(program)
-    if not program_only:
-        save_persistables(executor, dirname, program, os.path.basename(params_filename) if params_filename else None)
-    write_file(path, [data])  # the program last: where it is, its parameters are complete
+    with together():
+        if not program_only:
+            save_persistables(executor, dirname, program, os.path.basename(params_filename) if params_filename else None)
+        write_file(path, [data])  # the program last: where it is, its parameters are complete
     return targets
 
 
@@ -665,8 +706,9 @@ def _check_complete(program: Program, feeds: list[str], targets: list[str]) -> N
             raise ProgramError(f"the target {name!r} is neither fed, computed nor persistable")
 
 
+@checked
 def load_inference_model(
-    dirname: str,
+    dirname: str | os.PathLike[str],
     executor: Any,
     model_filename: str | None = None,
     params_filename: str | None = None,
@@ -687,6 +729,7 @@ def load_inference_model(
     Raises:
         FormatError: a file is missing or damaged, or the program does not say what it is fed and fetches.
     """
+    dirname = os.fspath(dirname)
     if model_filename is None and params_filename is None and os.path.isfile(dirname + ".pdmodel"):
         dirname, prefix = os.path.split(dirname)
         model_filename, params_filename = prefix + ".pdmodel", prefix + ".pdiparams"

@@ -19,22 +19,24 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import io
+from .arguments import checked
 from .bfloat16 import BFLOAT16, as_bits, to_float32
-from .errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError
+from .errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from .framework import Program, Variable
 from .op_versions import convert
-from .pickle_io import write_arrays
+from .pickle_io import check_numbers, not_numbers, write_arrays
 from .serde import parse_program, serialize_program
-from .tensor_io import atomic_writer, read_file, write_file
+from .tensor_io import read_file
 from .text import parse_program_text
 from .verify import self_owning
+from .writing import atomic_writer, reason, together, write_file
 
 if TYPE_CHECKING:
     from .executor import Scope
@@ -44,6 +46,7 @@ __all__ = ["Model", "load_model", "read_arrays", "save_arrays", "save_model"]
 _PROGRAM_FILES = ("__model__",)
 _PARAMETER_FILES = ("__params__", "params", "__variables__")
 _ARRAY_FORMATS = ("npz", "safetensors", "pdparams")
+_ARCHIVE = (b"PK\x03\x04", b"PK\x05\x06")
 _ROOM = 64 << 20
 """What is unpacked may be ten times as large as the file, and so many bytes more."""
 
@@ -76,7 +79,7 @@ class Model:
         """A parameter as a numpy array."""
         found = self.scope.array(name)
         if found is None:
-            raise NameNotFoundError(f"{self.path}: there is no value of {name!r}{_near(name, self.parameters)}")
+            raise NameNotFoundError(f"{self.path}: there is no value of {name!r}{did_you_mean(name, self.parameters)}")
         return np.asarray(found)
 
     def values(self) -> dict[str, Any]:
@@ -84,14 +87,8 @@ class Model:
         return {name: self.value(name) for name in self.parameters}
 
 
-def _near(name: str, names: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(names), 3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
-
-
 # ------------------------------------------------------------------------------------------------------------- reading
+@checked
 def load_model(
     path: str | os.PathLike[str],
     *,
@@ -113,7 +110,7 @@ def load_model(
     """
     from .executor import global_scope
 
-    where = os.fsdecode(path)
+    where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
     file, kind = _recognized(where)
     if kind in _ARRAY_FORMATS:
@@ -127,11 +124,11 @@ def load_model(
     program.allowed_ops = frozenset(allow)
     feeds, fetches = _traffic(file, program)
     found, missing = _load_parameters(program, file, os.fspath(params) if params is not None else None, scope)
-    return Model(where, "folder" if os.path.isdir(where) else kind, program, feeds, fetches, found, scope, missing)
+    return Model(where, "folder" if os.path.isdir(where) else kind or "program", program, feeds, fetches, found, scope, missing)
 
 
-def _recognized(path: str) -> tuple[str, str]:
-    """The file that is meant, and what it holds."""
+def _recognized(path: str, what: str = "model") -> tuple[str, str]:
+    """The file that is meant, and what it holds: a name of a format, or "" where that is not known."""
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
         programs = [name for name in names if name in _PROGRAM_FILES] or [name for name in names if name.endswith(".pdmodel")]
@@ -140,7 +137,7 @@ def _recognized(path: str) -> tuple[str, str]:
             found = (
                 "several programs, " + ", ".join(programs) + ": name one"
                 if programs
-                else f"no __model__, only {held or 'nothing'}"
+                else f"no __model__, {f'only {held}' if held else 'it is empty'}"
             )
             raise FormatError(f"{path}: the folder holds {found}")
         return _recognized(os.path.join(path, programs[0]))
@@ -148,10 +145,10 @@ def _recognized(path: str) -> tuple[str, str]:
         for suffix in (".pdmodel", ".pdparams", ".txt", ".npz", ".safetensors"):
             if os.path.isfile(path + suffix):
                 return _recognized(path + suffix)
-    head = _head(path)
+    head = _head(path, what)
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= os.path.getsize(path) - 8:
         return path, "safetensors"
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+    if head.startswith(_ARCHIVE):
         return path, "npz"
     if head.startswith(b"\x80"):
         return path, "pdparams"
@@ -163,15 +160,15 @@ def _recognized(path: str) -> tuple[str, str]:
         raise FormatError(f"{path} holds parameters without their names, which only the program that they are of knows")
     if head.lstrip().startswith((b"block ", b"program ")):
         return path, "text"
-    return path, "pdmodel" if path.endswith(".pdmodel") else "program"
+    return path, "pdmodel" if path.endswith(".pdmodel") else "program" if head.startswith(b"\x0a") else ""
 
 
-def _head(path: str) -> bytes:
+def _head(path: str, what: str = "model") -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(64)
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: there is no such model: {getattr(error, 'strerror', None) or error}") from None
+        raise FormatError(f"{path or repr(path)}: there is no such {what}: {reason(error)}") from None
 
 
 def _read_program(file: str, kind: str) -> Program:
@@ -227,7 +224,7 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
                 params = folder
         if os.path.isdir(params):
             io.load_persistables(_OnProcessor, params, program)
-        elif params.endswith(".pdiparams") or _head(params)[:4] in (b"\0\0\0\0", b""):
+        elif params.endswith(".pdiparams") or _head(params, "file")[:4] in (b"\0\0\0\0", b""):
             io.load_persistables(_OnProcessor, os.path.dirname(params), program, os.path.basename(params))
         else:
             state = read_arrays(params)
@@ -258,19 +255,24 @@ def _few(names: Iterable[str]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- arrays by name
+@checked
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The arrays by name in an npz archive, a safetensors file, or ``.pdparams`` (with ``.pdopt`` beside it, both)."""
     where = os.fspath(path)
-    _, kind = _recognized(where)
+    if os.path.isdir(where):
+        raise FormatError(f"{where} is a folder; arrays by name are in one file, .npz, .safetensors or .pdparams")
+    _, kind = _recognized(where, "file")
     if kind == "npz":
         return _read_npz(where)
     if kind == "safetensors":
         return _read_safetensors(where)
     if kind == "pdparams":
         return io.load_program_state(where) if where.endswith((".pdparams", ".pdopt")) else io._read_state(where)
-    raise FormatError(f"{where} holds a program, not arrays by name")
+    what = "holds a program, not arrays by name" if kind else "is no file of arrays by name: no .npz, .safetensors or .pdparams"
+    raise FormatError(f"{where} {what}")
 
 
+@checked
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     """Write arrays by name; the ending of the path says how: ``.npz``, ``.safetensors`` or ``.pdparams``."""
     where = os.fspath(path)
@@ -320,8 +322,8 @@ def _read_npy(file: Any, size: int, where: str) -> Any:
     shape, by_columns, dtype = read(file)
     if dtype.hasobject:
         raise FormatError(f"{where}: it holds Python objects, which would have to be unpickled")
-    if dtype.names is not None or dtype.itemsize == 0:
-        raise FormatError(f"{where}: its elements are {dtype}, not numbers")
+    if not_numbers(dtype):
+        raise FormatError(f"{where}: its elements are {not_numbers(dtype)}, not numbers")
     needed = math.prod(shape) * dtype.itemsize
     data = file.read(needed) if needed <= size else b""
     if any(extent < 0 for extent in shape) or len(data) != needed or file.read(1):
@@ -332,6 +334,7 @@ def _read_npy(file: Any, size: int, where: str) -> Any:
 
 
 def _write_npz(path: str, arrays: Mapping[str, Any]) -> None:
+    check_numbers(path, arrays)
     with atomic_writer(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             if "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
@@ -380,19 +383,21 @@ def _from_safetensors(path: str, name: str, entry: Mapping[str, Any]) -> Any:
 
 def _write_safetensors(path: str, arrays: Mapping[str, Any]) -> None:
     library = _safetensors()
+    check_numbers(path, arrays)
     for name, array in arrays.items():
-        if array.dtype.kind == "c":
+        if array.dtype.kind == "c" or array.dtype.itemsize > 8:
             raise FluidError(f"{path}: {name!r} is {array.dtype}, which safetensors cannot hold; write .npz")
     plain = {name: to_float32(array) if array.dtype == BFLOAT16 else array for name, array in arrays.items()}
     write_file(path, [library.numpy.save({name: np.asarray(array, order="C") for name, array in plain.items()})])
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
+@checked
 def save_model(
     path: str | os.PathLike[str],
     program: Program | None = None,
-    feeds: str | Variable | Sequence[str | Variable] | None = None,
-    fetches: str | Variable | Sequence[str | Variable] | None = None,
+    feeds: str | Variable | Iterable[str | Variable] | None = None,
+    fetches: str | Variable | Iterable[str | Variable] | None = None,
     *,
     scope: Scope | None = None,
     target: str | None = None,
@@ -400,8 +405,8 @@ def save_model(
     """Save a model; the ending of the path says how.
 
     ``.pdmodel`` writes the program and ``.pdiparams`` beside it; ``.txt`` the program's text; ``.npz``, ``.safetensors``
-    and ``.pdparams`` the parameters alone; any other path is a folder with ``__model__`` and a file a parameter. Each
-    file is written whole or not at all, the program last.
+    and ``.pdparams`` the parameters alone; any other path is a folder with ``__model__`` and a file a parameter. All files
+    are written before the first replaces an older one, the program last (`fluid.writing`).
 
     Args:
         program: the default main program if None.
@@ -421,12 +426,10 @@ def save_model(
     from .executor import global_scope, scope_guard
     from .framework import default_main_program
 
-    where = os.fsdecode(path)
-    given: Any = program if program is not None else default_main_program()
-    if not isinstance(given, Program):
-        hint = "; a loaded model's is its `program`" if isinstance(given, Model) else ""
-        raise ProgramError(f"save_model takes a Program to save to {where}, not {type(given).__name__}{hint}")
-    program = given
+    where = os.fspath(path)
+    if not where:
+        raise ProgramError("save_model: the path is empty; give that of a file, or of a folder")
+    program = program if program is not None else default_main_program()
     scope = scope if scope is not None else global_scope()
     if fetches is not None:
         program = io._inference_program(program, _names(feeds), _names(fetches))
@@ -447,15 +450,17 @@ def save_model(
         if ending == "pdmodel":
             params = where.removesuffix("pdmodel") + "pdiparams"
             folder, name = os.path.split(params)
-            io.save_persistables(None, folder, program, name)
-            write_file(where, [data])
+            with together():
+                io.save_persistables(None, folder, program, name)
+                write_file(where, [data])
             return [where, params]
-        io.save_persistables(None, where, program)
-        write_file(os.path.join(where, "__model__"), [data])
+        with together():
+            io.save_persistables(None, where, program)
+            write_file(os.path.join(where, "__model__"), [data])
         return [where]
 
 
-def _names(items: str | Variable | Sequence[str | Variable] | None) -> list[str]:
+def _names(items: str | Variable | Iterable[str | Variable] | None) -> list[str]:
     if items is None:
         return []
     listed = [items] if isinstance(items, (str, Variable)) else items

@@ -17,11 +17,12 @@ from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from .bfloat16 import as_bits
-from .errors import FluidError, FormatError
-from .tensor_io import atomic_writer
+from .arguments import checked
+from .bfloat16 import BFLOAT16, as_bits
+from .errors import FluidError, FluidTypeError, FormatError
+from .writing import atomic_writer, reason
 
-__all__ = ["read_pickle", "write_arrays"]
+__all__ = ["check_numbers", "not_numbers", "read_pickle", "write_arrays"]
 
 _DEPTH = 64
 """Containers in containers; state dicts have three levels."""
@@ -312,6 +313,7 @@ def _check_tree(value: Any, limit: int) -> None:
             stack.extend((part, False) for part in inner if isinstance(part, (dict, list, tuple, _Name, _DType, _Mark)))
 
 
+@checked
 def read_pickle(path: str) -> Any:
     """What a pickle of arrays, dicts, lists, tuples, strings, bytes, numbers, bools and None holds. No code of it is run.
 
@@ -328,7 +330,7 @@ def read_pickle(path: str) -> Any:
     except (OSError, ValueError) as error:
         if isinstance(error, FluidError):
             raise
-        raise FormatError(f"{path}: the file cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise FormatError(f"{path}: the file cannot be read: {reason(error)}") from None
 
 
 def _read(path: str, data: Any) -> Any:
@@ -391,13 +393,34 @@ def _write_bytes(file: BinaryIO, raw: Any, protocol: int) -> None:
         file.write(b"c__builtin__\nbytes\n)R")
 
 
+def not_numbers(dtype: np.dtype[Any]) -> str:
+    """What elements of this type are, where they are no numbers; "" where they are."""
+    if (dtype.kind in "biufc" and dtype.subdtype is None) or dtype == BFLOAT16:
+        return ""
+    kinds = {"U": "text", "S": "bytes", "M": "dates", "m": "spans of time", "O": "Python objects", "V": "records"}
+    return f"{kinds.get(dtype.kind, 'of a kind of their own')} ({dtype})"
+
+
+def check_numbers(path: str, arrays: Mapping[str, Any]) -> None:
+    """`FluidTypeError` where the elements of an array are no numbers, which no file of parameters can hold."""
+    for name, array in arrays.items():
+        found = not_numbers(array.dtype)
+        if found:
+            raise FluidTypeError(f"{path}: the elements of {name!r} are {found}, not numbers")
+
+
+@checked
 def write_arrays(path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str]] | None = None) -> None:
     """Write arrays by name, as ``pickle.dump(dict, protocol=2)`` of any numpy would: whole or not at all.
 
     `tables` are dicts of strings, which follow the arrays under names of their own.
 
     Where an array is larger than 1 GiB, the file has protocol 4, since 2 cannot say its length.
+
+    Raises:
+        FluidTypeError: the elements of an array are no numbers.
     """
+    check_numbers(path, arrays)
     protocol = 4 if any(array.nbytes > _LARGE for array in arrays.values()) else 2
     with atomic_writer(path) as file:
         file.write(b"\x80" + bytes([protocol]) + b"}(")

@@ -9,7 +9,7 @@ from typing import Any
 from .errors import ExecutionError, ProgramError
 from .executor import timing
 from .executor.timing import Count, Timer
-from .tensor_io import write_file
+from .writing import write_file
 
 __all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
 

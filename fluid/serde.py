@@ -14,6 +14,8 @@ optimizer's, and is written by none but optimizers': not the statistics of batch
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +23,8 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from .errors import FluidTypeError, FormatError, ProgramError
+from .arguments import checked
+from .errors import FormatError, ProgramError
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable
 from .ops.registry import REGION
 from .proto import ProgramDesc, TensorDesc, VarDesc
@@ -37,6 +40,8 @@ __all__ = [
     "parse_tensor_desc",
     "serialize_program",
     "serialize_tensor_desc",
+    "versions_of",
+    "with_versions",
 ]
 
 
@@ -116,6 +121,7 @@ _EVERY_OP = {
 """Attributes that any op may carry."""
 
 
+@checked
 def fits(kind: str, value: Any) -> bool:
     """Whether an attribute of this kind can hold `value`."""
     found = KINDS.get(kind)
@@ -240,6 +246,7 @@ def _leftover(message: Any, *taken: str) -> bytes:
 
 
 # ----------------------------------------------------------------------------------------------------------- writing
+@checked
 def serialize_program(program: Program) -> bytes:
     """The program as bytes of a ``ProgramDesc``; `ProgramError` if it holds what the format cannot say."""
     message = ProgramDesc()
@@ -255,6 +262,24 @@ def serialize_program(program: Program) -> bytes:
     if len(data) > _MOST_BYTES:
         raise ProgramError(f"the program cannot be written, its {len(data)} bytes are too many: {_TOO_LARGE}")
     return data
+
+
+def versions_of(wire: bytes) -> tuple[int, list[tuple[str, int]]]:
+    """The version of Paddle that wrote a program, and those of its ops, in the ``wire`` of the program."""
+    message = ProgramDesc()
+    message.ParseFromString(wire)
+    return message.version.version, [(_text(pair.op_name), pair.op_version.version) for pair in message.op_version_map.pair]
+
+
+def with_versions(version: int, of_ops: Iterable[tuple[str, int]]) -> bytes:
+    """What `versions_of` reads."""
+    message = ProgramDesc()
+    message.version.version = version
+    for name, number in of_ops:
+        pair = message.op_version_map.pair.add()
+        pair.op_name, pair.op_version.version = _raw(name), number
+    found: bytes = message.SerializeToString()
+    return found
 
 
 def _write_block(block: Block, message: Any) -> None:
@@ -395,10 +420,9 @@ def _write_scalar(value: Any, message: Any) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- reading
+@checked
 def parse_program(data: bytes) -> Program:
     """The program in the bytes of a ``ProgramDesc``, of whatever version; `FormatError` says where they hold none."""
-    if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise FluidTypeError(f"a program is parsed from bytes, not from {type(data).__name__}")
     if len(data) > _MOST_BYTES:
         raise FormatError(f"not a program: {len(data)} bytes, but programs have at most {_MOST_BYTES}, as all of the wire format")
     return _Reader(bytes(data)).program
@@ -413,6 +437,9 @@ def _looks_like(data: bytes) -> str:
     ):
         if data.startswith(start):
             return what
+    with contextlib.suppress(UnicodeDecodeError):
+        if re.fullmatch(r"[^\x00-\x08\x0e-\x1f\x7f]+", data[:64].decode("ascii")):
+            return "; it looks like text, but not like a program's"
     return ""
 
 

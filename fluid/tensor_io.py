@@ -1,4 +1,4 @@
-"""Tensors in files, as Paddle's ``save`` and ``save_combine`` ops write them; and writing files so that none is half done.
+"""Tensors in files, as Paddle's ``save`` and ``save_combine`` ops write them.
 
 A record is: uint32 version 0; uint64 number of levels of sequence offsets, for each a uint64 size in bytes and that many
 bytes of uint64; uint32 version 0; int32 size of a ``TensorDesc`` and its bytes; the elements, in C order. All numbers are
@@ -8,7 +8,7 @@ whole tensor; then the rows, as a tensor from its version on.
 
 No size in a file is believed before the file proves to be that long. Arrays of large files are read-only views of the file,
 mapped into memory: what nobody reads takes none. (A file that another program cuts short meanwhile would end this one;
-files written here replace others instead.)
+files written here replace others instead, see `fluid.writing`.)
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import contextlib
 import math
 import mmap
 import os
-import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from .errors import FluidError, FluidTypeError, FormatError
+from .errors import FluidTypeError, FormatError
 from .serde import parse_tensor_desc, serialize_tensor_desc
 from .types import BFLOAT16, VarType, as_dtype
+from .writing import reason
 
 if TYPE_CHECKING:
     from .executor.selected_rows import SelectedRows
 
-__all__ = ["TensorReader", "atomic_writer", "open_tensors", "read_file", "write_rows", "write_tensor"]
+__all__ = ["TensorReader", "open_tensors", "read_file", "write_rows", "write_tensor"]
 
 Lod = list[list[int]]
 _LARGE_FILE = 16 << 20
@@ -213,7 +213,7 @@ def open_tensors(path: str, what: str = "") -> Iterator[TensorReader]:
     try:
         file = open(path, "rb")  # noqa: SIM115
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}{what}: the file cannot be read: {_reason(error)}") from None
+        raise FormatError(f"{path}{what}: the file cannot be read: {reason(error)}") from None
     with file:
         yield TensorReader(file, path)
 
@@ -224,49 +224,4 @@ def read_file(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: the file cannot be read: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
-
-
-@contextlib.contextmanager
-def atomic_writer(path: str) -> Iterator[BinaryIO]:
-    """A file that takes its place under `path` only once everything has been written; on an error nothing changes."""
-    folder, name = os.path.split(path)
-    try:
-        os.makedirs(folder or ".", exist_ok=True)
-        temporary = os.path.join(folder, f".{name[:40]}.{secrets.token_hex(6)}")
-        file = open(temporary, "xb")  # noqa: SIM115
-    except (OSError, ValueError) as error:
-        raise FluidError(f"{path}: the file cannot be written: {_reason(error)}") from None
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _flush_folder(folder or ".")
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise FluidError(f"{path}: the file cannot be written: {_reason(error)}") from None
-        raise
-
-
-def _flush_folder(folder: str) -> None:
-    """Have the disk know the new name, where the system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def write_file(path: str, chunks: Iterable[bytes]) -> None:
-    """Write a file whole or not at all."""
-    with atomic_writer(path) as file:
-        file.writelines(chunks)
+        raise FormatError(f"{path}: the file cannot be read: {reason(error)}") from None

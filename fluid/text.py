@@ -20,6 +20,9 @@ gives the role of the ops after it, ``-- forward --`` that they have none. A sub
 owns it; its parent is the block around it unless ``(parent 3)`` says otherwise, and ``(forward 2)`` names the block whose
 gradient it is. An attribute ``name: longs=[1]`` has another kind on the wire than its definition, or its value, says.
 Names that are not made of letters, digits and ``_.@/-`` stand in quotes, as in JSON.
+
+A line ``program {random_seed=7, version=2006002, op_versions=[adam=1, pad2d=1]}`` stands before the blocks where there is
+something to say: a seed, the version of Paddle that wrote the program, the versions of its ops.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from .errors import FormatError
+from .arguments import checked
+from .errors import FormatError, ProgramError
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable
 from .types import VarType
 from .verify import on_cycles
@@ -189,6 +193,7 @@ def _first(items: Sequence[str], count: int) -> str:
     return ", ".join([*items[:count], f"... {len(items) - count} more"] if len(items) > count + 1 else items)
 
 
+@checked
 def op_to_string(op: Operator) -> str:
     """One line: what it writes (with types), its type, what it reads, and the attributes that are not at their defaults."""
 
@@ -292,25 +297,40 @@ def _lines(block: Block, style: _Style, printed: set[int]) -> Iterator[str]:
             stack.pop()
 
 
+def _header(program: Program, style: _Style) -> list[str]:
+    found = [f"random_seed={program.random_seed}"] if program.random_seed else []
+    if program.wire and style.complete:
+        from .serde import versions_of
+
+        version, of_ops = versions_of(program.wire)
+        found += [f"version={version}"] if version else []
+        found += [f"op_versions={_listed(of_ops, style, lambda pair: f'{_name(pair[0])}={pair[1]}')}"] if of_ops else []
+    return found
+
+
 def _program_lines(program: Program, style: _Style) -> Iterator[str]:
-    if program.random_seed:
-        yield f"program {{random_seed={program.random_seed}}}"
+    header = _header(program, style)
+    if header:
+        yield f"program {{{', '.join(header)}}}"
     printed: set[int] = set()
     for block in program.blocks:
         if id(block) not in printed:
             yield from _lines(block, style, printed)
 
 
+@checked
 def block_to_string(block: Block) -> str:
     """The complete text of a block and the blocks under it."""
     return "\n".join(_lines(block, _COMPLETE, set()))
 
 
+@checked
 def program_to_string(program: Program) -> str:
     """The complete text of a program, from which `parse_program_text` makes an equal one."""
     return "\n".join(_program_lines(program, _COMPLETE)) + "\n"
 
 
+@checked
 def program_to_screen(program: Program) -> str:
     """The text of a program, cut so that it fits a screen: attributes at their defaults, long lists, lines and blocks."""
     lines: list[str] = []
@@ -402,10 +422,13 @@ class _Line:
         self.at += 1
         return text
 
-    def integer(self, what: str) -> int:
+    def integer(self, what: str, bits: int = 0) -> int:
         if not (self.ahead("word") and _INTEGER.fullmatch(self.token.text)):
             self.unexpected(what)
-        return int(self.take("word"))
+        token, found = self.token, int(self.take("word"))
+        if bits and not -(1 << bits - 1) <= found < 1 << bits - 1:
+            self.fail(f"{found} takes more than {bits} bits", token)
+        return found
 
     def many(self, close: str, item: Any) -> list[Any]:
         """Items between commas up to `close`; the opening sign has been taken."""
@@ -435,6 +458,7 @@ class _Parser:
         self.refs: list[tuple[dict[str, Any], str]] = []
         self.inside: list[Block] = []
         self.roles: list[int] = []
+        self.said: dict[str, Any] = {}
 
     def parse(self, text: str) -> Program:
         number = 0
@@ -497,10 +521,33 @@ class _Parser:
     def header(self, line: _Line) -> None:
         line.take("word")
         line.take("{")
-        line.take("word", text="random_seed")
+        line.many("}", lambda: self.fact(line))
+        self.program._seed = self.said.get("random_seed", 0)
+        if self.said.keys() & {"version", "op_versions"}:
+            from .serde import with_versions
+
+            try:
+                self.program.wire = with_versions(self.said.get("version", 0), self.said.get("op_versions", []))
+            except ProgramError as error:
+                line.fail(str(error), line.tokens[0])
+
+    def fact(self, line: _Line) -> None:
+        """``version=2006002``, of the whole program."""
+        said, token = self.said, line.token
+        word = line.take("word", "random_seed, version or op_versions")
+        if word not in ("random_seed", "version", "op_versions") or word in said:
+            line.fail(f"{word} is given twice" if word in said else f"{word!r} is not random_seed, version or op_versions", token)
         line.take("=")
-        self.program._seed = line.integer("a whole number")
-        line.take("}")
+        if word == "op_versions":
+            line.take("[")
+            said[word] = line.many("]", lambda: self.op_version(line))
+        else:
+            said[word] = line.integer("a whole number", 64)
+
+    def op_version(self, line: _Line) -> tuple[str, int]:
+        name = line.name("the type of an op")
+        line.take("=")
+        return name, line.integer("a version", 32)
 
     def open_block(self, line: _Line) -> None:
         line.take("word")
@@ -692,6 +739,7 @@ def _float(word: str) -> float:
     return float(word)
 
 
+@checked
 def parse_program_text(text: str) -> Program:
     """The program that this text, as made by `program_to_string`, describes; `FormatError` with line and column if none."""
     return _Parser().parse(text)

@@ -1,16 +1,19 @@
-"""Generated names, numbered by key as Fluid numbers them: ``fc_0``, ``fc_1``, ``fc_0.tmp_0``."""
+"""Generated names, numbered by key as Fluid numbers them: ``fc_0``, ``fc_1``, ``fc_0.tmp_0``.
+
+Inside ``program_guard`` of a program from a file, whose names no generator here has counted, those that it has are passed over.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .framework import Program
 
-__all__ = ["UniqueNameGenerator", "generate", "guard", "switch", "unused_in"]
+__all__ = ["TakenNames", "UniqueNameGenerator", "avoid", "generate", "guard", "switch", "unused_in"]
 
 
 class UniqueNameGenerator:
@@ -28,14 +31,29 @@ class UniqueNameGenerator:
         return f"{self._prefix}{key}_{number}"
 
 
+class TakenNames:
+    """The names of a program's variables, and those of the layers that they belong to; gathered when first asked for."""
+
+    __slots__ = ("_names", "_program")
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._names: set[str] | None = None
+
+    def __contains__(self, name: str) -> bool:
+        if self._names is None:
+            self._names = {part for var in self._program.list_vars() for part in (var.name, var.name.split(".")[0])}
+        return name in self._names
+
+
 class _UnusedNames(UniqueNameGenerator):
-    """Passes over names that are taken, and over those of layers whose variables are there."""
+    """Passes over names that are taken."""
 
     __slots__ = ("_taken",)
 
-    def __init__(self, taken: Iterable[str]) -> None:
+    def __init__(self, taken: TakenNames) -> None:
         super().__init__()
-        self._taken = {part for name in taken for part in (name, name.split(".")[0])}
+        self._taken = taken
 
     def __call__(self, key: str) -> str:
         while (name := super().__call__(key)) in self._taken:
@@ -44,8 +62,11 @@ class _UnusedNames(UniqueNameGenerator):
 
 
 def unused_in(program: Program) -> UniqueNameGenerator:
-    """Names that a program, such as one from a file, does not have yet: ``with unique_name.guard(unused_in(program))``."""
-    return _UnusedNames(var.name for var in program.list_vars())
+    """Names that a program does not have yet: ``with unique_name.guard(unused_in(program))``.
+
+    For programs from files this is not needed inside ``program_guard``.
+    """
+    return _UnusedNames(TakenNames(program))
 
 
 _shared = UniqueNameGenerator()
@@ -56,6 +77,7 @@ class _Current(threading.local):
 
     def __init__(self) -> None:
         self.generator = _shared
+        self.taken: TakenNames | None = None
 
 
 _current = _Current()
@@ -63,7 +85,17 @@ _current = _Current()
 
 def generate(key: str) -> str:
     """The next name for `key`."""
-    return _current.generator(key)
+    name, taken = _current.generator(key), _current.taken
+    if taken is not None:
+        while name in taken:
+            name = _current.generator(key)
+    return name
+
+
+def avoid(taken: TakenNames | None) -> TakenNames | None:
+    """Pass over these names, or none but those that generators themselves do, from now on; returns those until now."""
+    old, _current.taken = _current.taken, taken
+    return old
 
 
 def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenerator:

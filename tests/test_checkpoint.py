@@ -20,9 +20,9 @@ import pytest
 from resumed import build, train
 
 import fluid
-from fluid import io, model_io, tensor_io
+from fluid import io, model_io, writing
 from fluid.bfloat16 import BFLOAT16, to_bfloat16
-from fluid.errors import ExecutionError, FluidError, FormatError, ProgramError
+from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError, ProgramError
 from fluid.executor import Scope, scope_guard
 from fluid.executor.selected_rows import SelectedRows
 from fluid.pickle_io import write_arrays
@@ -147,7 +147,7 @@ def flipped(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda path: None, "c: there is no such model: No such file"),
+        (lambda path: None, "c: there is no such checkpoint: No such file"),
         (lambda path: path.write_bytes(b""), "c: the file is no checkpoint, which begins as archives do"),
         (not_zip, "c: the file is no checkpoint"),
         (cut, "c: the archive cannot be read: File is not a zip file"),
@@ -189,9 +189,12 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     program.global_block().create_var(name="w", shape=[2, 2], dtype="float32", persistable=True)
     with pytest.raises(ExecutionError, match=r"'w' \(float32\[2, 2\]\) has no value in the scope"):
         fluid.save_checkpoint(program, tmp_path / "c")
-    for step in (-1, 1.5, True, None):
+    for step in (-1, True):
         with pytest.raises(ProgramError, match="it should be the number of steps that are done"):
-            fluid.save_checkpoint(program, tmp_path / "c", step=step)  # type: ignore[arg-type]
+            fluid.save_checkpoint(program, tmp_path / "c", step=step)
+    for odd in (1.5, None):
+        with pytest.raises(FluidTypeError, match=f"step should be a whole number, not {odd}"):
+            fluid.save_checkpoint(program, tmp_path / "c", step=odd)  # type: ignore[arg-type]
     (tmp_path / "file").write_bytes(b"")
     fluid.global_scope().put("w", W)
     with pytest.raises(FluidError, match=r"file/c: the file cannot be written: (Not a directory|File exists)"):
@@ -237,7 +240,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
         return counted("open", lambda: File(streams.FileIO(path, mode)))()
 
     with monkeypatch.context() as patch:
-        patch.setattr(tensor_io, "open", opened, raising=False)
+        patch.setattr(writing, "open", opened, raising=False)
         for name in ("replace", "unlink", "fsync"):
             patch.setattr(os, name, counted(name, getattr(os, name)))
         yield calls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -161,6 +162,32 @@ def test_values_that_are_not_finite(tmp_path):
     assert "3 elements are not finite" in call("params", "show", tmp_path / "w.npz", "w")
     out = call("params", "list", tmp_path / "w.npz")
     assert "\x1b" not in out and r"text\x1b[31m" in out  # a file cannot steer the terminal
+
+
+def strictly(text):
+    """JSON as the standard has it, which knows no NaN and no Infinity."""
+
+    def refuse(word):
+        raise ValueError(word)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.filterwarnings("error")
+def test_json_is_json_whatever_the_numbers(tmp_path):
+    odd = np.array([[np.nan, np.inf], [-np.inf, 1.5]], "float32")
+    model_io.save_arrays(tmp_path / "w.npz", {"w": odd, "one": np.array(np.nan), "z": np.array([np.nan + 1j])})
+    model_io.save_arrays(tmp_path / "v.npz", {"w": odd * 2, "one": np.array(1.0), "z": np.array([1j])})
+    shown = strictly(call("params", "show", tmp_path / "w.npz", "w", "--json"))
+    assert shown["values"] == [["NaN", "Infinity"], ["-Infinity", 1.5]]
+    assert np.array_equal(np.array(shown["values"], "float32"), odd, equal_nan=True)
+    assert strictly(call("params", "show", tmp_path / "w.npz", "one", "--json"))["values"] == "NaN"
+    assert strictly(call("params", "show", tmp_path / "w.npz", "z", "--json"))["values"] == ["(nan+1j)"]
+    assert set(strictly(call("diff", tmp_path / "w.npz", tmp_path / "v.npz", "--json", status=1))["values"]) == {"one", "w", "z"}
+    assert len(strictly(call("params", "list", tmp_path / "w.npz", "--json"))) == 3
+    (tmp_path / "net.txt").write_text("block 0 {\n  x: float32[1] = odd() {a=nan, b=[inf, -inf, 0.5]}\n}\n")
+    (op,) = strictly(call("dump", tmp_path / "net.txt", "--format", "json"))["blocks"][0]["ops"]
+    assert op["attrs"] == {"a": "NaN", "b": ["Infinity", "-Infinity", 0.5]}
 
 
 # ------------------------------------------------------------------------------------------------------ diff and explain
@@ -323,6 +350,114 @@ def test_errors_are_one_line(tmp_path):
     assert "No such command 'inspekt'" in call("inspekt", status=2)
 
 
+COMMANDS = {
+    "inspect": ["inspect", "FILE"],
+    "inspect as JSON": ["inspect", "FILE", "--json"],
+    "dump": ["dump", "FILE"],
+    "diff, first": ["diff", "FILE", LENET],
+    "diff, second": ["diff", LENET, "FILE"],
+    "explain": ["explain", "FILE", "a", "b"],
+    "params list": ["params", "list", "FILE"],
+    "params show": ["params", "show", "FILE", "a"],
+    "params export": ["params", "export", "FILE", "out.npz"],
+    "prune": ["prune", "FILE", "out", "--fetch", "a"],
+    "convert": ["convert", "FILE", "out"],
+    "run": ["run", "FILE"],
+    "draw": ["draw", "FILE"],
+    "view": ["view", "FILE", "--out", "out.html"],
+    "parameters": ["inspect", LENET, "--params", "FILE"],
+    "parameters to compare": ["diff", LENET, LENET, "--a-params", "FILE"],
+    "what is fed": ["run", LENET, "--feed", "FILE"],
+}
+NO_MODELS = {
+    "missing": "there is no such (model|file): No such file or directory",
+    "": "'': there is no such (model|file): No such file or directory",
+    "folder": "the folder holds no __model__, it is empty|the file cannot be read|is a folder; arrays by name are in one file",
+    "empty": "the file is empty|0 are left in the file of 0|is no file of arrays by name",
+    "cut.pdmodel": r"blocks should take \d+ bytes, but \d+ are left|holds a program, not arrays by name",
+    "text.pdmodel": "it looks like text, but not like a program's|holds a program, not arrays by name",
+    "photo.png": "at byte 10, in the program: no field begins|is no file of arrays by name",
+    "cut.npz": "the archive cannot be read: File is not a zip file",
+    "words.npz": r"array 'img': its elements are text \(<U1\), not numbers",
+    "code.pdparams": "it refers to os.system; only arrays, containers, strings and numbers are read",
+    "bad.txt": "line 2, column 12: expected a slot, not the end of the line|holds a program, not arrays by name",
+    "latin.txt": "the text is not UTF-8, at byte 12|holds a program, not arrays by name",
+}
+
+
+def write_no_models():
+    model = (ZOO / "lenet" / "model.pdmodel").read_bytes()
+    Path("folder").mkdir()
+    np.savez("words.npz", img=np.array(["a"]))
+    for name, data in {
+        "empty": b"",
+        "cut.pdmodel": model[: len(model) // 2],
+        "text.pdmodel": b"hello world\n",
+        "photo.png": b"\x89PNG\r\n\x1a\n" + bytes(50),
+        "cut.npz": Path("words.npz").read_bytes()[:100],
+        "code.pdparams": b"\x80\x02cos\nsystem\n(S'x'\ntR.",
+        "bad.txt": b"block 0 {\n  x = tanh(\n",
+        "latin.txt": b"block 0 {\n  \xff\n}",
+    }.items():
+        Path(name).write_bytes(data)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_whatever_is_no_model_is_told_in_one_line(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    write_no_models()
+    before = sorted(os.listdir())
+    for name, says in NO_MODELS.items():
+        error = call(*[name if word == "FILE" else word for word in COMMANDS[command]], status=2)
+        assert error.startswith("error: ") and error.count("\n") == 1, error
+        assert re.search(says, error), error
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["convert", LENET, "FILE/x"], "FILE/x/batch_norm_0.b_0: the file cannot be written: Not a directory"),
+        (["convert", LENET, "FILE"], "FILE/batch_norm_0.b_0: the file cannot be written: Not a directory"),
+        (["convert", LENET, ""], "the path is empty"),
+        (["convert", LENET, "out", "--target", "paddle-3"], "'paddle-3' is not one of"),
+        (["convert", LENET, "FILE.bin.npz/y.npz"], "the file cannot be written: Not a directory"),
+        (["prune", LENET, "", "--fetch", "save_infer_model/scale_0.tmp_0"], "the path is empty"),
+        (["prune", LENET, "out", "--fetch", "batch_nrom_0.tmp_2"], "no variable .* did you mean batch_norm_0.tmp_2"),
+        (["prune", LENET, "out", "--fetch", "batch_norm_0.tmp_2", "--feed", "imge"], "no variable 'imge' .* did you mean img"),
+        (["params", "export", LENET, "out.bin"], "names that end in .npz, .safetensors or .pdparams"),
+        (["params", "export", LENET, "out.npz", "--only", "fc_0.w_9"], "no value of 'fc_0.w_9'; did you mean fc_0.w_0"),
+        (["params", "show", LENET, "nothing"], "there is no value of 'nothing'"),
+        (["draw", LENET, "--out", ""], "a drawing's name ends in"),
+        (["draw", LENET, "--out", "FILE/net.dot"], "the file cannot be written: Not a directory"),
+        (["view", LENET, "--out", ""], "the file cannot be written"),
+        (["view", LENET, "--out", "folder"], "folder: the file cannot be written: Is a directory"),
+        (["explain", LENET, "nothing", "fc_0.w_0"], "the loss 'nothing' is no variable"),
+        (["run", LENET, "--feed", "words.npz"], "its elements are text"),
+        (["run", LENET, "--feed", "other.npz"], "the model is fed img; .*; other.npz has a, b"),
+        (["run", LENET, "--feed", "img.npz", "--fetch", "nothing"], "'nothing'"),
+        (["run", LENET, "--feed", "img.npz", "--out", "out.bin"], "names that end in .npz, .safetensors or .pdparams"),
+        (["run", LENET, "--repeat", "0"], "0 is not in the range"),
+        (["diff", LENET, LENET, "--context", "-1"], "-1 is not in the range"),
+        (["inspect", LENET, "--batch", "many"], "'many' is not a valid integer"),
+        (["params", "lst", LENET], "No such command 'lst'"),
+    ],
+)  # fmt: skip
+def test_wrong_names_and_places_are_told(tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    Path("FILE").write_bytes(b"")
+    Path("FILE.bin.npz").write_bytes(b"")
+    Path("folder").mkdir()
+    np.savez("words.npz", img=np.array(["a"]))
+    np.savez("other.npz", a=np.ones(2), b=np.ones(2))
+    np.savez("img.npz", img=np.ones((1, 1, 28, 28), "float32"))
+    before = sorted(os.listdir())
+    error = call(*arguments, status=2)
+    assert re.search(says, error) and "Traceback" not in error, error
+    assert error.startswith("Usage: ") or error.count("\n") == 1
+    assert sorted(os.listdir()) == before
+
+
 def test_verbose_tells_all_of_an_error(tmp_path):
     model = load(ZOO / "linreg" / "main.pb")
     (tmp_path / "main.txt").write_text(model.program.to_string())
@@ -340,7 +475,7 @@ def test_as_a_process(tmp_path):
     done = fluid_process("params", "list", LINREG)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "2 values, 56 B" and not done.stderr
     done = fluid_process("inspect", tmp_path)
-    assert done.returncode == 2 and done.stderr == f"error: {tmp_path}: the folder holds no __model__, only nothing\n"
+    assert done.returncode == 2 and done.stderr == f"error: {tmp_path}: the folder holds no __model__, it is empty\n"
     assert fluid_process("diff", LINREG, ZOO / "linreg" / "main.pb").returncode == 1
     assert fluid_process("--version").stdout == f"fluid, version {fluid.__version__}\n"
 

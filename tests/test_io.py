@@ -15,13 +15,14 @@ from hypothesis.extra import numpy as arrays
 
 import fluid
 from fluid import io, layers, unique_name
-from fluid.errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError
+from fluid.errors import ExecutionError, FormatError, NameNotFoundError, ProgramError
 from fluid.executor.place import CPUPlace
 from fluid.executor.scope import Scope, global_scope, scope_guard
 from fluid.framework import OpRole, Parameter, Program, program_guard
 from fluid.serde import parse_program
-from fluid.tensor_io import atomic_writer, open_tensors, write_tensor
+from fluid.tensor_io import open_tensors, write_tensor
 from fluid.types import VarType
+from fluid.writing import atomic_writer
 
 LINREG = Path(__file__).parent / "golden" / "zoo" / "linreg"
 
@@ -318,21 +319,6 @@ def test_only_tensors_are_saved(tmp_path):
     program.global_block().create_var(name="array", type=VarType.LOD_TENSOR_ARRAY, persistable=True)
     with pytest.raises(ProgramError, match="'array' is a lod_tensor_array; only tensors can be saved"):
         io.save_persistables(EXECUTOR, str(tmp_path), program)
-
-
-def test_writing_is_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(RuntimeError), atomic_writer(str(path)) as file:
-        file.write(b"half")
-        raise RuntimeError
-    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["file"]
-    with atomic_writer(str(path)) as file:
-        file.write(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new" and os.listdir(tmp_path) == ["file"]
-    with pytest.raises(FluidError, match="file/below: the file cannot be written"), atomic_writer(str(path / "below")):
-        pass
 
 
 # ------------------------------------------------------------------------------------------------------------- pruning

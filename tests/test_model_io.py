@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import fluid
 from fluid import layers, model_io
-from fluid.errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError
+from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from fluid.executor import Scope, global_scope
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
@@ -217,7 +217,7 @@ def test_what_cannot_be_written(tmp_path, executor):
         fluid.save_model(tmp_path / "net.npz", scope=Scope())
     with pytest.raises(FluidError, match=r"arrays are written to names that end in .npz, .safetensors or .pdparams"):
         model_io.save_arrays(tmp_path / "values.bin", {})
-    with pytest.raises(ProgramError, match=r"takes a Program to save to .*net, not Model; a loaded model's is its `program`"):
+    with pytest.raises(FluidTypeError, match="program should be a Program or None, not Model; its `program` is one"):
         fluid.save_model(tmp_path / "net", fluid.load_model(ZOO / "linreg" / "model", scope=Scope()))
     with pytest.raises(FluidError, match="'z' is complex64, which safetensors cannot hold"):
         model_io.save_arrays(tmp_path / "z.safetensors", {"z": np.ones(2, "complex64")})
@@ -251,6 +251,40 @@ BROKEN_ARCHIVES = {
     "not numbers": lambda path: zipped(path, ("w.npy", npy(np.zeros(2, "i4,f4")))),
     "the archive cannot be read": lambda path: zipped(path, ("w.npy", b"\x93NUMPY\x01\x00\x10\x00nonsense")),
 }
+
+
+NOT_NUMBERS = {
+    "text": np.array(["a", "bc"]),
+    "bytes": np.array([b"a"]),
+    "dates": np.array(["2019-11-01"], "datetime64[D]"),
+    "spans of time": np.array([1], "timedelta64[s]"),
+    "records": np.zeros(2, "i4,f4"),
+}
+
+
+@pytest.mark.parametrize("what", NOT_NUMBERS)
+def test_elements_that_are_no_numbers(tmp_path, what):
+    np.savez(tmp_path / "w.npz", w=NOT_NUMBERS[what])
+    for read in (model_io.read_arrays, fluid.load_model):
+        with pytest.raises(FormatError, match=rf"w.npz, array 'w': its elements are {what} \(.*\), not numbers"):
+            read(tmp_path / "w.npz")
+
+
+@pytest.mark.parametrize("ending", ["npz", "pdparams", "safetensors"])
+@pytest.mark.parametrize(("what", "array"), [*NOT_NUMBERS.items(), ("Python objects", np.array([None, {}], object))])
+def test_elements_that_are_no_numbers_are_not_written(tmp_path, what, array, ending):
+    with pytest.raises(FluidTypeError, match=rf"w.{ending}: the elements of 'odd' are {what} \(.*\), not numbers"):
+        model_io.save_arrays(tmp_path / f"w.{ending}", {"w": np.ones(2), "odd": array})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_that_safetensors_lacks(tmp_path):
+    for kind in ("complex64", "longdouble"):
+        if np.dtype(kind).itemsize > 8 or np.dtype(kind).kind == "c":
+            with pytest.raises(FluidError, match=r"which safetensors cannot hold; write \.npz"):
+                model_io.save_arrays(tmp_path / "w.safetensors", {"w": np.ones(2, kind)})
+        model_io.save_arrays(tmp_path / "w.npz", {"w": np.ones(2, kind)})
+        assert model_io.read_arrays(tmp_path / "w.npz")["w"].dtype == kind
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -322,7 +356,7 @@ def test_what_is_no_model(tmp_path):
         ("notes.md", "not a program"),
         ("model.json", "it looks like JSON, in which Paddle 3 writes programs"),
         ("empty", "the file is empty"),
-        ("folder", "the folder holds no __model__, only nothing"),
+        ("folder", "the folder holds no __model__, it is empty"),
         ("nowhere", "there is no such model: No such file"),
         ("alone.pdiparams", "holds parameters without their names, which only the program that they are of knows"),
     ):

@@ -72,6 +72,7 @@ def test_import_takes_numpy_alone() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     tops = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert tops == {"fluid"}
+    assert not {"difflib", "secrets"} & set(loaded)  # for errors, and for ops that call functions
 
 
 # ------------------------------------------------------------------------------------------------- generated names

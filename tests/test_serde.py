@@ -427,7 +427,7 @@ def test_what_is_no_program_is_named(data, says):
 
 
 def test_only_bytes_are_parsed():
-    with pytest.raises(FluidTypeError, match="a program is parsed from bytes, not from str"):
+    with pytest.raises(FluidTypeError, match="parse_program: data should be bytes, not "):
         parse_program("block 0 {}")
 
 

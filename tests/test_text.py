@@ -11,7 +11,7 @@ from programs import content, programs
 
 from fluid.errors import FormatError
 from fluid.framework import Operator, OpRole, Program
-from fluid.serde import parse_program, serialize_program
+from fluid.serde import parse_program, serialize_program, versions_of, with_versions
 from fluid.text import block_to_string, op_to_string, parse_program_text, program_to_screen, program_to_string
 from fluid.types import VarType
 
@@ -77,6 +77,21 @@ def test_random_seed_is_kept():
     assert parse_program_text(text).random_seed == 7
 
 
+def test_versions_are_kept():
+    program = small_program()
+    assert program_to_string(parse_program(serialize_program(program))) == program_to_string(program)  # version 0 is not told
+    program.wire = with_versions(2006002, [("adam", 1), ("odd name", 4), ("adam", -1)])
+    text = program_to_string(program)
+    assert text.startswith('program {version=2006002, op_versions=[adam=1, "odd name"=4, adam=-1]}\nblock 0 {\n')
+    again = parse_program_text(text)
+    assert again.wire == program.wire and program_to_string(again) == text
+    assert program_to_screen(program).startswith("block 0 {")
+    again.wire, again.random_seed = with_versions(0, [("adam", 1)]), 7
+    text = program_to_string(again)
+    assert text.startswith("program {random_seed=7, op_versions=[adam=1]}\n")
+    assert program_to_string(parse_program_text(text)) == text
+
+
 @given(programs())
 def test_any_program_comes_back_equal(program):
     text = program_to_string(program)
@@ -91,7 +106,7 @@ def test_programs_of_paddle_come_back_with_their_kinds(name):
     program = parse_program((ZOO / name).read_bytes())
     again = parse_program_text(program_to_string(program))
     assert content(again) == content(program)
-    again.wire = program.wire  # versions, which text leaves out
+    assert versions_of(again.wire or b"") == versions_of(program.wire)
     assert program_to_string(parse_program(serialize_program(again))) == program_to_string(program)
     kinds = [op.wire.kinds if op.wire is not None else {} for block in program.blocks for op in block.ops]
     assert kinds == [op.wire.kinds if op.wire is not None else {} for block in again.blocks for op in block.ops]
@@ -207,6 +222,13 @@ def test_a_shared_block_is_printed_once():
         ("block 0 {\n  -- sideways --", "line 2, column 6: 'sideways' is not a role"),
         ("x = tanh(X=x)", "line 1, column 1: expected a block, such as 'block 0 {', not 'x'"),
         ("block 0 (parent 3) {\n}", "line 1, column 17: there is no block 3"),
+        ("program {seed=1}", "line 1, column 10: 'seed' is not random_seed, version or op_versions"),
+        ("program {version=1, version=2}", "line 1, column 21: version is given twice"),
+        ("program {version=1}\nprogram {version=1}", "line 2, column 10: version is given twice"),
+        ("program {version=9223372036854775808}", "line 1, column 18: 9223372036854775808 takes more than 64 bits"),
+        ("program {op_versions=[a=2147483648]}", "line 1, column 25: 2147483648 takes more than 32 bits"),
+        ('program {op_versions=["\\ud800"=1]}', "line 1, column 1: '\\ud800' cannot be written as UTF-8"),
+        ("program {op_versions=[a=x]}", "line 1, column 25: expected a version, not 'x'"),
         ('block 0 {\n  "\\x" = tanh(X=x)', "line 2, column 3: not a string"),
     ],
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
+import numpy as np
 
 from ..errors import ProgramError
 from ..executor import Scope
@@ -66,14 +68,25 @@ def echo(text: str = "", **style: Any) -> None:
 
 
 def as_json(value: Any) -> None:
-    """Print as JSON."""
-    click.echo(json.dumps(value, indent=2, default=_to_json))
+    """Print as JSON. What it has no numbers for are the strings "NaN", "Infinity" and "-Infinity"."""
+    click.echo(json.dumps(_plain(value), indent=2, default=str, allow_nan=False))
 
 
-def _to_json(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """What JSON can hold, of lists, dicts, arrays and what they hold."""
     if isinstance(value, Variable):
         return {"name": value.name, "type": value.describe()}
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and (value.dtype.kind != "f" or np.isfinite(value).all()):
+        return value.tolist()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", right: Iterable[int] = ()) -> None:

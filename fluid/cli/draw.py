@@ -11,7 +11,7 @@ import click
 
 from ..errors import FluidError
 from ..graph import to_dot
-from ..tensor_io import write_file
+from ..writing import write_file
 from .common import echo, model_argument, program_of, read_model
 
 __all__ = ["COMMANDS"]
@@ -52,7 +52,7 @@ def view(model: str, params: str | None, output: str | None, shows: bool) -> Non
 
     found = read_model(model, params)
     stem = os.path.normpath(model)
-    output = output or (stem.removesuffix(".pdmodel") + ".html")
+    output = output if output is not None else stem.removesuffix(".pdmodel") + ".html"
     write_html(program_of(found), output, title=os.path.basename(stem))
     echo(output)
     if shows:

@@ -44,13 +44,14 @@ def run(
     if not names:
         raise FeedError(f"{model} does not say what it computes; name it with --fetch")
     feed = read_arrays(feed_file) if feed_file is not None else {}
+    missing = [name for name in found.feeds if name not in feed]
+    if missing:
+        held = f"; {feed_file} has {', '.join(feed) or 'none'}" if feed_file is not None else ""
+        raise FeedError(f"the model is fed {', '.join(missing)}; give a file of arrays with these names with --feed{held}")
     unknown = [name for name in feed if name not in program.global_block().vars]
     if unknown:
         click.echo(f"not in the program, and left out: {', '.join(unknown)}", err=True)
         feed = {name: array for name, array in feed.items() if name not in unknown}
-    missing = [name for name in found.feeds if name not in feed]
-    if missing:
-        raise FeedError(f"the model is fed {', '.join(missing)}; give a file of arrays with these names with --feed")
     executor = Executor(CPUPlace())
     for _ in range(repeat):
         start = time.perf_counter()

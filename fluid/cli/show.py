@@ -150,7 +150,9 @@ _COLOURS = {"-": "red", "+": "green", "~": "yellow"}
 @click.command("diff")
 @model_argument("a")
 @model_argument("b")
-@click.option("--context", "around", default=2, show_default=True, help="Equal ops to show around each difference.")
+@click.option(
+    "--context", "around", default=2, show_default=True, type=click.IntRange(0), help="Equal ops to show around each difference."
+)
 @click.option("--json", "is_json", is_flag=True, help="For programs.")
 @click.pass_context
 def diff_command(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import checked
 from ..errors import FormatError, ProgramError
 from ..pickle_io import read_pickle, write_arrays
 from .base import Parameter
@@ -17,7 +18,8 @@ __all__ = ["load_dygraph", "save_dygraph"]
 _NAMES = "StructuredToParameterName@@"
 
 
-def save_dygraph(state_dict: Mapping[str, Any], model_path: str) -> None:
+@checked
+def save_dygraph(state_dict: Mapping[str, Any], model_path: str | os.PathLike[str]) -> None:
     """Save a `state_dict` of a layer, as ``<model_path>.pdparams``, or of an optimizer, as ``<model_path>.pdopt``.
 
     The files are pickles of arrays by name, as Fluid 1.6 writes them.
@@ -25,6 +27,7 @@ def save_dygraph(state_dict: Mapping[str, Any], model_path: str) -> None:
     Raises:
         ProgramError: there is nothing to save, or `model_path` names a folder.
     """
+    model_path = os.fspath(model_path)
     if not state_dict:
         raise ProgramError("save_dygraph: the state is empty; an optimizer has one after its first step")
     if not os.path.basename(model_path):
@@ -33,19 +36,17 @@ def save_dygraph(state_dict: Mapping[str, Any], model_path: str) -> None:
     suffix = ".pdparams" if of_layer else ".pdopt"
     arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in state_dict.items()}
     names = {name: value.name for name, value in state_dict.items() if hasattr(value, "name")}
-    folder = os.path.dirname(model_path)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
     write_arrays(model_path + suffix, arrays, {_NAMES: names})
 
 
-def load_dygraph(model_path: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+@checked
+def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The states that `save_dygraph`, or Paddle's, has saved: arrays by name, of a layer and of an optimizer (None if not there).
 
     Raises:
         FormatError: neither file is there, or one is damaged.
     """
-    start = model_path.removesuffix(".pdparams").removesuffix(".pdopt")
+    start = os.fspath(model_path).removesuffix(".pdparams").removesuffix(".pdopt")
     found = [_read(start + suffix) if os.path.exists(start + suffix) else None for suffix in (".pdparams", ".pdopt")]
     if found == [None, None]:
         raise FormatError(f"there is neither {start}.pdparams nor {start}.pdopt")

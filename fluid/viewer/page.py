@@ -10,8 +10,9 @@ import os
 from importlib.resources import files
 from typing import Any
 
-from ..errors import FluidTypeError
+from ..arguments import checked
 from ..framework import Program
+from ..writing import write_file
 from .graph import Graph
 from .layers import make_sheets
 
@@ -20,16 +21,13 @@ __all__ = ["to_html", "write_html"]
 _SCRIPTS = ("graph.js", "layout.js", "draw.js", "panel.js", "main.js")
 
 
+@checked
 def to_html(program: Program, title: str | None = None) -> str:
     """A page that shows a program; `title` is its heading. It loads nothing, and runs no script but its own.
 
     Raises:
         FluidTypeError: this is no program.
     """
-    if not isinstance(program, Program):
-        raise FluidTypeError(
-            f"to_html shows a Program, not {type(program).__name__}; to read one from a file, use fluid.io.load_inference_model"
-        )
     graph = Graph(program)
     data = {**graph.to_json(), "sheets": [sheet.to_json() for sheet in make_sheets(graph)]}
     script = "(() => {\n'use strict';\n" + "\n".join(map(_read, _SCRIPTS)) + "\n})();\n"
@@ -51,11 +49,10 @@ def to_html(program: Program, title: str | None = None) -> str:
     return "".join([*pieces, page])
 
 
+@checked
 def write_html(program: Program, path: str | os.PathLike[str], title: str | None = None) -> None:
-    """Write the page of `to_html` to a file; `OSError` if that cannot be written."""
-    text = to_html(program, title)
-    with open(path, "w", encoding="utf-8", errors="xmlcharrefreplace", newline="\n") as file:
-        file.write(text)
+    """Write the page of `to_html` to a file, whole or not at all; `FluidError` if that cannot be written."""
+    write_file(os.fspath(path), [to_html(program, title).encode("utf-8", "xmlcharrefreplace")])
 
 
 def _read(name: str) -> str:

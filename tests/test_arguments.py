@@ -1,0 +1,195 @@
+"""Arguments of a wrong kind: every function that users call says which of its arguments it is, and what that should be."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluid
+from fluid import checkpoint, compare, edit, flops, folding, graph, io, model_io, pickle_io, serde, text, viewer
+from fluid.arguments import arguments_of
+from fluid.dygraph import checkpoint as dygraph_checkpoint
+from fluid.errors import FluidError, FluidTypeError, FormatError
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+MODULES = (checkpoint, compare, dygraph_checkpoint, edit, flops, folding, graph, io, model_io, pickle_io, serde, text, viewer)
+INSIDE = {
+    "attr_kind",
+    "check_numbers",
+    "not_numbers",
+    "parse_tensor_desc",
+    "serialize_tensor_desc",
+    "versions_of",
+    "with_versions",
+}
+"""Functions that others of the package call, for each attribute or tensor, say; users do not."""
+
+
+def functions() -> Iterator[Callable[..., Any]]:
+    for module in MODULES:
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value) and name not in INSIDE and value.__module__.split(".")[1] != "reader":
+                yield value
+
+
+def model() -> fluid.Program:
+    program, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(program, startup), fluid.unique_name.guard():
+        fluid.layers.fc(fluid.data("x", [-1, 3]), 2)
+    fluid.Executor(fluid.CPUPlace()).run(startup)
+    return program
+
+
+def odd_values() -> dict[str, Any]:
+    program = model()
+    return {
+        "None": None,
+        "a number": 3,
+        "another number": 2.5,
+        "a string": "x",
+        "an empty string": "",
+        "bytes": b"x",
+        "a list": [3],
+        "a dict": {3: 3},
+        "an array": np.zeros(2),
+        "an array of none": np.zeros(()),
+        "a Program": program,
+        "a Block": program.global_block(),
+        "a Variable": program.global_block().vars["x"],
+        "an Operator": program.global_block().ops[0],
+        "a Scope": fluid.global_scope(),
+        "a function": print,
+        "a type": int,
+        "an object": object(),
+    }
+
+
+def good_values() -> dict[str, Any]:
+    program = model()
+    root = program.global_block()
+    named = {
+        "data": program.serialize_to_string(),
+        "text": program.to_string(),
+        "op": root.ops[0] if root.ops else None,
+        "block": root,
+        "para": program.all_parameters()[0],
+        "var": root.vars["x"],
+        "old": "x",
+        "new": "y",
+        "inputs": ["x"],
+        "feeds": ["x"],
+        "feeded_var_names": ["x"],
+        "shape": [2, 3],
+        "builder": lambda X, **others: X,
+        "name": "fc_0.w_0",
+        "kind": "int",
+        "value": 1,
+        "arrays": {"a": np.zeros(2)},
+        "state_dict": {"fc_0.w_0": np.zeros((3, 2), "float32")},
+        "dirname": "folder",
+        "model_path": "folder/start",
+        "path": "folder/file.npz",
+        "executor": fluid.Executor(fluid.CPUPlace()),
+    }
+    programs = dict.fromkeys(("program", "main_program", "p", "q"), program)
+    return named | programs | {name: ["fc_0.tmp_1"] for name in ("outputs", "targets", "target_vars")}
+
+
+@pytest.mark.filterwarnings("ignore:set_program_state")
+@pytest.mark.parametrize("function", functions(), ids=lambda function: f"{function.__module__}.{function.__name__}")
+def test_what_an_argument_cannot_be_is_refused(
+    function: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each argument in turn replaced by what it cannot be; an error of Python's own fails the test."""
+    monkeypatch.chdir(tmp_path)
+    parameters = inspect.signature(function).parameters
+    known = arguments_of(inspect.unwrap(function))
+    refused = 0
+    for argument in parameters:
+        for what, value in odd_values().items():
+            good = good_values()
+            given = {name: good[name] for name, one in parameters.items() if one.default is one.empty}
+            if function.__name__ == "insert" and argument != "after":
+                given["before"] = 0
+            if argument == "builder" and callable(value):
+                continue  # what it raises is its own
+            says, holds = known.get(argument, ("", bool))
+            try:
+                found = function(**(given | {argument: value}))
+                if inspect.isgenerator(found):
+                    list(found)
+            except FluidTypeError as error:
+                refused += f"{argument} should be {says}, not" in str(error)
+            except FluidError:
+                pass
+            else:
+                assert not says or holds(value), f"{argument} cannot be {what}"
+    assert refused or not any(says for says, _ in known.values())
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda program: fluid.load_model(3), "load_model: path should be a string or a path, not 3"),
+        (lambda program: program.extract(3, 4), "a Variable or a string or a list of Variables or strings, not 3"),
+        (lambda program: program.extract("x", [4]), r"extract: outputs should be a Variable or .*, not \[4\]"),
+        (lambda program: program.make_trainable(3), "make_trainable: pattern should be a string or a list of strings, not 3"),
+        (lambda program: graph.to_networkx(3), "to_networkx: program should be a Program, not 3"),
+        (lambda program: graph.to_dot("x"), "to_dot: program should be a Program, not 'x'"),
+        (lambda program: graph.to_dot(program.global_block()), "to_dot: .* a Program, not Block; its `program` is one"),
+        (lambda program: io.save_params(None, None, program), "save_params: dirname should be a string or a path, not None"),
+        (lambda program: io.save_params(None, "d", fluid.CompiledProgram(program)), "not CompiledProgram; its `program` is one"),
+        (lambda program: io.prune(program, "fc"), "prune: targets should be a list of Variables or strings, not 'fc'"),
+        (lambda program: io.load_vars(None, "d", predicate=3), "load_vars: predicate should be a function or None, not 3"),
+        (lambda program: fluid.load_model("x", allow="py_func"), "load_model: allow should be a list of strings, not 'py_func'"),
+        (lambda program: program.fold_constants({}), "fold_constants: scope should be a Scope or None, not dict"),
+        (lambda program: flops.count_flops(program, "many"), "count_flops: unknown should be a whole number, not 'many'"),
+        (lambda program: compare.diff(program, program, [1]), r"diff: values_p should be a dict by name or None, not \[1\]"),
+        (lambda program: io.set_program_state(program, {1: 2}), "state_dict should be a dict by name, not dict"),
+        (lambda program: text.parse_program_text(b"block 0 {}"), "parse_program_text: text should be a string, not bytes"),
+        (lambda program: fluid.save_model("m", "m"), "save_model: program should be a Program or None, not 'm'"),
+    ],
+)  # fmt: skip
+def test_messages(call: Callable[[fluid.Program], Any], says: str) -> None:
+    with pytest.raises(FluidTypeError, match=says):
+        call(model())
+
+
+def test_any_list_will_do(tmp_path: Path) -> None:
+    """Tuples, sets, generators and keys; paths beside strings."""
+    program = model()
+    io.save_vars(None, tmp_path, program, vars=(var for var in program.list_vars() if var.name == "fc_0.w_0"))
+    assert os.listdir(tmp_path) == ["fc_0.w_0"]
+    io.save_inference_model(tmp_path / "m", {"x": 0}.keys(), iter(["fc_0.tmp_1"]), None, program)
+    fluid.save(program, tmp_path / "s")
+    fluid.load(program, tmp_path / "s")
+    assert sorted(io.load_program_state(tmp_path / "s")) == ["fc_0.b_0", "fc_0.w_0"]
+    assert io.load_inference_model(tmp_path / "m", None)[1] == ["x"]
+    assert [op.type for op in io.prune(program, {"fc_0.tmp_0"}).global_block().ops] == ["mul"]
+    assert program.set_shape("x", np.array([2, 3])).changed
+    with pytest.raises(FluidTypeError, match="targets should be"):
+        io.prune(program, program.global_block().vars["x"])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("folder", "folder is a folder; a checkpoint is one file: give that file's name"),
+        ("missing", "missing: there is no such checkpoint: No such file or directory"),
+        ("text", "text: the file is no checkpoint, which begins as archives do"),
+    ],
+)
+def test_what_is_no_checkpoint(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "missing.npz").write_bytes(b"PK\x05\x06" + bytes(18))
+    with pytest.raises(FormatError, match=says):
+        fluid.load_checkpoint(model(), tmp_path / name)

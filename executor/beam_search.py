@@ -13,7 +13,7 @@ from fluid.values import Lod
 
 from .interpreter import HANDLERS, Environment, Machine
 from .place import to_numpy
-from .sequences import LoDArray, array_of, lod_of
+from .sequences import LoDArray, array_of, ids_of, lod_of
 
 
 class _Step:
@@ -27,7 +27,7 @@ class _Step:
         if len(self.ids) != len(self.scores):
             raise ExecutionError(f"step {step} has {len(self.ids)} ids, but {len(self.scores)} scores")
         self.sources = np.asarray(lod[1])[np.asarray(lod[0])].tolist()  # the rows of each source
-        self.parents = np.repeat(np.arange(len(lod[1]) - 1), np.diff(lod[1])).tolist()  # the row before of each row
+        self.parents = ids_of(lod[1]).tolist()  # the row before of each row
 
 
 def _sentence(steps: list[_Step], last: int, row: int, end_id: int) -> list[tuple[Any, Any]]:

@@ -20,10 +20,12 @@ from .place import to_numpy
 from .selected_rows import SelectedRows
 from .sequences import array_of, lod_of, with_lod
 
-__all__ = ["ARRAY_HANDLERS", "HANDLERS", "position_of"]
+__all__ = ["ARRAY_HANDLERS", "HANDLERS", "handler", "position_of"]
 
 
-def _handler(table: dict[str, Handler], *op_types: str) -> Callable[[Handler], Handler]:
+def handler(table: dict[str, Handler], *op_types: str) -> Callable[[Handler], Handler]:
+    """Put a function into `HANDLERS` or `ARRAY_HANDLERS` for these ops."""
+
     def register(fn: Handler) -> Handler:
         for op_type in op_types:
             table[op_type] = fn
@@ -58,7 +60,7 @@ def _run_body(machine: Machine, op: Operator, env: Environment, captures: set[st
     return frame
 
 
-@_handler(HANDLERS, "while")
+@handler(HANDLERS, "while")
 def run_while(machine: Machine, op: Operator, env: Environment) -> None:
     condition = op.input("Condition")[0]
     scopes = op.output("StepScopes")
@@ -72,7 +74,7 @@ def run_while(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(scopes[0], frames)
 
 
-@_handler(HANDLERS, "conditional_block")
+@handler(HANDLERS, "conditional_block")
 def run_conditional_block(machine: Machine, op: Operator, env: Environment) -> None:
     scopes = op.output("Scope")
     names = op.input("Cond")
@@ -87,20 +89,26 @@ def run_conditional_block(machine: Machine, op: Operator, env: Environment) -> N
         env.set(scopes[0], frames)
 
 
-@_handler(HANDLERS, "while_grad", "conditional_block_grad")
-def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
-    region = REGIONS[op.type.removesuffix("_grad")]
+def _backwards(op: Operator, scopes: str, env: Environment) -> tuple[Block, Block, list[dict[str, Any]]]:
+    """A gradient op's block, the forward block, and what each trip left of that."""
     block: Block = op.attr("sub_block")
     body = block.forward if block.forward is not None else block.parent
     assert body is not None
-    frames = env.get(op.input(region.scopes)[0])
+    frames = env.get(op.input(scopes)[0])
     if frames is None:
-        raise ExecutionError(f"{op.input(region.scopes)[0]} has no value: the forward part of this {op.type} did not run")
+        raise ExecutionError(f"{op.input(scopes)[0]} has no value: the forward part of this {op.type} did not run")
+    return block, body, frames
+
+
+@handler(HANDLERS, "while_grad", "conditional_block_grad")
+def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
+    region = REGIONS[op.type.removesuffix("_grad")]
+    block, body, frames = _backwards(op, region.scopes, env)
     names = op.input(region.inputs)
     inside = inner_grad_names(op, region.inputs)
     incoming = op.attrs.get("original_output_grad") or ()
     carry = dict(zip(incoming, map(env.get, op.input(grad_slot("Out"))), strict=False))
-    totals: dict[str, Any] = {}
+    totals = _Totals()
     outputs = op.output(grad_slot(region.inputs))
     parts = [inner for inner, target in zip(inside, outputs, strict=False) if target != EMPTY and inner not in carry]
     for frame in reversed(frames):
@@ -108,15 +116,16 @@ def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
         machine.run_block(block, Environment(block, Environment(body, env, dict(frame)), values))
         carry = {inner: values[inner] for inner in carry}
         for inner in parts:
-            totals[inner] = add(machine.xp, totals.get(inner), values.get(inner))
+            totals.add(inner, values.get(inner))
+    sums = totals.found()
     for name, inner, target in zip(names, inside, outputs, strict=False):
         if target == EMPTY:
             continue
-        found = carry[inner] if inner in carry else totals.get(inner)
+        found = carry[inner] if inner in carry else sums.get(inner)
         env.set(target, found if found is not None else zeros_like(machine.xp, env.get(name)))
 
 
-@_handler(HANDLERS, "recurrent")
+@handler(HANDLERS, "recurrent")
 def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
     body: Block = op.attr("sub_block")
     sequences = {name: array_of(env.get(name)) for name in op.input("inputs")}
@@ -150,19 +159,16 @@ def _steps(op: Operator, length: int) -> range:
     return range(length - 1, -1, -1) if op.attr("reverse") else range(length)
 
 
-@_handler(HANDLERS, "recurrent_grad")
+@handler(HANDLERS, "recurrent_grad")
 def run_recurrent_grad(machine: Machine, op: Operator, env: Environment) -> None:
-    xp, block = machine.xp, op.attr("sub_block")
-    body = block.forward if block.forward is not None else block.parent
-    frames = env.get(op.input("step_scopes")[0])
-    if frames is None:
-        raise ExecutionError(f"{op.input('step_scopes')[0]} has no value: the forward part of this recurrent_grad did not run")
+    xp = machine.xp
+    block, body, frames = _backwards(op, "step_scopes", env)
     given = zip(op.attr("output_grads"), op.input(grad_slot("outputs")), strict=True)
     incoming = {inner: env.get(name) for inner, name in given if name != EMPTY}
     firsts = [env.get(name) for name in op.input("initial_states")]
     carried = list(zip(op.attr("state_grads"), op.attr("ex_state_grads"), firsts, strict=False))
     carry = {state: zeros_like(xp, first) for state, _, first in carried if state != EMPTY}
-    totals: dict[str, Any] = {}
+    totals = _Totals()
     parts: dict[str, list[Any]] = {name: [None] * len(frames) for name in op.attr("input_grads") if name != EMPTY}
     left: dict[str, Any] = {}
     for step in reversed(_steps(op, len(frames))):
@@ -172,13 +178,13 @@ def run_recurrent_grad(machine: Machine, op: Operator, env: Environment) -> None
             parts[name][step] = values[name]
         for name in op.attr("parameter_grads"):
             if name != EMPTY:
-                totals[name] = add(xp, totals.get(name), values[name])
+                totals.add(name, values[name])
         left = {ex: values[ex] for _, ex, _ in carried if ex != EMPTY}
         carry = {state: left[ex] if ex != EMPTY else zeros_like(xp, first) for state, ex, first in carried if state != EMPTY}
     for slot, names, values in (
         ("inputs", op.attr("input_grads"), {name: xp.stack(steps) for name, steps in parts.items() if steps}),
         ("initial_states", op.attr("ex_state_grads"), left),
-        ("parameters", op.attr("parameter_grads"), totals),
+        ("parameters", op.attr("parameter_grads"), totals.found()),
     ):
         for outer, inner, target in zip(op.input(slot), names, op.output(grad_slot(slot)), strict=False):
             if target != EMPTY:
@@ -191,22 +197,35 @@ def zeros_like(xp: Any, value: Any) -> Any:
     if value is None or isinstance(value, list):
         return None if value is None else []
     if isinstance(value, SelectedRows):
-        return SelectedRows(value.index[:0], value.value[:0], value.shape[0])
+        return value.empty()
     return with_lod(xp.zeros_like(array_of(value)), lod_of(value))
 
 
-def add(xp: Any, a: Any, b: Any) -> Any:
+def add(a: Any, b: Any) -> Any:
     """The sum of two values, entry by entry for arrays of tensors; None counts as zero."""
     if a is None or b is None:
         return b if a is None else a
     if isinstance(a, list):
         longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
-        return [add(xp, x, shorter[i]) if i < len(shorter) else x for i, x in enumerate(longer)]
-    if isinstance(a, SelectedRows) and isinstance(b, SelectedRows):
-        return SelectedRows(xp.concatenate([a.index, b.index]), xp.concatenate([a.value, b.value]), a.shape[0])
-    if isinstance(a, SelectedRows) or isinstance(b, SelectedRows):
-        a, b = (value.dense(xp) if isinstance(value, SelectedRows) else value for value in (a, b))
-    return with_lod(xp.add(array_of(a), array_of(b)), lod_of(a) or lod_of(b))
+        return [add(x, shorter[i]) if i < len(shorter) else x for i, x in enumerate(longer)]
+    return with_lod(array_of(a) + array_of(b), lod_of(a) or lod_of(b))
+
+
+class _Totals:
+    """Sums, by name, of what trips give. Rows of sparse gradients are put behind each other once, at the end."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Any] = {}
+        self._rows: dict[str, list[SelectedRows]] = {}
+
+    def add(self, name: str, value: Any) -> None:
+        if isinstance(value, SelectedRows):
+            self._rows.setdefault(name, []).append(value)
+        else:
+            self._sums[name] = add(self._sums.get(name), value)
+
+    def found(self) -> dict[str, Any]:
+        return {**self._sums, **{name: add(self._sums.get(name), SelectedRows.total(rows)) for name, rows in self._rows.items()}}
 
 
 def copy(value: Any) -> Any:
@@ -219,25 +238,25 @@ def copied(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: copy(value) if name in names else value for name, value in values.items()}
 
 
-@_handler(ARRAY_HANDLERS, "assign")
+@handler(ARRAY_HANDLERS, "assign")
 def assign(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], copy(env.get(op.input("X")[0])))
 
 
-@_handler(ARRAY_HANDLERS, "sum")
+@handler(ARRAY_HANDLERS, "sum")
 def sum_values(machine: Machine, op: Operator, env: Environment) -> None:
     total = None
     for name in op.input("X"):
-        total = add(machine.xp, total, env.get(name))
+        total = add(total, env.get(name))
     env.set(op.output("Out")[0], total if isinstance(total, list) else copy(total))
 
 
-@_handler(ARRAY_HANDLERS, "fill_zeros_like")
+@handler(ARRAY_HANDLERS, "fill_zeros_like")
 def fill_zeros_like(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], zeros_like(machine.xp, env.get(op.input("X")[0])))
 
 
-@_handler(ARRAY_HANDLERS, "scale")
+@handler(ARRAY_HANDLERS, "scale")
 def scale(machine: Machine, op: Operator, env: Environment) -> None:
     """Scale each entry; this is how the gradient of a sum of arrays reaches its terms."""
     factor, bias = op.attr("scale"), op.attr("bias")
@@ -263,12 +282,12 @@ def position_of(op: Operator, env: Environment) -> int:
     return found
 
 
-@_handler(HANDLERS, "new_array")
+@handler(HANDLERS, "new_array")
 def new_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], [])
 
 
-@_handler(HANDLERS, "write_to_array")
+@handler(HANDLERS, "write_to_array")
 def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     name = op.output("Out")[0]
     position = position_of(op, env)
@@ -278,7 +297,7 @@ def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(name, array)
 
 
-@_handler(HANDLERS, "read_from_array")
+@handler(HANDLERS, "read_from_array")
 def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
     array = env.get(op.input("X")[0])
     position = position_of(op, env)
@@ -291,7 +310,7 @@ def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], found)
 
 
-@_handler(HANDLERS, "stack_array", "stack_array_like")
+@handler(HANDLERS, "stack_array", "stack_array_like")
 def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
     array = list(env.get(op.input("X")[0]) or ())
     like = env.get(op.input("Like")[0]) if op.input("Like") else None
@@ -306,12 +325,12 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
     )
 
 
-@_handler(HANDLERS, "unstack_array")
+@handler(HANDLERS, "unstack_array")
 def unstack_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], [item.copy() for item in env.get(op.input("X")[0])])
 
 
-@_handler(HANDLERS, "tensor_array_to_tensor", "join_array")
+@handler(HANDLERS, "tensor_array_to_tensor", "join_array")
 def join_array(machine: Machine, op: Operator, env: Environment) -> None:
     name, axis, xp = op.input("X")[0], op.attr("axis"), machine.xp
     array = list(env.get(name) or ())
@@ -335,7 +354,7 @@ def join_array(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(sizes, xp.asarray([(*entry.shape, 1)[axis] for entry in entries], dtype="int32"))
 
 
-@_handler(HANDLERS, "split_array", "tensor_array_to_tensor_grad")
+@handler(HANDLERS, "split_array", "tensor_array_to_tensor_grad")
 def split_array(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.input("X") + op.input("Like") if op.type == "split_array" else op.input("Out@GRAD") + op.input("X")
     whole, like = (env.get(name) for name in names)
@@ -351,7 +370,7 @@ def split_array(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(name, parts)
 
 
-@_handler(HANDLERS, "lod_array_length")
+@handler(HANDLERS, "lod_array_length")
 def lod_array_length(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], machine.xp.asarray([len(env.get(op.input("X")[0]) or ())], dtype="int64"))
 
@@ -368,13 +387,13 @@ def _choice(op: Operator, env: Environment, count: int) -> int:
     return found
 
 
-@_handler(HANDLERS, "select_input")
+@handler(HANDLERS, "select_input")
 def select_input(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.input("X")
     env.set(op.output("Out")[0], copy(env.get(names[_choice(op, env, len(names))])))
 
 
-@_handler(HANDLERS, "select_output")
+@handler(HANDLERS, "select_output")
 def select_output(machine: Machine, op: Operator, env: Environment) -> None:
     value = env.get(op.input("X")[0])
     names = op.output("Out")
@@ -384,6 +403,6 @@ def select_output(machine: Machine, op: Operator, env: Environment) -> None:
             env.set(name, copy(value) if position == chosen else zeros_like(machine.xp, value))
 
 
-@_handler(HANDLERS, "feed", "fetch")
+@handler(HANDLERS, "feed", "fetch")
 def edge(machine: Machine, op: Operator, env: Environment) -> None:
     """Feeding and fetching are the executor's; these ops only mark where."""

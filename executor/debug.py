@@ -75,22 +75,15 @@ def run_print(machine: Machine, op: Operator, env: Environment) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- Python functions
-def _called(number: int, op: Operator, names: Sequence[str], env: Environment) -> list[Any]:
+def _called(number: int, names: Sequence[str], env: Environment) -> list[Any]:
     """What a function gives for the values of `names`, as a list."""
-    function = function_of(number)
-    values = []
-    for name in names:
-        value = env.get(name)
-        if value is None:
-            raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
-        values.append(to_numpy(array_of(value)).copy())
-    found = function(*values)
+    found = function_of(number)(*[to_numpy(array_of(env.need(name))).copy() for name in names])
     return list(found) if isinstance(found, (list, tuple)) else [] if found is None else [found]
 
 
 def run_py_func(machine: Machine, op: Operator, env: Environment) -> None:
     targets = op.output("Out")
-    found = _called(op.attr("forward_callable_id"), op, op.input("X"), env)
+    found = _called(op.attr("forward_callable_id"), op.input("X"), env)
     if len(found) != len(targets):
         raise ExecutionError(f"the Python function gave {len(found)} values, and there are {len(targets)} variables for them")
     for name, value in zip(targets, found, strict=True):
@@ -105,7 +98,7 @@ def run_py_func(machine: Machine, op: Operator, env: Environment) -> None:
 
 def run_py_func_backward(machine: Machine, op: Operator, env: Environment) -> None:
     likes, targets = op.input("Like"), op.output("Out")
-    found = _called(op.attr("callable_id"), op, op.input("X"), env)
+    found = _called(op.attr("callable_id"), op.input("X"), env)
     if len(found) != len(likes):
         raise ExecutionError(
             f"the backward function gave {len(found)} gradients; it should give one, or None, for each of {likes}"

@@ -294,6 +294,13 @@ class Environment:
             env = env.parent
         return env.values[name]
 
+    def need(self, name: str) -> Any:
+        """The value of a name; `ExecutionError` where it has none."""
+        found = self.get(name)
+        if found is None:
+            raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
+        return found
+
     def _outside(self, name: str) -> Any:
         """The value of a name that no environment has, asked of the outermost."""
         return None
@@ -328,7 +335,7 @@ def step_captures(program: Program) -> dict[str, set[str]]:
 Handler = Callable[["Machine", Operator, Environment], None]
 
 HANDLERS: dict[str, Handler] = {}
-"""Ops that are no kernels: they run blocks, or handle lists. `control` fills this table and the next."""
+"""Ops that are no kernels: they run blocks, handle lists, or reach outside. `control` and others fill this table and the next."""
 ARRAY_HANDLERS: dict[str, Handler] = {}
 """What ordinary ops mean when an input is an array of tensors, or has never been made."""
 
@@ -436,8 +443,7 @@ class Machine:
                     if op.type in ARRAY_HANDLERS:
                         ARRAY_HANDLERS[op.type](self, op, env)
                         return
-                    if value is None:
-                        raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
+                    env.need(name)
             if many:
                 arrays[slot] = values
             elif values[0] is not None:
@@ -481,12 +487,18 @@ def _describe(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else str(value)
 
 
+_HELD_TO_RANK = ("squeeze", "squeeze2")
+
+
 def declared_scalars(op: Operator) -> dict[str, Any]:
-    """Specs of outputs declared with one element, by slot: a declaration settles whether that is ``[1]`` or ``[]``."""
+    """Specs of outputs declared with one element, by slot: a declaration settles whether that is ``[1]`` or ``[]``.
+
+    Those of ops of which building could not tell how many dimensions are left, too.
+    """
     found = {}
     for slot, names in op.outputs.items():
         if len(names) == 1:
             var = op.block.find_var(names[0])
-            if var is not None and var.has_shape and var.shape in ((), (1,)):
+            if var is not None and var.has_shape and (var.shape in ((), (1,)) or op.type in _HELD_TO_RANK):
                 found[slot] = var.spec
     return found

@@ -11,7 +11,7 @@ import numpy as np
 
 from fluid.errors import ExecutionError
 
-__all__ = ["CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "Place", "is_compiled_with_cuda", "to_numpy"]
+__all__ = ["CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "Place", "is_compiled_with_cuda", "namespace_of", "to_numpy"]
 
 
 class Place:
@@ -86,6 +86,11 @@ def is_compiled_with_cuda() -> bool:
         return bool(_import_cupy().cuda.runtime.getDeviceCount())
     except Exception:  # cupy raises errors of its own where the driver is missing
         return False
+
+
+def namespace_of(array: Any) -> Any:
+    """numpy or cupy, whichever this is an array of."""
+    return np if isinstance(array, np.ndarray) else _import_cupy()
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

@@ -237,7 +237,7 @@ class _Planner:
                 self.facts[value] = Fact(self.specs.pop(value))
             instruction.dynamic = True
         else:
-            self._store(name, spec)
+            self.storage[name] = spec
 
     def _external(self, value: Value, op: Operator, required: bool) -> None:
         """Learn what a name holds before the program runs: what is fed, or what the scope has."""
@@ -249,7 +249,7 @@ class _Planner:
             spec = self.specs[value] = self.externals[name] = spec_of(array)
             var = self.block.vars.get(name)
             if var is not None and var.persistable and name not in self.loose:
-                self._store(name, spec)
+                self.storage[name] = spec
             return
         var = self.block.vars.get(name)
         self.absent.add(name)
@@ -258,9 +258,6 @@ class _Planner:
             return  # what a loop or branch writes first, and arrays that begin empty
         advice = "feed it" if not var.persistable else "run the startup program, or load it, first"
         raise FeedError(f"{name} ({var.describe()}) is read but has no value; {advice}\n{locate(op)}")
-
-    def _store(self, name: str, spec: Spec) -> None:
-        self.storage[name] = spec
 
     def _infer_op(self, instruction: Instruction) -> None:
         op, definition = instruction.op, instruction.definition

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,13 @@ import numpy as np
 from fluid.errors import ExecutionError
 from fluid.framework import Operator
 from fluid.ops.registry import EMPTY
+from fluid.ops.sequence import lengths_of
 from fluid.values import Lod
 
-from .control import position_of
-from .interpreter import HANDLERS, Environment, Handler, Machine
+from .control import handler, position_of
+from .interpreter import HANDLERS, Environment, Machine
 from .place import to_numpy
-from .sequences import array_of, lod_of, with_lod
+from .sequences import array_of, checked_lod, lod_of, with_lod
 
 __all__ = ["RankTable"]
 
@@ -37,7 +37,7 @@ class RankTable:
         if not 0 <= level < len(lod):
             raise ExecutionError(f"a rank table is made of level {level} of the sequences, but there are {len(lod)} levels")
         self.outer, self.lod = lod[:level], lod[level:]
-        self.lengths: list[int] = np.diff(self.offsets).tolist()
+        self.lengths = lengths_of(self.offsets)
         self.order = sorted(range(len(self.lengths)), key=lambda number: -self.lengths[number])
 
     @property
@@ -57,20 +57,8 @@ class RankTable:
         return sum(length > step for length in self.lengths)
 
 
-def _register(op_type: str) -> Callable[[Handler], Handler]:
-    def register(fn: Handler) -> Handler:
-        HANDLERS[op_type] = fn
-        return fn
-
-    return register
-
-
 def _input(op: Operator, slot: str, env: Environment) -> Any:
-    name = op.input(slot)[0]
-    found = env.get(name)
-    if found is None:
-        raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
-    return found
+    return env.need(op.input(slot)[0])
 
 
 def _table(op: Operator, env: Environment) -> RankTable:
@@ -89,9 +77,9 @@ def _rows_of(lod: Lod, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _gathered(xp: Any, value: Any, lod: Lod, parts: list[tuple[int, int]]) -> Any:
-    """The entries of `value` in each range of `parts`, one after the other; `lod` tells the rows of an entry."""
-    array = array_of(value)
+def _gathered(xp: Any, value: Any, parts: list[tuple[int, int]]) -> Any:
+    """The outermost entries (sequences, or rows) of `value` in each range of `parts`, one after the other."""
+    array, lod = array_of(value), lod_of(value)
     index = np.fromiter(chain.from_iterable(range(*_rows_of(lod, start, end)) for start, end in parts), np.int64)
     return with_lod(array[xp.asarray(index)], _lod_of_parts(lod, parts))
 
@@ -100,7 +88,7 @@ def _lod_of_parts(lod: Lod, parts: list[tuple[int, int]]) -> Lod:
     found: list[tuple[int, ...]] = []
     for level in lod:
         assert level is not None
-        lengths = [end - start for first, last in parts for start, end in pairwise(level[first : last + 1])]
+        lengths = [length for first, last in parts for length in lengths_of(level[first : last + 1])]
         found.append(tuple(accumulate(lengths, initial=0)))
         parts = [(level[first], level[last]) for first, last in parts]
     return tuple(found)
@@ -111,7 +99,7 @@ def _concatenated(xp: Any, values: list[Any]) -> Any:
     levels = max((len(lod_of(value)) for value in values), default=0)
     lod = []
     for depth in range(levels):
-        lengths = [length for value in values for length in np.diff(lod_of(value)[depth] or ()).tolist()]
+        lengths = [length for value in values for length in lengths_of(lod_of(value)[depth] or ())]
         lod.append(tuple(accumulate(lengths, initial=0)))
     return with_lod(xp.concatenate([array_of(value) for value in values]), tuple(lod))
 
@@ -123,46 +111,44 @@ def _count(value: Any) -> int:
 
 
 def _entries(xp: Any, value: Any, numbers: list[int]) -> Any:
-    """The outermost entries (sequences, or rows) of these numbers."""
-    return _gathered(xp, value, lod_of(value), [(number, number + 1) for number in numbers])
+    """The outermost entries of these numbers."""
+    return _gathered(xp, value, [(number, number + 1) for number in numbers])
 
 
 # -------------------------------------------------------------------------------------------------------- rank tables
-@_register("lod_rank_table")
+@handler(HANDLERS, "lod_rank_table")
 def lod_rank_table(machine: Machine, op: Operator, env: Environment) -> None:
-    value = _input(op, "X", env)
-    if not lod_of(value):
-        raise ExecutionError(f"{op.input('X')[0]} holds no sequences; feed (array, lengths) or a LoDTensor")
-    env.set(op.output("Out")[0], RankTable(lod_of(value), int(op.attr("level") or 0)))
+    lod = checked_lod(lod_of(_input(op, "X", env)), op.input("X")[0])
+    env.set(op.output("Out")[0], RankTable(lod, int(op.attr("level") or 0)))
 
 
-@_register("max_sequence_len")
+@handler(HANDLERS, "max_sequence_len")
 def max_sequence_len(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], machine.xp.asarray([max(_table(op, env).lengths, default=0)], dtype="int64"))
 
 
-@_register("lod_tensor_to_array")
+@handler(HANDLERS, "lod_tensor_to_array")
 def lod_tensor_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     value, table = _input(op, "X", env), _table(op, env)
     lod = lod_of(value)[len(table.outer) :] or table.lod  # a gradient may come without
-    offsets, inner = lod[0], lod[1:]
+    offsets, rows = lod[0], with_lod(array_of(value), lod[1:])
     if offsets != table.offsets:
         raise ExecutionError(f"{op.input('X')[0]} has other sequences than the rank table was made of")
     steps = []
     for step in range(max(table.lengths, default=0)):
         firsts = [offsets[number] + step for number in table.order if table.lengths[number] > step]
-        steps.append(_gathered(machine.xp, value, inner, [(first, first + 1) for first in firsts]))
-    env.set(op.output("Out")[0], steps)
+        steps.append(_entries(machine.xp, rows, firsts))
+    # Of sequences that are all empty there is no step; what reads the first one finds it without rows.
+    env.set(op.output("Out")[0], steps or [_entries(machine.xp, rows, [])])
 
 
-@_register("array_to_lod_tensor")
+@handler(HANDLERS, "array_to_lod_tensor")
 def array_to_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
-    array, table, xp = list(_input(op, "X", env)), _table(op, env), machine.xp
-    present = [value for value in array if value is not None]
-    if not present:
-        raise ExecutionError(f"the array {op.input('X')[0]} has no entry to make sequences of")
-    like = array_of(present[0])
+    table, xp = _table(op, env), machine.xp
+    array = list(env.get(op.input("X")[0]) or ())  # one that a loop writes is not there if the loop makes no trip
     steps = max(table.lengths, default=0)
+    present = [value for value in array if value is not None] or [_without_rows(op, xp, steps)]
+    like = array_of(present[0])
     array += [None] * (steps - len(array))
     for step, value in enumerate(array):
         if value is None:  # never written: zeros
@@ -177,23 +163,31 @@ def array_to_lod_tensor(machine: Machine, op: Operator, env: Environment) -> Non
     if steps:
         found = _entries(xp, _concatenated(xp, array[:steps]), order)
     else:
-        found = like[:0]
+        found = _entries(xp, present[0], [])
     env.set(op.output("Out")[0], with_lod(array_of(found), (*table.outer, table.offsets, *lod_of(found))))
 
 
-@_register("shrink_rnn_memory")
+def _without_rows(op: Operator, xp: Any, steps: int) -> Any:
+    """A tensor of no rows, such as the output is declared to have, where there are no steps."""
+    var = op.block.var(op.output("Out")[0])
+    if steps or not var.has_shape or -1 in var.shape[1:]:
+        raise ExecutionError(f"the array {op.input('X')[0]} has no entry to make sequences of")
+    return xp.empty((0, *var.shape[1:]), var.dtype.numpy)
+
+
+@handler(HANDLERS, "shrink_rnn_memory")
 def shrink_rnn_memory(machine: Machine, op: Operator, env: Environment) -> None:
     value = _input(op, "X", env)
     kept = _table(op, env).active(position_of(op, env))
-    env.set(op.output("Out")[0], _gathered(machine.xp, value, lod_of(value), [(0, kept)]))
+    env.set(op.output("Out")[0], _gathered(machine.xp, value, [(0, kept)]))
 
 
-@_register("reorder_lod_tensor_by_rank")
+@handler(HANDLERS, "reorder_lod_tensor_by_rank")
 def reorder_lod_tensor_by_rank(machine: Machine, op: Operator, env: Environment) -> None:
     _reorder(machine, op, env, _table(op, env).order)
 
 
-@_register("reorder_lod_tensor_by_rank_grad")
+@handler(HANDLERS, "reorder_lod_tensor_by_rank_grad")
 def reorder_lod_tensor_by_rank_grad(machine: Machine, op: Operator, env: Environment) -> None:
     order = _table(op, env).order
     _reorder(machine, op, env, [order.index(number) for number in range(len(order))])
@@ -220,22 +214,19 @@ def _at_level(op: Operator, value: Any) -> Lod:
     return lod[level:]
 
 
-@_register("split_lod_tensor")
+@handler(HANDLERS, "split_lod_tensor")
 def split_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
-    value, mask = _input(op, "X", env), _chosen(op, env)
-    lod = _at_level(op, value)
-    count = len(lod[0]) - 1 if lod and lod[0] is not None else array_of(value).shape[0]
-    if count != len(mask):
-        raise ExecutionError(f"the mask has {len(mask)} elements, but {op.input('X')[0]} has {count} sequences or rows")
+    whole, mask = _input(op, "X", env), _chosen(op, env)
+    value = with_lod(array_of(whole), _at_level(op, whole))
+    if _count(value) != len(mask):
+        raise ExecutionError(f"the mask has {len(mask)} elements, but {op.input('X')[0]} has {_count(value)} sequences or rows")
     for slot, wanted in (("OutTrue", True), ("OutFalse", False)):
         (name,) = op.output(slot) or [EMPTY]
         if name != EMPTY:
-            parts = [(number, number + 1) for number, chosen in enumerate(mask) if chosen is wanted]
-            env.set(name, _gathered(machine.xp, value, lod, parts))
+            env.set(name, _entries(machine.xp, value, [number for number, chosen in enumerate(mask) if chosen is wanted]))
 
 
-@_register("merge_lod_tensor")
-@_register("merge_lod_tensor_infer")
+@handler(HANDLERS, "merge_lod_tensor", "merge_lod_tensor_infer")
 def merge_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
     xp, mask = machine.xp, _chosen(op, env)
     halves = [_input(op, slot, env) for slot in ("InFalse", "InTrue")]

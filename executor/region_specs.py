@@ -371,19 +371,9 @@ def _infer_stack_like(op: Operator, facts: Facts) -> None:
     facts.set(op.output("Out"), Fact(like.tensor if like is not None else None))
 
 
-@_rule("stack_array")
-def _infer_stack(op: Operator, facts: Facts) -> None:
-    facts.set(op.output("Out"), Fact(None))  # as long as the array, which only running tells
-
-
-@_rule("tensor_array_to_tensor")
-def _infer_tensor_of_array(op: Operator, facts: Facts) -> None:
-    facts.set(op.output("Out") + op.output("OutIndex"), Fact(None))
-
-
-@_rule("join_array")
-def _infer_join(op: Operator, facts: Facts) -> None:
-    facts.set(op.output("Out"), Fact(None))
+@_rule("stack_array", "join_array", "tensor_array_to_tensor")
+def _infer_joined(op: Operator, facts: Facts) -> None:
+    facts.set(op.output_arg_names, Fact(None))  # as long as the array, which only running tells
 
 
 @_rule("split_array", "tensor_array_to_tensor_grad")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .place import to_numpy
+from .place import namespace_of, to_numpy
 from .scope import LoDTensor
 
 __all__ = ["SelectedRows"]
@@ -58,6 +59,10 @@ class SelectedRows:
     def copy(self) -> SelectedRows:
         return SelectedRows(self.index.copy(), self.value.copy(), self.shape[0])
 
+    def empty(self) -> SelectedRows:
+        """A tensor of this shape of which no row is there: zeros."""
+        return SelectedRows(self.index[:0].copy(), self.value[:0].copy(), self.shape[0])
+
     def merged(self, xp: Any) -> SelectedRows:
         """Each row once, in order."""
         index, place = xp.unique(self.index, return_inverse=True)
@@ -72,14 +77,20 @@ class SelectedRows:
         """Add the rows to those of a dense array."""
         add_rows(xp, array, self.index, self.value)
 
+    @staticmethod
+    def total(parts: Sequence[SelectedRows]) -> SelectedRows:
+        """The sum of tensors of one shape: all rows of all of them."""
+        xp, height = namespace_of(parts[0].value), parts[0].shape[0]
+        return SelectedRows(
+            xp.concatenate([part.index for part in parts]), xp.concatenate([part.value for part in parts]), height
+        )
+
     def __add__(self, other: Any) -> Any:
         """All rows of both; with a dense array, that array with these rows added."""
         if isinstance(other, SelectedRows):
-            xp = np if isinstance(self.value, np.ndarray) else _cupy()
-            index, value = xp.concatenate([self.index, other.index]), xp.concatenate([self.value, other.value])
-            return SelectedRows(index, value, self.shape[0])
+            return SelectedRows.total([self, other])
         found = other.copy()
-        self.add_to(np if isinstance(found, np.ndarray) else _cupy(), found)
+        self.add_to(namespace_of(found), found)
         return found
 
     __radd__ = __add__
@@ -96,12 +107,6 @@ class SelectedRows:
 
     def __repr__(self) -> str:
         return f"<SelectedRows {len(self.index)} rows of {self.dtype}{list(self.shape)}>"
-
-
-def _cupy() -> Any:
-    import cupy
-
-    return cupy
 
 
 def add_rows(xp: Any, array: Any, index: Any, rows: Any) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
 from fluid.errors import ExecutionError
+from fluid.ops.sequence import lengths_of
 from fluid.values import Lod
 
-__all__ = ["LoDArray", "array_of", "lod_of", "to_lengths", "to_lod", "with_lod"]
+__all__ = ["LoDArray", "array_of", "checked_lod", "ids_of", "last_offsets", "lod_of", "to_lengths", "to_lod", "with_lod"]
 
 
 class LoDArray:
@@ -57,7 +60,24 @@ def with_lod(array: Any, lod: Lod) -> Any:
 
 def to_lengths(lod: Lod) -> list[list[int]]:
     """Lengths of the sequences, level by level."""
-    return [[end - start for start, end in pairwise(level)] for level in lod if level is not None]
+    return [lengths_of(level) for level in lod if level is not None]
+
+
+def checked_lod(lod: Lod, what: str, otherwise: str = "") -> Lod:
+    """The LoD of `what`; `ExecutionError` where it has none, which says what to do, or `otherwise`."""
+    if not lod or lod[-1] is None:
+        raise ExecutionError(f"{what} holds no sequences; feed (array, lengths) or a LoDTensor{otherwise}")
+    return lod
+
+
+def last_offsets(lod: Lod, what: str = "X", otherwise: str = "") -> Any:
+    """Offsets of the last level, as an array on the host; errors as of `checked_lod`."""
+    return np.asarray(checked_lod(lod, what, otherwise)[-1], np.int64)
+
+
+def ids_of(offsets: Any) -> Any:
+    """For each row, the number of its sequence, on the host."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
 def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
@@ -73,9 +93,7 @@ def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
         if level[:1] == [0] and level[-1] == count and level == sorted(level):
             offsets = level
         elif sum(level) == count and all(length >= 0 for length in level):
-            offsets = [0]
-            for length in level:
-                offsets.append(offsets[-1] + length)
+            offsets = list(accumulate(level, initial=0))
         else:
             what = "rows" if depth == len(levels) - 1 else f"sequences in level {depth + 1}"
             raise ExecutionError(

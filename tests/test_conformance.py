@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numeric import assert_gradients, direction_like, dot, flat, interpret
-from samples import OPS, STRUCTURAL, Sample, cast
+from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.backward import gradients
@@ -63,13 +63,7 @@ class Case:
 
     def with_lods(self, values: dict[str, Any]) -> dict[str, Any]:
         """Arrays by slot of an op, or of its gradient op, with the LoD of what holds sequences."""
-        lods = self.lods_of(values)
-        return {
-            slot: [with_lod(*pair) for pair in zip(value, lods[slot], strict=True)]
-            if isinstance(value, list) and slot in lods
-            else with_lod(value, lods.get(slot, ()))
-            for slot, value in values.items()
-        }
+        return with_lods(values, self.lods_of(values))
 
     def grad(self, values: dict[str, Any], wanted: set[str], use_kernel: bool = True) -> dict[str, Any]:
         """What the gradient op makes of arrays by its slots."""

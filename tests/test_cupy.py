@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import OPS, Sample, cast
+from samples import OPS, Sample, cast, with_lods
 
 import fluid
 from fluid import layers
@@ -19,15 +19,13 @@ from fluid.ops.registry import Rule, grad_slot
 pytestmark = [
     pytest.mark.cupy,
     pytest.mark.skipif(not is_compiled_with_cuda(), reason="needs cupy and a CUDA device"),
+    pytest.mark.usefixtures("fresh"),
 ]
 
 
 @pytest.fixture
 def cupy() -> Any:
     return pytest.importorskip("cupy")
-
-
-pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def host(value: Any) -> Any:
@@ -73,16 +71,6 @@ def test_ops_and_their_gradients_give_what_numpy_gives(case: str, cupy: Any) -> 
     for slot, value in host(found).items():
         assert_close(value, expected[slot], f"{op_type}.{slot}")
     _check_gradient(op_type, sample, inputs, expected, cupy)
-
-
-def with_lods(inputs: dict[str, Any], lods: dict[str, Any]) -> dict[str, Any]:
-    """Arrays by slot, with the LoD of what holds sequences."""
-    return {
-        slot: [with_lod(*pair) for pair in zip(value, lods[slot], strict=True)]
-        if isinstance(value, list) and slot in lods
-        else with_lod(value, lods.get(slot, ()))
-        for slot, value in inputs.items()
-    }
 
 
 def _flat(value: Any) -> list[Any]:

@@ -12,8 +12,10 @@ import pytest
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FluidTypeError
+from fluid.executor.control import add
 from fluid.executor.kernels import selected_rows as kernels
 from fluid.executor.selected_rows import SelectedRows
+from fluid.executor.sequences import LoDArray
 from fluid.framework import Program, program_guard
 from fluid.text import parse_program_text, program_to_string
 from fluid.types import VarType
@@ -32,6 +34,13 @@ def test_merged_and_dense() -> None:
     np.testing.assert_array_equal(merged.value, [[2.0], [5.0]])
     np.testing.assert_array_equal(rows.dense(np), [[0], [2], [0], [5], [0]])
     assert SelectedRows(np.array([3, 1]), np.array([[1.0], [2.0]]), 5).merged(np).value.tolist() == [[2.0], [1.0]]
+    three = SelectedRows.total([rows, rows.empty(), rows])
+    assert three.rows() == [3, 1, 3, 3, 1, 3] and rows.empty().rows() == [] and rows.empty().shape == rows.shape
+    np.testing.assert_array_equal(three, 2 * np.asarray(rows))
+    sequences = LoDArray(np.ones((5, 1)), ((0, 2, 5),))
+    for both in (add(rows, sequences), add(sequences, rows)):  # in gradients of loops
+        np.testing.assert_array_equal(both.array, 1 + np.asarray(rows))
+        assert both.lod == sequences.lod
     np.testing.assert_array_equal(np.asarray(rows.get_tensor()), rows.value)
 
 

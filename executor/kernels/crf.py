@@ -10,6 +10,7 @@ from fluid.errors import ExecutionError
 from fluid.values import Lod
 
 from ..place import to_numpy
+from ..sequences import ids_of, last_offsets
 from .manipulation import check_ids
 from .table import kernel
 
@@ -27,15 +28,20 @@ class Spans(NamedTuple):
         return int(self.lengths.max(initial=0))
 
     @property
+    def offsets(self) -> Any:
+        """Where sequences lie among the rows that are in one."""
+        return np.concatenate([[0], np.cumsum(self.lengths)])
+
+    @property
     def ids(self) -> Any:
         """For each row that is in a sequence, in order, the number of its sequence."""
-        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return ids_of(self.offsets)
 
     @property
     def steps(self) -> Any:
         """For each row that is in a sequence, in order, its place there."""
-        ends = np.cumsum(self.lengths)
-        return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - self.lengths, self.lengths)
+        offsets = self.offsets
+        return np.arange(offsets[-1]) - np.repeat(offsets[:-1], self.lengths)
 
     @property
     def rows(self) -> Any:
@@ -55,9 +61,7 @@ class Spans(NamedTuple):
 def spans(lod: Lod, length: Any, array: Any, what: str) -> Spans:
     """The sequences of a LoD, or, where `length` is given, the first ``length[b]`` entries of each ``array[b]``."""
     if length is None:
-        if not lod or lod[-1] is None:
-            raise ExecutionError(f"{what} holds no sequences; feed (array, lengths) or a LoDTensor, or give the lengths")
-        offsets = np.asarray(lod[-1], np.int64)
+        offsets = last_offsets(lod, what, ", or give the lengths")
         return Spans(offsets[:-1], np.diff(offsets))
     lengths, width = to_numpy(length).reshape(-1).astype(np.int64), array.shape[1]
     if len(lengths) and (lengths.min() < 0 or lengths.max() > width):

@@ -177,14 +177,23 @@ def cross_entropy_grad(
         if dX is not None:
             steps += [partial(xp.multiply, Label, dY, dX), partial(xp.divide, dX, X, dX), partial(xp.negative, dX, dX)]
         if dLabel is not None:
-            steps += [partial(xp.log, X, dLabel), partial(xp.multiply, dLabel, dY, dLabel), partial(xp.negative, dLabel, dLabel)]
+            steps += _label_gradient(xp, X, dY, dLabel)
         return steps
-    find, matched = _labelled(xp, X.shape, Label, -1, ignore_index), scratch(dY.shape, X.dtype)
+    return _hard_gradient(xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, dY, scratch(dY.shape, X.dtype), dX)
+
+
+def _label_gradient(xp: Any, probabilities: Any, d_loss: Any, out: Any) -> list[Step]:
+    """Calls for the gradient of soft labels, ``-log(probabilities) * d_loss``."""
+    return [partial(xp.log, probabilities, out), partial(xp.multiply, out, d_loss, out), partial(xp.negative, out, out)]
+
+
+def _hard_gradient(xp: Any, find: _Find, probabilities: Any, d_loss: Any, row: Any, out: Any) -> list[Step]:
+    """Calls for ``-d_loss / probabilities`` at the label, and 0 elsewhere; `row` is lent."""
     return [
-        partial(_get, find, X, matched, 1.0),
-        partial(xp.divide, dY, matched, matched),
-        partial(dX.fill, 0),
-        partial(_subtract, find, matched, dX),
+        partial(_get, find, probabilities, row, 1.0),
+        partial(xp.divide, d_loss, row, row),
+        partial(out.fill, 0),
+        partial(_subtract, find, row, out),
     ]
 
 
@@ -265,11 +274,7 @@ def softmax_with_cross_entropy_grad(
 ) -> list[Step]:
     steps: list[Step] = []
     if dLabel is not None:
-        steps += [
-            partial(xp.log, Softmax, dLabel),
-            partial(xp.multiply, dLabel, dLoss, dLabel),
-            partial(xp.negative, dLabel, dLabel),
-        ]
+        steps += _label_gradient(xp, Softmax, dLoss, dLabel)
     if dLogits is None:
         return steps
     row = scratch(_row_shape(Softmax.shape, axis), Softmax.dtype)
@@ -289,12 +294,7 @@ def softmax_with_cross_entropy_grad(
         if use_softmax:
             steps.append(partial(_stable_gradient, xp, find, Softmax, dLoss, dLogits))
         else:
-            steps += [
-                partial(_get, find, Softmax, row, 1.0),
-                partial(xp.divide, dLoss, row, row),
-                partial(dLogits.fill, 0),
-                partial(_subtract, find, row, dLogits),
-            ]
+            steps += _hard_gradient(xp, find, Softmax, dLoss, row, dLogits)
     if dSoftmax is None:
         return steps
     through = scratch(Softmax.shape, Softmax.dtype)

@@ -94,13 +94,17 @@ def unsqueeze2(xp: Any, X: Any, AxesTensor: Any, AxesTensorList: Any, axes: list
 
 
 @prepared(
-    "reshape2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad", "flatten_contiguous_range_grad", inplace={"dX": "dOut"}
+    "reshape2_grad",
+    "reshape_grad",
+    "squeeze2_grad",
+    "squeeze_grad",
+    "unsqueeze2_grad",
+    "unsqueeze_grad",
+    "flatten2_grad",
+    "flatten_grad",
+    "flatten_contiguous_range_grad",
+    inplace={"dX": "dOut"},
 )
-def reshape2_grad(xp: Any, dOut: Any, dX: Any) -> list[Step]:
-    return copy(xp, dOut, dX)
-
-
-@prepared("reshape_grad", "squeeze_grad", "unsqueeze_grad", "flatten_grad", inplace={"dX": "dOut"})
 def reshape_grad(xp: Any, dOut: Any, dX: Any) -> list[Step]:
     return copy(xp, dOut, dX)
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError
 from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops
 from fluid.values import Lod
 
+from ..sequences import last_offsets
 from .table import kernel
 
 
@@ -704,9 +704,7 @@ class _Packed:
     """
 
     def __init__(self, xp: Any, lod: Lod, reverse: bool, where: str) -> None:
-        if not lod or lod[-1] is None:
-            raise ExecutionError(f"{where}: Input holds no sequences; feed (array, lengths) or a LoDTensor")
-        offsets = np.asarray(lod[-1])
+        offsets = last_offsets(lod, f"{where}: Input")
         lengths = np.diff(offsets)
         order = np.argsort(-lengths, kind="stable")
         counts = [int((lengths > step).sum()) for step in range(lengths.max(initial=0))]

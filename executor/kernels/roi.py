@@ -17,6 +17,7 @@ from fluid.values import Lod
 
 from .manipulation import numbers
 from .table import kernel
+from .vision import inside
 
 _FAR = 1 << 20
 """No coordinate is beyond this: what is (or is no number) comes of a mistake, and would be sampled for hours."""
@@ -193,13 +194,8 @@ def roi_pick(xp: Any, X: Any, Argmax: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lo
 def _corners(xp: Any, at: Any, extent: int, derivative: bool) -> list[tuple[Any, Any]]:
     """Along one axis: the elements around each place, and their weights, or the derivatives of these by the place."""
     low = xp.floor(at)
-    found = []
-    for element, weight in ((low, 1 - (at - low)), (low + 1, at - low)):
-        if derivative:
-            weight = xp.full_like(at, 1 if element is not low else -1)
-        inside = (element >= 0) & (element < extent)
-        found.append((xp.where(inside, element, 0).astype("int64"), xp.where(inside, weight, 0)))
-    return found
+    weights = (xp.full_like(at, -1), xp.full_like(at, 1)) if derivative else (1 - (at - low), at - low)
+    return inside(xp, list(zip((low, low + 1), weights, strict=True)), extent)
 
 
 def _taps(

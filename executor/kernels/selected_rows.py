@@ -60,8 +60,7 @@ def select_rows_like(xp: Any, X: Any, Like: Any) -> SelectedRows:
 def add(xp: Any, X: list[Any], Out: Any) -> SelectedRows | None:
     sparse_ones = [x for x in X if isinstance(x, SelectedRows)]
     if Out is None:
-        index = xp.concatenate([x.index for x in sparse_ones])
-        return SelectedRows(index, xp.concatenate([x.value for x in sparse_ones]), sparse_ones[0].shape[0])
+        return SelectedRows.total(sparse_ones)
     Out.fill(0)
     for x in X:
         if isinstance(x, SelectedRows):
@@ -95,8 +94,8 @@ _on_rows("clip", "clip_by_norm", "sign", merge=True)
 
 
 @sparse("fill_zeros_like")
-def fill_zeros_like(xp: Any, X: SelectedRows) -> SelectedRows:
-    return SelectedRows(X.index[:0].copy(), X.value[:0].copy(), X.shape[0])
+def fill_zeros_like(X: SelectedRows) -> SelectedRows:
+    return X.empty()
 
 
 @sparse("squared_l2_norm")

@@ -13,21 +13,9 @@ from fluid.types import as_dtype
 from fluid.values import Lod, Spec
 
 from ..place import to_numpy
-from ..sequences import LoDArray, to_lod
+from ..sequences import LoDArray, ids_of, last_offsets, to_lod
 from .manipulation import add_rows_at
 from .table import kernel
-
-
-def _offsets(lod: Lod, what: str = "X") -> Any:
-    """Offsets of the last level, on the host."""
-    if not lod or lod[-1] is None:
-        raise ExecutionError(f"{what} holds no sequences; feed (array, lengths) or a LoDTensor")
-    return np.asarray(lod[-1], np.int64)
-
-
-def _ids(offsets: Any) -> Any:
-    """For each row, the number of its sequence."""
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
 # ------------------------------------------------------------------------------------------------------- moving rows
@@ -74,12 +62,12 @@ def _put(xp: Any, out: Any, host: Any) -> None:
 
 @kernel("sequence_ids")
 def sequence_ids(xp: Any, X_lod: Lod, Out: Any) -> None:
-    _put(xp, Out, _ids(_offsets(X_lod)))
+    _put(xp, Out, ids_of(last_offsets(X_lod)))
 
 
 @kernel("sequence_lengths")
 def sequence_lengths(xp: Any, X_lod: Lod, Out: Any) -> None:
-    _put(xp, Out, np.diff(_offsets(X_lod)))
+    _put(xp, Out, np.diff(last_offsets(X_lod)))
 
 
 def _ends(offsets: Any, first: bool) -> Any:
@@ -88,11 +76,11 @@ def _ends(offsets: Any, first: bool) -> Any:
 
 @kernel("sequence_ends")
 def sequence_ends(xp: Any, X_lod: Lod, first: bool, Out: Any) -> None:
-    _put(xp, Out, _ends(_offsets(X_lod), first))
+    _put(xp, Out, _ends(last_offsets(X_lod), first))
 
 
 def _context(offsets: Any, start: int, length: int) -> Any:
-    ids = _ids(offsets)
+    ids = ids_of(offsets)
     rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
     inside = (rows >= offsets[ids][:, None]) & (rows < offsets[ids + 1][:, None])
     return np.where(inside, rows, -1)
@@ -100,22 +88,22 @@ def _context(offsets: Any, start: int, length: int) -> Any:
 
 @kernel("sequence_context")
 def sequence_context(xp: Any, X_lod: Lod, start: int, length: int, Out: Any) -> None:
-    _put(xp, Out, _context(_offsets(X_lod), start, length))
+    _put(xp, Out, _context(last_offsets(X_lod), start, length))
 
 
 def _mirrored(offsets: Any) -> Any:
-    ids = _ids(offsets)
+    ids = ids_of(offsets)
     return offsets[ids] + offsets[ids + 1] - 1 - np.arange(offsets[-1])
 
 
 @kernel("sequence_reversed")
 def sequence_reversed(xp: Any, X_lod: Lod, Out: Any) -> None:
-    _put(xp, Out, _mirrored(_offsets(X_lod)))
+    _put(xp, Out, _mirrored(last_offsets(X_lod)))
 
 
 @kernel("sequence_positions")
 def sequence_positions(xp: Any, X_lod: Lod, Out: Any) -> None:
-    offsets = _offsets(X_lod)
+    offsets = last_offsets(X_lod)
     rows = offsets[:-1, None] + np.arange(Out.shape[1])
     _put(xp, Out, np.where(rows < offsets[1:, None], rows, -1))
 
@@ -131,7 +119,7 @@ def sequence_expanded(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level
 
 def _concatenated(lods: list[Lod], which: int) -> Any:
     """Positions, in the concatenation of sequences, of the rows of one input."""
-    offsets = [_offsets(lod) for lod in lods]
+    offsets = [last_offsets(lod) for lod in lods]
     starts = sum(found[:-1] for found in offsets) + sum(np.diff(found) for found in offsets[:which])
     own = offsets[which]
     return np.arange(own[-1]) + np.repeat(starts - own[:-1], np.diff(own))
@@ -144,7 +132,7 @@ def sequence_concatenated(xp: Any, X_lod: list[Lod], which: int, Out: Any) -> No
 
 def _sliced(lod: Lod, Offset: Any, Length: Any) -> tuple[Any, Lod]:
     """The rows that are kept, and the LoD of what they make."""
-    offsets = _offsets(lod)
+    offsets = last_offsets(lod)
     starts, lengths = (to_numpy(value).reshape(-1).astype(np.int64) for value in (Offset, Length))
     for number, (start, length, whole) in enumerate(zip(starts, lengths, np.diff(offsets), strict=True)):
         if start < 0 or length < 0 or start + length > whole:
@@ -161,7 +149,7 @@ def sequence_sliced(xp: Any, X_lod: Lod, Offset: Any, Length: Any, Out: Any) -> 
 
 @kernel("sequence_scattered")
 def sequence_scattered(xp: Any, Ids: Any, Ids_lod: Lod, Out: Any) -> None:
-    _put(xp, Out[:, 0], _ids(_offsets(Ids_lod, "Ids")))
+    _put(xp, Out[:, 0], ids_of(last_offsets(Ids_lod, "Ids")))
     Out[:, 1] = Ids.reshape(-1)
 
 
@@ -172,7 +160,7 @@ def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
     if xp is not np:  # cupy has reduceat for sums alone
         others = np.setdiff1d(np.arange(offsets[-1]), offsets[:-1])
         Out[xp.asarray(filled)] = X[xp.asarray(offsets[filled])]
-        ufunc.at(Out, xp.asarray(_ids(offsets)[others]), X[xp.asarray(others)])
+        ufunc.at(Out, xp.asarray(ids_of(offsets)[others]), X[xp.asarray(others)])
     elif len(filled) == len(Out) and len(filled):
         ufunc.reduceat(X, xp.asarray(offsets[:-1]), axis=0, out=Out)
     elif len(filled):
@@ -181,7 +169,7 @@ def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
 
 def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:
     """The first row, of each sequence that has any, where each element is `top`."""
-    ids = xp.asarray(_ids(offsets))
+    ids = xp.asarray(ids_of(offsets))
     rows = xp.arange(len(X)).reshape(-1, *[1] * (X.ndim - 1))
     places = xp.where(xp.take(top, ids, axis=0) == X, rows, len(X))
     found = xp.full(top.shape, -1, places.dtype)
@@ -191,7 +179,7 @@ def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:
 
 @kernel("sequence_pool")
 def sequence_pool(xp: Any, X: Any, X_lod: Lod, pooltype: str, pad_value: float, Out: Any, MaxIndex: Any) -> None:
-    offsets, kind = _offsets(X_lod), pooltype.upper()
+    offsets, kind = last_offsets(X_lod), pooltype.upper()
     lengths = np.diff(offsets)
     if kind in ("LAST", "FIRST"):
         take_rows(xp, X, xp.asarray(_ends(offsets, kind == "FIRST")), Out)
@@ -210,7 +198,7 @@ def sequence_pool(xp: Any, X: Any, X_lod: Lod, pooltype: str, pad_value: float, 
 
 @kernel("sequence_argmax")
 def sequence_argmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
-    offsets = _offsets(X_lod)
+    offsets = last_offsets(X_lod)
     top = xp.zeros(Out.shape, X.dtype)
     _reduce(xp, xp.maximum, X, offsets, top)
     Out[...] = _argmax(xp, X, offsets, top)
@@ -218,8 +206,8 @@ def sequence_argmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
 
 @kernel("sequence_softmax")
 def sequence_softmax(xp: Any, X: Any, X_lod: Lod, Out: Any) -> None:
-    offsets = _offsets(X_lod)
-    ids = xp.asarray(_ids(offsets))
+    offsets = last_offsets(X_lod)
+    ids = xp.asarray(ids_of(offsets))
     each = xp.zeros((len(offsets) - 1, *X.shape[1:]), X.dtype)
     _reduce(xp, xp.maximum, X, offsets, each)
     xp.exp(X - each[ids], out=Out)
@@ -236,7 +224,7 @@ def sequence_expand(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level: 
 
 @kernel("sequence_expand_as")
 def sequence_expand_as(xp: Any, X: Any, Y_lod: Lod, Out: Any) -> None:
-    xp.take(X, xp.asarray(_ids(_offsets(Y_lod, "Y"))), axis=0, out=Out, mode="clip")
+    xp.take(X, xp.asarray(ids_of(last_offsets(Y_lod, "Y"))), axis=0, out=Out, mode="clip")
 
 
 @kernel("sequence_concat")
@@ -253,12 +241,12 @@ def sequence_slice(xp: Any, X: Any, X_lod: Lod, Offset: Any, Length: Any) -> LoD
 
 @kernel("sequence_pad")
 def sequence_pad(xp: Any, X: Any, X_lod: Lod, PadValue: Any, Out: Any, Length: Any) -> None:
-    offsets = _offsets(X_lod)
+    offsets = last_offsets(X_lod)
     if Length is not None:
         _put(xp, Length, np.diff(offsets))
     if Out is not None:
         Out[...] = PadValue.reshape(X.shape[1:]) if PadValue.size > 1 else PadValue.reshape(())
-        ids = _ids(offsets)
+        ids = ids_of(offsets)
         Out[xp.asarray(ids), xp.asarray(np.arange(offsets[-1]) - offsets[ids])] = X
 
 
@@ -268,7 +256,7 @@ def sequence_unpad(xp: Any, X: Any, Length: Any) -> LoDArray:
     if any(not 0 <= length <= X.shape[1] for length in lengths):
         raise ExecutionError(f"Length {lengths} should hold numbers from 0 to the {X.shape[1]} steps of X")
     offsets = tuple(accumulate(lengths, initial=0))
-    ids = _ids(np.asarray(offsets))
+    ids = ids_of(offsets)
     steps = np.arange(offsets[-1]) - np.asarray(offsets)[ids]
     return LoDArray(X[xp.asarray(ids), xp.asarray(steps)], (offsets,))
 
@@ -280,12 +268,12 @@ def sequence_reshape(xp: Any, X: Any, Out: Any) -> None:
 
 @kernel("sequence_reverse")
 def sequence_reverse(xp: Any, X: Any, X_lod: Lod, Y: Any) -> None:
-    xp.take(X, xp.asarray(_mirrored(_offsets(X_lod))), axis=0, out=Y, mode="clip")
+    xp.take(X, xp.asarray(_mirrored(last_offsets(X_lod))), axis=0, out=Y, mode="clip")
 
 
 @kernel("sequence_enumerate")
 def sequence_enumerate(xp: Any, X: Any, X_lod: Lod, win_size: int, pad_value: int, Out: Any) -> None:
-    index = xp.asarray(_context(_offsets(X_lod), 0, win_size))
+    index = xp.asarray(_context(last_offsets(X_lod), 0, win_size))
     xp.copyto(Out, xp.where(index < 0, pad_value, X.reshape(-1)[index]) if len(X) else 0)
 
 
@@ -293,26 +281,26 @@ def sequence_enumerate(xp: Any, X: Any, X_lod: Lod, win_size: int, pad_value: in
 def sequence_erase(xp: Any, X: Any, X_lod: Lod, tokens: list[int]) -> LoDArray:
     kept = ~np.isin(to_numpy(X).reshape(-1), tokens)
     before = np.concatenate([[0], np.cumsum(kept)])
-    return LoDArray(X[xp.asarray(kept)], (*X_lod[:-1], tuple(before[_offsets(X_lod)].tolist())))
+    return LoDArray(X[xp.asarray(kept)], (*X_lod[:-1], tuple(before[last_offsets(X_lod)].tolist())))
 
 
 @kernel("sequence_scatter")
 def sequence_scatter(xp: Any, X: Any, Ids: Any, Ids_lod: Lod, Updates: Any, Out: Any) -> None:
     xp.copyto(Out, X)
-    xp.add.at(Out, (xp.asarray(_ids(_offsets(Ids_lod, "Ids"))), Ids.reshape(-1)), Updates.reshape(-1))
+    xp.add.at(Out, (xp.asarray(ids_of(last_offsets(Ids_lod, "Ids"))), Ids.reshape(-1)), Updates.reshape(-1))
 
 
 # ------------------------------------------------------------------------------------------------------- convolution
 @kernel("sequence_conv")
 def sequence_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, contextStart: int, contextLength: int, Out: Any) -> None:
     columns = xp.empty((len(X), contextLength, X.shape[1]), X.dtype)
-    take_rows(xp, X, xp.asarray(_context(_offsets(X_lod), contextStart, contextLength)), columns)
+    take_rows(xp, X, xp.asarray(_context(last_offsets(X_lod), contextStart, contextLength)), columns)
     xp.matmul(columns.reshape(len(X), -1), Filter, out=Out)
 
 
 @kernel("row_conv")
 def row_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, Out: Any) -> None:
-    offsets = _offsets(X_lod)
+    offsets = last_offsets(X_lod)
     Out.fill(0)
     for step in range(len(Filter)):
         index = _context(offsets, step, 1)[:, 0]

@@ -411,10 +411,15 @@ def _corners(xp: Any, coordinate: Any, extent: int, attrs: dict[str, Any], deriv
     else:
         low = xp.floor(at)
         pairs = [(low, -slopes if derivative else 1 - (at - low)), (low + 1, slopes if derivative else at - low)]
+    return inside(xp, pairs, extent)
+
+
+def inside(xp: Any, pairs: list[tuple[Any, Any]], extent: int) -> list[tuple[Any, Any]]:
+    """Elements along an axis as integers, and their weights, 0 for those that are not there."""
     found = []
     for element, weight in pairs:
-        inside = (element >= 0) & (element < extent)
-        found.append((xp.where(inside, element, 0).astype("int64"), xp.where(inside, weight, 0)))
+        is_there = (element >= 0) & (element < extent)
+        found.append((xp.where(is_there, element, 0).astype("int64"), xp.where(is_there, weight, 0)))
     return found
 
 

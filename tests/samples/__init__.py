@@ -31,6 +31,6 @@ from . import (  # noqa: F401
     training,
     vision,
 )
-from .base import OPS, STRUCTURAL, Sample, cast
+from .base import OPS, STRUCTURAL, Sample, cast, with_lods
 
-__all__ = ["OPS", "STRUCTURAL", "Sample", "cast"]
+__all__ = ["OPS", "STRUCTURAL", "Sample", "cast", "with_lods"]

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OPS", "STRUCTURAL", "Data", "Sample", "add", "binary", "cast", "comparison", "structural", "unary"]
+from fluid.executor.sequences import with_lod
+
+__all__ = ["OPS", "STRUCTURAL", "Data", "Sample", "add", "binary", "cast", "comparison", "structural", "unary", "with_lods"]
 
 
 @dataclass
@@ -102,6 +104,16 @@ def cast(value: Any, dtype: str) -> Any:
         return [cast(item, dtype) for item in value]
     array = np.asarray(value)
     return array.astype(dtype) if array.dtype.kind == "f" else array.copy()
+
+
+def with_lods(values: Mapping[str, Any], lods: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays by slot, with the LoD of what holds sequences."""
+    return {
+        slot: [with_lod(*pair) for pair in zip(value, lods[slot], strict=True)]
+        if isinstance(value, list) and slot in lods
+        else with_lod(value, lods.get(slot, ()))
+        for slot, value in values.items()
+    }
 
 
 SHAPES = ((3, 4), (), (1,), (0, 3), (2, 3, 2))

@@ -173,18 +173,26 @@ for shape in ((2, 3), (0, 3), ()):
     add("is_empty", Sample({"X": data(*shape)}, {}, lambda X: np.array([X.size == 0]), known=["X"]))
 
 
-def with_positions(X: Any, alpha: float = 1.0, beta: float = 1.0) -> Any:
-    half = X.shape[2] // 2
+def with_positions(X: Any, positions: Any, alpha: float = 1.0, beta: float = 1.0) -> Any:
+    """`positions` are those along the dimension before the last."""
+    half = X.shape[-1] // 2
     out = alpha * X
-    for position in range(X.shape[1]):
+    for row, position in enumerate(positions):
         for k in range(half):
             angle = position / 10000 ** (k / (half - 1))
-            out[:, position, k] += beta * np.sin(angle)
-            out[:, position, half + k] += beta * np.cos(angle)
+            out[..., row, k] += beta * np.sin(angle)
+            out[..., row, half + k] += beta * np.cos(angle)
     return out.astype(X.dtype)
 
 
 add(
     "add_position_encoding",
-    *(Sample({"X": data(2, 5, 6)}, attrs, with_positions) for attrs in ({}, {"alpha": 0.5, "beta": 2.0})),
+    *(
+        Sample({"X": data(2, 5, 6)}, attrs, lambda X, **attrs: with_positions(X, range(5), **attrs))
+        for attrs in ({}, {"alpha": 0.5, "beta": 2.0})
+    ),
+    *(
+        Sample({"X": data(5, 4)}, {"alpha": 0.5}, lambda X, alpha, p=p: with_positions(X, p, alpha), lods={"X": lod})
+        for lod, p in ((((0, 2, 2, 5),), (0, 1, 0, 1, 2)), (((0, 1, 2), (0, 4, 5)), (0, 1, 2, 3, 0)))
+    ),
 )

@@ -13,6 +13,8 @@ and local variables (outputs, intermediate results)::
 
 A function that holds arrays in its closure is made anew around others. Calls that hide arrays elsewhere, in objects, cannot be
 written down; then `function_of` gives None.
+
+Large intermediate results are parts of the thread's spare memory, which the function gives back when it is done.
 """
 
 from __future__ import annotations
@@ -26,9 +28,13 @@ from typing import Any
 
 import numpy as np
 
+from . import spare
 from .kernels.table import KERNELS, Step
 
 __all__ = ["Lender", "function_of"]
+
+_ALIGNED = 64
+"""Arrays in spare memory start at multiples of so many bytes."""
 
 
 class _Opaque(Exception):
@@ -75,7 +81,7 @@ def function_of(
         return None
     returned = found[0] if len(found) == 1 else f"({''.join(item + ', ' for item in found)})"
     parameters = ", ".join(f"a{number}" for number in range(len(inputs)))
-    body = "".join(f"    {line}\n" for line in [*writer.lines, f"return {returned}"])
+    body = "".join(f"    {line}\n" for line in [*writer.whole_body(), f"return {returned}"])
     name = f"{name}_" if iskeyword(name) else name
     source = f"def {name}({parameters}):\n{body}"
     exec(compile(source, f"<{name}>", "exec"), writer.constants)
@@ -93,11 +99,20 @@ class _Writer:
         self._known = {id(function) for function in known} | {id(kernel.fn) for kernel in KERNELS.values()}
         self._roots = {id(array): (array, f"a{number}") for number, array in enumerate(inputs) if array is not None}
         self._made = {id(array): (array, f"b{number}") for number, array in enumerate(made) if array is not None}
+        self._spare = {id(array) for array in lender.lent if lender.xp is np and array.nbytes >= spare.LARGE}
+        self._spare_bytes = 0
         self._views: dict[Any, str] = {}
         self._constant_names: dict[int, str] = {}
         self._open: list[FunctionType] = []
         self.constants: dict[str, Any] = {}
         self.lines: list[str] = []
+
+    def whole_body(self) -> list[str]:
+        """All lines but the last, which says what is returned."""
+        if not self._spare_bytes:
+            return self.lines
+        taken = f"spare = {self.constant(spare.take)}({self._spare_bytes})"
+        return [taken, *self.lines, f"{self.constant(spare.give_back)}(spare)"]
 
     # ------------------------------------------------------------------------------------------------------- steps
     def step(self, step: Step) -> None:
@@ -121,7 +136,7 @@ class _Writer:
         target, sources = (args[0], args[1:]) if copied else _destination(function, args, kwargs)
         if target is not None:
             target = self._whole(target)
-        if target is None or id(target) not in self._made or not target.ndim:
+        if target is None or id(target) not in self._made or id(target) in self._spare or not target.ndim:
             return False
         if not (_alike(sources[0], target) if copied else _makes(function, sources, target)):
             return False
@@ -201,7 +216,12 @@ class _Writer:
         found = self._roots.get(id(root))
         if found is None:
             found = self._roots[id(root)] = self._made[id(root)]
-            self.lines.append(f"{found[1]} = {self.constant(self._xp.empty)}({root.shape!r}, {self.constant(root.dtype)})")
+            kind = f"{root.shape!r}, {self.constant(root.dtype)}"
+            if id(root) in self._spare:
+                self.lines.append(f"{found[1]} = {self.constant(np.ndarray)}({kind}, spare, {self._spare_bytes})")
+                self._spare_bytes += -(-root.nbytes // _ALIGNED) * _ALIGNED
+            else:
+                self.lines.append(f"{found[1]} = {self.constant(self._xp.empty)}({kind})")
         return found[1]
 
     def _root(self, array: Any) -> tuple[Any, int]:

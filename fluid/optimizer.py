@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -74,12 +74,25 @@ Named = Iterable[Variable | str]
 Rate = float | Variable | Callable[[], float]
 
 
-def _number(name: str, value: Any) -> float:
-    """A setting of an optimizer, as a float."""
+_DOMAINS: dict[str, Callable[[float], bool]] = {
+    "a number": lambda number: True,
+    "above 0": lambda number: number > 0,
+    "not below 0": lambda number: number >= 0,
+    "not above 0": lambda number: number <= 0,
+    "in [0, 1]": lambda number: 0 <= number <= 1,
+    "in [0, 1)": lambda number: 0 <= number < 1,
+}
+
+
+def _number(name: str, value: Any, allowed: str = "a number") -> float:
+    """A setting of an optimizer, as a float; outside of where it is `allowed`, training could only go wrong."""
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise FluidTypeError(f"{name} should be a number, not {value!r}") from None
+    if not _DOMAINS[allowed](number):
+        raise ProgramError(f"{name} should be {allowed}, not {value!r}")
+    return number
 
 
 class Optimizer:
@@ -123,6 +136,8 @@ class Optimizer:
         self._accumulators: WeakKeyDictionary[Program, dict[tuple[str, str], Variable]] = WeakKeyDictionary()
         self._loaded: dict[str, Any] = {}
         """First values, by `set_dict`, of variables that are not there yet."""
+        self._calls: dict[int, _Call] = {}
+        """By id of the parameter: its last update in eager mode."""
 
     # -- the whole of it
     def minimize(
@@ -247,14 +262,15 @@ class Optimizer:
         with program.block_guard(program.global_block()):
             self._create_global_learning_rate(pairs[0][0].dtype)
             trained = [pair for pair in pairs if pair[0].trainable]
-            self._create_accumulators(program.global_block(), [param for param, _ in trained])
+            self._create_accumulators(program.global_block(), [param for param, _ in trained if id(param) not in self._calls])
             ops = []
             for pair in trained:
                 with optimize_guard(*pair) as block:
                     ops.append(self._append_optimize_op(block, pair))
-            for pair in trained:
-                with optimize_guard(*pair) as block:
-                    self._finish_update(block, pair)
+            if type(self)._finish_update is not Optimizer._finish_update:
+                for pair in trained:
+                    with optimize_guard(*pair) as block:
+                        self._finish_update(block, pair)
         return ops
 
     # -- the learning rate
@@ -345,13 +361,29 @@ class Optimizer:
     ) -> Operator:
         """Append the op of this optimizer's type; `inputs` is what it reads besides the parameter and what it updates."""
         param, grad = pair
+        rate, attrs = self._rate_of(param), self._attrs(param)
+        known = self._calls.get(id(param))
+        if known is not None and known.rate is rate and known.attrs == attrs:
+            return known.call.again(grad)
         state = {slot: self._get_accumulator(name, param) for slot, name in self.accumulators.items()}
-        return block.append_op(
+        op = block.append_op(
             self.type,
-            inputs={"Param": param, "Grad": grad, "LearningRate": self._rate_of(param), **state, **(inputs or {})},
+            inputs={"Param": param, "Grad": grad, "LearningRate": rate, **state, **(inputs or {})},
             outputs={"ParamOut": param, **{slot.replace("Accumulator", "Accum") + "Out": var for slot, var in state.items()}},
-            attrs=self._attrs(param),
+            attrs=attrs,
         )
+        if op is not None and block.program.eager:
+            self._calls[id(param)] = _Call(param, rate, attrs, op)
+        return op
+
+
+class _Call(NamedTuple):
+    """The update of a parameter in eager mode, to be made again while the rate and the attributes are the same."""
+
+    param: Any  # held, so that its id is of no other
+    rate: Any
+    attrs: dict[str, Any]
+    call: Any
 
 
 @runtime_checkable
@@ -408,7 +440,7 @@ class MomentumOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._momentum = _number("momentum", momentum)
+        self._momentum = _number("momentum", momentum, "in [0, 1]")
         self._use_nesterov = bool(use_nesterov)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
@@ -438,9 +470,9 @@ class AdamOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._beta1 = _number("beta1", beta1)
-        self._beta2 = _number("beta2", beta2)
-        self._epsilon = _number("epsilon", epsilon)
+        self._beta1 = _number("beta1", beta1, "in [0, 1)")
+        self._beta2 = _number("beta2", beta2, "in [0, 1)")
+        self._epsilon = _number("epsilon", epsilon, "not below 0")
         self._lazy_mode = bool(lazy_mode)
 
     def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
@@ -551,9 +583,9 @@ class AdamaxOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._beta1 = _number("beta1", beta1)
-        self._beta2 = _number("beta2", beta2)
-        self._epsilon = _number("epsilon", epsilon)
+        self._beta1 = _number("beta1", beta1, "in [0, 1)")
+        self._beta2 = _number("beta2", beta2, "in [0, 1)")
+        self._epsilon = _number("epsilon", epsilon, "not below 0")
 
     def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
         for param in parameters:
@@ -591,8 +623,8 @@ class AdagradOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._epsilon = _number("epsilon", epsilon)
-        self._first = _number("initial_accumulator_value", initial_accumulator_value)
+        self._epsilon = _number("epsilon", epsilon, "not below 0")
+        self._first = _number("initial_accumulator_value", initial_accumulator_value, "not below 0")
 
     def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
         return self._first, None
@@ -621,8 +653,8 @@ class DecayedAdagradOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._decay = _number("decay", decay)
-        self._epsilon = _number("epsilon", epsilon)
+        self._decay = _number("decay", decay, "in [0, 1]")
+        self._epsilon = _number("epsilon", epsilon, "not below 0")
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"decay": self._decay, "epsilon": self._epsilon}
@@ -648,8 +680,8 @@ class AdadeltaOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._epsilon = _number("epsilon", epsilon)
-        self._rho = _number("rho", rho)
+        self._epsilon = _number("epsilon", epsilon, "not below 0")
+        self._rho = _number("rho", rho, "in [0, 1]")
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"epsilon": self._epsilon, "rho": self._rho}
@@ -678,9 +710,9 @@ class RMSPropOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._rho = _number("rho", rho)
-        self._epsilon = _number("epsilon", epsilon)
-        self._momentum = _number("momentum", momentum)
+        self._rho = _number("rho", rho, "in [0, 1]")
+        self._epsilon = _number("epsilon", epsilon, "not below 0")
+        self._momentum = _number("momentum", momentum, "in [0, 1]")
         self._centered = bool(centered)
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
@@ -709,9 +741,9 @@ class FtrlOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, regularization, name, **kwargs)
-        self._l1 = _number("l1", l1)
-        self._l2 = _number("l2", l2)
-        self._lr_power = _number("lr_power", lr_power)
+        self._l1 = _number("l1", l1, "not below 0")
+        self._l2 = _number("l2", l2, "not below 0")
+        self._lr_power = _number("lr_power", lr_power, "not above 0")
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power}
@@ -750,9 +782,9 @@ class LarsMomentumOptimizer(Optimizer):
         self._lars_weight_decay = _number("lars_weight_decay", lars_weight_decay)
         self._excluded = [*exclude_from_weight_decay] if exclude_from_weight_decay is not None else []
         self._numbers = {
-            "mu": _number("momentum", momentum),
-            "lars_coeff": _number("lars_coeff", lars_coeff),
-            "epsilon": _number("epsilon", epsilon),
+            "mu": _number("momentum", momentum, "in [0, 1]"),
+            "lars_coeff": _number("lars_coeff", lars_coeff, "not below 0"),
+            "epsilon": _number("epsilon", epsilon, "not below 0"),
             "rescale_grad": _number("rescale_grad", rescale_grad),
         }
 
@@ -779,8 +811,8 @@ class DpsgdOptimizer(Optimizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, **kwargs)
-        self._clip, self._batch_size = _number("clip", clip), _number("batch_size", batch_size)
-        self._sigma = _number("sigma", sigma)
+        self._clip, self._batch_size = _number("clip", clip, "above 0"), _number("batch_size", batch_size, "above 0")
+        self._sigma = _number("sigma", sigma, "not below 0")
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         return {"clip": self._clip, "batch_size": self._batch_size, "sigma": self._sigma}
@@ -829,7 +861,8 @@ def _check_optimizer(where: str, value: Any) -> Optimizer:
 class RecomputeOptimizer(Optimizer):
     """An optimizer whose backward part computes forward values again instead of keeping them.
 
-    ``_set_checkpoints`` says between which values; see `append_backward`. The updates are those of `optimizer`.
+    ``_set_checkpoints`` says between which values; see `append_backward`. The updates are those of `optimizer`. In eager mode
+    there is `fluid.dygraph.recompute` instead.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -859,11 +892,21 @@ class RecomputeOptimizer(Optimizer):
     ) -> list[Pair]:
         """Append the backward part, with recomputation between `checkpoints` or, by default, those that were set."""
         if isinstance(loss, Variable) and loss.block.program.eager:
-            raise ProgramError("RecomputeOptimizer is for programs; in eager mode use the optimizer itself")
+            raise self._for_programs()
         found = checkpoints if checkpoints is not None else self._checkpoints
         if found is None:
             raise ProgramError("RecomputeOptimizer does not know where to cut; call its _set_checkpoints([...]) before minimize")
         return self._optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks, found)
+
+    def _own_parameters(self, method: str) -> list[Any]:
+        raise self._for_programs()
+
+    @staticmethod
+    def _for_programs() -> ProgramError:
+        return ProgramError(
+            "RecomputeOptimizer is for programs, which it cuts at its checkpoints; in eager mode call the parts of the network "
+            "by y = fluid.dygraph.recompute(part, x), and use the optimizer itself"
+        )
 
     def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
         return self._optimizer.apply_gradients(params_grads)
@@ -895,6 +938,20 @@ class LookaheadOptimizer:
     def minimize(self, loss: Variable, startup_program: Program | None = None) -> tuple[list[Operator], list[Pair]]:
         """What the inner optimizer's `minimize` does, followed by the slow parameters' part."""
         pairs = self.inner_optimizer.backward(loss, startup_program)
+        return self._train(loss, startup_program, pairs), pairs
+
+    def step(self) -> None:
+        """In eager mode, update the parameters that the inner optimizer was given by their gradients."""
+        params = self.inner_optimizer._own_parameters("step")
+        self._train(params[0], None, _left_by_backward(None, params, None))
+
+    def clear_grad(self) -> None:
+        """In eager mode, forget the gradients of the parameters that the inner optimizer was given."""
+        self.inner_optimizer.clear_grad()
+
+    clear_gradients = clear_grad
+
+    def _train(self, loss: Variable, startup_program: Program | None, pairs: Sequence[Pair]) -> list[Operator]:
         params = [param for param, grad in pairs if grad is not None and param.trainable]
         program = loss.block.program
         block = program.global_block()
@@ -906,7 +963,7 @@ class LookaheadOptimizer:
         ops = self.inner_optimizer.apply_optimize(loss, startup_program, pairs)
         with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             self._follow(params, slow)
-        return ops, pairs
+        return ops
 
     def _follow(self, params: Sequence[Parameter], slow: dict[str, Variable]) -> None:
         if "" not in slow:  # the number of the step
@@ -966,6 +1023,16 @@ class PipelineOptimizer:
     ) -> tuple[list[Operator], list[Pair]]:
         """What the optimizer's own `minimize` does."""
         return self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
+
+    def step(self) -> None:
+        """What the optimizer's own `step` does, in eager mode."""
+        self._optimizer.step()
+
+    def clear_grad(self) -> None:
+        """What the optimizer's own `clear_grad` does, in eager mode."""
+        self._optimizer.clear_grad()
+
+    clear_gradients = clear_grad
 
 
 SGD = SGDOptimizer

@@ -52,13 +52,13 @@ class ParamAttr:
         None and True are all defaults, False is no parameter (returned as it is), a string a name; an initializer or a
         regularizer stands for the attribute that holds it; a list or tuple gives a list.
         """
-        from .initializer import Initializer
-        from .regularizer import WeightDecayRegularizer
-
         if arg is None or arg is True:
             return ParamAttr()
         if arg is False or isinstance(arg, ParamAttr):
             return arg
+        from .initializer import Initializer
+        from .regularizer import WeightDecayRegularizer
+
         if isinstance(arg, str):
             return ParamAttr(name=arg)
         if isinstance(arg, Initializer):

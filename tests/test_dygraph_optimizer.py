@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
+import re
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +16,7 @@ import fluid
 from fluid import dygraph, dygraph_grad_clip, layers
 from fluid import optimizer as optimizers
 from fluid.clip import GradientClipByGlobalNorm, GradientClipByNorm, GradientClipByValue
-from fluid.errors import FluidTypeError, ProgramError
+from fluid.errors import BackwardError, FluidTypeError, ProgramError
 from fluid.regularizer import L1Decay, L2Decay
 
 STEPS = 5
@@ -197,6 +199,57 @@ def test_updates_are_not_recorded() -> None:
     optimizer.minimize(loss)
     assert all(parameter.is_leaf and not parameter.stop_gradient for parameter in net.parameters())
     assert all(tensor.grad_fn is None for tensor in optimizer.state_dict().values())
+
+
+def test_what_is_said_between_steps_takes_effect() -> None:
+    """A repeated update is not the one of before where the rate, an attribute, or the kind of gradient is another."""
+    w = dygraph.Parameter([1.0, 2.0], name="w")
+    rate = dygraph.Tensor([1.0], name="rate")
+    optimizer = optimizers.Momentum(rate, momentum=0.0, parameter_list=[w])
+
+    def step() -> list[float]:
+        (w * 1.0).sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        return w.tolist()  # type: ignore[no-any-return]
+
+    assert step() == [0.0, 1.0]
+    rate.set_value([2.0])
+    assert step() == [-2.0, -1.0]
+    optimizer._momentum = 0.5  # velocity 1.5
+    assert step() == [-5.0, -4.0]
+    w.optimize_attr = {"learning_rate": 2.0}  # velocity 1.75, rate 4
+    assert step() == [-12.0, -11.0]
+    rate.set_value([1.0])  # velocity 1.875, rate 2
+    assert step() == [-15.75, -14.75]
+
+
+@pytest.mark.parametrize("by", ["step", "minimize"])
+def test_a_backward_after_the_update_names_the_line_of_the_update(by: str) -> None:
+    w = dygraph.Parameter([1.0, 2.0])
+    optimizer = optimizers.Adam(0.1, parameter_list=[w])
+    loss = (w * w).sum()
+    loss.backward(retain_graph=True)
+    if by == "step":
+        optimizer.step()  # the line of the update
+    else:
+        optimizer.minimize(loss)  # the line of the update
+    with pytest.raises(BackwardError, match="by adam, version 1 instead of 0") as caught:
+        loss.backward()
+    number = int(re.search(rf"modified at: {re.escape(__file__)}:(\d+) in test_a_backward", str(caught.value))[1])  # type: ignore[index]
+    with open(__file__) as file:
+        assert "# the line of the update" in file.readlines()[number - 1]
+
+
+def test_an_optimizer_holds_no_gradients() -> None:
+    w = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
+    optimizer = optimizers.Adam(0.1, parameter_list=[w])
+    for _ in range(2):
+        (w * w).sum().backward()
+        grad = weakref.ref(w.grad)
+        optimizer.step()
+        optimizer.clear_grad()
+        assert grad() is None
 
 
 def test_state_goes_on_where_it_was() -> None:

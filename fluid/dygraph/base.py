@@ -10,14 +10,15 @@ import numpy as np
 
 from .. import framework, unique_name
 from ..errors import FluidTypeError, ProgramError
-from ..executor.eager import RANDOM, array_of, default_xp, making_on
+from ..executor.eager import array_of, default_xp, making_on
+from ..executor.random import RANDOM
 from ..framework import Block, OpRole, Program, Variable, program_guard
 from ..ops import registry
 from ..ops.registry import OpDef, updated_input
 from ..types import DTypeLike, as_dtype
 from ..values import OpNamespace
 from .mode import no_grad, tracing
-from .recipe import namespace, update
+from .recipe import UpdateOp, namespace, update_op
 from .tensor import Tensor
 
 __all__ = ["EAGER", "Parameter", "disable_dygraph", "enable_dygraph", "enabled", "guard", "to_variable"]
@@ -93,6 +94,27 @@ class Unset(Tensor):
     __slots__ = ()
 
 
+class UpdateCall:
+    """A call of an op that overwrites some of the tensors it reads; it may be made again, of another gradient."""
+
+    __slots__ = ("_gradient", "_tensors", "op")
+
+    def __init__(self, op: UpdateOp, inputs: Mapping[str, Tensor]) -> None:
+        self.op = op
+        self._tensors: list[Any] = list(inputs.values())
+        self._gradient = list(inputs).index("Grad") if "Grad" in inputs else None
+        if self._gradient is not None:
+            self._tensors[self._gradient] = None  # is not to be kept
+
+    def again(self, grad: Tensor) -> UpdateCall:
+        """Make the call with all the same tensors but the gradient."""
+        tensors = self._tensors.copy()
+        if self._gradient is not None:
+            tensors[self._gradient] = grad
+        self.op(*tensors)
+        return self
+
+
 class EagerBlock(Block):
     """A block whose ops run as they are appended. It keeps neither them nor what they make."""
 
@@ -141,7 +163,7 @@ class EagerBlock(Block):
     def append_op(
         self, type: str, inputs: Any = None, outputs: Any = None, attrs: Mapping[str, Any] | None = None, frames: Any = None
     ) -> Any:
-        """Run an op at once; `outputs` are written to, without a record where these are inputs too."""
+        """Run an op at once; `outputs` are written to, without a record where these are inputs too: then this gives the call."""
         inputs = {slot: _one(value) for slot, value in (inputs or {}).items()}
         outputs = {slot: _one(value) for slot, value in (outputs or {}).items()}
         attrs = {name: value for name, value in (attrs or {}).items() if value is not None and not name.startswith(OpRole.NAME)}
@@ -151,9 +173,11 @@ class EagerBlock(Block):
             if source is not None and isinstance(target, Tensor) and target._edge is None:
                 into[slot] = source
         if into and len(into) == len(outputs):
-            update(type, inputs, attrs, into)
-        else:
-            self.run(registry.get(type), inputs, attrs, outputs)
+            call = UpdateCall(update_op(type, inputs, attrs, into), inputs)
+            call.op(*inputs.values())
+            return call
+        self.run(registry.get(type), inputs, attrs, outputs)
+        return None
 
     def insert_op(self, index: int, type: str, **kwargs: Any) -> Any:
         raise ProgramError(f"{type} cannot be put before others: in eager mode, ops run as they are appended")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from math import prod, sqrt
@@ -21,7 +21,7 @@ from .graph import LARGE, OpNode, leaf_edge, line_text, sequence, user_line
 from .mode import state
 from .tensor import Tensor, make
 
-__all__ = ["Recipe", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update"]
+__all__ = ["Recipe", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
 
 Slots = tuple[tuple[str, "int | None"], ...]
 """Input slots that are given: (slot, None), or (slot, how many) for slots of many."""
@@ -621,10 +621,11 @@ class UpdateOp:
             run = self._recipes[kinds] = self._compiled(kinds)
         arrays = [tensor._array for tensor in tensors]
         quietly.run(run, *arrays)
+        line = user_line()
         for target in self._targets:
             version = tensors[target]._version
             version[0] += 1
-            version[1:] = [self._definition.type, None]
+            version[1:] = [self._definition.type, line]
 
     def _compiled(self, kinds: Sequence[Kind]) -> Callable[..., Any]:
         arguments = [Argument(slot, kind) for slot, kind in zip(self._slots, kinds, strict=True)]
@@ -632,15 +633,15 @@ class UpdateOp:
         return compiled(self._definition, self._attrs, arguments, wants, kinds[0].xp, into=self._into).run
 
 
-def update(op_type: str, inputs: Mapping[str, Tensor], attrs: Mapping[str, Any], into: Mapping[str, str]) -> None:
-    """Run an op that overwrites some of the tensors it reads; see `UpdateOp`, which remembers what this finds out each time."""
+def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], into: Mapping[str, str]) -> UpdateOp:
+    """The op with these attributes and input slots that overwrites some of the tensors it reads; see `UpdateOp`."""
     key = (op_type, tuple(inputs), tuple(into.items()), _key(list(attrs.items())))
     found = _updates.get(key)
     if found is None:
         if len(_updates) >= _MANY:
             _updates.clear()
-        found = _updates[key] = UpdateOp(op_type, attrs, tuple(inputs), into)
-    found(*inputs.values())
+        found = _updates[key] = UpdateOp(op_type, attrs, key[1], into)
+    return found
 
 
 _updates: dict[Any, UpdateOp] = {}

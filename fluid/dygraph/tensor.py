@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import numbers
 import weakref
@@ -150,9 +151,7 @@ class Tensor(ValueOperators):
     @property
     def block(self) -> Block:
         """Where ops on it are appended to: they run at once."""
-        from .base import EAGER
-
-        return EAGER.global_block()
+        return _block()
 
     @property
     def trainable(self) -> bool:
@@ -643,6 +642,14 @@ def from_dlpack(other: Any) -> Tensor:
 
 def _unpickled(array: Any, stop: bool, name: str | None) -> Tensor:
     return Tensor(array, stop_gradient=stop, name=name, copy=False)
+
+
+@functools.cache
+def _block() -> Block:
+    """The block that runs ops on tensors as they are appended."""
+    from .base import EAGER
+
+    return EAGER.global_block()
 
 
 def _type_name(value: Any) -> str:

@@ -7,6 +7,7 @@ import gc
 import pickle
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -891,6 +892,57 @@ def test_errors_in_other_threads_reach_the_caller() -> None:
         dygraph.set_num_threads(0)
 
 
+@pytest.mark.usefixtures("threads")
+def test_the_number_of_threads_changes_no_bit_of_higher_orders() -> None:
+    """A pass that is recorded numbers its nodes, by which the next pass is ordered."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((160, 160)).astype("float32") for _ in range(5)]
+
+    def run(threads: int) -> list[bytes]:
+        dygraph.set_num_threads(threads)
+        x, *weights = (Tensor(array, stop_gradient=False) for array in arrays)
+        first = grad(wide(x, weights), weights, create_graph=True)
+        ops.sum([(item * item).sum() for item in first]).backward()
+        return [tensor.grad.numpy().tobytes() for tensor in (x, *weights)]
+
+    expected = run(1)
+    assert all(run(4) == expected for _ in range(5))
+    x = Tensor(arrays[0], stop_gradient=False)
+    output = wide(x, [x, x])
+    tasks = [GraphTask([output._edge], [Tensor(1.0)], True, create_graph) for create_graph in (False, True)]
+    assert [task.parallel for task in tasks] == [True, False]
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_graph_whose_backward_failed_is_freed_without_the_collector(count: int) -> None:
+    dygraph.set_num_threads(count)
+
+    def fails(g: Tensor) -> None:
+        raise ValueError("mine")
+
+    def failed() -> list[weakref.ref[Any]]:
+        x, *weights = (Tensor(np.eye(160, dtype="float32"), stop_gradient=False) for _ in range(4))
+        loss = wide(x, weights)
+        weights[1].register_hook(fails)
+        with pytest.raises(ValueError, match="mine") as caught:
+            loss.backward()
+        del caught
+        return [weakref.ref(item) for item in (loss, loss.grad_fn, x, *weights)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        left = failed()
+        for _ in range(1000):  # until the threads that helped have put it down
+            if all(item() is None for item in left):
+                break
+            time.sleep(0.01)
+        assert [item() for item in left] == [None] * len(left)
+    finally:
+        gc.enable()
+
+
 def test_other_devices_have_threads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stood in for by nodes that say that they are elsewhere."""
     from fluid.dygraph.function import PyLayerNode
@@ -1049,9 +1101,42 @@ def test_no_warnings_of_numpy() -> None:
         assert x.grad.tolist() == [float("inf"), -1.0]
 
 
-def test_freed_memory_is_kept_unless_the_environment_says_how_it_is_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fluid.executor.heap import keep_freed_memory
+def test_spare_memory_is_lent_to_one_at_a_time() -> None:
+    from fluid.executor import spare
 
-    assert keep_freed_memory() in (True, False)
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
-    assert not keep_freed_memory()
+    first = spare.take(1 << 20)
+    inner = spare.take(1 << 20)  # as by an op that runs inside another
+    assert not np.may_share_memory(first, inner)
+    spare.give_back(inner)
+    spare.give_back(first)
+    assert spare.take(1 << 10) is first
+    elsewhere: list[Any] = []
+    thread = threading.Thread(target=lambda: elsewhere.append(spare.take(1 << 10)))
+    thread.start()
+    thread.join()
+    assert not np.may_share_memory(first, elsewhere[0])
+
+
+def test_large_intermediate_results_share_memory_and_results_do_not() -> None:
+    from fluid.executor import spare
+
+    random = np.random.default_rng(0)
+    x = Tensor(random.standard_normal((8, 4, 40, 40), np.float32), stop_gradient=False)
+    weight = Tensor(random.standard_normal((8, 4, 3, 3), np.float32), stop_gradient=False)
+
+    def step() -> tuple[Tensor, ...]:
+        y = ops.pool2d(ops.conv2d(x, weight, paddings=[1, 1]), pooling_type="max", ksize=[2, 2], strides=[2, 2])
+        return y, *dygraph.grad((y * y).sum(), [x, weight])
+
+    found = step()
+    copies = [tensor.numpy().copy() for tensor in found]
+    memory = spare.take(1)
+    assert memory.size > spare.LARGE
+    assert not any(np.may_share_memory(memory, tensor.numpy()) for tensor in found)
+    memory[:] = 255
+    spare.give_back(memory)
+    again = step()
+    for before, now, as_it_was in zip(found, again, copies, strict=True):
+        np.testing.assert_array_equal(before.numpy(), as_it_was)
+        np.testing.assert_array_equal(now.numpy(), as_it_was)
+    assert spare.take(1) is memory

@@ -8,7 +8,7 @@ The calling thread serves the processor's queue; for every other device there is
 nodes have work enough for it, further threads help with the processor's.
 
 Results do not depend on threads: gradients of one value are added in the order of the nodes that they come from, whichever
-comes first.
+comes first. A pass that records what it does (``create_graph``) runs in the calling thread, so that this order is one as well.
 """
 
 from __future__ import annotations
@@ -146,14 +146,16 @@ class GraphTask:
         self._needed = None if targets is None else self._between(roots, set(targets))
         self._dependencies = self._count(roots)
         self._devices = frozenset({CPU, *state.devices})
-        self.parallel = state.tracer is None and self._is_parallel()
+        # Nodes that are recorded are numbered as they come, so that one thread is to record them.
+        self.parallel = not create_graph and state.tracer is None and self._is_parallel()
         self._buffers: dict[Node, InputBuffer] = {}
         self._ready: list[tuple[int, Node]] = []
         self._waiting: dict[Node, None] = {}
         # Between threads:
         self._changed = threading.Condition()
         self._outstanding = 0
-        self._error: BaseException | None = None
+        self._failed = False
+        self._errors: list[BaseException] = []
         for position, ((node, number), seed) in enumerate(zip(roots, seeds, strict=True)):
             if node not in self._dependencies:
                 continue
@@ -369,16 +371,17 @@ class GraphTask:
         for _ in range(engine.threads - 1):
             engine.ask_for_help(self)
         self.serve()
-        if self._error is not None:
-            raise self._error
+        error, self._errors = self._errors, []
+        if error:
+            raise error.pop(0)  # which nothing here holds then: it would hold the pass, and that the graph
 
     def serve(self) -> None:
         """Run nodes of this pass until it is done."""
         while True:
             with self._changed:
-                while not self._ready and self._outstanding and self._error is None:
+                while not self._ready and self._outstanding and not self._failed:
                     self._changed.wait()
-                if self._error is not None or not self._outstanding:
+                if self._failed or not self._outstanding:
                     return
                 node = heappop(self._ready)[1]
             self.run_one(node)
@@ -395,8 +398,9 @@ class GraphTask:
                 self._deliver(node, found)
         except BaseException as error:  # is raised again where the pass was called
             with self._changed:
-                if self._error is None:
-                    self._error = error
+                if not self._failed:
+                    self._failed = True
+                    self._errors.append(error)
         finally:
             state.task, state.recording = before
             with self._changed:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.framework import default_main_program
 from fluid.ops.registry import OpDef, updated_input
 from fluid.types import VarType, as_dtype, is_floating
 from fluid.values import Lod, Spec, infer_specs
@@ -25,14 +24,13 @@ from fluid.values import Lod, Spec, infer_specs
 from .arrays import bind_op, lods_of
 from .kernels.table import KERNELS, SPARSE_KERNELS, Step
 from .place import Place
-from .random import _ENTROPY, _MASK, _generator
+from .random import RANDOM
 from .replay import Lender, function_of
 from .selected_rows import SelectedRows
 
 __all__ = [
     "CPU",
     "DEVICES",
-    "RANDOM",
     "Argument",
     "Compiled",
     "Kind",
@@ -47,37 +45,6 @@ __all__ = [
 ]
 
 CPU = "cpu"
-
-
-class RandomStream:
-    """What random ops outside programs draw from: each draw is the next of one stream, which a seed starts anew."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seed, self._draws = 0, 0
-
-    def seed(self, seed: int) -> None:
-        """Start the stream of this seed; of 0, one that is fresh in every process."""
-        with self._lock:
-            self._seed, self._draws = int(seed), 0
-
-    def source(self, xp: Any, op_seed: int) -> Callable[[], Any]:
-        """A function that gives the generator for an op's next draw; an op with a seed of its own draws the same each time."""
-        if op_seed:
-            return lambda: _generator(xp, (op_seed & _MASK, 0), (0, 0))
-
-        def draw() -> Any:
-            with self._lock:
-                number = self._draws
-                self._draws += 1
-            seed = self._seed or default_main_program().random_seed or _ENTROPY
-            return _generator(xp, (seed & _MASK, 0), (number, 0))
-
-        return draw
-
-
-RANDOM = RandomStream()
-"""The stream of this process."""
 
 
 # --------------------------------------------------------------------------------------------------------------- kinds

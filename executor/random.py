@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import zlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["RandomStreams", "seed_of"]
+from fluid.framework import default_main_program
+
+__all__ = ["RANDOM", "RandomStream", "RandomStreams", "seed_of"]
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
 """Stands in for a program's seed of zero: fresh in every process."""
@@ -64,3 +68,92 @@ class RandomStreams:
             return _generator(self._xp, key, (number, self._run))
 
         return draw
+
+
+Draw = tuple[int, int]
+"""One draw of the stream outside programs: its seed, and how many came before."""
+
+
+class _Tape(threading.local):
+    """What a thread notes of its draws, and which it repeats: the number of the next one, and all of them."""
+
+    noted: list[Draw] | None = None
+    repeated: tuple[list[int], Sequence[Draw]] | None = None
+
+
+class RandomStream:
+    """What random ops outside programs draw from: each draw is the next of one stream, which a seed starts anew."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seed, self._count = 0, 0
+        self._tape = _Tape()
+
+    def seed(self, seed: int) -> None:
+        """Start the stream of this seed; of 0, one that is fresh in every process."""
+        with self._lock:
+            self._seed, self._count = int(seed), 0
+
+    def source(self, xp: Any, op_seed: int) -> Callable[[], Any]:
+        """A function that gives the generator for an op's next draw; an op with a seed of its own draws the same each time."""
+        if op_seed:
+            return lambda: _generator(xp, (op_seed & _MASK, 0), (0, 0))
+
+        def draw() -> Any:
+            seed, number = self._next()
+            return _generator(xp, (seed & _MASK, 0), (number, 0))
+
+        return draw
+
+    def _next(self) -> Draw:
+        tape = self._tape
+        if tape.repeated is None:
+            with self._lock:
+                number = self._count
+                self._count += 1
+            found = seed_of(self._seed or default_main_program().random_seed), number
+        else:
+            count, draws = tape.repeated
+            found = draws[count[0]] if count[0] < len(draws) else (0, 0)  # who repeats them will see that it was one too many
+            count[0] += 1
+        if tape.noted is not None:
+            tape.noted.append(found)
+        return found
+
+    @contextlib.contextmanager
+    def noting(self, draws: list[Draw]) -> Iterator[None]:
+        """Inside the ``with``, this thread's draws are added to a list, to be repeated."""
+        tape = self._tape
+        before, tape.noted = tape.noted, draws
+        try:
+            yield
+        finally:
+            tape.noted = before
+            if before is not None:
+                before += draws
+
+    @contextlib.contextmanager
+    def repeating(self, draws: Sequence[Draw]) -> Iterator[list[int]]:
+        """Inside the ``with``, this thread draws these, one after another; gives a list of one number, how many it drew."""
+        tape = self._tape
+        before, count = tape.repeated, [0]
+        tape.repeated = count, draws
+        try:
+            yield count
+        finally:
+            tape.repeated = before
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Inside the ``with``, draws of this thread are neither noted nor repeated ones: they are made once."""
+        tape = self._tape
+        before = tape.noted, tape.repeated
+        tape.noted = tape.repeated = None
+        try:
+            yield
+        finally:
+            tape.noted, tape.repeated = before
+
+
+RANDOM = RandomStream()
+"""The stream of this process."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from . import unique_name
 from .errors import FluidTypeError, ProgramError
 from .framework import (
     Block,
-    BuildNamespace,
     OpRole,
     Program,
     Variable,
@@ -26,43 +27,84 @@ __all__ = ["ExponentialMovingAverage", "ModelAverage"]
 
 
 class _Average:
-    """What averages share: the parameters, variables of their own, and programs that put averages in and take them out.
+    """What averages share: the parameters, variables of their own, and what puts averages in and takes them out.
 
-    The parameters are those that the default main program has when the average is made, but for those whose `ParamAttr` says
-    ``do_model_average=False``.
+    The parameters are those of `parameter_list`, or else those that the default main program has when the average is made, but
+    for those whose `ParamAttr` says ``do_model_average=False``. In eager mode there has to be a list, what is done is done at
+    once, and `apply` and `restore` need no executor.
     """
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, parameter_list: Iterable[Variable] | None) -> None:
         self._name = name
-        self._program = default_main_program()
-        self._startup = default_startup_program()
-        self._params = [p for p in self._program.global_block().all_parameters() if p.do_model_average is not False]
-        if not self._params:
-            raise ProgramError(f"{type(self).__name__}: the default main program has no parameter to average; make it afterwards")
+        self._params = self._chosen(parameter_list)
+        self._program = self._params[0].block.program
+        self._startup = self._program if self._program.eager else default_startup_program()
+        self._states: dict[str, Any] = {}
+        self._kept: list[Any] | None = None
+        """In eager mode, the parameters while averages are in their place."""
         self._restore_program: Program | None = None
         self._apply_program: Program | None = None
 
-    def _state(self, name: str, shape: Any, dtype: VarType, value: float = 0.0) -> Variable:
+    def _chosen(self, parameter_list: Iterable[Variable] | None) -> list[Any]:
+        """The parameters to average; an error that says where they should come from."""
+        kind = type(self).__name__
+        if parameter_list is None:
+            program = default_main_program()
+            if program.eager:
+                raise ProgramError(f"{kind} does not know what to average in eager mode; say parameter_list=layer.parameters()")
+            found: list[Any] = program.global_block().all_parameters()
+            where = (
+                "the default main program has no parameter to average; make it afterwards, or in eager mode say parameter_list="
+            )
+        else:
+            found = list(parameter_list)
+            where = "parameter_list has no parameter to average"
+            for item in found:
+                if not isinstance(item, Variable):
+                    raise FluidTypeError(
+                        f"{kind}: parameter_list should hold parameters, such as layer.parameters(), not {item!r}"
+                    )
+        chosen = [param for param in found if getattr(param, "do_model_average", True) is not False]
+        if not chosen:
+            raise ProgramError(f"{kind}: {where}")
+        strange = next((param for param in chosen if param.block.program is not chosen[0].block.program), None)
+        if strange is not None:
+            raise ProgramError(
+                f"{kind}: {chosen[0].name} and {strange.name} belong to different programs; average each by itself"
+            )
+        return chosen
+
+    def _state(self, name: str, shape: Any, dtype: VarType, value: float = 0.0) -> Any:
         """A persistable variable of the main program, which the startup program fills with `value`."""
         said = unique_name.generate(name if self._name is None else f"{self._name}_{name}")
         known = {"name": said, "shape": shape, "dtype": dtype, "persistable": True, "stop_gradient": True}
         home = self._startup.global_block()
-        home.append_op("fill_constant", outputs={"Out": home.create_var(**known)}, attrs=constant_attrs(shape, dtype, value))
-        return self._program.global_block().create_var(**known)
+        var = self._states[said] = self._program.global_block().create_var(**known)
+        first = var if home.program.eager else home.create_var(**known)
+        home.append_op("fill_constant", outputs={"Out": first}, attrs=constant_attrs(shape, dtype, value))
+        return var
 
-    def _average(self, ops: OpNamespace, param: Variable, block: Block) -> Any:
-        """The average of one parameter, computed by ops appended to `block`."""
+    def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
+        """The average of the parameter of this number, computed by ops appended to `block`."""
         raise NotImplementedError
 
-    def _count(self, block: Block) -> Variable:
+    def _count(self, block: Block) -> Any:
         """What says how many values were averaged."""
         raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _updating(self) -> Iterator[Block]:
+        """Inside the ``with``, ops go to the main program, and belong to the updates."""
+        program = self._program
+        block = program.global_block()
+        with program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
+            yield block
 
     def _build(self) -> tuple[Program, Program]:
         """The programs that put averages in place of the parameters, and the parameters back."""
         if self._apply_program is None or self._restore_program is None:
             self._apply_program, self._restore_program = Program(), Program()
-            for param in self._params:
+            for number, param in enumerate(self._params):
                 kept = unique_name.generate(param.name + "_before_average")
                 for program, read, write in ((self._apply_program, param.name, kept), (self._restore_program, kept, param.name)):
                     block = program.global_block()
@@ -70,36 +112,94 @@ class _Average:
                         block.create_var(name=name, shape=param.shape, dtype=param.dtype, persistable=True)
                     block.append_op("assign", {"X": read}, {"Out": write})
                 block = self._apply_program.global_block()
-                found = self._average(BuildNamespace(block), block.vars[param.name], block)
+                found = self._average(block.namespace, number, block.vars[param.name], block)
                 block.append_op("assign", {"X": found}, {"Out": param.name})
         return self._apply_program, self._restore_program
 
     @contextlib.contextmanager
-    def apply(self, executor: Any, need_restore: bool = True) -> Iterator[None]:
-        """Inside the ``with``, the parameters of the global scope are the averages; `need_restore` off, afterwards too.
+    def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
+        """Inside the ``with``, the parameters (for a program, those of the global scope) are the averages.
+
+        Args:
+            executor: runs the program that does it; of no use in eager mode.
+            need_restore: put the parameters back at the end; otherwise, they are the averages until `restore`.
 
         Raises:
             ProgramError: nothing was averaged so far.
         """
-        program, _ = self._build()
-        (count,) = executor.run(program, fetch_list=[self._count(program.global_block())])
-        if not count.any():
-            self.restore(executor)
-            raise ProgramError(f"{type(self).__name__} has averaged nothing yet; run the main program with its updates first")
+        if self._program.eager:
+            self._apply_at_once()
+        else:
+            program, _ = self._build()
+            (count,) = self._checked(executor, "apply").run(program, fetch_list=[self._count(program.global_block())])
+            if not count.any():
+                self.restore(executor)
+                raise ProgramError(f"{type(self).__name__} has averaged nothing yet; run the main program with its updates first")
         try:
             yield
         finally:
-            if need_restore:
+            if need_restore and not (self._program.eager and self._kept is None):
                 self.restore(executor)
 
-    def restore(self, executor: Any) -> None:
+    def _apply_at_once(self) -> None:
+        with self._updating() as block:
+            if not self._count(block).numpy().any():
+                raise ProgramError(f"{type(self).__name__} has averaged nothing yet; call its update() after each step")
+            found = [self._average(block.namespace, *numbered, block) for numbered in enumerate(self._params)]
+            if self._kept is None:
+                self._kept = [block.namespace.assign(param) for param in self._params]
+        for param, average in zip(self._params, found, strict=True):
+            param.set_value(average)
+
+    def restore(self, executor: Any = None) -> None:
         """Put the parameters back as they were before `apply`."""
-        executor.run(self._build()[1])
+        if not self._program.eager:
+            self._checked(executor, "restore").run(self._build()[1])
+            return
+        if self._kept is None:
+            raise ProgramError(
+                f"{type(self).__name__}.restore: the parameters are themselves; apply has not put averages in their place"
+            )
+        for param, value in zip(self._params, self._kept, strict=True):
+            param.set_value(value)
+        self._kept = None
+
+    def _checked(self, executor: Any, method: str) -> Any:
+        if executor is None:
+            raise ProgramError(
+                f"{type(self).__name__}.{method} of a program's parameters needs the executor that runs it: {method}(executor)"
+            )
+        return executor
+
+    def state_dict(self) -> dict[str, Any]:
+        """In eager mode, what the average keeps from step to step, by name: the tensors themselves."""
+        self._check_eager("state_dict", "fluid.save(program, path) saves what it keeps")
+        return dict(self._states)
+
+    def set_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """In eager mode, go on from a state that `state_dict` has given: tensors or arrays by name.
+
+        Raises:
+            ProgramError: one is missing, or has another shape.
+        """
+        self._check_eager("set_dict", "fluid.load(program, path) restores what it keeps")
+        for name, var in self._states.items():
+            if name not in state_dict:
+                raise ProgramError(f"{type(self).__name__}: the state has no {name!r} ({var.describe()})")
+            shape = tuple(np.shape(state_dict[name]))
+            if shape != var.shape:
+                raise ProgramError(f"{type(self).__name__}: {name} is {var.describe()}; the state's has the shape {list(shape)}")
+        for name, var in self._states.items():
+            var.set_value(state_dict[name])
+
+    def _check_eager(self, method: str, instead: str) -> None:
+        if not self._program.eager:
+            raise ProgramError(f"{type(self).__name__}.{method} is for eager mode; {instead}")
 
 
-def _known(block: Block, var: Variable) -> Variable:
-    """A persistable variable of another program, declared in `block` too."""
-    return block.create_var(name=var.name, shape=var.shape, dtype=var.dtype, persistable=True)
+def _known(block: Block, var: Variable) -> Any:
+    """A persistable variable of another program, declared in `block` too; a tensor itself."""
+    return var if block.program.eager else block.create_var(name=var.name, shape=var.shape, dtype=var.dtype, persistable=True)
 
 
 class ExponentialMovingAverage(_Average):
@@ -109,45 +209,64 @@ class ExponentialMovingAverage(_Average):
     does not show. With `thres_steps`, a variable that counts the steps of training, the decay of a step is
     ``min(decay, (1 + thres_steps) / (10 + thres_steps))``.
 
-    Call ``update()`` once the optimizer's ``minimize`` has been called; the averages are then made as the program runs.
+    Call ``update()`` once the optimizer's ``minimize`` has been called; the averages are then made as the program runs. In eager
+    mode, call it after each step::
+
+        average = ExponentialMovingAverage(0.999, parameter_list=net.parameters())
+        ...
+        optimizer.minimize(loss)
+        average.update()
+        ...
+        with average.apply():
+            test(net)
+
+    and `thres_steps` is a tensor that is changed in place (``fluid.layers.increment``).
     """
 
-    def __init__(self, decay: float = 0.999, thres_steps: Variable | None = None, name: str | None = None) -> None:
+    def __init__(
+        self,
+        decay: float = 0.999,
+        thres_steps: Variable | None = None,
+        name: str | None = None,
+        *,
+        parameter_list: Iterable[Variable] | None = None,
+    ) -> None:
         if not isinstance(decay, (int, float)) or not 0.0 <= decay < 1.0:
             raise ProgramError(f"ExponentialMovingAverage: decay should be in [0, 1), not {decay!r}")
         if thres_steps is not None and not isinstance(thres_steps, Variable):
             raise FluidTypeError(f"ExponentialMovingAverage: thres_steps should be a Variable, not {thres_steps!r}")
-        super().__init__(name)
+        super().__init__(name, parameter_list)
+        if thres_steps is not None and thres_steps.block.program is not self._program:
+            raise ProgramError(
+                f"ExponentialMovingAverage: thres_steps, {thres_steps.name}, belongs to another program than the parameters"
+            )
         self._thres_steps = thres_steps
         self._first_decay = float(decay)
         self._decay = self._state("ema_decay", [1], VarType.FP32, decay)
         self._steps = self._state("ema_steps", [1], VarType.INT64)
-        self._averages = {param.name: self._state(param.name + "_ema", param.shape, param.dtype) for param in self._params}
+        self._averages = [self._state(param.name + "_ema", param.shape, param.dtype) for param in self._params]
 
     def update(self) -> None:
-        """Append to the main program the ops that bring the averages up."""
-        program = self._program
-        block = program.global_block()
-        with program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
-            ops = BuildNamespace(block)
+        """Bring the averages up: in eager mode at once; otherwise, append to the main program the ops that do it in each run."""
+        with self._updating() as block:
+            ops = block.namespace
             block.append_op("increment", {"X": self._steps}, {"Out": self._steps}, {"step": 1.0})
             if self._thres_steps is not None:
                 steps = ops.cast(self._thres_steps, in_dtype=int(self._thres_steps.dtype), out_dtype=int(VarType.FP32))
                 ratio = ops.reshape2((steps + 1.0) / (steps + 10.0), shape=[1])
                 most = ops.fill_constant(**constant_attrs([1], VarType.FP32, self._first_decay))
                 block.append_op("elementwise_min", {"X": ratio, "Y": most}, {"Out": self._decay})
-            for param in self._params:
-                average = self._averages[param.name]
+            for param, average in zip(self._params, self._averages, strict=True):
                 decay = _as(ops, self._decay, param.dtype)
                 block.append_op("assign", {"X": average * decay + param * (1.0 - decay)}, {"Out": average})
 
-    def _count(self, block: Block) -> Variable:
+    def _count(self, block: Block) -> Any:
         return _known(block, self._steps)
 
-    def _average(self, ops: OpNamespace, param: Variable, block: Block) -> Any:
+    def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
         decay = _as(ops, _known(block, self._decay), param.dtype)
         steps = _as(ops, self._count(block), param.dtype)
-        return _known(block, self._averages[param.name]) / (1.0 - ops.elementwise_pow(decay, steps))
+        return _known(block, self._averages[number]) / (1.0 - ops.elementwise_pow(decay, steps))
 
 
 def _as(ops: OpNamespace, var: Variable, dtype: VarType) -> Any:
@@ -163,7 +282,8 @@ class ModelAverage(_Average):
 
     The window holds ``average_window_rate`` times the number of steps so far, but at least `min_average_window` and at most
     `max_average_window`; when it is full a new one begins, and until that is full the mean is over both. Made after
-    ``minimize``, it appends to the main program the ops that sum up (`average_accumulates`). `regularization` changes nothing.
+    ``minimize``, it appends to the main program the ops that sum up (`average_accumulates`); in eager mode, call ``update()``
+    after each step. `regularization` changes nothing.
     """
 
     def __init__(
@@ -173,33 +293,44 @@ class ModelAverage(_Average):
         max_average_window: int = 10000,
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
+        *,
+        parameter_list: Iterable[Variable] | None = None,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, parameter_list)
         if average_window_rate < 0 or not 0 <= min_average_window <= max_average_window:
             raise ProgramError(
                 "ModelAverage takes an average_window_rate of at least 0 and 0 <= min_average_window <= max_average_window, not "
                 f"{average_window_rate!r}, {min_average_window!r} and {max_average_window!r}"
             )
-        attrs = {
+        self._attrs = {
             "average_window": float(average_window_rate),
             "min_average_window": int(min_average_window),
             "max_average_window": int(max_average_window),
         }
-        self._sums: dict[str, dict[str, Variable]] = {}
-        block = self._program.global_block()
+        self._sums: list[dict[str, Any]] = []
         for param in self._params:
             state = {key: self._state(f"{param.name}_{key}", param.shape, param.dtype) for key in _SUMS}
             state |= {key: self._state(f"{param.name}_{key}", [1], VarType.INT64) for key in _COUNTS}
-            self._sums[param.name] = state
-            inputs = {"in_" + key: var for key, var in state.items()}
-            outputs = {"out_" + key: var for key, var in state.items()}
-            with self._program.role_guard(OpRole.OPTIMIZE):
-                block.append_op("average_accumulates", {"param": param, **inputs}, outputs, attrs)
+            self._sums.append(state)
+        if not self._program.eager:
+            self._accumulate()
 
-    def _count(self, block: Block) -> Variable:
-        return _known(block, self._sums[self._params[0].name]["num_updates"])
+    def update(self) -> None:
+        """In eager mode, take the parameters as they are now into the sums."""
+        self._check_eager("update", "the program sums up in each of its runs")
+        self._accumulate()
 
-    def _average(self, ops: OpNamespace, param: Variable, block: Block) -> Any:
-        state = {key: _known(block, var) for key, var in self._sums[param.name].items()}
+    def _accumulate(self) -> None:
+        with self._updating() as block:
+            for param, state in zip(self._params, self._sums, strict=True):
+                inputs = {"in_" + key: var for key, var in state.items()}
+                outputs = {"out_" + key: var for key, var in state.items()}
+                block.append_op("average_accumulates", {"param": param, **inputs}, outputs, self._attrs)
+
+    def _count(self, block: Block) -> Any:
+        return _known(block, self._sums[0]["num_updates"])
+
+    def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
+        state = {key: _known(block, var) for key, var in self._sums[number].items()}
         count = ops.sum([state["num_accumulates"], state["old_num_accumulates"]])
         return ops.sum([state[key] for key in _SUMS]) / _as(ops, count, param.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import ProgramError
+from .errors import FluidTypeError, ProgramError
 from .framework import Block, Operator, Variable
 from .types import VarType
 
@@ -97,6 +97,28 @@ def value_attrs(array: np.ndarray[Any, Any], dtype: VarType) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": int(dtype), VALUES[dtype]: array.astype(dtype.numpy).ravel().tolist()}
 
 
+WIDER = {
+    VarType.FP16: VarType.FP32,
+    VarType.INT8: VarType.INT32,
+    VarType.INT16: VarType.INT32,
+    VarType.UINT8: VarType.INT32,
+    VarType.SIZE_T: VarType.INT64,
+}
+"""Element types that ``assign_value`` cannot hold -> those that hold their values, to be cast."""
+
+
+def _number(initializer: Initializer, name: str, value: Any, at_least: float | None = None) -> Any:
+    """`value`, which should be a number, and not below `at_least`."""
+    where = f"{type(initializer).__name__.removesuffix('Initializer')}: {name}"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise FluidTypeError(f"{where} should be a number, not {value!r}") from None
+    if at_least is not None and not number >= at_least:
+        raise ProgramError(f"{where} should not be below {at_least}, as {value!r} is")
+    return value
+
+
 def fans(var: Variable) -> tuple[int, int]:
     """How many inputs feed one output of a weight, and how many outputs one input feeds.
 
@@ -121,7 +143,7 @@ class ConstantInitializer(Initializer):
     """Every element is `value`."""
 
     def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
-        self._value = value
+        self._value = _number(self, "value", value)
         self._force_cpu = force_cpu
 
     def __call__(self, var: Variable, block: Block) -> Operator:
@@ -137,8 +159,11 @@ class UniformInitializer(Initializer):
     def __init__(
         self, low: float = -1.0, high: float = 1.0, seed: int = 0, diag_num: int = 0, diag_step: int = 0, diag_val: float = 1.0
     ) -> None:
-        self._low, self._high, self._seed = low, high, seed
-        self._diag_num, self._diag_step, self._diag_val = diag_num, diag_step, diag_val
+        self._low, self._high, self._seed = _number(self, "low", low), _number(self, "high", high), seed
+        if not low <= high:
+            raise ProgramError(f"Uniform: low {low} should not be above high {high}")
+        self._diag_num, self._diag_step = _number(self, "diag_num", diag_num, 0), _number(self, "diag_step", diag_step, 0)
+        self._diag_val = diag_val
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         diag = {"diag_num": self._diag_num, "diag_step": self._diag_step, "diag_val": self._diag_val} if self._diag_num else {}
@@ -151,7 +176,7 @@ class NormalInitializer(Initializer):
     _op = "gaussian_random"
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
-        self._mean, self._std_dev, self._seed = loc, scale, seed
+        self._mean, self._std_dev, self._seed = _number(self, "loc", loc), _number(self, "scale", scale, 0), seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         return _fill(block, self._op, var, mean=float(self._mean), std=float(self._std_dev), seed=self._seed)
@@ -175,12 +200,17 @@ class XavierInitializer(Initializer):
     """Mean 0, variance ``2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010); see `fans`."""
 
     def __init__(self, uniform: bool = True, fan_in: float | None = None, fan_out: float | None = None, seed: int = 0) -> None:
-        self._uniform, self._fan_in, self._fan_out, self._seed = uniform, fan_in, fan_out, seed
+        self._uniform = uniform
+        self._fan_in = None if fan_in is None else _number(self, "fan_in", fan_in, 0)
+        self._fan_out = None if fan_out is None else _number(self, "fan_out", fan_out, 0)
+        self._seed = seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         fan_in, fan_out = fans(var)
-        fan_in = fan_in if self._fan_in is None else self._fan_in  # type: ignore[assignment]
-        fan_out = fan_out if self._fan_out is None else self._fan_out  # type: ignore[assignment]
+        fan_in = fan_in if self._fan_in is None else self._fan_in
+        fan_out = fan_out if self._fan_out is None else self._fan_out
+        if not fan_in + fan_out:
+            raise ProgramError(f"Xavier: not both fan_in and fan_out, of {var.name} ({var.describe()}), should be 0")
         return _centred(var, block, self._uniform, 2.0 / (fan_in + fan_out), self._seed)
 
 
@@ -188,10 +218,14 @@ class MSRAInitializer(Initializer):
     """Mean 0, variance ``2 / fan_in`` (He et al., 2015); see `fans`."""
 
     def __init__(self, uniform: bool = True, fan_in: float | None = None, seed: int = 0) -> None:
-        self._uniform, self._fan_in, self._seed = uniform, fan_in, seed
+        self._uniform = uniform
+        self._fan_in = None if fan_in is None else _number(self, "fan_in", fan_in, 0)
+        self._seed = seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         fan_in = fans(var)[0] if self._fan_in is None else self._fan_in
+        if not fan_in:
+            raise ProgramError(f"MSRA: fan_in, of {var.name} ({var.describe()}), should not be 0")
         return _centred(var, block, self._uniform, 2.0 / fan_in, self._seed)
 
 
@@ -206,7 +240,11 @@ class NumpyArrayInitializer(Initializer):
             raise ProgramError(
                 f"{var.name} is {var.describe()}; an array of shape {list(self._value.shape)} cannot initialize it"
             )
-        return block.append_op("assign_value", outputs={"Out": var}, attrs=value_attrs(self._value, var.dtype))
+        held = WIDER.get(var.dtype, var.dtype)
+        if held is var.dtype:
+            return block.append_op("assign_value", outputs={"Out": var}, attrs=value_attrs(self._value, held))
+        wide = block.namespace.assign_value(**value_attrs(self._value.astype(var.dtype.numpy), held))
+        return block.append_op("cast", {"X": wide}, {"Out": var}, {"in_dtype": int(held), "out_dtype": int(var.dtype)})
 
 
 def euclidean_norm(ops: Any, var: Any, axes: Sequence[int]) -> Any:
@@ -218,11 +256,12 @@ def euclidean_norm(ops: Any, var: Any, axes: Sequence[int]) -> Any:
 class NormInitializer(Initializer):
     """The Euclidean norm, over some dimensions, of a parameter that the program has initialized before."""
 
-    def __init__(self, name: str, axes: Sequence[int]) -> None:
-        self._name, self._axes = name, list(axes)
+    def __init__(self, parameter: Variable, axes: Sequence[int]) -> None:
+        self._parameter, self._axes = parameter, list(axes)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        norm = euclidean_norm(block.namespace, block.var(self._name), self._axes)
+        known = self._parameter if block.program.eager else block.var(self._parameter.name)
+        norm = euclidean_norm(block.namespace, known, self._axes)
         return block.append_op("assign", {"X": norm}, {"Out": var})
 
 

@@ -22,10 +22,11 @@ from .framework import (
     default_main_program,
     default_startup_program,
 )
-from .initializer import Constant, Initializer, NormInitializer, Xavier, euclidean_norm
+from .initializer import Constant, Initializer, NormInitializer, Xavier
 from .ops import registry
 from .param_attr import AttrLike, ParamAttr, WeightNormParamAttr
 from .types import DTypeLike, VarType, as_dtype, is_floating
+from .weight_norm import PARTS, WeightNorm, normalized
 
 __all__ = [
     "LayerHelper",
@@ -46,6 +47,8 @@ def check_variable(value: Any, where: str) -> None:
     if isinstance(value, Variable):
         return
     hint = "; layers.assign makes one of an array" if isinstance(value, (np.ndarray, np.generic, int, float)) else ""
+    if isinstance(value, WeightNorm):
+        hint = "; assign it to an attribute of the layer, which computes it when the attribute is read"
     raise FluidTypeError(f"{where} should be a Variable, not {type(value).__name__}{hint}")
 
 
@@ -152,6 +155,11 @@ class LayerHelper:
                 f"{self.layer_type} would make its parameters anew in each call; in eager mode make an object of the class of "
                 "fluid.dygraph (Linear, FC, Conv2D, ...), which keeps them, and call that"
             )
+        if self.main_program.eager and isinstance(attr, WeightNormParamAttr):
+            raise ProgramError(
+                "create_parameter gives one tensor, but a WeightNormParamAttr makes two, of which the weight is computed in each "
+                "step; in eager mode let a Layer keep them: self.weight = self.create_parameter(attr, shape)"
+            )
         return create()
 
     def _create_parameter(
@@ -178,10 +186,6 @@ class LayerHelper:
         if kwargs["name"] is None:
             kwargs["name"] = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         if isinstance(attr, WeightNormParamAttr):
-            if self.main_program.eager:
-                raise ProgramError(
-                    f"{self.name}: WeightNormParamAttr is for programs; in eager mode write g * v / norm(v) yourself"
-                )
             return self._normalized(attr, kwargs, shape, dtype, initializer)
         kwargs.update(shape=shape, dtype=dtype, initializer=initializer)
         parameter = self.main_program.global_block().create_parameter(**kwargs)
@@ -195,7 +199,7 @@ class LayerHelper:
     def _normalized(
         self, attr: WeightNormParamAttr, kwargs: Mapping[str, Any], shape: list[int], dtype: VarType, initializer: Initializer
     ) -> Parameter:
-        """``g * v / norm(v)`` of two parameters, in place of one."""
+        """``g * v / norm(v)`` of two parameters, in place of one: in eager mode, what a layer is to keep."""
         if attr.dim is not None and not -len(shape) <= attr.dim < len(shape):
             raise ProgramError(f"{self.name}: WeightNormParamAttr has dim={attr.dim}, but the parameter has the shape {shape}")
         kept = None if attr.dim is None else attr.dim % len(shape)
@@ -205,11 +209,13 @@ class LayerHelper:
         def part(suffix: str, extents: list[int], first: Initializer) -> Parameter:
             said = {"name": kwargs["name"] + suffix, "initializer": first, "learning_rate": attr.learning_rate}
             said |= {name: getattr(attr, name) for name in ("regularizer", "trainable", "gradient_clip", "do_model_average")}
-            return self.create_parameter(ParamAttr(**said), extents, dtype)
+            return self._create_parameter(ParamAttr(**said), extents, dtype, False, None)
 
-        v = part("_v", shape, initializer)
-        g = part("_g", lengths, NormInitializer(v.name, axes))
-        weight: Any = v * (g / euclidean_norm(self.block.namespace, v, axes))
+        v = part(PARTS[0], shape, initializer)
+        g = part(PARTS[1], lengths, NormInitializer(v, axes))
+        if self.main_program.eager:
+            return WeightNorm(kwargs["name"], v, g, axes)  # type: ignore[return-value]
+        weight: Any = normalized(self.block.namespace, v, g, axes)
         WeightNormParamAttr.params_with_weight_norm.append(weight)
         return weight  # type: ignore[no-any-return]
 

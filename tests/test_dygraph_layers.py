@@ -469,8 +469,6 @@ def test_parameters_are_made_as_their_attributes_say() -> None:
     np.testing.assert_array_equal(dygraph.Linear(3, 4).weight.numpy(), one)
     limit = np.sqrt(6 / 7)
     assert np.abs(one).max() <= limit and len(np.unique(one)) == 12  # Xavier's
-    with pytest.raises(ProgramError, match="WeightNormParamAttr is for programs; in eager mode write g"):
-        dygraph.Linear(2, 2, param_attr=fluid.WeightNormParamAttr(dim=0))
     assert isinstance(layer.create_variable(), Tensor)
 
 

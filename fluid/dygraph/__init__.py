@@ -62,10 +62,10 @@ from .nn import (
     TransformerEncoderLayer,
 )
 from .parallel import DataParallel, Env, ParallelStrategy, prepare_context
+from .recompute import recompute
 from . import jit
 from .tracing import TracedFunction, TracedLayer, declarative, to_static, trace
-from ..executor.eager import RANDOM
-from ..executor.heap import keep_freed_memory
+from ..executor.random import RANDOM
 
 __all__ = [
     "FC",
@@ -140,6 +140,7 @@ __all__ = [
     "ops",
     "prepare_context",
     "queue_callback",
+    "recompute",
     "save_dygraph",
     "seed",
     "set_detect_anomaly",
@@ -152,9 +153,6 @@ __all__ = [
     "vhp",
     "vjp",
 ]
-
-
-keep_freed_memory()
 
 
 def seed(number: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..errors import FluidTypeError
+from ..errors import FluidTypeError, ProgramError
+from ..weight_norm import WeightNorm
 from .layers import Layer
 
 __all__ = ["LayerList", "ParameterList", "Sequential"]
@@ -117,3 +118,10 @@ class ParameterList(_Numbered):
     """Parameters by number."""
 
     _kind = "_parameters"
+
+    def add_parameter(self, name: str, parameter: Any) -> Any:
+        if isinstance(parameter, WeightNorm):
+            raise ProgramError(
+                f"a ParameterList holds parameters, and {parameter.name} is computed of two; assign it to an attribute of a layer"
+            )
+        return super().add_parameter(name, parameter)

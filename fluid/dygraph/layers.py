@@ -11,14 +11,17 @@ import numpy as np
 
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
+from ..executor.random import RANDOM
 from ..framework import program_guard
 from ..initializer import Initializer
 from ..layer_helper import LayerHelper, keeping
 from ..param_attr import AttrLike
 from ..types import DTypeLike, VarType, as_dtype
+from ..weight_norm import PARTS, WeightNorm, normalized
 from .base import EAGER, Parameter
 from .graph import Hooks, RemovableHandle
-from .mode import tracing
+from .mode import state, tracing
+from .recipe import namespace
 from .tensor import Tensor
 
 __all__ = ["Layer"]
@@ -59,7 +62,7 @@ class Layer:
         own["_full_name"] = unique_name.generate(name_scope if name_scope is not None else _snake(type(self).__name__))
         own["_dtype"] = as_dtype(dtype)
         own["_parameters"], own["_buffers"], own["_sub_layers"] = {}, {}, {}
-        own["_unsaved"] = set()
+        own["_unsaved"], own["_norms"] = set(), {}
         own["_before"], own["_after"] = Hooks(), Hooks()
         own["training"] = True
         own["_helper"] = LayerHelper(self._full_name, self._full_name)
@@ -75,13 +78,29 @@ class Layer:
                 changed = hook(self, inputs)
                 if changed is not None:
                     inputs = changed if isinstance(changed, tuple) else (changed,)
-        found = self.forward(*inputs, **kwargs)
+        found = self._forward_again(inputs, kwargs) if state.again else self.forward(*inputs, **kwargs)
         if self._after:
             for hook in list(self._after.values()):
                 changed = hook(self, inputs, found)
                 if changed is not None:
                     found = changed
         return found
+
+    def _forward_again(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `forward` gives, which has run before: buffers and moving statistics stay what they are."""
+        kept = [
+            (tensor, tensor._version[0], tensor._array.copy())
+            for tensor in (*self._parameters.values(), *self._buffers.values())
+            if tensor is not None and tensor._stop
+        ]
+        buffers = dict(self._buffers)
+        try:
+            return self.forward(*inputs, **kwargs)
+        finally:
+            self._buffers.update(buffers)
+            for tensor, version, array in kept:
+                if tensor._version[0] != version:
+                    tensor.set_value(array)
 
     def backward(self, *inputs: Any) -> None:
         """Not to be called: `backward` is of tensors, as in ``loss.backward()``."""
@@ -123,6 +142,8 @@ class Layer:
     ) -> Any:
         """A parameter with its first value; assign it to an attribute, so that it belongs to the layer. None for ``attr=False``.
 
+        Of a `WeightNormParamAttr` it makes two parameters; the attribute that this is assigned to is what is computed of them.
+
         Args:
             attr: a `ParamAttr`, or what stands for one.
             is_bias: zeros by default; others are drawn as Xavier's.
@@ -150,22 +171,54 @@ class Layer:
         def keep(create: Callable[[], Any], is_bias: bool) -> Any:
             name = "bias" if is_bias else next(names)
             found = self._parameters.get(name)
-            if found is None:
-                with tracing(None):
-                    found = create()
-                self._parameters[name] = found
-            return found
+            if found is None and name not in self._norms:
+                with tracing(None), RANDOM.apart():
+                    made = create()
+                self._put(name, made)
+            return self._parameter(name) if found is None else found
 
         return keep
 
+    def _parameter(self, name: str) -> Any:
+        """The parameter of this name, or what is computed of two; None if there is none."""
+        axes = self._norms.get(name)
+        if axes is None:
+            return self._parameters.get(name)
+        v, g = (self._parameters.get(name + part) for part in PARTS)
+        if v is None or g is None:
+            raise ProgramError(f"{name} of {self._full_name} is computed of {_parts_of(name)}, but one of them is gone")
+        return normalized(namespace, v, g, axes)
+
+    def _put(self, name: str, parameter: Any) -> None:
+        """Keep a parameter, or two that one is computed of, under a name, in place of what is there."""
+        self._drop(name)
+        if isinstance(parameter, WeightNorm):
+            for part, one in parameter.parts.items():
+                self._put(name + part, one)
+            self._norms[name] = parameter.axes
+        else:
+            self._parameters[name] = parameter
+
+    def _drop(self, name: str) -> None:
+        """Forget what there is under a name."""
+        own = self.__dict__
+        for parts in (own["_parameters"], own["_sub_layers"], own["_buffers"], own):
+            parts.pop(name, None)
+        if own["_norms"].pop(name, None) is not None:
+            for part in PARTS:
+                own["_parameters"].pop(name + part, None)
+
     def add_parameter(self, name: str, parameter: Any) -> Any:
         """Let a parameter belong to the layer, under this name."""
-        if not isinstance(parameter, Parameter):
+        if not isinstance(parameter, (Parameter, WeightNorm)):
             raise FluidTypeError(
                 f"add_parameter({name!r}) takes a Parameter, such as of create_parameter, not {_said(parameter)}"
             )
         self._check_free(name, self._parameters)
-        self._parameters[name] = parameter
+        if isinstance(parameter, WeightNorm):
+            for part in PARTS:
+                self._check_free(name + part, self._parameters)
+        self._put(name, parameter)
         return parameter
 
     def add_sublayer(self, name: str, sublayer: Layer) -> Layer:
@@ -188,7 +241,7 @@ class Layer:
         if not isinstance(name, str) or not name:
             raise FluidTypeError(f"parts of a layer have names, not {name!r}")
         taken = name in self.__dict__ or any(
-            name in parts for parts in (self._parameters, self._buffers, self._sub_layers) if parts is not own
+            name in parts for parts in (self._parameters, self._buffers, self._sub_layers, self._norms) if parts is not own
         )
         if taken or ("." in name and own is not self._sub_layers):
             raise ProgramError(
@@ -198,18 +251,25 @@ class Layer:
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if "_parameters" not in own:
-            if isinstance(value, (Parameter, Layer)):
+            if isinstance(value, (Parameter, WeightNorm, Layer)):
                 raise ProgramError(f"{type(self).__name__}: call super().__init__() before assigning {name}")
             own[name] = value
             return
-        kinds = ((Parameter, "_parameters"), (Layer, "_sub_layers"))
-        for kind, parts in kinds:
-            if isinstance(value, kind):
-                for other in ("_parameters", "_sub_layers", "_buffers"):
-                    own[other].pop(name, None)
-                own.pop(name, None)
-                own[parts][name] = value
-                return
+        if isinstance(value, (Parameter, WeightNorm)):
+            self._put(name, value)
+            return
+        if isinstance(value, Layer):
+            self._drop(name)
+            own["_sub_layers"][name] = value
+            return
+        if name in own["_norms"]:
+            if value is not None:
+                raise FluidTypeError(
+                    f"{name} of {self._full_name} is computed of {_parts_of(name)}, and cannot become {_said(value)}; give these "
+                    "other values, or delete it first"
+                )
+            self._put(name, None)
+            return
         for parts in ("_parameters", "_sub_layers", "_buffers"):
             if name in own[parts]:
                 if value is None:
@@ -229,17 +289,19 @@ class Layer:
         for parts in ("_parameters", "_sub_layers", "_buffers"):
             if parts in own and name in own[parts]:
                 return own[parts][name]
+        if name in own.get("_norms", ()):
+            return self._parameter(name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        for parts in (self._parameters, self._sub_layers, self._buffers):
+        for parts in (self._parameters, self._sub_layers, self._buffers, self._norms):
             if name in parts:
-                del parts[name]
+                self._drop(name)
                 return
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._parameters, *self._sub_layers, *self._buffers})
+        return sorted({*super().__dir__(), *self._parameters, *self._sub_layers, *self._buffers, *self._norms})
 
     # -- all of them
     def named_sublayers(self, prefix: str = "", include_self: bool = False) -> Iterator[tuple[str, Layer]]:
@@ -348,6 +410,10 @@ class Layer:
     def extra_repr(self) -> str:
         """What `repr` says of the layer itself."""
         return ", ".join(f"{name}={list(tensor.shape)}" for name, tensor in self._parameters.items() if tensor is not None)
+
+
+def _parts_of(name: str) -> str:
+    return " and ".join(name + part for part in PARTS)
 
 
 def _said(value: Any) -> str:

@@ -25,6 +25,7 @@ class _State(threading.local):
         depth: how many backward passes are under way inside each other in this thread.
         devices: devices whose nodes this thread runs, besides the processor's.
         tracer: writes what runs into a program.
+        again: what runs has run before, and is to leave all as it is.
     """
 
     recording = True
@@ -32,6 +33,7 @@ class _State(threading.local):
     task: GraphTask | None = None
     devices: frozenset[str] = frozenset()
     tracer: Tracer | None = None
+    again: bool = False
 
 
 state = _State()

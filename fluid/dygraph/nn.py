@@ -85,21 +85,19 @@ class _Functional(Layer):
     @property
     def weight(self) -> Any:
         """The parameter of the layer that is no bias; None before the first call, or where there is none."""
-        return self._parameters.get("weight")
+        return self._parameter("weight")
 
     @property
     def bias(self) -> Any:
         """The bias; None before the first call, or where there is none."""
-        return self._parameters.get("bias")
+        return self._parameter("bias")
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._names and name not in self.__dict__.get("_parameters", {}):
-            return None
-        return super().__getattr__(name)
+        return self._parameter(name) if name in self._names and "_parameters" in self.__dict__ else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if value is None and name in ("bias", *self._names):
-            self._parameters.pop(name, None)
+            self._drop(name)
         else:
             super().__setattr__(name, value)
 
@@ -151,12 +149,13 @@ class Linear(Layer):
         self._act = _activation(act)
 
     def forward(self, input: Tensor) -> Any:
-        if input.shape[-1:] != self.weight.shape[:1]:
-            raise ProgramError(f"{self.full_name()} takes [..., {self.weight.shape[0]}], not {input.describe()}")
+        weight, bias = self.weight, self.bias
+        if input.shape[-1:] != weight.shape[:1]:
+            raise ProgramError(f"{self.full_name()} takes [..., {weight.shape[0]}], not {input.describe()}")
         dims = input.ndim - 1
-        found = namespace.mul(input, self.weight, x_num_col_dims=dims) if dims != 1 else namespace.mul(input, self.weight)
-        if self.bias is not None:
-            found = namespace.elementwise_add(found, self.bias)
+        found = namespace.mul(input, weight, x_num_col_dims=dims) if dims != 1 else namespace.mul(input, weight)
+        if bias is not None:
+            found = namespace.elementwise_add(found, bias)
         return found if self._act is None else self._act(found)
 
 
@@ -588,7 +587,7 @@ class _Recurrent(Layer):
         out, _, last = namespace.rnn(
             x,
             list(states),
-            [self._parameters[name] for name in self._order],
+            [self._parameter(name) for name in self._order],
             SequenceLength=sequence_length,
             dropout_prob=self._dropout,
             is_bidirec=g.directions == 2,

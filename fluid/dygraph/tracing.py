@@ -29,7 +29,6 @@ from .mode import state, tracing
 from .recipe import TensorOp
 from .tensor import Tensor, make
 
-Numbers = Sequence[int] | None
 _SMALL = 1024
 """Constants of so many elements are written into the program."""
 __all__ = ["TracedFunction", "TracedLayer", "Tracer", "declarative", "program_of", "to_static", "trace"]

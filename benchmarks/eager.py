@@ -17,7 +17,7 @@ from fluid import dygraph
 
 
 def eager_step(loss_of, parameters, start, optimizer):
-    """A step of `loss_of()` and an optimizer, from these first values."""
+    """A step of `loss_of()` and an optimizer, from these first values; and `loss_of` itself."""
     for parameter, value in zip(parameters, start.values(), strict=True):
         parameter.set_value(value)
     optimizer = optimizer(parameter_list=parameters)
@@ -29,7 +29,7 @@ def eager_step(loss_of, parameters, start, optimizer):
         optimizer.clear_grad()
         return loss.item()
 
-    return step
+    return step, loss_of
 
 
 def chain(x, start):
@@ -81,12 +81,15 @@ def traced(net, images):
     return {"fluid": lambda: found(x), "program": program}
 
 
-def show(what, runs, remark):
-    """Race eager mode against torch, and say how it compares with the same step as a program."""
-    check_losses({name: [run() for _ in range(3)] for name, run in runs.items()})
-    program = runs.pop("program")
-    found = race({"fluid": runs["fluid"], "program": program})
-    race_row(what, runs, f"{remark}, eager; {found['fluid'] / found['program']:.2f} of the time as a program")
+def show(what, eager, torch_step, program, remark):
+    """Race eager mode against torch, and say how it compares with the same step as a program, and what part recording is."""
+    step, forward = eager
+    runs = {"fluid": step, "torch": torch_step}
+    check_losses({name: [run() for _ in range(3)] for name, run in {**runs, "program": program}.items()})
+    found = race({"fluid": step, "program": program, "forward": forward, "unrecorded": dygraph.no_grad(forward)})
+    times = found["fluid"] / found["program"]
+    recording = (found["forward"] - found["unrecorded"]) / found["program"]
+    race_row(what, runs, f"{remark}, eager; {times:.2f} of the time as a program, of which recording {recording:.2f}")
 
 
 def show_traced(what, net, images):
@@ -124,22 +127,20 @@ def main():
     x = random.standard_normal((16, 32), np.float32)
     program, start = fresh(small_ops.fluid_step, repeats, x)
     torch.set_num_threads(1)  # ops so small are quicker in torch without its threads
-    runs = {"fluid": chain(x, start), "torch": small_ops.torch_step(repeats, x, start), "program": program}
-    show(f"{repeats * 5:,} small ops", runs, "training step, SGD, torch with one thread")
+    torch_step = small_ops.torch_step(repeats, x, start)
+    show(f"{repeats * 5:,} small ops", chain(x, start), torch_step, program, "training step, SGD, torch with one thread")
     torch.set_num_threads(torch.get_num_interop_threads())
 
     images, labels = random.standard_normal((64, 784), np.float32), random.integers(0, 10, 64)
     program, start = fresh(mlp.fluid_step, images, labels)
     ours = classifier(perceptron(), images, labels, start, partial(fluid.optimizer.Adam, mlp.RATE))
-    runs = {"fluid": ours, "torch": mlp.torch_step(images, labels, start), "program": program}
-    show("MLP 784-512-512-10", runs, "batch 64, Adam")
+    show("MLP 784-512-512-10", ours, mlp.torch_step(images, labels, start), program, "batch 64, Adam")
     show_traced("MLP 784-512-512-10", perceptron(), images)
 
     images = random.standard_normal((64, 1, 28, 28), np.float32)
     program, start = fresh(lenet.fluid_step, images, labels)
     ours = classifier(convolutions(), images, labels, start, partial(fluid.optimizer.SGD, lenet.RATE))
-    runs = {"fluid": ours, "torch": lenet.torch_step(images, labels, start), "program": program}
-    show("LeNet on 28 x 28", runs, "batch 64, SGD")
+    show("LeNet on 28 x 28", ours, lenet.torch_step(images, labels, start), program, "batch 64, SGD")
     show_traced("LeNet on 28 x 28", convolutions(), images)
 
 

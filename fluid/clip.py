@@ -42,12 +42,27 @@ class GradientClip:
         return [(param, next(clipped) if grad is not None else None) for param, grad in pairs]
 
 
+def _bounds(what: str, most: float, least: float | None) -> tuple[float, float]:
+    """The greatest and the least number that stay as they are."""
+    greatest = float(most)
+    lowest = -greatest if least is None else float(least)
+    if not lowest <= greatest:
+        given = " (-max, as none is given)" if least is None else ""
+        raise ProgramError(f"{what}: min {lowest}{given} should not be above max {greatest}")
+    return greatest, lowest
+
+
+def _norm_bound(what: str, clip_norm: float) -> float:
+    if not float(clip_norm) >= 0:
+        raise ProgramError(f"{what}: clip_norm should not be below 0, as {clip_norm} is")
+    return float(clip_norm)
+
+
 class GradientClipByValue(GradientClip):
     """Each element into ``[min, max]``; `min` is ``-max`` by default."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
-        self.max = float(max)
-        self.min = float(min) if min is not None else -self.max
+        self.max, self.min = _bounds("GradientClipByValue", max, min)
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
         found = []
@@ -83,7 +98,7 @@ class GradientClipByNorm(GradientClip):
     """Each gradient shrunk so that its Euclidean norm is at most `clip_norm`."""
 
     def __init__(self, clip_norm: float) -> None:
-        self.clip_norm = float(clip_norm)
+        self.clip_norm = _norm_bound("GradientClipByNorm", clip_norm)
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
         return [_shrink([pair], self.clip_norm)[0] for pair in pairs]
@@ -96,7 +111,7 @@ class GradientClipByGlobalNorm(GradientClip):
     """
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
-        self.clip_norm = float(clip_norm)
+        self.clip_norm = _norm_bound("GradientClipByGlobalNorm", clip_norm)
         self.group_name = group_name
 
     @property
@@ -149,8 +164,7 @@ class ErrorClipByValue:
     """Each element of the gradient of a variable into ``[min, max]`` during backward; set it as ``var.error_clip``."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
-        self.max = float(max)
-        self.min = float(min) if min is not None else -self.max
+        self.max, self.min = _bounds("ErrorClipByValue", max, min)
 
     def append_clip_op(self, block: Block, grad_name: str) -> None:
         """Clip the gradient of this name in place."""

@@ -119,7 +119,7 @@ def scaled_dot_product_attention(
             raise ProgramError(f"attention: {name} should have 3 dimensions; {var.name} is {var.describe()}")
     if queries.shape[-1] != keys.shape[-1]:
         raise ProgramError(f"attention: queries have {queries.shape[-1]} features but keys {keys.shape[-1]}")
-    if keys.shape[-1] % num_heads or values.shape[-1] % num_heads:
+    if num_heads < 1 or keys.shape[-1] % num_heads or values.shape[-1] % num_heads:
         raise ProgramError(f"attention: {keys.shape[-1]} and {values.shape[-1]} features cannot be split into {num_heads} heads")
 
     def heads(var: Variable) -> Variable:

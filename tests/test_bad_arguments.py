@@ -15,12 +15,12 @@ from samples import OPS, Sample, cast
 from test_schema import OURS
 
 from fluid import layers
+from fluid.arguments import arguments_of
 from fluid.errors import FluidError, FluidTypeError, InferenceError
 from fluid.executor.interpreter import apply_op
 from fluid.executor.kernels.table import KERNELS
 from fluid.executor.sequences import array_of, lod_of, with_lod
 from fluid.framework import Program, program_guard
-from fluid.layers.arguments import _checks
 from fluid.ops import registry
 from fluid.ops.registry import OpDef, choice, counted, ints, least, like, updated_input
 from fluid.types import VarType
@@ -253,7 +253,6 @@ OPERATORS = [
 
 ONLY_WHEN_RUN = {
     "ctc_align": {"Input"},
-    "nce": {"num_neg_samples"},
     "sample_logits": {"num_samples"},
     "set_value": {"values", "starts", "ends", "steps"},
     "unbind": {"X"},
@@ -349,7 +348,14 @@ LAYERS = {
 
 def stand_ins(annotation: str, variable: Callable[[], Any]) -> Any:
     """A value of an annotated kind, None where this is not known."""
-    kinds = {"Variable": variable, "int": lambda: 2, "float": lambda: 0.5, "bool": lambda: True, "str": lambda: "x"}
+    kinds = {
+        "Variable": variable,
+        "int": lambda: 2,
+        "Positive": lambda: 2,
+        "float": lambda: 0.5,
+        "bool": lambda: True,
+        "str": lambda: "x",
+    }
     for part in annotation.split(" | "):
         if part in kinds:
             return kinds[part]()
@@ -362,7 +368,7 @@ def stand_ins(annotation: str, variable: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_refuses_what_its_annotations_do_not_allow(name: str) -> None:
     layer = LAYERS[name]
-    for argument, (what, holds) in _checks(layer.__wrapped__).items():
+    for argument, (what, holds) in arguments_of(layer.__wrapped__).items():
         wrong = object()
         if not what:
             continue

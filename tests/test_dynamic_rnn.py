@@ -270,6 +270,42 @@ def test_errors_of_dynamic_rnn(program: Program) -> None:
     raises(ProgramError, "what memory.. gave", with_block(lambda rnn: rnn.update_memory(plain, plain)))
 
 
+@pytest.mark.parametrize("lengths", [[0, 0], [0]])
+@pytest.mark.parametrize("initialized", [False, True])
+def test_sequences_that_are_all_empty(program: Program, lengths: list[int], initialized: bool) -> None:
+    """The recurrence makes no step: its outputs have no rows, and its parameters a gradient of zeros."""
+    x, first = layers.data("x", [3], lod_level=1), fluid.data("first", [-1, 4])
+    x.stop_gradient = first.stop_gradient = False
+    rnn = layers.DynamicRNN()
+    with rnn.block():
+        word = rnn.step_input(x)
+        state = rnn.memory(init=first, need_reorder=True) if initialized else rnn.memory(shape=[4])
+        new = layers.fc([word, state, rnn.static_input(first)], 4, act="tanh", param_attr=[f"w{i}" for i in range(3)])
+        rnn.update_memory(state, new)
+        rnn.output(new)
+    out = rnn()
+    last = layers.sequence_pool(out, "last", pad_value=0.5)
+    loss = layers.elementwise_add(layers.reduce_sum(last), layers.reduce_sum(layers.square(out)))
+    fluid.optimizer.SGD(0.5).minimize(loss)
+    block, executor, scope = program.global_block(), fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+
+    def run(lengths: list[int], *fetch: Any) -> list[Any]:
+        rows = fluid.create_lod_tensor(np.ones((sum(lengths), 3), "float32"), [lengths], fluid.CPUPlace())
+        feed = {"x": rows, "first": np.ones((len(lengths), 4), "float32")}
+        return executor.run(program, feed, list(fetch), scope=scope, return_numpy=False)
+
+    before = scope.array("w0").copy()
+    names = ("x@GRAD", "first@GRAD", "w0@GRAD")
+    found = run(lengths, out, last, loss, *(block.var(name) for name in names))
+    shapes = [np.asarray(value).shape for value in found]
+    assert shapes == [(0, 4), (len(lengths), 4), (1,), (0, 3), (len(lengths), 4), (3, 4)]
+    assert found[0].recursive_sequence_lengths() == [lengths]
+    assert (np.asarray(found[1]) == 0.5).all() and not any(np.asarray(grad).any() for grad in found[3:])
+    np.testing.assert_array_equal(scope.array("w0"), before)
+    assert np.asarray(run([2, 0, 1], out)[0]).shape == (3, 4)
+
+
 def test_errors_of_if_else(program: Program) -> None:
     feed = Feed()
     x, cond = feed.data("x", (4, 2)), feed.data("cond", (4, 1), value=np.ones((4, 1), bool))

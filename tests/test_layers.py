@@ -355,7 +355,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "nothing for a variable": (
         lambda: layers.fc(None, 3),
         FluidTypeError,
-        "fc: input should be a Variable or a list of Variables, not NoneType",
+        "fc: input should be a Variable or a list of Variables, not None",
     ),
     "number for variables": (
         lambda: layers.concat(2.0),
@@ -403,7 +403,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "unstack": (lambda: layers.unstack(matrix()), ProgramError, "is not known; give num"),
     "assign": (lambda: layers.assign("x"), FluidTypeError, "a Variable, an array or numbers, not str"),
-    "assign of int8": (lambda: layers.assign(np.zeros(2, np.int8)), ProgramError, "constants of int8 cannot be written"),
+    "assign of complex": (lambda: layers.assign(np.zeros(2, "c8")), ProgramError, "constants of complex64 cannot be written"),
     "shapes": (
         lambda: layers.elementwise_add(matrix(4), matrix(3, "y")),
         InferenceError,
@@ -477,8 +477,26 @@ def test_fixed_initializers() -> None:
     np.testing.assert_array_equal(initialized(INITIALIZERS.NumpyArrayInitializer(value), [2, 3], "int64"), value)
     with pytest.raises(ProgramError, match=r"shape \[2, 3\] cannot initialize it"):
         layers.create_parameter([3, 2], "float32", attr=fluid.ParamAttr(initializer=INITIALIZERS.NumpyArrayInitializer(value)))
+    for dtype in ("float16", "float64", "int8", "int16", "uint8", "uint64", "int32", "bool"):
+        found = initialized(INITIALIZERS.NumpyArrayInitializer(value - 1 if dtype[0] in "if" else value), [2, 3], dtype)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, (value - 1 if dtype[0] in "if" else value).astype(dtype))
+    tenths = np.arange(6.0).reshape(2, 3) / 10 + 1e-4
+    np.testing.assert_array_equal(
+        initialized(INITIALIZERS.NumpyArrayInitializer(tenths), [2, 3], "float16"), tenths.astype("float16")
+    )
     ramp = np.array([0.25, 0.75, 0.75, 0.25])
     np.testing.assert_allclose(initialized(INITIALIZERS.Bilinear(), [2, 1, 4, 4])[1, 0], np.outer(ramp, ramp))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int16", "uint8", "uint64"])
+def test_arrays_of_types_that_no_attribute_holds(dtype: str) -> None:
+    value = np.array([[0, 1, 100]], dtype) if dtype != "uint64" else np.array([[0, 1, 2**64 - 1]], dtype)
+    found = layers.assign(value)
+    assert found.shape == (1, 3)
+    (back,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[found])
+    assert back.dtype == dtype
+    np.testing.assert_array_equal(back, value)
 
 
 def test_default_initializers() -> None:

@@ -208,7 +208,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[FluidError], str]] = {
     "pool3d large": (
         lambda: layers.pool3d(volume(), 9),
         InferenceError,
-        r"pool3d: windows of ksize \[9, 9, 9\] should not be larger",
+        r"pool3d: windows of pool_size \[9, 9, 9\] should not be larger",
     ),
     "adaptive_pool3d index": (
         lambda: layers.adaptive_pool3d(volume(), 2, "avg", True),

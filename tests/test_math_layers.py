@@ -173,13 +173,35 @@ def test_an_unwanted_output_of_unknown_shape_does_no_harm() -> None:
     np.testing.assert_array_equal(indices, np.argsort(-x, 1)[:, :3])
 
 
+def test_positions_begin_anew_with_each_sequence() -> None:
+    x, lengths = floats(6, 4), [2, 0, 3, 1]
+    with fluid.program_guard(Program(), Program()):
+        var = fluid.data("x", [-1, 4], lod_level=1)
+        var.stop_gradient = False
+        out = layers.add_position_encoding(var, 0.5, 2.0)
+        (grad,) = fluid.gradients([layers.reduce_sum(layers.square(out))], [var])
+        feed = {"x": fluid.create_lod_tensor(x, [lengths], fluid.CPUPlace())}
+        assert out.lod_level == 1
+        found, slope = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[out, grad], return_numpy=False)
+    assert found.recursive_sequence_lengths() == [lengths]
+    starts = np.cumsum([0, *lengths])
+    for start, length in zip(starts, lengths, strict=False):
+        (alone,) = computed(lambda x: layers.add_position_encoding(x, 0.5, 2.0), x[None, start : start + length])
+        np.testing.assert_array_equal(np.asarray(found)[start : start + length], alone[0])
+    np.testing.assert_allclose(np.asarray(slope), np.asarray(found), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("build", "arrays", "message"),
     [
         (lambda x, y: layers.cos_sim(x, y), (floats(3, 4), floats(2, 4)), "shapes \\[3, 4\\] and \\[2, 4\\] do not broadcast"),
         (lambda x, i: layers.multiplex([x, x], i), (floats(3, 4), np.int32([1, 0])), "Ids int32\\[2\\] should have shape"),
         (lambda x: layers.kldiv_loss(x, x, "all"), (floats(3, 4),), "'all' should be one of none, mean, sum, batchmean"),
-        (lambda x: layers.add_position_encoding(x, 1.0, 1.0), (floats(3, 4),), "should have shape \\[batch, length, width\\]"),
+        (
+            lambda x: layers.add_position_encoding(x, 1.0, 1.0),
+            (floats(3, 4),),
+            "length, width\\], or \\[rows, width\\]",
+        ),
         (lambda x: layers.diag(x), (floats(3, 4),), "Diagonal float32\\[3, 4\\] should be a vector"),
         (lambda x: layers.unique(x), (floats(3, 4),), "unless is_sorted, it should be a vector"),
         (lambda x: layers.shard_index(x, 20, 2, 2), (np.int64([[1]]),), "shard_id 2 in \\[0, 2\\)"),

@@ -12,7 +12,7 @@ import pytest
 
 import fluid
 from fluid import io, layers
-from fluid.errors import ExecutionError, FormatError, NameNotFoundError, ProgramError
+from fluid.errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 
 GOLDEN = Path(__file__).parent / "golden" / "pickles"
 
@@ -145,5 +145,5 @@ def test_errors(tmp_path: Path) -> None:
         io.get_parameter_value_by_name("fc_0.w_9", executor)
     with pytest.raises(ProgramError, match="'x' is no parameter of the program"):
         io.get_parameter_value_by_name("x", executor)
-    with pytest.raises(ProgramError, match="get_parameter_value takes a Parameter, not"):
+    with pytest.raises(FluidTypeError, match="get_parameter_value: para should be a Parameter, not 'w'"):
         io.get_parameter_value("w", executor)  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ def test_long_values_are_cut():
 
 
 def test_what_is_no_program_is_refused():
-    with pytest.raises(FluidTypeError, match="to_html shows a Program, not str"):
+    with pytest.raises(FluidTypeError, match=r"to_html: program should be a Program, not 'model\.pdmodel'"):
         to_html("model.pdmodel")
 
 

@@ -122,8 +122,10 @@ def range_(xp: Any, Start: Any, End: Any, Step: Any) -> Any:
 
 @kernel("linspace")
 def linspace(xp: Any, Start: Any, Stop: Any, Num: Any, dtype: int) -> Any:
-    start, stop = (value.reshape(-1)[0].item() for value in (Start, Stop))
-    return xp.linspace(start, stop, int(Num.reshape(-1)[0])).astype(as_dtype(dtype).numpy)
+    start, stop, num = (value.reshape(-1)[0].item() for value in (Start, Stop, Num))
+    if num < 1:
+        raise ExecutionError(f"linspace: Num is {num}; there should be at least one number")
+    return xp.linspace(start, stop, num).astype(as_dtype(dtype).numpy)
 
 
 @prepared("eye")

@@ -6,8 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fluid.ops.shapes import aligned
+import numpy as np
 
+from fluid.ops.shapes import aligned
+from fluid.values import Lod
+
+from ..sequences import ids_of, last_offsets
 from .manipulation import copy
 from .reduction import sum_over
 from .table import Step, kernel, prepared
@@ -271,9 +275,13 @@ def is_empty(X: Any, Out: Any) -> Step:
 
 
 @prepared("add_position_encoding")
-def add_position_encoding(xp: Any, X: Any, alpha: float, beta: float, Out: Any) -> list[Step]:
-    length, half = X.shape[1], X.shape[2] // 2
+def add_position_encoding(xp: Any, X: Any, X_lod: Lod, alpha: float, beta: float, Out: Any) -> list[Step]:
+    half = X.shape[-1] // 2
     powers = xp.arange(half) / max(half - 1, 1)
-    angles = xp.arange(length)[:, None] / (10000.0**powers if half > 1 else 10000.0)
+    positions = xp.arange(X.shape[1])
+    if X.ndim == 2:
+        offsets = last_offsets(X_lod)
+        positions = xp.asarray(np.arange(len(X)) - offsets[ids_of(offsets)])
+    angles = positions[:, None] / (10000.0**powers if half > 1 else 10000.0)
     waves = (beta * xp.concatenate([xp.sin(angles), xp.cos(angles)], 1)).astype(X.dtype)
     return [partial(xp.multiply, X, alpha, Out), partial(xp.add, Out, waves, Out)]

@@ -10,8 +10,9 @@ import numpy as np
 from fluid.ops.sampling import CUSTOM, LOG_UNIFORM
 
 from ..place import to_numpy
+from ..selected_rows import SelectedRows
 from .manipulation import add_rows_at, check_ids
-from .table import kernel
+from .table import kernel, sparse
 
 
 def _log_uniform(xp: Any, rng: Any, shape: Any, classes: int) -> Any:
@@ -111,6 +112,50 @@ def nce_grad(
     dWeight: Any,
     dBias: Any,
 ) -> None:
+    slope = _nce_slope(
+        xp, Label, SampleWeight, CustomDistProbs, SampleLogits, SampleLabels, dCost, num_total_classes, num_neg_samples, sampler
+    )
+    _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dBias)
+    _deliver_rows(xp, slope, SampleLabels, Input, dWeight)
+
+
+@sparse("nce_grad")
+def nce_grad_of_rows(
+    xp: Any,
+    Input: Any,
+    Label: Any,
+    Weight: Any,
+    SampleWeight: Any,
+    CustomDistProbs: Any,
+    SampleLogits: Any,
+    SampleLabels: Any,
+    dCost: Any,
+    num_total_classes: int,
+    num_neg_samples: int,
+    sampler: int,
+    dInput: Any,
+    dBias: Any,
+) -> SelectedRows:
+    slope = _nce_slope(
+        xp, Label, SampleWeight, CustomDistProbs, SampleLogits, SampleLabels, dCost, num_total_classes, num_neg_samples, sampler
+    )
+    _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dBias)
+    return SelectedRows(*_rows(slope, SampleLabels, Input), len(Weight))
+
+
+def _nce_slope(
+    xp: Any,
+    Label: Any,
+    SampleWeight: Any,
+    CustomDistProbs: Any,
+    SampleLogits: Any,
+    SampleLabels: Any,
+    dCost: Any,
+    num_total_classes: int,
+    num_neg_samples: int,
+    sampler: int,
+) -> Any:
+    """The derivative by each score."""
     noise = _noise(xp, SampleLabels, SampleLogits.dtype, CustomDistProbs, sampler, num_total_classes) * num_neg_samples
     known = Label.shape[1]
     slope = (1 - SampleLogits) / (SampleLogits + noise)
@@ -119,19 +164,32 @@ def nce_grad(
     slope *= dCost.reshape(-1, 1)
     if SampleWeight is not None:
         slope *= SampleWeight.reshape(-1, 1)
-    _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dWeight, dBias)
+    return slope
 
 
-def _deliver(xp: Any, slope: Any, index: Any, x: Any, weight: Any, dx: Any, dweight: Any, dbias: Any) -> None:
-    """The gradients of ``x . weight[index] + bias[index]``; an index of -1 is none."""
+# The gradients of ``x . weight[index] + bias[index]``, of which `slope` is that of the scores; an index of -1 is none.
+def _deliver(xp: Any, slope: Any, index: Any, x: Any, weight: Any, dx: Any, dbias: Any) -> None:
+    """Those of x and bias."""
     kept = index >= 0
     if dx is not None:
         rows = weight[xp.maximum(index, 0)]
         dx[...] = xp.matmul(xp.where(kept, slope, 0)[:, None, :], rows)[:, 0]
-    for out, values in ((dweight, slope[:, :, None] * x[:, None]), (dbias, slope)):
-        if out is not None:
-            out.fill(0)
-            add_rows_at(xp, values[kept], index[kept], out if out is dweight else out.reshape(-1))
+    if dbias is not None:
+        dbias.fill(0)
+        add_rows_at(xp, slope[kept], index[kept], dbias.reshape(-1))
+
+
+def _rows(slope: Any, index: Any, x: Any) -> tuple[Any, Any]:
+    """Which rows the gradient of the weight has, and these."""
+    kept = index >= 0
+    return index[kept], (slope[:, :, None] * x[:, None])[kept]
+
+
+def _deliver_rows(xp: Any, slope: Any, index: Any, x: Any, dweight: Any) -> None:
+    if dweight is not None:
+        dweight.fill(0)
+        places, rows = _rows(slope, index, x)
+        add_rows_at(xp, rows, places, dweight)
 
 
 @kernel("is_label")
@@ -200,9 +258,34 @@ def hierarchical_sigmoid_grad(
     dW: Any,
     dBias: Any,
 ) -> None:
+    index, slope = _path_slope(xp, Label, PathTable, PathCode, PreOut, dOut, num_classes)
+    _deliver(xp, slope, index, X, W, dX, dBias)
+    _deliver_rows(xp, slope, index, X, dW)
+
+
+@sparse("hierarchical_sigmoid_grad")
+def hierarchical_sigmoid_grad_of_rows(
+    xp: Any,
+    X: Any,
+    W: Any,
+    Label: Any,
+    PathTable: Any,
+    PathCode: Any,
+    PreOut: Any,
+    dOut: Any,
+    num_classes: int,
+    dX: Any,
+    dBias: Any,
+) -> SelectedRows:
+    index, slope = _path_slope(xp, Label, PathTable, PathCode, PreOut, dOut, num_classes)
+    _deliver(xp, slope, index, X, W, dX, dBias)
+    return SelectedRows(*_rows(slope, index, X), len(W))
+
+
+def _path_slope(xp: Any, Label: Any, PathTable: Any, PathCode: Any, PreOut: Any, dOut: Any, num_classes: int) -> tuple[Any, Any]:
+    """The nodes on the way, and the derivative by the score of each."""
     index, code = _path(xp, Label, PathTable, PathCode, num_classes, PreOut.shape[1])
-    slope = (-xp.expm1(-PreOut) - code.astype(PreOut.dtype)) * dOut.reshape(-1, 1)
-    _deliver(xp, slope, index, X, W, dX, dW, dBias)
+    return index, (-xp.expm1(-PreOut) - code.astype(PreOut.dtype)) * dOut.reshape(-1, 1)
 
 
 # ----------------------------------------------------------------------------------------------------- sampled softmax

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from textwrap import indent
 
 from ..ops import registry
 from ..ops.registry import OpDef
@@ -83,6 +84,7 @@ from typing import Any
 from ..framework import Variable
 from ..layer_helper import apply, apply_many
 from ..types import DTypeLike, as_dtype
+from .arguments import speaking_of
 
 __all__ = [  # noqa: RUF022  (in the order of the functions)
 {names}
@@ -161,11 +163,18 @@ def _unary(definition: OpDef) -> str:
         passed = f", _given({{{given}}})"
     else:
         passed = f", {{{given}}}" if given else ""
+    body = f'    return apply("{definition.type}", {{"X": x}}{passed}, name=name)\n'
     return (
         _head(definition.type, ["x: Variable", *said, "name: str | None = None"])
         + _doc(definition)
-        + f'    return apply("{definition.type}", {{"X": x}}{passed}, name=name)\n'
+        + _speaking_of({attribute: name for name, _, attribute, _ in arguments}, body)
     )
+
+
+def _speaking_of(arguments: dict[str, str], body: str) -> str:
+    """`body` where messages name the arguments, by attribute, that are not called as the attribute is."""
+    renamed = ", ".join(f'"{attribute}": "{argument}"' for attribute, argument in arguments.items() if attribute != argument)
+    return f"    with speaking_of({{{renamed}}}):\n{indent(body, '    ')}" if renamed else body
 
 
 def _elementwise(definition: OpDef) -> str:
@@ -208,6 +217,7 @@ def _layer(text: str) -> tuple[str, str]:
     name, said, op_type = match.groups()
     definition = registry.get(op_type or name)
     arguments, inputs, attrs, given, named = [], [], [], "", False
+    spoken: dict[str, str] = {}
     for part in said.split(", "):
         argument, _, rest = part.partition(": ")
         target, _, default = rest.partition(" = ")
@@ -226,6 +236,7 @@ def _layer(text: str) -> tuple[str, str]:
             kind = _TYPES.get(attr.kind, "Sequence[int]")
         if target in definition.attrs:
             attrs.append(f'"{target}": {value}')
+            spoken[target] = argument
             given = "_given" if default == "None" else given
         end = f" = {default.replace(chr(39), chr(34))}" if default else ""
         arguments.append(f"{argument}: {kind}{' | None' * (default == 'None')}{end}")
@@ -233,7 +244,7 @@ def _layer(text: str) -> tuple[str, str]:
     constant = definition.rule in (registry.ZERO_GRADIENT, registry.NOT_DIFFERENTIABLE)
     result = "Variable" if len(seen) == 1 else f"tuple[{', '.join(['Variable'] * len(seen))}]"
     body = _body(definition.type, inputs, attrs, given, ", name=name" * named, seen, constant)
-    return name, _head(name, arguments, result) + _doc(definition) + body
+    return name, _head(name, arguments, result) + _doc(definition) + _speaking_of(spoken, body)
 
 
 def _body(op_type: str, inputs: list[str], attrs: list[str], given: str, name: str, seen: list[str], constant: bool) -> str:

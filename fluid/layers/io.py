@@ -22,6 +22,8 @@ def declare(
 ) -> Variable:
     """A variable of the root block to be fed under `name`; the same declaration twice gives one variable."""
     extents = [-1 if extent is None else int(extent) for extent in shape]
+    if any(extent < -1 for extent in extents):
+        raise ProgramError(f"data: shape {extents} of {name} should have no extent below -1, which stands for an unknown one")
     block = default_main_program().global_block()
     known = block.vars.get(name)
     if known is not None:

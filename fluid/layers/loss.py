@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..arguments import Positive
 from ..errors import ProgramError
 from ..framework import Variable
 from ..initializer import Constant
@@ -17,7 +18,12 @@ __all__ = ["center_loss", "dice_loss", "npair_loss"]
 
 
 def center_loss(
-    input: Variable, label: Variable, num_classes: int, alpha: float | Variable, param_attr: AttrLike, update_center: bool = True
+    input: Variable,
+    label: Variable,
+    num_classes: Positive,
+    alpha: float | Variable,
+    param_attr: AttrLike,
+    update_center: bool = True,
 ) -> Variable:
     """Half the squared distance of each row of `input` ``[N, D]`` from the center of its class, of shape ``[N, 1]``.
 

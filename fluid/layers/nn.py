@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..arguments import Positive
 from ..errors import FluidTypeError, ProgramError
 from ..framework import Variable
 from ..initializer import Constant, Normal
@@ -13,6 +14,7 @@ from ..layer_helper import LayerHelper, apply, apply_many, check_variable, exten
 from ..ops import registry
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, VarType
+from .arguments import speaking_of
 from .tensor import fill_constant
 
 __all__ = [
@@ -70,7 +72,7 @@ kIgnoreIndex = -100
 # ------------------------------------------------------------------------------------------- layers with parameters
 def fc(
     input: Variable | Sequence[Variable],
-    size: int,
+    size: Positive,
     num_flatten_dims: int = 1,
     param_attr: AttrLike | Sequence[AttrLike] = None,
     bias_attr: AttrLike = None,
@@ -145,6 +147,8 @@ def lookup(
 ) -> Variable:
     """An embedding by one of the ops that differ in the last dimension of the ids."""
     helper = LayerHelper("embedding", param_attr=param_attr)
+    if len(size) != 2 or min(size) < 1:
+        raise ProgramError(f"embedding: size should be [rows, columns] of the table, both above 0, not {list(size)}")
     rows = int(size[0])
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise ProgramError(f"embedding: padding_idx={padding_idx} is no row of a table of {rows}")
@@ -194,6 +198,8 @@ def _check_groups(layer: str, input: Variable, channels: int, num_filters: int, 
         )
 
 
+_SAID = {"strides": "stride", "paddings": "padding", "dilations": "dilation"}
+"""Attributes of convolutions -> what layers call them."""
 VOLUMES = ("NCDHW", "NDHWC")
 """Formats of batches of volumes."""
 
@@ -225,18 +231,16 @@ def convolution(
     weight = helper.create_parameter(
         helper.param_attr, [num_filters, channels // groups, *kernel], input.dtype, default_initializer=Normal(0.0, std)
     )
-    found = helper.apply(
-        layer,
-        {"Input": input, "Filter": weight},
-        {
-            "strides": extents(stride, count, f"{layer}: stride"),
-            "paddings": paddings,
-            "dilations": extents(dilation, count, f"{layer}: dilation"),
-            "groups": groups,
-            "padding_algorithm": algorithm,
-            "data_format": data_format,
-        },
-    )["Output"]
+    attrs = {
+        "strides": extents(stride, count, f"{layer}: stride"),
+        "paddings": paddings,
+        "dilations": extents(dilation, count, f"{layer}: dilation"),
+        "groups": groups,
+        "padding_algorithm": algorithm,
+        "data_format": data_format,
+    }
+    with speaking_of(_SAID):
+        found = helper.apply(layer, {"Input": input, "Filter": weight}, attrs)["Output"]
     return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
 
 
@@ -272,33 +276,33 @@ def transposed_convolution(
         sides = paddings if len(paddings) > count else [padding for padding in paddings for _ in range(2)]
         pads = [sides[2 * i] + sides[2 * i + 1] for i in range(count)]
         kernel = [(size[i] - (input.shape[first + i] - 1) * strides[i] + pads[i] - 1) // dilations[i] + 1 for i in range(count)]
+        if min(kernel) < 1:
+            raise ProgramError(f"{layer}: output_size {size} is too small for {input.describe()}: no filter would be left")
     else:
         raise ProgramError(f"{layer}: give filter_size or output_size")
     weight = helper.create_parameter(helper.param_attr, [channels, num_filters // groups, *kernel], input.dtype)
-    found = helper.apply(
-        layer,
-        {"Input": input, "Filter": weight},
-        {
-            "strides": strides,
-            "paddings": paddings,
-            "dilations": dilations,
-            "groups": groups,
-            "output_size": size,
-            "padding_algorithm": algorithm,
-            "data_format": data_format,
-        },
-    )["Output"]
+    attrs = {
+        "strides": strides,
+        "paddings": paddings,
+        "dilations": dilations,
+        "groups": groups,
+        "output_size": size,
+        "padding_algorithm": algorithm,
+        "data_format": data_format,
+    }
+    with speaking_of(_SAID):
+        found = helper.apply(layer, {"Input": input, "Filter": weight}, attrs)["Output"]
     return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
 
 
 def conv2d(
     input: Variable,
-    num_filters: int,
-    filter_size: int | Sequence[int],
-    stride: int | Sequence[int] = 1,
+    num_filters: Positive,
+    filter_size: Positive | Sequence[Positive],
+    stride: Positive | Sequence[Positive] = 1,
     padding: int | str | Sequence[Any] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int | None = None,
+    dilation: Positive | Sequence[Positive] = 1,
+    groups: Positive | None = None,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
     use_cudnn: bool = True,
@@ -335,13 +339,13 @@ def conv2d(
 
 def conv2d_transpose(
     input: Variable,
-    num_filters: int,
-    output_size: int | Sequence[int] | None = None,
-    filter_size: int | Sequence[int] | None = None,
+    num_filters: Positive,
+    output_size: Positive | Sequence[Positive] | None = None,
+    filter_size: Positive | Sequence[Positive] | None = None,
     padding: int | str | Sequence[Any] = 0,
-    stride: int | Sequence[int] = 1,
-    dilation: int | Sequence[int] = 1,
-    groups: int | None = None,
+    stride: Positive | Sequence[Positive] = 1,
+    dilation: Positive | Sequence[Positive] = 1,
+    groups: Positive | None = None,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
     use_cudnn: bool = True,
@@ -379,7 +383,7 @@ def pool2d(
     input: Variable,
     pool_size: int | Sequence[int] = -1,
     pool_type: str = "max",
-    pool_stride: int | Sequence[int] = 1,
+    pool_stride: Positive | Sequence[Positive] = 1,
     pool_padding: int | str | Sequence[Any] = 0,
     global_pooling: bool = False,
     use_cudnn: bool = True,
@@ -438,7 +442,8 @@ def pooling(
         padding_algorithm=algorithm,
         data_format=data_format,
     )
-    return apply(layer, {"X": input}, attrs, name=name)
+    with speaking_of({"ksize": "pool_size", "strides": "pool_stride", "paddings": "pool_padding"}):
+        return apply(layer, {"X": input}, attrs, name=name)
 
 
 def _check_pool_type(layer: str, pool_type: str) -> None:
@@ -447,7 +452,11 @@ def _check_pool_type(layer: str, pool_type: str) -> None:
 
 
 def adaptive_pool2d(
-    input: Variable, pool_size: int | Sequence[int], pool_type: str = "max", require_index: bool = False, name: str | None = None
+    input: Variable,
+    pool_size: Positive | Sequence[Positive],
+    pool_type: str = "max",
+    require_index: bool = False,
+    name: str | None = None,
 ) -> Variable | list[Variable]:
     """Images ``[N, C, H, W]`` pooled to ``[N, C, *pool_size]``, with windows as equal as they can be.
 
@@ -719,8 +728,14 @@ def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variab
     return apply("clip", {"X": x}, {"min": float(min), "max": float(max)}, name=name)
 
 
+def _not_below_zero(layer: str, argument: str, value: float) -> None:
+    if not value >= 0:
+        raise ProgramError(f"{layer}: {argument} should not be below 0, as {value} is")
+
+
 def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
     """`x`, shrunk so that its Euclidean norm is at most `max_norm`."""
+    _not_below_zero("clip_by_norm", "max_norm", max_norm)
     helper = LayerHelper("clip_by_norm", name)
     norm = _norm(helper, x)
     most = helper.apply("fill_constant", {}, {"shape": [1], "dtype": int(x.dtype), "value": float(max_norm)})["Out"]
@@ -743,6 +758,7 @@ def _norm(helper: LayerHelper, x: Variable, epsilon: float = 0.0, **dims: Any) -
 def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
     """``x / sqrt(sum(x ** 2) + epsilon)``, the sum along `axis`."""
     check_variable(x, "l2_normalize: x")
+    _not_below_zero("l2_normalize", "epsilon", epsilon)
     helper = LayerHelper("l2_normalize", name)
     norm = _norm(helper, x, epsilon, dim=[0 if x.ndim == 1 else axis], keep_dim=True)
     found: Variable = helper.apply("elementwise_div", {"X": x, "Y": norm})["Out"]
@@ -782,7 +798,8 @@ def _one_each(items: Sequence[int | Variable]) -> list[Variable]:
 
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
     """`x` with its dimensions in the order `perm`."""
-    return apply("transpose2", {"X": x}, {"axis": list(perm)}, layer="transpose", name=name)
+    with speaking_of({"axis": "perm"}):
+        return apply("transpose2", {"X": x}, {"axis": list(perm)}, layer="transpose", name=name)
 
 
 def split(
@@ -795,13 +812,16 @@ def split(
     if isinstance(dim, Variable):
         inputs["AxisTensor"] = dim
     else:
-        attrs["axis"] = dim + input.ndim if dim < 0 else dim
+        attrs["axis"] = dim + input.ndim if -input.ndim <= dim < 0 else dim
     if isinstance(num_or_sections, int):
         count = attrs["num"] = num_or_sections
     else:
         attrs["sections"] = list(num_or_sections)
         count = len(attrs["sections"])
-    (found,) = apply_many("split", inputs, attrs, name=name, count=count)
+    if count < 1:
+        raise ProgramError(f"split: num_or_sections {num_or_sections} should ask for one part at least")
+    with speaking_of({"axis": "dim", "sections": "num_or_sections"}):
+        (found,) = apply_many("split", inputs, attrs, name=name, count=count)
     return list(found)
 
 
@@ -817,7 +837,7 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
     return apply("stack", {"X": listed(x)}, {"axis": axis})
 
 
-def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
+def unstack(x: Variable, axis: int = 0, num: Positive | None = None) -> list[Variable]:
     """The slices of `x` along `axis`, which goes away; `num` says how many where the extent is not known."""
     check_variable(x, "unstack: x")
     if num is None:
@@ -829,7 +849,10 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
 
 
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
-    """`input` without those of the dimensions `axes` that are 1 (without all that are, for an empty list)."""
+    """`input` without those of the dimensions `axes` that are 1 (without all that are, for an empty list).
+
+    One of `axes` whose extent is not known yet, -1, should turn out to be 1 in a run.
+    """
     return apply("squeeze2", {"X": input}, {"axes": list(axes)}, layer="squeeze", name=name)
 
 
@@ -864,7 +887,7 @@ def expand(x: Variable, expand_times: Sequence[int | Variable] | Variable, name:
     return apply("expand", inputs, attrs, name=name)
 
 
-def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[Variable, Variable]:
+def topk(input: Variable, k: Positive | Variable, name: str | None = None) -> tuple[Variable, Variable]:
     """The `k` greatest elements along the last dimension, greatest first, and their int64 positions."""
     inputs: dict[str, Any] = {"X": input}
     attrs = {}
@@ -877,7 +900,7 @@ def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[V
     return values, indices
 
 
-def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = False) -> Variable:
+def one_hot(input: Variable, depth: Positive | Variable, allow_out_of_range: bool = False) -> Variable:
     """int64 ids of shape ``[..., 1]`` as float32 rows ``[..., depth]`` that are 1 at the id and 0 elsewhere."""
     return one_hot_of("one_hot", input, depth, allow_out_of_range)
 
@@ -967,7 +990,7 @@ def pad2d(
 def bilinear_tensor_product(
     x: Variable,
     y: Variable,
-    size: int,
+    size: Positive,
     act: str | None = None,
     name: str | None = None,
     param_attr: AttrLike = None,

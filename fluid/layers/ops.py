@@ -8,6 +8,7 @@ from typing import Any
 from ..framework import Variable
 from ..layer_helper import apply, apply_many
 from ..types import DTypeLike, as_dtype
+from .arguments import speaking_of
 
 __all__ = [  # noqa: RUF022  (in the order of the functions)
     "abs",
@@ -167,6 +168,7 @@ def acosh(x: Variable, name: str | None = None) -> Variable:
 def add_position_encoding(input: Variable, alpha: float, beta: float, name: str | None = None) -> Variable:
     """``alpha * X + beta * P`` of X [batch, length, width], with waves P[position, i] of lengths from 2 pi up to 20000 pi.
 
+    X may be [rows, width] of sequences (of the last level): positions begin anew with each of them.
     With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
     """
     return apply("add_position_encoding", {"X": input}, {"alpha": alpha, "beta": beta}, name=name)
@@ -406,7 +408,8 @@ def has_nan(x: Variable) -> Variable:
 
 def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
     """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on."""
-    return _constant(apply("hash", {"X": input}, {"mod_by": hash_size, "num_hash": num_hash}, name=name))
+    with speaking_of({"mod_by": "hash_size"}):
+        return _constant(apply("hash", {"X": input}, {"mod_by": hash_size, "num_hash": num_hash}, name=name))
 
 
 def isfinite(x: Variable) -> Variable:
@@ -719,7 +722,8 @@ def softplus(x: Variable, beta: float = 1.0, threshold: float = 20.0, name: str 
 
 def softshrink(x: Variable, alpha: float | None = None, name: str | None = None) -> Variable:
     """X brought towards 0 by `lambda`, and 0 where that would pass it."""
-    return apply("softshrink", {"X": x}, _given({"lambda": alpha}), name=name)
+    with speaking_of({"lambda": "alpha"}):
+        return apply("softshrink", {"X": x}, _given({"lambda": alpha}), name=name)
 
 
 def softsign(x: Variable, name: str | None = None) -> Variable:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .. import unique_name
+from ..arguments import Positive
 from ..errors import FluidTypeError, ProgramError
 from ..framework import BuildNamespace, Variable, default_main_program
 from ..initializer import Initializer
@@ -499,8 +500,8 @@ def lstm(
     init_h: Variable,
     init_c: Variable,
     max_len: int,
-    hidden_size: int,
-    num_layers: int,
+    hidden_size: Positive,
+    num_layers: Positive,
     dropout_prob: float = 0.0,
     is_bidirec: bool = False,
     is_test: bool = False,
@@ -578,6 +579,8 @@ def gru_unit(
         input: ``[batch, size]``, where `size` is three times that of the state ``hidden [batch, size / 3]``.
         activation, gate_activation: identity, sigmoid, tanh or relu.
     """
+    if size < 3 or size % 3:
+        raise ProgramError(f"gru_unit: size should be a multiple of 3, the features of two gates and the candidate, not {size}")
     helper = LayerHelper("gru_unit", None, param_attr, bias_attr)
     numbers = {name or "identity": number for number, name in enumerate(ACTIVATIONS)}
     for said, value in (("activation", activation), ("gate_activation", gate_activation)):
@@ -640,6 +643,10 @@ def _lstm_of(
     bias_attr: AttrLike,
     peepholes: bool,
 ) -> tuple[dict[str, Any], dict[str, Any], LayerHelper]:
+    if size < 4 or size % 4:
+        raise ProgramError(
+            f"dynamic_{layer}: size should be a multiple of 4, the features of the four gates together, not {size}"
+        )
     helper = LayerHelper(layer, name, param_attr, bias_attr)
     if helper.bias_attr is False:
         raise ProgramError(f"dynamic_{layer} needs a bias: bias_attr cannot be False")
@@ -650,7 +657,7 @@ def _lstm_of(
 def dynamic_lstmp(
     input: Variable,
     size: int,
-    proj_size: int,
+    proj_size: Positive,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
     use_peepholes: bool = True,
@@ -687,7 +694,7 @@ def dynamic_lstmp(
 
 def dynamic_gru(
     input: Variable,
-    size: int,
+    size: Positive,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
     is_reverse: bool = False,

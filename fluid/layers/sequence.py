@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..arguments import Positive
 from ..errors import ProgramError
 from ..framework import Variable
 from ..layer_helper import LayerHelper, apply, apply_many, extent
@@ -34,8 +35,8 @@ __all__ = [
 
 def sequence_conv(
     input: Variable,
-    num_filters: int,
-    filter_size: int = 3,
+    num_filters: Positive,
+    filter_size: Positive = 3,
     filter_stride: int = 1,
     padding: bool = True,
     padding_start: int | None = None,
@@ -64,6 +65,8 @@ def sequence_conv(
 
 def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = None, act: str | None = None) -> Variable:
     """Each row and the `future_context_size` after it in its sequence, weighted element by element and added up."""
+    if future_context_size < 0:
+        raise ProgramError(f"row_conv: future_context_size should not be below 0, as {future_context_size} is")
     helper = LayerHelper("row_conv", None, param_attr, act=act)
     weight = helper.create_parameter(helper.param_attr, [future_context_size + 1, extent(input, 1, "input")], input.dtype)
     return helper.append_activation(helper.apply("row_conv", {"X": input, "Filter": weight})["Out"])

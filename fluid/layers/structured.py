@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import Positive
 from ..errors import ProgramError
 from ..framework import Variable
 from ..initializer import NumpyArrayInitializer
@@ -137,6 +138,8 @@ def ctc_greedy_decoder(
     ``[batch, 1]``.
     """
     check_variable(input, "ctc_greedy_decoder: input")
+    if blank < 0 or (input.ndim and 0 <= input.shape[-1] <= blank):
+        raise ProgramError(f"ctc_greedy_decoder: blank is {blank}; it should be a class of input, {input.describe()}")
     attrs = {"blank": blank, "merge_repeated": True, "padding_value": padding_value}
     if input_length is None:
         return _constants(apply("ctc_align", {"Input": topk(input, 1)[1]}, attrs, layer="ctc_greedy_decoder", name=name))[0]
@@ -196,11 +199,11 @@ def _alias_table(probabilities: Sequence[float], count: int) -> tuple[Any, Any, 
 def nce(
     input: Variable,
     label: Variable,
-    num_total_classes: int,
+    num_total_classes: Positive,
     sample_weight: Variable | None = None,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
-    num_neg_samples: int | None = None,
+    num_neg_samples: Positive | None = None,
     name: str | None = None,
     sampler: str = "uniform",
     custom_dist: Sequence[float] | None = None,
@@ -218,7 +221,8 @@ def nce(
         sampler: how: ``"uniform"``, ``"log_uniform"`` (class k with ``log((k + 2) / (k + 1)) / log(num_total_classes)``), or
             ``"custom_dist"``, with the probabilities `custom_dist`.
         seed: of what is drawn; 0 for that of the program.
-        is_sparse: accepted; gradients are the same.
+        is_sparse: the gradient of the weights holds only the rows of the labels and of what was drawn (a `SelectedRows`), and
+            optimizers work on those.
     """
     check_variable(input, "nce: input")
     if sampler not in _SAMPLERS:
@@ -273,7 +277,8 @@ def hsigmoid(
         param_attr, bias_attr: of the weights of inner nodes, ``[nodes, width]``, and the bias ``[nodes, 1]``.
         path_table, path_code: with `is_custom`, the inner nodes from the root to each label, int64 ``[batch, depth]``, -1 behind
             the last, and which way to go at each, 0 or 1.
-        is_sparse: accepted; gradients are the same.
+        is_sparse: the gradient of the weights holds only the rows of the nodes on the way (a `SelectedRows`), and optimizers
+            work on those.
     """
     check_variable(input, "hsigmoid: input")
     if is_custom != (path_table is not None) or is_custom != (path_code is not None):
@@ -295,7 +300,7 @@ def hsigmoid(
 def sampled_softmax_with_cross_entropy(
     logits: Variable,
     label: Variable,
-    num_samples: int,
+    num_samples: Positive,
     num_true: int = 1,
     remove_accidental_hits: bool = True,
     use_customized_samples: bool = False,

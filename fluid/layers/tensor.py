@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import unique_name
-from ..errors import FluidTypeError
+from ..errors import FluidTypeError, ProgramError
 from ..framework import Parameter, Variable
-from ..initializer import Constant, Initializer, constant_attrs, value_attrs
+from ..initializer import WIDER, Constant, Initializer, constant_attrs, value_attrs
 from ..layer_helper import LayerHelper, apply, check_variable, listed
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, as_dtype
@@ -114,7 +114,12 @@ def assign(input: Any, output: Variable | None = None) -> Variable:
     if not isinstance(input, (np.ndarray, np.generic)) and array.dtype == np.float64:
         array = array.astype(np.float32)
     dtype = output.dtype if output is not None and output.has_dtype else as_dtype(array.dtype)
-    return apply("assign_value", {}, value_attrs(array, dtype), layer="assign", outputs={"Out": output})
+    held = WIDER.get(dtype, dtype)
+    if held is dtype:
+        return apply("assign_value", {}, value_attrs(array, dtype), layer="assign", outputs={"Out": output})
+    wide = apply("assign_value", {}, value_attrs(array.astype(dtype.numpy), held), layer="assign")
+    attrs = {"in_dtype": int(held), "out_dtype": int(dtype)}
+    return apply("cast", {"X": wide}, attrs, layer="assign", outputs={"Out": output})
 
 
 def _shape_inputs(shape: Any) -> tuple[list[int], dict[str, Any]]:
@@ -202,6 +207,8 @@ def _arg(op_type: str, x: Variable, axis: int) -> Variable:
 
 def range(start: Any, end: Any, step: Any, dtype: DTypeLike) -> Variable:
     """``start, start + step, ...`` up to, without, `end`: numbers or variables of one element."""
+    if not isinstance(step, Variable) and step == 0:
+        raise ProgramError(f"range: step should not be 0, between start {start} and end {end}")
     values = {}
     for slot, value in (("Start", start), ("End", end), ("Step", step)):
         values[slot] = value if isinstance(value, Variable) else fill_constant([1], dtype, value)
@@ -235,6 +242,8 @@ def _random(op_type: str, shape: Any, dtype: DTypeLike, seed: int, **attrs: floa
 
 def linspace(start: Any, stop: Any, num: Any, dtype: DTypeLike) -> Variable:
     """`num` numbers at equal distances from `start` to `stop`, both included: numbers or variables of one element."""
+    if not isinstance(num, Variable) and num < 1:
+        raise ProgramError(f"linspace: num should be at least 1, not {num}")
     values = {}
     for slot, value, kind in (("Start", start, dtype), ("Stop", stop, dtype), ("Num", num, "int32")):
         values[slot] = value if isinstance(value, Variable) else fill_constant([1], kind, value)
@@ -247,6 +256,8 @@ def eye(
     num_rows: int, num_columns: int | None = None, batch_shape: Sequence[int] | None = None, dtype: DTypeLike = "float32"
 ) -> Variable:
     """Ones on the diagonal of ``[num_rows, num_columns]`` (square by default), as often as `batch_shape` says."""
+    if batch_shape is not None and any(extent < 1 for extent in batch_shape):
+        raise ProgramError(f"eye: batch_shape {list(batch_shape)} should have no extent below 1")
     attrs = {"num_rows": num_rows, "num_columns": num_rows if num_columns is None else num_columns, "dtype": int(as_dtype(dtype))}
     found = apply("eye", {}, attrs)
     if batch_shape is not None:

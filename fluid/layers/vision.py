@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import unique_name
+from ..arguments import Positive
 from ..errors import FluidTypeError, ProgramError
 from ..framework import Variable
 from ..initializer import Constant, Normal
@@ -57,12 +58,12 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------------------- volumes
 def conv3d(
     input: Variable,
-    num_filters: int,
-    filter_size: int | Sequence[int],
-    stride: int | Sequence[int] = 1,
+    num_filters: Positive,
+    filter_size: Positive | Sequence[Positive],
+    stride: Positive | Sequence[Positive] = 1,
     padding: int | str | Sequence[Any] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int | None = None,
+    dilation: Positive | Sequence[Positive] = 1,
+    groups: Positive | None = None,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
     use_cudnn: bool = True,
@@ -96,13 +97,13 @@ def conv3d(
 
 def conv3d_transpose(
     input: Variable,
-    num_filters: int,
-    output_size: int | Sequence[int] | None = None,
-    filter_size: int | Sequence[int] | None = None,
+    num_filters: Positive,
+    output_size: Positive | Sequence[Positive] | None = None,
+    filter_size: Positive | Sequence[Positive] | None = None,
     padding: int | str | Sequence[Any] = 0,
-    stride: int | Sequence[int] = 1,
-    dilation: int | Sequence[int] = 1,
-    groups: int | None = None,
+    stride: Positive | Sequence[Positive] = 1,
+    dilation: Positive | Sequence[Positive] = 1,
+    groups: Positive | None = None,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
     use_cudnn: bool = True,
@@ -135,7 +136,7 @@ def pool3d(
     input: Variable,
     pool_size: int | Sequence[int] = -1,
     pool_type: str = "max",
-    pool_stride: int | Sequence[int] = 1,
+    pool_stride: Positive | Sequence[Positive] = 1,
     pool_padding: int | str | Sequence[Any] = 0,
     global_pooling: bool = False,
     use_cudnn: bool = True,
@@ -162,7 +163,11 @@ def pool3d(
 
 
 def adaptive_pool3d(
-    input: Variable, pool_size: int | Sequence[int], pool_type: str = "max", require_index: bool = False, name: str | None = None
+    input: Variable,
+    pool_size: Positive | Sequence[Positive],
+    pool_type: str = "max",
+    require_index: bool = False,
+    name: str | None = None,
 ) -> Variable | list[Variable]:
     """Volumes ``[N, C, D, H, W]`` pooled to ``[N, C, *pool_size]``; as `adaptive_pool2d`."""
     return adaptive_pooling("adaptive_pool3d", input, pool_size, pool_type, require_index, name, 3)
@@ -642,13 +647,13 @@ def deformable_conv(
     input: Variable,
     offset: Variable,
     mask: Variable | None,
-    num_filters: int,
-    filter_size: int | Sequence[int],
-    stride: int | Sequence[int] = 1,
+    num_filters: Positive,
+    filter_size: Positive | Sequence[Positive],
+    stride: Positive | Sequence[Positive] = 1,
     padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int | None = None,
-    deformable_groups: int | None = None,
+    dilation: Positive | Sequence[Positive] = 1,
+    groups: Positive | None = None,
+    deformable_groups: Positive | None = None,
     im2col_step: int | None = None,
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,

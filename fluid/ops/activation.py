@@ -9,8 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import InferenceError
 from ..values import Spec
 from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, least, like
+from .shapes import in_order
 
 
 def _unary(op_type: str, of: str = "float", **attrs: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -51,7 +53,7 @@ def relu(f: Any, Out: Any, dOut: Any) -> Any:
     return {"X": dOut * _where(Out > 0.0, dOut)}
 
 
-@_unary("relu6", of="int|float", threshold=6.0)
+@_unary("relu6", of="int|float", threshold=least(0, 6.0))
 def relu6(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
     """``min(max(X, 0), threshold)``."""
     return {"X": dOut * _where(Out > 0.0, dOut) * _where(Out < threshold, dOut)}
@@ -100,7 +102,7 @@ def selu(f: Any, Out: Any, dOut: Any, scale: float, alpha: float) -> Any:
     return {"X": dOut * (positive * scale + (1.0 - positive) * (Out + scale * alpha))}
 
 
-@_unary("soft_relu", threshold=40.0)
+@_unary("soft_relu", threshold=least(0, 40.0))
 def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
     """``log(1 + exp(X))``, with X first brought into ``[-threshold, threshold]``."""
     lowest, highest = math.log1p(math.exp(-threshold)), threshold + math.log1p(math.exp(-threshold))
@@ -230,7 +232,19 @@ def elu(f: Any, X: Any, Out: Any, dOut: Any, alpha: float) -> Any:
     return {"X": dOut * (positive + (1.0 - positive) * (Out + alpha))}
 
 
-@_unary("celu", alpha=1.0)
+def _celu(X: Spec, alpha: float) -> Spec:
+    if alpha == 0:
+        raise InferenceError(f"alpha {alpha}, by which X {X} is divided, should not be 0")
+    return X
+
+
+def _softplus(X: Spec, beta: float) -> Spec:
+    if beta == 0:
+        raise InferenceError(f"beta {beta}, by which the logarithm of X {X} is divided, should not be 0")
+    return X
+
+
+@define("celu(X: float) -> Out", infer=_celu, alpha=1.0)
 def celu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
     """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere."""
     return {"X": dOut * f.exp(f.relu(-X) * (-1.0 / alpha))}  # exp of nothing that could overflow
@@ -252,7 +266,7 @@ def gelu(f: Any, X: Any, dOut: Any, approximate: bool) -> Any:
     return {"X": dOut * ((bent + 1.0) * 0.5 + X * (1.0 - bent * bent) * (square * (3.0 * b) + 1.0) * (0.5 * a))}
 
 
-@_unary("softplus", beta=1.0, threshold=20.0)
+@define("softplus(X: float) -> Out", infer=_softplus, beta=1.0, threshold=20.0)
 def softplus(f: Any, X: Any, dOut: Any, beta: float, threshold: float) -> Any:
     """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`."""
     linear = _where(X * beta > threshold, dOut)
@@ -306,7 +320,7 @@ def tanh_shrink(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": dOut * f.square(f.tanh(X))}
 
 
-@_unary("softshrink", "float", **{"lambda": 0.5})
+@_unary("softshrink", "float", **{"lambda": least(0, 0.5)})
 def softshrink(f: Any, X: Any, dOut: Any, lambda_: float) -> Any:
     """X brought towards 0 by `lambda`, and 0 where that would pass it."""
     return {"X": dOut * _where(f.abs(X) > lambda_, dOut)}
@@ -324,7 +338,12 @@ def thresholded_relu(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
     return {"X": dOut * _where(X > threshold, dOut)}
 
 
-@_unary("brelu", of="int|float", t_min=0.0, t_max=24.0)
+def _brelu(X: Spec, t_min: float, t_max: float) -> Spec:
+    in_order("t_min", t_min, "t_max", t_max)
+    return X
+
+
+@define("brelu(X: int|float) -> Out", infer=_brelu, t_min=0.0, t_max=24.0)
 def brelu(f: Any, X: Any, dOut: Any, t_min: float, t_max: float) -> Any:
     """X brought into ``[t_min, t_max]``."""
     return {"X": dOut * _where(X > t_min, dOut) * _where(X < t_max, dOut)}

@@ -41,21 +41,36 @@ def filled(shape: list[int], dtype: int, ShapeTensor: Spec | None, ShapeTensorLi
     return Spec(asked_shape(shape, ShapeTensor, ShapeTensorList), as_dtype(dtype))
 
 
-def _filled_with(attrs: Mapping[str, Any], ShapeTensor: Spec | None, ShapeTensorList: Sequence[Spec] | None) -> Spec:
-    _check_number(attrs["str_value"])
+def _filled_with(
+    attrs: Mapping[str, Any], ValueTensor: Spec | None, ShapeTensor: Spec | None, ShapeTensorList: Sequence[Spec] | None
+) -> Spec:
+    if ValueTensor is None:
+        _check_number(attrs)
     return filled(attrs["shape"], attrs["dtype"], ShapeTensor, ShapeTensorList)
 
 
 def _filled_like_batch_with(Input: Spec, attrs: Mapping[str, Any]) -> Spec:
-    _check_number(attrs["str_value"])
+    _check_number(attrs)
     return filled_like_batch(Input, *(attrs[name] for name in ("shape", "dtype", "input_dim_idx", "output_dim_idx")))
 
 
-def _check_number(str_value: str) -> None:
+_BITS = {VarType.UINT8: 8, VarType.INT8: 7, VarType.INT16: 15, VarType.INT32: 31, VarType.INT64: 63, VarType.SIZE_T: 64}
+"""How large whole numbers of a type are."""
+
+
+def _check_number(attrs: Mapping[str, Any]) -> None:
+    """Refuse a value to fill with that is no number, or none of the element type."""
+    value, text, dtype = attrs["value"], attrs["str_value"], as_dtype(attrs["dtype"])
     try:
-        float(str_value or 0)
+        number = int(text) if text.lstrip("-").isdecimal() else float(text or value)
     except ValueError:
-        raise InferenceError(f"str_value {str_value!r} should be a number as text") from None
+        raise InferenceError(f"str_value {text!r} should be a number as text") from None
+    if dtype in _BITS:
+        end = 2 ** _BITS[dtype]
+        first = 0 if dtype in (VarType.UINT8, VarType.SIZE_T) else -end
+        if not first <= number < end:
+            name, shown = ("str_value", repr(text)) if text else ("value", str(value))
+            raise InferenceError(f"{name} {shown} should be a number of dtype {int(dtype)} ({dtype.text})")
 
 
 def filled_plainly(shape: list[int], dtype: int) -> Spec:

@@ -14,7 +14,7 @@ from ..errors import InferenceError
 from ..types import VarType, as_dtype, is_floating
 from ..values import Spec
 from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, required
-from .shapes import aligned, broadcast, one_number
+from .shapes import aligned, broadcast, in_order, one_number
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
@@ -230,11 +230,13 @@ def increment(f: Any, dOut: Any) -> Any:
     return {"X": f.assign(dOut)}
 
 
-def _clip(X: Spec, Min: Spec | None, Max: Spec | None) -> Spec:
+def _clip(X: Spec, Min: Spec | None, Max: Spec | None, min: float, max: float) -> Spec:
     for slot, spec in (("Min", Min), ("Max", Max)):
         one_number(slot, spec)
         if spec is not None and spec.dtype is not X.dtype:
             raise InferenceError(f"{slot} is {spec}; it should have the element type of X {X}")
+    if Min is None and Max is None:
+        in_order("min", min, "max", max)
     return X
 
 
@@ -281,8 +283,12 @@ def lerp(f: Any, X: Any, Y: Any, Weight: Any, Out: Like, dOut: Any) -> Any:
 
 
 def _position_encoding(X: Spec) -> Spec:
-    if X.ndim != 3 or (X.shape[2] % 2 and X.shape[2] != -1):
-        raise InferenceError(f"add_position_encoding: X {X} should have shape [batch, length, width], of an even width")
+    rows = X.ndim == 2 and (X.lod or X.shape[0] == -1)  # of sequences
+    if not (rows or X.ndim == 3) or (X.shape[-1] % 2 and X.shape[-1] != -1):
+        raise InferenceError(
+            f"add_position_encoding: X {X} should have shape [batch, length, width], or [rows, width] of sequences "
+            "(lod_level=1), of an even width"
+        )
     return X
 
 
@@ -290,6 +296,7 @@ def _position_encoding(X: Spec) -> Spec:
 def add_position_encoding(f: Any, dOut: Any, alpha: float) -> Any:
     """``alpha * X + beta * P`` of X [batch, length, width], with waves P[position, i] of lengths from 2 pi up to 20000 pi.
 
+    X may be [rows, width] of sequences (of the last level): positions begin anew with each of them.
     With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
     """
     return {"X": dOut * alpha}

@@ -15,7 +15,7 @@ from ..values import Spec
 from .elementwise import merged
 from .manipulation import product
 from .registry import Like, define, least, long, required
-from .shapes import broadcast, normalize_axis, one_each
+from .shapes import broadcast, in_order, normalize_axis, one_each, within
 
 
 def _axis_of(X: Spec, axis: int) -> Spec:
@@ -176,7 +176,7 @@ def _huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return _same_shapes("X", X, "Y", Y), X
 
 
-@define("huber_loss(X: float, Y) -> Out, Residual~", infer=_huber_loss, delta=required("float"))
+@define("huber_loss(X: float, Y) -> Out, Residual~", infer=_huber_loss, delta=least(0, required("float")))
 def huber_loss(f: Any, Residual: Any, dOut: Any, delta: Any, dResidual: Any = None) -> Any:
     """``r * r / 2`` where ``|r| <= delta``, else ``delta * (|r| - delta / 2)``, of the residual ``r = Y - X``."""
 
@@ -192,7 +192,7 @@ def _log_loss(Predicted: Spec, Labels: Spec) -> Spec:
     return _same_shapes("Predicted", Predicted, "Labels", Labels)
 
 
-@define("log_loss(Predicted: float, Labels: int|float) -> Loss", infer=_log_loss, epsilon=required("float"))
+@define("log_loss(Predicted: float, Labels: int|float) -> Loss", infer=_log_loss, epsilon=least(0, required("float")))
 def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> Any:
     """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities."""
     hit, miss = Predicted + epsilon, (1.0 + epsilon) - Predicted
@@ -217,7 +217,8 @@ def _scalar(X: Spec, declared: Mapping[str, Any], slot: str) -> Spec:
     return X.with_shape(() if out is not None and out.shape == () else (1,))
 
 
-def _label_smooth(X: Spec, PriorDist: Spec | None) -> Spec:
+def _label_smooth(X: Spec, PriorDist: Spec | None, epsilon: float) -> Spec:
+    within("epsilon", epsilon, 0, 1)
     if PriorDist is not None and broadcast(X.shape, PriorDist.shape) != X.shape and -1 not in X.shape:
         raise InferenceError(f"label_smooth: PriorDist {PriorDist} should have shape [1, classes] for X {X}")
     return X
@@ -458,7 +459,8 @@ def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, dInterm
     return {"X": gradient * (Y * 2.0 - 1.0)}
 
 
-def _teacher_student(X: Spec, Label: Spec) -> Spec:
+def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lower_bound: float) -> Spec:
+    in_order("soft_max_lower_bound", soft_max_lower_bound, "soft_max_up_bound", soft_max_up_bound)
     return _same_shapes("X", X, "Label", Label)
 
 

@@ -15,7 +15,7 @@ from ..errors import InferenceError
 from ..types import as_dtype
 from ..values import Spec
 from .registry import ZERO_GRADIENT, Like, define, ints, least, long, longs, required, strings
-from .shapes import broadcast, normalize_axes, normalize_axis, one_each
+from .shapes import broadcast, different_axes, normalize_axes, normalize_axis, one_each
 
 Shape = tuple[int, ...]
 
@@ -93,8 +93,8 @@ def _reshape2(X: Spec, Shape: Spec | None, ShapeTensor: Sequence[Spec] | None, s
 
 
 def _transposed(X: Spec, axis: list[int]) -> Spec:
-    if sorted(normalize_axes(axis, X.ndim)) != list(range(X.ndim)):
-        raise InferenceError(f"axis {axis} is not an order of the {X.ndim} dimensions of {X}")
+    if sorted(i + X.ndim if i < 0 else i for i in axis) != list(range(X.ndim)):
+        raise InferenceError(f"axis {axis} is not an order of the {X.ndim} dimensions of X {X}")
     return X.with_shape(tuple(X.shape[i] for i in axis))
 
 
@@ -102,17 +102,25 @@ def _transpose2(X: Spec, axis: list[int]) -> tuple[Spec, Spec]:
     return _with_xshape(X, _transposed(X, axis).shape)
 
 
-def _squeezed(X: Spec, axes: list[int]) -> Shape:
+def _squeezed(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Shape:
+    """X's shape without `axes`; what is not 1 stays. What is not known is taken to be 1, and should then turn out to be."""
     drop = set(normalize_axes(axes, X.ndim)) if axes else {i for i, extent in enumerate(X.shape) if extent == 1}
-    return tuple(extent for i, extent in enumerate(X.shape) if i not in drop or extent not in (1, -1))
+    found = tuple(extent for i, extent in enumerate(X.shape) if i not in drop or extent not in (1, -1))
+    out = declared.get("Out")
+    if axes and out is not None and out.ndim < len(found) and -1 not in X.shape:
+        raise InferenceError(
+            f"axes {axes} of X {X} should have the extent 1: that was not known when the program was built, so that Out was "
+            f"declared as {out}"
+        )
+    return found
 
 
-def _squeeze(X: Spec, axes: list[int]) -> Spec:
-    return X.with_shape(_squeezed(X, axes))
+def _squeeze(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Spec:
+    return X.with_shape(_squeezed(X, axes, declared))
 
 
-def _squeeze2(X: Spec, axes: list[int]) -> tuple[Spec, Spec]:
-    return _with_xshape(X, _squeezed(X, axes))
+def _squeeze2(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> tuple[Spec, Spec]:
+    return _with_xshape(X, _squeezed(X, axes, declared))
 
 
 def _unsqueezed(X: Spec, axes: list[int], AxesTensor: Spec | None = None, AxesTensorList: Any = None) -> Shape:
@@ -234,11 +242,9 @@ def _slice(inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mappin
         raise InferenceError(f"slice: axes {axes}, starts {starts}, ends {ends} and strides {strides} differ in length")
     if 0 in strides:
         raise InferenceError(f"slice: strides {strides} should not be 0")
-    for place, axis in enumerate(normalize_axes(axes, Input.ndim)):
+    for place, axis in enumerate(different_axes("axes", axes, Input.ndim)):
         shape[axis] = -1 if by_tensor else slice_extent(shape[axis], starts[place], ends[place], strides[place])
-    decreased = set(normalize_axes(attrs["decrease_axis"], Input.ndim))
-    if len(decreased) != len(attrs["decrease_axis"]):
-        raise InferenceError(f"slice: decrease_axis {attrs['decrease_axis']} should name each dimension once")
+    decreased = different_axes("decrease_axis", attrs["decrease_axis"], Input.ndim)
     for slot in _BOUNDS:
         given = inputs.get(slot)
         count = -1 if not given else len(given) if isinstance(given, list) else given.shape[0]
@@ -340,10 +346,10 @@ def _expand_as(X: Spec, Y: Spec | None, target_shape: list[int]) -> Spec:
     return X.with_shape(expanded(X.shape, Y.shape if Y is not None else target_shape))
 
 
-def _repeated(X: Spec, times: Sequence[int]) -> Spec:
+def _repeated(X: Spec, times: Sequence[int], name: str) -> Spec:
     """X repeated along its last `len(times)` dimensions; along new ones in front too."""
-    if any(time < 0 for time in times):
-        raise InferenceError(f"cannot repeat X {X} {list(times)} times; none should be below 0")
+    if any(time < 1 for time in times):
+        raise InferenceError(f"{name} {list(times)}, how often X {X} is repeated, should not be below 1")
     rank = max(X.ndim, len(times))
     shape = (1,) * (rank - X.ndim) + X.shape
     times = (1,) * (rank - len(times)) + tuple(times)
@@ -354,7 +360,7 @@ def _tile(X: Spec, RepeatTimes: Spec | None, repeat_times_tensor: Any, repeat_ti
     if RepeatTimes is not None or repeat_times_tensor:
         rank = len(repeat_times_tensor) if repeat_times_tensor else product(RepeatTimes.shape)  # type: ignore[union-attr]
         return X.with_shape((-1,) * max(rank, X.ndim))
-    return _repeated(X, repeat_times)
+    return _repeated(X, repeat_times, "repeat_times")
 
 
 def _expand(X: Spec, ExpandTimes: Spec | None, expand_times_tensor: Any, expand_times: list[int]) -> Spec:
@@ -365,17 +371,25 @@ def _expand(X: Spec, ExpandTimes: Spec | None, expand_times_tensor: Any, expand_
         return X.with_shape(_unknown(X))
     if len(expand_times) != X.ndim:
         raise InferenceError(f"expand: expand_times {expand_times} should have one number for each dimension of X {X}")
-    return _repeated(X, expand_times)
+    return _repeated(X, expand_times, "expand_times")
+
+
+def _depth(depth: int, depth_tensor: Spec | None) -> int:
+    if depth_tensor is not None:
+        return -1
+    if depth < 1:
+        raise InferenceError(f"depth {depth}, the number of classes, should be at least 1")
+    return depth
 
 
 def _one_hot(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec:
     if not X.ndim or X.shape[-1] not in (1, -1):
         raise InferenceError(f"one_hot: the last extent of X {X} should be 1 (one_hot_v2 takes ids without it)")
-    return Spec((*X.shape[:-1], -1 if depth_tensor is not None else depth), as_dtype(dtype))
+    return Spec((*X.shape[:-1], _depth(depth, depth_tensor)), as_dtype(dtype))
 
 
 def _one_hot_v2(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec:
-    return Spec((*X.shape, -1 if depth_tensor is not None else depth), as_dtype(dtype))
+    return Spec((*X.shape, _depth(depth, depth_tensor)), as_dtype(dtype))
 
 
 # ------------------------------------------------------------------------------------------------------- reshaping
@@ -408,7 +422,10 @@ def unreshape(f: Any, X: Like, dOut: Any) -> Any:
 
 @define("squeeze2(X) -> Out, XShape~", infer=_squeeze2, axes=ints())
 def squeeze2(f: Any, XShape: Like, dOut: Any) -> Any:
-    """X without those of `axes` whose extent is 1 (without all such, if no axes are given)."""
+    """X without those of `axes` whose extent is 1 (without all such, if no axes are given).
+
+    Where an extent is not known as the program is built, it is taken to be 1. A run in which it is not is refused.
+    """
     return {"X": f.unreshape(dOut, XShape)}
 
 

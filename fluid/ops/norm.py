@@ -14,7 +14,8 @@ from ..errors import InferenceError
 from ..types import VarType
 from ..values import Spec
 from .pool import by_channel
-from .registry import ZERO_GRADIENT, Like, define
+from .registry import ZERO_GRADIENT, Like, define, least
+from .shapes import within
 
 
 # --------------------------------------------------------------------------------------------------------- batch_norm
@@ -36,8 +37,9 @@ def uses_global_stats(is_test: bool, use_global_stats: bool, trainable_statistic
 
 
 def _batch_norm(
-    X: Spec, Scale: Spec | None, Bias: Spec | None, Mean: Spec, Variance: Spec, data_layout: str, declared: Mapping[str, Any]
+    X: Spec, Scale: Spec | None, Bias: Spec | None, Mean: Spec, Variance: Spec, data_layout: str, momentum: float
 ) -> dict[str, Spec]:
+    within("momentum", momentum, 0, 1)
     if not 2 <= X.ndim <= 5:
         raise InferenceError(f"batch_norm: X {X} should have 2 to 5 dimensions")
     channels = _channels(X, data_layout)
@@ -58,7 +60,7 @@ def _batch_norm(
     wrt=("X", "Scale", "Bias"),
     is_test=False,
     momentum=0.9,
-    epsilon=1e-5,
+    epsilon=least(0, 1e-5),
     data_layout="NCHW",
     use_global_stats=False,
     trainable_statistics=False,
@@ -140,7 +142,9 @@ def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis:
     return X, statistics, statistics
 
 
-@define("layer_norm(X: float, Scale?, Bias?) -> Y, Mean~, Variance~", infer=_layer_norm, epsilon=1e-5, begin_norm_axis=1)
+@define(
+    "layer_norm(X: float, Scale?, Bias?) -> Y, Mean~, Variance~", infer=_layer_norm, epsilon=least(0, 1e-5), begin_norm_axis=1
+)
 def layer_norm(
     f: Any, X: Any, Scale: Any, Bias: Like, Mean: Any, Variance: Any, dY: Any, epsilon: Any, begin_norm_axis: Any
 ) -> Any:
@@ -176,7 +180,7 @@ def _instance_norm(X: Spec, Scale: Spec | None, Bias: Spec | None) -> tuple[Spec
     return X, statistics, statistics
 
 
-@define("instance_norm(X: float, Scale?, Bias?) -> Y, SavedMean~, SavedVariance~", infer=_instance_norm, epsilon=1e-5)
+@define("instance_norm(X: float, Scale?, Bias?) -> Y, SavedMean~, SavedVariance~", infer=_instance_norm, epsilon=least(0, 1e-5))
 def instance_norm(f: Any, X: Any, Scale: Any, SavedMean: Like, SavedVariance: Like, dY: Any, epsilon: float) -> Any:
     """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias``, with statistics over the axes from the third.
 
@@ -209,7 +213,7 @@ def _group_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, groups: int, dat
 @define(
     "group_norm(X: float, Scale?, Bias?) -> Y, Mean~, Variance~",
     infer=_group_norm,
-    epsilon=1e-5,
+    epsilon=least(0, 1e-5),
     groups=-1,
     data_layout="NCHW",
 )
@@ -326,7 +330,7 @@ def _data_norm(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Spe
     "data_norm(scale_w?, bias?, X: float, BatchSize: float, BatchSum, BatchSquareSum) -> Y, Means~, Scales~",
     infer=_data_norm,
     wrt=("X", "scale_w", "bias"),
-    epsilon=1e-4,
+    epsilon=least(0, 1e-4),
     slot_dim=-1,
     summary_decay_rate=0.9999999,
     enable_scale_and_shift=False,
@@ -383,7 +387,10 @@ def _spectral_vectors(Weight: Spec, U: Spec, V: Spec, dim: int) -> tuple[Spec, S
     return U, V
 
 
-@define("spectral_norm(Weight: float, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), dim=0, power_iters=1, eps=1e-12)
+_SPECTRAL: dict[str, Any] = {"dim": 0, "power_iters": least(0, 1), "eps": least(0, 1e-12)}
+
+
+@define("spectral_norm(Weight: float, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), **_SPECTRAL)
 def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """Weight divided by its greatest singular value, that of the matrix with the axis `dim` as rows, all others as columns.
 
@@ -409,9 +416,7 @@ def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[st
     "spectral_vectors(Weight, U: float, V: float) -> UOut, VOut",
     infer=_spectral_vectors,
     grad=ZERO_GRADIENT,
-    dim=0,
-    power_iters=1,
-    eps=1e-12,
+    **_SPECTRAL,
 )
 def spectral_vectors() -> None:
     """The vectors that `spectral_norm` multiplies Weight by, as numbers that do not change with Weight."""
@@ -426,8 +431,7 @@ def dropout_scale(dropout_prob: float, dropout_implementation: str, is_test: boo
 
 
 def _dropout(X: Spec, dropout_prob: float, dropout_implementation: str) -> tuple[Spec, Spec]:
-    if not 0 <= dropout_prob <= 1:
-        raise InferenceError(f"dropout: dropout_prob {dropout_prob} should be in [0, 1]")
+    within("dropout_prob", dropout_prob, 0, 1)
     if dropout_implementation not in ("upscale_in_train", "downgrade_in_infer"):
         raise InferenceError(
             f"dropout: dropout_implementation {dropout_implementation!r} should be 'upscale_in_train' or 'downgrade_in_infer'"

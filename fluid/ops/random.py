@@ -8,7 +8,8 @@ from ..errors import InferenceError
 from ..types import VarType, as_dtype, is_floating
 from ..values import Spec
 from .creation import FP32, filled, filled_like_batch, filled_plainly
-from .registry import ZERO_GRADIENT, define, like, longs, required
+from .registry import ZERO_GRADIENT, define, least, like, longs, required
+from .shapes import in_order
 
 
 def _drawn(spec: Spec) -> Spec:
@@ -29,6 +30,20 @@ def _floats_like_batch(Input: Spec, shape: list[int], dtype: int, input_dim_idx:
     return _drawn(filled_like_batch(Input, shape, dtype, input_dim_idx, output_dim_idx))
 
 
+def _uniform(
+    shape: list[int], dtype: int, min: float, max: float, ShapeTensor: Spec | None, ShapeTensorList: list[Spec] | None
+) -> Spec:
+    in_order("min", min, "max", max)
+    return _floats(shape, dtype, ShapeTensor, ShapeTensorList)
+
+
+def _uniform_like_batch(
+    Input: Spec, shape: list[int], dtype: int, input_dim_idx: int, output_dim_idx: int, min: float, max: float
+) -> Spec:
+    in_order("min", min, "max", max)
+    return _floats_like_batch(Input, shape, dtype, input_dim_idx, output_dim_idx)
+
+
 def _randint(
     shape: list[int], dtype: int, low: int, high: int, ShapeTensor: Spec | None, ShapeTensorList: list[Spec] | None
 ) -> Spec:
@@ -38,11 +53,11 @@ def _randint(
 
 
 _UNIFORM: dict[str, Any] = {"min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0, "dtype": FP32}
-_NORMAL: dict[str, Any] = {"mean": 0.0, "std": 1.0, "seed": 0, "dtype": FP32}
+_NORMAL: dict[str, Any] = {"mean": 0.0, "std": least(0, 1.0), "seed": 0, "dtype": FP32}
 _BATCH: dict[str, Any] = {"shape": required("ints"), "input_dim_idx": 0, "output_dim_idx": 0}
 
 
-@define("uniform_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=_floats, grad=ZERO_GRADIENT, shape=longs(), **_UNIFORM)
+@define("uniform_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=_uniform, grad=ZERO_GRADIENT, shape=longs(), **_UNIFORM)
 def uniform_random() -> None:
     """Numbers drawn evenly from ``[min, max)``; then `diag_val` at `diag_num` places, `diag_step` and one apart."""
 
@@ -59,7 +74,7 @@ def truncated_gaussian_random() -> None:
 
 @define(
     "uniform_random_batch_size_like(Input) -> Out",
-    infer=_floats_like_batch,
+    infer=_uniform_like_batch,
     lod_aware=True,
     grad=ZERO_GRADIENT,
     likes=["Input"],
@@ -124,9 +139,10 @@ def multinomial() -> None:
     """`num_samples` indices drawn for each row of X by the weights that it holds; with `replacement` one may come again."""
 
 
-def _sampling_id(X: Spec) -> Spec:
+def _sampling_id(X: Spec, min: float, max: float) -> Spec:
     if X.ndim != 2:
         raise InferenceError(f"sampling_id: X {X} should have shape [rows, classes]")
+    in_order("min", min, "max", max)
     return Spec(X.shape[:1], VarType.INT64)
 
 

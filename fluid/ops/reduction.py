@@ -13,8 +13,8 @@ from typing import Any
 from ..errors import InferenceError
 from ..types import VarType, as_dtype
 from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, ints, like, longs, required
-from .shapes import broadcast, normalize_axis, reduced
+from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, ints, least, like, longs, required
+from .shapes import broadcast, different_axes, normalize_axis, reduced
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
@@ -29,8 +29,7 @@ def _one(X: Spec, declared: Mapping[str, Spec]) -> Spec:
 
 
 def _reduced(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, declared: Mapping[str, Spec]) -> Spec:
-    for axis in dim:
-        normalize_axis(axis, max(X.ndim, 1))
+    different_axes("dim", dim, max(X.ndim, 1))
     if reduces_all(X.ndim, dim, reduce_all):
         return X.with_shape((1,) * X.ndim) if keep_dim else _one(X, declared)
     return X.with_shape(reduced(X.shape, dim, keep_dim))
@@ -254,7 +253,7 @@ def _norm(X: Spec, axis: int, epsilon: float) -> tuple[Spec, Spec]:
     return X, X.with_shape(reduced(X.shape, [axis], True))
 
 
-@define("norm(X: float) -> Out, Norm~", infer=_norm, axis=required("int"), epsilon=1e-10, is_test=False)
+@define("norm(X: float) -> Out, Norm~", infer=_norm, axis=required("int"), epsilon=least(0, 1e-10), is_test=False)
 def norm(f: Any, X: Any, Norm: Like, dOut: Any, axis: int, epsilon: float) -> Any:
     """X divided by ``Norm = sqrt(sum(X * X) + epsilon)`` along `axis`."""
     size = (f.reduce_sum(X * X, dim=[axis], keep_dim=True) + epsilon) ** 0.5
@@ -268,7 +267,7 @@ def l1_norm(f: Any, X: Any, dOut: Any) -> Any:
     return {"X": f.expand_reduced(dOut, X, reduce_all=True) * f.sign(X)}
 
 
-@define("clip_by_norm(X: float) -> Out", infer=like("X"), grad=NOT_DIFFERENTIABLE, max_norm=required("float"))
+@define("clip_by_norm(X: float) -> Out", infer=like("X"), grad=NOT_DIFFERENTIABLE, max_norm=least(0, required("float")))
 def clip_by_norm() -> None:
     """X, made smaller as a whole where its Euclidean norm is above `max_norm`, so that it has that norm."""
 

@@ -91,9 +91,17 @@ def _differ(a: Sequence[int], b: Sequence[int]) -> bool:
 
 # ------------------------------------------------------------------------------------------------------- whole networks
 def _infer_network(
-    op_type: str, g: Geometry, Input: Spec, states: Sequence[Spec], weights: Sequence[Spec], SequenceLength: Spec | None
+    op_type: str,
+    g: Geometry,
+    Input: Spec,
+    states: Sequence[Spec],
+    weights: Sequence[Spec],
+    SequenceLength: Spec | None,
+    dropout_prob: float,
 ) -> tuple[Spec, list[Spec], Spec, Spec]:
     """Specs of what comes out, of the last states, of what was dropped, and of what is kept for the gradient."""
+    if not 0 <= dropout_prob < 1:
+        raise InferenceError(f"{op_type}: dropout_prob {dropout_prob} should be from 0 up to, without, 1")
     if Input.ndim != 3:
         raise InferenceError(f"{op_type}: Input should be [time, batch, features], not {Input}")
     steps, batch, features = Input.shape
@@ -197,7 +205,7 @@ def _infer_rnn(
     if attrs["mode"] not in MODES:
         raise InferenceError(f"rnn: mode should be one of {', '.join(MODES)}, not {attrs['mode']!r}")
     g = Geometry.of(attrs, attrs["mode"])
-    found = _infer_network("rnn", g, Input, PreState, WeightList, SequenceLength)
+    found = _infer_network("rnn", g, Input, PreState, WeightList, SequenceLength, attrs["dropout_prob"])
     return dict(zip(("Out", "State", "DropoutState", "Reserve"), found, strict=True))
 
 
@@ -258,7 +266,9 @@ def _infer_cudnn_lstm(
     size = sum(prod(shape) for shape in g.weight_shapes())
     if W is not None and _differ((W.size,), (size,)):
         raise InferenceError(f"cudnn_lstm: W should have {size} elements, not be {W}")
-    out, (h, c), state, reserve = _infer_network("cudnn_lstm", g, Input, (InitH, InitC), WeightList or (), SequenceLength)
+    states, weights = (InitH, InitC), WeightList or ()
+    found = _infer_network("cudnn_lstm", g, Input, states, weights, SequenceLength, attrs["dropout_prob"])
+    out, (h, c), state, reserve = found
     return {"Out": out, "LastH": h, "LastC": c, "StateOut": state, "Reserve": reserve}
 
 

@@ -40,6 +40,8 @@ def _nce(
         raise InferenceError(f"SampleWeight {SampleWeight} should have a number for each row of Input {Input}")
     if sampler not in (UNIFORM, LOG_UNIFORM, CUSTOM):
         raise InferenceError(f"sampler is {sampler}; it should be 0 (uniform), 1 (log_uniform) or 2 (custom_dist)")
+    if num_neg_samples < 1:
+        raise InferenceError(f"num_neg_samples is {num_neg_samples}; at least one class should be drawn")
     if num_total_classes < 2:
         raise InferenceError(f"num_total_classes is {num_total_classes}; there should be at least two")
     if sampler == CUSTOM:
@@ -67,6 +69,7 @@ def _noise(f: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, cl
     " -> Cost, SampleLogits~, SampleLabels~",
     infer=_nce,
     wrt=("Input", "Weight", "Bias"),
+    sparse_grad="Weight",
     num_total_classes=required("int"),
     num_neg_samples=10,
     sampler=0,
@@ -168,6 +171,7 @@ def _hierarchical(
     "hierarchical_sigmoid(X: float, W: float, Label: int, PathTable?: int, PathCode?: int, Bias?: float) -> Out, PreOut~",
     infer=_hierarchical,
     wrt=("X", "W", "Bias"),
+    sparse_grad="W",
     num_classes=2,
     trainer_id=0,
     height_sections=longs(),
@@ -227,6 +231,8 @@ def _sample(
         for name, spec in (("Samples", CustomizedSamples), ("Probabilities", CustomizedProbabilities)):
             if spec is None or spec.ndim != 2 or not all(map(fits, spec.shape, (rows, wide))):
                 raise InferenceError(f"Customized{name} {spec} should have shape [{rows}, labels + num_samples]")
+    elif num_samples < 1:
+        raise InferenceError(f"num_samples is {num_samples}; at least one class should be drawn")
     elif uniq and 0 <= Logits.shape[1] < num_samples:
         raise InferenceError(f"{num_samples} different classes cannot be drawn of those of Logits {Logits}")
     samples, found = Spec((rows, wide), VarType.INT64), Spec((rows, wide), Logits.dtype)

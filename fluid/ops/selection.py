@@ -267,6 +267,8 @@ def gather_tree() -> None:
 
 
 def _sequence_mask(X: Spec, MaxLenTensor: Spec | None, maxlen: int, out_dtype: int) -> Spec:
+    if MaxLenTensor is None and maxlen == 0:
+        raise InferenceError(f"maxlen {maxlen} should be above 0, or -1 for the largest length in X {X}")
     known = maxlen if MaxLenTensor is None and maxlen > 0 else -1
     return Spec((*X.shape, known), as_dtype(out_dtype))
 

@@ -10,9 +10,32 @@ from ..errors import InferenceError
 if TYPE_CHECKING:
     from ..values import Spec
 
-__all__ = ["aligned", "broadcast", "normalize_axes", "normalize_axis", "one_each", "one_number", "reduced"]
+__all__ = [
+    "aligned",
+    "broadcast",
+    "different_axes",
+    "in_order",
+    "normalize_axes",
+    "normalize_axis",
+    "one_each",
+    "one_number",
+    "reduced",
+    "within",
+]
 
 Shape = tuple[int, ...]
+
+
+def within(name: str, number: float, low: float, high: float) -> None:
+    """`InferenceError` unless a number, such as an attribute, is in ``[low, high]``."""
+    if not low <= number <= high:
+        raise InferenceError(f"{name} {number} should be in [{low}, {high}]")
+
+
+def in_order(low_name: str, low: float, high_name: str, high: float) -> None:
+    """`InferenceError` unless the bounds of an interval are in order."""
+    if not low <= high:
+        raise InferenceError(f"{low_name} {low} should not be above {high_name} {high}")
 
 
 def one_number(slot: str, spec: Spec | None) -> None:
@@ -39,6 +62,14 @@ def normalize_axes(axes: Sequence[int], ndim: int) -> list[int]:
     return [normalize_axis(axis, ndim) for axis in axes]
 
 
+def different_axes(name: str, axes: Sequence[int], ndim: int) -> list[int]:
+    """`axes` counted from the front; `InferenceError` if there is no such axis, or one is named twice."""
+    found = normalize_axes(axes, ndim)
+    if len(set(found)) != len(found):
+        raise InferenceError(f"{name} {list(axes)} should name each dimension once, of {ndim}")
+    return found
+
+
 def aligned(shape: Shape, ndim: int, axis: int) -> Shape:
     """`shape` with ones added so that its first dimension stands at `axis` of `ndim` (at the end for ``-1``)."""
     if len(shape) >= ndim:
@@ -54,6 +85,8 @@ def aligned(shape: Shape, ndim: int, axis: int) -> Shape:
 def broadcast(x: Shape, y: Shape, axis: int = -1) -> Shape:
     """The shape of an elementwise op on these shapes, the shorter one aligned at `axis`."""
     ndim = max(len(x), len(y))
+    if not -1 <= axis <= ndim:
+        raise InferenceError(f"axis {axis} should be -1, or from 0 to {ndim} for shapes {list(x)} and {list(y)}")
     out = []
     for a, b in zip(aligned(x, ndim, axis), aligned(y, ndim, axis), strict=True):
         if a == b or b == 1:
@@ -70,7 +103,7 @@ def broadcast(x: Shape, y: Shape, axis: int = -1) -> Shape:
 
 def reduced(shape: Shape, dims: Sequence[int], keep_dim: bool) -> Shape:
     """`shape` after reducing `dims`."""
-    axes = set(normalize_axes(dims, len(shape)))
+    axes = different_axes("dim", dims, len(shape))
     if keep_dim:
         return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)

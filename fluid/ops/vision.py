@@ -349,6 +349,8 @@ def _crop_tensor(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     shape = list(attrs["shape"])
     if inputs.get("ShapeTensor") or inputs.get("Shape") is not None:
         return X.with_shape(tuple(max(size, -1) or -1 for size in shape) if len(shape) == X.ndim else (-1,) * X.ndim)
+    if 0 in shape:
+        raise InferenceError(f"shape {shape} should have no extent of 0; -1 takes what is left of X {X}")
     if len(shape) == X.ndim:  # -1 takes the rest
         rest = [-1 if extent < 0 or offsets is None else extent - offsets[axis] for axis, extent in enumerate(X.shape)]
         shape = [size if size > 0 else left for size, left in zip(shape, rest, strict=True)]
@@ -465,7 +467,10 @@ def scale_factors(scale: Sequence[float] | float, count: int) -> list[float]:
 def interp_size(extents: Sequence[int], attrs: Mapping[str, Any], scale: Sequence[float]) -> list[int]:
     """The extents that attributes ask for; -1 where not known."""
     if scale:
-        return [-1 if extent < 0 else int(extent * factor) for extent, factor in zip(extents, scale, strict=True)]
+        found = [-1 if extent < 0 else int(extent * factor) for extent, factor in zip(extents, scale, strict=True)]
+        if 0 in found:
+            raise InferenceError(f"scale {attrs['scale']} should leave something of the extents {list(extents)}, not {found}")
+        return found
     names = ("out_d", "out_h", "out_w")[3 - len(extents) :]
     found = [attrs[name] for name in names]
     if min(found) <= 0:

@@ -81,12 +81,14 @@ CASES = [
         {"kernels": [2, 2], "strides": [1, 2], "paddings": [1, 0, 1, 0]},
         ["Out"],
     ),
+    ("add_position_encoding", {"X": (x(6, 4), L)}, {"alpha": 0.5, "beta": 2.0}, ["Out"]),
 ]
 DIFFERENTIABLE = {
     "sequence_pool": ["X"], "sequence_softmax": ["X"], "sequence_expand": ["X"], "sequence_expand_as": ["X"],
     "sequence_concat": ["X"], "sequence_slice": ["X"], "sequence_pad": ["X"], "sequence_unpad": ["X"],
     "sequence_reshape": ["X"], "sequence_reverse": ["X"], "sequence_scatter": ["X", "Updates"],
     "sequence_conv": ["X", "Filter"], "lod_reset": ["X"], "row_conv": ["X", "Filter"], "im2sequence": ["X"],
+    "add_position_encoding": ["X"],
 }  # fmt: skip
 
 

@@ -364,7 +364,8 @@ class Optimizer:
         rate, attrs = self._rate_of(param), self._attrs(param)
         known = self._calls.get(id(param))
         if known is not None and known.rate is rate and known.attrs == attrs:
-            return known.call.again(grad)
+            again: Operator = known.call.again(grad)
+            return again
         state = {slot: self._get_accumulator(name, param) for slot, name in self.accumulators.items()}
         op = block.append_op(
             self.type,

@@ -641,6 +641,8 @@ def backward(
         grad_tensors: the weight of each element of each, of its shape and element type; None, or None in a list, for ones.
         retain_graph: keep what the recorded ops need, to go through them again.
         create_graph: record how the gradients are computed, so that they can be differentiated; the graph is kept then.
+            A leaf then holds by its `grad` the graph that holds the leaf: clear the gradient when it has been used, or take
+            `grad`, which leaves no such cycle.
         inputs: the only tensors whose `grad` is to be added to, leaves or not.
 
     Raises:
@@ -687,7 +689,7 @@ def grad(
         create_graph: record how the gradients are computed, so that they can be differentiated.
         only_inputs: True; gradients of other leaves are not computed.
         allow_unused: give None for an input that no output depends on, instead of an error.
-        no_grad_vars: tensors through which no gradient flows, as if they were constant.
+        no_grad_vars: a tensor, or any iterable of tensors, through which no gradient flows, as if they were constant.
 
     Raises:
         BackwardError: an input is not reached, an output has no graph, the graph was given free before, or a node fails.
@@ -698,6 +700,8 @@ def grad(
     found_outputs, found_inputs = _listed(outputs, "grad: outputs"), _listed(inputs, "grad: inputs")
     create_graph = create_graph or state.tracer is not None
     keep = create_graph if retain_graph is None else retain_graph
+    if no_grad_vars is not None and not isinstance(no_grad_vars, Tensor) and isinstance(no_grad_vars, Iterable):
+        no_grad_vars = list(no_grad_vars)
     constant = () if no_grad_vars is None else _listed(no_grad_vars, "grad: no_grad_vars")
     _no_duplicates(found_outputs, "grad: outputs")
     values = _gradients(found_outputs, found_inputs, grad_outputs, keep, create_graph, constant, "grad")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-
-import numpy as np
+from weakref import WeakSet
 
 from . import unique_name
 from .errors import FluidTypeError, ProgramError
@@ -20,6 +19,7 @@ from .framework import (
 )
 from .initializer import constant_attrs
 from .regularizer import WeightDecayRegularizer
+from .states import GivenState, asked, check_state, complete, start_of
 from .types import VarType
 from .values import OpNamespace
 
@@ -42,8 +42,9 @@ class _Average:
         self._states: dict[str, Any] = {}
         self._kept: list[Any] | None = None
         """In eager mode, the parameters while averages are in their place."""
-        self._restore_program: Program | None = None
-        self._apply_program: Program | None = None
+        self._programs: tuple[Program, Program, Program] | None = None
+        self._applied: WeakSet[Any] = WeakSet()
+        """The scopes where averages are in place of a program's parameters."""
 
     def _chosen(self, parameter_list: Iterable[Variable] | None) -> list[Any]:
         """The parameters to average; an error that says where they should come from."""
@@ -57,7 +58,7 @@ class _Average:
                 "the default main program has no parameter to average; make it afterwards, or in eager mode say parameter_list="
             )
         else:
-            found = list(parameter_list)
+            found = list(asked(complete(kind, parameter_list)))
             where = "parameter_list has no parameter to average"
             for item in found:
                 if not isinstance(item, Variable):
@@ -100,25 +101,32 @@ class _Average:
         with program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             yield block
 
-    def _build(self) -> tuple[Program, Program]:
-        """The programs that put averages in place of the parameters, and the parameters back."""
-        if self._apply_program is None or self._restore_program is None:
-            self._apply_program, self._restore_program = Program(), Program()
+    def _build(self) -> tuple[Program, Program, Program]:
+        """The programs that keep the parameters, that put averages in their place, and that put the parameters back."""
+        if self._programs is None:
+            keep, put, back = self._programs = Program(), Program(), Program()
             for number, param in enumerate(self._params):
+                known = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
                 kept = unique_name.generate(param.name + "_before_average")
-                for program, read, write in ((self._apply_program, param.name, kept), (self._restore_program, kept, param.name)):
+                for program, read, write in ((keep, param.name, kept), (back, kept, param.name)):
                     block = program.global_block()
                     for name in (param.name, kept):
-                        block.create_var(name=name, shape=param.shape, dtype=param.dtype, persistable=True)
+                        block.create_var(name=name, **known)
                     block.append_op("assign", {"X": read}, {"Out": write})
-                block = self._apply_program.global_block()
-                found = self._average(block.namespace, number, block.vars[param.name], block)
+                block = put.global_block()
+                found = self._average(block.namespace, number, block.create_var(name=param.name, **known), block)
                 block.append_op("assign", {"X": found}, {"Out": param.name})
-        return self._apply_program, self._restore_program
+        return self._programs
+
+    def _are_applied(self) -> bool:
+        """Whether averages are in place of the parameters (for a program, those of the global scope)."""
+        return self._kept is not None if self._program.eager else _scope() in self._applied
 
     @contextlib.contextmanager
     def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
         """Inside the ``with``, the parameters (for a program, those of the global scope) are the averages.
+
+        Inside another, it brings the averages up; what is restored is the parameters, and once.
 
         Args:
             executor: runs the program that does it; of no use in eager mode.
@@ -130,15 +138,24 @@ class _Average:
         if self._program.eager:
             self._apply_at_once()
         else:
-            program, _ = self._build()
-            (count,) = self._checked(executor, "apply").run(program, fetch_list=[self._count(program.global_block())])
-            if not count.any():
-                self.restore(executor)
+            keep, put, _ = self._build()
+            run = self._checked(executor, "apply").run
+            averaged, first = False, not self._are_applied()
+            if first:
+                run(keep)
+                self._applied.add(_scope())
+            try:
+                (count,) = run(put, fetch_list=[self._count(put.global_block())])
+                averaged = bool(count.any())
+            finally:
+                if first and not averaged:
+                    self.restore(executor)
+            if not averaged:
                 raise ProgramError(f"{type(self).__name__} has averaged nothing yet; run the main program with its updates first")
         try:
             yield
         finally:
-            if need_restore and not (self._program.eager and self._kept is None):
+            if need_restore and self._are_applied():
                 self.restore(executor)
 
     def _apply_at_once(self) -> None:
@@ -154,12 +171,15 @@ class _Average:
     def restore(self, executor: Any = None) -> None:
         """Put the parameters back as they were before `apply`."""
         if not self._program.eager:
-            self._checked(executor, "restore").run(self._build()[1])
-            return
-        if self._kept is None:
+            self._checked(executor, "restore")
+        if not self._are_applied():
             raise ProgramError(
                 f"{type(self).__name__}.restore: the parameters are themselves; apply has not put averages in their place"
             )
+        if self._kept is None:
+            executor.run(self._build()[2])
+            self._applied.remove(_scope())
+            return
         for param, value in zip(self._params, self._kept, strict=True):
             param.set_value(value)
         self._kept = None
@@ -183,18 +203,22 @@ class _Average:
             ProgramError: one is missing, or has another shape.
         """
         self._check_eager("set_dict", "fluid.load(program, path) restores what it keeps")
+        check_state(f"{type(self).__name__}.set_dict", state_dict)
+        given = GivenState(state_dict)
         for name, var in self._states.items():
-            if name not in state_dict:
+            if given.find(start_of(name), name) is None:
                 raise ProgramError(f"{type(self).__name__}: the state has no {name!r} ({var.describe()})")
-            shape = tuple(np.shape(state_dict[name]))
-            if shape != var.shape:
-                raise ProgramError(f"{type(self).__name__}: {name} is {var.describe()}; the state's has the shape {list(shape)}")
-        for name, var in self._states.items():
-            var.set_value(state_dict[name])
+        given.give((start_of(name), var) for name, var in self._states.items())
 
     def _check_eager(self, method: str, instead: str) -> None:
         if not self._program.eager:
             raise ProgramError(f"{type(self).__name__}.{method} is for eager mode; {instead}")
+
+
+def _scope() -> Any:
+    from .executor import global_scope
+
+    return global_scope()
 
 
 def _known(block: Block, var: Variable) -> Any:

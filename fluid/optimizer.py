@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
-
-import numpy as np
 
 from . import unique_name
 from .averaging import ExponentialMovingAverage, ModelAverage
@@ -31,6 +30,7 @@ from .layers.nn import scale
 from .layers.ops import elementwise_add, elementwise_mod, elementwise_sub, equal
 from .layers.tensor import assign, create_global_var, fill_constant
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
+from .states import GivenState, asked, check_state, complete, start_of
 from .types import VarType
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
 
 Pair = tuple[Parameter, Variable | None]
 Named = Iterable[Variable | str]
+Source = Named | Callable[..., Any]
 Rate = float | Variable | Callable[[], float]
 
 
@@ -105,7 +106,8 @@ class Optimizer:
             `fluid.dygraph` too.
         regularization: weight decay of the parameters that have none of their own.
         name: put into the names of the optimizer's variables.
-        parameter_list: the parameters to train, unless `minimize` says.
+        parameter_list: the parameters to train, unless `minimize` says. In eager mode also a layer, whose parameters these are,
+            or a function that gives them: asked in each step, for layers that make their parameters in their first call.
         grad_clip: how to clip the gradients, after clips of the parameters' own.
     """
 
@@ -120,7 +122,7 @@ class Optimizer:
         regularization: WeightDecayRegularizer | None = None,
         name: str | None = None,
         *,
-        parameter_list: Named | None = None,
+        parameter_list: Source | None = None,
         grad_clip: GradientClip | None = None,
     ) -> None:
         if not isinstance(learning_rate, (int, float, Variable)) and not callable(learning_rate):
@@ -130,21 +132,25 @@ class Optimizer:
         self._learning_rate = learning_rate
         self.regularization = regularization
         self._name = name
-        self._parameter_list = list(parameter_list) if parameter_list is not None else None
+        self._parameter_list = complete(type(self).__name__, parameter_list)
         self._grad_clip = grad_clip
         self._rates: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
-        self._accumulators: WeakKeyDictionary[Program, dict[tuple[str, str], Variable]] = WeakKeyDictionary()
-        self._loaded: dict[str, Any] = {}
+        self._accumulators: WeakKeyDictionary[Program, dict[tuple[str, Any], Variable]] = WeakKeyDictionary()
+        """By name, and by the parameter (in a program, by its name)."""
+        self._given = GivenState()
         """First values, by `set_dict`, of variables that are not there yet."""
         self._calls: dict[int, _Call] = {}
         """By id of the parameter: its last update in eager mode."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_calls": {}}  # by ids, which copies do not share
 
     # -- the whole of it
     def minimize(
         self,
         loss: Variable,
         startup_program: Program | None = None,
-        parameter_list: Named | None = None,
+        parameter_list: Source | None = None,
         no_grad_set: Named | None = None,
         grad_clip: GradientClip | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
@@ -171,7 +177,7 @@ class Optimizer:
         self,
         loss: Variable,
         startup_program: Program | None = None,
-        parameter_list: Named | None = None,
+        parameter_list: Source | None = None,
         no_grad_set: Named | None = None,
         callbacks: Sequence[Callable[..., Any]] | None = None,
         checkpoints: Named | None = None,
@@ -180,6 +186,8 @@ class Optimizer:
         if not isinstance(loss, Variable):
             raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
         wanted = parameter_list if parameter_list is not None else self._parameter_list
+        if callable(wanted):
+            wanted = asked(wanted)
         if loss.block.program.eager:
             return _left_by_backward(loss, wanted, no_grad_set)
         calls = [*callbacks] if callbacks is not None else []
@@ -222,7 +230,7 @@ class Optimizer:
     clear_gradients = clear_grad
 
     def _own_parameters(self, method: str) -> list[Any]:
-        params: list[Any] = self._parameter_list or []
+        params: list[Any] = asked(self._parameter_list) or []
         if not params or not all(isinstance(param, Variable) and param.block.program.eager for param in params):
             raise ProgramError(
                 f"{method}() is for eager mode, and for the parameters that the optimizer was given: "
@@ -234,8 +242,7 @@ class Optimizer:
         """In eager mode, what the optimizer keeps from step to step, by name: the tensors themselves."""
         found: dict[str, Any] = {}
         for program, known in self._accumulators.items():
-            if not program.eager:
-                raise ProgramError("what an optimizer keeps for a program is saved with it: fluid.save(program, path)")
+            self._check_eager(program)
             found.update((var.name, var) for var in known.values())
         if isinstance(self._learning_rate, Schedule):
             found.update({"global_step": self._learning_rate.state_dict()["step_num"]})
@@ -244,18 +251,40 @@ class Optimizer:
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
         """In eager mode, go on from a state that `state_dict` has given, also before the first step.
 
-        Tensors and arrays are found by name, so that the parameters should be called as they were then: names count from
-        zero in each `fluid.dygraph.guard`.
+        Tensors and arrays are found by the names of the parameters, which should be called as they were then (names count from
+        zero in each `fluid.dygraph.guard`), and by what they are for them. A warning tells what is for nothing.
+
+        Raises:
+            ProgramError: one has another shape; nothing has changed then.
         """
-        state = dict(state_dict)
-        number = state.pop("global_step", None)
-        if number is not None and isinstance(self._learning_rate, Schedule):
-            self._learning_rate.set_dict({"step_num": int(number)})
-        for known in self._accumulators.values():
-            for var in known.values():
-                if var.name in state:
-                    _set(var, state.pop(var.name))
-        self._loaded = state
+        check_state(f"{type(self).__name__}.set_dict", state_dict)
+        given = GivenState({name: value for name, value in state_dict.items() if name != "global_step"})
+        variables: list[tuple[str, Any]] = []
+        for program, known in self._accumulators.items():
+            self._check_eager(program)
+            variables += ((self._start(name, param), var) for (name, param), var in known.items())
+        given.give(variables)
+        if "global_step" in state_dict and isinstance(self._learning_rate, Schedule):
+            self._learning_rate.set_dict({"step_num": int(state_dict["global_step"])})
+        given.keep()
+        self._given = given
+        self._tell_unused()
+
+    def _check_eager(self, program: Program) -> None:
+        if not program.eager:
+            raise ProgramError(
+                "what an optimizer keeps for a program is saved with it: fluid.save(program, path), and fluid.load"
+            )
+
+    def _tell_unused(self, trained: Sequence[Pair] | None = None) -> None:
+        """Warn of what `set_dict` was given for nothing, as far as is known, or when these are `trained` for the first time."""
+        listed = isinstance(self._parameter_list, list)
+        if not listed and trained is None and not self._accumulators:
+            return
+        known = {id(param) for variables in self._accumulators.values() for _, param in variables}
+        known |= {id(param) for param, _ in trained or ()}
+        coming = [f"{param.name}_" for param in self._parameter_list if id(param) not in known] if listed else []
+        self._given.tell_unused(type(self).__name__, coming)
 
     def _append_updates(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[Operator]:
         program = default_main_program()
@@ -263,6 +292,8 @@ class Optimizer:
             self._create_global_learning_rate(pairs[0][0].dtype)
             trained = [pair for pair in pairs if pair[0].trainable]
             self._create_accumulators(program.global_block(), [param for param, _ in trained if id(param) not in self._calls])
+            if self._given:
+                self._tell_unused(trained)
             ops = []
             for pair in trained:
                 with optimize_guard(*pair) as block:
@@ -284,7 +315,8 @@ class Optimizer:
                 )
             rate = float(rate())
             if program in self._rates:
-                _set(self._rates[program], [rate])
+                eager: Any = self._rates[program]
+                eager.set_value([rate])
         if program in self._rates:
             return
         if not isinstance(rate, Variable):
@@ -323,24 +355,31 @@ class Optimizer:
         """A persistable variable of this optimizer for one parameter, shaped like it unless `shape` is given."""
         program = default_main_program()
         known = self._accumulators.setdefault(program, {})
-        if (name, param.name) in known:
-            return known[name, param.name]
-        said = name if self._name is None else f"{self._name}_{name}"
+        key = name, _key(program, param)
+        if key in known:
+            return known[key]
+        start = self._start(name, param)
         var = program.global_block().create_var(
-            name=unique_name.generate(f"{param.name}_{said}"),
+            name=unique_name.generate(start),
             shape=param.shape if shape is None else shape,
             dtype=param.dtype,
             persistable=True,
             stop_gradient=True,
         )
         LayerHelper(self.type, self._name or self.type).set_variable_initializer(var, Constant(fill_value))
-        if var.name in self._loaded:
-            _set(var, self._loaded.pop(var.name))
-        known[name, param.name] = var
+        if self._given and program.eager:
+            self._given.give([(start, var)])
+        known[key] = var
         return var
 
+    def _start(self, name: str, param: Any) -> str:
+        """What the name of an accumulator of a parameter, or of one of this name, begins with; a number follows."""
+        said = name if self._name is None else f"{self._name}_{name}"
+        return f"{param if isinstance(param, str) else param.name}_{said}"
+
     def _get_accumulator(self, name: str, param: Parameter) -> Variable:
-        return self._accumulators[default_main_program()][name, param.name]
+        program = default_main_program()
+        return self._accumulators[program][name, _key(program, param)]
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         """Attributes of the op that updates a parameter."""
@@ -378,6 +417,26 @@ class Optimizer:
         return op
 
 
+def _key(program: Program, param: Any) -> Any:
+    """What is kept for a parameter is found by its name; in eager mode, where several may be called alike, by itself."""
+    return param if program.eager else param.name
+
+
+def _kept(kind: type[Optimizer] | None = None) -> Iterator[str]:
+    """What optimizers keep for a parameter: the names that those of the variables end in, but for a number."""
+    kind = kind if kind is not None else Optimizer
+    yield from kind.accumulators.values()
+    for inner in kind.__subclasses__():
+        yield from _kept(inner)
+
+
+def is_state(state: Mapping[str, Any]) -> bool:
+    """Whether these are names of what optimizers keep, rather than those of the parts of a layer."""
+    whole = {"global_step", "LR_Scheduler", "master_weights", _STEP}
+    ending = re.compile(rf".+_({'|'.join(end.lstrip('_') for end in (*_kept(), _SLOW))})_\d+")
+    return all(start_of(name) in whole or ending.fullmatch(name) is not None for name in state)
+
+
 class _Call(NamedTuple):
     """The update of a parameter in eager mode, to be made again while the rate and the attributes are the same."""
 
@@ -406,13 +465,6 @@ def _left_by_backward(loss: Any, parameters: Named | None, left_out: Named | Non
     from .dygraph.base import gradients_of
 
     return gradients_of(loss, None if parameters is None else list(parameters), list(left_out or ()))
-
-
-def _set(var: Any, value: Any) -> None:
-    """Give a tensor of eager mode another value."""
-    if tuple(np.shape(value)) != var.shape:
-        raise ProgramError(f"{var.name} is {var.describe()}; the state's has the shape {list(np.shape(value))}")
-    var.set_value(value)
 
 
 class SGDOptimizer(Optimizer):
@@ -886,7 +938,7 @@ class RecomputeOptimizer(Optimizer):
         self,
         loss: Variable,
         startup_program: Program | None = None,
-        parameter_list: Named | None = None,
+        parameter_list: Source | None = None,
         no_grad_set: Named | None = None,
         callbacks: Sequence[Callable[..., Any]] | None = None,
         checkpoints: Named | None = None,
@@ -919,6 +971,9 @@ class RecomputeOptimizer(Optimizer):
         return self._optimizer._global_learning_rate(program)
 
 
+_STEP, _SLOW = "lookahead_step", "_slow"
+
+
 class LookaheadOptimizer:
     """Slow parameters that follow the fast ones (Zhang et al., 2019).
 
@@ -934,7 +989,9 @@ class LookaheadOptimizer:
             raise ProgramError(f"k should be a number of steps, at least 1, not {k!r}")
         self.alpha, self.k = float(alpha), k
         self.type = "lookahead"
-        self._variables: WeakKeyDictionary[Program, dict[str, Variable]] = WeakKeyDictionary()
+        self._variables: WeakKeyDictionary[Program, dict[Any, Variable]] = WeakKeyDictionary()
+        """The slow parameters, as `Optimizer._accumulators`; under "" the number of the step."""
+        self._given = GivenState()
 
     def minimize(self, loss: Variable, startup_program: Program | None = None) -> tuple[list[Operator], list[Pair]]:
         """What the inner optimizer's `minimize` does, followed by the slow parameters' part."""
@@ -952,6 +1009,26 @@ class LookaheadOptimizer:
 
     clear_gradients = clear_grad
 
+    def state_dict(self) -> dict[str, Any]:
+        """In eager mode, what it and the inner optimizer keep from step to step, by name: the tensors themselves."""
+        found = self.inner_optimizer.state_dict()
+        for program, known in self._variables.items():
+            self.inner_optimizer._check_eager(program)
+            found.update((var.name, var) for var in known.values())
+        return found
+
+    def set_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """In eager mode, go on from a state that `state_dict` has given; see `Optimizer.set_dict`."""
+        check_state("LookaheadOptimizer.set_dict", state_dict)
+        own = {name: value for name, value in state_dict.items() if start_of(name) == _STEP or start_of(name).endswith(_SLOW)}
+        self.inner_optimizer.set_dict({name: value for name, value in state_dict.items() if name not in own})
+        given = GivenState(own)
+        for program, known in self._variables.items():
+            self.inner_optimizer._check_eager(program)
+            given.give([(_STEP if isinstance(param, str) else param.name + _SLOW, var) for param, var in known.items()])
+        given.keep()
+        self._given = given
+
     def _train(self, loss: Variable, startup_program: Program | None, pairs: Sequence[Pair]) -> list[Operator]:
         params = [param for param, grad in pairs if grad is not None and param.trainable]
         program = loss.block.program
@@ -959,25 +1036,29 @@ class LookaheadOptimizer:
         with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             slow = self._variables.setdefault(program, {})
             for param in params:
-                if param.name not in slow:
-                    slow[param.name] = self._slow(param)
+                if _key(program, param) not in slow:
+                    slow[_key(program, param)] = self._slow(param)
         ops = self.inner_optimizer.apply_optimize(loss, startup_program, pairs)
         with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             self._follow(params, slow)
+        if self._given:
+            self._given.tell_unused("LookaheadOptimizer")
         return ops
 
-    def _follow(self, params: Sequence[Parameter], slow: dict[str, Variable]) -> None:
-        if "" not in slow:  # the number of the step
-            name = unique_name.generate("lookahead_step")
-            slow[""] = create_global_var([1], 0, "int64", persistable=True, name=name)
+    def _follow(self, params: Sequence[Parameter], slow: dict[Any, Variable]) -> None:
+        if "" not in slow:
+            slow[""] = create_global_var([1], 0, "int64", persistable=True, name=unique_name.generate(_STEP))
+            if self._given:
+                self._given.give([(_STEP, slow[""])])
         step = slow[""]
         increment(step, 1)
         left = elementwise_mod(step, fill_constant([1], "int64", self.k))
 
         def meet() -> None:
             for param in params:
-                moved = elementwise_add(slow[param.name], scale(elementwise_sub(param, slow[param.name]), self.alpha))
-                assign(moved, slow[param.name])
+                own = slow[_key(param.block.program, param)]
+                moved = elementwise_add(own, scale(elementwise_sub(param, own), self.alpha))
+                assign(moved, own)
                 assign(moved, param)
 
         cond(equal(left, fill_constant([1], "int64", 0)), meet)
@@ -985,11 +1066,15 @@ class LookaheadOptimizer:
     def _slow(self, param: Parameter) -> Variable:
         """The slow parameter, which the startup program makes a copy of the fast one."""
         if param.block.program.eager:
-            return assign(param)
+            slow: Any = assign(param)
+            slow.name = unique_name.generate(param.name + _SLOW)
+            if self._given:
+                self._given.give([(param.name + _SLOW, slow)])
+            return slow  # type: ignore[no-any-return]
         home = default_startup_program().global_block()
         if not home.has_var(param.name):
             raise ProgramError(f"the startup program does not initialize {param.name}; minimize takes the one that does")
-        name = unique_name.generate(param.name + "_slow")
+        name = unique_name.generate(param.name + _SLOW)
         known = {"name": name, "shape": param.shape, "dtype": param.dtype, "persistable": True, "stop_gradient": True}
         home.append_op("assign", {"X": param.name}, {"Out": home.create_var(**known)})
         return default_main_program().global_block().create_var(**known)

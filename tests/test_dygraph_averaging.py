@@ -114,6 +114,38 @@ def test_averages_are_the_bits_of_the_program(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AVERAGES)
+def test_averages_in_averages(name: str) -> None:
+    """However often they are put in their place, the parameters themselves come back, and once."""
+    optimizers.SGD(0.3).minimize(built())
+    average = AVERAGES[name](counted)
+    if isinstance(average, optimizers.ExponentialMovingAverage):
+        average.update()
+    executor, scope = fluid.Executor(), fluid.global_scope()
+    executor.run(fluid.default_startup_program())
+    executor.run(feed={"x": X})
+    executor.run(feed={"x": X})
+    own = scope.array("w1").copy()
+    with average.apply(executor):
+        found = scope.array("w1").copy()
+        with average.apply(executor, need_restore=False), average.apply(executor):
+            np.testing.assert_array_equal(scope.array("w1"), found)
+        np.testing.assert_array_equal(scope.array("w1"), own)
+    assert not np.array_equal(found, own)
+    np.testing.assert_array_equal(scope.array("w1"), own)
+    with pytest.raises(ProgramError, match=r"restore: the parameters are themselves; apply has not put averages in their place"):
+        average.restore(executor)
+    other = fluid.Scope()
+    with fluid.scope_guard(other):
+        executor.run(fluid.default_startup_program())
+        executor.run(feed={"x": X})
+        first = other.array("w1").copy()
+        with average.apply(executor), fluid.scope_guard(scope), average.apply(executor):
+            np.testing.assert_array_equal(scope.array("w1"), found)
+        np.testing.assert_array_equal(other.array("w1"), first)
+    np.testing.assert_array_equal(scope.array("w1"), own)
+
+
+@pytest.mark.parametrize("name", AVERAGES)
 def test_the_parameters_come_back(name: str) -> None:
     """At the end of the ``with``, after an error, or when asked; an executor may be given as to a program's."""
     net = Net()

@@ -170,7 +170,11 @@ def test_batch_norm_moves_its_statistics_in_training_and_uses_them_in_tests() ->
     assert norm._mean.is_leaf and norm._mean.stop_gradient
     with pytest.raises(ProgramError, match=r"batch_norm is for 3 channels|b_\d is for 3 channels; the input is float32\[2, 4\]"):
         norm(Tensor(array(2, 4)))
-    assert [name for name, _ in dygraph.BatchNorm("b", 3, param_attr=False, bias_attr=False).named_parameters()] == []
+    with pytest.raises(ProgramError, match=r"b_\d has statistics of float32; the input is float64\[8, 3\]: cast it, or"):
+        norm(Tensor(x.astype("float64")))
+    assert dygraph.BatchNorm("b", 3, dtype="float64")(Tensor(x.astype("float64"))).numpy().dtype == "float64"
+    plain = dygraph.BatchNorm("b", 3, param_attr=False, bias_attr=False)
+    assert [name for name, _ in plain.named_parameters()] == ["_mean", "_variance"]
 
 
 def test_dropout() -> None:
@@ -438,6 +442,123 @@ def test_state_goes_from_layer_to_layer() -> None:
         other.set_dict({**one.state_dict(), "extra": np.ones(1)})
 
 
+class Late(dygraph.Layer):
+    """Two of its layers make their parameters in the first call."""
+
+    def __init__(self, *, weight_norm: bool = False, bias_attr: Any = None) -> None:
+        super().__init__("late")
+        attr = fluid.WeightNormParamAttr(dim=0) if weight_norm else None
+        self.conv = dygraph.Conv2D("conv", 2, 3, param_attr=attr, bias_attr=bias_attr)
+        self.norm = dygraph.BatchNorm("norm", 2)
+        self.fc = dygraph.FC("fc", 3, param_attr=fluid.ParamAttr(name="table"))
+        self.last = dygraph.Linear(3, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.fc(self.norm(self.conv(x))))
+
+
+@pytest.mark.parametrize("weight_norm", [False, True])
+@pytest.mark.parametrize("own_names", [False, True])
+def test_a_state_is_for_parameters_that_are_made_later_too(weight_norm: bool, own_names: bool, recwarn: Any) -> None:
+    x = Tensor(array(2, 1, 4, 4))
+    with dygraph.guard():
+        one = Late(weight_norm=weight_norm)
+        one(x)
+        one.eval()
+        state = {tensor.name if own_names else name: tensor for name, tensor in one.state_dict().items()}
+        expected = one(x).numpy()
+    with dygraph.guard():
+        other = Late(weight_norm=weight_norm)
+        other.eval()
+        other.set_dict(state)
+        one.conv.bias.set_value([5.0, 5.0])  # what was given is a copy
+        np.testing.assert_array_equal(other(x).numpy(), expected)
+        assert other.conv._given is None and {type(item) for item in other.parameters()} == {dygraph.Parameter}
+    assert not recwarn.list
+
+
+def test_a_state_given_before_the_first_call_is_part_of_the_state() -> None:
+    x = Tensor(array(2, 1, 4, 4))
+    one = Late()
+    one(x)
+    state = {name: tensor.numpy() for name, tensor in one.state_dict().items()}
+    for start in ({}, {"conv.bias": np.float32([7.0, 8.0])}):  # the latest counts
+        other = Late()
+        other.set_dict({**state, **start})
+        other.set_dict(state)
+        assert other.state_dict().keys() == state.keys()
+        third = copy.deepcopy(other)
+        third.set_dict(other.state_dict())
+        for name, tensor in third.state_dict().items():
+            np.testing.assert_array_equal(tensor.numpy(), state[name])
+        third(x)
+        np.testing.assert_array_equal(third.conv.bias.numpy(), state["conv.bias"])
+
+
+def test_a_state_that_does_not_fit_what_is_made_later() -> None:
+    x = Tensor(array(2, 1, 4, 4))
+    one = Late()
+    one(x)
+    state = {name: tensor.numpy() for name, tensor in one.state_dict().items()}
+    other = Late()
+    other.set_dict({**state, "conv.weight": np.ones((2, 3, 3, 3), "float32")})
+    with pytest.raises(ProgramError, match=r"conv_1: weight is float32\[2, 1, 3, 3\], but the state's has .* \[2, 3, 3, 3\]"):
+        other(x)
+    other.set_dict({name: value for name, value in state.items() if name != "fc.bias"})
+    with pytest.raises(ProgramError, match=r"fc_1: the state has no 'bias' \(float32\[3\]\); it has nothing"):
+        other(x)
+    other.set_dict({**state, "conv.weight": one.conv.weight.numpy()})
+    with pytest.warns(UserWarning, match="late_1 has nothing under these names of the state: conv.scale, extra"):
+        other.set_dict({**state, "conv.scale": np.ones(2), "extra": np.ones(1)})
+    np.testing.assert_array_equal(other(x).numpy(), one(x).numpy())
+    without = Late(bias_attr=False)
+    without.set_dict(state)
+    with pytest.warns(UserWarning, match="conv_2 has nothing under these names of the state: bias"):
+        without(x)
+
+
+def test_lists_of_parameters_that_are_not_made_yet() -> None:
+    x, net = Tensor(array(2, 1, 4, 4)), Late()
+    with pytest.warns(UserWarning, match="late_0: the parameters of conv_0, fc_0 are not among these: they are made"):
+        assert [item.name for item in net.parameters()] == [
+            "norm_0.w_0", "norm_0.b_0", "norm_0.w_1", "norm_0.w_2", "linear_0.w_0", "linear_0.b_0",
+        ]  # fmt: skip
+    with pytest.warns(UserWarning, match="late_0: the parameters of conv_0, fc_0 are not in the state"):
+        assert "conv.weight" not in net.state_dict()
+    net.clear_gradients()
+    assert net.parameters(include_sublayers=False) == []
+    net(x)
+    assert len(net.parameters()) == 10 and len(net.state_dict()) == 10
+
+
+def test_what_does_not_depend_on_the_input_is_made_at_once() -> None:
+    assert [item.shape for item in dygraph.GRUUnit("g", 6).parameters()] == [(2, 6), (1, 6)]
+    assert dygraph.BatchNorm("b", 3).weight.tolist() == [1, 1, 1]
+    assert [item.shape for item in dygraph.BatchNorm("b", 3, data_layout="NHWC").parameters()] == [(3,)] * 4
+    assert dygraph.Pool2D("p", 2).parameters() == []
+    layer = dygraph.TransformerEncoderLayer(8, 2, 16)
+    assert {"norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias"} < layer.state_dict().keys()
+    with pytest.raises(ProgramError, match="gru_unit: size should be a multiple of 3"):
+        dygraph.GRUUnit("g", 4)
+
+
+def test_parts_that_were_taken_away() -> None:
+    x, linear, conv = Tensor(array(2, 3)), dygraph.Linear(3, 2), dygraph.Conv2D("conv", 2, 1)
+    del linear.bias
+    with pytest.raises(AttributeError, match="Linear has no attribute 'bias', which was deleted; if linear_0 is to do without"):
+        linear(x)
+    linear.bias = None
+    np.testing.assert_allclose(linear(x).numpy(), x.numpy() @ linear.weight.numpy(), 1e-5)
+    image = Tensor(array(1, 1, 2, 2))
+    conv(image)
+    for take in (lambda: delattr(conv, "bias"), lambda: setattr(conv, "bias", None)):
+        take()
+        with pytest.raises(ProgramError, match=r"conv_0 needs its bias, which was taken away: .* \(bias_attr=False\)"):
+            conv(image)
+        conv.bias = dygraph.Parameter([1.0, 2.0])
+        conv(image)
+
+
 def test_layers_are_copied_and_pickled() -> None:
     net = dygraph.Sequential(Block(), dygraph.BatchNorm("b", 2))
     x = Tensor(array(4, 2))
@@ -524,6 +645,15 @@ def test_states_in_files(tmp_path: Path) -> None:
     assert plain["StructuredToParameterName@@"]["inner.weight"] == "linear_0.w_0"
     np.testing.assert_array_equal(plain["inner.weight"], net.inner.weight.numpy())
     assert "linear_0.w_0" in fluid.io.load_program_state(path)
+    for of_layer in (state, {"seen": net.seen}, {"seen": net.seen.numpy()}):
+        dygraph.save_dygraph(of_layer, str(tmp_path / "layer.pdparams"))
+        assert dygraph.load_dygraph(str(tmp_path / "layer"))[0].keys() == of_layer.keys()
+    for of_optimizer in (optimizer_state, optimizer.state_dict()):
+        dygraph.save_dygraph(of_optimizer, str(tmp_path / "optimizer.pdopt"))
+        assert dygraph.load_dygraph(str(tmp_path / "optimizer"))[0] == {}
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["deep", "layer.pdparams", "optimizer.pdopt"]
+    with pytest.raises(FluidTypeError, match=r"block_0.set_dict takes a dict of .*, not a tuple; load_dygraph gives two states"):
+        net.set_dict(dygraph.load_dygraph(path))  # type: ignore[arg-type]
     os_path = tmp_path / "deep" / "model.pdopt"
     os_path.unlink()
     assert dygraph.load_dygraph(path + ".pdparams")[1] is None
@@ -648,17 +778,22 @@ def test_layers_of_ones_own_as_fluid_writes_them() -> None:
 def test_what_layers_refuse() -> None:
     x = Tensor(array(2, 3))
     with dygraph.guard():
-        with pytest.raises(ProgramError, match=r"fc would make its parameters anew in each call; .* fluid.dygraph \(Linear, FC"):
+        with pytest.raises(ProgramError, match=r"fc would make its parameters anew in each call; .*dygraph\.FC"):
             layers.fc(x, 2)
-        loop = layers.While(Tensor([True])).block()
+        step = layers.StaticRNN().step()
         with pytest.raises(ProgramError, match="blocks are parts of programs; in eager mode, use Python's own if, for and while"):
-            loop.__enter__()
-        with pytest.raises(ProgramError, match="increment cannot be put before others"):
+            step.__enter__()
+        with pytest.raises(ProgramError, match="autoincreased_step_counter counts the runs of a program; in eager mode"):
             layers.autoincreased_step_counter()
     with pytest.raises(ProgramError, match=r"fc would make its parameters anew in each call"):
         layers.fc(x, 2)
     with pytest.raises(FluidTypeError, match=r"elementwise_add is given .*, a tensor, and x, a Variable of a program"):
         layers.elementwise_add(x, fluid.data("x", [2, 3]))
+    for layer in (dygraph.Linear(3, 2), dygraph.LSTM(3, 2), dygraph.BatchNorm("norm", 3)):
+        with pytest.raises(FluidTypeError, match=r"(linear|lstm|norm)_\d takes tensors, not y, a Variable of a program; "):
+            layer(fluid.data("y", [2, 3]))
+        with pytest.raises(FluidTypeError, match=r"_\d.set_dict takes a dict of tensors or arrays by name, .*, not None, which"):
+            layer.set_dict(None)  # type: ignore[arg-type]
     with pytest.raises(FluidTypeError, match="conv_0 takes tensors, not image, a Variable of a program"):
         dygraph.Conv2D("conv", 2, 3)(fluid.data("image", [2, 3, 4, 4]))
     with pytest.raises(FluidTypeError, match=r"takes tensors, not a ndarray; dygraph.to_variable makes one of an array"):

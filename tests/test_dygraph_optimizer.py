@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import re
@@ -287,6 +288,151 @@ def test_state_goes_on_where_it_was() -> None:
     assert not np.any(third.state_dict()["w1_moment1_0"].numpy())
     with pytest.raises(ProgramError, match=r"w1_moment1_0 is float32\[6, 5\]; the state's has the shape \[2\]"):
         third.set_dict({"w1_moment1_0": np.zeros(2)})
+
+
+def trained_by(optimizer: Any, params: list[Any], steps: int) -> list[Any]:
+    """The values of parameters after some steps towards 0."""
+    for _ in range(steps):
+        sum([(param * param).sum() for param in params]).backward()
+        optimizer.step()
+        optimizer.clear_grad()
+    return [param.numpy() for param in params]
+
+
+STATEFUL = {
+    "Momentum": lambda **k: optimizers.Momentum(0.1, 0.9, name="mine", **k),
+    "Adam": lambda **k: optimizers.Adam(0.1, **k),
+    "Adamax": lambda **k: optimizers.Adamax(0.1, **k),
+    "Adadelta": lambda **k: optimizers.Adadelta(0.1, **k),
+    "Lookahead": lambda **k: optimizers.LookaheadOptimizer(optimizers.Adam(0.1, **k), k=3),
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_state_is_found_by_parameter_and_kind(name: str, before: int, recwarn: Any) -> None:
+    """In another optimizer of the same parameters, whose names have other numbers, before its first step and after."""
+    params = [dygraph.Parameter(FIRST["w1"], name="w1"), dygraph.Parameter(FIRST["b1"], name="b1")]
+    first, second = (STATEFUL[name](parameter_list=params) for _ in range(2))
+    trained_by(second, params, before)
+    trained_by(first, params, 4)
+    state = {key: np.array(value) for key, value in first.state_dict().items()}
+    kept = [param.numpy() for param in params]
+    second.set_dict(first.state_dict())
+    expected = trained_by(first, params, 5)
+    for param, value in zip(params, kept, strict=True):
+        param.set_value(value)
+    for one, other in zip(trained_by(second, params, 5), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert second.state_dict().keys().isdisjoint(state) and len(second.state_dict()) == len(state)
+    assert not recwarn.list
+
+
+def test_what_of_a_state_is_for_nothing() -> None:
+    def make(*names: str) -> tuple[Any, list[Any]]:
+        params = [dygraph.Parameter([1.0, 2.0], name=name) for name in names]
+        return optimizers.Adam(0.1, parameter_list=params), params
+
+    optimizer, two = make("one", "two")
+    trained_by(optimizer, two, 1)
+    del two[0]
+    state = {name: value.numpy() for name, value in optimizer.state_dict().items()}
+    other, params = make("one", "three")
+    with pytest.warns(UserWarning, match="AdamOptimizer: nothing that it trains has had a use for .*: two_moment1_0"):
+        other.set_dict(state)
+    with pytest.warns(UserWarning, match="for these of the state: one_strange"):
+        other.set_dict({"one_strange": np.ones(2), **{name: state[name] for name in state if name.startswith("one")}})
+        trained_by(other, params, 1)
+    assert other.state_dict()["one_beta1_pow_acc_1"].item() == pytest.approx(0.9**3)
+    assert other.state_dict()["three_beta1_pow_acc_0"].item() == pytest.approx(0.9**2)
+    with pytest.warns(UserWarning, match="for these of the state: nonsense"):
+        other.set_dict({"nonsense": np.ones(3)})
+    unlisted = optimizers.Adam(0.1)
+    unlisted.set_dict(state)  # what it will train is not known yet
+    loss = (params[0] * params[0]).sum()
+    loss.backward()
+    with pytest.warns(UserWarning, match="for these of the state: two_moment1_0"):
+        unlisted.minimize(loss)
+    loss = (two[0] * two[0]).sum()
+    loss.backward()
+    unlisted.minimize(loss)  # what was left is for what is trained later
+    assert unlisted.state_dict()["two_beta1_pow_acc_1"].item() == pytest.approx(0.9**3)
+    plain = optimizers.SGD(0.1, parameter_list=two)
+    with pytest.warns(UserWarning, match="SGDOptimizer: nothing .*: one_moment1_0"):
+        plain.set_dict(state)
+    with pytest.warns(UserWarning, match="SGDOptimizer: nothing .*: two_moment1_0"):
+        plain.step()
+    with pytest.raises(FluidTypeError, match=r"AdamOptimizer.set_dict takes a dict .*, not None, which load_dygraph"):
+        unlisted.set_dict(None)  # type: ignore[arg-type]
+    looking = optimizers.LookaheadOptimizer(optimizers.SGD(0.1))
+    with pytest.raises(FluidTypeError, match=r"LookaheadOptimizer.set_dict takes a dict"):
+        looking.set_dict([1])  # type: ignore[arg-type]
+    looking.set_dict({"four_slow_0": np.ones(2)})
+    with pytest.warns(UserWarning, match="LookaheadOptimizer: nothing that it trains has had a use for these .*: four_slow_0"):
+        looking.minimize(loss)
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_parameters_that_are_called_alike(name: str) -> None:
+    params = [dygraph.Parameter(value, name="w") for value in ([3.0, 1.0], [[-2.0], [5.0]])]
+    apart = [dygraph.Parameter(param.numpy(), name=f"w{number}") for number, param in enumerate(params)]
+    optimizer = STATEFUL[name](parameter_list=params)
+    expected = trained_by(STATEFUL[name](parameter_list=apart), apart, 4)
+    for one, other in zip(trained_by(optimizer, params, 4), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    state = optimizer.state_dict()
+    trained_by(optimizer, params, 1)
+    optimizer.set_dict({key: value for key, value in state.items() if key.endswith("_0")})  # there is one for two
+    optimizer.set_dict(state)
+    other = STATEFUL[name](parameter_list=params)
+    other.set_dict(state)
+    with pytest.raises(ProgramError, match=r"which of w_.*_0, w_.*_1 of the state is for w_.* cannot be told"):
+        trained_by(other, params, 1)
+
+
+def test_optimizers_are_copied() -> None:
+    params = [dygraph.Parameter([3.0, 1.0], name="w")]
+    optimizer = optimizers.Adam(0.1, parameter_list=params)
+    trained_by(optimizer, params, 2)
+    copies, other = copy.deepcopy((params, optimizer))
+    np.testing.assert_array_equal(trained_by(other, copies, 2), trained_by(optimizer, params, 2))
+    assert other.state_dict()["w_moment1_0"] is not optimizer.state_dict()["w_moment1_0"]
+
+
+def test_layers_that_make_their_parameters_later() -> None:
+    class Late(dygraph.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = dygraph.FC("first", 4, param_attr=attrs("w1"), bias_attr=attrs("b1"))
+            self.second = dygraph.Linear(5, 3, param_attr=attrs("w2"))
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x))
+
+    x = dygraph.to_variable(X)
+    net = Late()
+    net.first._said["size"] = 5
+    with pytest.warns(UserWarning, match="the parameters of first_0 are not among these"):
+        incomplete = net.parameters()
+    message = "parameter_list lacks the parameters of first_0, which are made in the first call of each: call the network once"
+    for make in (optimizers.SGD, optimizers.Adam):
+        with pytest.raises(ProgramError, match=f"{make.__name__}: {message}"):
+            make(0.1, parameter_list=incomplete)
+    with pytest.raises(ProgramError, match=f"ExponentialMovingAverage: {message}"):
+        optimizers.ExponentialMovingAverage(parameter_list=incomplete)
+    for source in (net, lambda: [net.first.weight], net.parameters):
+        optimizer = optimizers.SGD(0.1, parameter_list=source)
+        before = net.first.weight.numpy() if net.first.weight is not None else FIRST["w1"]
+        (net(x) ** 2).sum().backward()
+        assert np.any(net.first.weight.gradient())
+        optimizer.step()
+        optimizer.clear_grad()
+        assert net.first.weight.grad is None and not np.array_equal(net.first.weight.numpy(), before)
+        net.clear_gradients()
+        loss = (net(x) ** 2).sum()
+        loss.backward()
+        assert net.first.weight in [param for param, _ in optimizers.SGD(0.1).minimize(loss, parameter_list=source)[1]]
+        net.clear_gradients()
 
 
 @pytest.mark.parametrize(

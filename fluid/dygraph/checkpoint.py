@@ -10,8 +10,11 @@ import numpy as np
 
 from ..arguments import checked
 from ..errors import FormatError, ProgramError
+from ..optimizer import is_state
 from ..pickle_io import read_pickle, write_arrays
+from ..states import start_of
 from .base import Parameter
+from .tensor import Tensor
 
 __all__ = ["load_dygraph", "save_dygraph"]
 
@@ -22,18 +25,18 @@ _NAMES = "StructuredToParameterName@@"
 def save_dygraph(state_dict: Mapping[str, Any], model_path: str | os.PathLike[str]) -> None:
     """Save a `state_dict` of a layer, as ``<model_path>.pdparams``, or of an optimizer, as ``<model_path>.pdopt``.
 
-    The files are pickles of arrays by name, as Fluid 1.6 writes them.
+    Whose it is, the tensors say, and of plain arrays, such as `load_dygraph` gives, the names: those of moments and the like are
+    an optimizer's. The files are pickles of arrays by name, as Fluid 1.6 writes them.
 
     Raises:
         ProgramError: there is nothing to save, or `model_path` names a folder.
     """
-    model_path = os.fspath(model_path)
+    model_path = _start(model_path)
     if not state_dict:
         raise ProgramError("save_dygraph: the state is empty; an optimizer has one after its first step")
     if not os.path.basename(model_path):
         raise ProgramError(f"{model_path!r} names a folder; give the start of the files' names too, such as '{model_path}model'")
-    of_layer = any(isinstance(value, Parameter) for value in state_dict.values())
-    suffix = ".pdparams" if of_layer else ".pdopt"
+    suffix = ".pdopt" if _of_optimizer(state_dict) else ".pdparams"
     arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in state_dict.items()}
     names = {name: value.name for name, value in state_dict.items() if hasattr(value, "name")}
     write_arrays(model_path + suffix, arrays, {_NAMES: names})
@@ -46,11 +49,27 @@ def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], di
     Raises:
         FormatError: neither file is there, or one is damaged.
     """
-    start = os.fspath(model_path).removesuffix(".pdparams").removesuffix(".pdopt")
+    start = _start(model_path)
     found = [_read(start + suffix) if os.path.exists(start + suffix) else None for suffix in (".pdparams", ".pdopt")]
     if found == [None, None]:
         raise FormatError(f"there is neither {start}.pdparams nor {start}.pdopt")
     return found[0] if found[0] is not None else {}, found[1]
+
+
+def _start(model_path: str | os.PathLike[str]) -> str:
+    """What the names of the files begin with."""
+    return os.fspath(model_path).removesuffix(".pdparams").removesuffix(".pdopt")
+
+
+def _of_optimizer(state: Mapping[str, Any]) -> bool:
+    """Whether a state is an optimizer's, or an average's; else it is a layer's."""
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    if any(isinstance(value, Parameter) for value in tensors.values()):
+        return False
+    if is_state(state):
+        return True
+    # a layer knows tensors by other names than their own; what optimizers and averages make has a number at the end
+    return bool(tensors) and all(name == value.name and start_of(name) != name for name, value in tensors.items())
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ..framework import program_guard
 from ..initializer import Initializer
 from ..layer_helper import LayerHelper, keeping
 from ..param_attr import AttrLike
+from ..states import check_state, some
 from ..types import DTypeLike, VarType, as_dtype
 from ..weight_norm import PARTS, WeightNorm, normalized
 from .base import EAGER, Parameter
@@ -27,6 +28,14 @@ from .tensor import Tensor
 __all__ = ["Layer"]
 
 _Self = TypeVar("_Self", bound="Layer")
+
+
+class _Incomplete(list[Any]):
+    """Parameters of layers some of which have not made theirs; `unmade` names these."""
+
+    def __init__(self, found: list[Any], unmade: str) -> None:
+        super().__init__(found)
+        self.unmade = unmade
 
 
 def _snake(name: str) -> str:
@@ -56,13 +65,17 @@ class Layer:
     """
 
     training: bool
+    _made = True
+    """False for a layer that makes its parameters in its first call, which has not been."""
+    _given: dict[str, Any] | None = None
+    """What `set_dict` gave for parameters that are not there yet, by names in the layer or their own; None if it did not."""
 
     def __init__(self, name_scope: str | None = None, dtype: DTypeLike = VarType.FP32) -> None:
         own = self.__dict__
         own["_full_name"] = unique_name.generate(name_scope if name_scope is not None else _snake(type(self).__name__))
         own["_dtype"] = as_dtype(dtype)
         own["_parameters"], own["_buffers"], own["_sub_layers"] = {}, {}, {}
-        own["_unsaved"], own["_norms"] = set(), {}
+        own["_unsaved"], own["_norms"], own["_taken_away"] = set(), {}, set()
         own["_before"], own["_after"] = Hooks(), Hooks()
         own["training"] = True
         own["_helper"] = LayerHelper(self._full_name, self._full_name)
@@ -73,6 +86,8 @@ class Layer:
         raise NotImplementedError(f"{type(self).__name__} should define forward(...)")
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        if state.tracer is not None:
+            state.tracer.met(self)
         if self._before:
             for hook in list(self._before.values()):
                 changed = hook(self, inputs)
@@ -172,12 +187,47 @@ class Layer:
             name = "bias" if is_bias else next(names)
             found = self._parameters.get(name)
             if found is None and name not in self._norms:
+                if name in self._taken_away:
+                    raise ProgramError(
+                        f"{self._full_name} needs its {name}, which was taken away: assign a Parameter to it, or make the layer "
+                        f"without, if it can do without ({'bias' if is_bias else 'param'}_attr=False)"
+                    )
                 with tracing(None), RANDOM.apart():
                     made = create()
+                    self._take_given(name, made)
                 self._put(name, made)
             return self._parameter(name) if found is None else found
 
         return keep
+
+    def _take_given(self, name: str, made: Any) -> None:
+        """Give a parameter that has just been made what `set_dict` was given for it."""
+        if self._given is None:
+            return
+        parts = {name + part: one for part, one in made.parts.items()} if isinstance(made, WeightNorm) else {name: made}
+        for part, parameter in parts.items():
+            key = part if part in self._given else parameter.name
+            if key in self._given:
+                self._check_fits(part, parameter, self._given[key])
+            elif not self._made:
+                raise self._missing(part, parameter, self._given)
+        for part, parameter in parts.items():
+            value = self._given.pop(part if part in self._given else parameter.name, None)
+            if value is not None:
+                parameter.set_value(value)
+
+    def _may_make(self, name: str) -> bool:
+        """Whether its first call, which has not been, may make a parameter of this name."""
+        return False
+
+    def _names_its(self, name: str) -> bool:
+        """Whether the first call may make a parameter whose own name this is."""
+        return False
+
+    def _unmade(self, include_sublayers: bool = True) -> list[tuple[str, Layer]]:
+        """(start of the names of its parameters, layer) of those that make them in a first call, which has not been."""
+        found = self.named_sublayers(include_self=True) if include_sublayers else [("", self)]
+        return [(f"{name}." if name else "", layer) for name, layer in found if not layer._made]
 
     def _parameter(self, name: str) -> Any:
         """The parameter of this name, or what is computed of two; None if there is none."""
@@ -192,6 +242,7 @@ class Layer:
     def _put(self, name: str, parameter: Any) -> None:
         """Keep a parameter, or two that one is computed of, under a name, in place of what is there."""
         self._drop(name)
+        self._taken_away.discard(name)
         if isinstance(parameter, WeightNorm):
             for part, one in parameter.parts.items():
                 self._put(name + part, one)
@@ -291,12 +342,16 @@ class Layer:
                 return own[parts][name]
         if name in own.get("_norms", ()):
             return self._parameter(name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        said = f"{type(self).__name__} has no attribute {name!r}"
+        if name in own.get("_taken_away", ()):
+            said += f", which was deleted; if {self._full_name} is to do without, assign None to it"
+        raise AttributeError(said)
 
     def __delattr__(self, name: str) -> None:
         for parts in (self._parameters, self._sub_layers, self._buffers, self._norms):
             if name in parts:
                 self._drop(name)
+                self._taken_away.add(name)
                 return
         object.__delattr__(self, name)
 
@@ -337,8 +392,18 @@ class Layer:
         return ((full, tensor) for full, _, _, tensor in self._named("_parameters", prefix, include_sublayers))
 
     def parameters(self, include_sublayers: bool = True) -> list[Any]:
-        """All parameters, each once."""
-        return [tensor for _, tensor in self.named_parameters(include_sublayers=include_sublayers)]
+        """All parameters, each once; a warning tells of layers that have none before their first call."""
+        found = [tensor for _, tensor in self.named_parameters(include_sublayers=include_sublayers)]
+        layers = self._unmade(include_sublayers)
+        if not layers:
+            return found
+        unmade = some(layer._full_name for _, layer in layers)
+        warnings.warn(
+            f"{self._full_name}: the parameters of {unmade} are not among these: they are made in the first call of each. Call "
+            "the network once before; an optimizer takes the layer itself, too, and asks it in each step: parameter_list=net",
+            stacklevel=2,
+        )
+        return _Incomplete(found, unmade)
 
     def named_buffers(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
         """(name, buffer) of all, each once; names are joined by points."""
@@ -350,7 +415,7 @@ class Layer:
 
     def clear_gradients(self) -> None:
         """Forget the gradients of all parameters."""
-        for parameter in self.parameters():
+        for _, parameter in self.named_parameters():
             parameter.clear_gradient()
 
     def apply(self: _Self, function: Callable[[Layer], Any]) -> _Self:
@@ -361,7 +426,28 @@ class Layer:
 
     # -- its state
     def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
-        """Parameters and buffers by name: the tensors themselves, put into `destination` if that is given."""
+        """Parameters and buffers by name: the tensors themselves, put into `destination` if that is given.
+
+        Of layers that make their parameters in their first call, which has not been, there is what `set_dict` gave for them; a
+        warning tells where it gave nothing.
+        """
+        found = self._state(destination, include_sublayers)
+        unmade = self._unmade(include_sublayers)
+        for start, layer in unmade:
+            found.update(
+                (start + name if layer._may_make(name) else name, tensor) for name, tensor in (layer._given or {}).items()
+            )
+        without = [layer._full_name for _, layer in unmade if layer._given is None]
+        if without:
+            warnings.warn(
+                f"{self._full_name}: the parameters of {some(without)} are not in the state: they are made in the first call of "
+                "each; call the network once before",
+                stacklevel=2,
+            )
+        return found
+
+    def _state(self, destination: dict[str, Any] | None, include_sublayers: bool) -> dict[str, Any]:
+        """What there is by now for a `state_dict`."""
         found = destination if destination is not None else {}
         for name, layer in self.named_sublayers(include_self=True) if include_sublayers else [("", self)]:
             start = f"{name}." if name else ""
@@ -374,33 +460,51 @@ class Layer:
     def set_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
         """Give parameters and buffers the values of a `state_dict`: tensors or arrays, by the names in the layer or their own.
 
-        Nothing changes unless every one is there and fits; a warning tells names that the layer does not have.
+        Nothing changes unless every one is there and fits; a warning tells names that the layer does not have. Layers that make
+        their parameters in their first call, which has not been, take them then.
 
         Raises:
             ProgramError: one is missing, or has another shape.
         """
+        check_state(f"{self._full_name}.set_dict", stat_dict)
         chosen: list[tuple[Tensor, Any]] = []
         known = set()
-        for name, tensor in self.state_dict(include_sublayers=include_sublayers).items():
+        for name, tensor in self._state(None, include_sublayers).items():
             key = name if name in stat_dict else tensor.name
             if key not in stat_dict:
-                raise ProgramError(
-                    f"{self._full_name}: the state has no {name!r} ({tensor.describe()}); it has {_some(stat_dict)}"
-                )
+                raise self._missing(name, tensor, stat_dict)
             known.add(key)
-            value = stat_dict[key]
-            if tuple(np.shape(value)) != tensor.shape:
-                raise ProgramError(
-                    f"{self._full_name}: {name} is {tensor.describe()}, but the state's has the shape {list(np.shape(value))}"
-                )
-            chosen.append((tensor, value))
+            self._check_fits(name, tensor, stat_dict[key])
+            chosen.append((tensor, stat_dict[key]))
+        later: list[tuple[Layer, dict[str, Any]]] = []
+        for start, layer in self._unmade(include_sublayers):
+            left = [key for key in stat_dict if key not in known]
+            own = {key: key.removeprefix(start) for key in left if key.startswith(start)}
+            given = {key: name for key, name in own.items() if layer._may_make(name)}
+            given |= {key: key for key in left if key not in given and layer._names_its(key)}
+            known.update(given)
+            later.append((layer, {name: _copied(stat_dict[key]) for key, name in given.items()}))
         unused = [name for name in stat_dict if name not in known]
         if unused:
-            warnings.warn(f"{self._full_name} has nothing under these names of the state: {_some(unused)}", stacklevel=2)
+            self._tell_unused(unused)
         for tensor, value in chosen:
             tensor.set_value(value)
+        for layer, values in later:
+            layer.__dict__["_given"] = values
 
     load_dict = set_dict
+
+    def _missing(self, name: str, tensor: Tensor, state: Mapping[str, Any]) -> ProgramError:
+        return ProgramError(f"{self._full_name}: the state has no {name!r} ({tensor.describe()}); it has {some(state)}")
+
+    def _check_fits(self, name: str, tensor: Tensor, value: Any) -> None:
+        if tuple(np.shape(value)) != tensor.shape:
+            raise ProgramError(
+                f"{self._full_name}: {name} is {tensor.describe()}, but the state's has the shape {list(np.shape(value))}"
+            )
+
+    def _tell_unused(self, names: list[str], stacklevel: int = 3) -> None:
+        warnings.warn(f"{self._full_name} has nothing under these names of the state: {some(names)}", stacklevel=stacklevel)
 
     def __repr__(self) -> str:
         own = type(self).__name__ + "(" + self.extra_repr()
@@ -420,6 +524,6 @@ def _said(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _some(names: Any) -> str:
-    names = list(names)
-    return ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "") if names else "nothing"
+def _copied(value: Any) -> Tensor:
+    """A tensor of its own."""
+    return Tensor(value.numpy() if isinstance(value, Tensor) else value)

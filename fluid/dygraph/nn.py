@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from .. import layers
 from ..errors import FluidTypeError, ProgramError
 from ..framework import program_guard
 from ..initializer import Uniform
-from ..layer_helper import keeping
+from ..layer_helper import keeping, listed
 from ..layers import nn as functional
 from ..ops import registry
 from ..ops.rnn import MODES, Geometry
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, VarType
+from ..weight_norm import PARTS
 from .base import EAGER
 from .container import LayerList
 from .layers import Layer
+from .mode import no_grad, tracing
 from .recipe import namespace
 from .tensor import Tensor
 
@@ -60,6 +65,11 @@ def _arguments(given: dict[str, Any], *left_out: str) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in own}
 
 
+def _refuse(layer: Layer, value: Any) -> NoReturn:
+    said = f"{value.name}, a Variable of a program" if hasattr(value, "block") else f"a {type(value).__name__}"
+    raise FluidTypeError(f"{layer.full_name()} takes tensors, not {said}; dygraph.to_variable makes one of an array")
+
+
 class _Functional(Layer):
     """A layer of `fluid.layers`, with parameters that it keeps."""
 
@@ -72,15 +82,39 @@ class _Functional(Layer):
                 f"{type(self).__name__}: the first argument is the layer's name, as in Fluid 1.6, or None, not {name_scope!r}"
             )
         super().__init__(name_scope, dtype)
+        self.__dict__["_made"] = False
 
     def _call(self, layer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         for value in args:
             if value is not None and not isinstance(value, Tensor):
-                said = f"{value.name}, a Variable of a program" if hasattr(value, "block") else f"a {type(value).__name__}"
-                raise FluidTypeError(f"{self.full_name()} takes tensors, not {said}; dygraph.to_variable makes one of an array")
+                _refuse(self, value)
         names = itertools.chain(self._names, (f"weight_{number}" for number in itertools.count(1)))
         with program_guard(EAGER, EAGER), keeping(self._keep(names), self.full_name()):
-            return layer(*args, **kwargs)
+            found = layer(*args, **kwargs)
+        if not self._made:
+            self.__dict__["_made"] = True
+            if self._given:
+                self._tell_unused(list(self._given), stacklevel=5)
+            else:
+                self.__dict__["_given"] = None
+        return found
+
+    def _make(self, layer: Callable[..., Any], *shapes: Sequence[int], **kwargs: Any) -> None:
+        """Make the parameters before the first call, where they do not depend on it, by a call with zeros of these shapes."""
+        with tracing(None), no_grad():
+            self._call(layer, *(Tensor(np.zeros(shape), self._dtype) for shape in shapes), **kwargs)
+
+    def _may_make(self, name: str) -> bool:
+        name = re.sub(f"({'|'.join(PARTS)})$", "", name)
+        return name == "bias" or name in self._names or re.fullmatch(r"weight_\d+", name) is not None
+
+    def _names_its(self, name: str) -> bool:
+        said = self.__dict__.get("_said", {})
+        attrs = [ParamAttr._to_attr(attr) for key in ("param_attr", "bias_attr") for attr in listed(said.get(key))]
+        given = [attr.name for attr in attrs if attr and attr.name is not None]
+        return name.startswith((f"{self._full_name}.w_", f"{self._full_name}.b_")) or any(
+            name in (one, *(one + part for part in PARTS)) for one in given
+        )
 
     @property
     def weight(self) -> Any:
@@ -98,6 +132,7 @@ class _Functional(Layer):
     def __setattr__(self, name: str, value: Any) -> None:
         if value is None and name in ("bias", *self._names):
             self._drop(name)
+            self._taken_away.add(name)
         else:
             super().__setattr__(name, value)
 
@@ -149,6 +184,8 @@ class Linear(Layer):
         self._act = _activation(act)
 
     def forward(self, input: Tensor) -> Any:
+        if not isinstance(input, Tensor):
+            _refuse(self, input)
         weight, bias = self.weight, self.bias
         if input.shape[-1:] != weight.shape[:1]:
             raise ProgramError(f"{self.full_name()} takes [..., {weight.shape[0]}], not {input.describe()}")
@@ -191,6 +228,7 @@ class Embedding(_Functional):
         super().__init__(name_scope, dtype)
         self._said = (list(size), is_sparse, is_distributed, padding_idx, ParamAttr._to_attr(param_attr), dtype)
         self.add_parameter("weight", self.create_parameter(self._said[4], self._said[0], dtype))
+        self.__dict__["_made"] = True
 
     def forward(self, input: Tensor) -> Any:
         op_type = "lookup_table" if input.ndim > 1 and input.shape[-1] == 1 else "lookup_table_v2"
@@ -372,6 +410,7 @@ class Pool2D(_Functional):
         dtype: DTypeLike = VarType.FP32,
     ) -> None:
         super().__init__(name_scope, dtype)
+        self.__dict__["_made"] = True
         self._said = _arguments(locals())
 
     def forward(self, input: Tensor) -> Any:
@@ -415,12 +454,21 @@ class BatchNorm(_Functional):
         self._channels, self._layout = num_channels, data_layout
         self._always_test, self._trainable_statistics = is_test, trainable_statistics
         self._said = _arguments(locals(), "num_channels", "is_test", "trainable_statistics")
+        self._make(layers.batch_norm, [1, num_channels], is_test=True, **self._said)
 
     def forward(self, input: Tensor) -> Any:
+        if not isinstance(input, Tensor):
+            _refuse(self, input)
         channels = input.shape[1 if self._layout == "NCHW" else -1]
         if channels != self._channels:
             raise ProgramError(
                 f"{self.full_name()} is for {self._channels} channels; the input is {input.describe()} ({self._layout})"
+            )
+        mean = self._mean
+        if mean is not None and input.dtype is not mean.dtype and (input.dtype, mean.dtype) != (VarType.FP16, VarType.FP32):
+            raise ProgramError(
+                f"{self.full_name()} has statistics of {mean.dtype.text}; the input is {input.describe()}: cast it, or make "
+                f"the layer with dtype={input.dtype.text!r}"
             )
         is_test = (self._always_test or not self.training) and not self._trainable_statistics
         return self._call(layers.batch_norm, input, is_test=is_test, **self._said)
@@ -535,6 +583,7 @@ class GRUUnit(_Functional):
     ) -> None:
         super().__init__(name_scope, dtype)
         self._said = _arguments(locals())
+        self._make(layers.gru_unit, [1, size], [1, size // 3], **self._said)
 
     def forward(self, input: Tensor, hidden: Tensor) -> Any:
         return self._call(layers.gru_unit, input, hidden, **self._said)
@@ -577,6 +626,8 @@ class _Recurrent(Layer):
 
     def _run(self, inputs: Tensor, states: Sequence[Any] | None, sequence_length: Any) -> tuple[Any, list[Any]]:
         g = self._geometry
+        if not isinstance(inputs, Tensor):
+            _refuse(self, inputs)
         if inputs.ndim != 3 or inputs.shape[-1] != g.features:
             said = "time, batch" if self._time_major else "batch, time"
             raise ProgramError(f"{self.full_name()} takes [{said}, {g.features}], not {inputs.describe()}")
@@ -717,6 +768,8 @@ class TransformerEncoderLayer(Layer):
         self.linear2 = Linear(dim_feedforward, d_model, param_attr, bias_attr)
         self.norm1 = LayerNorm(None, begin_norm_axis=2)
         self.norm2 = LayerNorm(None, begin_norm_axis=2)
+        for norm in (self.norm1, self.norm2):
+            norm._make(layers.layer_norm, [1, 1, d_model], **norm._said)
         self.act_dropout = _scaled_dropout(dropout if act_dropout is None else act_dropout)
         self.dropout1, self.dropout2 = _scaled_dropout(dropout), _scaled_dropout(dropout)
         self._act = _activation(activation)

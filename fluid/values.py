@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .errors import FluidError, InferenceError, ProgramError
 from .types import VarType, is_floating
 
@@ -62,10 +64,18 @@ class OpNamespace:
         raise NotImplementedError
 
 
+_WHOLE = frozenset({VarType.INT8, VarType.UINT8, VarType.INT16, VarType.INT32, VarType.INT64, VarType.SIZE_T})
+_EXACT = 2**24
+"""Up to here, all whole numbers are what floats in programs' files are, which have 32 bits."""
+
+
 class ValueOperators:
     """Python's operators, written once for every kind of value."""
 
     __slots__ = ()
+
+    _eager = False
+    """It has elements; it and what only stands for such cannot be the operands of one op."""
 
     def _ops(self) -> OpNamespace:
         raise NotImplementedError
@@ -73,40 +83,56 @@ class ValueOperators:
     def _constant(self, number: float) -> Any:
         self._check_number(number)
         shape = [1] if self.shape else []  # type: ignore[attr-defined]  # a scalar stays one
+        if self._is_large(number):
+            values = {"int32_values" if self.dtype is VarType.INT32 else "int64_values": [int(number)]}  # type: ignore[attr-defined]
+            return self._ops().assign_value(shape=shape, dtype=int(self.dtype), **values)  # type: ignore[attr-defined]
         return self._ops().fill_constant(shape=shape, dtype=self.dtype, value=float(number))  # type: ignore[attr-defined]
 
     def _check_number(self, number: Any) -> None:
-        """Refuse a fraction beside whole numbers, where it would be lost."""
-        if not is_floating(self.dtype) and not float(number).is_integer():  # type: ignore[attr-defined]
+        """Refuse a fraction beside whole numbers, where it would be lost; and a whole number that is none of theirs."""
+        if is_floating(self.dtype):  # type: ignore[attr-defined]
+            return
+        if not (isinstance(number, numbers.Integral) or float(number).is_integer()):
             raise InferenceError(f"{self} holds whole numbers, and the fraction of {number} would be lost: cast to float32 first")
+        if self._is_large(number):
+            known = np.iinfo(self.dtype.numpy)  # type: ignore[attr-defined]
+            if not known.min <= number <= known.max:
+                raise InferenceError(f"{self} holds whole numbers from {known.min} to {known.max}, and {number} is none of them")
+
+    def _is_large(self, number: Any) -> bool:
+        """A whole number, to be beside others, that an attribute may not hold: these are floats."""
+        if number.__class__ is float or self.dtype not in _WHOLE:  # type: ignore[attr-defined]
+            return False
+        whole: Any = number if isinstance(number, numbers.Integral) else 0
+        return not -_EXACT <= whole <= _EXACT
 
     def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
         if isinstance(other, numbers.Number):
             other = self._constant(other)  # type: ignore[arg-type]
-        elif not isinstance(other, ValueOperators):
+        elif not isinstance(other, ValueOperators) or other._eager is not self._eager:
             return NotImplemented
         left, right = (other, self) if swap else (self, other)
         return getattr(self._ops(), op_type)(left, right)
 
     def __add__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number):
+        if isinstance(other, numbers.Number) and not self._is_large(other):
             return self._ops().scale(self, scale=1.0, bias=other)
         return self._binary("elementwise_add", other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number):
+        if isinstance(other, numbers.Number) and not self._is_large(other):
             return self._ops().scale(self, scale=1.0, bias=-other)  # type: ignore[operator]
         return self._binary("elementwise_sub", other)
 
     def __rsub__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number):
+        if isinstance(other, numbers.Number) and not self._is_large(other):
             return self._ops().scale(self, scale=-1.0, bias=other)
         return self._binary("elementwise_sub", other, swap=True)
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, numbers.Number):
+        if isinstance(other, numbers.Number) and not self._is_large(other):
             return self._ops().scale(self, scale=other)
         return self._binary("elementwise_mul", other)
 
@@ -114,7 +140,11 @@ class ValueOperators:
 
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, numbers.Number):
-            return self._ops().scale(self, scale=1.0 / other)  # type: ignore[operator]
+            divisor: Any = other
+            if divisor != 0:
+                return self._ops().scale(self, scale=1.0 / divisor)
+            if str(divisor) == "-0.0":  # which attributes do not tell from 0.0
+                return -self / 0.0
         return self._binary("elementwise_div", other)
 
     def __rtruediv__(self, other: Any) -> Any:
@@ -132,6 +162,14 @@ class ValueOperators:
     def __rmod__(self, other: Any) -> Any:
         return self._binary("elementwise_mod", other, swap=True)
 
+    def __divmod__(self, other: Any) -> Any:
+        quotient = self.__floordiv__(other)
+        return NotImplemented if quotient is NotImplemented else (quotient, self % other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        quotient = self.__rfloordiv__(other)
+        return NotImplemented if quotient is NotImplemented else (quotient, other % self)
+
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, numbers.Number):
             self._check_number(other)
@@ -142,12 +180,18 @@ class ValueOperators:
         return self._binary("elementwise_pow", other, swap=True)
 
     def __matmul__(self, other: Any) -> Any:
-        if not isinstance(other, ValueOperators):
-            return NotImplemented
-        return self._ops().matmul_v2(self, other)
+        return NotImplemented if isinstance(other, numbers.Number) else self._binary("matmul_v2", other)
 
     def __neg__(self) -> Any:
         return self._ops().scale(self, scale=-1.0)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if not is_floating(self.dtype) and (digits or 0) >= 0:  # type: ignore[attr-defined]
+            return self
+        return self._ops().round(self) if not digits else self._ops().round(self * 10.0**digits) / 10.0**digits
 
     def __lt__(self, other: Any) -> Any:
         return self._binary("less_than", other)

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,23 @@ def test_as_numpy_array_it_cannot_be_written_to() -> None:
         array[0] = 3
     assert np.asarray(x, "float64").dtype == np.float64
     assert isinstance(np.ones(2, "float32") + x, Tensor)
+
+
+def test_memory_that_may_only_be_read() -> None:
+    array = np.ones(3, "float32")
+    array.flags.writeable = False
+    x = dygraph.from_dlpack(array)
+    assert (x + x.tanh()).shape == (3,)
+    changes: list[tuple[str, Callable[[], Any]]] = [
+        ("elementwise_add_", lambda: x.add_(x)),
+        ("setitem", lambda: x.__setitem__(0, 2.0)),
+        ("set_value", lambda: x.set_value([1.0, 2.0, 3.0])),
+        ("fill_any_like_", lambda: x.fill_(1.0)),
+    ]
+    for by, change in changes:
+        with pytest.raises(ProgramError, match=rf"{by}: .* shares the memory of an array that may only be read .* its clone\(\)"):
+            change()
+    assert x.clone().add_(x).tolist() == [2.0, 2.0, 2.0]
 
 
 def test_dlpack_shares_memory_with_numpy() -> None:
@@ -1101,6 +1118,12 @@ def test_no_warnings_of_numpy() -> None:
         assert x.grad.tolist() == [float("inf"), -1.0]
 
 
+def test_zeros_of_either_sign_are_different_numbers() -> None:
+    x = Tensor([1.0])
+    assert [str((x * zero).item()) for zero in (0.0, -0.0, 0.0)] == ["0.0", "-0.0", "0.0"]
+    assert [str(ops.scale(x, scale=zero).item()) for zero in (0.0, -0.0, 0.0)] == ["0.0", "-0.0", "0.0"]
+
+
 def test_spare_memory_is_lent_to_one_at_a_time() -> None:
     from fluid.executor import spare
 
@@ -1140,3 +1163,314 @@ def test_large_intermediate_results_share_memory_and_results_do_not() -> None:
         np.testing.assert_array_equal(before.numpy(), as_it_was)
         np.testing.assert_array_equal(now.numpy(), as_it_was)
     assert spare.take(1) is memory
+
+
+# ---------------------------------------------------------------------------------------------- comparisons and numbers
+def test_tensors_are_compared_element_by_element_and_hashed_by_what_they_are() -> None:
+    x, y = Tensor([1, 2, 3]), Tensor([1, 0, 3])
+    assert (x == y).tolist() == [True, False, True] and (x != y).tolist() == [False, True, False]
+    assert (x == 1).tolist() == (1 == x).tolist() == [True, False, False]
+    assert (np.array([1, 2, 2]) == x).tolist() == [True, True, False] and (x != np.int64(2)).tolist() == [True, False, True]
+    assert (x == None) is False and (x != None) is True and (x == "x") is False and (None == x) is False  # noqa: E711
+    assert {x: 1, y: 2}[y] == 2 and len({x, x, y}) == 2
+    assert any(item is y for item in [x, y]) and 2 in x and 4 not in x
+    assert Tensor([1]) in [Tensor([2]), Tensor([1])] and [x, y].index(x) == 0
+    with pytest.raises(ProgramError, match=r"bool\[3\] cannot become bool: it has 3 elements, not one"):
+        assert y in [x, y]
+    with pytest.raises(InferenceError, match="cast one to the element type of the other"):
+        x == Tensor([1.0, 2.0, 3.0])  # noqa: B015
+    parameter = dygraph.Parameter([1.0, 2.0])
+    assert (parameter == Tensor([1.0, 3.0])).tolist() == [True, False] and hash(parameter) == object.__hash__(parameter)
+
+
+@pytest.mark.parametrize("number", [2**24 + 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1])
+def test_whole_numbers_beside_whole_numbers_are_exact(number: int) -> None:
+    x = Tensor([3, -2])
+    assert (x + number).tolist() == (number + x).tolist() == [number + 3, number - 2]
+    assert (x - number).tolist() == [3 - number, -2 - number] and (number - x).tolist() == [number - 3, number + 2]
+    assert (Tensor([1]) * number).tolist() == (number * Tensor([1])).tolist() == [number]
+    one = Tensor([number - 1])
+    assert (one < number).item() and (one != number).item() and (one + 1 == number).item() and (number > one).item()
+    assert (one % number).item() == (number - 1) % number and (Tensor([number]) // number).item() == 1
+    assert x.clone().fill_(number).tolist() == [number, number]
+    x += number
+    assert x.tolist() == [number + 3, number - 2]
+    x[0] = number
+    assert x.tolist() == [number, number - 2]
+
+
+def test_whole_numbers_that_do_not_fit() -> None:
+    x = Tensor([1], "int32")
+    for compute in (lambda: x + 2**31, lambda: x < 2**31, lambda: x.fill_(2**31)):
+        with pytest.raises(InferenceError, match="holds whole numbers from -2147483648 to 2147483647, and 2147483648 is none"):
+            compute()
+    with pytest.raises(ProgramError, match=r"setitem: int32\[1\] cannot hold 2147483648"):
+        x[0] = 2**31
+    assert (x + (2**31 - 2)).item() == 2**31 - 1
+    with pytest.raises(InferenceError, match=r"the fraction of 2\.5 would be lost"):
+        x.fill_(2.5)
+
+
+def test_what_is_assigned_to_whole_numbers_is_whole() -> None:
+    x = Tensor([1, 2])
+    for value in (2.7, [2.0, 2.7], np.float64(2.7)):
+        with pytest.raises(InferenceError, match=r"holds whole numbers, and the fraction of 2\.7 would be lost: cast"):
+            x[:] = value
+    x[:] = [3.0, 4]
+    assert x.tolist() == [3, 4]
+    y = Tensor([1.0, 2.0])
+    y[0] = np.float64(3)
+    assert y.tolist() == [3.0, 2.0]
+    with pytest.raises(FluidTypeError, match="setitem takes a tensor, a number, or an array or a list of numbers, not None"):
+        y[0] = None
+    with pytest.raises(FluidTypeError, match="not 'a'"):
+        y[0] = "a"
+
+
+def test_division_by_zero_is_as_of_arrays() -> None:
+    x = Tensor([1.0, -1.0, 0.0], stop_gradient=False)
+    y = x / 0
+    assert str(y.tolist()) == str((x / 0.0).tolist()) == "[inf, -inf, nan]"
+    assert (Tensor([1.0]) / -0.0).tolist() == [-np.inf]
+    y.sum().backward()
+    assert x.gradient().tolist() == [np.inf] * 3
+    assert (Tensor([3, 0]) / 0).tolist() == (Tensor([3, 0]) / Tensor([0])).tolist()
+    x = Tensor([1.0])
+    x /= 0
+    assert x.tolist() == [np.inf]
+
+
+def test_the_rest_of_pythons_operators() -> None:
+    x = Tensor([7.25, -2.5])
+    assert (+x).tolist() == [7.25, -2.5]
+    assert round(x).tolist() == x.round().tolist() and round(Tensor([1.2345, 2.0]), 2).tolist() == pytest.approx([1.23, 2.0])
+    assert round(Tensor([3, 4])).tolist() == [3, 4]
+    assert [part.tolist() for part in divmod(x, 2)] == [[3.0, -2.0], [1.25, 1.5]]
+    assert [part.tolist() for part in divmod(7, Tensor([2, 4]))] == [[3, 1], [1, 3]]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        divmod(x, "2")
+
+
+def test_tensors_and_variables_of_a_program_are_not_mixed() -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        v = fluid.data("v", [1], "float32")
+        x = Tensor([1.0], name="x")
+        for compute in (
+            lambda: x + v, lambda: v + x, lambda: x * v, lambda: v - x, lambda: v / x, lambda: v @ x, lambda: x @ v,
+            lambda: v == x, lambda: x < v, lambda: v**x, lambda: x.add_(v),
+        ):  # fmt: skip
+            with pytest.raises(FluidTypeError, match="x is a tensor, and v is a Variable of a program, which has no value until"):
+                compute()
+
+
+# -------------------------------------------------------------------------------------------------- operators in place
+def test_augmented_operators_are_in_place() -> None:
+    x = Tensor([7.0, 9.0])
+    same, shared = x, x.detach()
+    x += 1
+    x -= Tensor([0.0, 1.0])
+    x *= 2.0
+    x /= 4.0
+    assert same is x and shared.tolist() == x.tolist() == [4.0, 4.5] and x.version == shared.version == 4
+    x **= 2
+    x //= 3.0
+    x %= 4.0
+    x += np.ones(2, "float32")
+    assert shared.tolist() == [2.0, 3.0] and same is x
+    b = mask = Tensor([True, False])
+    b &= Tensor([True, True])
+    b |= Tensor([False, True])
+    b ^= Tensor([True, False])
+    assert mask.tolist() == [False, True]
+    square = old = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    square @= square  # there is no product in place
+    assert square.tolist() == [[7.0, 10.0], [15.0, 22.0]] and old.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_augmented_operators_train_by_hand() -> None:
+    linear = dygraph.Linear(2, 1)
+    weight = linear.weight
+    linear(Tensor([[1.0, 2.0]])).sum().backward()
+    before = weight.numpy()
+    with no_grad():
+        for p in linear.parameters():
+            p -= 0.5 * p.grad
+        linear.weight -= 0.5 * linear.weight.grad
+    assert linear.weight is weight and weight.is_leaf and not weight.stop_gradient
+    np.testing.assert_allclose(weight.numpy(), before - [[1.0], [2.0]], rtol=1e-6)
+
+
+def test_augmented_operators_say_what_they_cannot() -> None:
+    x = Tensor([1.0], stop_gradient=False, name="x")
+    with pytest.raises(
+        BackwardError,
+        match=r"\+=: x is a leaf that asks for a gradient, .* do it inside no_grad\(\), or write x = x \+ y, which makes",
+    ):
+        x += 1.0
+    with pytest.raises(BackwardError, match=r"\*\*=: x is a leaf .* or write x = x \*\* y"):
+        x **= 2.0
+    y = Tensor([1.0], name="y")
+    with pytest.raises(ProgramError, match=r"\*=: the result is float32\[2\], and y \(float32\[1\]\) cannot .* x = x \* y"):
+        y *= Tensor([1.0, 2.0])
+    with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for \+=: 'Tensor' and 'NoneType'"):
+        y += None
+    whole = Tensor([1, 2])
+    with pytest.raises(InferenceError, match="cast"):
+        whole /= Tensor([1.0, 2.0])
+    with pytest.raises(InferenceError, match="fraction"):
+        whole /= 2.5
+    with pytest.raises(InferenceError, match="fraction"):
+        whole += 0.5
+    assert whole.tolist() == [1, 2] and y.tolist() == [1.0] and whole.version == y.version == 0
+    saved = x.tanh()
+    saved += 1.0
+    with pytest.raises(BackwardError, match=r"tanh_grad needs a tensor that was modified in place .*: by \+=, version 1"):
+        saved.backward()
+
+
+def test_operators_in_place_with_the_tensor_itself() -> None:
+    x = Tensor([2.0, 3.0], stop_gradient=False)
+    for compute, expected in ((lambda y: y.div_(y), [0, 0]), (lambda y: y.mul_(y), [4, 6]), (lambda y: y.sub_(y), [0, 0])):
+        (found,) = grad(compute(x * 1.0).sum(), x)
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
+    y = x * 1.0
+    y *= y
+    y /= y
+    y += y
+    assert y.tolist() == [2.0, 2.0]
+    y.sum().backward()
+    np.testing.assert_allclose(x.gradient(), [0.0, 0.0], atol=1e-6)
+
+
+def test_augmented_operators_on_sparse_gradients() -> None:
+    embedding = dygraph.Embedding(None, [5, 2], is_sparse=True)
+    embedding(Tensor([1, 3])).sum().backward()
+    grad_ = embedding.weight.grad
+    same = grad_.detach()
+    grad_ *= 2.0
+    assert grad_.type is fluid.core.VarDesc.VarType.SELECTED_ROWS
+    assert same.numpy().tolist() == [[0, 0], [2, 2], [0, 0], [2, 2], [0, 0]]
+
+
+def test_in_place_methods_take_lists_and_refuse_nothing() -> None:
+    assert Tensor([1.0, 2.0]).add_([1, 2]).tolist() == [2.0, 4.0] and Tensor([1, 2]).mul_([3.0, 2.0]).tolist() == [3, 4]
+    for wrong in (None, "1", [None], object()):
+        with pytest.raises(FluidTypeError, match="elementwise_add_ takes a tensor, a number, or an array or a list of numbers"):
+            Tensor([1.0]).add_(wrong)
+    with pytest.raises(InferenceError, match=r"fraction of 0\.5"):
+        Tensor([1, 2]).add_([0.5, 1])
+
+
+def test_indexing_copies() -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    x[0].add_(1.0)
+    x[0][1] = 9.0
+    assert x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    x[0] += 1.0
+    x[1, 1] = 9.0
+    assert x.tolist() == [[2.0, 3.0], [3.0, 9.0]]
+    assert x[:: Tensor(1)].tolist() == x[::1].tolist() == x.tolist()
+    with pytest.raises(ProgramError, match=r"int64\[2\] cannot become int"):
+        x[:: Tensor([1, 2])]
+
+
+def test_lod_is_pickled() -> None:
+    x = Tensor(np.ones((3, 1))).with_lod(((0, 1, 3),))
+    again = pickle.loads(pickle.dumps(x))
+    assert again.lod == copy.deepcopy(x).lod == ((0, 1, 3),) and again.tolist() == x.tolist()
+
+
+# ------------------------------------------------------------------------------------------ recording, hooks and nodes
+def test_decorated_generators_and_coroutines() -> None:
+    import asyncio
+
+    seen: list[Any] = []
+
+    @no_grad()
+    def generator() -> Iterator[Any]:
+        try:
+            got = yield dygraph.is_grad_enabled()
+            try:
+                yield got, dygraph.is_grad_enabled()
+            except KeyError:
+                yield "caught", dygraph.is_grad_enabled()
+        finally:
+            seen.append(dygraph.is_grad_enabled())
+
+    made = generator()
+    assert next(made) is False and dygraph.is_grad_enabled()
+    assert made.send(1) == (1, False) and dygraph.is_grad_enabled()
+    assert made.throw(KeyError()) == ("caught", False) and dygraph.is_grad_enabled()
+    made.close()
+    assert seen == [False] and dygraph.is_grad_enabled()
+
+    @no_grad
+    def gives() -> Any:
+        yield 1
+        return 2
+
+    def around() -> Iterator[Any]:
+        yield (yield from gives())
+
+    assert list(around()) == [1, 2]
+
+    @no_grad()
+    async def coroutine() -> Any:
+        before = dygraph.is_grad_enabled()
+        await asyncio.sleep(0)
+        return before, dygraph.is_grad_enabled()
+
+    async def beside() -> Any:
+        await asyncio.sleep(0)
+        return dygraph.is_grad_enabled()
+
+    @set_grad_enabled(False)
+    async def asynchronous() -> Any:
+        try:
+            yield dygraph.is_grad_enabled()
+            await asyncio.sleep(0)
+            yield dygraph.is_grad_enabled()
+        finally:
+            seen.append(dygraph.is_grad_enabled())
+
+    async def main() -> Any:
+        both = await asyncio.gather(coroutine(), beside(), coroutine())
+        return both, [(value, dygraph.is_grad_enabled()) async for value in asynchronous()]
+
+    assert asyncio.run(main()) == ([(False, False), True, (False, False)], [(False, True), (False, True)])
+    assert seen == [False, False] and dygraph.is_grad_enabled()
+
+
+def test_no_grad_vars_may_be_any_iterable() -> None:
+    x = Tensor([2.0], stop_gradient=False)
+    y = x * 3.0
+    for given in (y, [y], {y}, {"y": y}.values(), iter([y])):
+        (found,) = grad(y * x, x, retain_graph=True, no_grad_vars=given)
+        assert found.tolist() == [6.0]
+    for wrong in ("y", 3, [None]):
+        with pytest.raises(FluidTypeError, match="no_grad_vars should be a Tensor or a list of them, not"):
+            grad(y * x, x, no_grad_vars=wrong)
+
+
+def test_nodes_check_what_they_are_called_with() -> None:
+    x = Tensor([0.0, 0.0], stop_gradient=False)
+    node = x.tanh().grad_fn
+    for recorded in (True, False):
+        with set_grad_enabled(recorded):
+            for given in (Tensor([1.0, 2.0]), np.array([1, 2], "float32"), [1.0, 2.0], [1, 2]):
+                assert node(given).tolist() == [1.0, 2.0]
+            for wrong in (Tensor([1.0]), np.ones(2), Tensor([1, 2])):
+                with pytest.raises(BackwardError, match=r"tanh_grad: gradient 0 should be float32\[2\], as what it belongs to"):
+                    node(wrong)
+
+
+def test_anomaly_in_a_hook_of_a_leaf() -> None:
+    w = Tensor([1.0], stop_gradient=False, name="w")
+    w.register_hook(lambda grad: grad * float("nan"))
+    y = w * 2.0
+    said = r"the gradient that ends in w \(float32\[1\]\) holds a NaN, though no node gave one: a hook did"
+    with dygraph.detect_anomaly():
+        with pytest.raises(BackwardError, match=said):
+            y.backward(retain_graph=True)
+        with pytest.raises(BackwardError, match=said):
+            grad(y, w)

@@ -288,3 +288,40 @@ def test_checks_of_functions_of_more_than_tensors() -> None:
     assert gradcheck(lambda a, b, c: ((a @ b) * c).softmax(), [x, w, 2.0])
     assert gradgradcheck(lambda a, b: ops.matmul_v2(a, b).tanh(), [x, w])
     assert gradgradcheck(lambda a: a * a, x, grad_outputs=leaf(2, 3, seed=3))
+
+
+def test_derivatives_inside_derivatives_are_recorded() -> None:
+    x = Tensor([2.0])
+
+    def cube(a: Tensor) -> Tensor:
+        return a * a * a
+
+    first, second = (lambda a: jvp(cube, a)[1]), (lambda a: vjp(cube, a)[1])
+    for inner in (first, second, lambda a: jacobian(cube, a).reshape(1)):
+        for outer in (jvp, vjp):
+            value, found = outer(inner, x)
+            assert (value.tolist(), found.tolist()) == ([12.0], [12.0])
+            assert value.stop_gradient and found.stop_gradient
+        assert jacobian(inner, x).tolist() == [[12.0]] and hessian(inner, x).tolist() == [[6.0]]
+    assert jvp(lambda a: jvp(first, a)[1], x)[1].tolist() == jvp(lambda a: hvp(cube, a)[1], x)[1].tolist() == [6.0]
+    assert gradcheck(first, leaf(1)) and first(Tensor([2.0], stop_gradient=False)).stop_gradient
+
+
+def test_forward_mode_refuses_what_leaves_the_graph() -> None:
+    class ByNumpy(PyLayer):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensor()
+            return Tensor(dy.numpy() * 2.0 * x.numpy())
+
+    x = Tensor([3.0])
+    assert vjp(ByNumpy.apply, x)[1].tolist() == [6.0]
+    for func in (ByNumpy.apply, lambda a: ByNumpy.apply(a.tanh()).tanh()):
+        with pytest.raises(BackwardError, match=r"ByNumpy_backward: gradient 0 does not depend on the gradients .* by numpy"):
+            jvp(func, x)
+    assert jvp(Cube.apply, x)[1].tolist() == [27.0]

@@ -324,3 +324,73 @@ def test_functional(create_graph: bool) -> None:
         functional.jvp(lambda x: x.tanh() * x[0], tx, tv)[1],
     )
     assert_close(dygraph.jacobian(lambda x: x.tanh() * x[0], x, create_graph), functional.jacobian(lambda x: x.tanh() * x[0], tx))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_augmented_operators(seed: int) -> None:
+    """A chain of operators in place, with other names of the tensor, and gradients that are retained on the way."""
+
+    def run(library: Any) -> list[Any]:
+        rng, chosen = np.random.default_rng(seed), random.Random(seed)
+        a, b = (library.tensor(rng.uniform(0.5, 1.5, (2, 3)), True) for _ in range(2))
+        y = a * 1.0
+        same = y
+        retained = []
+        for _ in range(8):
+            other = chosen.choice([b, b * 0.5, 1.25, a])
+            which = chosen.choice(["add", "subtract", "multiply", "divide", "retain", "use"])
+            if which == "add":
+                y += other
+            elif which == "subtract":
+                y -= other * 0.25
+            elif which == "multiply":
+                y *= other
+            elif which == "divide":
+                y /= other
+            elif which == "retain":
+                getattr(y, "retain_grads" if isinstance(library, Ours) else "retain_grad")()
+                retained = [y]
+            else:
+                b = b + y.clone().tanh()
+        assert same is y
+        library.total(y * b.tanh()).backward()
+        return [library.array(part) for part in (y.detach(), a.grad, *(t.grad for t in retained))]
+
+    ours, theirs = run(Ours()), run(Theirs())
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
+
+
+def test_gradients_of_what_is_modified_in_place() -> None:
+    """A gradient that is retained is that of the new elements; a hook from before sees that of the old."""
+
+    def run(x: Any, retain: str) -> list[Any]:
+        seen: list[Any] = []
+        y = x * 3.0
+        getattr(y, retain)()
+        y.register_hook(lambda grad: seen.append(("before", grad.tolist())))
+        z = y * 2.0
+        y.mul_(5.0)
+        y.register_hook(lambda grad: seen.append(("after", grad.tolist())))
+        (y * 7.0 + z).backward()
+        return [*seen, y.grad.tolist(), x.grad.tolist()]
+
+    mine = run(Tensor([2.0], stop_gradient=False), "retain_grads")
+    assert mine == run(torch.tensor([2.0], requires_grad=True), "retain_grad")
+    assert mine == [("after", [7.0]), ("before", [37.0]), [7.0], [111.0]]
+
+
+def test_comparisons_and_numbers() -> None:
+    array, other = np.array([1.0, 2.0, 3.0], np.float32), np.array([1.0, 0.0, 3.0], np.float32)
+    x, y = Tensor(array), Tensor(other)
+    t, u = torch.tensor(array), torch.tensor(other)
+    for mine, theirs in ((x == y, t == u), (x != y, t != u), (x == 1, t == 1), (x / 0, t / 0), (+x, +t)):
+        assert mine.tolist() == theirs.tolist()
+    assert (x == None, x != None, x == "x") == (t == None, t != None, t == "x") == (False, True, False)  # noqa: E711
+    assert (2.0 in x) == (2.0 in t) and (5.0 in x) == (5.0 in t)
+    large = 2**53 + 1
+    for compute in (
+        lambda v: v + large, lambda v: large - v, lambda v: v * large, lambda v: v < large, lambda v: v == large,
+        lambda v: v % large, lambda v: v.clone().fill_(large),
+    ):  # fmt: skip
+        assert compute(Tensor([1, -2])).tolist() == compute(torch.tensor([1, -2])).tolist()

@@ -233,3 +233,25 @@ def test_wrong_equations_are_named(equation: str, message: str) -> None:
 
     with pytest.raises(InferenceError, match=message):
         computed(build, floats(3, 4), floats(4, 2))
+
+
+def test_large_whole_numbers_and_zeros_beside_variables() -> None:
+    large = 2**53 + 1
+
+    def build(x: Any, y: Any) -> Any:
+        return x + large, large - x, x * large, x < large, x % large, y / 0, y / -0.0, *divmod(x, 3), +x, round(y)
+
+    x, y = np.array([large - 1, -7]), np.array([1.5, -2.25, 0.0], np.float32)
+    with np.errstate(all="ignore"):
+        expected = [x + large, large - x, x * np.int64(large), x < large, x % large, y / np.float32(0), y / np.float32(-0.0)]
+    expected += [*divmod(x, 3), x, np.array([2.0, -2.0, 0.0])]
+    for found, wanted in zip(computed(build, x, y), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+    program = Program()
+    with fluid.program_guard(program, Program()):
+        added = fluid.data("x", [1], "int64") + (2**24 + 1)
+    again = Program.parse_from_string(program.serialize_to_string())
+    assert fluid.Executor().run(again, {"x": np.array([0])}, [added.name])[0].tolist() == [2**24 + 1]
+    with fluid.program_guard(program), pytest.raises(InferenceError, match="holds whole numbers from -128 to 127, and 16777217"):
+        fluid.data("small", [1], "int8") + (2**24 + 1)

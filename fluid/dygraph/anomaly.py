@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackwardError
-from .graph import Node, chain
+from ..executor.selected_rows import SelectedRows
+from .graph import AccumulateGrad, Node, chain
 
 if TYPE_CHECKING:
     from .engine import GraphTask
@@ -42,22 +43,36 @@ def detect_anomaly(mode: bool = True) -> set_detect_anomaly:
 
 
 def check(node: Node, given: Sequence[Any], found: Sequence[Any], task: GraphTask) -> None:
-    """A `BackwardError` if a gradient that `node` found holds a NaN."""
+    """A `BackwardError` if a gradient that `node` found, or that ends there, holds a NaN."""
+    if not found and any(_holds_nan(value) for value in given):
+        raise BackwardError(
+            f"the gradient that ends in {_said(node)} holds a NaN, though no node gave one: a hook did, or it is a sum of "
+            f"infinite gradients\n  its gradient came from:{_came_from(node, task)}"
+        )
     for number, grad in enumerate(found):
-        array = getattr(grad, "_array", grad)
-        if array is None or array.dtype.kind not in "fc" or not bool((array != array).any()):
+        if not _holds_nan(grad):
             continue
         before = any(_holds_nan(value) for value in given)
         said = "was given one" if before else "was given none"
         raise BackwardError(
             f"{node.name} gave a gradient that holds a NaN, for input {number} of its op, and {said}\n"
-            f"  recorded at: {node.where}\n  its gradient came from:{chain(_parents(node, task)) or ' the start of the pass'}"
+            f"  recorded at: {node.where}\n  its gradient came from:{_came_from(node, task)}"
         )
+
+
+def _said(node: Node) -> str:
+    return f"{node.variable.name} ({node.variable.describe()})" if isinstance(node, AccumulateGrad) else node.name
+
+
+def _came_from(node: Node, task: GraphTask) -> str:
+    return chain(_parents(node, task)) or " the start of the pass"
 
 
 def _holds_nan(grad: Any) -> bool:
     array = getattr(grad, "_array", grad)
-    return array is not None and bool((array != array).any())
+    if isinstance(array, SelectedRows):
+        array = array.value
+    return array is not None and array.dtype.kind in "fc" and bool((array != array).any())
 
 
 def _parents(node: Node, task: GraphTask) -> list[Node]:

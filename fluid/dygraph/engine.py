@@ -302,6 +302,8 @@ class GraphTask:
                     for number, place in self.captures[node].items():
                         self.captured[place] = grads[number]
                 if self._needed is not None and node not in self._needed:
+                    if anomaly.is_enabled():
+                        anomaly.check(node, grads, (), self)
                     return ()
                 counts, blocked = self._dependencies, self._blocked
                 wanted = tuple([e is not None and e[0] in counts and e not in blocked for e in node._edges])
@@ -698,7 +700,8 @@ def grad(
     if not only_inputs:
         raise ProgramError("grad: only_inputs=False is not supported; backward() adds to the grad of all leaves")
     found_outputs, found_inputs = _listed(outputs, "grad: outputs"), _listed(inputs, "grad: inputs")
-    create_graph = create_graph or state.tracer is not None
+    cut = state.tracer is not None and not create_graph  # in a trace, gradients are computed by ops on tensors
+    create_graph = create_graph or cut
     keep = create_graph if retain_graph is None else retain_graph
     if no_grad_vars is not None and not isinstance(no_grad_vars, Tensor) and isinstance(no_grad_vars, Iterable):
         no_grad_vars = list(no_grad_vars)
@@ -711,6 +714,8 @@ def grad(
                 f"grad: no output depends on input {number}, {tensor.name} ({tensor._kind}); with allow_unused=True its gradient "
                 "is None"
             )
+    if cut:
+        return [value if value is None else value.detach() for value in values]
     return [value if value is None or isinstance(value, Tensor) else Tensor._of(value) for value in values]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from ..errors import BackwardError, FluidTypeError
@@ -118,7 +119,7 @@ class PyLayer:
         ctx = PyLayerContext()
         tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
         ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and not arg._stop for arg in args)
-        with no_grad():
+        with no_grad(), nullcontext() if state.tracer is None else state.tracer.differentiable():
             found = cls.forward(ctx, *args, **kwargs)
         outputs = list(found) if isinstance(found, (tuple, list)) else [found]
         for number, output in enumerate(outputs):
@@ -180,7 +181,16 @@ class PyLayerNode(Node):
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
         with enable_grad():
-            return self._run(grads, keep)
+            found = self._run(grads, keep)
+        if state.forward and not all(grad is None or grad._stop for grad in grads):
+            for number, grad in enumerate(found):
+                if grad is not None and grad._stop:
+                    raise BackwardError(
+                        f"{self.name}: gradient {number} does not depend on the gradients that backward was given by ops on "
+                        "tensors, so a product with the Jacobian matrix cannot be found through it: compute it by such ops, "
+                        f"not by numpy or on detached tensors, and give None where it is zero\n  recorded at: {self.where}"
+                    )
+        return found
 
     def _run(self, grads: list[Any], keep: bool) -> Sequence[Any]:
         ctx: PyLayerContext = self._saved

@@ -1,8 +1,12 @@
-"""Derivatives of functions: products with vectors, whole matrices, and checks by central differences."""
+"""Derivatives of functions: products with vectors, whole matrices, and checks by central differences.
+
+Where one of these is called by a function whose derivative another finds, it is recorded, as by ``create_graph=True``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,7 @@ import numpy as np
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..types import VarType
 from .engine import grad
-from .mode import enable_grad, no_grad
+from .mode import enable_grad, no_grad, state
 from .tensor import Tensor, make
 
 __all__ = ["gradcheck", "gradgradcheck", "hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -40,6 +44,22 @@ def _fresh(inputs: Any, what: str, nested: bool) -> list[Tensor]:
             part.stop_gradient = False
         found.append(part)
     return found
+
+
+@contextmanager
+def _flag(name: str) -> Iterator[None]:
+    before = getattr(state, name)
+    setattr(state, name, True)
+    try:
+        yield
+    finally:
+        setattr(state, name, before)
+
+
+def _called(func: _Function, inputs: Sequence[Any]) -> Any:
+    """What a function gives for inputs that it is to be differentiated by."""
+    with enable_grad(), _flag("differentiating"):
+        return func(*inputs)
 
 
 def _zeros(tensor: Tensor) -> Tensor:
@@ -84,9 +104,10 @@ def vjp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
         v: shaped like the outputs; ones by default.
         create_graph: record it, so that it can be differentiated.
     """
+    create_graph = create_graph or state.differentiating
     with enable_grad():
         points = _fresh(inputs, "vjp", create_graph)
-        outputs = func(*points)
+        outputs = _called(func, points)
     listed = _many(outputs, "vjp: outputs")
     weights = [_ones(output) for output in listed] if v is None else _many(v, "vjp: v")
     _check_like(weights, listed, "vjp")
@@ -103,9 +124,10 @@ def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     Args:
         v: shaped like the inputs; ones by default.
     """
+    create_graph = create_graph or state.differentiating
     with enable_grad():
         points = _fresh(inputs, "jvp", create_graph)
-        outputs = func(*points)
+        outputs = _called(func, points)
         listed = _many(outputs, "jvp: outputs")
         directions = [_ones(point) for point in points] if v is None else _many(v, "jvp: v")
         _check_like(directions, points, "jvp")
@@ -114,7 +136,8 @@ def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
             weight = _zeros(output)
             weight.stop_gradient = False
             weights.append(weight)
-        moved = _gradients(listed, points, weights, True)
+        with _flag("forward"):
+            moved = _gradients(listed, points, weights, True)
         found = _gradients(moved, weights, directions, create_graph)
     return _plain(outputs, create_graph), _as_given(found, outputs)
 
@@ -124,9 +147,10 @@ def jacobian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
 
     One such tensor for one input and output; a tuple over inputs, outputs, or over outputs of tuples over inputs.
     """
+    create_graph = create_graph or state.differentiating
     with enable_grad():
         points = _fresh(inputs, "jacobian", create_graph)
-        outputs = func(*points)
+        outputs = _called(func, points)
     rows = []
     for output in _many(outputs, "jacobian: outputs"):
         parts: list[list[Tensor]] = [[] for _ in points]
@@ -158,9 +182,10 @@ def hvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     Args:
         v: shaped like the inputs; ones by default.
     """
+    create_graph = create_graph or state.differentiating
     with enable_grad():
         points = _fresh(inputs, "hvp", create_graph)
-        output = _one_number(func(*points), "hvp")
+        output = _one_number(_called(func, points), "hvp")
         directions = [_ones(point) for point in points] if v is None else _many(v, "hvp: v")
         _check_like(directions, points, "hvp")
         slopes = _gradients([output], points, [None], True)
@@ -211,8 +236,7 @@ def gradcheck(
     for point in points:
         if point.dtype is not VarType.FP64:
             raise FluidTypeError(f"gradcheck: {point.describe()} is not precise enough for differences; use float64")
-    with enable_grad():
-        outputs = [output for output in _many(func(*args), "gradcheck: outputs") if output._kind.differentiable]
+    outputs = [output for output in _many(_called(func, args), "gradcheck: outputs") if output._kind.differentiable]
     for position, output in enumerate(outputs):
         expected = [np.zeros((output.size, point.size)) for point in points]
         for which, point in enumerate(points):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import BackwardError
-from ..executor.eager import CPU, Kind
+from ..executor.eager import CPU, Kind, array_of
 from ..executor.selected_rows import SelectedRows
 from ..frames import OURS
 from ..types import VarType
@@ -198,16 +198,27 @@ class Node:
         return RemovableHandle(self._all_hooks().after, hook)
 
     def __call__(self, *grads: Any) -> Any:
-        """Gradients of the op's inputs from gradients of its outputs, as tensors; None stands for zero."""
+        """Gradients of the op's inputs from gradients of its outputs, as tensors; None stands for zero.
+
+        Args:
+            grads: tensors, or arrays, of the shapes and element types that `input_metadata` says.
+        """
         from .mode import state
         from .tensor import Tensor
 
         if len(grads) != len(self.kinds):
             raise BackwardError(f"{self.name} takes {len(self.kinds)} gradients, not {len(grads)}")
-        if state.recording:
-            found = self.apply_recorded(list(grads), None, True)
+        given: list[Any] = []
+        for number, (grad, kind) in enumerate(zip(grads, self.kinds, strict=True)):
+            if grad is not None and not isinstance(grad, Tensor):
+                grad = Tensor._of(array_of(grad, None if hasattr(grad, "dtype") or kind is None else kind.dtype))
+            if grad is not None and kind is not None and (grad.shape, grad.dtype) != (kind.shape, kind.dtype):
+                raise BackwardError(f"{self.name}: gradient {number} should be {kind}, as what it belongs to, not {grad._kind}")
+            given.append(grad)
+        if state.recording or state.tracer is not None:
+            found = self.apply_recorded(given, None, True)
         else:
-            arrays = self.apply([None if grad is None else grad._array for grad in grads], None, True)
+            arrays = self.apply([None if grad is None else grad._array for grad in given], None, True)
             found = [None if array is None else Tensor._of(array) for array in arrays]
         return found[0] if len(found) == 1 else tuple(found)
 

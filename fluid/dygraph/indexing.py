@@ -18,7 +18,7 @@ _END = 2**31 - 1
 
 
 def getitem(x: Tensor, item: Any) -> Tensor:
-    """``x[item]`` as numpy has it, but for its shape ``[1]`` where that is one element.
+    """``x[item]`` as numpy has it, but for its shape ``[1]`` where that is one element, and always a copy.
 
     Whole numbers, slices, ``...`` and None, or tuples of them, are slicing ops. Anything else that numpy takes (slices with a
     step, lists, arrays and tensors of whole numbers or bools) gathers elements.
@@ -33,7 +33,8 @@ def getitem(x: Tensor, item: Any) -> Tensor:
 
 def setitem(x: Tensor, item: Any, value: Any) -> None:
     """``x[item] = value`` in place; gradients flow to `value`, and to the elements of `x` that stay."""
-    value = as_tensor(value if hasattr(value, "dtype") else np.asarray(value, x._kind.numpy_dtype))
+    as_it_is = hasattr(value, "dtype") and not isinstance(value, np.generic)
+    value = as_tensor(value if as_it_is else x._values(value, "setitem"))
     if value.dtype is not x.dtype:
         raise FluidTypeError(f"{x.describe()} cannot hold {value.describe()}; use astype")
     x._check_modifiable("setitem")
@@ -65,7 +66,8 @@ def _is_plain(entry: Any) -> bool:
     if entry is None or entry is Ellipsis:
         return True
     if isinstance(entry, slice):
-        return entry.step in (None, 1) and all(part is None or _is_number(part) for part in (entry.start, entry.stop))
+        parts = (entry.start, entry.stop, entry.step)
+        return all(part is None or _is_number(part) for part in parts) and entry.step in (None, 1)
     return _is_number(entry)
 
 

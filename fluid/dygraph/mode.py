@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
-from collections.abc import Callable
+import types
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ class _State(threading.local):
     Attributes:
         recording: ops are recorded.
         task: the backward pass that this thread works for.
+        differentiating: a function is called whose derivative is asked for, so that derivatives inside it are recorded.
+        forward: what runs finds a product with a Jacobian matrix, which flows through gradients of gradients.
         depth: how many backward passes are under way inside each other in this thread.
         devices: devices whose nodes this thread runs, besides the processor's.
         tracer: writes what runs into a program.
@@ -29,6 +33,8 @@ class _State(threading.local):
     """
 
     recording = True
+    differentiating = False
+    forward = False
     depth = 0
     task: GraphTask | None = None
     devices: frozenset[str] = frozenset()
@@ -100,7 +106,11 @@ class _Switch:
 
 
 class no_grad(_Switch):
-    """Ops are not recorded: ``with no_grad():``, ``@no_grad()`` or ``@no_grad``."""
+    """Ops are not recorded: ``with no_grad():``, ``@no_grad()`` or ``@no_grad``.
+
+    A generator or coroutine that is decorated runs so from each resumption to the next ``yield`` or ``await``, and what runs
+    between these does not. A ``with`` around an ``await`` lasts, for all coroutines of the thread, until its end.
+    """
 
     _mode = False
 
@@ -112,13 +122,75 @@ class enable_grad(_Switch):
 
 
 def _decorated(function: _Function, mode: bool) -> _Function:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    call: Any
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return (yield from _in_steps(function(*args, **kwargs), mode))
+
+    elif inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await _awaited(function(*args, **kwargs), mode)
+
+    elif inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            made: AsyncGenerator[Any, Any] = function(*args, **kwargs)
+            step = made.asend(None)
+            while True:
+                try:
+                    found = await _awaited(step, mode)
+                except StopAsyncIteration:
+                    return
+                try:
+                    step = made.asend((yield found))
+                except GeneratorExit:
+                    await _awaited(made.aclose(), mode)
+                    raise
+                except BaseException as error:
+                    step = made.athrow(error)
+
+    else:
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = state.recording
+            state.recording = mode
+            try:
+                return function(*args, **kwargs)
+            finally:
+                state.recording = before
+
+    return cast(_Function, call)
+
+
+def _in_steps(made: Any, mode: bool) -> Generator[Any, Any, Any]:
+    """Run a generator, or what else has its methods, in this mode, but not what runs while it waits."""
+    step, value = made.send, None
+    while True:
         before = state.recording
         state.recording = mode
         try:
-            return function(*args, **kwargs)
+            found = step(value)
+        except StopIteration as end:
+            return end.value
         finally:
             state.recording = before
+        try:
+            step, value = made.send, (yield found)
+        except GeneratorExit:
+            with enable_grad() if mode else no_grad():
+                made.close()
+            raise
+        except BaseException as error:
+            step, value = made.throw, error
 
-    return cast(_Function, call)
+
+@types.coroutine
+def _awaited(made: Any, mode: bool) -> Generator[Any, Any, Any]:
+    """As `_in_steps`, to be awaited."""
+    return (yield from _in_steps(made, mode))

@@ -494,7 +494,7 @@ def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Seque
 def _key(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple([_key(item) for item in value])
-    return value.__class__, value
+    return value.__class__, repr(value) if value.__class__ is float and not value else value  # -0.0 == 0.0
 
 
 class TensorNamespace(OpNamespace):
@@ -522,9 +522,11 @@ class TensorNamespace(OpNamespace):
             if op is None:
                 if not plain or len(args) > len(names) or not definition.attrs.keys() >= kwargs.keys():
                     return general(*args, **kwargs)
+                op = op_on(definition, kwargs, tuple((name, None) for name in names[: len(args)]))
                 if len(known) >= _MANY:
                     known.clear()
-                op = known[key] = op_on(definition, kwargs, tuple((name, None) for name in names[: len(args)]))
+                if not any(value.__class__ is float and not value for value in kwargs.values()):  # -0.0 == 0.0
+                    known[key] = op
             return op(*args)
 
         call.__name__ = op_type
@@ -585,7 +587,7 @@ _scales: dict[float, TensorOp] = {}
 
 def scaled(tensor: Tensor, by: float) -> Tensor:
     """``tensor * by``."""
-    op = _scales.get(by)
+    op = _scales.get(by) if by else op_on(registry.get("scale"), {"scale": by}, (("X", None),))  # -0.0 == 0.0
     if op is None:
         if len(_scales) >= _MANY:
             _scales.clear()

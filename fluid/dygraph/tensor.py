@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.eager import CPU, Kind, array_of, kind_of
+from ..executor.selected_rows import SelectedRows
 from ..framework import Block, Variable
 from ..ops import registry
 from ..ops.registry import Rule
@@ -32,7 +33,9 @@ class Tensor(ValueOperators):
     """An array of numpy or cupy, and how it was computed.
 
     Ops on tensors run at once. Where an input asks for a gradient they are recorded, and their results ask for one too.
-    Operators broadcast as numpy's do, between tensors of one element type; numbers take the tensor's.
+    Operators broadcast as numpy's do, between tensors of one element type; numbers take the tensor's. ``==`` and ``!=`` compare
+    element by element; ``is`` and `hash` are of the object. ``x += y`` and its like, but ``@=``, change the elements of `x` in
+    place, where each name of it shows that, as the methods that end in ``_`` do; ``x = x + y`` makes a new tensor.
 
     Args:
         data: anything like an array, or a tensor.
@@ -66,6 +69,7 @@ class Tensor(ValueOperators):
     _stop: bool
     _version: list[Any]
 
+    _eager = True
     __array_ufunc__ = None  # operators of numpy's arrays leave it to those here
 
     def __init__(
@@ -122,6 +126,8 @@ class Tensor(ValueOperators):
 
     def with_lod(self, lod: Lod) -> Tensor:
         """The same elements, in the same memory, as rows of these sequences; nothing is recorded."""
+        if state.tracer is not None:
+            state.tracer.refuse_call("with_lod", "use fluid.layers.lod_reset")
         return make(
             self._array,
             kind_of(self._array, tuple(None if level is None else tuple(level) for level in lod)),
@@ -191,6 +197,8 @@ class Tensor(ValueOperators):
     def stop_gradient(self, stop: bool) -> None:
         if not stop and not self._kind.differentiable:
             raise FluidTypeError(f"{self._kind} cannot have a gradient; only tensors of floats can")
+        if state.tracer is not None and bool(stop) is not self._stop:
+            (state.tracer.stopped if stop else state.tracer.asked)(self)
         self._stop = bool(stop)
         if stop:
             self._edge = None
@@ -222,10 +230,14 @@ class Tensor(ValueOperators):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that `backward` has added up here, or None."""
+        if state.tracer is not None:
+            state.tracer.refuse_call(f"grad of {self.name}", "gradients in a program are values: use dygraph.grad(...)")
         return self._grad
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
+        if state.tracer is not None:
+            state.tracer.refuse_call(f"assigning the grad of {self.name}", "do it before or after what is traced")
         if grad is not None:
             if not isinstance(grad, Tensor):
                 raise FluidTypeError(f"grad should be a Tensor or None, not {_type_name(grad)}")
@@ -235,10 +247,13 @@ class Tensor(ValueOperators):
 
     def gradient(self) -> np.ndarray[Any, Any] | None:
         """The gradient as an array of numpy's, or None."""
-        return None if self._grad is None else self._grad.numpy()
+        found = self.grad
+        return None if found is None else found.numpy()
 
     def clear_gradient(self) -> None:
         """Forget the gradient."""
+        if state.tracer is not None:
+            state.tracer.refuse_call("clear_gradient()", "call it before or after what is traced")
         self._grad = None
 
     def backward(
@@ -266,7 +281,10 @@ class Tensor(ValueOperators):
         backward([self], grads, retain_graph, create_graph, inputs)
 
     def retain_grads(self) -> None:
-        """Keep the gradient of this tensor, though it is no leaf, in `grad`."""
+        """Keep the gradient of this tensor, though it is no leaf, in `grad`.
+
+        Where it is modified in place, that is the gradient of the elements that it has in the end.
+        """
         if self._stop:
             raise BackwardError(f"{self.name} has stop_gradient set, so it will have no gradient to retain")
         if self._edge is not None:
@@ -274,7 +292,10 @@ class Tensor(ValueOperators):
             node._all_hooks().retained[number] = weakref.ref(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Let ``hook(grad)`` see the gradient of this tensor, and by what it returns replace it; remove it by the handle."""
+        """Let ``hook(grad)`` see the gradient of this tensor, and by what it returns replace it; remove it by the handle.
+
+        The gradient is that of the elements which the tensor has now, also where it is modified in place later.
+        """
         if self._stop:
             raise BackwardError(f"{self.name} has stop_gradient set, so it will have no gradient to call a hook with")
         node, number = self._edge or leaf_edge(self)
@@ -282,6 +303,8 @@ class Tensor(ValueOperators):
 
     def detach(self) -> Tensor:
         """The same elements, in the same memory, without how they were computed."""
+        if state.tracer is not None:
+            return state.tracer.detached(self)
         return make(self._array, self._kind, None, self._version)
 
     def clone(self) -> Tensor:
@@ -371,10 +394,9 @@ class Tensor(ValueOperators):
         return f"Tensor({values}, shape={list(self.shape)}, dtype={self.dtype.text}{device}{said})"
 
     __str__ = __repr__
-    __hash__ = object.__hash__
 
     def __reduce__(self) -> Any:
-        return _unpickled, (self.numpy(), self._stop, self._name)
+        return _unpickled, (self.numpy(), self._stop, self._name, self.lod)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if self._edge is not None:
@@ -383,7 +405,11 @@ class Tensor(ValueOperators):
         memo[id(self)] = copy
         copy._array, copy._kind, copy._version = self._array.copy(), self._kind, [0]
         copy._edge = copy._hooks = copy._accumulator = None
-        copy._grad = None if self._grad is None else self._grad.detach().clone()
+        if state.tracer is not None:
+            copy._grad = None
+            state.tracer.same(copy, self, stop=True)
+        else:
+            copy._grad = None if self._grad is None else self._grad.detach().clone()
         copy._stop, copy._name = self._stop, self._name
         return copy
 
@@ -396,6 +422,11 @@ class Tensor(ValueOperators):
             return self._constant(other)  # type: ignore[arg-type]
         if hasattr(other, "shape") and hasattr(other, "dtype") and not isinstance(other, ValueOperators):
             return Tensor._of(array_of(other))
+        if isinstance(other, Variable):
+            raise FluidTypeError(
+                f"{self.name} is a tensor, and {other.name} is a Variable of a program, which has no value until that runs; "
+                "they cannot be the operands of one op"
+            )
         return None
 
     def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
@@ -429,6 +460,14 @@ class Tensor(ValueOperators):
     def __rmatmul__(self, other: Any) -> Any:
         return self._binary("matmul_v2", other, swap=True)
 
+    def __eq__(self, other: Any) -> Any:
+        return self._binary("equal", other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._binary("not_equal", other)
+
+    __hash__ = object.__hash__
+
     def __abs__(self) -> Any:
         return namespace.abs(self)
 
@@ -445,6 +484,11 @@ class Tensor(ValueOperators):
         return self._binary("logical_xor", other)
 
     def __getitem__(self, item: Any) -> Tensor:
+        """A copy of some elements, through which gradients flow; it shares no memory with this tensor.
+
+        So ``x[0].add_(1)`` and ``x[0][1] = 2`` change only a copy. What changes `x` is to assign to it: ``x[0] += 1`` and
+        ``x[0, 1] = 2`` do.
+        """
         from .indexing import getitem
 
         return getitem(self, item)
@@ -523,43 +567,128 @@ class Tensor(ValueOperators):
         self._version[0] += 1
         self._version[1:] = [by, user_line()]
 
+    def _check_writable(self, by: str) -> None:
+        if isinstance(self._array, np.ndarray) and not self._array.flags.writeable:
+            raise ProgramError(
+                f"{by}: {self.name} shares the memory of an array that may only be read (jax's, or one with writeable=False); "
+                "work on its clone()"
+            )
+
     def _check_modifiable(self, by: str) -> None:
+        self._check_writable(by)
         if state.recording and not self._stop and self._edge is None:
+            instead = f"write x = x {by[:-1]} y, which makes a new tensor" if by in _OPERATORS else "on a clone()"
             raise BackwardError(
                 f"{by}: {self.name} is a leaf that asks for a gradient, and cannot be modified in place while ops are recorded; "
-                "do it inside no_grad(), or on a clone()"
+                f"do it inside no_grad(), or {instead}"
             )
 
     def _take_over(self, result: Tensor, by: str) -> Tensor:
         """Become `result`, in the memory that is there."""
-        if (result.shape, result.dtype) != (self.shape, self.dtype):
-            raise ProgramError(f"{by}: the result is {result._kind}, and {self.name} ({self._kind}) cannot hold it in place")
-        self._kind.xp.copyto(self._array, result._array)
+        before, after = self._kind, result._kind
+        if after is not before and (after.shape, after.dtype, after.spec.type) != (before.shape, before.dtype, before.spec.type):
+            instead = f"write x = x {by[:-1]} y" if by in _OPERATORS else "an op that makes a new tensor can"
+            raise ProgramError(f"{by}: the result is {after}, and {self.name} ({before}) cannot hold it in place; {instead}")
         if state.tracer is not None:
-            state.tracer.wrote(self, result, by)
-        if not result._stop:
-            self._edge, self._stop = result._edge, False
-        elif state.recording:
-            self._edge, self._stop = None, True
+            state.tracer.writing(self, by)
+        if isinstance(self._array, SelectedRows):
+            self._array.index, self._array.value = result._array.index, result._array.value
+        else:
+            before.xp.copyto(self._array, result._array)
+        if state.tracer is not None:
+            state.tracer.wrote(self, result)
+        if not result._stop or state.recording:
+            self._move_to(result._edge)
         self._modified(by)
         return self
+
+    def _move_to(self, edge: _Edge | None) -> None:
+        """From now on it is computed so, or not at all; a gradient that is to be kept will be of the new elements."""
+        if self._edge is not None and self._edge[0]._hooks is not None:
+            retained = self._edge[0]._hooks.retained
+            if self._edge[1] in retained and retained[self._edge[1]]() is self:
+                reference = retained.pop(self._edge[1])
+                if edge is not None:
+                    edge[0]._all_hooks().retained[edge[1]] = reference
+        self._edge, self._stop = edge, edge is None
 
     def _in_place(self, op_type: str, *others: Any, **attrs: Any) -> Tensor:
         by = op_type + "_"
         self._check_modifiable(by)
-        before = self._before(op_type)
-        tensors = [before if other is self else self._operand(other) for other in others]
+        before = self._before(op_type, *others)
+        tensors = [before if other is self else self._other(other, by) for other in others]
         return self._take_over(getattr(namespace, op_type)(before, *tensors, **attrs), by)
 
-    def _before(self, op_type: str) -> Tensor:
+    def _other(self, other: Any, by: str) -> Tensor:
+        """An argument of an op in place as a tensor; numbers, also in lists, become ones of this element type."""
+        found = self._operand(other)
+        return Tensor._of(self._values(other, by)) if found is None else found
+
+    def _values(self, given: Any, by: str) -> Any:
+        """Python's numbers, alone or in lists, as an array of this element type; refused where something would be lost."""
+        found = np.asarray(given)
+        if found.dtype.kind not in "biufc":
+            raise FluidTypeError(f"{by} takes a tensor, a number, or an array or a list of numbers, not {given!r}")
+        if found.dtype.kind == "f" and not self._kind.differentiable:
+            with np.errstate(invalid="ignore"):
+                lost = found[found % 1 != 0]
+            if lost.size:
+                self._check_number(float(lost[0]))
+        try:
+            return self._kind.xp.asarray(given, self._kind.numpy_dtype)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise ProgramError(f"{by}: {self._kind} cannot hold {given!r}: {error}") from None
+
+    def _before(self, op_type: str, *others: Any) -> Tensor:
         """This tensor as it is now, to be read by an op whose result takes its place: a copy, if backward will need it."""
         rule = registry.get(op_type).rule
-        if not state.recording or not isinstance(rule, Rule) or rule.inputs.get("X") is not False:
+        if not state.recording or not isinstance(rule, Rule):
+            return self
+        if rule.inputs.get("X") is not False and not (rule.inputs.get("Y") is False and any(other is self for other in others)):
             return self
         before = make(self._array.copy(), self._kind, self._edge)
         if state.tracer is not None:
             state.tracer.same(before, self)
         return before
+
+    def _augmented(self, sign: str, other: Any) -> Any:
+        """``self sign= other``, with the ops of the operator."""
+        op_type, operator = _OPERATORS[sign]
+        self._check_modifiable(sign)
+        scales = isinstance(other, numbers.Number) and sign in ("+=", "-=", "*=", "/=")
+        before = self._before("scale" if scales else op_type, other)
+        result = operator(before, before if other is self else other)
+        return result if result is NotImplemented else self._take_over(result, sign)
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._augmented("+=", other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._augmented("-=", other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._augmented("*=", other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._augmented("/=", other)
+
+    def __ifloordiv__(self, other: Any) -> Any:
+        return self._augmented("//=", other)
+
+    def __imod__(self, other: Any) -> Any:
+        return self._augmented("%=", other)
+
+    def __ipow__(self, other: Any) -> Any:
+        return self._augmented("**=", other)
+
+    def __iand__(self, other: Any) -> Any:
+        return self._augmented("&=", other)
+
+    def __ior__(self, other: Any) -> Any:
+        return self._augmented("|=", other)
+
+    def __ixor__(self, other: Any) -> Any:
+        return self._augmented("^=", other)
 
     def add_(self, other: Any) -> Tensor:
         """Add in place."""
@@ -583,7 +712,11 @@ class Tensor(ValueOperators):
 
     def fill_(self, value: float) -> Tensor:
         """Give every element this value."""
-        return self._in_place("fill_any_like", value=float(value), dtype=-1)
+        self._check_number(value)
+        if not self._is_large(value):
+            return self._in_place("fill_any_like", value=float(value), dtype=-1)
+        self._check_modifiable("fill_")
+        return self._take_over(namespace.fill_any_like(self, value=0.0, dtype=-1) + value, "fill_")
 
     def zero_(self) -> Tensor:
         """Give every element the value zero."""
@@ -600,14 +733,30 @@ class Tensor(ValueOperators):
         array = array_of(value._array if isinstance(value, Tensor) else value, self.dtype)
         if tuple(array.shape) != self.shape:
             raise ProgramError(f"{self.name} is {self._kind}; it cannot be given a value of shape {list(array.shape)}")
+        self._check_writable("set_value")
+        if state.tracer is not None:
+            state.tracer.writing(self, "set_value")
         self._kind.xp.copyto(self._array, self._kind.xp.asarray(array))
         if state.tracer is not None:
-            state.tracer.wrote(self, value, "set_value")
+            state.tracer.wrote(self, value)
         self._modified("set_value")
 
 
 Variable.register(Tensor)
 _new = Tensor.__new__
+_OPERATORS: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "+=": ("elementwise_add", Tensor.__add__),
+    "-=": ("elementwise_sub", Tensor.__sub__),
+    "*=": ("elementwise_mul", Tensor.__mul__),
+    "/=": ("elementwise_div", Tensor.__truediv__),
+    "//=": ("elementwise_floordiv", Tensor.__floordiv__),
+    "%=": ("elementwise_mod", Tensor.__mod__),
+    "**=": ("elementwise_pow", Tensor.__pow__),
+    "&=": ("logical_and", Tensor.__and__),
+    "|=": ("logical_or", Tensor.__or__),
+    "^=": ("logical_xor", Tensor.__xor__),
+}
+"""What in-place operators compute, and by which ops."""
 
 
 def make(array: Any, kind: Kind, edge: _Edge | None = None, version: list[Any] | None = None) -> Tensor:
@@ -628,7 +777,11 @@ def to_tensor(data: Any, dtype: DTypeLike | None = None, stop_gradient: bool = T
 
 
 def from_dlpack(other: Any) -> Tensor:
-    """A tensor in the memory of another library's (torch, cupy, jax, numpy), which is not copied if its elements lie in order."""
+    """A tensor in the memory of another library's (torch, cupy, jax, numpy), which is not copied if its elements lie in order.
+
+    Memory that may only be read, such as jax's, makes a tensor that ops in place refuse. In the other direction jax takes what
+    lies at a multiple of 64 bytes as it is, and copies other memory.
+    """
     device = getattr(other, "__dlpack_device__", None)
     if device is None:
         raise FluidTypeError(f"{_type_name(other)} has no __dlpack__; give a tensor of torch, cupy or jax, or an array of numpy")
@@ -640,8 +793,10 @@ def from_dlpack(other: Any) -> Tensor:
     return Tensor._of(cupy.ascontiguousarray(cupy.from_dlpack(other)))
 
 
-def _unpickled(array: Any, stop: bool, name: str | None) -> Tensor:
-    return Tensor(array, stop_gradient=stop, name=name, copy=False)
+def _unpickled(array: Any, stop: bool, name: str | None, lod: Lod = ()) -> Tensor:
+    found = Tensor(array, stop_gradient=stop, name=name, copy=False)
+    found._kind = kind_of(found._array, lod)
+    return found
 
 
 @functools.cache

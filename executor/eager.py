@@ -172,6 +172,22 @@ quietly = _Quiet()
 
 
 # ------------------------------------------------------------------------------------------------------------ functions
+_LISTS = "use Python's lists in place of arrays"
+_STEPS = (
+    "loop in Python over the steps of padded sequences (sequence_pad), or use dygraph.LSTM or GRU with sequence_length, or "
+    "layers.rnn with a cell"
+)
+_ROWS = "choose rows by a mask: layers.gather of where(mask), and layers.scatter to put them back"
+INSTEAD = {
+    **dict.fromkeys(("lod_rank_table", "max_sequence_len", "lod_tensor_to_array", "array_to_lod_tensor"), _STEPS),
+    **dict.fromkeys(("shrink_rnn_memory", "reorder_lod_tensor_by_rank"), _STEPS),
+    **dict.fromkeys(("split_lod_tensor", "merge_lod_tensor"), _ROWS),
+    "beam_search_decode": "use layers.dynamic_decode with a BeamSearchDecoder, or gather_tree on the steps' ids and parents",
+    **dict.fromkeys(("save", "save_combine", "load_combine"), "use dygraph.save_dygraph and load_dygraph"),
+}
+"""Op type -> what to use for it outside of programs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One array that an op reads.
@@ -225,9 +241,7 @@ def compiled(
         rng: gives the random generator of each execution; by default, that of the next draw outside programs.
     """
     if definition.forward is None and definition.type not in KERNELS and definition.type not in SPARSE_KERNELS:
-        raise ExecutionError(
-            f"{definition.type} works on arrays of tensors or has no kernel; outside programs, use Python's lists"
-        )
+        raise ExecutionError(f"{definition.type} runs in programs only; on tensors, {INSTEAD.get(definition.type, _LISTS)}")
     call = _Call(definition, attrs, arguments, xp, dict(into or {}), rng or RANDOM.source(xp, int(attrs.get("seed") or 0)))
     return call.compiled(infer_specs(definition, call.specs(), attrs) if specs is None else specs, wants)
 
@@ -315,7 +329,7 @@ class _Call:
                 if item is None:
                     continue
                 if item.type not in (VarType.LOD_TENSOR, VarType.SELECTED_ROWS):
-                    raise ExecutionError(f"{self.definition.type} makes no tensor; outside programs, use Python's lists")
+                    raise ExecutionError(f"{self.definition.type} makes no tensor; on tensors, {_LISTS}")
                 known = not _is_unknown(item) and None not in item.lod
                 places.append((slot, number, kind_like(item, self.xp) if known else None))
         kinds = [argument.kind.spec for argument in self.arguments if argument.kind is not None]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fluid.errors import ExecutionError
 from fluid.framework import Operator
+from fluid.values import Lod
 
 from .interpreter import HANDLERS, Environment, Machine
 from .place import to_numpy
 from .selected_rows import SelectedRows
 from .sequences import array_of, lod_of, with_lod
+
+__all__ = ["read"]
 
 
 def _save(machine: Machine, op: Operator, env: Environment) -> None:
@@ -40,22 +44,26 @@ def _save(machine: Machine, op: Operator, env: Environment) -> None:
             write_tensor(file, array, [list(level or ()) for level in lod_of(value)])
 
 
-def _load(machine: Machine, op: Operator, env: Environment) -> None:
+def read(path: str, names: Sequence[str], as_fp16: bool = False) -> list[tuple[Any, Lod]]:
+    """The tensors of a file, which should hold as many as there are names: arrays of numpy, with their LoDs."""
     from fluid.tensor_io import open_tensors
 
-    path, names = str(op.attr("file_path")), op.output("Out")
-    if op.attrs.get("model_from_memory") or op.attrs.get("seek", -1) not in (-1, 0) or op.attrs.get("shape"):
-        raise ExecutionError(f"{op.type}: model_from_memory, seek and shape are not supported; give the path of a whole file")
-    found: list[Any] = []
+    found: list[tuple[Any, Lod]] = []
     with open_tensors(path) as reader:
         for name in names:
             array, lod = reader.read(name)
-            if op.attrs.get("load_as_fp16"):
-                array = array.astype(np.float16)
-            found.append(with_lod(machine.xp.array(array), tuple(tuple(level) for level in lod)))
+            found.append((array.astype(np.float16) if as_fp16 else array, tuple(tuple(level) for level in lod)))
         reader.finish(len(names))
-    for name, value in zip(names, found, strict=True):
-        env.set(name, value)
+    return found
+
+
+def _load(machine: Machine, op: Operator, env: Environment) -> None:
+    names = op.output("Out")
+    if op.attrs.get("model_from_memory") or op.attrs.get("seek", -1) not in (-1, 0) or op.attrs.get("shape"):
+        raise ExecutionError(f"{op.type}: model_from_memory, seek and shape are not supported; give the path of a whole file")
+    found = read(str(op.attr("file_path")), names, bool(op.attrs.get("load_as_fp16")))
+    for name, (array, lod) in zip(names, found, strict=True):
+        env.set(name, with_lod(machine.xp.array(array), lod))
 
 
 HANDLERS.update({"save": _save, "save_combine": _save, "load": _load, "load_combine": _load})

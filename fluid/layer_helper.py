@@ -24,7 +24,7 @@ from .framework import (
 )
 from .initializer import Constant, Initializer, NormInitializer, Xavier
 from .ops import registry
-from .param_attr import AttrLike, ParamAttr, WeightNormParamAttr
+from .param_attr import AttrLike, GivenParameter, ParamAttr, WeightNormParamAttr
 from .types import DTypeLike, VarType, as_dtype, is_floating
 from .weight_norm import PARTS, WeightNorm, normalized
 
@@ -32,13 +32,16 @@ __all__ = [
     "LayerHelper",
     "apply",
     "apply_many",
+    "check_kept",
     "check_variable",
     "extent",
     "extents",
     "keeping",
+    "keeping_itself",
     "listed",
     "optimize_guard",
     "product",
+    "refuse_tensor",
 ]
 
 
@@ -50,6 +53,12 @@ def check_variable(value: Any, where: str) -> None:
     if isinstance(value, WeightNorm):
         hint = "; assign it to an attribute of the layer, which computes it when the attribute is read"
     raise FluidTypeError(f"{where} should be a Variable, not {type(value).__name__}{hint}")
+
+
+def refuse_tensor(value: Any, what: str, instead: str) -> None:
+    """A `ProgramError` if `value` is a tensor of eager mode, where `what` builds a block of a program."""
+    if isinstance(value, Variable) and value.block.program.eager:
+        raise ProgramError(f"{what} builds a block of a program, and {value.name} is a tensor; on tensors use {instead}")
 
 
 def extent(var: Variable, axis: int, where: str) -> int:
@@ -71,6 +80,23 @@ def extents(value: Any, count: int, where: str) -> list[int]:
     if isinstance(value, (list, tuple)) and len(value) == count:
         return [int(item) for item in value]
     raise ProgramError(f"{where} should be a whole number or {('two', 'three')[count - 2]} of them, not {value!r}")
+
+
+class ParametersLost(ProgramError):
+    """A layer is called on tensors, and nobody would keep the parameters that it makes."""
+
+    def __init__(self, layer: str) -> None:
+        super().__init__(layer)
+        self.speak_of(layer)
+
+    def speak_of(self, layer: str) -> None:
+        """Let this be about the layer that the user called: what to write instead depends on its name."""
+        from .dygraph.layer_of import how_to_keep
+
+        self.args = (
+            f"{layer} would make its parameters anew in each call; in eager mode make, once, an object that keeps them, "
+            f"{how_to_keep(layer)}, and call that with the tensors",
+        )
 
 
 class LayerHelper:
@@ -141,9 +167,13 @@ class LayerHelper:
         Without a name it is called ``fc_0.w_0``, or ``fc_0.b_0`` where `is_bias`. A parameter whose name the startup
         program knows already is shared and keeps its first value.
 
-        In eager mode parameters are kept by the objects of `fluid.dygraph` that call the layer.
+        In eager mode parameters are kept by the objects of `fluid.dygraph` that call the layer, or given as `attr`.
         """
         keep = _keepers.keep
+        attr = ParamAttr._to_attr(attr)
+        if isinstance(attr, GivenParameter):
+            given = self._given(attr.tensor, shape, dtype)
+            return keep(lambda: given, is_bias) if keep is not None and isinstance(given, Parameter) else given
 
         def create() -> Parameter:
             return self._create_parameter(attr, shape, dtype, is_bias, default_initializer)
@@ -151,10 +181,7 @@ class LayerHelper:
         if keep is not None:
             return keep(create, is_bias)
         if self.main_program.eager and self.layer_type != "create_parameter":
-            raise ProgramError(
-                f"{self.layer_type} would make its parameters anew in each call; in eager mode make an object of the class of "
-                "fluid.dygraph (Linear, FC, Conv2D, ...), which keeps them, and call that"
-            )
+            raise ParametersLost(self.layer_type)
         if self.main_program.eager and isinstance(attr, WeightNormParamAttr):
             raise ProgramError(
                 "create_parameter gives one tensor, but a WeightNormParamAttr makes two, of which the weight is computed in each "
@@ -162,10 +189,18 @@ class LayerHelper:
             )
         return create()
 
+    def _given(self, tensor: Any, shape: Sequence[int], dtype: DTypeLike) -> Any:
+        wanted = tuple(int(extent) for extent in shape)
+        if tuple(tensor.shape) != wanted or tensor.dtype is not as_dtype(dtype):
+            raise ProgramError(
+                f"{self.layer_type} is given {tensor.name} ({tensor.describe()}) in place of a parameter that should be "
+                f"{as_dtype(dtype).text}{list(wanted)}"
+            )
+        return tensor
+
     def _create_parameter(
-        self, attr: AttrLike, shape: Sequence[int], dtype: DTypeLike, is_bias: bool, default_initializer: Initializer | None
+        self, attr: Any, shape: Sequence[int], dtype: DTypeLike, is_bias: bool, default_initializer: Initializer | None
     ) -> Parameter:
-        attr = ParamAttr._to_attr(attr)
         if not isinstance(attr, ParamAttr):
             raise ProgramError(f"{self.name} needs this parameter; its attribute cannot be {attr!r}")
         dtype = as_dtype(dtype)
@@ -320,6 +355,25 @@ def keeping(keep: Callable[[Callable[[], Parameter], bool], Parameter], name: st
         _keepers.keep, _keepers.name = old
 
 
+@contextlib.contextmanager
+def keeping_itself() -> Iterator[None]:
+    """Inside the ``with``, parameters are made for who keeps them where no layer does; they outlive what is traced."""
+    if _keepers.keep is not None or not default_main_program().eager:
+        yield
+        return
+    from .dygraph.mode import tracing
+    from .executor.random import RANDOM
+
+    with tracing(None), RANDOM.apart(), keeping(lambda create, is_bias: create()):
+        yield
+
+
+def check_kept(layer: str, input: Variable) -> None:
+    """An error, where this layer would make objects that keep parameters, and nobody would keep these."""
+    if _keepers.keep is None and input.block.program.eager:
+        raise ParametersLost(layer)
+
+
 def _mixed(layer: str, inputs: Mapping[str, Any]) -> FluidTypeError:
     items = [item for value in inputs.values() for item in listed(value) if item is not None]
     tensor = next(item for item in items if item.block.program.eager)
@@ -327,7 +381,8 @@ def _mixed(layer: str, inputs: Mapping[str, Any]) -> FluidTypeError:
     what = f"the parameter {variable.name}" if isinstance(variable, Parameter) else f"{variable.name}, a Variable of a program"
     return FluidTypeError(
         f"{layer} is given {tensor.name}, a tensor, and {what}. On tensors, layers without parameters run at once; those with "
-        "parameters are classes of fluid.dygraph (Linear, Conv2D, ...); constants are made inside `with fluid.dygraph.guard():`"
+        "parameters are objects of fluid.dygraph (Linear, Conv2D, ..., LayerOf of any other); constants are made inside "
+        "`with fluid.dygraph.guard():`"
     )
 
 

@@ -50,7 +50,7 @@ class ParamAttr:
         """What ``param_attr=arg`` means.
 
         None and True are all defaults, False is no parameter (returned as it is), a string a name; an initializer or a
-        regularizer stands for the attribute that holds it; a list or tuple gives a list.
+        regularizer stands for the attribute that holds it, a tensor of eager mode for itself; a list or tuple gives a list.
         """
         if arg is None or arg is True:
             return ParamAttr()
@@ -67,6 +67,10 @@ class ParamAttr:
             return ParamAttr(regularizer=arg)
         if isinstance(arg, (list, tuple)):
             return [ParamAttr._to_attr(item) for item in arg]
+        from .framework import Variable
+
+        if isinstance(arg, Variable) and arg.block.program.eager:
+            return GivenParameter(arg)
         raise FluidTypeError(
             f"{arg!r} does not describe a parameter; give a ParamAttr, a name, an initializer, a regularizer, None or False"
         )
@@ -112,6 +116,17 @@ class WeightNormParamAttr(ParamAttr):
     ) -> None:
         super().__init__(name, initializer, learning_rate, regularizer, trainable, gradient_clip, do_model_average)
         self.dim = dim
+
+
+class GivenParameter(ParamAttr):
+    """A tensor of eager mode that a layer takes in place of a parameter of its own."""
+
+    def __init__(self, tensor: Variable) -> None:
+        super().__init__()
+        self.tensor = tensor
+
+    def __repr__(self) -> str:
+        return self.tensor.name
 
 
 AttrLike = Union[ParamAttr, str, "Initializer", "WeightDecayRegularizer", Literal[False], bool, None]

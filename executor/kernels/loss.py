@@ -391,7 +391,7 @@ def kldiv_loss(xp: Any, X: Any, Target: Any, reduction: str, Loss: Any) -> None:
     if reduction == "none":
         xp.copyto(Loss, each)
     else:
-        Loss[...] = each.sum() / {"sum": 1, "mean": max(X.size, 1), "batchmean": max(len(X), 1)}[reduction]
+        Loss[...] = each.sum() / {"sum": 1, "mean": max(X.size, 1), "batchmean": max((*X.shape, 1)[0], 1)}[reduction]
 
 
 @kernel("nll_loss")

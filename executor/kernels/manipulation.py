@@ -230,9 +230,11 @@ class _Bounds:
         index = [slice(None)] * array.ndim
         axes, starts, ends = self.attrs["axes"], self._numbers("starts"), self._numbers("ends")
         strides = self._numbers("strides") or [1] * len(axes)
+        if 0 in strides:
+            raise ExecutionError(f"slice: strides {strides} should not be 0")
         for axis, *bounds in zip(axes, starts, ends, strides, strict=True):
             index[axis] = slice(*bounds)
-        return array[tuple(index)]
+        return array[(*index, ...)]
 
     def take(self, xp: Any, source: Any, out: Any) -> Step:
         dropped = tuple(self.attrs["decrease_axis"])

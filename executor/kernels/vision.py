@@ -213,7 +213,7 @@ def _part(op_type: str, array: Any, offsets: Sequence[int], shape: Sequence[int]
             raise ExecutionError(
                 f"{op_type}: {size} elements from {start} on do not lie within axis {axis} of the shape {list(array.shape)}"
             )
-    return array[tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))]
+    return array[(*(slice(start, start + size) for start, size in zip(starts, shape, strict=True)), ...)]
 
 
 @kernel("crop")
@@ -254,7 +254,7 @@ def uncrop(xp: Any, X: Any, Offsets: Any, OffsetsTensor: Any, offsets: list[int]
 
 @prepared("pad_constant_like")
 def pad_constant_like(xp: Any, Y: Any, pad_value: float, Out: Any) -> list[Step]:
-    return [partial(Out.fill, pad_value), partial(xp.copyto, Out[tuple(map(slice, Y.shape))], Y)]
+    return [partial(Out.fill, pad_value), partial(xp.copyto, Out[(*map(slice, Y.shape), ...)], Y)]
 
 
 @kernel("random_crop")

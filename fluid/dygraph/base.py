@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..ops import registry
 from ..ops.registry import OpDef, updated_input
 from ..types import DTypeLike, as_dtype
 from ..values import OpNamespace
-from .mode import no_grad, tracing
+from .mode import no_grad, state, tracing
 from .recipe import UpdateOp, namespace, update_op
 from .tensor import Tensor
 
@@ -50,6 +50,8 @@ class Parameter(Tensor):
         do_model_average: bool = True,
     ) -> None:
         name = name if name is not None else unique_name.generate("parameter")
+        if isinstance(data, Tensor):
+            data._read("Parameter(...)")
         with tracing(None):  # it outlives what is traced
             super().__init__(data, dtype, not trainable, name)
         self.optimize_attr = dict(optimize_attr) if optimize_attr is not None else {"learning_rate": 1.0}
@@ -72,6 +74,9 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         copy = memo[id(self)] = Parameter(self._array, **self._said())
+        if state.tracer is not None:
+            state.tracer.same(copy, self, stop=True)
+            return copy
         copy._grad = None if self._grad is None else self._grad.detach().clone()
         return copy
 
@@ -115,6 +120,10 @@ class UpdateCall:
         return self
 
 
+EFFECTS: dict[str, Callable[..., dict[str, Any]]] = {}
+"""Op type -> what runs it on tensors, called with its definition, inputs, attributes and outputs: ops that reach outside."""
+
+
 class EagerBlock(Block):
     """A block whose ops run as they are appended. It keeps neither them nor what they make."""
 
@@ -147,12 +156,15 @@ class EagerBlock(Block):
     ) -> dict[str, Any]:
         """Run an op; what it makes, by slot, with the intermediate outputs `also`. The tensors in `outputs` take that over."""
         given = {slot: value for slot, value in inputs.items() if value is not None}
+        effect = EFFECTS.get(definition.type)
+        if effect is not None:
+            return effect(definition, given, attrs, outputs)
         made = namespace.apply(definition, given, {name: value for name, value in attrs.items() if value is not None}, also)
         for slot, targets in outputs.items():
             source = updated_input(definition, slot)
             for target, value in zip(_listed(targets), _listed(made.get(slot)), strict=False):
                 if target is not None and value is not None:
-                    _write(target, value, definition.type, source is not None and given.get(source) is target)
+                    write(target, value, definition.type, source is not None and given.get(source) is target)
             if targets is not None and made.get(slot) is not None:
                 made[slot] = targets
         slots = definition.outputs
@@ -192,7 +204,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _write(target: Any, value: Tensor, op_type: str, updated: bool) -> None:
+def write(target: Any, value: Tensor, op_type: str, updated: bool) -> None:
     if isinstance(target, Unset):
         target._array, target._kind, target._edge, target._stop = value._array, value._kind, value._edge, value._stop
         target._version = value._version

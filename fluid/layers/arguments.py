@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -14,23 +14,31 @@ from ..arguments import Checks, checks_of, refuse
 from ..errors import FluidError, FluidTypeError, ProgramError
 from ..frames import user_frame, user_frames
 from ..framework import Program, Variable, program_guard
+from ..layer_helper import ParametersLost
 
-__all__ = ["check_layers", "checked", "speaking_of"]
+__all__ = ["check_layers", "checked", "eager_program", "speaking_of"]
 
 
-def _eager_program(values: tuple[Any, ...]) -> Program | None:
-    """The program that runs at once, where a tensor of it is among the arguments."""
+def eager_program(values: Iterable[Any]) -> Program | None:
+    """The program that runs at once, where a tensor of it is among the arguments, nested perhaps."""
     for value in values:
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, Variable):
-                program = item.block.program
-                if program.eager:
-                    return program
+        found = None
+        if isinstance(value, Variable):
+            program = value.block.program
+            found = program if program.eager else None
+        elif isinstance(value, (list, tuple)):
+            found = eager_program(value)
+        elif isinstance(value, dict):
+            found = eager_program(value.values())
+        if found is not None:
+            return found
     return None
 
 
 def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
     """Let `error` say which layer, and where the user called it, if it does not yet."""
+    if isinstance(error, ParametersLost) and "\n  made at: " not in str(error):
+        error.speak_of(layer)
     text = str(error)
     if re.search(rf"(?<!\w){re.escape(layer)}(?!\w)", text.partition("\n")[0]) is None:
         text = f"{layer}: {text}"
@@ -57,7 +65,7 @@ def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
                 known = by_name.get(argument)
                 if known is not None and not known[1](value):
                     refuse(name, argument, known[0], value)
-            program = _eager_program((*args, *kwargs.values()))
+            program = eager_program((*args, *kwargs.values()))
             if program is None:
                 return layer(*args, **kwargs)
             with program_guard(program, program):  # what it makes besides, constants say, is made at once too

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn, TypeGuard
+
+import numpy as np
 
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Block, Program, Variable, default_main_program, infer_shape
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable
+from ..framework import Block, Program, Variable, default_main_program, infer_shape, program_guard
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable, refuse_tensor
 from ..types import DTypeLike, VarType
 from ..versions import outer_names
 from . import ops
@@ -95,6 +97,7 @@ class While:
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
         _check_condition(cond, "While: cond")
+        refuse_tensor(cond, "While", "Python's while, or layers.while_loop")
         self.helper = LayerHelper("while", name)
         self.cond_var = cond
         self.is_test = is_test
@@ -170,6 +173,7 @@ class Switch:
     def case(self, condition: Variable) -> contextlib.AbstractContextManager[None]:
         """Inside the ``with``, layers run if `condition`, one bool, holds and no case before did."""
         _check_condition(condition, "Switch.case: condition")
+        refuse_tensor(condition, "Switch", "Python's if, or layers.cond and layers.case")
         if not self._open:
             raise ProgramError("Switch.case is to be called inside 'with Switch() as switch:'")
         before, otherwise = self._none, ops.logical_not(condition)
@@ -459,6 +463,7 @@ class StaticRNN:
         """The slice of the sequence `x`, ``[time, ...]``, that belongs to the step."""
         block = self._body("step_input")
         check_variable(x, "StaticRNN.step_input: x")
+        refuse_tensor(x, "StaticRNN", "Python's for, or layers.rnn with a cell")
         if x.ndim < 1:
             raise ProgramError(f"StaticRNN.step_input: {x.name} ({x.describe()}) has no time dimension")
         if x.block is block:
@@ -609,23 +614,65 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
     return apply("increment", {"X": x}, {"step": float(value)}, outputs={"Out": x if in_place else None})
 
 
-def create_array(dtype: DTypeLike) -> Variable:
-    """An array of tensors, empty."""
+def create_array(dtype: DTypeLike) -> Any:
+    """An array of tensors, empty; in eager mode an array is a list of Python's."""
     helper = LayerHelper("array")
+    if helper.main_program.eager:
+        return []
     return helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=dtype)
+
+
+def _refuse_array(array: Any, where: str) -> NoReturn:
+    raise FluidTypeError(f"{where} should be a list: on tensors, arrays are Python's lists; {array.name} is {array.describe()}")
+
+
+def _holds_tensors(array: Any) -> TypeGuard[list[Any]]:
+    """Whether this is an array of eager mode: a list."""
+    return isinstance(array, list) and (
+        default_main_program().eager or any(isinstance(item, Variable) and item.block.program.eager for item in array)
+    )
 
 
 def _check_array(array: Any, where: str) -> None:
     check_variable(array, where)
+    if array.block.program.eager:
+        _refuse_array(array, where)
     if array.type is not VarType.LOD_TENSOR_ARRAY:
         raise FluidTypeError(
             f"{where} should be an array of tensors, from create_array or array_write; {array.name} is {array.describe()}"
         )
 
 
-def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Variable:
-    """Put `x` at position `i` (one int64) of `array`, which grows as needed; a new array by default. Gives the array."""
+def _place(i: Any, where: str) -> int:
+    """A position in a list, which is what eager mode has for an array."""
+    if isinstance(i, Variable) and not i.block.program.eager:
+        raise FluidTypeError(f"{where} should be a tensor, or an int; {i.name} is a Variable of a program")
+    found = int(i)
+    if found < 0:
+        raise ProgramError(f"{where} should not be below 0, but is {found}")
+    return found
+
+
+def _at_once() -> contextlib.AbstractContextManager[None]:
+    """Inside the ``with``, layers that are given no tensor run at once too."""
+    from ..dygraph.base import EAGER
+
+    return program_guard(EAGER, EAGER)
+
+
+def array_write(x: Variable, i: Variable, array: Variable | list[Any] | None = None) -> Any:
+    """Put `x` at position `i` (one int64) of `array`, which grows as needed; a new array by default. Gives the array.
+
+    An array of tensors of eager mode is a list, which gets a copy of `x`; `i` may be an int there.
+    """
     check_variable(x, "array_write: x")
+    if x.block.program.eager:
+        array, place = [] if array is None else array, _place(i, "array_write: i")
+        if not isinstance(array, list):
+            _refuse_array(array, "array_write: array")
+        array += [None] * (place + 1 - len(array))
+        array[place] = assign(x)
+        return array
     helper = LayerHelper("array_write")
     if array is None:
         array = helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=x.dtype)
@@ -635,14 +682,22 @@ def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Vari
     return array
 
 
-def array_read(array: Variable, i: Variable) -> Variable:
+def array_read(array: Variable | list[Any], i: Variable) -> Variable:
     """The tensor at position `i` (one int64) of `array`."""
+    if _holds_tensors(array):
+        place = _place(i, "array_read: i")
+        if place >= len(array) or array[place] is None:
+            raise ProgramError(f"array_read: nothing was written to position {place} of the array, of length {len(array)}")
+        return assign(array[place])
     _check_array(array, "array_read: array")
     return apply("read_from_array", {"X": array, "I": i}, layer="array_read")
 
 
-def array_length(array: Variable) -> Variable:
+def array_length(array: Variable | list[Any]) -> Variable:
     """How many tensors `array` holds, int64 of shape [1]."""
+    if _holds_tensors(array):
+        with _at_once():
+            return fill_constant([1], "int64", len(array))
     _check_array(array, "array_length: array")
     found = apply("lod_array_length", {"X": array}, layer="array_length")
     found.stop_gradient = True
@@ -650,12 +705,18 @@ def array_length(array: Variable) -> Variable:
 
 
 def tensor_array_to_tensor(
-    input: Variable, axis: int = 1, name: str | None = None, use_stack: bool = False
+    input: Variable | list[Any], axis: int = 1, name: str | None = None, use_stack: bool = False
 ) -> tuple[Variable, Variable]:
     """The tensors of the array `input` as one, concatenated along `axis` or, with `use_stack`, stacked along a new one.
 
     Also gives their extents along `axis`, int32 of shape ``[entries]``; 1 where only the stack has this axis.
     """
+    if _holds_tensors(input):
+        if not input or any(item is None for item in input):
+            raise ProgramError(f"tensor_array_to_tensor: input should hold tensors, at least one, not {input}")
+        joined = apply("stack" if use_stack else "concat", {"X": input}, {"axis": axis}, layer="tensor_array_to_tensor")
+        with _at_once():
+            return joined, assign(np.array([(*item.shape, 1)[axis % joined.ndim] for item in input], "int32"))
     _check_array(input, "tensor_array_to_tensor: input")
     attrs = {"axis": axis, "use_stack": use_stack}
     out, sizes = apply_many("tensor_array_to_tensor", {"X": input}, attrs, name=name)

@@ -31,6 +31,8 @@ def Print(
         message: printed before the tensor.
         summarize: print so many elements at most; all, if it is below 0.
         print_phase: ``"forward"`` for the value, ``"backward"`` for the gradient, ``"both"``.
+
+    A tensor of eager mode is printed at once, and `first_n` counts what this line of the user's code has printed.
     """
     if print_phase not in ("forward", "backward", "both"):
         raise ProgramError(f"Print: print_phase should be 'forward', 'backward' or 'both', not {print_phase!r}")
@@ -62,6 +64,9 @@ def py_func(
         backward_func: is called with the arrays of `x`, of `out`, and the gradients of `out`; gives a gradient, or None,
             for each of `x`. Without it, no gradient flows to `x`.
         skip_vars_in_backward_input: of `x` and `out`, what `backward_func` is not called with.
+
+    Of tensors of eager mode it is called at once, and `out` are tensors of the right shapes and element types, which take what it
+    gives (`create_tensor` makes one that takes any shape).
 
     The function lives in this process: a program that is saved and read elsewhere cannot call it.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ProgramError
 from ..framework import Block, Variable
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable, refuse_tensor
 from ..types import DTypeLike, VarType
 from . import ops
 from .control_flow import While, array_read, array_write, create_array, increment
@@ -77,6 +77,10 @@ def merge_lod_tensor(in_true: Variable, in_false: Variable, x: Variable, mask: V
     return apply("merge_lod_tensor", {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false}, {"level": level})
 
 
+_BY_MASK = "Python's if, or choose rows: layers.gather of where(cond), and layers.scatter to put them back"
+_ON_TENSORS = "dygraph.LSTM or GRU with sequence_length, or layers.rnn with a cell"
+
+
 class DynamicRNN:
     """A recurrence over sequences of different lengths, without padding::
 
@@ -116,6 +120,7 @@ class DynamicRNN:
         program = self.helper.main_program
         self._outside = program.current_block()
         self._zero = fill_constant([1], "int64", 0)
+        refuse_tensor(self._zero, "DynamicRNN", _ON_TENSORS)
         self.step_idx = fill_constant([1], "int64", 0)
         self.step_idx.stop_gradient = True
         self.cond = self.helper.create_variable(name=self.helper.name + ".cond", dtype="bool", shape=[1], stop_gradient=True)
@@ -150,6 +155,7 @@ class DynamicRNN:
         """The step's rows of `x`, whose sequences (of level `level`) are gone through. The first call says which sequences."""
         self._check_inside("step_input")
         check_variable(x, "DynamicRNN.step_input: x")
+        refuse_tensor(x, "DynamicRNN", _ON_TENSORS)
         if not x.lod_level:
             raise ProgramError(f"DynamicRNN.step_input: {x.name} ({x.describe()}) should hold sequences (lod_level > 0)")
         with self._outside_block():
@@ -240,6 +246,7 @@ class IfElse:
 
     def __init__(self, cond: Variable, name: str | None = None) -> None:
         check_variable(cond, "IfElse: cond")
+        refuse_tensor(cond, "IfElse", _BY_MASK)
         if cond.dtype is not VarType.BOOL:
             raise ProgramError(f"IfElse: cond should be bool [rows, 1]; {cond.name} is {cond.describe()}")
         self.helper = LayerHelper("ifelse", name)

@@ -10,6 +10,7 @@ from ..errors import FluidTypeError, ProgramError
 from ..framework import Variable, default_main_program
 from ..layer_helper import LayerHelper, check_variable
 from ..types import DTypeLike, VarType, as_dtype
+from .arguments import eager_program
 
 if TYPE_CHECKING:
     from ..reader import PyReader
@@ -21,6 +22,11 @@ def declare(
     name: str, shape: Sequence[int | None], dtype: DTypeLike, lod_level: int, type: VarType, stop_gradient: bool, check: bool
 ) -> Variable:
     """A variable of the root block to be fed under `name`; the same declaration twice gives one variable."""
+    if default_main_program().eager:
+        raise ProgramError(
+            f"data: {name} would be a variable that a program is fed; in eager mode there are tensors of arrays instead: "
+            "fluid.dygraph.to_variable(array)"
+        )
     extents = [-1 if extent is None else int(extent) for extent in shape]
     if any(extent < -1 for extent in extents):
         raise ProgramError(f"data: shape {extents} of {name} should have no extent below -1, which stands for an unknown one")
@@ -96,6 +102,11 @@ def create_py_reader_by_data(
     capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
 ) -> PyReader:
     """A loader, not iterable, of these variables; arguments as of `py_reader`."""
+    if eager_program(feed_list) is not None:
+        raise ProgramError(
+            "create_py_reader_by_data feeds variables of programs; in eager mode iterate over a fluid.io.DataLoader or a reader, "
+            "and make tensors of what it gives: fluid.dygraph.to_variable(array)"
+        )
     from ..reader import PyReader
 
     return PyReader(feed_list, capacity, use_double_buffer, iterable=False)
@@ -120,9 +131,13 @@ def double_buffer(reader: Any, place: Any = None, name: str | None = None) -> An
     return _reader(reader, "double_buffer")
 
 
-def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> None:
-    """Append an op that reads `out` from a file, as `io.save_vars` writes one of a variable, whenever the program runs."""
+def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> Variable:
+    """Append an op that reads `out` from a file, as `io.save_vars` writes one of a variable, whenever the program runs.
+
+    Gives `out`. A tensor of eager mode is read at once.
+    """
     check_variable(out, "load: out")
     LayerHelper("load").append_op(
         "load", outputs={"Out": out}, attrs={"file_path": file_path, "load_as_fp16": bool(load_as_fp16)}
     )
+    return out

@@ -49,6 +49,11 @@ def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, 
             was made. ``@STEP_COUNTER@`` by default.
     """
     helper = LayerHelper("global_step_counter")
+    if helper.main_program.eager:
+        raise ProgramError(
+            "autoincreased_step_counter counts the runs of a program; in eager mode count steps in Python, or give the optimizer "
+            "a schedule of fluid.dygraph, which counts its own"
+        )
     name = counter_name if counter_name is not None else "@STEP_COUNTER@"
     root = helper.main_program.global_block()
     if root.has_var(name):

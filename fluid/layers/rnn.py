@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,12 +10,13 @@ from typing import Any, NamedTuple
 from .. import unique_name
 from ..arguments import Positive
 from ..errors import FluidTypeError, ProgramError
-from ..framework import BuildNamespace, Variable, default_main_program
+from ..framework import Variable, default_main_program, program_guard
 from ..initializer import Initializer
-from ..layer_helper import LayerHelper, check_variable, extent
+from ..layer_helper import LayerHelper, check_variable, extent, keeping_itself
 from ..ops.rnn import ACTIVATIONS
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, VarType, as_dtype
+from .arguments import eager_program
 from .control_flow import StaticRNN, _flatten, _rebuild, _structure, array_write, while_loop
 from .nn import fc, one_hot, reshape, topk
 from .tensor import fill_constant, fill_constant_batch_size_like
@@ -37,7 +39,7 @@ __all__ = [
 
 
 def _ops() -> Any:
-    return BuildNamespace(default_main_program().current_block())
+    return default_main_program().current_block().namespace
 
 
 def _map(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
@@ -68,7 +70,9 @@ class RNNCell:
         raise ProgramError(f"{type(self).__name__} should define call(inputs, states), which gives outputs and new states")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
-        return self.call(inputs, states, **kwargs)
+        program = eager_program((inputs, states))
+        with program_guard(program, program) if program is not None else contextlib.nullcontext():
+            return self.call(inputs, states, **kwargs)
 
     def get_initial_states(self, batch_ref: Any, shape: Any = None, dtype: DTypeLike | None = None, init_value: float = 0) -> Any:
         """States of the batch of `batch_ref` (its first extent, or that of the first variable in it), filled with `init_value`.
@@ -114,11 +118,12 @@ class _Parameters:
             raise ProgramError(f"{self.helper.name}: the number of features of {first.name} ({first.describe()}) must be known")
         if part not in self._made:
             helper = self.helper
-            made = helper.create_parameter(self._attr(helper.param_attr, part), [joined.shape[1], size], self.dtype)
-            self._made[part] = made, None
-            if helper.bias_attr is not False:
-                attr = self._attr(helper.bias_attr, part)
-                self._made[part] = made, helper.create_parameter(attr, [size], self.dtype, is_bias=True)
+            with keeping_itself():
+                made = helper.create_parameter(self._attr(helper.param_attr, part), [joined.shape[1], size], self.dtype)
+                self._made[part] = made, None
+                if helper.bias_attr is not False:
+                    attr = self._attr(helper.bias_attr, part)
+                    self._made[part] = made, helper.create_parameter(attr, [size], self.dtype, is_bias=True)
         weight, bias = self._made[part]
         if weight.shape[0] != joined.shape[1]:
             raise ProgramError(
@@ -275,19 +280,29 @@ def rnn(
         first = _flatten(sequences, "rnn: inputs")[0]
         kind = _flatten(initial_states, "rnn: initial_states")[0].dtype
         mask = turned(_swapped(_inside(first, sequence_length, kind)))
-    network = StaticRNN()
-    with network.step():
-        slices = _map(network.step_input, sequences)
-        before = _map(lambda state: network.memory(init=state), initial_states)
+
+    def step(slices: Any, before: Any, inside: Any) -> tuple[Any, Any]:
         outputs, after = cell(slices, before, **kwargs)
         if _structure(after) != _structure(before):
             raise ProgramError(
                 f"rnn: the cell takes states structured as {_structure(before)} but gives {_structure(after)}; "
                 "both should be alike"
             )
-        if mask is not None:
-            inside = network.step_input(mask)
+        if inside is not None:
             after = _map(lambda old, new: old + _ops().elementwise_mul(new - old, inside, axis=0), before, after)
+        return outputs, after
+
+    def result(outputs: Any) -> Any:
+        return _map(lambda x: turned(x) if time_major else _swapped(turned(x)), outputs)
+
+    if default_main_program().eager:
+        outputs, states = _steps(step, sequences, initial_states, mask)
+        return result(outputs), states
+    network = StaticRNN()
+    with network.step():
+        slices = _map(network.step_input, sequences)
+        before = _map(lambda state: network.memory(init=state), initial_states)
+        outputs, after = step(slices, before, None if mask is None else network.step_input(mask))
         for old, new in zip(_flatten(before, "rnn: states"), _flatten(after, "rnn: states"), strict=True):
             network.update_memory(old, new)
         for item in (*_flatten(outputs, "what the cell puts out"), *_flatten(after, "the cell's states")):
@@ -295,8 +310,29 @@ def rnn(
     made = network()
     results = iter(made if isinstance(made, list) else [made])
     outputs = _map(lambda _: next(results), outputs)
-    outputs = _map(lambda x: turned(x) if time_major else _swapped(turned(x)), outputs)
-    return outputs, _map(lambda _: next(results)[-1], after)
+    return result(outputs), _map(lambda _: next(results)[-1], after)
+
+
+def _steps(step: Callable[..., Any], sequences: Any, states: Any, mask: Any) -> tuple[Any, Any]:
+    """A step after the other, on tensors: outputs ``[time, ...]``, and the last states."""
+    whole = _flatten(sequences, "rnn: inputs")
+    count = whole[0].shape[0]
+    if count < 1 or any(x.shape[0] != count for x in whole):
+        steps = " and ".join(str(x.shape[0]) for x in whole)
+        raise ProgramError(f"rnn: inputs should have the same number of time steps, at least one; they have {steps}")
+    apart = [_ops().unstack(x, axis=0, num=count) for x in whole]
+    insides = [None] * count if mask is None else _ops().unstack(mask, axis=0, num=count)
+    made = []
+    for number in range(count):
+        slices = _rebuild(sequences, iter([parts[number] for parts in apart]))
+        outputs, states = step(slices, states, insides[number])
+        made.append(outputs)
+    return _stacked(made), states
+
+
+def _stacked(steps: Sequence[Any]) -> Any:
+    """Outputs of steps, structured alike, as tensors ``[time, ...]`` of that structure."""
+    return _map(lambda *items: _ops().stack(list(items), axis=0), *steps)
 
 
 # ------------------------------------------------------------------------------------------------------------ decoders
@@ -461,6 +497,7 @@ def dynamic_decode(
     inputs, states, finished = decoder.initialize(inits)
     parent = default_main_program().current_block()
     arrays: list[Any] = []
+    at_once = default_main_program().eager
 
     def collect(value: Variable, time: Variable) -> Variable:
         """Keep an output of each step in an array outside the loop."""
@@ -469,7 +506,8 @@ def dynamic_decode(
         )
         parent.append_op("new_array", {}, {"Out": array}, {"dtype": int(value.dtype)})
         array.shape = value.shape
-        return array_write(value, time, array)
+        found: Variable = array_write(value, time, array)
+        return found
 
     def goes_on(time: Variable, finished: Variable, *_: Any) -> Variable:
         f = _ops()
@@ -482,14 +520,22 @@ def dynamic_decode(
         f = _ops()
         outputs, states, inputs, found = decoder.step(time, inputs, states, **kwargs)
         lengths = lengths + f.logical_not(finished).astype("int64")
-        arrays.append(_map(lambda value: collect(value, time), outputs))
+        arrays.append(outputs if at_once else _map(lambda value: collect(value, time), outputs))
         return [time + 1, f.logical_or(found, finished), lengths, inputs, states]
 
     zero = fill_constant([1], "int64", 0)
     lengths = finished.astype("int64")
     lengths = lengths - lengths
-    _, _, lengths, _, states = while_loop(goes_on, body, [zero, finished, lengths, inputs, states])
-    outputs = _map(lambda array: _ops().stack_array(array), arrays[0])
+    loop_vars = [zero, finished, lengths, inputs, states]
+    if at_once:
+        while bool(goes_on(*loop_vars)):
+            loop_vars = body(*loop_vars)
+        if not arrays:
+            raise ProgramError("dynamic_decode: no step was made, so there is nothing to give")
+    else:
+        loop_vars = while_loop(goes_on, body, loop_vars)
+    lengths, states = loop_vars[2], loop_vars[4]
+    outputs = _stacked(arrays) if at_once else _map(lambda array: _ops().stack_array(array), arrays[0])
     outputs, states = decoder.finalize(outputs, states, lengths)
     return (outputs if output_time_major else _map(_swapped, outputs)), states
 

@@ -12,7 +12,7 @@ from ..errors import ProgramError
 from ..framework import Variable
 from ..initializer import NumpyArrayInitializer
 from ..layer_helper import LayerHelper, apply, apply_many, check_variable, extent
-from ..param_attr import AttrLike
+from ..param_attr import AttrLike, GivenParameter
 from .nn import one_hot_of, softmax_with_cross_entropy, topk
 from .ops import reduce_sum
 from .tensor import argmax, cast
@@ -75,6 +75,11 @@ def crf_decoding(
     """
     check_variable(input, "crf_decoding: input")
     helper = LayerHelper("crf_decoding", param_attr=param_attr)
+    if input.block.program.eager and not isinstance(helper.param_attr, GivenParameter):
+        raise ProgramError(
+            "crf_decoding decodes with what linear_chain_crf has learned; on tensors give it that: param_attr=crf.weight, "
+            "of crf = fluid.dygraph.LayerOf(fluid.layers.linear_chain_crf)"
+        )
     inputs = {"Emission": input, "Transition": _transition(helper, input), "Label": label, "Length": length}
     (found,) = _constants(helper.apply("crf_decoding", inputs)["ViterbiPath"])
     return found

@@ -263,6 +263,8 @@ def _check_reduction(what: str, reduction: str, *more: str) -> None:
 
 def _kldiv_loss(X: Spec, Target: Spec, reduction: str, declared: Mapping[str, Any]) -> Spec:
     _check_reduction("kldiv_loss", reduction, "batchmean")
+    if reduction == "batchmean" and X.ndim == 0:
+        raise InferenceError(f"kldiv_loss: X {X} has no batch to divide by; use the reduction 'mean'")
     found = merged(X, Target)
     return found if reduction == "none" else _scalar(X, declared, "Loss")
 

@@ -26,7 +26,8 @@ def offsets_of(spec: Spec, what: str, level: int = -1) -> tuple[int, ...] | None
         if spec.ndim and spec.shape[0] == -1:
             return None
         raise InferenceError(
-            f"{what} {spec} should hold sequences; declare it with lod_level=1 and feed (array, lengths) or a LoDTensor"
+            f"{what} {spec} should hold sequences; declare it with lod_level=1 and feed (array, lengths) or a LoDTensor; a "
+            "tensor holds those of x.with_lod([offsets])"
         )
     if not -len(spec.lod) <= level < len(spec.lod):
         raise InferenceError(f"{what} {spec} has {len(spec.lod)} levels of sequences, but level {level} is asked for")
@@ -523,6 +524,8 @@ def row_conv(f: Any, X: Any, Filter: Any, dOut: Any) -> Any:
 
 # --------------------------------------------------------------------------------------------------------------- LoD
 def _reset(X: Spec, Y: Spec | None, target_lod: list[int], append: bool) -> Spec:
+    if X.ndim == 0:
+        raise InferenceError(f"lod_reset: X {X} has no rows that could form sequences")
     kept = X.lod if append else ()
     if Y is not None and Y.lod:
         return X.with_lod((*kept, *Y.lod))

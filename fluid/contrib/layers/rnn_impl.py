@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import ProgramError
 from ...framework import Variable
+from ...layer_helper import check_kept
 from ...layers import GRUCell, LSTMCell, RNNCell, concat, dropout, fill_constant_batch_size_like, rnn
 from ...layers import slice as slice_
 from ...param_attr import AttrLike, ParamAttr
@@ -101,6 +102,7 @@ def _run(
     """What comes out, and the last states, each ``[num_layers * directions, batch, hidden_size]``."""
     if any(state is None for state in first) != all(state is None for state in first):
         raise ProgramError("basic_lstm: give both init_hidden and init_cell, or neither")
+    check_kept(f"basic_{'gru' if states == 1 else 'lstm'}", input)
     directions = 1 + bool(bidirectional)
     outs: list[Variable] = []
     last: dict[tuple[int, int, int], Variable] = {}

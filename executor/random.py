@@ -39,18 +39,21 @@ class RandomStreams:
     seed and by the op's first output, at a position given by the run and by how often the op has drawn in it.
     """
 
-    __slots__ = ("_draws", "_run", "_seed", "_xp")
+    __slots__ = ("_draws", "_run", "_seed", "_shared", "_xp")
 
     def __init__(self, xp: Any, program_seed: int) -> None:
         self._xp = xp
         self._seed = seed_of(program_seed)
         self._run = 0
         self._draws: dict[Hashable, int] = {}
+        self._shared: dict[str, list[Draw]] = {}
+        """The draws of this run that were made of the stream outside programs."""
 
     def begin(self, run: int) -> None:
         """Start the run of this number."""
         self._run = run
         self._draws.clear()
+        self._shared.clear()
 
     def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Callable[[], Any]:
         """A function that gives the generator for the next draw of the op that writes `name`.
@@ -65,6 +68,12 @@ class RandomStreams:
         def draw() -> Any:
             number = self._draws.get(counter, 0)
             self._draws[counter] = number + 1
+            if RANDOM.is_shared:
+                draws = self._shared.setdefault(name, [])
+                if number == len(draws):
+                    draws.append(RANDOM._next())
+                seed, position = draws[number]
+                return _generator(self._xp, (seed & _MASK, 0), (position, 0))
             return _generator(self._xp, key, (number, self._run))
 
         return draw
@@ -79,6 +88,7 @@ class _Tape(threading.local):
 
     noted: list[Draw] | None = None
     repeated: tuple[list[int], Sequence[Draw]] | None = None
+    shared: bool = False
 
 
 class RandomStream:
@@ -142,6 +152,32 @@ class RandomStream:
             yield count
         finally:
             tape.repeated = before
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether programs draw from this stream in this thread."""
+        return self._tape.shared
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """Inside the ``with``, programs that this thread runs draw from this stream, as the same ops outside programs do."""
+        tape = self._tape
+        before, tape.shared = tape.shared, True
+        try:
+            yield
+        finally:
+            tape.shared = before
+
+    def position(self) -> Draw:
+        """Its seed, and how many draws came since."""
+        with self._lock:
+            return self._seed, self._count
+
+    def take_back(self, before: Draw, count: int) -> None:
+        """Let the stream be where it was before the last draws, if there were no more than these since."""
+        with self._lock:
+            if (self._seed, self._count - count) == before:
+                self._count -= count
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ class LoDTensor:
     def __init__(self, array: Any = None, owner: Scope | None = None) -> None:
         self._array = array
         self._lengths: list[list[int]] = []
-        self._owner = owner
+        self._owner = weakref.ref(owner) if owner is not None else None  # a scope goes as soon as nothing uses it
 
     @property
     def array(self) -> Any:
@@ -37,8 +38,9 @@ class LoDTensor:
     @array.setter
     def array(self, array: Any) -> None:
         self._array = array
-        if self._owner is not None:
-            self._owner._touch()
+        owner = self._owner() if self._owner is not None else None
+        if owner is not None:
+            owner._touch()
 
     def set(self, array: Any, place: Place | None = None) -> None:
         """Hold a copy of `array` on `place` (the processor by default)."""

@@ -19,6 +19,7 @@ from .arguments import checked
 from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from .executor.place import CPUPlace
 from .executor.selected_rows import SelectedRows
+from .expand import is_gradient_op
 from .framework import Block, Operator, Parameter, Program, Variable, default_main_program
 from .ops.registry import EMPTY
 from .pickle_io import read_pickle, write_arrays
@@ -551,13 +552,19 @@ def _prune_block(block: Block, needed: set[str], boundary: set[str]) -> None:
         needed -= {name for name in wanted if _overwrites(op, name)}
         needed |= inputs
         if op.sub_blocks:
-            needed |= _prune_below(op, wanted | inputs)
+            # Its gradient reads what is local to its block, too.
+            local = {name for sub in op.sub_blocks for name in sub.vars if name in needed}
+            needed |= _prune_below(op, wanted | inputs | local)
     block.ops = kept[::-1]
 
 
 def _must_make(op: Operator) -> set[str]:
     """Names that the block of `op` has to write each time it runs, whatever they are used for."""
-    return {*op.output("outputs"), *op.attr("states")} if op.type == "recurrent" else set()
+    if op.type == "recurrent":
+        return {*op.output("outputs"), *op.attr("states")}
+    if is_gradient_op(op):  # it takes the gradients from its block, where they have names of their own
+        return {name for sub in op.sub_blocks for inner in sub.ops for name in inner.output_arg_names}
+    return set()
 
 
 def _prune_below(owner: Operator, needed: set[str]) -> set[str]:

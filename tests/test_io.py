@@ -535,3 +535,30 @@ def test_inference_model_with_a_recurrence(tmp_path):
     rows = np.array([[1, 2], [3, 4], [5, 6]], "float32")
     (found,) = exe.run(loaded, {feeds[0]: rows}, fetches)
     np.testing.assert_array_equal(found, [[1, 1], [1, 2], [3, 8]])
+
+
+def test_pruning_keeps_what_gradients_of_blocks_need():
+    """The op that owns a gradient block takes gradients from it, and the block reads what is local to the forward one."""
+    program = Program()
+    with program_guard(program, Program()), unique_name.guard():
+        x = fluid.data("x", [3, 2])
+        x.stop_gradient = False
+        first = layers.ones([2], "float32")
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            item, before = rnn.step_input(x), rnn.memory(init=first)
+            rnn.update_memory(before, before * item)
+            rnn.step_output(before * item)
+        chosen = layers.cond(layers.reduce_sum(x) > 0.0, lambda: x * x * x, lambda: layers.tanh(x) * x)
+        _, last = layers.while_loop(
+            lambda i, y: i < 3.0, lambda i, y: [i + 1.0, layers.tanh(y) * y], [layers.zeros([1], "float32"), chosen]
+        )
+        loss = layers.reduce_sum(last) + layers.reduce_sum(rnn())
+        (grad,) = fluid.gradients(loss, x)
+    exe = fluid.Executor()
+    pruned = io.prune(program, [grad], ["x"])
+    for sign in (1.0, -1.0):
+        feed = {"x": sign * np.array([[0.5, 0.25], [2, 1], [0.75, 1.5]], "float32")}
+        (expected,) = exe.run(program, feed, [grad])
+        (found,) = exe.run(pruned, feed, [grad.name])
+        np.testing.assert_array_equal(found, expected)

@@ -419,7 +419,7 @@ def test_what_cannot_be_traced() -> None:
         dygraph.trace(lambda x: (x * weight).backward(), Tensor([1.0]))
     with pytest.raises(ProgramError, match=r"an update \(sgd\) cannot be traced; trace the loss"):
         dygraph.trace(lambda x: optimizer.step(), Tensor([1.0]))
-    with pytest.raises(ProgramError, match="a function is being traced already"):
+    with pytest.raises(ProgramError, match=r"trace\(\) cannot be traced; a function is being traced already"):
         dygraph.trace(lambda x: dygraph.trace(lambda y: y, x)(x), Tensor([1.0]))
     with pytest.raises(FluidTypeError, match="should give tensors, in lists, tuples or dicts or alone, not 'text'"):
         dygraph.trace(lambda x: "text", Tensor([1.0]))
@@ -516,3 +516,68 @@ def test_large_layers() -> None:
     np.testing.assert_array_equal(out.numpy(), expected.numpy())
     np.testing.assert_array_equal(h.numpy(), last.numpy())
     assert c.shape == (4, 2, 4)
+
+
+# ------------------------------------------------------------------------------------------------- operators in place
+def test_augmented_operators_are_traced() -> None:
+    weight = leaf(3, seed=1, stop=False)
+
+    def function(x: Tensor) -> Any:
+        y = z = x * weight
+        y += 1.0
+        y *= x
+        y -= weight
+        y /= 2.0
+        y **= 2.0
+        y += y
+        return y, z, dygraph.grad(y.sum(), x)[0]
+
+    x = leaf(3, stop=False)
+    traced = dygraph.trace(function, x)
+    for given in (x, leaf(3, seed=5, stop=False)):
+        assert_same(traced, function, given)
+
+
+def test_what_a_traced_function_counts_outside() -> None:
+    count = Tensor([0.0])
+
+    def function(x: Tensor) -> Tensor:
+        nonlocal count
+        count += 1.0
+        return x + count
+
+    traced = dygraph.trace(function, Tensor([1.0]))
+    count.set_value([0.0])
+    assert [traced(Tensor([1.0])).item() for _ in range(2)] == [2.0, 3.0]
+    assert count.tolist() == [2.0]
+
+
+def test_loops_modify_copies() -> None:
+    def body(i: Tensor, s: Tensor) -> Any:
+        i += 1
+        s *= 2.0
+        return i, s
+
+    start = Tensor([0])
+
+    def function(x: Tensor) -> Any:
+        return layers.while_loop(lambda i, s: i < 3, body, [start, x])
+
+    x = Tensor([1.0], stop_gradient=False)
+    assert [part.tolist() for part in function(x)] == [[3], [8.0]]
+    function(x)[1].backward()
+    assert x.grad is not None and x.grad.tolist() == [8.0]
+    traced = dygraph.trace(function, Tensor([1.0]))
+    assert [part.tolist() for part in traced(Tensor([5.0]))] == [[3], [40.0]]
+    assert start.tolist() == [0] and x.tolist() == [1.0]
+
+
+def test_large_whole_numbers_are_traced() -> None:
+    large = 2**53 + 1
+
+    def function(x: Tensor) -> Any:
+        return x + large, x * 1 % large, x < large, x.clone().fill_(large)
+
+    traced = dygraph.trace(function, Tensor([1]))
+    assert_same(traced, function, Tensor([large - 1]))
+    assert traced(Tensor([0]))[0].tolist() == [large]

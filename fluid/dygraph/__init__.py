@@ -19,12 +19,14 @@ from .engine import backward, get_num_threads, grad, queue_callback, set_num_thr
 from .function import PyLayer, PyLayerContext
 from .functional import gradcheck, gradgradcheck, hessian, hvp, jacobian, jvp, vhp, vjp
 from .graph import AccumulateGrad, Edge, Node
-from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, state
 from .recipe import namespace as ops
 from .base import Parameter, disable_dygraph, enable_dygraph, enabled, guard, to_variable
+from . import effects as effects  # how ops that reach outside run
 from .backward_strategy import BackwardStrategy
 from .checkpoint import load_dygraph, save_dygraph
 from .container import LayerList, ParameterList, Sequential
+from .layer_of import LayerOf
 from .layers import Layer
 from .learning_rate_scheduler import (
     CosineDecay,
@@ -64,7 +66,8 @@ from .nn import (
 from .parallel import DataParallel, Env, ParallelStrategy, prepare_context
 from .recompute import recompute
 from . import jit
-from .tracing import TracedFunction, TracedLayer, declarative, to_static, trace
+from .static_function import declarative, to_static
+from .tracing import TracedFunction, TracedLayer, trace
 from ..executor.random import RANDOM
 
 __all__ = [
@@ -93,6 +96,7 @@ __all__ = [
     "Layer",
     "LayerList",
     "LayerNorm",
+    "LayerOf",
     "LearningRateDecay",
     "Linear",
     "MultiHeadAttention",
@@ -160,4 +164,6 @@ def seed(number: int) -> None:
 
     Without it they draw from the stream of the default program's ``random_seed``, or of a seed that is fresh in every process.
     """
+    if state.tracer is not None:
+        state.tracer.refuse_call("seed()", "call it before what is traced")
     RANDOM.seed(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from .tracing import TracedLayer, declarative, to_static, trace
+from .static_function import declarative, to_static
+from .tracing import TracedLayer, trace
 
 __all__ = ["TracedLayer", "declarative", "to_static", "trace"]

@@ -7,9 +7,11 @@ changes there shows in the program, and the other way round.
 
 from __future__ import annotations
 
-import functools
+import copy
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,20 +20,32 @@ from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..executor import CPUPlace, CUDAPlace, Executor, Scope, scope_guard
 from ..executor.eager import CPU, Kind
-from ..framework import Operator, Program, Variable, default_main_program, default_startup_program, program_guard
+from ..executor.random import RANDOM
+from ..executor.selected_rows import SelectedRows
+from ..framework import (
+    Operator,
+    Program,
+    Variable,
+    _clone_op,
+    default_main_program,
+    default_startup_program,
+    program_guard,
+)
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..layers.control_flow import _flatten, _rebuild, _structure
 from ..ops.registry import OpDef, updated_input
+from ..recompute import _is_random, _redirect
 from .base import Parameter, to_variable
-from .graph import AccumulateGrad, Node, OpNode, line_text, user_line
+from .graph import AccumulateGrad, Node, OpNode, leaf_edge, line_text, user_line
 from .layers import Layer
-from .mode import state, tracing
+from .mode import enable_grad, no_grad, state, tracing
 from .recipe import TensorOp
+from .regions import Refusal, Region
 from .tensor import Tensor, make
 
 _SMALL = 1024
 """Constants of so many elements are written into the program."""
-__all__ = ["TracedFunction", "TracedLayer", "Tracer", "declarative", "program_of", "to_static", "trace"]
+__all__ = ["TracedFunction", "TracedLayer", "Tracer", "program_of", "trace", "traced_call"]
 
 
 def append_call(
@@ -63,12 +77,17 @@ class Tracer:
     Attributes:
         program: what has been traced so far.
         captured: variable -> the tensor from outside that it shares its memory with.
+        layers: those that were called: by id, with whether it was trained and its buffers before.
     """
 
     def __init__(self) -> None:
         self.program = Program()
         self.startup = Program()
         self.captured: dict[str, Tensor] = {}
+        self.layers: dict[int, tuple[Layer, bool, dict[str, Any]]] = {}
+        self._recording = state.recording
+        self._whole = False
+        """In the forward part of a `PyLayer`, which does not record, but is to be differentiated later."""
         self._names = unique_name.UniqueNameGenerator()
         self._variables: dict[int, Variable] = {}
         self._arrays: list[Any] = []
@@ -77,6 +96,16 @@ class Tracer:
         """Arrays of tensors that were made of data meanwhile."""
         self._fixed: set[int] = set()
         """In a branch, the arrays from outside, which must not be written to."""
+        self._depth = 0
+        self._gone: set[int] = set()
+        """Arrays that were made inside a branch or loop which has ended."""
+        self._views: dict[int, list[Tensor]] = {}
+        """Array -> tensors in the same memory that are other variables, since no gradient flows from all but the first."""
+        self._before: dict[int, tuple[Tensor, Any, list[Any], Any, bool]] = {}
+        """What tensors from outside were before they were written to."""
+        self._readers: list[dict[str, Any]] = []
+        """Of each branch or loop under way: variable -> edge of the tensor that was read, where it asks for a gradient."""
+        self._refused: ProgramError | None = None
 
     # -- which variable a tensor is
     def known(self, tensor: Tensor) -> bool:
@@ -107,9 +136,18 @@ class Tracer:
     def variable(self, tensor: Tensor) -> Variable:
         """The variable that a tensor is: a tensor from outside becomes one that persists."""
         found = self._variables.get(id(tensor._array))
-        if found is not None:
-            return found
-        return self._made_here(tensor) if id(tensor._array) in self._born else self._capture(tensor)
+        if found is None:
+            if id(tensor._array) in self._gone:
+                raise self._refusal(
+                    f"{tensor.name} ({tensor.describe()}) was made inside a branch or loop, and is not known outside it; let the "
+                    "function of the branch, or the body of the loop, return it"
+                )
+            found = self._made_here(tensor) if id(tensor._array) in self._born else self._capture(tensor)
+        if self._readers and not tensor._stop:
+            edge = tensor._edge or leaf_edge(tensor)
+            for reader in self._readers:
+                reader[found.name] = edge
+        return found
 
     def created(self, tensor: Tensor) -> None:
         """A tensor has been made of data while this is traced: it is made in each run of the program."""
@@ -129,10 +167,12 @@ class Tracer:
         self.bind(tensor, found)
         return found
 
-    def _appended(self, op_type: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Variable:
+    def _appended(self, op_type: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any], stop: bool = False) -> Variable:
         block = self.program.current_block()
         found = block.create_var(name=self._names(self._names(op_type) + ".tmp"))
         block.append_op(op_type, inputs, {"Out": found}, attrs)
+        if stop:
+            found.stop_gradient = True
         return found
 
     def _capture(self, tensor: Tensor) -> Variable:
@@ -141,13 +181,16 @@ class Tracer:
         while home.has_var(name):
             name = self._names(tensor.name)
         said: dict[str, Any] = {"name": name, "shape": tensor.shape, "dtype": tensor.dtype, "persistable": True}
-        if isinstance(tensor, Parameter):
+        if isinstance(tensor, Parameter) or (not tensor._stop and tensor._edge is None):
             said.update((key, getattr(tensor, key)) for key in ("optimize_attr", "regularizer", "gradient_clip_attr"))
             variable: Variable = home.create_parameter(
-                trainable=tensor.trainable, do_model_average=tensor.do_model_average, stop_gradient=tensor.stop_gradient, **said
+                trainable=tensor.trainable,
+                do_model_average=getattr(tensor, "do_model_average", True),
+                stop_gradient=tensor.stop_gradient,
+                **said,
             )
         else:
-            variable = home.create_var(stop_gradient=True, **said)
+            variable = home.create_var(stop_gradient=tensor._stop, **said)
         self.bind(tensor, variable)
         self.captured[name] = tensor
         return variable
@@ -173,6 +216,9 @@ class Tracer:
 
         made = append_call(self.program, definition, op.attrs, inputs, self._names, count)
         block = self.program.current_block()
+        if self._recording and not state.recording and not self._whole:
+            for name in made.output_arg_names:
+                block.var(name).stop_gradient = True  # a no_grad() inside: also later, no gradient flows there
         for slot, value in by_slot.items():
             for name, item in zip(made.outputs.get(slot, ()), value if isinstance(value, list) else [value], strict=False):
                 if item is not None:
@@ -193,18 +239,72 @@ class Tracer:
                 self._variables[id(array)] = self.program.current_block().var(made.outputs[slot][0])
                 self._arrays.append(array)
 
-    def same(self, new: Tensor, old: Tensor) -> None:
-        """`new` is a copy of `old`, made without an op."""
-        self.bind(new, self._appended("assign", {"X": self.variable(old)}, {}))
+    def same(self, new: Tensor, old: Tensor, stop: bool = False) -> None:
+        """`new` is a copy of `old`, made without an op; with `stop`, no gradient flows from one to the other."""
+        self.bind(new, self._appended("assign", {"X": self.variable(old)}, {}, stop))
 
-    def wrote(self, target: Tensor, value: Any, by: str) -> None:
+    def detached(self, tensor: Tensor) -> Tensor:
+        """The tensor's elements, in the same memory, as another variable, from which no gradient flows."""
+        if (tensor._stop and self._recording) or not hasattr(tensor._array, "view"):
+            return make(tensor._array, tensor._kind, None, tensor._version)
+        view = make(tensor._array.view(), tensor._kind, None, tensor._version)
+        self.same(view, tensor, stop=True)
+        group = self._views.setdefault(id(tensor._array), [tensor])
+        group.append(view)
+        self._views[id(view._array)] = group
+        return view
+
+    def stopped(self, tensor: Tensor) -> None:
+        """From now on, no gradient flows from the tensor."""
+        found = self._variables.get(id(tensor._array))
+        if found is not None and not found.persistable and not found.stop_gradient:
+            self.same(tensor, tensor, stop=True)
+
+    def asked(self, tensor: Tensor) -> None:
+        """From now on, the tensor asks for a gradient."""
+        found = self._variables.get(id(tensor._array))
+        if found is not None and found.is_data:
+            found.stop_gradient = False
+
+    def writing(self, target: Tensor, by: str) -> None:
+        """`target` is about to be given other elements in place."""
+        key = id(target._array)
+        found = self._variables.get(key)
+        outside = key not in self._born and (found is None or found.persistable)
+        if self._depth and (outside or key in self._fixed):
+            raise self._refusal(
+                f"{by}: {target.name} is from outside the branch or loop, and cannot be modified in it; return the new value"
+            )
+        group = self._views.get(key)
+        if group is not None and group[0]._array is not target._array and not self.variable(group[0]).persistable:
+            raise self._refusal(
+                f"{by}: {target.name} is a detached tensor in the memory of {group[0].name}, and cannot be modified in place "
+                "while it is traced; give it a clone()"
+            )
+        if outside and key not in self._before and not isinstance(target._array, SelectedRows):
+            self._before[key] = target, target._array.copy(), list(target._version), target._edge, target._stop
+            self._arrays.append(target._array)
+
+    def undo(self) -> None:
+        """Let tensors from outside be what they were before."""
+        for target, array, version, edge, stop in reversed(self._before.values()):
+            target._kind.xp.copyto(target._array, array)
+            target._version[:] = version
+            target._edge, target._stop = edge, stop
+
+    def wrote(self, target: Tensor, value: Any) -> None:
         """`target` has been given the elements of `value` in place."""
         source = value if isinstance(value, Tensor) else Tensor(value, target.dtype)
-        if id(target._array) in self._fixed:
-            raise ProgramError(
-                f"{by}: {target.name} is from outside the branch or loop, and cannot be modified in it; return the new value\n"
-                f"  called at: {line_text(user_line())}"
-            )
+        if source.dtype is not target.dtype:
+            source = source.astype(target.dtype)
+        group = self._views.get(id(target._array))
+        owner = target if group is None else group[0]
+        self._write(owner, source)
+        for view in group or ():
+            if view is not owner:
+                self.same(view, owner, stop=True)
+
+    def _write(self, target: Tensor, source: Tensor) -> None:
         variable, new = self.variable(target), self.variable(source)
         if not variable.persistable:
             self.bind(target, self._appended("assign", {"X": new}, {}))
@@ -223,17 +323,25 @@ class Tracer:
     # -- what cannot be traced
     def refuse(self, tensor: Tensor, by: str) -> None:
         """An error, if a value is to be taken out of a tensor that is traced."""
-        if self.known(tensor):
-            raise ProgramError(
+        if self.known(tensor) or id(tensor._array) in self._gone or (not tensor._stop and id(tensor._array) not in self._born):
+            raise self._refusal(
                 f"{by} of {tensor.name} ({tensor.describe()}) while it is traced: Python would see the value that the example "
                 "has, and the program would not depend on it. To decide by a tensor use fluid.layers.cond or "
-                "fluid.layers.while_loop; to compute with it, ops on tensors\n"
-                f"  called at: {line_text(user_line())}"
+                "fluid.layers.while_loop; to compute with it, ops on tensors"
             )
 
     def refuse_call(self, what: str, instead: str) -> None:
         """An error: this cannot be part of a program."""
-        raise ProgramError(f"{what} cannot be traced; {instead}\n  called at: {line_text(user_line())}")
+        raise self._refusal(f"{what} cannot be traced; {instead}")
+
+    def _refusal(self, said: str) -> ProgramError:
+        self._refused = ProgramError(f"{said}\n  called at: {line_text(user_line())}")
+        return self._refused
+
+    def check(self) -> None:
+        """An error, if one was raised and not let through, as numpy's ``array_equal`` does: what came of that is a constant."""
+        if self._refused is not None:
+            raise self._refused
 
     # -- branches and loops
     def _static(self, build: Callable[[Callable[..., Any]], Any]) -> Any:
@@ -258,12 +366,15 @@ class Tracer:
     def _inside(self, function: Callable[[], Any]) -> Any:
         """What a function gives as part of another block: what is made there is not known outside."""
         outside, fixed = dict(self._variables), self._fixed
-        self._fixed = fixed | set(outside)
+        self._fixed = fixed | set(outside) | self._born
+        self._depth += 1
         try:
             return function()
         finally:
             kept = {key: variable for key, variable in self._variables.items() if variable.persistable}
+            self._gone |= self._variables.keys() - kept.keys() - outside.keys() - (self._born & self._fixed)
             self._variables, self._fixed = {**kept, **outside}, fixed
+            self._depth -= 1
 
     def _lifted(self, value: Any) -> Any:
         """Tensors, nested, as variables."""
@@ -274,50 +385,167 @@ class Tracer:
         from ..layers.control_flow import cond
 
         results: dict[bool, Any] = {False: None, True: None}
+        chosen = bool(pred._array.item())
 
         def build(as_user: Callable[..., Any]) -> Any:
             def branch(which: bool, function: Any) -> Any:
                 def run() -> Any:
-                    results[which] = as_user(function)
+                    with nullcontext() if which is chosen else RANDOM.repeating(()):
+                        results[which] = as_user(function)
                     return self._lifted(results[which])
 
                 return None if function is None else lambda: self._inside(run)
 
             return cond(self.variable(pred), branch(True, true_fn), branch(False, false_fn))
 
-        merged = self._static(build)
-        chosen = results[bool(pred._array.item())]
-        return self._bound(chosen, merged)
+        region = Region(self, "cond")
+        merged = region.build(lambda: self._static(build))
+        return self._given_by(region, results[chosen], merged, [part for part in results.values() if part is not None])
 
-    def _bound(self, tensors: Any, variables: Any) -> Any:
-        """Copies of nested tensors, which are these variables."""
+    def bound(self, tensors: Any, variables: Any, edges: Sequence[Any]) -> Any:
+        """Copies of nested tensors, which are these variables and have these edges, or none."""
         copies: list[Any] = []
-        for tensor, variable in zip(_tensors(tensors), _flatten(variables, "a result"), strict=True):
-            copy = make(tensor._array.copy(), tensor._kind, tensor._edge)
-            copy._stop = tensor._stop
-            self.bind(copy, variable)
-            copies.append(copy)
+        for tensor, variable, edge in zip(_tensors(tensors), _flatten(variables, "a result"), edges, strict=True):
+            made = make(tensor._array.copy(), tensor._kind, edge)
+            self.bind(made, variable)
+            copies.append(made)
         return _rebuild(tensors, iter(copies))
+
+    def _given_by(self, region: Region, result: Any, variables: Any, parts: Sequence[Any]) -> Any:
+        """The tensors that a branch or loop gives; `parts` are what its functions gave."""
+        if result is None:
+            return None
+        listed = list(_flatten(variables, "a result"))
+        return self.bound(result, variables, region.edges_of(_tensors(result), listed, map(_tensors, parts)))
+
+    @contextmanager
+    def reading(self, reads: dict[str, Any]) -> Iterator[None]:
+        """Inside the ``with``, note variables that are read, with the edges of their tensors, where these ask for gradients."""
+        self._readers.append(reads)
+        try:
+            yield
+        finally:
+            self._readers.pop()
 
     def while_loop(self, cond: Any, body: Any, loop_vars: Sequence[Any], is_test: bool) -> Any:
         """`fluid.layers.while_loop` of traced tensors: the body is traced once, and the tensors are those after the last trip."""
         from ..layers.control_flow import while_loop
 
         before = list(loop_vars)
+        results: list[Any] = []
 
         def build(as_user: Callable[..., Any]) -> Any:
             def lifted(function: Any) -> Any:
                 def run(*variables: Any) -> Any:
-                    return self._inside(lambda: self._lifted(as_user(function, *self._bound(before, list(variables)))))
+                    cut = Refusal(
+                        "a gradient that goes from inside a while_loop to what lies before it would leave out the trips between; "
+                        "differentiate what the loop gives",
+                        _tensors(before),
+                    )
+
+                    def trip() -> Any:
+                        given = self.bound(before, list(variables), cut.edges)
+                        with RANDOM.repeating(()):
+                            results.append(as_user(function, *given))
+                        return self._lifted(results[-1])
+
+                    return self._inside(trip)
 
                 return run
 
             return while_loop(lifted(cond), lifted(body), self._lifted(before), is_test)
 
-        after = self._static(build)
+        region = Region(self, "while_loop")
+        after = region.build(lambda: self._static(build))
         with tracing(None):
             last = loop(cond, body, before)
-        return self._bound(last, after)
+        return self._given_by(region, last, after, [before, *results])
+
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        """Inside the ``with``, gradients may later flow through what runs, though it is not recorded."""
+        before, self._whole = self._whole, True
+        try:
+            yield
+        finally:
+            self._whole = before
+
+    # -- layers
+    def met(self, layer: Layer) -> None:
+        """A layer is called."""
+        if id(layer) not in self.layers:
+            self.layers[id(layer)] = layer, layer.training, dict(layer._buffers)
+
+    def settle_buffers(self, keep: bool) -> None:
+        """A buffer that was assigned another tensor takes over its elements, here and in the program.
+
+        Args:
+            keep: what becomes of the buffer here is not to be undone.
+        """
+        for layer, _, before in self.layers.values():
+            for name, old in before.items():
+                new = layer._buffers.get(name)
+                if new is old or old is None or new is None:
+                    continue
+                if (new.shape, new.dtype) != (old.shape, old.dtype):
+                    self.refuse_call(
+                        f"giving the buffer {name} of {layer.full_name()}, {old.describe()}, a {new.describe()}",
+                        "use a new layer",
+                    )
+                layer._buffers[name] = old
+                with no_grad():
+                    old.copy_(new)
+
+    # -- programs in the program
+    def call_traced(self, traced: TracedFunction, given: Sequence[Any]) -> list[Tensor]:
+        """Call a traced function: its ops become part of the program."""
+        for tensor in traced._written:
+            self.writing(tensor, traced.name)
+        variables = self.inline(traced, given)
+        with tracing(None):
+            found = traced._run(given)
+        for tensor, variable in zip(found, variables, strict=True):
+            variable.stop_gradient = True
+            self.bind(tensor, variable)
+        return found
+
+    def inline(self, traced: TracedFunction, given: Sequence[Any]) -> list[Variable]:
+        """Append a copy of a traced function's ops, which are given these tensors; the variables that it fetches."""
+        source, home = traced.program, self.program.current_block()
+        names = dict(zip(traced.feed_names, [self.variable(to_variable(item)).name for item in given], strict=True))
+        names |= {key: self.variable(tensor).name for key, tensor in traced.captured.items()}
+        taken = {name.partition("/")[0] for program in (source, self.program) for block in program.blocks for name in block.vars}
+        start = next(start for start in (f"inlined_{number}" for number in itertools.count()) if start not in taken)
+        blocks = {0: home}
+        for block in source.blocks[1:]:
+            assert block.parent is not None
+            forward = blocks[block.forward.idx] if block.forward is not None else None
+            blocks[block.idx] = self.program.create_block(blocks[block.parent.idx], forward)
+        for block in source.blocks:
+            for name, variable in block.vars.items():
+                if block.idx == 0:
+                    if name in names:
+                        continue
+                    if variable.persistable:
+                        raise self._refusal(
+                            f"the program of {traced!r} has got a variable {name} since it was traced, and cannot be part of "
+                            "another program"
+                        )
+                    names[name] = f"{start}/{name}"
+                twin = copy.copy(variable)
+                twin.block, twin.name = blocks[block.idx], names[name] if block.idx == 0 else name
+                blocks[block.idx].vars[twin.name] = twin
+        inlined = []
+        for block in source.blocks:
+            for op in block.ops:
+                twin_op = _clone_op(op, blocks[block.idx], blocks)  # type: ignore[arg-type]
+                blocks[block.idx].ops.append(twin_op)
+                if block.idx == 0:
+                    inlined.append(twin_op)
+        for op in inlined:
+            _redirect(op, names)
+        self.program._changed()
+        return [home.var(names[name]) for name in traced._fetched()]
 
 
 def _tensors(value: Any) -> list[Any]:
@@ -328,7 +556,9 @@ def _tensors(value: Any) -> list[Any]:
 # ------------------------------------------------------------------------------------------------------- eager control flow
 def loop(cond: Any, body: Any, loop_vars: Sequence[Any]) -> list[Any]:
     """`fluid.layers.while_loop` on tensors."""
-    now = list(loop_vars)
+    given = list(loop_vars)
+    # Copies, which body may modify in place: as of a program, that is not to be seen outside.
+    now: list[Any] = _refilled(given, iter([item.clone() if isinstance(item, Tensor) else item for item in _tensors_in(given)]))
     while bool(cond(*now)):
         value = body(*now)
         if not isinstance(value, (list, tuple)) or (len(now) == 1 and _structure([value]) == _structure(now)):
@@ -360,13 +590,19 @@ def eager_while_loop(cond: Any, body: Any, loop_vars: Sequence[Any], is_test: bo
 class TracedFunction:
     """A function as a program; called with tensors like the examples, it gives what the program computes, without gradients.
 
+    The program stays what it is: it goes on with the parameters and buffers that were there, in the mode (`train`, `eval`) in
+    which layers were, and with the values that Python's variables had. `to_static` gives functions that are traced again.
+
     Attributes:
         program: the ops, which `append_backward` can differentiate, and an executor run in `scope`.
         feed_names, fetch_names: of what goes in and comes out, in order.
         scope: holds what the function took from outside, in the same memory.
+        captured: variable -> what the function took from outside.
     """
 
-    def __init__(self, tracer: Tracer, feeds: Sequence[str], fetches: Sequence[str], result: Any, name: str, device: str) -> None:
+    def __init__(
+        self, tracer: Tracer, given: Any, feeds: Sequence[str], fetches: Sequence[str], result: Any, name: str, device: str
+    ) -> None:
         self.program, self.feed_names, self.fetch_names = tracer.program, list(feeds), list(fetches)
         self.name, self._result = name, result
         self.scope = Scope()
@@ -374,6 +610,15 @@ class TracedFunction:
         for key, tensor in self.captured.items():
             self.scope.var(key).tensor.array = tensor._array
         self.executor = Executor(CPUPlace() if device == CPU else CUDAPlace(int(device.partition(":")[2])))
+        self._given = given
+        args, kwargs = given
+        self._plain = len(args) if not kwargs and all(item is _TENSOR for item in args) else -1
+        self._updates: list[tuple[int, str]] = []
+        """Numbers of inputs that the function changes in place, each with the variable of what they become."""
+        blocks = self.program.blocks
+        written = {name for block in blocks for op in block.ops for name in op.output_arg_names}
+        self._written = [tensor for key, tensor in self.captured.items() if key in written]
+        self._random = any(_is_random(op) for block in blocks for op in block.ops)
 
     @property
     def feeds(self) -> list[Variable]:
@@ -385,14 +630,53 @@ class TracedFunction:
         """The variables that are fetched."""
         return [self.program.global_block().var(name) for name in self.fetch_names]
 
-    def __call__(self, *inputs: Any) -> Any:
-        """What the program computes of tensors (or arrays), structured as what the function gave."""
-        given = _tensors_in(inputs)
-        if len(given) != len(self.feed_names):
-            raise ProgramError(f"{self.name} was traced with {len(self.feed_names)} tensors, not {len(given)}")
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """What the program computes of tensors (or arrays), structured as what the function gave.
+
+        While another function is traced, the ops become part of its program.
+
+        Raises:
+            ProgramError: the arguments are other than the examples, in number, structure, keys, or what is no tensor.
+        """
+        if len(inputs) == self._plain and not named and all(map(_is_given, inputs)):
+            given: Sequence[Any] = inputs
+        else:
+            given = self._matched([list(inputs), named])
+        if state.tracer is not None:
+            found = state.tracer.call_traced(self, given)
+        else:
+            found = self._run(given)
+        for (number, _), value in zip(self._updates, found[len(self.fetch_names) :], strict=True):
+            if isinstance(given[number], Tensor):
+                given[number].set_value(value)
+        return _refilled(self._result, iter(found))
+
+    def _run(self, given: Sequence[Any]) -> list[Tensor]:
         feed = {name: _to_feed(tensor) for name, tensor in zip(self.feed_names, given, strict=True)}
-        found = self.executor.run(self.program, feed, self.fetch_names, scope=self.scope, return_numpy=False)
-        return _refilled(self._result, iter([_from_fetched(value) for value in found]))
+        if self._random:
+            with RANDOM.shared():
+                found = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
+        else:
+            found = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
+        for tensor in self._written:
+            tensor._version[0] += 1
+            tensor._version[1:] = [self.name, None]
+        return [_from_fetched(value) for value in found]
+
+    def _fetched(self) -> list[str]:
+        return self.fetch_names + [name for _, name in self._updates] if self._updates else self.fetch_names
+
+    def _matched(self, inputs: Any) -> list[Any]:
+        """The tensors among the arguments, which are to be what the examples were."""
+        found: list[Any] = []
+        try:
+            _match(self._given[0], inputs[0], "", found)
+            _match(self._given[1], inputs[1], "", found)
+        except _Differs as error:
+            count, wanted = len(_tensors_in(inputs)), len(self.feed_names)
+            many = f"was traced with {wanted} tensors, not {count}" if count != wanted else "was traced with other arguments"
+            raise ProgramError(f"{self.name} {many}: {error}") from None
+        return found
 
     def save_inference_model(
         self, dirname: str, feed: Sequence[int] | None = None, fetch: Sequence[int] | None = None
@@ -420,12 +704,64 @@ def _from_fetched(value: Any) -> Tensor:
     return made.with_lod(tuple(tuple(level) for level in lod)) if lod else made
 
 
+class _Tensor:
+    """Where an example was a tensor."""
+
+    def __repr__(self) -> str:
+        return "a tensor"
+
+
+_TENSOR = _Tensor()
+
+
+class _Differs(Exception):
+    """How arguments differ from the examples."""
+
+
+def _is_given(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray))
+
+
+def _match(example: Any, value: Any, where: str, found: list[Any]) -> None:
+    """Add to `found` the tensors of a value that is nested as the example is."""
+    said = f"argument {where}" if where else "the arguments"
+    if example is _TENSOR:
+        if not _is_given(value):
+            raise _Differs(f"{said} was a tensor, and now is {value!r}")
+        found.append(value)
+    elif isinstance(example, Mapping):
+        if not isinstance(value, Mapping) or value.keys() != example.keys():
+            now = f"the keys {_keys(value)}" if isinstance(value, Mapping) else repr(value)
+            raise _Differs(f"{said} had the keys {_keys(example)}, and now {now}")
+        for key in sorted(example, key=str):
+            _match(example[key], value[key], f"{where}[{key!r}]" if where else str(key), found)
+    elif isinstance(example, (list, tuple)):
+        if not isinstance(value, (list, tuple)) or len(value) != len(example):
+            now = str(len(value)) if isinstance(value, (list, tuple)) else repr(value)
+            raise _Differs(f"{said} had {len(example)} entries, and now {now}")
+        for number, (part, item) in enumerate(zip(example, value, strict=True)):
+            _match(part, item, f"{where}[{number}]" if where else str(number), found)
+    elif value is not example and not (type(value) is type(example) and _equal(value, example)):
+        raise _Differs(f"{said} was {example!r}, which became part of the program, and now is {value!r}; trace it for that, too")
+
+
+def _keys(value: Mapping[Any, Any]) -> str:
+    return ", ".join(repr(key) for key in sorted(value, key=str)) or "none"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # whatever the user's class makes of it
+        return False
+
+
 def _tensors_in(value: Any) -> list[Any]:
     """Tensors and arrays in nested lists, tuples and dicts."""
     if isinstance(value, (Tensor, np.ndarray)):
         return [value]
     if isinstance(value, Mapping):
-        return [item for key in sorted(value) for item in _tensors_in(value[key])]
+        return [item for key in sorted(value, key=str) for item in _tensors_in(value[key])]
     if isinstance(value, (list, tuple)):
         return [item for part in value for item in _tensors_in(part)]
     return []
@@ -436,7 +772,7 @@ def _refilled(value: Any, tensors: Iterator[Any]) -> Any:
     if isinstance(value, (Tensor, np.ndarray)):
         return next(tensors)
     if isinstance(value, Mapping):
-        made = {key: _refilled(value[key], tensors) for key in sorted(value)}
+        made = {key: _refilled(value[key], tensors) for key in sorted(value, key=str)}
         return {key: made[key] for key in value}
     if isinstance(value, (list, tuple)):
         parts = [_refilled(item, tensors) for item in value]
@@ -444,45 +780,62 @@ def _refilled(value: Any, tensors: Iterator[Any]) -> Any:
     return value
 
 
-def _input_names(function: Any, examples: Sequence[Any], count: int) -> list[str]:
+def _input_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], count: int) -> list[str]:
     """Names for so many inputs, after the function's parameters."""
     target = function.forward if isinstance(function, Layer) else function
     try:
         names = [name for name, p in inspect.signature(target).parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     except (TypeError, ValueError):
         names = []
+    said = [(names[n] if n < len(names) else f"input_{n}", example) for n, example in enumerate(args)]
     found = []
-    for position, example in enumerate(examples):
-        base = names[position] if position < len(names) else f"input_{position}"
+    for base, example in [*said, *((key, kwargs[key]) for key in sorted(kwargs))]:
         inner = len(_tensors_in(example))
         found += [base] if inner == 1 else [f"{base}_{number}" for number in range(inner)]
     return found if len(set(found)) == count else [f"input_{number}" for number in range(count)]
 
 
-def _traced(
-    function: Callable[..., Any], examples: Sequence[Any], feed_names: Sequence[str] | None, fetch_names: Sequence[str] | None
-) -> tuple[Any, TracedFunction]:
-    """What a function gives for examples, and the function as a program."""
+def traced_call(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    feed_names: Sequence[str] | None = None,
+    fetch_names: Sequence[str] | None = None,
+    keep: bool = False,
+    layers: Sequence[Layer] = (),
+) -> tuple[Any, TracedFunction, Tracer]:
+    """What a function gives for examples, the function as a program, and what has traced it.
+
+    Args:
+        keep: this is a call of the function as any: what it does to tensors from outside, and to the examples, remains.
+        layers: that it will use.
+    """
     if state.tracer is not None:
-        raise ProgramError("trace: a function is being traced already; the ops of what it calls become part of it")
-    given = [to_variable(item) for item in _tensors_in(list(examples))]
-    names = list(feed_names) if feed_names is not None else _input_names(function, examples, len(given))
+        state.tracer.refuse_call("trace()", "a function is being traced already: the ops of what it calls become part of it")
+    examples = [list(args), dict(kwargs)]
+    originals = _tensors_in(examples)
+    given = [to_variable(item) for item in originals]
+    names = list(feed_names) if feed_names is not None else _input_names(function, args, kwargs, len(given))
     if len(names) != len(given):
         raise ProgramError(f"trace: there are {len(given)} example tensors, but {len(names)} feed_names")
     tracer = Tracer()
+    for layer in layers:
+        tracer.met(layer)
     inputs = []
     for tensor, name in zip(given, names, strict=True):
-        copy = make(tensor._array.copy(), tensor._kind)
-        copy._stop = tensor._stop
-        tracer.feed(copy, name)
-        inputs.append(copy)
+        made = make(tensor._array.copy(), tensor._kind)
+        made._stop = tensor._stop
+        tracer.feed(made, name)
+        inputs.append(made)
     called = getattr(function, "__name__", None) or (function.full_name() if isinstance(function, Layer) else "function")
-    with tracing(tracer):
-        result = function(*_refilled(list(examples), iter(inputs)))
+    passed_args, passed_kwargs = _refilled(examples, iter(inputs))
+    with tracing(tracer), nullcontext() if keep else _undone(tracer):
+        result = function(*passed_args, **passed_kwargs)
+        tracer.check()
         outputs = _tensors_in(result)
         if not outputs or any(not isinstance(item, Tensor) for item in outputs):
             raise FluidTypeError(f"trace: {called} should give tensors, in lists, tuples or dicts or alone, not {result!r}")
-        fetches = []
+        fetches: list[str] = []
         block = tracer.program.global_block()
         for number, item in enumerate(outputs):
             variable = tracer.variable(item)
@@ -492,8 +845,34 @@ def _traced(
                 block.append_op("assign", {"X": variable}, {"Out": out})
                 variable = out
             fetches.append(variable.name)
-    device = outputs[0].device
-    return result, TracedFunction(tracer, names, fetches, _emptied(result), called, device)
+        tracer.settle_buffers(keep)
+        updates = [
+            (number, tracer.variable(made).name)
+            for number, (made, name) in enumerate(zip(inputs, names, strict=True))
+            if tracer.variable(made).name != name
+        ]
+    shape = _refilled(examples, iter([_TENSOR] * len(given)))
+    found = TracedFunction(tracer, shape, names, fetches, _emptied(result), called, outputs[0].device)
+    found._updates = updates
+    if keep:
+        for number, _ in updates:
+            if isinstance(originals[number], Tensor):
+                originals[number].set_value(inputs[number])
+    return result, found, tracer
+
+
+@contextmanager
+def _undone(tracer: Tracer) -> Iterator[None]:
+    """What happens to tensors from outside, and to the random stream, is undone at the end; ops are recorded inside."""
+    draws: list[Any] = []
+    before = RANDOM.position()
+    try:
+        with enable_grad(), RANDOM.noting(draws):
+            tracer._recording = True
+            yield
+    finally:
+        tracer.undo()
+        RANDOM.take_back(before, len(draws))
 
 
 def _emptied(result: Any) -> Any:
@@ -506,22 +885,34 @@ def trace(
     *examples: Any,
     feed_names: Sequence[str] | None = None,
     fetch_names: Sequence[str] | None = None,
+    **named: Any,
 ) -> TracedFunction:
     """A function of tensors, or a layer, as a program: it is called with the examples, and what it does is written down.
 
     The program is for tensors of the examples' shapes (``program.set_shape`` may free an extent), but for the number of rows
     where these form sequences. Python's own decisions are made once, while it is traced; those by the value of a tensor are
-    refused there, and are to be `fluid.layers.cond` and `fluid.layers.while_loop`.
+    refused there, and are to be `fluid.layers.cond` and `fluid.layers.while_loop`. The same holds for all that Python knows, such
+    as attributes and the mode of layers; see `TracedFunction`.
+
+    What the call does to tensors from outside (to moving statistics, say) is undone afterwards, and the random stream goes back;
+    only parameters that layers make when they are first called remain. What it does besides, as Python, is done. What comes of
+    this does those things when it is called, and then draws from the stream that random ops draw from without a trace; where an
+    executor runs the program, it draws as any program.
+
+    `dygraph.grad` inside becomes part of the program, also of `cond` and `while_loop`, whose gradients of gradients are refused.
+    ``append_backward`` of the program later follows `detach`, `no_grad` and `stop_gradient`; hooks, and the backward of a
+    `PyLayer`, it does not know: it differentiates what ran forward.
 
     Args:
-        examples: tensors, or nested lists, tuples and dicts of them; other values are passed on, and become part of the program.
+        examples, named: tensors, or nested lists, tuples and dicts of them; other values are passed on, and become part of the
+            program, which is then to be called with the same.
         feed_names, fetch_names: of the tensors that go in and come out; by default, as the parameters of the function, and as
             the ops that make them.
 
     Raises:
         ProgramError: the function takes a value out of a tensor, calls `backward`, or runs an optimizer.
     """
-    return _traced(function, examples, feed_names, fetch_names)[1]
+    return traced_call(function, examples, named, feed_names, fetch_names)[1]
 
 
 class TracedLayer:
@@ -532,12 +923,14 @@ class TracedLayer:
 
     @staticmethod
     def trace(layer: Layer, inputs: Any) -> tuple[Any, TracedLayer]:
-        """What the layer gives for these inputs, and the layer as a program."""
+        """What the layer gives for these inputs, and the layer as a program; as `dygraph.trace`, it leaves all as it was."""
         if not isinstance(layer, Layer):
             raise FluidTypeError(
                 f"TracedLayer.trace takes a Layer, not a {type(layer).__name__}; dygraph.trace takes any function"
             )
-        result, traced = _traced(layer, inputs if isinstance(inputs, (list, tuple)) else [inputs], None, None)
+        result, traced, _ = traced_call(layer, inputs if isinstance(inputs, (list, tuple)) else [inputs], {})
+        if not state.recording:
+            result = _refilled(result, iter([item.detach() for item in _tensors_in(result)]))
         return result, TracedLayer(traced)
 
     @property
@@ -557,89 +950,6 @@ class TracedLayer:
     ) -> list[str]:
         """As `TracedFunction.save_inference_model`."""
         return self._traced.save_inference_model(dirname, feed, fetch)
-
-
-class StaticFunction:
-    """A function that is traced when it is called, once for tensors of each shape and element type."""
-
-    def __init__(self, function: Callable[..., Any], owner: Any = None) -> None:
-        self._function, self._owner = function, owner
-        self._known: dict[Any, TracedFunction] = {}
-        functools.update_wrapper(self, function)
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
-            return self
-        key = "_static_" + self._function.__name__
-        found = instance.__dict__.get(key)
-        if found is None:
-            found = instance.__dict__[key] = StaticFunction(functools.partial(self._function, instance), instance)
-        return found
-
-    def trace(self, *inputs: Any) -> TracedFunction:
-        """The program for inputs like these."""
-        key = self._key(inputs)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = trace(self._function, *inputs)
-        return found
-
-    def _key(self, inputs: Any) -> Any:
-        training = tuple(layer.training for layer in self._owner.sublayers(include_self=True)) if self._is_layer else ()
-        return training, _signature(inputs)
-
-    @property
-    def _is_layer(self) -> bool:
-        return isinstance(self._owner, Layer)
-
-    def __call__(self, *inputs: Any) -> Any:
-        """What the function gives: by its program; as it is, where that is being recorded for gradients, or traced."""
-        if state.tracer is not None:
-            return self._function(*inputs)
-        if state.recording:
-            wanted = [item for item in _tensors_in(inputs) if isinstance(item, Tensor) and not item.stop_gradient]
-            if self._is_layer:
-                wanted += [parameter for parameter in self._owner.parameters() if not parameter.stop_gradient]
-            elif not wanted:
-                wanted = [item for item in self.trace(*inputs).captured.values() if not item.stop_gradient]
-            if wanted:
-                return self._function(*inputs)
-        return self.trace(*inputs)(*inputs)
-
-
-def _signature(value: Any) -> Any:
-    """What of the inputs a program depends on."""
-    if isinstance(value, Tensor):
-        return value._kind, value.stop_gradient
-    if isinstance(value, np.ndarray):
-        return value.shape, value.dtype
-    if isinstance(value, Mapping):
-        return tuple((key, _signature(value[key])) for key in sorted(value))
-    if isinstance(value, (list, tuple)):
-        return tuple(_signature(item) for item in value)
-    try:
-        hash(value)
-    except TypeError:
-        raise FluidTypeError(
-            f"to_static: arguments should be tensors, or values that can be hashed, not a {type(value).__name__}"
-        ) from None
-    return type(value), value
-
-
-def to_static(function: Any) -> Any:
-    """Let a function of tensors, or a method of a layer, run as a program; a decorator.
-
-    It is traced when it is first called with tensors of a shape and element type. Where gradients are recorded it runs as it is.
-    ``to_static(layer)`` gives the layer with such a `forward`.
-    """
-    if isinstance(function, Layer):
-        layer = function
-        layer.__dict__["forward"] = StaticFunction(layer.forward, layer)
-        return layer
-    return StaticFunction(function)
-
-
-declarative = to_static
 
 
 # ---------------------------------------------------------------------------------------------------- the recorded graph

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fluid.executor.interpreter import apply_op
-from fluid.executor.kernels import activation, pool
+from fluid.executor.kernels import activation, norm, pool
+from fluid.ops import registry
 
 
 def first_maxima(x: Any, d_out: Any, size: int, stride: int, pad: int) -> Any:
@@ -31,7 +32,16 @@ def first_maxima(x: Any, d_out: Any, size: int, stride: int, pad: int) -> Any:
 @pytest.mark.parametrize("part", [1, 200, 1 << 17])
 @pytest.mark.parametrize(
     ("extents", "size", "stride", "pad"),
-    [((7, 6), 3, 2, 1), ((8, 9), 3, 1, 0), ((9, 8), 4, 3, 0), ((10, 10), 3, 2, 0), ((5, 6, 5), 3, 2, 1), ((11, 10), 3, 4, 1)],
+    [
+        ((8, 6), 2, 2, 0),
+        ((9, 7), 2, 2, 0),
+        ((7, 6), 3, 2, 1),
+        ((8, 9), 3, 1, 0),
+        ((9, 8), 4, 3, 0),
+        ((10, 10), 3, 2, 0),
+        ((5, 6, 5), 3, 2, 1),
+        ((11, 10), 3, 4, 1),
+    ],
 )
 def test_of_equal_elements_the_first_gets_the_gradient(
     extents: tuple[int, ...], size: int, stride: int, pad: int, part: int, monkeypatch: pytest.MonkeyPatch
@@ -74,3 +84,101 @@ def test_erf_in_float32_is_right_to_a_few_units_in_the_last_place() -> None:
     np.testing.assert_allclose(found, expected, rtol=6e-7)
     assert found.max() == 1 and found.min() == -1
     assert np.isnan(apply_op("erf", {"X": np.array([np.nan], "float32")})["Out"]).all()
+
+
+# ------------------------------------------------------------------------------------------------------- normalizations
+def given_for(op_type: str, shape: tuple[int, ...], channel: int, dtype: str) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    channels = shape[channel]
+    given = {"X": random.standard_normal(shape) * 3 + 1, "Scale": random.standard_normal(channels), "Bias": np.ones(channels)}
+    if op_type == "batch_norm":
+        given |= {"Mean": random.standard_normal(channels), "Variance": random.random(channels) + 1}
+    return {slot: value.astype(dtype) for slot, value in given.items()}
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5, 6), (2, 4, 400), (5, 4, 1), (3, 4)])
+@pytest.mark.parametrize(
+    ("op_type", "attrs"),
+    [
+        ("group_norm", {"groups": 2}),
+        ("group_norm", {"groups": 1, "data_layout": "NHWC"}),
+        ("instance_norm", {}),
+        ("batch_norm", {}),
+        ("batch_norm", {"data_layout": "NHWC"}),
+        ("batch_norm", {"is_test": True}),
+        ("batch_norm", {"use_global_stats": True, "data_layout": "NHWC"}),
+    ],
+)
+def test_normalizations_do_not_depend_on_the_parts(
+    op_type: str, attrs: dict[str, Any], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = given_for(op_type, shape, -1 if attrs.get("data_layout") == "NHWC" else 1, "float64")
+    d_y = np.random.default_rng(1).standard_normal(shape)
+
+    def run(use_kernel: bool = True) -> list[Any]:
+        made = {slot: value for slot, value in apply_op(op_type, dict(given), attrs).items() if value is not None}
+        slots = registry.get(f"{op_type}_grad").inputs
+        known = {slot: value for slot, value in {**given, **made, "Y@GRAD": d_y}.items() if slot in slots}
+        grads = apply_op(f"{op_type}_grad", known, attrs, {"X@GRAD", "Scale@GRAD", "Bias@GRAD"}, use_kernel)
+        return [made["Y"], *(grads[f"{slot}@GRAD"] for slot in ("X", "Scale", "Bias"))]
+
+    whole = run()
+    for ours, rule in zip(whole, run(use_kernel=False), strict=True):
+        np.testing.assert_allclose(ours, rule, rtol=1e-9, atol=1e-9)
+    for part in (1, 70, 900):
+        monkeypatch.setattr(norm, "_PART", part)
+        for ours, expected in zip(run(), whole, strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(90, 600), (300, 200), (4, 9), (2, 40_000)])
+def test_layer_norm_in_parts(shape: tuple[int, int], dtype: str) -> None:
+    given = given_for("layer_norm", shape, 1, dtype)
+    d_y = np.random.default_rng(1).standard_normal(shape).astype(dtype)
+    x, scale, bias = (given[slot].astype("float64") for slot in ("X", "Scale", "Bias"))
+    deviation = np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    normal = (x - x.mean(1, keepdims=True)) / deviation
+    scaled = d_y.astype("float64") * scale
+    d_x = (scaled - scaled.mean(1, keepdims=True) - normal * (scaled * normal).mean(1, keepdims=True)) / deviation
+    before = np.getbufsize()
+    made = apply_op("layer_norm", given)
+    slots = registry.get("layer_norm_grad").inputs
+    grads = apply_op("layer_norm_grad", {slot: {**given, **made, "Y@GRAD": d_y}[slot] for slot in slots})
+    assert np.getbufsize() == before
+    expected = [normal * scale + bias, d_x, (d_y * normal).sum(0), d_y.astype("float64").sum(0)]
+    tolerance = {"float16": 2e-2, "float32": 3e-5, "float64": 1e-11}[dtype]
+    for ours, value in zip([made["Y"], *(grads[f"{slot}@GRAD"] for slot in ("X", "Scale", "Bias"))], expected, strict=True):
+        np.testing.assert_allclose(ours, value, rtol=tolerance, atol=tolerance * np.abs(value).max())
+
+
+@pytest.mark.parametrize(("op_type", "attrs"), [("group_norm", {"groups": 2}), ("instance_norm", {}), ("batch_norm", {})])
+def test_normalizations_of_no_image(op_type: str, attrs: dict[str, Any]) -> None:
+    given = given_for(op_type, (0, 4, 3, 2), 1, "float32")
+    made = {slot: value for slot, value in apply_op(op_type, given, attrs).items() if value is not None}
+    slots = registry.get(f"{op_type}_grad").inputs
+    known = {slot: value for slot, value in {**given, **made, "Y@GRAD": given["X"]}.items() if slot in slots}
+    grads = apply_op(f"{op_type}_grad", known, attrs, {"X@GRAD", "Scale@GRAD", "Bias@GRAD"})
+    assert grads["X@GRAD"].shape == given["X"].shape
+    assert not grads["Bias@GRAD"].any() and not grads["Scale@GRAD"].any()
+
+
+# ------------------------------------------------------------------------------------------------------------- formulas
+@pytest.mark.parametrize("op_type", ["erf", "gelu"])
+def test_formulas_of_erf_in_float16_are_computed_in_float32(op_type: str) -> None:
+    x = np.array([-np.inf, -200.0, -3.0, -0.5, 0.0, 1e-3, 0.5, 3.0, 60_000.0, np.inf], "float16")[1 - (op_type == "erf") :]
+    precise = apply_op(op_type, {"X": x.astype("float64")})["Out"]
+    found = apply_op(op_type, {"X": x})["Out"]
+    assert found.dtype == "float16"
+    np.testing.assert_allclose(found, precise.astype("float16"), rtol=2e-3, atol=1e-6)
+
+
+def test_gelu_in_float32_is_right_to_a_few_units_in_the_last_place() -> None:
+    x = np.concatenate([np.linspace(-8, 8, 4001), [1e-30, 30, 1e19, 3e38]]).astype("float32")
+    normal = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.astype("float64")])
+    slope = normal + x.astype("float64") * np.exp(-0.5 * np.square(x, dtype="float64")) / math.sqrt(2 * math.pi)
+    found = apply_op("gelu", {"X": x})["Out"]
+    np.testing.assert_allclose(found, x * normal, rtol=3e-7, atol=3e-7)
+    given = {"X": x, "Out": found, "Out@GRAD": np.ones_like(x)}
+    grad = apply_op("gelu_grad", {slot: given[slot] for slot in registry.get("gelu_grad").inputs}, {})["X@GRAD"]
+    np.testing.assert_allclose(grad, slope, atol=5e-7)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_global_stats
 
+from .elementwise import scalar
 from .manipulation import copy, ranges
 from .table import Step, kernel, prepared
 
@@ -19,7 +20,33 @@ def sum_of_products(xp: Any, subscripts: str, left: Any, right: Any, out: Any) -
     return lambda: xp.copyto(out, xp.einsum(subscripts, left, right))
 
 
+def sums_of_products(xp: Any, left: Any, right: Any, out: Any) -> Step:
+    """The call that gives, for each row of two arrays, the sum of their products."""
+    if xp.__name__ == "numpy" and left.dtype == right.dtype == out.dtype:
+        return partial(xp.vecdot, left, right, out)
+    return sum_of_products(xp, "...c,...c->...", left, right, out)
+
+
+_DEFAULT_BUFFER, _BUFFER = 8192, 512
+"""Elements that numpy's ufuncs take at a time where they have to copy."""
+
+
+def by_row(xp: Any, width: int, steps: list[Step]) -> list[Step]:
+    """The calls, which combine rows of `width` elements with one number each.
+
+    Where two rows fit numpy's buffer, numpy takes them together, by way of copies, which takes twice as long as row by row if
+    rows are not short. A smaller buffer, for these calls, prevents that.
+    """
+    if xp.__name__ != "numpy" or not 2 * _BUFFER // 3 < width <= _DEFAULT_BUFFER // 2:
+        return steps
+    return [partial(xp.setbufsize, _BUFFER), *steps, partial(xp.setbufsize, _DEFAULT_BUFFER)]
+
+
 # --------------------------------------------------------------------------------------------------------- batch_norm
+_PART = 1 << 17
+"""Elements of images that are taken at a time."""
+
+
 class _Channels:
     """Arrays of X's shape as [rows, channels, places], or [rows, channels] where the channels come last."""
 
@@ -38,6 +65,30 @@ class _Channels:
         """Numbers by channel, shaped to be combined with views."""
         return statistic if self.is_last else statistic[:, None]
 
+    def parts(self) -> list[tuple[slice, slice]]:
+        """Indices of parts of views, of rows and channels, that stay in a near cache."""
+        rows, each = self.shape[0], prod(self.shape[1:])
+        channels = [(0, self.channels)] if self.is_last else ranges(self.channels, self.shape[2], _PART)
+        if len(channels) == 1:
+            return [(slice(*part), slice(None)) for part in ranges(rows, each, _PART)]
+        return [(slice(row, row + 1), slice(*part)) for row in range(rows) for part in channels]
+
+    def chain(self, part: tuple[slice, slice], out: Any, *calls: tuple[Any, Any, Any]) -> list[Step]:
+        """Calls of ufuncs of two arrays, one after the other, into a part of `out`. Either array is a view, numbers by channel,
+        or None for what there is in `out`."""
+        steps: list[Step] = []
+        for ufunc, *operands in calls:
+            left, right = (
+                out[part] if operand is None else operand[part] if operand.ndim > 1 else self.spread(operand[part[1]])
+                for operand in operands
+            )
+            steps.append(partial(ufunc, left, right, out[part]))
+        return steps
+
+    def chained(self, out: Any, *calls: tuple[Any, Any, Any]) -> list[Step]:
+        """The same for all parts."""
+        return by_row(self.xp, self.shape[-1], [step for part in self.parts() for step in self.chain(part, out, *calls)])
+
     def sums(self, left: Any, right: Any, out: Any) -> list[Step]:
         """Calls for the sums by channel of `left`, times `right` if that is given."""
         xp = self.xp
@@ -45,8 +96,20 @@ class _Channels:
             return [partial(xp.add.reduce, left, 0 if self.is_last else (0, 2), None, out)]
         if self.is_last:
             return [sum_of_products(xp, "rc,rc->c", left, right, out)]
-        by_row = self.scratch(left.shape[:2], out.dtype)
-        return [sum_of_products(xp, "rcp,rcp->rc", left, right, by_row), partial(xp.add.reduce, by_row, 0, None, out)]
+        found = self.scratch(left.shape[:2], out.dtype)
+        return [sum_of_products(xp, "rcp,rcp->rc", left, right, found), partial(xp.add.reduce, found, 0, None, out)]
+
+    def products_with_centered(self, x: Any, mean: Any, other: Any, centered: Any, out: Any) -> list[Step]:
+        """Calls for ``centered = x - mean``, and for the sums by channel of its products with `other`."""
+        xp = self.xp
+        if self.is_last:
+            return [partial(xp.subtract, x, mean, centered), *self.sums(other, centered, out)]
+        found = self.scratch(x.shape[:2], out.dtype)
+        steps: list[Step] = []
+        for part in self.parts():
+            steps += self.chain(part, centered, (xp.subtract, x, mean))
+            steps.append(sums_of_products(xp, other[part], centered[part], found[part]))
+        return [*by_row(xp, self.shape[-1], steps), partial(xp.add.reduce, found, 0, None, out)]
 
 
 @prepared("batch_norm", inplace={"MeanOut": "Mean", "VarianceOut": "Variance"})
@@ -89,9 +152,9 @@ def batch_norm(
     variance = scratch(Variance.shape, Variance.dtype)
     if not is_global:
         steps += [*c.sums(x, None, mean), partial(xp.divide, mean, c.count, mean)]
-    steps.append(partial(xp.subtract, x, c.spread(mean), y))
     if not is_global:
         steps += [
+            partial(xp.subtract, x, c.spread(mean), y),
             *c.sums(y, y, variance),
             partial(xp.divide, variance, c.count, variance),
             partial(xp.add, variance, epsilon, inverse),
@@ -102,9 +165,9 @@ def batch_norm(
     if Scale is not None:
         scale = scratch(Scale.shape, Variance.dtype)
         steps.append(partial(xp.multiply, inverse, Scale, scale))
-    steps.append(partial(xp.multiply, y, c.spread(scale), y))
-    if Bias is not None:
-        steps.append(partial(xp.add, y, c.spread(Bias), y))
+    calls = [(xp.subtract, x, mean)] if is_global else []
+    calls += [(xp.multiply, None, scale), *([] if Bias is None else [(xp.add, None, Bias)])]
+    steps += c.chained(y, *calls)
     for running, new, out in ((Mean, mean, MeanOut), (Variance, variance, VarianceOut)):
         if out is None:
             continue
@@ -158,8 +221,8 @@ def batch_norm_grad(
     if dBias is not None or not is_global:
         steps += c.sums(d_y, None, d_bias)
     if dScale is not None or not is_global:
-        steps.append(partial(xp.subtract, x, c.spread(SavedMean), d_x))
-        steps += [*c.sums(d_y, d_x, d_scale), partial(xp.multiply, d_scale, inverse, d_scale)]
+        steps += c.products_with_centered(x, SavedMean, d_y, d_x, d_scale)
+        steps.append(partial(xp.multiply, d_scale, inverse, d_scale))
     if dX is None:
         return steps
     scale = inverse
@@ -167,18 +230,16 @@ def batch_norm_grad(
         scale = by_channel()
         steps.append(partial(xp.multiply, Scale, inverse, scale))
     if is_global:
-        return [*steps, partial(xp.multiply, d_y, c.spread(scale), d_x)]
+        return steps + c.chained(d_x, (xp.multiply, d_y, scale))
     # dX = scale * (dY - centered * slope - shift), with slope = dScale * inverse / count and shift = dBias / count
     slope, shift = by_channel(), by_channel()
     steps += [
         partial(xp.multiply, d_scale, inverse, slope),
         partial(xp.divide, slope, c.count, slope),
         partial(xp.divide, d_bias, c.count, shift),
-        partial(xp.multiply, d_x, c.spread(slope), d_x),
-        partial(xp.subtract, d_y, d_x, d_x),
-        partial(xp.subtract, d_x, c.spread(shift), d_x),
-        partial(xp.multiply, d_x, c.spread(scale), d_x),
     ]
+    calls = ((xp.multiply, None, slope), (xp.subtract, d_y, None), (xp.subtract, None, shift), (xp.multiply, None, scale))
+    steps += c.chained(d_x, *calls)
 
     def through_statistics() -> None:
         """What reaches X through the saved mean and inverse deviation, if somebody reads those."""
@@ -199,7 +260,21 @@ def _product(xp: Any, left: Any, right: Any, out: Any) -> Step:
 
 
 def _inverse_deviation(xp: Any, variance: Any, epsilon: float, out: Any) -> list[Step]:
-    return [partial(xp.add, variance, epsilon, out), partial(xp.sqrt, out, out), partial(xp.divide, 1, out, out)]
+    number = partial(scalar, xp, dtype=out.dtype)
+    return [
+        partial(xp.add, variance, number(epsilon), out),
+        partial(xp.sqrt, out, out),
+        partial(xp.divide, number(1.0), out, out),
+    ]
+
+
+def _tiled(xp: Any, scratch: Any, row: Any, parts: list[tuple[int, int]]) -> tuple[list[Step], Any]:
+    """Calls that repeat a row for each of a part, and the array of them: numpy combines equal shapes twice as fast. Where there
+    is one part only, that is not worth it."""
+    if row is None or len(parts) == 1:
+        return [], row
+    tile = scratch((parts[0][1], row.size), row.dtype)
+    return [partial(xp.copyto, tile, row)], tile
 
 
 @prepared("layer_norm")
@@ -225,22 +300,24 @@ def layer_norm(
     mean = Mean if Mean is not None else scratch((rows,), dtype)
     variance = Variance if Variance is not None else scratch((rows,), dtype)
     inverse, shares = scratch((rows,), dtype), xp.full(width, 1 / width, dtype)
-    steps: list[Step] = []
-    for start, end in ranges(rows, width):
+    parts = ranges(rows, width)
+    (scaling, scale), (shifting, bias) = (_tiled(xp, scratch, row, parts) for row in (Scale, Bias))
+    steps = scaling + shifting
+    for start, end in parts:
         out = y[start:end]
         steps += [
             _product(xp, x[start:end], shares, mean[start:end]),
             partial(xp.subtract, x[start:end], mean[start:end, None], out),
-            sum_of_products(xp, "rc,rc->r", out, out, variance[start:end]),
-            partial(xp.divide, variance[start:end], width, variance[start:end]),
+            sums_of_products(xp, out, out, variance[start:end]),
+            partial(xp.divide, variance[start:end], scalar(xp, width, dtype), variance[start:end]),
             *_inverse_deviation(xp, variance[start:end], epsilon, inverse[start:end]),
             partial(xp.multiply, out, inverse[start:end, None], out),
         ]
         if Scale is not None:
-            steps.append(partial(xp.multiply, out, Scale, out))
+            steps.append(partial(xp.multiply, out, scale[: end - start] if scaling else scale, out))
         if Bias is not None:
-            steps.append(partial(xp.add, out, Bias, out))
-    return steps
+            steps.append(partial(xp.add, out, bias[: end - start] if shifting else bias, out))
+    return by_row(xp, width, steps)
 
 
 @prepared("layer_norm_grad")
@@ -266,11 +343,13 @@ def layer_norm_grad(
     inverse, average, slope = (scratch((rows,), Mean.dtype) for _ in range(3))
     shares = xp.full(width, 1 / width, Mean.dtype) if Scale is None else scratch((width,), Mean.dtype)
     parts = ranges(rows, width)
-    longest = max(end - start for start, end in parts)
+    longest = parts[0][1]
     ones = xp.ones(longest, X.dtype)
     buffers = [scratch((longest, width), X.dtype) for _ in range(2)]
     sums = scratch((2, width), X.dtype)
-    steps: list[Step] = [] if Scale is None else [partial(xp.divide, Scale, width, shares)]
+    steps, scale = _tiled(xp, scratch, Scale if dX is not None else None, parts)
+    if Scale is not None:
+        steps.append(partial(xp.divide, Scale, width, shares))
 
     def add_up(weights: Any, source: Any, target: Any, own: Any, is_first: bool) -> None:
         steps.append(_product(xp, weights, source, target if is_first else own))
@@ -280,72 +359,170 @@ def layer_norm_grad(
     for start, end in parts:
         # With c = x - mean: dX = (s - mean(s) - c * mean(s * c) / deviation^2) / deviation, where s = dY * Scale.
         centered, product = (buffer[: end - start] for buffer in buffers)
-        by_row, mean, along, gradient = inverse[start:end], average[start:end], slope[start:end], d_y[start:end]
+        reciprocal, mean, along, gradient = inverse[start:end], average[start:end], slope[start:end], d_y[start:end]
         if dBias is not None:
             add_up(ones[: end - start], gradient, dBias, sums[0], start == 0)
         if dScale is None and d_x is None:
             continue
         steps += [
-            *_inverse_deviation(xp, Variance[start:end], epsilon, by_row),
+            *_inverse_deviation(xp, Variance[start:end], epsilon, reciprocal),
             partial(xp.subtract, x[start:end], Mean[start:end, None], centered),
             partial(xp.multiply, gradient, centered, product),
         ]
         if dScale is not None:
-            add_up(by_row, product, dScale, sums[1], start == 0)
+            add_up(reciprocal, product, dScale, sums[1], start == 0)
         if d_x is None:
             continue
         out = d_x[start:end]
         steps += [
             _product(xp, gradient, shares, mean),
             _product(xp, product, shares, along),
-            partial(xp.multiply, along, by_row, along),
-            partial(xp.multiply, along, by_row, along),
+            partial(xp.multiply, along, reciprocal, along),
+            partial(xp.multiply, along, reciprocal, along),
             partial(xp.multiply, centered, along[:, None], centered),
         ]
         if Scale is not None:
-            steps.append(partial(xp.multiply, gradient, Scale, product))
+            steps.append(partial(xp.multiply, gradient, scale[: end - start] if len(parts) > 1 else scale, product))
         steps += [
             partial(xp.subtract, product if Scale is not None else gradient, mean[:, None], out),
             partial(xp.subtract, out, centered, out),
-            partial(xp.multiply, out, by_row[:, None], out),
+            partial(xp.multiply, out, reciprocal[:, None], out),
         ]
-    return steps
+    return by_row(xp, width, steps)
 
 
 # ----------------------------------------------------------------------------------------------- instance and group norm
-def _normalize(
-    xp: Any, X: Any, axes: tuple[int, ...], shape: tuple[int, ...], channel: int, Scale: Any, Bias: Any, epsilon: float, Y: Any
-) -> tuple[Any, Any]:
-    """Writes X, seen as `shape`, normalized over `axes`, then scaled by channel; gives mean and variance."""
-    x = X.reshape(shape)
-    mean = x.mean(axes, keepdims=True)
-    centered = x - mean
-    variance = xp.square(centered).mean(axes, keepdims=True)
-    if Y is not None:
-        centered /= xp.sqrt(variance + X.dtype.type(epsilon))
-        found = centered.reshape(X.shape)
-        by_channel = [-1 if axis == channel else 1 for axis in range(X.ndim)]
-        if Scale is not None:
-            found = found * Scale.reshape(by_channel)
+class _Groups:
+    """Images as [rows, channels, places], with one row for each group of channels of each image, taken some rows at a time."""
+
+    def __init__(self, xp: Any, scratch: Any, X: Any, groups: int, channel: int, dtype: Any) -> None:
+        self.xp, self.scratch, self.dtype, self.groups, self.channel = xp, scratch, dtype, groups, channel
+        self.each = X.shape[channel] // groups
+        self.rows = len(X) * groups
+        self.places = prod(X.shape[2:] if channel == 1 else X.shape[1:-1])
+        self.width = self.each * self.places
+        self.parts = ranges(self.rows, self.width, _PART)
+
+    def by_channel(self) -> Any:
+        return self.scratch((self.rows, self.each), self.dtype)
+
+    def repeated(self, by_channel: Any, number: float) -> tuple[Step, Any]:
+        """The call that gives each row its channels' numbers (`number` where there are none), and the array of them."""
+        found = self.by_channel()
+        if by_channel is None:
+            return partial(found.fill, number), found
+        source = by_channel.reshape(self.groups, self.each)
+        return partial(self.xp.copyto, found.reshape(-1, self.groups, self.each), source), found
+
+    def taken(self, array: Any, back: bool = False) -> tuple[list[Step], Any]:
+        """An array as rows, and the calls that bring it there, or `back`: where channels come last, there is a copy."""
+        if self.channel == 1:
+            return [], array.reshape(self.rows, self.each, self.places)
+        found = self.scratch((len(array), array.shape[-1], self.places), array.dtype)
+        own = array.reshape(len(array), self.places, -1).transpose(0, 2, 1)
+        step = partial(self.xp.copyto, *((own, found) if back else (found, own)))
+        return [step], found.reshape(self.rows, self.each, self.places)
+
+
+def _normalize(images: _Groups, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, mean: Any, variance: Any) -> list[Step]:
+    """Calls that write X, normalized by row, then scaled by channel; `mean` and `variance` are flat."""
+    xp, scratch, width = images.xp, images.scratch, images.width
+    inverse, shares = scratch(mean.shape, images.dtype), xp.full(width, 1 / max(width, 1), images.dtype)
+    before, x = images.taken(X)
+    after, y = images.taken(Y if Y is not None else scratch(X.shape, X.dtype), back=True)
+    (scaling, factor), (shifting, bias) = images.repeated(Scale, 1), images.repeated(Bias, 0)
+    steps = [*before, scaling, shifting]
+    for start, end in images.parts:
+        here, out = slice(start, end), y[start:end]
+        flat, source = out.reshape(end - start, width), x[start:end].reshape(end - start, width)
+        steps += [
+            _product(xp, source, shares, mean[here]),
+            partial(xp.subtract, source, mean[here, None], flat),
+            sums_of_products(xp, flat, flat, variance[here]),
+            partial(xp.divide, variance[here], scalar(xp, max(width, 1), variance.dtype), variance[here]),
+            *_inverse_deviation(xp, variance[here], epsilon, inverse[here]),
+            partial(xp.multiply, factor[here], inverse[here, None], factor[here]),
+            partial(xp.multiply, out, factor[here, :, None], out),
+        ]
         if Bias is not None:
-            found = found + Bias.reshape(by_channel)
-        xp.copyto(Y, found)
-    return mean, variance
+            steps.append(partial(xp.add, out, bias[here, :, None], out))
+    return by_row(xp, images.places, steps + after)
 
 
-@kernel("instance_norm")
-def instance_norm(xp: Any, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, SavedMean: Any, SavedVariance: Any) -> None:
-    shape = (*X.shape[:2], prod(X.shape[2:]))
-    mean, variance = _normalize(xp, X, (2,), shape, 1, Scale, Bias, epsilon, Y)
-    if SavedMean is not None:
-        xp.copyto(SavedMean, mean.reshape(-1))
-    if SavedVariance is not None:
-        xp.copyto(SavedVariance, 1.0 / xp.sqrt(variance.reshape(-1) + X.dtype.type(epsilon)))
+def _normalize_back(
+    images: _Groups, X: Any, Scale: Any, mean: Any, inverse: Any, dY: Any, dX: Any, dScale: Any, dBias: Any
+) -> list[Step]:
+    """Calls for the gradients; `mean` and `inverse`, one over the deviation, are flat."""
+    xp, scratch = images.xp, images.scratch
+    (before, x), (coming, d_y) = images.taken(X), images.taken(dY)
+    after, d_x = images.taken(dX if dX is not None else scratch(X.shape, X.dtype), back=True)
+    scaling, factor = images.repeated(Scale, 1)
+    shares, of_scale, of_bias = (images.by_channel() for _ in range(3))
+    squared, along, average = (scratch(mean.shape, images.dtype) for _ in range(3))
+    ones = xp.ones(images.places, images.dtype)
+    spare = scratch((images.parts[0][1] if images.parts else 0, *x.shape[1:]), X.dtype)
+    steps: list[Step] = [
+        *before,
+        *coming,
+        scaling,
+        partial(xp.multiply, factor, inverse[:, None], factor),
+        partial(xp.divide, factor, max(images.width, 1), shares),
+        partial(xp.multiply, inverse, inverse, squared),
+    ]
+    for start, end in images.parts:
+        # With c = x - mean: dX = dY * factor - c * sum(dY * c * shares) / deviation^2 - sum(dY * shares).
+        here, out, centered, count = slice(start, end), d_x[start:end], spare[: end - start], (end - start) * images.each
+        by_place = (count, images.places)
+        steps += [
+            partial(xp.subtract, x[here], mean[here, None, None], centered),
+            _product(xp, d_y[here].reshape(by_place), ones, of_bias[here].reshape(count)),
+            sums_of_products(xp, d_y[here].reshape(by_place), centered.reshape(by_place), of_scale[here].reshape(count)),
+        ]
+        if dX is not None:
+            steps += [
+                sums_of_products(xp, of_bias[here], shares[here], average[here]),
+                sums_of_products(xp, of_scale[here], shares[here], along[here]),
+                partial(xp.multiply, along[here], squared[here], along[here]),
+                partial(xp.multiply, d_y[here], factor[here, :, None], out),
+                partial(xp.multiply, centered, along[here, None, None], centered),
+                partial(xp.subtract, out, centered, out),
+                partial(xp.subtract, out, average[here, None, None], out),
+            ]
+    if dX is not None:
+        steps += after
+    if dScale is not None:
+        steps += [
+            partial(xp.multiply, of_scale, inverse[:, None], of_scale),
+            partial(xp.add.reduce, of_scale.reshape(-1, dScale.size), 0, None, dScale),
+        ]
+    if dBias is not None:
+        steps.append(partial(xp.add.reduce, of_bias.reshape(-1, dBias.size), 0, None, dBias))
+    return by_row(xp, images.places, steps)
 
 
-@kernel("group_norm")
+@prepared("instance_norm")
+def instance_norm(
+    xp: Any, scratch: Any, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, SavedMean: Any, SavedVariance: Any
+) -> list[Step]:
+    dtype = X.dtype if SavedMean is None else SavedMean.dtype
+    images = _Groups(xp, scratch, X, X.shape[1], 1, dtype)
+    mean, variance = SavedMean if SavedMean is not None else scratch((images.rows,), dtype), scratch((images.rows,), dtype)
+    steps = _normalize(images, X, Scale, Bias, epsilon, Y, mean, variance)
+    return steps if SavedVariance is None else steps + _inverse_deviation(xp, variance, epsilon, SavedVariance)
+
+
+@prepared("instance_norm_grad")
+def instance_norm_grad(
+    xp: Any, scratch: Any, X: Any, Scale: Any, SavedMean: Any, SavedVariance: Any, dY: Any, dX: Any, dScale: Any, dBias: Any
+) -> list[Step]:
+    images = _Groups(xp, scratch, X, X.shape[1], 1, SavedMean.dtype)
+    return _normalize_back(images, X, Scale, SavedMean, SavedVariance, dY, dX, dScale, dBias)
+
+
+@prepared("group_norm")
 def group_norm(
     xp: Any,
+    scratch: Any,
     X: Any,
     Scale: Any,
     Bias: Any,
@@ -355,18 +532,33 @@ def group_norm(
     Y: Any,
     Mean: Any,
     Variance: Any,
-) -> None:
-    channel = channel_axis(data_layout, X.ndim)
-    each = X.shape[channel] // groups
-    if channel == 1:
-        shape: tuple[int, ...] = (len(X), groups, each * prod(X.shape[2:]))
-        axes: tuple[int, ...] = (2,)
-    else:
-        shape, axes = (len(X), prod(X.shape[1:-1]), groups, each), (1, 3)
-    mean, variance = _normalize(xp, X, axes, shape, channel, Scale, Bias, epsilon, Y)
-    for target, source in ((Mean, mean), (Variance, variance)):
-        if target is not None:
-            xp.copyto(target, source.reshape(target.shape))
+) -> list[Step]:
+    dtype = X.dtype if Mean is None else Mean.dtype
+    images = _Groups(xp, scratch, X, groups, channel_axis(data_layout, X.ndim), dtype)
+    mean, variance = (scratch((images.rows,), dtype) if own is None else own.reshape(-1) for own in (Mean, Variance))
+    return _normalize(images, X, Scale, Bias, epsilon, Y, mean, variance)
+
+
+@prepared("group_norm_grad")
+def group_norm_grad(
+    xp: Any,
+    scratch: Any,
+    X: Any,
+    Scale: Any,
+    Mean: Any,
+    Variance: Any,
+    dY: Any,
+    epsilon: float,
+    groups: int,
+    data_layout: str,
+    dX: Any,
+    dScale: Any,
+    dBias: Any,
+) -> list[Step]:
+    images = _Groups(xp, scratch, X, groups, channel_axis(data_layout, X.ndim), Mean.dtype)
+    inverse = scratch((images.rows,), Mean.dtype)
+    steps = _normalize_back(images, X, Scale, Mean.reshape(-1), inverse, dY, dX, dScale, dBias)
+    return _inverse_deviation(xp, Variance.reshape(-1), epsilon, inverse) + steps
 
 
 # -------------------------------------------------------------------------------------- by neighbours, by data, by matrix

@@ -16,7 +16,7 @@ from fluid.errors import ExecutionError
 from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, windows_of
 
-from .manipulation import place_into
+from .manipulation import place_into, ranges
 from .table import Step, kernel, prepared
 
 
@@ -214,29 +214,38 @@ def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any) -
 
 
 def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> list[Step]:
-    """Calls for the gradient of maxima of 2 by 2 windows next to each other."""
+    """Calls for the gradient of maxima of 2 by 2 windows next to each other, some images at a time."""
     rows, columns = axes
     steps: list[Step] = []
     if (2 * rows.out, 2 * columns.out) != (rows.extent, columns.extent):
         steps.append(partial(dX.fill, 0))
+    first = rows.axis - 1
+    images = [array.reshape(-1, *array.shape[first + 1 :]) for array in (X, dOut, dX)]
+    rows, columns = (_Axis(a.axis - first, a.extent, a.out, a.size, a.stride, a.pad) for a in axes)
     (_, even), (_, odd) = columns.taps()
     (_, top), (_, bottom) = rows.taps()
-    covered = rows.at(slice(0, 2 * rows.out))
-    left, right = X[covered][columns.at(even)], X[covered][columns.at(odd)]
-    d_left, d_right = dX[covered][columns.at(even)], dX[covered][columns.at(odd)]
-    widest, gradient = scratch(left.shape, X.dtype), scratch(left.shape, X.dtype)
-    first, upper = scratch(left.shape, xp.dtype(bool)), scratch(dOut.shape, xp.dtype(bool))
-    d_top, d_bottom = gradient[rows.at(top)], gradient[rows.at(bottom)]
-    return [
-        *steps,
-        partial(xp.maximum, left, right, out=widest),
-        partial(xp.greater_equal, left, right, first),
-        partial(xp.greater_equal, widest[rows.at(top)], widest[rows.at(bottom)], upper),
-        partial(xp.multiply, dOut, upper, d_top),
-        partial(xp.subtract, dOut, d_top, d_bottom),
-        partial(xp.multiply, gradient, first, d_left),
-        partial(xp.subtract, gradient, d_left, d_right),
-    ]
+    each = prod(images[0].shape[1:])
+    parts = ranges(len(images[0]), each, _PART if xp.__name__ == "numpy" else each * len(images[0]))
+    shape = list(images[0].shape)
+    shape[:3] = parts[0][1] if parts else 0, 2 * rows.out, columns.out
+    widest, gradient = (scratch(tuple(shape), X.dtype) for _ in range(2))
+    larger, upper = scratch(tuple(shape), xp.dtype(bool)), scratch((shape[0], *images[1].shape[1:]), xp.dtype(bool))
+    for start, end in parts:
+        x, d_out, d_x = (array[start:end] for array in images)
+        wide, grad, left_first, top_first = (array[: end - start] for array in (widest, gradient, larger, upper))
+        x, d_x = x[rows.at(slice(0, 2 * rows.out))], d_x[rows.at(slice(0, 2 * rows.out))]
+        left, right, d_left, d_right = (array[columns.at(at)] for array in (x, d_x) for at in (even, odd))
+        d_top, d_bottom = grad[rows.at(top)], grad[rows.at(bottom)]
+        steps += [
+            partial(xp.maximum, left, right, out=wide),
+            partial(xp.greater_equal, left, right, left_first),
+            partial(xp.greater_equal, wide[rows.at(top)], wide[rows.at(bottom)], top_first),
+            partial(xp.multiply, d_out, top_first, d_top),
+            partial(xp.subtract, d_out, d_top, d_bottom),
+            partial(xp.multiply, grad, left_first, d_left),
+            partial(xp.subtract, grad, d_left, d_right),
+        ]
+    return steps
 
 
 def _flat(axes: list[_Axis], array: Any) -> Any:

@@ -191,10 +191,10 @@ def _stay(xp: Any, outside: Any, after: Sequence[Any], before: Sequence[Any]) ->
 
 def _lstm(xp: Any, pre: Any, weight: Any, bias: Any, layer: _Layer, outside: Any) -> None:
     pre += bias
-    scale = _FACTORS["LSTM"](xp, layer.states.shape[-1], pre.dtype)
-    shift = 1 - scale
     hs, cs = layer.states
-    product, part = xp.empty_like(pre[0]), xp.empty_like(cs[0])
+    product, part, scale = xp.empty_like(pre[0]), xp.empty_like(cs[0]), xp.empty_like(pre[0])
+    scale[...] = _FACTORS["LSTM"](xp, hs.shape[-1], pre.dtype)  # of the full shape, since broadcasting takes as long as the sums
+    shift = 1 - scale
     for t, gates in enumerate(layer.gates.reshape(pre.shape)):
         h, c = hs[t + 1], cs[t + 1]
         xp.matmul(hs[t], weight, out=product)

@@ -181,7 +181,7 @@ def _instance_norm(X: Spec, Scale: Spec | None, Bias: Spec | None) -> tuple[Spec
 
 
 @define("instance_norm(X: float, Scale?, Bias?) -> Y, SavedMean~, SavedVariance~", infer=_instance_norm, epsilon=least(0, 1e-5))
-def instance_norm(f: Any, X: Any, Scale: Any, SavedMean: Like, SavedVariance: Like, dY: Any, epsilon: float) -> Any:
+def instance_norm(f: Any, X: Any, Scale: Any, SavedMean: Any, SavedVariance: Any, dY: Any, epsilon: float) -> Any:
     """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias``, with statistics over the axes from the third.
 
     SavedMean and SavedVariance are the mean and the inverse standard deviation of each channel of each image.
@@ -223,8 +223,8 @@ def group_norm(
     Scale: Any,
     Bias: Like,
     Y: Like,
-    Mean: Like,
-    Variance: Like,
+    Mean: Any,
+    Variance: Any,
     dY: Any,
     epsilon: float,
     groups: int,

@@ -2,7 +2,8 @@
 
 What is to be a file is first written to a temporary one in the same folder, is brought to the disk, and then takes the other's
 name, which replaces an older file at once. Whenever the process ends, also by being killed, each name stands for the whole old
-file or the whole new one.
+file or the whole new one. A new file has the permissions of the one that it replaces; through a link, what that leads to is
+replaced.
 
 Files that are written inside `together` all wait until the last of them is on the disk, and are renamed in the order in which
 they were written. What can go wrong in writing (a disk that is full, a value that cannot be saved, a kill) thus leaves all of
@@ -137,6 +138,13 @@ def _remove_file(path: str) -> None:
         os.unlink(path)
 
 
+def _target(path: str) -> str:
+    """The file that a path leads to, by links too, whatever the working directory becomes."""
+    if not os.path.basename(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return os.path.realpath(path)
+
+
 def _check_name(path: str) -> None:
     """`OSError` or `ValueError` where no file can have this name: to be known before others have got theirs."""
     with contextlib.suppress(FileNotFoundError):
@@ -149,13 +157,15 @@ class _Group:
 
     def __init__(self) -> None:
         self._folders: dict[str, _Folder] = {}
+        self._begun: list[str] = []
         self._written: list[tuple[str, str]] = []
-        """(temporary, name)."""
+        """(temporary, name) of those that are whole."""
 
     @contextlib.contextmanager
     def writer(self, path: str) -> Iterator[BinaryIO]:
         try:
-            home = os.path.dirname(path) or "."
+            path = _target(path)
+            home = os.path.dirname(path)
             folder = self._folders.get(home)
             if folder is None:
                 folder = self._folders[home] = _Folder(home)
@@ -164,14 +174,17 @@ class _Group:
             file = open(temporary, "xb")  # noqa: SIM115
         except (OSError, ValueError) as error:
             raise _failed(path, error) from None
-        self._written.append((temporary, path))
+        self._begun.append(temporary)
         try:
             with file:
+                with contextlib.suppress(OSError):  # of the older file, or none
+                    os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise _failed(path, error) from None
+        self._written.append((temporary, path))
 
     def commit(self) -> None:
         """Give the files their names; the last one once the disk knows the others."""
@@ -192,8 +205,8 @@ class _Group:
             folder.flush()
 
     def close(self) -> None:
-        for temporary, _ in self._written:
-            with contextlib.suppress(OSError):
+        for temporary in self._begun:
+            with contextlib.suppress(OSError):  # most have got their names
                 os.unlink(temporary)
         for folder in self._folders.values():
             folder.close()

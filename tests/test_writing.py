@@ -39,6 +39,39 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"file": b"new"}
 
 
+def test_a_file_that_failed_is_left_out_where_the_error_is_caught(tmp_path: Path) -> None:
+    write_file(str(tmp_path / "file"), [b"old"])
+    with together():
+        with pytest.raises(RuntimeError), atomic_writer(str(tmp_path / "file")) as file:
+            file.write(b"half")
+            raise RuntimeError
+        write_file(str(tmp_path / "other"), [b"new"])
+    assert contents(tmp_path) == {"file": b"old", "other": b"new"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions and links as of POSIX")
+def test_permissions_stay_and_links_are_followed(tmp_path: Path) -> None:
+    path, link, dangling = (tmp_path / name for name in ("file", "link", "dangling"))
+    write_file(str(path), [b"old"])
+    path.chmod(0o600)
+    link.symlink_to("file")
+    (tmp_path / "folder").mkdir()
+    dangling.symlink_to("folder/new")
+    write_file(str(link), [b"new"])
+    write_file(str(dangling), [b"1"])
+    assert link.is_symlink() and path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == 0o600
+    assert dangling.is_symlink() and (tmp_path / "folder" / "new").read_bytes() == b"1"
+
+
+def test_names_are_as_they_were_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with together():
+        write_file("file", [b"1"])
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    assert contents(tmp_path) == {"file": b"1"}
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [

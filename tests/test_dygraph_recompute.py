@@ -353,6 +353,15 @@ def test_branches_in_several_threads() -> None:
     np.testing.assert_array_equal(found[1], found[2])
 
 
+def test_parameters_that_changed_meanwhile() -> None:
+    layer = dygraph.Linear(4, 4, dtype="float64")
+    for change in (lambda: layer.bias.set_value(np.ones(4)), lambda: layer.weight.set_value(np.ones((4, 4)))):
+        y = recompute(lambda x: layer(x) ** 2, Tensor(X, stop_gradient=False))
+        change()
+        with pytest.raises(BackwardError, match=r"recompute_backward needs a tensor that was modified in place .* set_value"):
+            y.sum().backward()
+
+
 def test_draws_of_other_threads_are_not_repeated() -> None:
     others = []
 

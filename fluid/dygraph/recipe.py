@@ -9,6 +9,8 @@ from dataclasses import replace
 from math import prod, sqrt
 from typing import Any
 
+import numpy as np
+
 from ..errors import BackwardError, ExecutionError, FluidError, ProgramError
 from ..executor.eager import CPU, Argument, Kind, array_of, compiled, default_xp, kind_like, kind_of, quietly
 from ..executor.sequences import array_of as array_in
@@ -494,7 +496,12 @@ def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Seque
 def _key(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple([_key(item) for item in value])
-    return value.__class__, repr(value) if value.__class__ is float and not value else value  # -0.0 == 0.0
+    return value.__class__, repr(value) if _is_zero(value) else value
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether it is 0.0, which equals -0.0 and is another number."""
+    return isinstance(value, (float, np.floating)) and not value
 
 
 class TensorNamespace(OpNamespace):
@@ -525,7 +532,7 @@ class TensorNamespace(OpNamespace):
                 op = op_on(definition, kwargs, tuple((name, None) for name in names[: len(args)]))
                 if len(known) >= _MANY:
                     known.clear()
-                if not any(value.__class__ is float and not value for value in kwargs.values()):  # -0.0 == 0.0
+                if not any(map(_is_zero, kwargs.values())):
                     known[key] = op
             return op(*args)
 

@@ -36,7 +36,8 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Args:
         function: a layer, or any function that does the same each time. What it uses of tensors that were computed and ask for a
-            gradient should be among the arguments.
+            gradient should be among the arguments. Other tensors and values that it uses should be the same until backward. What
+            threads that it starts draw is not the same the second time.
         args, kwargs: tensors, in lists, tuples and dicts too, or anything else, which is passed on.
 
     Returns:
@@ -45,8 +46,8 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Raises:
         FluidTypeError: `function` cannot be called.
         ProgramError: it uses a tensor that was computed before and is no argument.
-        BackwardError: in backward, where an argument was modified in place meanwhile, or the function does something else
-            than the first time.
+        BackwardError: in backward, where an argument or a parameter was modified in place meanwhile, or the function does
+            something else than the first time.
     """
     if not callable(function):
         raise FluidTypeError(f"recompute takes a function or a layer, and its arguments, not {function!r}")
@@ -151,10 +152,11 @@ class Gate(Node):
 class RecomputeNode(Node):
     """A segment: its edges go to the inputs, and then to the leaves that it uses besides."""
 
-    __slots__ = ("_kinds", "_leaves")
+    __slots__ = ("_kinds", "_leaves", "_versions")
 
-    def __init__(self, segment: Segment, outputs: Sequence[Tensor], leaves: Sequence[Node]) -> None:
+    def __init__(self, segment: Segment, outputs: Sequence[Tensor], leaves: Sequence[Any]) -> None:
         self._saved, self._leaves = segment, leaves
+        self._versions = [leaf.variable._version[0] for leaf in leaves]
         self._kinds = [output._kind for output in outputs]
         self._edges = (*segment.edges, *((leaf, 0) for leaf in leaves))
         self._hooks, self._line = None, user_line()
@@ -185,6 +187,9 @@ class RecomputeNode(Node):
         found: list[Any] = [None] * len(self._edges)
         if all(grad is None for grad in grads):
             return found
+        for leaf, version in zip(self._leaves, self._versions, strict=True):
+            if leaf.variable._version[0] != version:
+                raise modified(self, leaf.variable._version, version)
         outputs, gate = segment.call_again(self)
         self._check(segment, outputs, gate)
         pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None and not output._stop]

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from keyword import iskeyword
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -84,10 +84,22 @@ def function_of(
     body = "".join(f"    {line}\n" for line in [*writer.whole_body(), f"return {returned}"])
     name = f"{name}_" if iskeyword(name) else name
     source = f"def {name}({parameters}):\n{body}"
-    exec(compile(source, f"<{name}>", "exec"), writer.constants)
+    exec(_code(source, f"<{name}>"), writer.constants)
     function: Callable[..., Any] = writer.constants[name]
     function.__doc__ = source
     return function
+
+
+@lru_cache(4096)
+def _code(source: str, name: str) -> CodeType:
+    """Compiled source, which is the same for functions that differ in constants only."""
+    return compile(source, name, "exec")
+
+
+@lru_cache(1)
+def _kernels(count: int) -> frozenset[int]:
+    """Ids of the functions of so many kernels, which are all that there are."""
+    return frozenset(id(kernel.fn) for kernel in KERNELS.values())
 
 
 class _Writer:
@@ -96,7 +108,7 @@ class _Writer:
     def __init__(self, inputs: Sequence[Any], made: Sequence[Any], lender: Lender, known: Sequence[Any]) -> None:
         self._xp = lender.xp
         self._lender = lender
-        self._known = {id(function) for function in known} | {id(kernel.fn) for kernel in KERNELS.values()}
+        self._known = {id(function) for function in known}
         self._roots = {id(array): (array, f"a{number}") for number, array in enumerate(inputs) if array is not None}
         self._made = {id(array): (array, f"b{number}") for number, array in enumerate(made) if array is not None}
         self._spare = {id(array) for array in lender.lent if lender.xp is np and array.nbytes >= spare.LARGE}
@@ -172,7 +184,7 @@ class _Writer:
     def _callable(self, function: Any) -> str:
         if function is self._lender:
             return self.constant(self._xp.empty)
-        if isinstance(function, np.ufunc) or id(function) in self._known:
+        if isinstance(function, np.ufunc) or id(function) in self._known or id(function) in _kernels(len(KERNELS)):
             return self.constant(function)
         if isinstance(function, FunctionType):
             return self._closure(function)

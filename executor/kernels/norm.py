@@ -419,7 +419,7 @@ class _Groups:
         if self.channel == 1:
             return [], array.reshape(self.rows, self.each, self.places)
         found = self.scratch((len(array), array.shape[-1], self.places), array.dtype)
-        own = array.reshape(len(array), self.places, -1).transpose(0, 2, 1)
+        own = array.reshape(len(array), self.places, array.shape[-1]).transpose(0, 2, 1)
         step = partial(self.xp.copyto, *((own, found) if back else (found, own)))
         return [step], found.reshape(self.rows, self.each, self.places)
 

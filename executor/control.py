@@ -14,6 +14,7 @@ from fluid.errors import ExecutionError
 from fluid.framework import Block, Operator
 from fluid.ops.registry import EMPTY, grad_slot
 from fluid.regions import REGIONS, inner_grad_names
+from fluid.types import VarType
 
 from .interpreter import ARRAY_HANDLERS, HANDLERS, Environment, Handler, Machine
 from .place import to_numpy
@@ -122,7 +123,7 @@ def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
         if target == EMPTY:
             continue
         found = carry[inner] if inner in carry else sums.get(inner)
-        env.set(target, found if found is not None else zeros_like(machine.xp, env.get(name)))
+        env.set(target, found if found is not None else _no_gradient(machine.xp, op, target, env.get(name)))
 
 
 @handler(HANDLERS, "recurrent")
@@ -188,7 +189,15 @@ def run_recurrent_grad(machine: Machine, op: Operator, env: Environment) -> None
     ):
         for outer, inner, target in zip(op.input(slot), names, op.output(grad_slot(slot)), strict=False):
             if target != EMPTY:
-                env.set(target, values[inner] if inner in values else zeros_like(xp, env.get(outer)))
+                env.set(target, values[inner] if inner in values else _no_gradient(xp, op, target, env.get(outer)))
+
+
+def _no_gradient(xp: Any, op: Operator, name: str, value: Any) -> Any:
+    """The gradient of `value`, called `name`, where the block never ran: zeros, of which a sparse one has no row."""
+    var = op.block.find_var(name)
+    if var is None or var.type is not VarType.SELECTED_ROWS or value is None:
+        return zeros_like(xp, value)
+    return SelectedRows(xp.empty(0, "int64"), xp.empty((0, *value.shape[1:]), value.dtype), value.shape[0])
 
 
 # ------------------------------------------------------------------------------------------------------------- lists

@@ -44,24 +44,19 @@ def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dic
 
 
 class Contribution:
-    """A place in an op's outputs that holds a part of a gradient; its name is settled when the parts are known."""
+    """A place in an op's outputs that holds a part of a gradient; its name is settled when the parts are known.
 
-    __slots__ = ("op", "position", "slot")
+    Attributes:
+        is_sparse: whether it is a `SelectedRows`.
+    """
 
-    def __init__(self, op: Operator, slot: str, position: int) -> None:
-        self.op, self.slot, self.position = op, slot, position
+    __slots__ = ("is_sparse", "op", "position", "slot")
+
+    def __init__(self, op: Operator, slot: str, position: int, is_sparse: bool) -> None:
+        self.op, self.slot, self.position, self.is_sparse = op, slot, position, is_sparse
 
     def rename(self, name: str) -> None:
         self.op.outputs[self.slot][self.position] = name
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether it is a `SelectedRows`."""
-        definition = self.op.definition
-        forward = definition.forward if definition is not None else None
-        if forward is None or not forward.sparse_grad or not self.op.attrs.get("is_sparse"):
-            return False
-        return self.slot == grad_slot(forward.sparse_grad)
 
 
 class Differentiator:
@@ -232,7 +227,8 @@ class Differentiator:
             for position, (value, is_wanted) in enumerate(zip(self._values_of(index, slot), mask, strict=True)):
                 if is_wanted:
                     assert value is not None
-                    self.contribute(value, grad_op, grad_slot(slot), position)
+                    is_sparse = slot == op.definition.sparse_grad and bool(op.attrs.get("is_sparse"))
+                    self.contribute(value, grad_op, grad_slot(slot), position, is_sparse)
 
     def _emit_inline(
         self,
@@ -275,7 +271,7 @@ class Differentiator:
                 else:
                     self.out.vars.pop(result.name, None)
                 kept.add(id(place[0]))
-                self.contribute(value, *place)
+                self.contribute(value, *place, result.type is VarType.SELECTED_ROWS)
         self._drop_unused(first, kept)
 
     def _drop_unused(self, first: int, kept: set[int]) -> None:
@@ -291,9 +287,9 @@ class Differentiator:
                 del self.out.ops[position]
 
     # --------------------------------------------------------------------------------------------- values and names
-    def contribute(self, value: Value, op: Operator, slot: str, position: int) -> None:
-        """Add what `op` puts at this place of its outputs to the gradient of `value`."""
-        self._parts.setdefault(value, []).append(Contribution(op, slot, position))
+    def contribute(self, value: Value, op: Operator, slot: str, position: int, is_sparse: bool = False) -> None:
+        """Add what `op` puts at this place of its outputs, a `SelectedRows` if `is_sparse`, to the gradient of `value`."""
+        self._parts.setdefault(value, []).append(Contribution(op, slot, position, is_sparse))
 
     def gradient(self, value: Value) -> str | None:
         """The variable that holds the whole gradient of `value`, or None for zero; no part may be added later."""
@@ -352,6 +348,10 @@ class Differentiator:
     def new_name(self, base: str) -> str:
         """`base` if it is free in `out`, else a name that no block has: where Paddle looks a name up, blocks may be mixed up."""
         return base if self.out.find_var(base) is None else self.out.program.fresh_name(base)
+
+    def is_sparse(self, name: str) -> bool:
+        """Whether a gradient in `out` is a `SelectedRows`."""
+        return self.out.var(name).type is VarType.SELECTED_ROWS
 
     def declare(self, name: str, like: Variable, is_sparse: bool = False) -> Variable:
         """Declare in `out` a variable shaped like another."""

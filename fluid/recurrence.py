@@ -91,7 +91,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     inner.walk()
     outputs: dict[str, list[str]] = {}
     left: dict[str, list[str]] = {}
-    wanted: list[tuple[Value, str, int]] = []
+    wanted: list[tuple[Value, str, int, bool]] = []
     for slot in ("inputs", "parameters"):
         left[slot], outputs[grad_slot(slot)] = [], []
         for position, (name, value) in enumerate(zip(op.input(slot), versions.reads[index].get(slot, ()), strict=True)):
@@ -99,7 +99,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
             left[slot].append(EMPTY if found is None else regions.by_convention(inner, name, found, op))
             outputs[grad_slot(slot)].append(EMPTY)
             if found is not None and value is not None:
-                wanted.append((value, grad_slot(slot), position))
+                wanted.append((value, grad_slot(slot), position, inner.is_sparse(found)))
     _leave_states(inner, held, op)
 
     saved = regions.rename_outer_reads(outer, inner, index)
@@ -121,8 +121,8 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         input_grads=left["inputs"],
         parameter_grads=left["parameters"],
     )
-    for value, slot, position in wanted:
-        outer.contribute(value, grad_op, slot, position)
+    for value, slot, position, is_sparse in wanted:
+        outer.contribute(value, grad_op, slot, position, is_sparse)
     for ex_state, name in held.items():
         first = firsts[ex_state]
         if first is not None and first in outer.varied:

@@ -185,7 +185,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
             handed_on = outer.hand_on(carried_grads[name], EMPTY, op)
             outer.contribute(read, handed_on, "Out", 0)
         elif found != EMPTY:
-            outer.contribute(read, grad_op, grad_slot(region.inputs), position)
+            outer.contribute(read, grad_op, grad_slot(region.inputs), position, inner.is_sparse(found))
 
 
 def bring_in(outer: Differentiator, value: Value, given: str | None, op: Operator) -> str:
@@ -205,7 +205,7 @@ def by_convention(inner: Differentiator, name: str, found: str, op: Operator) ->
     wanted = name + "@GRAD"
     if found == wanted or wanted in inner.out.vars or any(wanted in names for names in reads_and_writes(inner.out)):
         return found
-    inner.declare(wanted, inner.block.var(name))
+    inner.declare(wanted, inner.block.var(name), inner.is_sparse(found))
     inner.hand_on(found, wanted, op)
     return wanted
 

@@ -11,6 +11,7 @@ import pytest
 
 import fluid
 from fluid import layers
+from fluid.dygraph.recipe import namespace
 from fluid.errors import ExecutionError, FluidTypeError
 from fluid.executor.control import add
 from fluid.executor.kernels import selected_rows as kernels
@@ -252,3 +253,212 @@ def test_layers_that_look_at_a_sparse_gradient() -> None:
     assert merged.type is VarType.SELECTED_ROWS and rows.shape == (-1, WIDTH) and rows.name.startswith("rows")
     dense = model.run(model.grad, return_numpy=False).dense(np)
     np.testing.assert_allclose(model.run(rows), dense[np.unique(IDS)], rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------- ops on gradients with rows twice, and absent
+FACTORS = np.array([[1, -2, 3], [-4, 5, -6], [0.5, 1.5, -2.5], [2, 2, 2], [-1, 0.25, 1]], "float32")
+WHOLE = np.arange(1, 16, dtype="float32").reshape(5, 3)
+
+
+def eager_gradient(is_sparse: bool, count: int = 3) -> Any:
+    """The gradient ``[5, 3]`` of a table of which rows 1, 3 and again 1 are looked up."""
+    table = fluid.dygraph.to_variable(np.zeros((5, 3), "float32"))
+    table.stop_gradient = False
+    ids = fluid.dygraph.to_variable(np.array([[1], [3], [1], [1], [3]])[:count])
+    found = namespace.lookup_table(table, ids, is_sparse=is_sparse)
+    (found * fluid.dygraph.to_variable(FACTORS[:count])).sum().backward()
+    assert table.grad is not None and (table.grad.type is VarType.SELECTED_ROWS) == is_sparse
+    return table.grad
+
+
+def whole(*shape: int) -> Any:
+    return fluid.dygraph.to_variable(WHOLE.reshape(-1)[: int(np.prod(shape))].reshape(shape))
+
+
+EXACT: dict[str, Callable[[Any], Any]] = {
+    "g + 0": lambda g: g + 0.0,
+    "-g": lambda g: -g,
+    "g * 2": lambda g: g * 2,
+    "g / 4": lambda g: g / 4.0,
+    "g *= 2": lambda g: g.mul_(2.0),
+    "times rows": lambda g: g * whole(5, 3),
+    "times one number a row": lambda g: g * whole(5, 1),
+    "times one number a row, at axis 0": lambda g: layers.elementwise_mul(g, whole(5), axis=0),
+    "times a row": lambda g: g * whole(3),
+    "divided by rows": lambda g: g / whole(5, 3),
+    "sign": layers.sign,
+    "clip": lambda g: layers.clip(g, -1.0, 1.0),
+    "clip from 0": lambda g: layers.clip(g, 0.0, 1.0),
+    "clip by tensors": lambda g: namespace.clip(g, -whole(1), whole(1), min=5.0, max=6.0),
+    "cast to integers": lambda g: g.astype("int32"),
+    "cast to bools": lambda g: g.astype("bool"),
+    "cast to float64": lambda g: g.astype("float64"),
+    "cast to float16": lambda g: g.astype("float16"),
+    "integers, added and scaled": lambda g: layers.sums([g.astype("int32"), g.astype("int32")]) * 3,
+    "integers, divided": lambda g: layers.sums([g.astype("int32"), g.astype("int32")]) / whole(1).astype("int32"),
+    "clip by norm": lambda g: namespace.clip_by_norm(g, max_norm=1.0),
+    "squared norm": lambda g: namespace.squared_l2_norm(g),
+}
+
+
+@pytest.mark.parametrize("count", [3, 5], ids=["3 of 5 rows", "as many as the table has"])
+@pytest.mark.parametrize("name", EXACT)
+def test_op_does_what_it_does_with_a_whole_gradient(name: str, count: int) -> None:
+    with fluid.dygraph.guard():
+        found, expected = EXACT[name](eager_gradient(True, count)), EXACT[name](eager_gradient(False, count))
+        assert found.dtype == expected.dtype and found.shape == expected.shape
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+
+
+def augmented(gradient: Any) -> Any:
+    gradient += 1
+    return gradient
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "g + 1": (lambda g: g + 1, r"scale with the bias 1\.0 .* rows that a sparse gradient does not hold.* use is_sparse=False"),
+    "1 - g": (lambda g: 1 - g, r"scale with the bias 1\.0 "),
+    "g - 1": (lambda g: g - 1, r"scale with the bias -1\.0 "),
+    "g += 1": (augmented, r"scale with the bias 1\.0 "),
+    "g.scale_(2, 1)": (lambda g: g.scale_(2.0, 1.0), r"scale with the bias 1\.0 "),
+    "bias first": (lambda g: layers.scale(g, 2.0, 1.0, bias_after_scale=False), r"scale with the bias 1\.0 "),
+    "g * inf": (lambda g: g * float("inf"), "scale by inf .* rows that a sparse gradient does not hold"),
+    "clip above 0": (lambda g: layers.clip(g, 0.5, 1.0), r"clip from 0\.5 to 1\.0 .* rows that a sparse gradient does not hold"),
+    "clip below 0": (lambda g: layers.clip(g, -2.0, -1.0), r"clip from -2\.0 to -1\.0 "),
+    "clip by tensors": (lambda g: namespace.clip(g, whole(1), whole(1), min=-1.0, max=1.0), r"clip from 1\.0 to 1\.0 "),
+    "larger": (
+        lambda g: g * whole(1, 5, 3),
+        r"elementwise_mul .* sparse gradient of shape \[5, 3\] .* Y is of shape \[1, 5, 3\]",
+    ),
+    "g * g": (lambda g: g * g, "elementwise_mul takes a sparse gradient as its input X alone"),
+    "g ** 2": (lambda g: g**2, "pow does not take the sparse gradient"),
+    "|g|": (abs, "abs does not take the sparse gradient"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_op_that_would_change_absent_rows_is_refused(name: str) -> None:
+    compute, message = REFUSED[name]
+    with fluid.dygraph.guard():
+        gradient = eager_gradient(True)
+        before = gradient.numpy()
+        with pytest.raises(ExecutionError, match=message):
+            compute(gradient)
+        np.testing.assert_array_equal(gradient.numpy(), before)
+
+
+def test_bias_and_bounds_are_refused_in_programs_too() -> None:
+    model = Model(True)
+    with program_guard(model.main, model.startup):
+        shifted, clipped = layers.scale(model.grad, 1.0, 1.0), layers.clip(model.grad, 0.5, 1.0)
+    with pytest.raises(ExecutionError, match=r"scale with the bias 1\.0 "):
+        model.run(shifted)
+    with pytest.raises(ExecutionError, match=r"clip from 0\.5 to 1\.0 "):
+        model.run(clipped)
+
+
+# -------------------------------------------------------------------------------------------------------------- in blocks
+def branch(look_up: Callable[[], Any]) -> Any:
+    """What is looked up if the feed says so, or else zeros."""
+    taken = layers.reduce_sum(fluid.data("taken", [1])) > 0.5
+    return layers.cond(taken, look_up, lambda: layers.fill_constant([1], "float32", 0.25))
+
+
+def nested(look_up: Callable[[], Any]) -> Any:
+    more = layers.reduce_sum(fluid.data("more", [1])) > 0.5
+    return branch(lambda: layers.cond(more, look_up, lambda: layers.scale(look_up(), 2.0)))
+
+
+def loop(look_up: Callable[[], Any]) -> Any:
+    trips = layers.cast(fluid.data("taken", [1]), "int64")
+    count = layers.fill_constant([1], "int64", 0)
+    total = layers.fill_constant([1], "float32", 0.5)
+    _, found = layers.while_loop(
+        lambda i, t: layers.less_than(i, trips), lambda i, t: [i + 1, layers.elementwise_add(t, look_up())], [count, total]
+    )
+    return found
+
+
+def beside(look_up: Callable[[], Any]) -> Any:
+    return layers.elementwise_add(branch(look_up), look_up())
+
+
+def recurrent(look_up: Callable[[], Any]) -> Any:
+    rnn, steps = layers.StaticRNN(), layers.fill_constant([2, 1], "float32", 1.0)
+    first = layers.fill_constant([1], "float32", 0.5)
+    with rnn.step():
+        rnn.step_input(steps)
+        memory = rnn.memory(init=first)
+        new = layers.elementwise_add(memory, look_up())
+        rnn.update_memory(memory, new)
+        rnn.step_output(new)
+    return layers.reduce_sum(rnn(), keep_dim=False)
+
+
+PLACES: dict[str, Callable[[Callable[[], Any]], Any]] = {
+    "cond": branch,
+    "nested": nested,
+    "while_loop": loop,
+    "both": beside,
+    "StaticRNN": recurrent,
+}
+OPTIONS: dict[str, Callable[[], Any]] = {
+    "plain": lambda: fluid.optimizer.SGD(0.1),
+    "value": OPTIMIZERS["clip by value"],
+    "norm": OPTIMIZERS["clip by norm"],
+    "global norm": OPTIMIZERS["clip by global norm"],
+    "adam": OPTIMIZERS["adam"],
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("place", PLACES)
+def test_training_with_a_table_inside_a_block(place: str, option: str) -> None:
+    """The same as with a dense gradient, where blocks run, run often, and do not run."""
+    found = {}
+    for is_sparse in (True, False):
+        main, startup = Program(), Program()
+        with fluid.unique_name.guard(), program_guard(main, startup):
+            ids = fluid.data("ids", [None, 1], "int64")
+            attr = fluid.ParamAttr("table", initializer=fluid.initializer.NumpyArrayInitializer(TABLE))
+
+            def look_up(ids: Any = ids, is_sparse: bool = is_sparse, attr: Any = attr) -> Any:
+                rows = layers.embedding(ids, [ROWS, WIDTH], is_sparse, param_attr=attr)
+                return layers.reshape(layers.reduce_mean(layers.square(rows)), [1])
+
+            loss = layers.reduce_sum(layers.scale(PLACES[place](look_up), 4.0))
+            OPTIONS[option]().minimize(loss)
+        grad = main.global_block().var("table@GRAD")
+        assert (grad.type is VarType.SELECTED_ROWS) == is_sparse
+        assert Program.parse_from_string(main.serialize_to_string()).serialize_to_string() == main.serialize_to_string()
+        executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+        executor.run(startup, scope=scope)
+        steps = []
+        for taken, more in ((1.0, 1.0), (0.0, 0.0), (2.0, 0.0)):
+            feed = {"ids": IDS, "taken": np.array([taken], "float32"), "more": np.array([more], "float32")}
+            values = {name: feed[name] for name in feed if main.global_block().has_var(name)}
+            (rows,) = executor.run(main, values, [grad], scope=scope, return_numpy=False)
+            assert isinstance(rows, SelectedRows) == is_sparse
+            steps.append(scope.array("table").copy())
+        found[is_sparse] = steps
+    np.testing.assert_allclose(found[True], found[False], rtol=2e-5, atol=1e-6)
+    assert np.abs(found[True][0] - TABLE).max() > 1e-3
+
+
+def test_scaled_table_has_a_sparse_gradient() -> None:
+    """Where the gradient passes through an op before it reaches the table, its type is still known."""
+    ids = fluid.data("ids", [None, 1], "int64")
+    attr = fluid.ParamAttr("table", initializer=fluid.initializer.NumpyArrayInitializer(TABLE))
+    table = layers.create_parameter([ROWS, WIDTH], "float32", attr=attr)
+    block = fluid.default_main_program().global_block()
+    found = block.create_var(name="found", dtype="float32")
+    block.append_op("lookup_table", {"W": layers.scale(table, 2.0), "Ids": ids}, {"Out": found}, {"is_sparse": True})
+    loss = layers.reduce_sum(layers.square(found))
+    fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.3)).minimize(loss)
+    assert block.var("table@GRAD").type is VarType.SELECTED_ROWS
+    executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    executor.run(feed={"ids": IDS}, fetch_list=[loss], scope=scope)
+    gradient = 8 * TABLE * np.bincount(IDS[:, 0], minlength=ROWS)[:, None]
+    expected = TABLE - 0.1 * gradient * 0.3 / np.linalg.norm(gradient)
+    np.testing.assert_allclose(scope.array("table"), expected, rtol=1e-5)

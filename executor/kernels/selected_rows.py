@@ -7,12 +7,18 @@ through the table part by part, so that the gradient is never there as a whole; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
+
+import numpy as np
 
 from fluid.errors import ExecutionError
 from fluid.ops import registry
 from fluid.ops.registry import updated_input
+from fluid.ops.shapes import aligned
+from fluid.types import as_dtype, is_floating
 
+from ..place import to_numpy
 from ..selected_rows import SelectedRows
 from .manipulation import check_ids
 from .table import KERNELS, bind, sparse
@@ -70,27 +76,90 @@ def add(xp: Any, X: list[Any], Out: Any) -> SelectedRows | None:
     return None
 
 
-def _on_rows(*op_types: str, merge: bool = False) -> None:
-    """These ops work on the rows that are there; `merge`, on each row once."""
+Values = Mapping[str, Any]
 
+
+def _computed(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:
+    """Run the dense kernel."""
+    context = {"xp": xp, "scratch": xp.empty, "rng": rng}
+    for step in bind(KERNELS[op_type], inputs, outputs, attrs, context, {}):
+        step()
+
+
+def _on_rows(
+    op_type: str, xp: Any, rng: Any, rows: SelectedRows, inputs: Values, attrs: Values, merge: bool = False, dtype: Any = None
+) -> SelectedRows:
+    """What an op that leaves zeros as they are makes of the rows that are there; with `merge`, of each row once.
+
+    What is absent stays zero, also where it is multiplied by a tensor that holds infinity, or divided by one that holds zero.
+    """
+    if not isinstance(rows, SelectedRows) or any(isinstance(v, SelectedRows) for k, v in inputs.items() if k != "X"):
+        raise ExecutionError(f"{op_type} takes a sparse gradient as its input X alone")
+    if merge or not is_floating(as_dtype(rows.dtype)):  # of integers and bools, terms may differ from the sum
+        rows = rows.merged(xp)
+    given = {**inputs, "X": rows.value}
+    if "Y" in given:
+        given["Y"], attrs = _factor(op_type, rows, given["Y"], attrs["axis"]), {**attrs, "axis": -1}
+    out = xp.empty(rows.value.shape, rows.dtype if dtype is None else dtype)
+    _computed(op_type, xp, rng, given, {"Out": out}, attrs)
+    return SelectedRows(rows.index.copy(), out, rows.shape[0])
+
+
+def _factor(op_type: str, rows: SelectedRows, Y: Any, axis: int) -> Any:
+    """What of the tensor Y meets the rows, with as many dimensions."""
+    shape = aligned(Y.shape, len(rows.shape), axis)
+    if len(shape) != len(rows.shape) or any(extent not in (1, whole) for extent, whole in zip(shape, rows.shape, strict=True)):
+        raise ExecutionError(
+            f"{op_type} of a sparse gradient of shape {list(rows.shape)} gives no larger one, but Y is of shape {list(Y.shape)}"
+        )
+    found = Y.reshape(shape)
+    return found if shape[0] == 1 else found[rows.index]
+
+
+def _changes_absent_rows(what: str) -> ExecutionError:
+    return ExecutionError(
+        f"{what} would change the rows that a sparse gradient does not hold, which are zeros: "
+        "use is_sparse=False for the embedding, or what leaves zeros as they are"
+    )
+
+
+def _register_on_rows(*op_types: str, merge: bool) -> None:
     def register(op_type: str) -> None:
         @sparse(op_type)
-        def compute(xp: Any, scratch: Any, rng: Any, X: SelectedRows, inputs: Any, attrs: Any) -> SelectedRows:
-            if not isinstance(X, SelectedRows) or any(isinstance(v, SelectedRows) for k, v in inputs.items() if k != "X"):
-                raise ExecutionError(f"{op_type} takes a sparse gradient as its input X alone")
-            rows = X.merged(xp) if merge else X
-            out = xp.empty_like(rows.value)
-            context = {"xp": xp, "scratch": scratch, "rng": rng}
-            for step in bind(KERNELS[op_type], {**inputs, "X": rows.value}, {"Out": out}, attrs, context, {}):
-                step()
-            return SelectedRows(rows.index.copy(), out, X.shape[0])
+        def compute(xp: Any, rng: Any, X: Any, inputs: Any, attrs: Any) -> SelectedRows:
+            return _on_rows(op_type, xp, rng, X, inputs, attrs, merge)
 
     for op_type in op_types:
         register(op_type)
 
 
-_on_rows("assign", "cast", "scale", "elementwise_mul", "elementwise_div")
-_on_rows("clip", "clip_by_norm", "sign", merge=True)
+_register_on_rows("assign", "elementwise_mul", "elementwise_div", merge=False)
+_register_on_rows("clip_by_norm", "sign", merge=True)
+
+
+@sparse("cast")
+def cast(xp: Any, rng: Any, X: SelectedRows, inputs: Any, attrs: Any) -> SelectedRows:
+    dtype = as_dtype(attrs["out_dtype"]).numpy
+    rounds = not np.can_cast(X.dtype, dtype)  # the sum of rounded terms is not the rounded sum
+    return _on_rows("cast", xp, rng, X, inputs, attrs, rounds, dtype)
+
+
+@sparse("scale")
+def scale(xp: Any, rng: Any, X: Any, scale: float, bias: float, inputs: Any, attrs: Any) -> SelectedRows:
+    if bias != 0:
+        raise _changes_absent_rows(f"scale with the bias {bias}")
+    if inputs.get("ScaleTensor") is None and not isfinite(scale):
+        raise _changes_absent_rows(f"scale by {scale}")
+    return _on_rows("scale", xp, rng, X, inputs, attrs)
+
+
+@sparse("clip")
+def clip(xp: Any, rng: Any, X: Any, Min: Any, Max: Any, min: float, max: float, inputs: Any, attrs: Any) -> SelectedRows:
+    low = min if Min is None else to_numpy(Min).item()
+    high = max if Max is None else to_numpy(Max).item()
+    if not low <= 0 <= high:
+        raise _changes_absent_rows(f"clip from {low} to {high}")
+    return _on_rows("clip", xp, rng, X, inputs, attrs, merge=True)
 
 
 @sparse("fill_zeros_like")
@@ -105,16 +174,6 @@ def squared_l2_norm(xp: Any, X: SelectedRows, Out: Any) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- optimizers
-Values = Mapping[str, Any]
-
-
-def _update(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:
-    """Run the dense kernel."""
-    context = {"xp": xp, "scratch": xp.empty, "rng": rng}
-    for step in bind(KERNELS[op_type], inputs, outputs, attrs, context, {}):
-        step()
-
-
 def _tables(inputs: Values) -> list[str]:
     """The slots that hold a number for each element of the parameter: Param, accumulators, Grad."""
     shape = inputs["Param"].shape
@@ -126,7 +185,7 @@ def _row_by_row(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values
     grad = inputs["Grad"].merged(xp)
     own = {slot: inputs[slot][grad.index] for slot in _tables(inputs)}
     results = {slot: own.get(updated_input(registry.get(op_type), slot) or "", value) for slot, value in outputs.items()}
-    _update(op_type, xp, rng, {**inputs, **own, "Grad": grad.value}, results, attrs)
+    _computed(op_type, xp, rng, {**inputs, **own, "Grad": grad.value}, results, attrs)
     for slot, value in outputs.items():
         if value is not None and value is not results[slot]:
             value[grad.index] = results[slot]
@@ -154,7 +213,7 @@ def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Valu
             slot: value[start:end] if value is not None and updated_input(definition, slot) in tables else value
             for slot, value in outputs.items()
         }
-        _update(op_type, xp, rng, ins, outs, attrs)
+        _computed(op_type, xp, rng, ins, outs, attrs)
 
 
 def _all_at_once(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:
@@ -163,7 +222,7 @@ def _all_at_once(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Value
             return [dense(one) for one in grad]
         return grad.dense(xp) if isinstance(grad, SelectedRows) else grad
 
-    _update(op_type, xp, rng, {**inputs, "Grad": dense(inputs["Grad"])}, outputs, attrs)
+    _computed(op_type, xp, rng, {**inputs, "Grad": dense(inputs["Grad"])}, outputs, attrs)
 
 
 def _adam(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:

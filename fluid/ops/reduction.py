@@ -7,6 +7,7 @@ has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
@@ -25,7 +26,7 @@ def reduces_all(ndim: int, dim: Sequence[int], reduce_all: bool) -> bool:
 
 def _one(X: Spec, declared: Mapping[str, Spec]) -> Spec:
     out = declared.get("Out")
-    return X.with_shape(() if out is not None and out.shape == () else (1,))
+    return replace(X.with_shape(() if out is not None and out.shape == () else (1,)), type=VarType.LOD_TENSOR)
 
 
 def _reduced(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, declared: Mapping[str, Spec]) -> Spec:

@@ -422,3 +422,192 @@ def test_what_a_traced_function_holds_goes_with_it() -> None:
         assert node() is None and program.global_block().ops
     finally:
         gc.enable()
+
+
+# ------------------------------------------------------------------------------------------------------ values of Python's
+class Scaled(dygraph.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.t: Any = 1.0
+        self.sizes = [1.0, 2.0]
+        self.table = {"a": {"w": Tensor([1.0])}}
+        self.unused = None
+
+    def helper(self, x: Tensor) -> Any:
+        return x * BIAS + OTHERS["w"]
+
+    @dygraph.to_static
+    def forward(self, x: Tensor) -> Any:
+        total = sum(self.sizes)
+        return x * (0.5 if self.t is None else self.t) + total * self.table["a"]["w"] + self.helper(x)
+
+
+BIAS = 0.0
+OTHERS = {"w": Tensor([0.0])}
+
+
+def _set_size(net: Scaled) -> None:
+    net.sizes[1] = 7.0
+
+
+def _set_tensor(net: Scaled) -> None:
+    net.table["a"]["w"] = Tensor([4.0])
+
+
+CHANGES: list[Any] = [
+    lambda net: setattr(net, "t", 10.0),
+    lambda net: setattr(net, "t", -0.0),
+    lambda net: setattr(net, "t", None),
+    lambda net: setattr(net, "sizes", [5.0]),
+    lambda net: net.sizes.append(5.0),
+    _set_size,
+    _set_tensor,
+    lambda net: setattr(net, "helper", lambda x: x),
+    lambda net: delattr(net, "unused"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_changed_attributes_of_layers_are_seen(number: int) -> None:
+    net = Scaled()
+    outer = dygraph.to_static(lambda x: net(x) * 1.0)
+    plain = Scaled.__dict__["forward"].__wrapped__
+    with dygraph.no_grad():
+        for function in (net, outer):
+            assert function(ones(1)).tolist() == [4.0]
+        CHANGES[number](net)
+        expected = plain(net, ones(1)).tolist()
+        for function in (net, outer):
+            assert [function(ones(1)).tolist() for _ in range(2)] == [expected] * 2
+
+
+def test_equal_attributes_do_not_make_another_program() -> None:
+    traces: list[float] = []
+
+    class Net(dygraph.Layer):
+        @dygraph.to_static
+        def forward(self, x: Tensor) -> Any:
+            traces.append(self.t)
+            return x * self.t
+
+    net = Net()
+    for value in (1.5, 3.0, 1.5, 3.0):
+        net.t, net.pair = float(str(value)), (1, float("2.5"))
+        assert [net(ones(1)).tolist() for _ in range(2)] == [[value]] * 2
+    assert traces == [1.5, 3.0]
+
+
+def test_globals_closures_and_defaults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, factor, inside = Scaled(), 2.0, Tensor([3.0])
+
+    def helper(x: Tensor) -> Any:
+        return x * inside
+
+    def f(x: Tensor, scale: Any = 1.0, *, shift: Any = 0.0) -> Any:
+        return net.helper(helper(x)) * factor * scale + shift + _by_a_helper(x)
+
+    static = dygraph.to_static(f)
+
+    def check(expected: float) -> None:
+        with dygraph.no_grad():
+            assert [static(ones(1)).tolist(), f(ones(1)).tolist()] == [[expected]] * 2
+
+    check(0.0)
+    monkeypatch.setitem(globals(), "BIAS", 1.0)
+    check(7.0)
+    monkeypatch.setitem(OTHERS, "w", Tensor([1.0]))
+    check(10.0)
+    factor = 3.0
+    check(14.0)
+    inside = Tensor([1.0])
+    check(8.0)
+    f.__defaults__ = (2.0,)
+    check(14.0)
+    f.__kwdefaults__ = {"shift": Tensor([1.0])}
+    check(15.0)
+
+
+def _by_a_helper(x: Tensor) -> Any:
+    return x * OTHERS["w"] + x * BIAS
+
+
+def test_what_is_written_down_while_it_is_traced_does_not_make_another_program() -> None:
+    seen: list[Any] = []
+
+    @dygraph.to_static
+    def f(x: Tensor) -> Any:
+        seen.append(1.0)
+        return x * 2.0
+
+    for _ in range(3):
+        f(ones(1))
+        f(ones(2))
+    assert len(seen) == 2
+
+
+# ----------------------------------------------------------------------------------------------------- kinds of arguments
+def test_lists_and_tuples_and_zeros_with_a_sign_are_told_apart() -> None:
+    f = dygraph.to_static(lambda x: x[0] + x[1] if isinstance(x, list) else x[0] - x[1])
+    for _ in range(2):
+        assert (f([ones(1), ones(1)]).tolist(), f((ones(1), ones(1))).tolist()) == ([2.0], [0.0])
+    g = dygraph.to_static(lambda x, a: 1.0 / (x * a))
+    for _ in range(2):
+        assert (g(ones(1), 0.0).tolist(), g(ones(1), -0.0).tolist()) == ([np.inf], [-np.inf])
+
+
+def test_a_tensor_that_is_given_twice() -> None:
+    def f(x: Tensor, y: Any) -> Any:
+        x += 1.0
+        return x * x * y["k"]
+
+    for recording in (True, False):
+        static = dygraph.to_static(f)
+        with dygraph.set_grad_enabled(recording):
+            for _ in range(2):
+                for make in (lambda: (a := Tensor([2.0]), {"k": a}), lambda: (Tensor([2.0]), {"k": Tensor([2.0])})):
+                    one, other = make(), make()
+                    assert static(*one).tolist() == f(*other).tolist()
+                    assert one[0].tolist() == other[0].tolist() == [3.0]
+                    assert one[1]["k"].tolist() == other[1]["k"].tolist()
+            a = Tensor([2.0])
+            assert [static(a, {"k": a.detach()}).tolist(), a.tolist()] == [[27.0], [3.0]]
+    twice = static.trace(a, {"k": a})
+    assert twice(a, {"k": a}).tolist() == [64.0]
+    with pytest.raises(ProgramError, match=r"f was traced with one tensor for both x and y, and now they are two; trace it for"):
+        twice(a, {"k": ones(1)})
+    apart = dygraph.trace(f, a, {"k": a})
+    assert apart(ones(1), {"k": ones(1)}).tolist() == [4.0]
+    with pytest.raises(
+        ProgramError, match=r"f changes x in place, .* now two are in the same memory: give it a clone\(\) of one"
+    ):
+        apart(a, {"k": a})
+
+
+# ----------------------------------------------------------------------------------------------------------- batch norms
+@pytest.mark.parametrize("said", [{}, {"is_test": True}, {"use_global_stats": True}])
+def test_a_batch_norm_by_its_moving_statistics_is_called_in_a_branch(said: Any) -> None:
+    norm = dygraph.BatchNorm(None, 3, **said)
+    dygraph.BatchNorm(None, 3)
+    norm._mean.set_value([1.0, 2.0, 3.0])
+    if not said:
+        norm.eval()
+
+    def f(x: Tensor) -> Any:
+        return layers.cond(x.sum() > 0, lambda: norm(x), lambda: x * 2.0)
+
+    traced = dygraph.trace(f, rows())
+    traced.program.verify()
+    for x in (rows(1), rows(1) * -1.0):
+        np.testing.assert_allclose(traced(x).numpy(), f(x).numpy(), rtol=1e-6)
+    assert norm._mean.tolist() == [1.0, 2.0, 3.0]
+    with fluid.program_guard(traced.program):
+        (grad,) = fluid.gradients([layers.reduce_sum(traced.fetches[0])], [traced.program.global_block().var(norm.weight.name)])
+    (found,) = fluid.Executor().run(traced.program, {"x": rows(2).numpy()}, [grad], scope=traced.scope)
+    (expected,) = dygraph.grad([f(rows(2)).sum()], [norm.weight])
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4)
+    if not said:
+        norm.train()
+        with pytest.raises(
+            ProgramError, match=r"batch_norm in training: .*call it before or after, or use .* by eval\(\) of the layer"
+        ):
+            dygraph.trace(f, rows())

@@ -404,6 +404,7 @@ def test_a_method(name: str) -> None:
     assert_traced_or_refused(METHODS[name])
 
 
+@pytest.mark.filterwarnings("ignore:trace. the backward of Cube")
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_a_function(name: str) -> None:
     assert_traced_or_refused(FUNCTIONS[name])

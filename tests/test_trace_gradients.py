@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -385,3 +386,145 @@ def test_what_is_written_through_a_detached_tensor_is_refused() -> None:
 
     assert dygraph.trace(g, Tensor([1.0]))(Tensor([5.0])).tolist() == [10.0]
     assert w.tolist() == [5.0]
+
+
+# ------------------------------------------------------------------------------- tensors from outside in the same memory
+def _aliases() -> tuple[Tensor, Tensor]:
+    w = Tensor([2.0, 0.5], stop_gradient=False)
+    return w, w.detach()
+
+
+def _total(x: Any) -> Any:
+    return layers.reduce_sum(x)
+
+
+_SHARED: list[Any] = [
+    lambda w, d: lambda x: x * w * d,
+    lambda w, d: lambda x: x * d * w,
+    lambda w, d: lambda x: layers.square(x * w - d * 2.0 * x),
+    lambda w, d: lambda x: layers.square(-d * 2.0 * x + x * w),
+    lambda w, d: lambda x: layers.cond(_total(x) > 0.0, lambda: x * d, lambda: x * w) + w,
+    lambda w, d: lambda x: layers.cond(_total(x) > 0.0, lambda: d, lambda: w) * x + w * x,
+    lambda w, d: lambda x: d * layers.cond(_total(x) > 0.0, lambda: w * d * d, lambda: w) * x,
+    lambda w, d: lambda x: layers.while_loop(lambda i, y: i < 2.5, lambda i, y: [i + 1.0, y * d * w], [Tensor([0.0]), x])[1] * d,
+    lambda w, d: lambda x: dygraph.grad([_total(x * w * w * d)], [w], create_graph=True)[0] * d * w,
+    lambda w, d: lambda x: dygraph.grad([_total(layers.cond(_total(x) > 0, lambda: w * d * x, lambda: w * x))], [w])[0] * w,
+]
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["detached", "another leaf"])
+@pytest.mark.parametrize("number", range(len(_SHARED)))
+def test_a_detached_tensor_from_outside_is_another_variable(number: int, asks: bool) -> None:
+    w, alias = _aliases()
+    alias.stop_gradient = not asks
+    function = _SHARED[number](w, alias)
+    traced = dygraph.trace(function, Tensor([1.0, 2.0]))
+    traced.program.verify()
+    wanted = [w, alias] if asks else [w]
+    names = [next(name for name, tensor in traced.captured.items() if tensor is item) for item in wanted]
+    assert len(traced.captured) == len(wanted)
+    variables = [traced.program.global_block().var(name) for name in names]
+    assert all(isinstance(variable, fluid.framework.Parameter) for variable in variables)
+    with fluid.program_guard(traced.program):
+        loss = layers.reduce_sum(traced.fetches[0])
+        grads = fluid.gradients([loss], variables)
+    for values in ([1.0, 2.0], [-1.0, -2.0]):
+        x = Tensor(values)
+        y = function(x)
+        expected = dygraph.grad([_total(y)], wanted, allow_unused=True)
+        kept = [number for number, grad in enumerate(grads) if grad is not None]
+        fetches = [traced.fetches[0], *(grads[number] for number in kept)]
+        found = fluid.Executor().run(traced.program, {"x": x.numpy()}, fetches, scope=traced.scope)
+        np.testing.assert_allclose(found[0], y.numpy(), rtol=1e-6)
+        for place, grad in zip(kept, found[1:], strict=True):
+            wants = expected[place]
+            np.testing.assert_allclose(grad, np.zeros(2) if wants is None else wants.numpy(), rtol=1e-5)
+        assert all(expected[place] is None for place in range(len(wanted)) if place not in kept)
+
+
+@pytest.mark.parametrize("first", ["w", "alias"])
+@pytest.mark.parametrize("other_read", [False, True])
+def test_what_is_written_to_shared_memory_is_read_by_both(first: str, other_read: bool) -> None:
+    w, alias = _aliases()
+    one, other = (w, alias) if first == "w" else (alias, w)
+
+    def f(x: Tensor) -> Tensor:
+        y = x - one
+        if other_read:
+            y = y * 3.0 + other
+        with dygraph.no_grad():
+            one.scale_(3.0)
+        y = y * x + one - other * 5.0
+        with dygraph.no_grad():
+            other.set_value(other * 2.0 + one)
+        return y + one * x + other
+
+    traced = dygraph.trace(f, Tensor([1.0, 2.0]))
+    traced.program.verify()
+    assert (w.tolist(), w.version, w.stop_gradient, alias.stop_gradient) == ([2.0, 0.5], 0, False, True)
+    before = w.numpy()
+    for values in ([1.0, 2.0], [-1.0, 4.0]):
+        expected, after = f(Tensor(values)).numpy(), w.numpy()
+        with dygraph.no_grad():
+            w.set_value(before)
+        np.testing.assert_allclose(traced(Tensor(values)).numpy(), expected, rtol=1e-6)
+        np.testing.assert_allclose(w.numpy(), after, rtol=1e-6)
+        w.set_value(before)
+
+
+def test_two_leaves_in_the_same_memory_are_not_written_to() -> None:
+    w, alias = _aliases()
+    alias.stop_gradient = False
+
+    def late(x: Tensor) -> Tensor:
+        y = x * w * alias
+        w.set_value(x)
+        return y
+
+    def early(x: Tensor) -> Tensor:
+        w.set_value(x)
+        return x * w * alias
+
+    for function in (late, early):
+        with pytest.raises(ProgramError, match="are in the same memory, both ask for a gradient, and this memory is modified"):
+            dygraph.trace(function, Tensor([1.0, 2.0]))
+    assert w.tolist() == [2.0, 0.5]
+
+
+def test_a_backward_of_ones_own_that_the_program_lacks_is_told() -> None:
+    class Reverse(dygraph.PyLayer):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return -grad
+
+    w = Tensor([3.0], stop_gradient=False)
+
+    def hooked(x: Tensor) -> Tensor:
+        y = x * w
+        y.register_hook(lambda grad: -grad)
+        return y * w
+
+    def branch(x: Tensor) -> Tensor:
+        return layers.cond(_total(x) > 0, lambda: Reverse.apply(x * w), lambda: x)
+
+    for function, said in (
+        (
+            lambda x: Reverse.apply(x * w) * w,
+            r"the backward of Reverse \(.*test_trace_gradients.py:\d+ in <lambda>\) is not part",
+        ),
+        (lambda x: Reverse.apply(Reverse.apply(x * w)), r"the backward of Reverse \(.*\) and of 1 more is not part"),
+        (hooked, r"the hook of a tensor \(.*in hooked\) is not part of the program of hooked: append_backward would"),
+        (branch, r"the backward of Reverse \(.*\) is not part of the program of branch"),
+    ):
+        with pytest.warns(UserWarning, match=said) as warned:
+            dygraph.trace(function, Tensor([1.0]))
+        assert len(warned) == 1 and warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dygraph.trace(lambda x: Reverse.apply(x), Tensor([1.0]))  # no gradient is asked for
+        dygraph.trace(lambda x: dygraph.grad([Reverse.apply(x * w)], [w])[0], Tensor([1.0]))
+        dygraph.trace(lambda x: layers.Print(x * w), Tensor([1.0]))

@@ -50,10 +50,10 @@ class Region:
 
     def build(self, build: Callable[[], Any]) -> Any:
         """What a function gives that appends the ops of the region."""
-        start = len(self.block.ops)
+        last = self.block.ops[-1] if self.block.ops else None
         with self.tracer.reading(self._reads):
             found = build()
-        self.ops = self.block.ops[start:]
+        self.ops = self.block.ops[0 if last is None else self.block.ops.index(last) + 1 :]
         return found
 
     @property

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
+import itertools
+import operator
+import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,75 +25,202 @@ __all__ = ["BoundStatic", "StaticFunction", "Surroundings", "declarative", "to_s
 _MOST = 16
 """So many programs are kept for one kind of arguments: for layers in different modes."""
 _PARTS = ("_parameters", "_buffers", "_sub_layers", "_before", "_after")
+_INNER = {*_PARTS, "_unsaved", "_norms", "_taken_away", "_helper", "_given", "_made", "training"}
+"""Attributes of layers that are looked at otherwise, or that nothing depends on."""
+_PLAIN = (int, float, bool, str, bytes, complex, type(None), np.generic, enum.Enum, tuple)
+"""What is compared by value."""
+_LONGEST, _DEEPEST = 1000, 4
+"""Lists and dicts with more entries, or deeper inside others, are not looked into."""
+_PACKAGE = __name__.partition(".")[0] + "."
+
+
+class _Entries:
+    """Some entries of a list or dict, or attributes of an object, as they were; of a weak reference, those in its `__dict__`."""
+
+    __slots__ = ("_size", "_take", "_values", "_where")
+
+    def __init__(self, where: Any, found: Mapping[Any, Any], size: int | None = None) -> None:
+        self._where, self._size = where, size
+        keys = list(found)
+        getter = operator.itemgetter if isinstance(where, (list, tuple, dict, weakref.ref)) else operator.attrgetter
+        self._take: Callable[[Any], Any] = getter(*keys, keys[0]) if keys else _nothing  # for one key alone, it gives no tuple
+        self._values = [*found.values(), *([found[keys[0]]] if keys else [])]
+
+    def same(self) -> bool:
+        """Whether they are the same objects now, or equal ones where they are compared by value."""
+        where = self._where
+        if type(where) is weakref.ref:
+            where = where()
+            if where is None:
+                return False
+            where = where.__dict__
+        if self._size is not None and len(where) != self._size:
+            return False
+        try:
+            now = self._take(where)
+        except (LookupError, AttributeError, ValueError):  # ValueError: a cell that nothing is assigned to
+            return False
+        return all(map(operator.is_, now, self._values)) or all(map(_alike, now, self._values))
+
+
+def _nothing(where: Any) -> tuple[()]:
+    return ()
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values mean the same to a program."""
+    if one is other:
+        return True
+    if type(one) is not type(other) or not isinstance(one, _PLAIN):
+        return False
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(_by_value(one) == _by_value(other))
+
+
+def _by_value(value: Any) -> Any:
+    """What is equal for equal values; zeros with another sign are others."""
+    return repr(value) if isinstance(value, (float, complex, np.inexact)) else value
+
+
+class _Search:
+    """Looks for what a program depends on.
+
+    Attributes:
+        things: entries that are tensors, layers or arrays.
+        values: those that are compared by value, and lists and dicts.
+    """
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._captured = {id(tensor._array) for tensor in tracer.captured.values()}
+        self._layers = tracer.layers
+        self._seen: set[int] = set()
+        self.things: list[_Entries] = []
+        self.values: list[_Entries] = []
+
+    def _counts(self, value: Any) -> bool:
+        if isinstance(value, Layer):
+            return id(value) in self._layers
+        return id(value._array) in self._captured if isinstance(value, Tensor) else isinstance(value, np.ndarray)
+
+    def look(self, where: Any, found: Mapping[Any, Any], size: int | None = None, inside: bool = True, depth: int = 0) -> bool:
+        """Note what of some entries may change; whether anything may.
+
+        Args:
+            size: of what has the entries, where more of them count.
+            inside: also numbers, texts and the like in lists and dicts.
+        """
+        things = {key: value for key, value in found.items() if self._counts(value)}
+        values: dict[Any, Any] = {}
+        if inside or not depth:
+            values = {key: value for key, value in found.items() if isinstance(value, _PLAIN)}
+        for key, value in found.items():
+            if isinstance(value, (list, dict)) and depth < _DEEPEST and len(value) <= _LONGEST and id(value) not in self._seen:
+                self._seen.add(id(value))
+                entries = value if isinstance(value, dict) else dict(enumerate(value))
+                if self.look(value, entries, len(value), inside, depth + 1):
+                    values[key] = value
+        if things:
+            self.things.append(_Entries(where, things))
+        if values or (things and size is not None) or (size is not None and inside):
+            self.values.append(_Entries(where, values, size))
+            return True
+        return bool(things)
+
+    def read(self, function: Any, cls: type | None) -> None:
+        """Note what the code of a function names, and that of functions of its module, and of methods, which it names."""
+        plain = _plain(function)
+        code = getattr(plain, "__code__", None)
+        if code is None or id(code) in self._seen or (plain.__module__ or "").startswith(_PACKAGE):
+            return
+        self._seen.add(id(code))
+        known, names = plain.__globals__, list(dict.fromkeys(_names_in(code)))
+        self.look(known, {name: known[name] for name in names if name in known}, inside=False)
+        others = [known.get(name) for name in names]
+        for cell in plain.__closure__ or ():
+            value = _contents(cell)
+            self.look(cell, {"cell_contents": value}, inside=False)
+            others.append(value)
+        defaults, named = plain.__defaults__, plain.__kwdefaults__
+        if defaults or named:
+            self.values.append(_Entries(plain, {"__defaults__": defaults, "__kwdefaults__": named}))
+            self.look(defaults, dict(enumerate(defaults or ())), inside=False)
+            self.look(named, named or {}, inside=False)
+        for value in others:
+            if getattr(_plain(value), "__globals__", None) is known:
+                self.read(value, None)
+        for name in names if cls is not None else ():
+            value = _plain(inspect.getattr_static(cls, name, None))
+            if isinstance(value, types.FunctionType):
+                self.read(value, cls)
 
 
 class Surroundings:
-    """What a program depends on besides its inputs, as it was when it was traced: layers, and where captured tensors were found.
+    """What a program depends on besides its inputs, as it was when it was traced: layers, what names and attributes stood for.
 
-    It holds no layer, so that a layer may hold it.
+    It holds no layer that is called, so that a layer may hold it.
     """
 
-    __slots__ = ("_attributes", "_entries", "_modes", "_parts", "_sizes")
+    __slots__ = ("_modes", "_parts", "_sizes", "_things", "_values", "_within")
 
     def __init__(self, tracer: Tracer, function: Any, owner: Any) -> None:
-        captured = {id(tensor._array) for tensor in tracer.captured.values()}
         layers = [layer for layer, _, _ in tracer.layers.values()]
-        self._modes = [(weakref.ref(layer), training) for layer, training, _ in tracer.layers.values()]
-        self._entries: list[tuple[Any, Any, Any]] = []
-        self._parts: list[Any] = []
-        self._attributes: list[tuple[Callable[[], Any], str, Any]] = []
-        for layer in layers:
-            for part in _PARTS:
-                entries = layer.__dict__[part]
-                self._parts.append(entries)
-                self._entries += [(entries, key, value) for key, value in entries.items()]
-
+        self._modes = [(weakref.ref(layer), training, len(layer.__dict__)) for layer, training, _ in tracer.layers.values()]
+        self._parts = [layer.__dict__[part] for layer in layers for part in _PARTS]
         self._sizes = list(map(len, self._parts))
-
-        def counts(value: Any) -> bool:
-            return id(value) in tracer.layers if isinstance(value, Layer) else _is_one_of(value, captured)
-
-        for thing in [*layers, *([owner] if owner is not None and not isinstance(owner, Layer) else [])]:
-            found = {name: value for name, value in _attributes(thing).items() if counts(value)}
-            self._attributes += [(_reference(thing), name, value) for name, value in found.items()]
-        plain = inspect.unwrap(getattr(function, "func", function))
-        plain = getattr(plain, "__func__", plain)
-        for cell in getattr(plain, "__closure__", None) or ():
-            value = _contents(cell)
-            if counts(value):
-                self._attributes.append((functools.partial(_itself, cell), "cell_contents", value))
-        known = getattr(plain, "__globals__", {})
-        for name in getattr(getattr(plain, "__code__", None), "co_names", ()):
-            if counts(known.get(name)):
-                self._entries.append((known, name, known[name]))
+        self._within = [value for part in self._parts for value in part.values()]
+        search = _Search(tracer)
+        search.read(function, type(owner) if owner is not None else None)
+        for layer in layers:
+            private = type(layer).__module__.startswith(_PACKAGE)
+            own = {name: value for name, value in layer.__dict__.items() if not _is_inner(name, private)}
+            search.look(weakref.ref(layer), own)
+            search.read(own.get("forward", type(layer).forward), type(layer))
+        if owner is not None and not isinstance(owner, Layer):
+            search.look(
+                _reference(owner), {name: value for name, value in _attributes(owner).items() if not _is_inner(name, False)}
+            )
+        self._things, self._values = search.things, search.values
 
     def same_parts(self) -> bool:
         """Whether the tensors and layers are those that they were."""
-        for entries, key, value in self._entries:
-            if entries.get(key) is not value:
-                return False
-        return list(map(len, self._parts)) == self._sizes and all(
-            getattr(owner(), name, None) is value for owner, name, value in self._attributes
-        )
+        parts = self._parts
+        if list(map(len, parts)) != self._sizes:
+            return False
+        if not all(map(operator.is_, itertools.chain.from_iterable(map(dict.values, parts)), self._within)):
+            return False
+        return all(map(_Entries.same, self._things))
 
-    def same_modes(self) -> bool:
-        """Whether the layers are in the same mode."""
-        for reference, training in self._modes:
+    def same_values(self) -> bool:
+        """Whether the layers are in the same mode, and numbers, texts and the like are equal to what they were."""
+        for reference, training, size in self._modes:
             layer = reference()
-            if layer is None or layer.training is not training:
+            if layer is None:
                 return False
-        return True
+            own = layer.__dict__
+            if own["training"] is not training or len(own) != size:
+                return False
+        return all(map(_Entries.same, self._values))
 
 
-def _itself(value: Any) -> Any:
-    return value
+def _is_inner(name: str, private: bool) -> bool:
+    """Whether changes of an attribute are not looked at; `private`: those with an underscore are not for users."""
+    return name in _INNER or name.startswith("_static_") or (private and name.startswith("_"))
 
 
-def _reference(thing: Any) -> Callable[[], Any]:
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """The names of globals and attributes in code, and in that of functions inside."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
+
+
+def _reference(thing: Any) -> Any:
     try:
-        return weakref.ref(thing)
+        return weakref.ref(thing) if hasattr(thing, "__dict__") else thing
     except TypeError:  # a class with __slots__
-        return functools.partial(_itself, thing)
+        return thing
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
@@ -100,15 +231,21 @@ def _attributes(thing: Any) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in names if hasattr(thing, name)}
 
 
+def _plain(function: Any) -> Any:
+    """What a method, a partial or a decorated function is of."""
+    while isinstance(function, (functools.partial, types.MethodType, staticmethod, classmethod, StaticFunction, BoundStatic)):
+        if isinstance(function, functools.partial):
+            function = function.func
+        else:
+            function = function._function if isinstance(function, (StaticFunction, BoundStatic)) else function.__func__
+    return inspect.unwrap(function) if callable(function) else function
+
+
 def _contents(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # nothing has been assigned yet
         return None
-
-
-def _is_one_of(value: Any, arrays: set[int]) -> bool:
-    return isinstance(value, Tensor) and id(value._array) in arrays
 
 
 class _Known(dict[Any, list[tuple[Surroundings, TracedFunction]]]):
@@ -124,8 +261,15 @@ class _Known(dict[Any, list[tuple[Surroundings, TracedFunction]]]):
 class StaticFunction:
     """A function that is traced when it is called, once for tensors of each shape and element type, and each mode of layers.
 
-    It is traced again, too, where a layer that was called has got another parameter, buffer, part or hook, or where the globals,
-    closure or object of the function hold another tensor or layer than they did.
+    It is traced again, too, where what it depends on has changed since: parameters, buffers, parts, hooks and attributes of
+    layers that were called, and of the object whose method it is; and globals, variables around it and defaults that its code
+    names, or that of methods, and of functions of its module, which it names. Of these, numbers, texts, None and tuples are
+    compared by value, tensors, layers and arrays by identity; of layers and that object also those in lists and dicts (of at
+    most 1000 entries), of globals and the like only tensors and layers there. Some programs for former values are kept; what
+    differs in each call, such as a counter, is not to be an attribute, but an argument or a buffer.
+
+    Not noticed are changes of other things: attributes of classes, and of other objects, such as ``self.config.scale``;
+    attributes of modules; elements of numpy's arrays; and what functions of other modules read.
     """
 
     def __init__(self, function: Callable[..., Any], owner: Any = None) -> None:
@@ -188,7 +332,7 @@ def _call(function: Callable[..., Any], owner: Any, known: _Known, inputs: Seque
     recording = state.recording
     if recording and _asks(function, owner, inputs, named):
         return function(*inputs, **named)
-    key = recording, _signature(inputs), _signature(named) if named else ()
+    key = recording, _signature(inputs), _signature(named) if named else (), _twice(inputs, named)
     found = _find(known, key)
     if found is None:
         return _first(function, owner, known, key, inputs, named, keep=True)[0]
@@ -209,14 +353,14 @@ def _asks(function: Any, owner: Any, inputs: Any, named: Any) -> bool:
 def _trace(
     function: Callable[..., Any], owner: Any, known: _Known, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> TracedFunction:
-    key = True, _signature(inputs), _signature(named) if named else ()
+    key = True, _signature(inputs), _signature(named) if named else (), _twice(inputs, named)
     found = _find(known, key)
     return found if found is not None else _first(function, owner, known, key, inputs, named, keep=False)[1]
 
 
 def _find(known: _Known, key: Any) -> TracedFunction | None:
     for surroundings, traced in known.get(key, ()):
-        if surroundings.same_modes() and surroundings.same_parts():
+        if surroundings.same_values() and surroundings.same_parts():
             return traced
     return None
 
@@ -225,7 +369,7 @@ def _first(
     function: Callable[..., Any], owner: Any, known: _Known, key: Any, inputs: Any, named: Any, keep: bool
 ) -> tuple[Any, TracedFunction]:
     layers = owner.sublayers(include_self=True) if isinstance(owner, Layer) else ()
-    result, traced, tracer = traced_call(function, inputs, named, keep=keep, layers=layers)
+    result, traced, tracer = traced_call(function, inputs, named, keep=keep, layers=layers, shared=True)
     others = [entry for entry in known.get(key, ()) if entry[0].same_parts()]
     known[key] = [(Surroundings(tracer, function, owner), traced), *others[: _MOST - 1]]
     return result, traced
@@ -238,16 +382,24 @@ def _signature(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype
     if isinstance(value, Mapping):
-        return tuple([(key, _signature(value[key])) for key in sorted(value, key=str)])
+        return type(value), *[(key, _signature(value[key])) for key in sorted(value, key=str)]
     if isinstance(value, (list, tuple)):
-        return tuple([_signature(item) for item in value])
+        return type(value), *[_signature(item) for item in value]
     try:
         hash(value)
     except TypeError:
         raise FluidTypeError(
             f"to_static: arguments should be tensors, or values that can be hashed, not a {type(value).__name__}"
         ) from None
-    return type(value), value
+    return type(value), _by_value(value)
+
+
+def _twice(inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """Which of the tensors are in the same memory; None if none are."""
+    if len(inputs) == 1 and not named and isinstance(inputs[0], Tensor):
+        return None
+    found = [id(item._array) if isinstance(item, Tensor) else id(item) for item in _tensors_in([list(inputs), named])]
+    return None if len(set(found)) == len(found) else tuple(map(found.index, found))
 
 
 def to_static(function: Any) -> Any:

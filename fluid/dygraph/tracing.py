@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -33,14 +34,16 @@ from ..framework import (
 )
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..layers.control_flow import _flatten, _rebuild, _structure
+from ..ops.norm import uses_global_stats
 from ..ops.registry import OpDef, updated_input
 from ..recompute import _is_random, _redirect
 from .base import Parameter, to_variable
-from .graph import AccumulateGrad, Node, OpNode, leaf_edge, line_text, user_line
+from .function import PyLayerNode
+from .graph import AccumulateGrad, Node, OpNode, leaf_edge, line_text, sequence, user_line
 from .layers import Layer
 from .mode import enable_grad, no_grad, state, tracing
 from .recipe import TensorOp
-from .regions import Refusal, Region
+from .regions import Refusal, Region, RegionNode
 from .tensor import Tensor, make
 
 _SMALL = 1024
@@ -101,8 +104,12 @@ class Tracer:
         """Arrays that were made inside a branch or loop which has ended."""
         self._views: dict[int, list[Tensor]] = {}
         """Array -> tensors in the same memory that are other variables, since no gradient flows from all but the first."""
+        self._aliases: dict[tuple[int, Any], Variable] = {}
+        """(Array, edge) -> what stands for tensors from outside in the memory of another that was captured, with another edge."""
         self._before: dict[int, tuple[Tensor, Any, list[Any], Any, bool]] = {}
-        """What tensors from outside were before they were written to."""
+        """What tensors from outside were before they were written to; the array is None where it is known of another tensor."""
+        self._saved: set[int] = set()
+        """Arrays that are among these."""
         self._readers: list[dict[str, Any]] = []
         """Of each branch or loop under way: variable -> edge of the tensor that was read, where it asks for a gradient."""
         self._refused: ProgramError | None = None
@@ -118,7 +125,7 @@ class Tracer:
         self._arrays.append(tensor._array)
 
     def feed(self, tensor: Tensor, name: str) -> Variable:
-        """Declare a variable that stands for this tensor, to be fed."""
+        """Declare a variable that stands for this tensor, to be fed; one in the memory of another that is fed is that one."""
         if self.program.global_block().has_var(name):
             raise ProgramError(f"trace: two inputs are called {name!r}")
         variable = self.program.global_block().create_var(
@@ -130,11 +137,24 @@ class Tracer:
             need_check_feed=True,
             stop_gradient=tensor.stop_gradient,
         )
-        self.bind(tensor, variable)
+        if not self.known(tensor):
+            self.bind(tensor, variable)
         return variable
 
     def variable(self, tensor: Tensor) -> Variable:
         """The variable that a tensor is: a tensor from outside becomes one that persists."""
+        found = self._variable(tensor)
+        owner = self.captured.get(found.name)
+        if owner is not None and owner is not tensor and owner._array is tensor._array:
+            found = self._alias(tensor, found, owner)
+        if self._readers and not tensor._stop:
+            edge = tensor._edge or leaf_edge(tensor)
+            for reader in self._readers:
+                reader[found.name] = edge
+        return found
+
+    def _variable(self, tensor: Tensor) -> Variable:
+        """The variable that a tensor's array is."""
         found = self._variables.get(id(tensor._array))
         if found is None:
             if id(tensor._array) in self._gone:
@@ -143,10 +163,65 @@ class Tracer:
                     "function of the branch, or the body of the loop, return it"
                 )
             found = self._made_here(tensor) if id(tensor._array) in self._born else self._capture(tensor)
-        if self._readers and not tensor._stop:
-            edge = tensor._edge or leaf_edge(tensor)
-            for reader in self._readers:
-                reader[found.name] = edge
+        return found
+
+    # -- tensors from outside in the same memory, of which gradients go elsewhere
+    def _alias(self, tensor: Tensor, found: Variable, owner: Tensor) -> Variable:
+        """The variable that a tensor is which shares its memory with what was captured, as `found`, of another."""
+        edge, known = _standing(tensor), _standing(owner)
+        if edge == known:
+            return found
+        key = id(tensor._array), edge
+        alias = self._aliases.get(key)
+        if alias is None:
+            if edge is None:
+                alias = self._appended("assign", {"X": found}, {}, stop=True)
+            elif known is None:
+                return self._promote(tensor, found)
+            elif key[0] in self._saved:
+                raise self._shared(tensor, owner)
+            else:
+                alias = self._declare(tensor)
+            self._aliases[key] = alias
+        return alias
+
+    def _shared(self, tensor: Tensor, owner: Tensor) -> ProgramError:
+        return self._refusal(
+            f"{tensor.name} and {owner.name} are in the same memory, both ask for a gradient, and this memory is modified in "
+            "place: that cannot be traced; use a clone() of one, or let one have stop_gradient set"
+        )
+
+    def _written(self, key: int) -> None:
+        """The elements of an array from outside have changed: what was read of them before is another value."""
+        self._aliases.pop((key, None), None)
+
+    def _promote(self, tensor: Tensor, stopped: Variable) -> Variable:
+        """Capture a tensor that asks for a gradient, where `stopped`, of one that does not, was captured for the same memory.
+
+        From now on `stopped` is a copy of it, without a gradient, as it is after each time that the program has written to it.
+        """
+        home, name = self.program.global_block(), stopped.name
+        del self.captured[name]
+        found = self._capture(tensor)
+        for key, variable in self._variables.items():
+            if variable is stopped:
+                self._variables[key] = found
+        stopped.persistable, stopped.stop_gradient = False, True
+        last = max((number for number, op in enumerate(home.ops) if name in op.output_arg_names), default=-1)
+        copied: str | None = None
+        for number, op in enumerate(list(home.ops)):
+            if name in op.output_arg_names:
+                _redirect(op, {name: found.name})
+                copied = None
+            elif number < last and _reads(op, name):
+                if copied is None:
+                    copied = home.create_var(name=self._names(self._names("assign") + ".tmp")).name
+                    home.var(copied).stop_gradient = True
+                    home.insert_op(home.ops.index(op), "assign", inputs={"X": found}, outputs={"Out": copied})
+                _redirect(op, {name: copied})
+        first = next((number for number, op in enumerate(home.ops) if _reads(op, name)), len(home.ops))
+        home.insert_op(first, "assign", inputs={"X": found}, outputs={"Out": stopped})
+        self._aliases[id(tensor._array), None] = stopped
         return found
 
     def created(self, tensor: Tensor) -> None:
@@ -176,6 +251,11 @@ class Tracer:
         return found
 
     def _capture(self, tensor: Tensor) -> Variable:
+        variable = self._declare(tensor)
+        self.bind(tensor, variable)
+        return variable
+
+    def _declare(self, tensor: Tensor) -> Variable:
         home = self.program.global_block()
         name = tensor.name
         while home.has_var(name):
@@ -191,7 +271,6 @@ class Tracer:
             )
         else:
             variable = home.create_var(stop_gradient=tensor._stop, **said)
-        self.bind(tensor, variable)
         self.captured[name] = tensor
         return variable
 
@@ -271,9 +350,18 @@ class Tracer:
         key = id(target._array)
         found = self._variables.get(key)
         outside = key not in self._born and (found is None or found.persistable)
+        norm = self._norm_of(found) if self._depth else None
+        if norm is not None and _is_steady(norm):
+            return
         if self._depth and (outside or key in self._fixed):
+            instead = "return the new value"
+            if norm is not None:
+                by = f"{norm.type} in training"
+                instead = (
+                    "call it before or after, or use the moving statistics there: by eval() of the layer, or use_global_stats"
+                )
             raise self._refusal(
-                f"{by}: {target.name} is from outside the branch or loop, and cannot be modified in it; return the new value"
+                f"{by}: {target.name} is from outside the branch or loop, and cannot be modified in it; {instead}"
             )
         group = self._views.get(key)
         if group is not None and group[0]._array is not target._array and not self.variable(group[0]).persistable:
@@ -281,15 +369,32 @@ class Tracer:
                 f"{by}: {target.name} is a detached tensor in the memory of {group[0].name}, and cannot be modified in place "
                 "while it is traced; give it a clone()"
             )
-        if outside and key not in self._before and not isinstance(target._array, SelectedRows):
-            self._before[key] = target, target._array.copy(), list(target._version), target._edge, target._stop
+        if outside:
+            self._written(key)
+            shared = next(
+                (variable for (array, edge), variable in self._aliases.items() if array == key and edge is not None), None
+            )
+            if shared is not None:
+                raise self._shared(self.captured[shared.name], self.captured[self._variables[key].name])
+        if outside and id(target) not in self._before and not isinstance(target._array, SelectedRows):
+            array = None if key in self._saved else target._array.copy()
+            self._before[id(target)] = target, array, list(target._version), target._edge, target._stop
+            self._saved.add(key)
             self._arrays.append(target._array)
+
+    def _norm_of(self, variable: Variable | None) -> Operator | None:
+        """The op of a batch norm that has just been traced, with this variable for a moving statistic."""
+        ops = self.program.current_block().ops
+        if variable is None or not ops or not ops[-1].type.endswith("batch_norm"):
+            return None
+        return ops[-1] if variable.name in (*ops[-1].input("Mean"), *ops[-1].input("Variance")) else None
 
     def undo(self) -> None:
         """Let tensors from outside be what they were before."""
         for target, array, version, edge, stop in reversed(self._before.values()):
-            target._kind.xp.copyto(target._array, array)
-            target._version[:] = version
+            if array is not None:
+                target._kind.xp.copyto(target._array, array)
+                target._version[:] = version
             target._edge, target._stop = edge, stop
 
     def wrote(self, target: Tensor, value: Any) -> None:
@@ -305,7 +410,12 @@ class Tracer:
                 self.same(view, owner, stop=True)
 
     def _write(self, target: Tensor, source: Tensor) -> None:
-        variable, new = self.variable(target), self.variable(source)
+        variable, new = self._variable(target), self.variable(source)
+        if self._depth:
+            norm = self._norm_of(variable)
+            if norm is not None and _is_steady(norm):
+                return
+        self._written(id(target._array))
         if not variable.persistable:
             self.bind(target, self._appended("assign", {"X": new}, {}))
             return
@@ -365,7 +475,7 @@ class Tracer:
 
     def _inside(self, function: Callable[[], Any]) -> Any:
         """What a function gives as part of another block: what is made there is not known outside."""
-        outside, fixed = dict(self._variables), self._fixed
+        outside, aliases, fixed = dict(self._variables), dict(self._aliases), self._fixed
         self._fixed = fixed | set(outside) | self._born
         self._depth += 1
         try:
@@ -373,7 +483,8 @@ class Tracer:
         finally:
             kept = {key: variable for key, variable in self._variables.items() if variable.persistable}
             self._gone |= self._variables.keys() - kept.keys() - outside.keys() - (self._born & self._fixed)
-            self._variables, self._fixed = {**kept, **outside}, fixed
+            self._variables, self._fixed = {**outside, **kept}, fixed
+            self._aliases = {key: variable for key, variable in self._aliases.items() if variable.persistable or key in aliases}
             self._depth -= 1
 
     def _lifted(self, value: Any) -> Any:
@@ -513,7 +624,11 @@ class Tracer:
         """Append a copy of a traced function's ops, which are given these tensors; the variables that it fetches."""
         source, home = traced.program, self.program.current_block()
         names = dict(zip(traced.feed_names, [self.variable(to_variable(item)).name for item in given], strict=True))
-        names |= {key: self.variable(tensor).name for key, tensor in traced.captured.items()}
+        written = {id(tensor) for tensor in traced._written}
+        for key, tensor in traced.captured.items():
+            names[key] = (self._variable(tensor) if id(tensor) in written else self.variable(tensor)).name
+        for tensor in traced._written:
+            self._written(id(tensor._array))
         taken = {name.partition("/")[0] for program in (source, self.program) for block in program.blocks for name in block.vars}
         start = next(start for start in (f"inlined_{number}" for number in itertools.count()) if start not in taken)
         blocks = {0: home}
@@ -546,6 +661,21 @@ class Tracer:
             _redirect(op, names)
         self.program._changed()
         return [home.var(names[name]) for name in traced._fetched()]
+
+
+def _standing(tensor: Tensor) -> Any:
+    """Where gradients of a tensor go to; None where they do not."""
+    return None if tensor._stop else tensor._edge or leaf_edge(tensor)
+
+
+def _is_steady(norm: Operator) -> bool:
+    """Whether a batch norm leaves its moving statistics as they are."""
+    return uses_global_stats(*(bool(norm.attr(name)) for name in ("is_test", "use_global_stats", "trainable_statistics")))
+
+
+def _reads(op: Operator, name: str) -> bool:
+    """Whether an op, or one in the blocks that it owns, reads a variable."""
+    return name in op.input_arg_names or any(_reads(inner, name) for block in op.sub_blocks for inner in block.ops)
 
 
 def _tensors(value: Any) -> list[Any]:
@@ -615,6 +745,8 @@ class TracedFunction:
         self._plain = len(args) if not kwargs and all(item is _TENSOR for item in args) else -1
         self._updates: list[tuple[int, str]] = []
         """Numbers of inputs that the function changes in place, each with the variable of what they become."""
+        self._same: dict[int, int] = {}
+        """Number of an input -> that of one before, which is in the same memory."""
         blocks = self.program.blocks
         written = {name for block in blocks for op in block.ops for name in op.output_arg_names}
         self._written = [tensor for key, tensor in self.captured.items() if key in written]
@@ -642,6 +774,17 @@ class TracedFunction:
             given: Sequence[Any] = inputs
         else:
             given = self._matched([list(inputs), named])
+        for number, first in self._same.items():
+            if _memory(given[number]) is not _memory(given[first]):
+                raise ProgramError(
+                    f"{self.name} was traced with one tensor for both {self.feed_names[first]} and {self.feed_names[number]}, "
+                    "and now they are two; trace it for that, too"
+                )
+        if self._updates and not self._same and len(given) > 1 and len({id(_memory(item)) for item in given}) < len(given):
+            raise ProgramError(
+                f"{self.name} changes {self.feed_names[self._updates[0][0]]} in place, and was traced with other tensors for "
+                "each of its arguments; now two are in the same memory: give it a clone() of one"
+            )
         if state.tracer is not None:
             found = state.tracer.call_traced(self, given)
         else:
@@ -716,6 +859,10 @@ _TENSOR = _Tensor()
 
 class _Differs(Exception):
     """How arguments differ from the examples."""
+
+
+def _memory(value: Any) -> Any:
+    return value._array if isinstance(value, Tensor) else value
 
 
 def _is_given(value: Any) -> bool:
@@ -803,12 +950,14 @@ def traced_call(
     fetch_names: Sequence[str] | None = None,
     keep: bool = False,
     layers: Sequence[Layer] = (),
+    shared: bool = False,
 ) -> tuple[Any, TracedFunction, Tracer]:
     """What a function gives for examples, the function as a program, and what has traced it.
 
     Args:
         keep: this is a call of the function as any: what it does to tensors from outside, and to the examples, remains.
         layers: that it will use.
+        shared: examples in the same memory are so for the function too, and are to be in each call.
     """
     if state.tracer is not None:
         state.tracer.refuse_call("trace()", "a function is being traced already: the ops of what it calls become part of it")
@@ -818,12 +967,23 @@ def traced_call(
     names = list(feed_names) if feed_names is not None else _input_names(function, args, kwargs, len(given))
     if len(names) != len(given):
         raise ProgramError(f"trace: there are {len(given)} example tensors, but {len(names)} feed_names")
-    tracer = Tracer()
+    tracer, start = Tracer(), next(sequence)
     for layer in layers:
         tracer.met(layer)
-    inputs = []
-    for tensor, name in zip(given, names, strict=True):
-        made = make(tensor._array.copy(), tensor._kind)
+    inputs: list[Tensor] = []
+    same: dict[int, int] = {}
+    """Number of an input -> that of one before, which is in the same memory."""
+    for number, (tensor, name) in enumerate(zip(given, names, strict=True)):
+        first = next((n for n in range(number) if shared and given[n]._array is tensor._array), None)
+        if first is None:
+            made = make(tensor._array.copy(), tensor._kind)
+        else:
+            same[number] = first
+            made = (
+                inputs[first]
+                if given[first] is tensor
+                else make(inputs[first]._array, tensor._kind, None, inputs[first]._version)
+            )
         made._stop = tensor._stop
         tracer.feed(made, name)
         inputs.append(made)
@@ -835,6 +995,8 @@ def traced_call(
         outputs = _tensors_in(result)
         if not outputs or any(not isinstance(item, Tensor) for item in outputs):
             raise FluidTypeError(f"trace: {called} should give tensors, in lists, tuples or dicts or alone, not {result!r}")
+        if not keep:
+            _warn_of_backwards([item._edge[0] for item in outputs if item._edge is not None], start, called)
         fetches: list[str] = []
         block = tracer.program.global_block()
         for number, item in enumerate(outputs):
@@ -849,16 +1011,51 @@ def traced_call(
         updates = [
             (number, tracer.variable(made).name)
             for number, (made, name) in enumerate(zip(inputs, names, strict=True))
-            if tracer.variable(made).name != name
+            if number not in same and tracer.variable(made).name != name
         ]
     shape = _refilled(examples, iter([_TENSOR] * len(given)))
     found = TracedFunction(tracer, shape, names, fetches, _emptied(result), called, outputs[0].device)
-    found._updates = updates
+    found._updates, found._same = updates, same
     if keep:
         for number, _ in updates:
             if isinstance(originals[number], Tensor):
                 originals[number].set_value(inputs[number])
     return result, found, tracer
+
+
+def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
+    """Warn of what was recorded, from the node `start` on, that has a backward which `append_backward` will not know."""
+    found: list[Node] = []
+    stack, seen = list(roots), set(roots)
+    while stack:
+        node = stack.pop()
+        if node.is_leaf or node.sequence_nr < start:
+            continue
+        edges = list(node._edges)
+        hooks = node._hooks
+        hooked = hooks is not None and any((hooks.before, hooks.after, *hooks.of_tensor.values()))
+        if hooked or (isinstance(node, PyLayerNode) and not _is_print(node)):
+            found.append(node)
+        if isinstance(node, RegionNode) and node._saved is not None:
+            edges += [tensor._edge for tensor in node._saved[2]]
+        for edge in edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append(edge[0])
+    if found:
+        first = min(found, key=_number)
+        what = f"the backward of {first._cls.__name__}" if isinstance(first, PyLayerNode) else "the hook of a tensor"
+        more = f" and of {len(found) - 1} more" if len(found) > 1 else ""
+        warnings.warn(
+            f"trace: {what} ({first.where}){more} is not part of the program of {called}: append_backward would differentiate "
+            "what ran forward. To have such gradients in the program, compute them inside, by dygraph.grad",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _is_print(node: PyLayerNode) -> bool:
+    return node._cls.__module__.rpartition(".")[2] == "effects"
 
 
 @contextmanager
@@ -901,7 +1098,7 @@ def trace(
 
     `dygraph.grad` inside becomes part of the program, also of `cond` and `while_loop`, whose gradients of gradients are refused.
     ``append_backward`` of the program later follows `detach`, `no_grad` and `stop_gradient`; hooks, and the backward of a
-    `PyLayer`, it does not know: it differentiates what ran forward.
+    `PyLayer`, it does not know: it differentiates what ran forward, and a `UserWarning` says where there are such.
 
     Args:
         examples, named: tensors, or nested lists, tuples and dicts of them; other values are passed on, and become part of the

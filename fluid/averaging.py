@@ -19,7 +19,7 @@ from .framework import (
 )
 from .initializer import constant_attrs
 from .regularizer import WeightDecayRegularizer
-from .states import GivenState, asked, check_state, complete, start_of
+from .states import GivenState, asked, check_state, complete, some, start_of, unmade_of
 from .types import VarType
 from .values import OpNamespace
 
@@ -58,7 +58,8 @@ class _Average:
                 "the default main program has no parameter to average; make it afterwards, or in eager mode say parameter_list="
             )
         else:
-            found = list(asked(complete(kind, parameter_list)))
+            self._check_made(parameter_list)
+            found = asked(kind, complete(kind, parameter_list))
             where = "parameter_list has no parameter to average"
             for item in found:
                 if not isinstance(item, Variable):
@@ -74,6 +75,28 @@ class _Average:
                 f"{kind}: {chosen[0].name} and {strange.name} belong to different programs; average each by itself"
             )
         return chosen
+
+    def _check_made(self, parameter_list: Any) -> None:
+        """An error where parameters are made later: they are averaged from their first values on."""
+        unmade = getattr(parameter_list, "unmade", None)
+        if hasattr(parameter_list, "_unmade") and not isinstance(parameter_list, type):
+            layers = parameter_list._unmade()
+            unmade = some(layer.full_name() for _, layer in layers) if layers else None
+        if unmade is not None:
+            raise unmade_of(type(self).__name__, unmade)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self._program.eager:
+            raise ProgramError(
+                f"a {type(self).__name__} of a program's parameters is not copied or pickled; fluid.save(program, path) saves "
+                "what it keeps"
+            )
+        return {**self.__dict__, "_program": None, "_startup": None, "_applied": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._program = self._startup = self._params[0].block.program
+        self._applied = WeakSet()
 
     def _state(self, name: str, shape: Any, dtype: VarType, value: float = 0.0) -> Any:
         """A persistable variable of the main program, which the startup program fills with `value`."""

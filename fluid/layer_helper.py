@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,19 +29,23 @@ from .types import DTypeLike, VarType, as_dtype, is_floating
 from .weight_norm import PARTS, WeightNorm, normalized
 
 __all__ = [
+    "Keep",
     "LayerHelper",
+    "Wanted",
     "apply",
     "apply_many",
     "check_kept",
     "check_variable",
     "extent",
     "extents",
+    "inside",
     "keeping",
     "keeping_itself",
     "listed",
     "optimize_guard",
     "product",
     "refuse_tensor",
+    "region",
 ]
 
 
@@ -97,6 +101,23 @@ class ParametersLost(ProgramError):
             f"{layer} would make its parameters anew in each call; in eager mode make, once, an object that keeps them, "
             f"{how_to_keep(layer)}, and call that with the tensors",
         )
+
+
+class Wanted(NamedTuple):
+    """A parameter that a layer asks for; called, it is made."""
+
+    layer: str
+    """The type of the layer."""
+    name: str | None
+    """What the user calls it."""
+    shape: Sequence[int]
+    dtype: DTypeLike
+    create: Callable[[], Any]
+    given: bool = False
+    """Whether the user gives it: nothing is to be made."""
+
+    def __call__(self) -> Any:
+        return self.create()
 
 
 class LayerHelper:
@@ -173,13 +194,15 @@ class LayerHelper:
         attr = ParamAttr._to_attr(attr)
         if isinstance(attr, GivenParameter):
             given = self._given(attr.tensor, shape, dtype)
-            return keep(lambda: given, is_bias) if keep is not None and isinstance(given, Parameter) else given
+            wanted = Wanted(self.layer_type, given.name, shape, dtype, lambda: given, given=True)
+            found: Parameter = keep(wanted, is_bias) if keep is not None and isinstance(given, Parameter) else given
+            return found
 
         def create() -> Parameter:
             return self._create_parameter(attr, shape, dtype, is_bias, default_initializer)
 
         if keep is not None:
-            return keep(create, is_bias)
+            return keep(Wanted(self.layer_type, getattr(attr, "name", None), shape, dtype, create), is_bias)
         if self.main_program.eager and self.layer_type != "create_parameter":
             raise ParametersLost(self.layer_type)
         if self.main_program.eager and isinstance(attr, WeightNormParamAttr):
@@ -336,30 +359,52 @@ class LayerHelper:
         return made
 
 
+Keep = Callable[[Wanted, bool], Parameter]
+"""Gives a layer a parameter that it wants, a bias or not."""
+
+
 class _Keepers(threading.local):
-    keep: Callable[[Callable[[], Parameter], bool], Parameter] | None = None
+    keep: Keep | None = None
     name: str | None = None
+    region: str | None = None
+    """The branch or loop of the function whose parameters are kept, while it is in one."""
 
 
 _keepers = _Keepers()
 
 
 @contextlib.contextmanager
-def keeping(keep: Callable[[Callable[[], Parameter], bool], Parameter], name: str | None = None) -> Iterator[None]:
-    """Inside the ``with``, a layer that needs a parameter gets what ``keep(create, is_bias)`` gives it; it goes by this name."""
-    old = _keepers.keep, _keepers.name
-    _keepers.keep, _keepers.name = keep, name
+def keeping(keep: Keep, name: str | None = None) -> Iterator[None]:
+    """Inside the ``with``, a layer that needs a parameter gets what ``keep(wanted, is_bias)`` gives it; it goes by this name."""
+    old = _keepers.keep, _keepers.name, _keepers.region
+    _keepers.keep, _keepers.name, _keepers.region = keep, name, None
     try:
         yield
     finally:
-        _keepers.keep, _keepers.name = old
+        _keepers.keep, _keepers.name, _keepers.region = old
+
+
+@contextlib.contextmanager
+def inside(region: str | None) -> Iterator[None]:
+    """Inside the ``with``, functions run of which not each does in each call, or once: those of ``"cond"``, say."""
+    old, _keepers.region = _keepers.region, region
+    try:
+        yield
+    finally:
+        _keepers.region = old
+
+
+def region() -> str | None:
+    """Where functions run that `inside` speaks of, None elsewhere, and inside what keeps parameters of its own."""
+    return _keepers.region
 
 
 @contextlib.contextmanager
 def keeping_itself() -> Iterator[None]:
     """Inside the ``with``, parameters are made for who keeps them where no layer does; they outlive what is traced."""
     if _keepers.keep is not None or not default_main_program().eager:
-        yield
+        with inside(None):  # who keeps them asks once
+            yield
         return
     from .dygraph.mode import tracing
     from .executor.random import RANDOM

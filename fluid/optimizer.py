@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
-from weakref import WeakKeyDictionary
 
 from . import unique_name
 from .averaging import ExponentialMovingAverage, ModelAverage
@@ -30,7 +30,7 @@ from .layers.nn import scale
 from .layers.ops import elementwise_add, elementwise_mod, elementwise_sub, equal
 from .layers.tensor import assign, create_global_var, fill_constant
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
-from .states import GivenState, asked, check_state, complete, start_of
+from .states import ByProgram, GivenState, asked, check_state, complete, start_of
 from .types import VarType
 
 __all__ = [
@@ -107,7 +107,8 @@ class Optimizer:
         regularization: weight decay of the parameters that have none of their own.
         name: put into the names of the optimizer's variables.
         parameter_list: the parameters to train, unless `minimize` says. In eager mode also a layer, whose parameters these are,
-            or a function that gives them: asked in each step, for layers that make their parameters in their first call.
+            or a function that gives them: asked in each step, for layers that make their parameters in their first call. What
+            is kept for a parameter that is not among them any more is forgotten.
         grad_clip: how to clip the gradients, after clips of the parameters' own.
     """
 
@@ -134,16 +135,18 @@ class Optimizer:
         self._name = name
         self._parameter_list = complete(type(self).__name__, parameter_list)
         self._grad_clip = grad_clip
-        self._rates: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
-        self._accumulators: WeakKeyDictionary[Program, dict[tuple[str, Any], Variable]] = WeakKeyDictionary()
+        self._rates: ByProgram[Variable] = ByProgram()
+        self._accumulators: ByProgram[dict[tuple[str, Any], Variable]] = ByProgram()
         """By name, and by the parameter (in a program, by its name)."""
         self._given = GivenState()
         """First values, by `set_dict`, of variables that are not there yet."""
         self._calls: dict[int, _Call] = {}
         """By id of the parameter: its last update in eager mode."""
+        self._asked: list[Any] = []
+        """What a layer or function that is `parameter_list` gave last."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_calls": {}}  # by ids, which copies do not share
+        return {**self.__dict__, "_calls": {}, "_asked": []}  # by ids, which copies do not share
 
     # -- the whole of it
     def minimize(
@@ -185,9 +188,11 @@ class Optimizer:
         """Append the backward part alone; see `minimize`, and `append_backward` for `checkpoints`."""
         if not isinstance(loss, Variable):
             raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
-        wanted = parameter_list if parameter_list is not None else self._parameter_list
-        if callable(wanted):
-            wanted = asked(wanted)
+        if parameter_list is None:
+            wanted = self._parameters()
+        else:
+            kind = type(self).__name__
+            wanted = asked(kind, complete(kind, parameter_list, kept=False))
         if loss.block.program.eager:
             return _left_by_backward(loss, wanted, no_grad_set)
         calls = [*callbacks] if callbacks is not None else []
@@ -195,7 +200,7 @@ class Optimizer:
             calls.append(error_clip_callback)
         with program_guard(loss.block.program, startup_program):
             cuts = list(checkpoints) if checkpoints is not None else None
-            return list(append_backward(loss, wanted, no_grad_set, calls, cuts))  # type: ignore[arg-type]
+            return list(append_backward(loss, wanted, no_grad_set, calls, cuts))
 
     def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Iterable[Pair]) -> list[Operator]:
         """`apply_gradients` in the loss's program."""
@@ -229,8 +234,23 @@ class Optimizer:
 
     clear_gradients = clear_grad
 
+    def _parameters(self) -> Any:
+        """The parameters of `parameter_list` as it is now; what is kept for others is forgotten where it is asked anew."""
+        found = asked(type(self).__name__, self._parameter_list)
+        if found is None or found is self._parameter_list:
+            return found
+        if len(found) != len(self._asked) or not all(map(operator.is_, found, self._asked)):
+            self._asked = found
+            there = {id(param) for param in found}
+            for program, known in self._accumulators.items():
+                if program.eager:
+                    for key in [key for key in known if id(key[1]) not in there]:
+                        del known[key]
+            self._calls = {key: call for key, call in self._calls.items() if key in there}
+        return found
+
     def _own_parameters(self, method: str) -> list[Any]:
-        params: list[Any] = asked(self._parameter_list) or []
+        params: list[Any] = self._parameters() or []
         if not params or not all(isinstance(param, Variable) and param.block.program.eager for param in params):
             raise ProgramError(
                 f"{method}() is for eager mode, and for the parameters that the optimizer was given: "
@@ -241,6 +261,7 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """In eager mode, what the optimizer keeps from step to step, by name: the tensors themselves."""
         found: dict[str, Any] = {}
+        self._parameters()
         for program, known in self._accumulators.items():
             self._check_eager(program)
             found.update((var.name, var) for var in known.values())
@@ -989,7 +1010,7 @@ class LookaheadOptimizer:
             raise ProgramError(f"k should be a number of steps, at least 1, not {k!r}")
         self.alpha, self.k = float(alpha), k
         self.type = "lookahead"
-        self._variables: WeakKeyDictionary[Program, dict[Any, Variable]] = WeakKeyDictionary()
+        self._variables: ByProgram[dict[Any, Variable]] = ByProgram()
         """The slow parameters, as `Optimizer._accumulators`; under "" the number of the step."""
         self._given = GivenState()
 
@@ -1014,6 +1035,7 @@ class LookaheadOptimizer:
         found = self.inner_optimizer.state_dict()
         for program, known in self._variables.items():
             self.inner_optimizer._check_eager(program)
+            self._forget(program, known)
             found.update((var.name, var) for var in known.values())
         return found
 
@@ -1035,6 +1057,7 @@ class LookaheadOptimizer:
         block = program.global_block()
         with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             slow = self._variables.setdefault(program, {})
+            self._forget(program, slow)
             for param in params:
                 if _key(program, param) not in slow:
                     slow[_key(program, param)] = self._slow(param)
@@ -1044,6 +1067,13 @@ class LookaheadOptimizer:
         if self._given:
             self._given.tell_unused("LookaheadOptimizer")
         return ops
+
+    def _forget(self, program: Program, slow: dict[Any, Variable]) -> None:
+        """Forget slow parameters as the inner optimizer does."""
+        if program.eager and callable(self.inner_optimizer._parameter_list):
+            there = {id(param) for param in self.inner_optimizer._asked}
+            for param in [key for key in slow if not isinstance(key, str) and id(key) not in there]:
+                del slow[param]
 
     def _follow(self, params: Sequence[Parameter], slow: dict[Any, Variable]) -> None:
         if "" not in slow:

@@ -6,13 +6,15 @@ import copy
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from .errors import FluidTypeError, ProgramError
+from .framework import Program, Variable
 
-__all__ = ["GivenState", "asked", "check_state", "complete", "some", "start_of"]
+__all__ = ["ByProgram", "GivenState", "asked", "check_state", "complete", "some", "start_of", "unmade_of"]
 
 
 def some(names: Iterable[Any]) -> str:
@@ -34,29 +36,96 @@ def check_state(where: str, state: Any) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- lists of parameters
-def asked(source: Any) -> Any:
-    """The parameters of a `parameter_list`: a list itself, those that a layer has now, or what a function gives."""
+def asked(where: str, source: Any) -> Any:
+    """The parameters of a `complete` `parameter_list`: a list itself, those that a layer has now, or what a function gives."""
     if source is None or isinstance(source, list):
         return source
     named = getattr(source, "named_parameters", None)
-    return [parameter for _, parameter in named()] if named is not None else list(source())
+    if named is not None:
+        return [parameter for _, parameter in named()]
+    found = source()
+    return _checked(f"{where}: the function that is parameter_list", found, "give")
 
 
-def complete(where: str, parameter_list: Any) -> Any:
-    """A `parameter_list` to keep: a list of its own; a layer, or a function that gives a list, itself, to be `asked` later.
+def complete(where: str, parameter_list: Any, kept: bool = True) -> Any:
+    """A `parameter_list` to be `asked`: a list of its own, or a layer or a function that gives a list, itself.
 
     Raises:
-        ProgramError: it is what `Layer.parameters` gave while layers had not made theirs.
+        FluidTypeError: it is none of these.
+        ProgramError: it is to be `kept`, and empty, or what `Layer.parameters` gave while layers had not made theirs.
     """
+    if parameter_list is None or (callable(parameter_list) and not isinstance(parameter_list, (type, Variable))):
+        return parameter_list
+    if not kept:
+        return _checked(f"{where}: parameter_list", parameter_list)
     unmade = getattr(parameter_list, "unmade", None)
     if unmade is not None:
+        raise unmade_of(where, unmade, ", or give the layer itself where it is asked in each step: parameter_list=net")
+    found = _checked(f"{where}: parameter_list", parameter_list)
+    if not found:
         raise ProgramError(
-            f"{where}: parameter_list lacks the parameters of {unmade}, which are made in the first call of each: call the "
-            "network once before, or give the layer itself where it is asked in each step: parameter_list=net"
+            f"{where}: parameter_list is empty; give the parameters, such as layer.parameters(), or a layer that makes its "
+            "parameters later itself"
         )
-    if parameter_list is None or callable(parameter_list):
-        return parameter_list
-    return list(parameter_list)
+    return found
+
+
+def unmade_of(where: str, layers: str, instead: str = "") -> ProgramError:
+    """That layers have not made their parameters yet."""
+    return ProgramError(
+        f"{where}: parameter_list lacks the parameters of {layers}, which are made in the first call of each: call the network "
+        f"once before{instead}"
+    )
+
+
+def _checked(where: str, found: Any, verb: str = "be") -> list[Any]:
+    """The parameters, or names of such, in a list or the like, each once."""
+    if isinstance(found, (str, type, Mapping, Variable, np.ndarray)) or not isinstance(found, Iterable):
+        raise _no_list(f"{where} should {verb} a list of parameters", found)
+    once: dict[Any, Any] = {}
+    for item in found:
+        if not isinstance(item, (Variable, str)):
+            raise _no_list(f"{where} should {'hold' if verb == 'be' else verb} parameters", item)
+        once[item if isinstance(item, str) else id(item)] = item
+    return list(once.values())
+
+
+def _no_list(should: str, found: Any) -> FluidTypeError:
+    said, hint = f"{found!r}"[:100], ""
+    if isinstance(found, Variable):
+        said, hint = f"{found.name}, a single one", f"; write [{found.name}]"
+    elif isinstance(found, type):
+        said, hint = f"the class {found.__name__}", "; make an object of it"
+    elif isinstance(found, Mapping):
+        said = f"a dict of {some(map(repr, found))}"
+        hint = "; groups have an optimizer each" if "params" in found else "; layer.parameters() gives a list"
+    elif isinstance(found, tuple):
+        said = f"a tuple of {' and '.join(type(item).__name__ for item in found)}"
+        hint = "; named_parameters() gives names, too, and parameters() does not"
+    elif hasattr(found, "named_parameters"):
+        hint = "; a layer may be given itself, or by its parameters()"
+    return FluidTypeError(f"{should}, such as layer.parameters(), not {said}{hint}")
+
+
+_Value = TypeVar("_Value")
+
+
+class ByProgram(WeakKeyDictionary[Program, _Value]):
+    """What is kept for a program while that is there. What is kept in eager mode can be pickled."""
+
+    def __reduce__(self) -> Any:
+        if not all(program.eager for program in self):
+            raise ProgramError(
+                "what is kept for a program cannot be pickled: it is saved with the program, by fluid.save(program, path); in "
+                "eager mode there is state_dict()"
+            )
+        return _unpickled, (list(self.values()),)
+
+
+def _unpickled(values: list[Any]) -> ByProgram[Any]:
+    from .dygraph.base import EAGER
+
+    return ByProgram(zip([EAGER], values, strict=False))
 
 
 # ------------------------------------------------------------------------------------------------------------------ states

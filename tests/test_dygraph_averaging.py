@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -214,6 +216,51 @@ def test_parameters_that_are_left_out() -> None:
         assert not np.array_equal(net.w2.numpy(), before[1])
 
 
+@pytest.mark.parametrize("name", ["exponential", "model"])
+def test_averages_are_copied_and_pickled(name: str) -> None:
+    net = Net()
+    twice = [net.w1, net.w1, net.w2]
+    average = (
+        optimizers.ExponentialMovingAverage(0.5, parameter_list=twice)
+        if name == "exponential"
+        else optimizers.ModelAverage(0.5, 1, 3, parameter_list=twice)
+    )
+    assert len(average._params) == 2
+    optimizer = optimizers.SGD(0.3)
+
+    def averaged(net: Net, average: Any) -> list[Any]:
+        step(net, optimizer)
+        average.update()
+        with average.apply():
+            return net.values()
+
+    averaged(net, average)
+    copies = [copy.deepcopy((net, average)), pickle.loads(pickle.dumps((net, average)))]
+    expected = averaged(net, average)
+    for twin, other in copies:
+        for one, two in zip(averaged(twin, other), expected, strict=True):
+            np.testing.assert_array_equal(one, two)
+        assert list(other.state_dict()) == list(average.state_dict())
+
+
+def test_averages_of_what_is_not_made_yet() -> None:
+    net = dygraph.Sequential(dygraph.FC("first", 3), dygraph.Linear(3, 2))
+    for make in (optimizers.ExponentialMovingAverage, lambda **k: optimizers.ModelAverage(0.5, **k)):
+        with pytest.raises(
+            ProgramError,
+            match=r"Average: parameter_list lacks the parameters of first_0, which are made .*: call the network once before$",
+        ):
+            make(parameter_list=net)
+    net(dygraph.to_variable(X))
+    assert len(optimizers.ExponentialMovingAverage(parameter_list=net)._params) == 4
+
+
+def test_averages_of_a_program_are_saved_with_it() -> None:
+    optimizers.SGD(0.1).minimize(built())
+    with pytest.raises(ProgramError, match=r"a ModelAverage of a program's parameters is not copied or pickled; fluid.save"):
+        pickle.dumps(optimizers.ModelAverage(0.5))
+
+
 def test_some_parameters_of_a_program() -> None:
     optimizers.SGD(0.3).minimize(built())
     (w2,) = (param for param in fluid.default_main_program().all_parameters() if param.name == "w2")
@@ -239,7 +286,7 @@ def test_errors_of_averages() -> None:
             FluidTypeError, match=r"parameter_list should hold parameters, such as layer.parameters\(\), not 'w1'"
         ):
             make(parameter_list=["w1"])
-        with pytest.raises(ProgramError, match="Average: parameter_list has no parameter to average"):
+        with pytest.raises(ProgramError, match=r"Average: parameter_list is empty; give the parameters, such as"):
             make(parameter_list=[])
         average = make(parameter_list=net.parameters())
         with pytest.raises(ProgramError, match=r"has averaged nothing yet; call its update\(\) after each step"), average.apply():

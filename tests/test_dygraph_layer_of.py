@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,162 @@ def test_what_it_refuses() -> None:
         LayerOf(3)  # type: ignore[arg-type]
     with pytest.raises(FluidTypeError, match=r"layer_of_0 takes x, but is given 2"):
         LayerOf(lambda x: x)(tensor(1), tensor(1))
+
+
+def test_it_keeps_what_is_asked_for() -> None:
+    x, ids = tensor(2, 3), labels(1, 2)
+    layer = LayerOf(layers.fc)
+    layer(x, 4)
+    with pytest.raises(
+        ProgramError,
+        match=r"fc_0 keeps float32\[3, 4\] as its weight, but in this call fc asks for float32\[3, 7\] in this place.* another",
+    ):
+        layer(x, 7)
+    with pytest.raises(ProgramError, match=r"fc_0 keeps float32\[3, 4\] as its weight, .* fc asks for float64\[3, 4\]"):
+        layer(x.astype("float64"), 4)
+    assert layer(x, 4).shape == (2, 4)
+    table = LayerOf(layers.embedding)
+    table(ids, [10, 3])
+    with pytest.raises(ProgramError, match=r"embedding_0 keeps float32\[10, 3\] as its weight, .* float32\[20, 7\]"):
+        table(ids, [20, 7])
+    norm = LayerOf(layers.fc, param_attr=fluid.WeightNormParamAttr(dim=1))
+    norm(x, 4)
+    with pytest.raises(ProgramError, match=r"fc_1 keeps float32\[3, 4\] as its weight, .* float32\[3, 5\]"):
+        norm(x, 5)
+
+
+def test_it_keeps_what_is_asked_for_by_name() -> None:
+    x, layer = tensor(2, 3), LayerOf(layers.fc, size=3, bias_attr=False)
+    layer(x, param_attr=fluid.ParamAttr("A"))
+    for other, said in ((fluid.ParamAttr("B"), "one called 'B'"), (None, "one without a name")):
+        with pytest.raises(ProgramError, match=f"fc_0 keeps one called 'A' as its weight, but in this call fc asks for {said}"):
+            layer(x, param_attr=other)
+    mine, yours = (dygraph.Parameter(np.eye(3, dtype="float32"), name=name) for name in ("mine", "yours"))
+    given = LayerOf(layers.fc, size=3, bias_attr=False)
+    given(x, param_attr=mine)
+    assert given.weight is mine
+    with pytest.raises(ProgramError, match=r"keeps one called 'mine' as its weight, .* asks for one called 'yours'"):
+        given(x, param_attr=yours)
+    kept = copy.deepcopy(given)
+    np.testing.assert_array_equal(kept(x, param_attr=kept.weight).numpy(), x.numpy())
+
+
+def test_parameters_are_shared_by_name_as_in_a_program() -> None:
+    first = np.float32([[0.5, 1, 0], [0, 1, 0], [2, 0, 1]])
+
+    def net(x: Any) -> Any:
+        for _ in range(2):
+            attr = fluid.ParamAttr(name="S", initializer=fluid.initializer.NumpyArrayInitializer(first))
+            x = layers.fc(x, 3, param_attr=attr, act="tanh")
+        return layers.mean(x)
+
+    data = RNG.random((2, 3)).astype("float32")
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.scope_guard(fluid.Scope()):
+        loss = net(fluid.data("x", [2, 3]))
+        fluid.optimizer.SGD(0.5).minimize(loss)
+        exe = fluid.Executor()
+        exe.run(fluid.default_startup_program())
+        expected = [exe.run(feed={"x": data}, fetch_list=[loss])[0].item() for _ in range(3)]
+    layer = LayerOf(net)
+    optimizer, found = fluid.optimizer.SGD(0.5, parameter_list=layer), []
+    for _ in range(3):
+        out = layer(Tensor(data))
+        out.backward()
+        optimizer.step()
+        layer.clear_gradients()
+        found.append(out.item())
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert {name: p.name for name, p in layer.named_parameters()} == {"weight": "S", "bias": "net_0.b_0", "bias_1": "net_0.b_1"}
+
+    def unlike(x: Any) -> Any:
+        return layers.fc(layers.fc(x, 3, param_attr="T"), 5, param_attr="T")
+
+    with pytest.raises(ProgramError, match=r"unlike_0 keeps float32\[3, 3\] as its weight, .* float32\[3, 5\]"):
+        LayerOf(unlike)(Tensor(data))
+
+
+class _Own(layers.RNNCell):
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
+        found = layers.fc([inputs, states], 3)
+        return found, found
+
+    @property
+    def state_shape(self) -> list[int]:
+        return [3]
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("where", ["a branch of cond", "a while_loop", "the steps of rnn"])
+def test_no_parameters_are_made_in_branches_and_loops(where: str, traced: bool) -> None:
+    def inside(x: Any, layer: Any) -> Any:
+        if where == "a branch of cond":
+            return layers.cond(layers.reduce_sum(x) > 0.0, lambda: layer(x), lambda: layer(-x))
+        if where == "a while_loop":
+            last = layers.fill_constant([1], "int64", 3)
+            return layers.while_loop(
+                lambda i, h: layers.less_than(i, last),
+                lambda i, h: [i + 1, layer(h)],
+                [layers.fill_constant([1], "int64", 0), x],
+            )[1]
+        return layers.rnn(_Own(), layers.unsqueeze(x, [0]))[0]
+
+    def run(layer: Any) -> Any:
+        return dygraph.to_static(layer) if traced else layer
+
+    x = tensor(2, 3)
+    bad = LayerOf(lambda x: inside(x, lambda x: layers.fc(x, 3)))
+    with (
+        dygraph.no_grad(),
+        pytest.raises(
+            ProgramError, match=f"layer_of_0: fc asks for a parameter inside {where}.* make the layer outside, once, .*dygraph.FC"
+        ),
+    ):
+        run(bad)(x)
+    assert bad.weight is None
+    if where == "the steps of rnn":
+        assert LayerOf(layers.rnn, cell=layers.GRUCell(3))(layers.unsqueeze(x, [0]))[0].shape == (1, 2, 3)
+        return
+    for layer in (dygraph.FC(None, 3), LayerOf(layers.fc, size=3)):
+        outer = LayerOf(lambda x, layer=layer: inside(layers.fc(x, 3), layer))
+        with dygraph.no_grad():
+            out = run(outer)(x)
+            np.testing.assert_allclose(run(outer)(x).numpy(), out.numpy(), rtol=1e-6)
+        assert (list(outer.state_dict()), list(layer.state_dict())) == (["weight", "bias"], ["weight", "bias"])
+
+
+def test_what_has_a_name_is_used_in_a_branch() -> None:
+    def net(x: Any) -> Any:
+        x = layers.fc(x, 3, param_attr="S", bias_attr=False)
+        return layers.cond(layers.reduce_sum(x) > 0.0, lambda: layers.fc(x, 3, param_attr="S", bias_attr=False), lambda: x)
+
+    layer, x = LayerOf(net), tensor(2, 3)
+    out, weight = layer(x), layer.weight.numpy()
+    once = x.numpy() @ weight
+    np.testing.assert_allclose(out.numpy(), once @ weight if once.sum() > 0 else once, rtol=1e-5)
+    assert list(layer.state_dict()) == ["weight"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LayerOf(layers.fc, size=3),
+        lambda: LayerOf(fluid.contrib.layers.basic_gru, init_hidden=None, hidden_size=3),
+        lambda: LayerOf(fluid.nets.glu),
+        lambda: LayerOf(_doubled),
+    ],
+)
+def test_it_is_pickled(make: Any) -> None:
+    layer, x = make(), tensor(2, 3, 4)
+    unmade = pickle.loads(pickle.dumps(layer))
+    layer(x)
+    unmade.set_dict(layer.state_dict())
+    for other in (unmade, pickle.loads(pickle.dumps(layer)), copy.copy(layer), copy.deepcopy(layer)):
+        expected, found = ((out[0] if isinstance(out, tuple) else out).numpy() for out in (layer(x), other(x)))
+        np.testing.assert_array_equal(found, expected)
+
+
+def _doubled(x: Any) -> Any:
+    return layers.fc(x, 2) * 2.0
 
 
 # ------------------------------------------------------------------------------------------------------ given parameters

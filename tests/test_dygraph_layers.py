@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -868,3 +869,121 @@ def test_a_script_of_fluid_trains(tmp_path: Path) -> None:
         mnist.eval()
         out, traced = fluid.dygraph.jit.TracedLayer.trace(mnist, inputs=[image])
         np.testing.assert_array_equal(traced([image])[0].numpy(), out.numpy())
+
+
+# ------------------------------------------------------------------------------------------- parts of the first call
+class Built(dygraph.Layer):
+    def __init__(self) -> None:
+        super().__init__("built")
+        self.first = dygraph.FC("first", 3)
+        self.calls: list[Any] = []
+
+    def _build_once(self, x: Any, scale: float = 1.0) -> None:
+        self.calls.append((x.shape, scale))
+        self.weight = self.create_parameter(shape=[3, x.shape[1]])
+        self.add_parameter("bias", self.create_parameter(shape=[x.shape[1]], is_bias=True))
+        self.inner = dygraph.Linear(x.shape[1], 2)
+        self.last = dygraph.FC("last", 2)
+
+    def forward(self, x: Any, scale: float = 1.0) -> Any:
+        return self.last(self.inner(self.first(x) @ self.weight * scale + self.bias))
+
+
+class Around(dygraph.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.built = Built()
+        self.out = dygraph.Linear(2, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.built(x, scale=2.0))
+
+
+def test_build_once_makes_parts_in_the_first_call() -> None:
+    net, x = Around(), Tensor(np.random.default_rng(0).random((2, 4)).astype("float32"))
+    with pytest.warns(UserWarning, match="the parameters of built_0, first_0 are not among these: they are made in the first"):
+        net.parameters()
+    optimizer = fluid.optimizer.SGD(0.1, parameter_list=net)
+    out = net(x)
+    weight, before = net.built.weight, net.built.weight.numpy()
+    out.sum().backward()
+    optimizer.step()
+    net(x)
+    assert net.built.calls == [((2, 4), 2.0)] and net.built.weight is weight and len(net.parameters()) == 10
+    assert not np.array_equal(weight.numpy(), before)
+    expected = net(x).numpy()
+    for make in (Around, lambda: copy.deepcopy(Around()), lambda: pickle.loads(pickle.dumps(Around()))):
+        twin = make()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            twin.set_dict(net.state_dict())
+            assert set(twin.state_dict()) == set(net.state_dict())
+            np.testing.assert_array_equal(twin(x).numpy(), expected)
+    traced = dygraph.to_static(Around())
+    traced.set_dict(net.state_dict())
+    with dygraph.no_grad():
+        np.testing.assert_allclose(traced(x).numpy(), expected, rtol=1e-6)
+
+
+def test_build_once_takes_a_state_by_the_names_of_parameters() -> None:
+    x = Tensor(np.ones((2, 4), "float32"))
+    with dygraph.guard():
+        net = Built()
+        expected = net(x).numpy()
+        state = {tensor.name: tensor.numpy() for tensor in net.state_dict().values()}
+    with dygraph.guard():
+        twin = Built()
+        twin.set_dict(state)
+        np.testing.assert_array_equal(twin(x).numpy(), expected)
+
+
+def test_a_state_that_does_not_fit_what_build_once_makes() -> None:
+    net, x = Around(), Tensor(np.ones((2, 4), "float32"))
+    net(x)
+    state = {name: tensor.numpy() for name, tensor in net.state_dict().items()}
+    twin = Around()
+    twin.set_dict({name: value for name, value in state.items() if name != "built.weight"})
+    for _ in range(2):
+        with pytest.raises(ProgramError, match=r"built_1: the state has no 'weight' \(float32\[3, 4\]\); it has bias, inner"):
+            twin(x)
+    twin.set_dict(state)
+    np.testing.assert_array_equal(twin(x).numpy(), net(x).numpy())
+    other = Around()
+    other.set_dict({**state, "built.more": state["out.bias"]})
+    with pytest.warns(UserWarning, match="built_2 has nothing under these names of the state: more") as told:
+        other(x)
+    assert told[0].filename == __file__
+
+
+def test_build_once_that_fails_is_called_again() -> None:
+    class Failing(Built):
+        def _build_once(self, x: Any, scale: float = 1.0) -> None:
+            super()._build_once(x, scale)
+            if len(self.calls) == 1:
+                raise ValueError("not now")
+
+    net, x = Failing(), Tensor(np.ones((2, 4), "float32"))
+    with pytest.raises(ValueError, match="not now"):
+        net(x)
+    assert net._sub_layers.keys() == {"first"} and not net._parameters
+    net(x)
+    net(x)
+    assert len(net.calls) == 2
+
+
+def test_build_once_of_no_inputs_is_the_layers_own() -> None:
+    class Own(dygraph.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self._build_once()
+
+        def _build_once(self) -> None:  # type: ignore[override]
+            self.weight = self.create_parameter(shape=[2])
+
+        def forward(self, x: Any) -> Any:
+            return x * self.weight
+
+    net = Own()
+    weight = net.weight
+    net(Tensor(np.ones(2, "float32")))
+    assert net.weight is weight and [id(param) for param in net.parameters()] == [id(weight)]

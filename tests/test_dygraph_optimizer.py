@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import math
+import pickle
 import re
 import weakref
 from collections.abc import Callable, Iterator
@@ -397,6 +398,152 @@ def test_optimizers_are_copied() -> None:
     copies, other = copy.deepcopy((params, optimizer))
     np.testing.assert_array_equal(trained_by(other, copies, 2), trained_by(optimizer, params, 2))
     assert other.state_dict()["w_moment1_0"] is not optimizer.state_dict()["w_moment1_0"]
+
+
+class Tied(dygraph.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enc = dygraph.Linear(6, 6, param_attr=fluid.ParamAttr(name="w"), bias_attr=False)
+        self.dec = dygraph.Linear(6, 6, bias_attr=False)
+        self.dec.weight = self.enc.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.dec(layers.tanh(self.enc(x)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: optimizers.SGD(0.1, parameter_list=p),
+        lambda p: optimizers.Adam(0.1, parameter_list=p),
+        lambda p: optimizers.Momentum(0.1, 0.9, parameter_list=p),
+        lambda p: optimizers.SGD(0.1, parameter_list=p, grad_clip=GradientClipByGlobalNorm(0.1)),
+        lambda p: optimizers.LookaheadOptimizer(optimizers.SGD(0.1, parameter_list=p), 0.5, 2),
+    ],
+)
+@pytest.mark.parametrize("source", ["list", "function", "minimize"])
+def test_each_parameter_is_updated_once(make: Any, source: str) -> None:
+    net = Tied()
+    twin = copy.deepcopy(net)
+    twice = twin.enc.parameters() + twin.dec.parameters()
+    assert twice[0] is twice[1]
+    one, other = make(net.parameters()), make(twice if source == "list" else lambda: twice)
+    for _ in range(3):
+        losses = [(part(dygraph.to_variable(X)) ** 2).mean() for part in (net, twin)]
+        for loss in losses:
+            loss.backward()
+        one.step()
+        if source == "minimize" and isinstance(other, optimizers.Optimizer):
+            other.minimize(losses[1], parameter_list=twice)
+        else:
+            other.step()
+        net.clear_gradients()
+        twin.clear_gradients()
+    np.testing.assert_array_equal(twin.enc.weight.numpy(), net.enc.weight.numpy())
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda net: net.weight, r"a list of parameters, such as layer.parameters\(\), not w_0, a single one; write \[w_0\]"),
+        (lambda net: [{"params": net.parameters()}], r"hold parameters, .*not a dict of 'params'; groups have an optimizer each"),
+        (
+            lambda net: net.named_parameters(),
+            r"hold parameters, .*not a tuple of str and Parameter; named_parameters\(\)",
+        ),
+        (lambda net: net.state_dict(), r"a list of .*not a dict of 'weight', 'bias'; layer.parameters\(\) gives a list"),
+        (lambda net: type(net), r"a list of .*not the class Linear; make an object of it"),
+        (lambda net: [net], r"hold parameters, .*not Linear\(.*\); a layer may be given itself, or by its parameters\(\)"),
+        (lambda net: "w_0", r"a list of .*not 'w_0'"),
+        (lambda net: 3, r"a list of .*not 3"),
+        (lambda net: [net.weight, None], r"hold parameters, .*not None"),
+    ],
+)
+def test_what_a_parameter_list_may_be(make: Any, said: str) -> None:
+    net = dygraph.Linear(6, 3, param_attr=fluid.ParamAttr(name="w_0"))
+    loss = net(dygraph.to_variable(X)).sum()
+    loss.backward()
+    for use in (
+        lambda bad: optimizers.SGD(0.1, parameter_list=bad),
+        lambda bad: optimizers.SGD(0.1).minimize(loss, parameter_list=bad),
+        lambda bad: optimizers.ExponentialMovingAverage(parameter_list=bad),
+    ):
+        with pytest.raises(FluidTypeError, match=rf"(?s)\w+: parameter_list should (be )?{said}"):
+            use(make(net))
+    bad = make(net)
+    if not callable(bad):
+        optimizer = optimizers.SGD(0.1, parameter_list=lambda: bad)
+        with pytest.raises(FluidTypeError, match=r"SGDOptimizer: the function that is parameter_list should give "):
+            optimizer.step()
+
+
+def test_a_parameter_list_that_is_empty() -> None:
+    with pytest.raises(
+        ProgramError, match=r"AdamOptimizer: parameter_list is empty; give the parameters, such as layer.parameters"
+    ):
+        optimizers.Adam(0.1, parameter_list=[])
+    with pytest.raises(ProgramError, match=r"step\(\) is for eager mode, and for the parameters that the optimizer was given"):
+        optimizers.Adam(0.1, parameter_list=dygraph.Layer()).step()
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+def test_what_is_kept_for_parameters_that_are_gone_is_forgotten(by_function: bool) -> None:
+    net, x = dygraph.Sequential(dygraph.Linear(6, 6), dygraph.Linear(6, 2)), dygraph.to_variable(X)
+    source: Any = net.parameters if by_function else net
+    kept = optimizers.LookaheadOptimizer(optimizers.Adam(0.1, parameter_list=source))
+    sizes, gone, moments = [], [], []
+    for _ in range(4):
+        (net(x) ** 2).sum().backward()
+        kept.step()
+        net.clear_gradients()
+        sizes.append(len(kept.state_dict()))
+        gone.append(weakref.ref(net[1].weight))
+        moments.append(next(var for name, var in kept.state_dict().items() if name.startswith(f"{net[0].weight.name}_moment1")))
+        net[1].weight = dygraph.Parameter(np.ones((6, 2), "float32"))
+    assert sizes == [4 * 4 + 4 + 1] * 4
+    assert len(kept.state_dict()) == 4 * 3 + 3 + 1  # of the new one nothing yet
+    assert [ref() for ref in gone] == [None] * 4
+    assert all(moment is moments[0] for moment in moments)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: optimizers.SGD(0.1, parameter_list=p),
+        lambda p: optimizers.Adam(0.1, parameter_list=p),
+        lambda p: optimizers.Momentum(dygraph.NoamDecay(16, 3), 0.9, parameter_list=p, regularization=L2Decay(0.1)),
+        lambda p: optimizers.Lamb(0.1, parameter_list=p, grad_clip=GradientClipByGlobalNorm(1.0)),
+        lambda p: optimizers.LookaheadOptimizer(optimizers.Adam(0.1, parameter_list=p), 0.5, 2),
+        lambda p: optimizers.PipelineOptimizer(optimizers.Adam(0.1, parameter_list=p)),
+    ],
+)
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_optimizers_are_pickled(make: Any, steps: int, by_layer: bool) -> None:
+    net = dygraph.Linear(6, 3)
+    optimizer = make(net if by_layer else net.parameters())
+
+    def train(net: Any, optimizer: Any, steps: int) -> list[Any]:
+        for _ in range(steps):
+            (net(dygraph.to_variable(X)) ** 2).sum().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+        return [param.numpy() for param in net.parameters()]
+
+    train(net, optimizer, steps)
+    twin, other = pickle.loads(pickle.dumps((net, optimizer)))
+    for expected, found in zip(train(net, optimizer, 3), train(twin, other, 3), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    if steps and hasattr(optimizer, "state_dict"):
+        assert list(other.state_dict()) == list(optimizer.state_dict())
+
+
+def test_what_is_kept_for_a_program_is_not_pickled() -> None:
+    optimizer = optimizers.Adam(0.1)
+    pickle.dumps(optimizer)
+    optimizer.minimize(layers.mean(layers.fc(fluid.data("x", [8, 6]), 3)))
+    with pytest.raises(ProgramError, match=r"saved with the program, by fluid.save\(program, path\); in eager .* state_dict\(\)"):
+        pickle.dumps(optimizer)
 
 
 def test_layers_that_make_their_parameters_later() -> None:

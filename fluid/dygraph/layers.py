@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..errors import FluidTypeError, ProgramError
 from ..executor.random import RANDOM
 from ..framework import program_guard
 from ..initializer import Initializer
-from ..layer_helper import LayerHelper, keeping
+from ..layer_helper import Keep, LayerHelper, Wanted, keeping
 from ..param_attr import AttrLike
 from ..states import check_state, some
 from ..types import DTypeLike, VarType, as_dtype
@@ -54,7 +55,9 @@ class Layer:
             def forward(self, x):
                 return self.out(self.hidden(x))
 
-    What is assigned to attributes and is a `Parameter` or a `Layer` belongs to it from then on.
+    What is assigned to attributes and is a `Parameter` or a `Layer` belongs to it from then on. A class may define
+    ``_build_once(self, x)``, too, which makes such parts: it is called, with what the layer is called with, before the first
+    `forward`.
 
     Args:
         name_scope: the layer is called this and a number, and its parameters after it; by default, as its class.
@@ -67,6 +70,8 @@ class Layer:
     training: bool
     _made = True
     """False for a layer that makes its parameters in its first call, which has not been."""
+    _builds = _to_build = False
+    """Whether the class makes parts in `_build_once`, and whether the object has not."""
     _given: dict[str, Any] | None = None
     """What `set_dict` gave for parameters that are not there yet, by names in the layer or their own; None if it did not."""
 
@@ -78,9 +83,38 @@ class Layer:
         own["_unsaved"], own["_norms"], own["_taken_away"] = set(), {}, set()
         own["_before"], own["_after"] = Hooks(), Hooks()
         own["training"] = True
+        if self._builds:
+            own["_made"], own["_to_build"] = False, True
         own["_helper"] = LayerHelper(self._full_name, self._full_name)
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        build = cls.__dict__.get("_build_once")
+        if build is not None:  # one that takes no inputs is called by the layer itself
+            cls._builds = len(inspect.signature(build).parameters) > 1
+
     # -- calling
+    def _build_once(self, *inputs: Any, **kwargs: Any) -> None:
+        """Make the parts that depend on what the layer is called with; to be defined by classes that have such."""
+
+    def _build(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Let `_build_once` make its parts, and give them what `set_dict` gave for them."""
+        own, before = self.__dict__, set(self._state(None, True))
+        parts = {kind: dict(own[kind]) for kind in ("_parameters", "_buffers", "_sub_layers", "_norms")}
+        try:
+            with program_guard(EAGER, EAGER), tracing(None), RANDOM.apart():
+                self._build_once(*inputs, **kwargs)
+            own["_made"] = True
+            if self._given is not None:
+                self._set(self._given, before)
+        except BaseException:  # it is built again in the next call
+            own["_made"] = False
+            for kind, known in parts.items():
+                own[kind].clear()
+                own[kind].update(known)
+            raise
+        own["_given"], own["_to_build"] = None, False
+
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """What the layer computes; to be defined by each class."""
         raise NotImplementedError(f"{type(self).__name__} should define forward(...)")
@@ -93,6 +127,8 @@ class Layer:
                 changed = hook(self, inputs)
                 if changed is not None:
                     inputs = changed if isinstance(changed, tuple) else (changed,)
+        if self._to_build:
+            self._build(inputs, kwargs)
         found = self._forward_again(inputs, kwargs) if state.again else self.forward(*inputs, **kwargs)
         if self._after:
             for hook in list(self._after.values()):
@@ -166,7 +202,7 @@ class Layer:
         if attr is False:
             return None
         kind = self._dtype if dtype is None else dtype
-        with program_guard(EAGER, EAGER), tracing(None), keeping(lambda create, is_bias: create()):
+        with program_guard(EAGER, EAGER), tracing(None), keeping(lambda wanted, is_bias: wanted()):
             return self._helper.create_parameter(attr, shape, kind, is_bias, default_initializer)
 
     def create_variable(
@@ -180,10 +216,10 @@ class Layer:
         name = name if name is not None else unique_name.generate(self._full_name + ".tmp")
         return EAGER.global_block().create_var(name=name, dtype=self._dtype if dtype is None else dtype)
 
-    def _keep(self, names: Iterator[str]) -> Callable[[Callable[[], Any], bool], Any]:
+    def _keep(self, names: Iterator[str]) -> Keep:
         """What gives a functional layer its parameters: those kept under these names, in the order of asking, and ``bias``."""
 
-        def keep(create: Callable[[], Any], is_bias: bool) -> Any:
+        def keep(wanted: Wanted, is_bias: bool) -> Any:
             name = "bias" if is_bias else next(names)
             found = self._parameters.get(name)
             if found is None and name not in self._norms:
@@ -193,7 +229,7 @@ class Layer:
                         f"without, if it can do without ({'bias' if is_bias else 'param'}_attr=False)"
                     )
                 with tracing(None), RANDOM.apart():
-                    made = create()
+                    made = wanted()
                     self._take_given(name, made)
                 self._put(name, made)
             return self._parameter(name) if found is None else found
@@ -218,11 +254,11 @@ class Layer:
 
     def _may_make(self, name: str) -> bool:
         """Whether its first call, which has not been, may make a parameter of this name."""
-        return False
+        return self._to_build and name.partition(".")[0] not in self._sub_layers
 
     def _names_its(self, name: str) -> bool:
         """Whether the first call may make a parameter whose own name this is."""
-        return False
+        return self._to_build and name.startswith(f"{self._full_name}.")
 
     def _unmade(self, include_sublayers: bool = True) -> list[tuple[str, Layer]]:
         """(start of the names of its parameters, layer) of those that make them in a first call, which has not been."""
@@ -467,9 +503,15 @@ class Layer:
             ProgramError: one is missing, or has another shape.
         """
         check_state(f"{self._full_name}.set_dict", stat_dict)
+        self._set(stat_dict, None, include_sublayers)
+
+    def _set(self, stat_dict: Mapping[str, Any], done: Collection[str] | None, include_sublayers: bool = True) -> None:
+        """`set_dict`; with `done` the rest of one that was called before, which has seen to these names."""
         chosen: list[tuple[Tensor, Any]] = []
         known = set()
         for name, tensor in self._state(None, include_sublayers).items():
+            if done is not None and name in done:
+                continue
             key = name if name in stat_dict else tensor.name
             if key not in stat_dict:
                 raise self._missing(name, tensor, stat_dict)
@@ -477,7 +519,10 @@ class Layer:
             self._check_fits(name, tensor, stat_dict[key])
             chosen.append((tensor, stat_dict[key]))
         later: list[tuple[Layer, dict[str, Any]]] = []
-        for start, layer in self._unmade(include_sublayers):
+        # Those that build themselves last: they may make parts of any name.
+        for start, layer in sorted(self._unmade(include_sublayers), key=lambda item: item[1]._to_build):
+            if done is not None and layer._given is not None:
+                continue
             left = [key for key in stat_dict if key not in known]
             own = {key: key.removeprefix(start) for key in left if key.startswith(start)}
             given = {key: name for key, name in own.items() if layer._may_make(name)}
@@ -486,7 +531,7 @@ class Layer:
             later.append((layer, {name: _copied(stat_dict[key]) for key, name in given.items()}))
         unused = [name for name in stat_dict if name not in known]
         if unused:
-            self._tell_unused(unused)
+            self._tell_unused(unused, stacklevel=4 if done is None else 5)
         for tensor, value in chosen:
             tensor.set_value(value)
         for layer, values in later:

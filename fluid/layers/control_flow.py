@@ -15,7 +15,7 @@ import numpy as np
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..framework import Block, Program, Variable, default_main_program, infer_shape, program_guard
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable, refuse_tensor
+from ..layer_helper import LayerHelper, apply, apply_many, check_variable, inside, refuse_tensor
 from ..types import DTypeLike, VarType
 from ..versions import outer_names
 from . import ops
@@ -252,7 +252,8 @@ def cond(
     if pred.block.program.eager:
         from ..dygraph.tracing import eager_cond
 
-        return eager_cond(pred, true_fn, false_fn)  # type: ignore[arg-type]
+        with inside("a branch of cond"):
+            return eager_cond(pred, true_fn, false_fn)  # type: ignore[arg-type]
     then = _branch(pred, true_fn)
     other = _branch(ops.logical_not(pred), false_fn)
     if _structure(then[0]) != _structure(other[0]):
@@ -370,7 +371,8 @@ def while_loop(
     if first and first[0].block.program.eager:
         from ..dygraph.tracing import eager_while_loop
 
-        return eager_while_loop(cond, body, loop_vars, is_test)
+        with inside("a while_loop"):
+            return eager_while_loop(cond, body, loop_vars, is_test)
     carried = [var if var.type is VarType.LOD_TENSOR_ARRAY else assign(var) for var in first]
     state = _rebuild(list(loop_vars), iter(carried))
     before = cond(*state)

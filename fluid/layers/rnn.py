@@ -12,7 +12,7 @@ from ..arguments import Positive
 from ..errors import FluidTypeError, ProgramError
 from ..framework import Variable, default_main_program, program_guard
 from ..initializer import Initializer
-from ..layer_helper import LayerHelper, check_variable, extent, keeping_itself
+from ..layer_helper import LayerHelper, check_variable, extent, inside, keeping_itself
 from ..ops.rnn import ACTIVATIONS
 from ..param_attr import AttrLike, ParamAttr
 from ..types import DTypeLike, VarType, as_dtype
@@ -296,7 +296,8 @@ def rnn(
         return _map(lambda x: turned(x) if time_major else _swapped(turned(x)), outputs)
 
     if default_main_program().eager:
-        outputs, states = _steps(step, sequences, initial_states, mask)
+        with inside("the steps of rnn"):
+            outputs, states = _steps(step, sequences, initial_states, mask)
         return result(outputs), states
     network = StaticRNN()
     with network.step():
@@ -528,8 +529,9 @@ def dynamic_decode(
     lengths = lengths - lengths
     loop_vars = [zero, finished, lengths, inputs, states]
     if at_once:
-        while bool(goes_on(*loop_vars)):
-            loop_vars = body(*loop_vars)
+        with inside("the steps of dynamic_decode"):
+            while bool(goes_on(*loop_vars)):
+                loop_vars = body(*loop_vars)
         if not arrays:
             raise ProgramError("dynamic_decode: no step was made, so there is nothing to give")
     else:

@@ -202,10 +202,10 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         return found
 
     def __eq__(self, other: Any) -> Any:
-        return self._binary("equal", other)
+        return self._compare("equal", other)
 
     def __ne__(self, other: Any) -> Any:
-        return self._binary("not_equal", other)
+        return self._compare("not_equal", other)
 
     __hash__ = object.__hash__
 

@@ -73,7 +73,9 @@ class Initializer:
 def constant_attrs(shape: Any, dtype: VarType, value: float) -> dict[str, Any]:
     """Attributes of ``fill_constant``. On the wire `value` is a float32; one that it cannot hold goes as text too."""
     attrs: dict[str, Any] = {"shape": [int(extent) for extent in shape], "dtype": int(dtype), "value": float(value)}
-    if float(np.float32(value)) != value and dtype is not VarType.FP32:
+    with np.errstate(over="ignore"):
+        held = float(np.float32(value))
+    if held != value and dtype is not VarType.FP32:
         attrs["str_value"] = repr(value)
     return attrs
 

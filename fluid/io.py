@@ -124,7 +124,7 @@ def _chosen(program: Program, chosen: Iterable[Variable | str] | None, predicate
     return [found[name] for name in sorted(found)]
 
 
-def _check_combined(chosen: Iterable[Variable], filename: str) -> None:
+def _check_combined(chosen: Iterable[Variable], filename: str | os.PathLike[str]) -> None:
     for var in chosen:
         if var.type is VarType.SELECTED_ROWS:
             raise ProgramError(f"{var.name!r} is selected_rows, which need a file of their own: {filename} holds tensors only")
@@ -227,7 +227,7 @@ def save_vars(
     main_program: Program | None = None,
     vars: Iterable[Variable | str] | None = None,
     predicate: Predicate | None = None,
-    filename: str | None = None,
+    filename: str | os.PathLike[str] | None = None,
 ) -> None:
     """Save variables of the current scope, each to a file of its name, or all to one file.
 
@@ -263,7 +263,10 @@ def save_vars(
 
 @checked
 def save_params(
-    executor: Any, dirname: str | os.PathLike[str], main_program: Program | None = None, filename: str | None = None
+    executor: Any,
+    dirname: str | os.PathLike[str],
+    main_program: Program | None = None,
+    filename: str | os.PathLike[str] | None = None,
 ) -> None:
     """Save the parameters; see `save_vars`."""
     save_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
@@ -271,7 +274,10 @@ def save_params(
 
 @checked
 def save_persistables(
-    executor: Any, dirname: str | os.PathLike[str], main_program: Program | None = None, filename: str | None = None
+    executor: Any,
+    dirname: str | os.PathLike[str],
+    main_program: Program | None = None,
+    filename: str | os.PathLike[str] | None = None,
 ) -> None:
     """Save all that outlives a run: parameters, statistics, the state of optimizers; see `save_vars`."""
     save_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
@@ -284,7 +290,7 @@ def load_vars(
     main_program: Program | None = None,
     vars: Iterable[Variable | str] | None = None,
     predicate: Predicate | None = None,
-    filename: str | None = None,
+    filename: str | os.PathLike[str] | None = None,
 ) -> None:
     """Load variables into the current scope, on the executor's place; arguments as of `save_vars`.
 
@@ -320,7 +326,10 @@ def load_vars(
 
 @checked
 def load_params(
-    executor: Any, dirname: str | os.PathLike[str], main_program: Program | None = None, filename: str | None = None
+    executor: Any,
+    dirname: str | os.PathLike[str],
+    main_program: Program | None = None,
+    filename: str | os.PathLike[str] | None = None,
 ) -> None:
     """Load the parameters; see `load_vars`."""
     load_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
@@ -328,7 +337,10 @@ def load_params(
 
 @checked
 def load_persistables(
-    executor: Any, dirname: str | os.PathLike[str], main_program: Program | None = None, filename: str | None = None
+    executor: Any,
+    dirname: str | os.PathLike[str],
+    main_program: Program | None = None,
+    filename: str | os.PathLike[str] | None = None,
 ) -> None:
     """Load all that outlives a run; see `load_vars`."""
     load_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
@@ -618,8 +630,8 @@ def save_inference_model(
     target_vars: Variable | str | Iterable[Variable | str],
     executor: Any,
     main_program: Program | None = None,
-    model_filename: str | None = None,
-    params_filename: str | None = None,
+    model_filename: str | os.PathLike[str] | None = None,
+    params_filename: str | os.PathLike[str] | None = None,
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
@@ -717,8 +729,8 @@ def _check_complete(program: Program, feeds: list[str], targets: list[str]) -> N
 def load_inference_model(
     dirname: str | os.PathLike[str],
     executor: Any,
-    model_filename: str | None = None,
-    params_filename: str | None = None,
+    model_filename: str | os.PathLike[str] | None = None,
+    params_filename: str | os.PathLike[str] | None = None,
     pserver_endpoints: Any = None,
 ) -> list[Any]:
     """Load a model that `save_inference_model`, or Paddle, has saved, and its parameters into the current scope.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from . import unique_name
@@ -126,7 +127,7 @@ class Optimizer:
         parameter_list: Source | None = None,
         grad_clip: GradientClip | None = None,
     ) -> None:
-        if not isinstance(learning_rate, (int, float, Variable)) and not callable(learning_rate):
+        if not isinstance(learning_rate, (Real, Variable)) and not callable(learning_rate):
             raise FluidTypeError(f"learning_rate should be a number or a Variable, not {learning_rate!r}")
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
             raise FluidTypeError(f"regularization should be an L1Decay or L2Decay, not {regularization!r}")

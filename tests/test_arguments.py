@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 import fluid
 from fluid import checkpoint, compare, edit, flops, folding, graph, io, model_io, pickle_io, serde, text, viewer
-from fluid.arguments import arguments_of
+from fluid.arguments import Positive, arguments_of, checked
 from fluid.dygraph import checkpoint as dygraph_checkpoint
 from fluid.errors import FluidError, FluidTypeError, FormatError
 
@@ -121,7 +121,7 @@ def test_what_an_argument_cannot_be_is_refused(
                 given["before"] = 0
             if argument == "builder" and callable(value):
                 continue  # what it raises is its own
-            says, holds = known.get(argument, ("", bool))
+            says, holds, *_ = known.get(argument, ("", bool))
             try:
                 found = function(**(given | {argument: value}))
                 if inspect.isgenerator(found):
@@ -132,7 +132,7 @@ def test_what_an_argument_cannot_be_is_refused(
                 pass
             else:
                 assert not says or holds(value), f"{argument} cannot be {what}"
-    assert refused or not any(says for says, _ in known.values())
+    assert refused or not any(says for says, *_ in known.values())
 
 
 @pytest.mark.parametrize(
@@ -168,6 +168,8 @@ def test_any_list_will_do(tmp_path: Path) -> None:
     program = model()
     io.save_vars(None, tmp_path, program, vars=(var for var in program.list_vars() if var.name == "fc_0.w_0"))
     assert os.listdir(tmp_path) == ["fc_0.w_0"]
+    io.save_vars(None, tmp_path, program, vars=["fc_0.w_0"], filename=Path("all"))
+    io.load_vars(None, tmp_path, program, vars=["fc_0.w_0"], filename=Path("all"))
     io.save_inference_model(tmp_path / "m", {"x": 0}.keys(), iter(["fc_0.tmp_1"]), None, program)
     fluid.save(program, tmp_path / "s")
     fluid.load(program, tmp_path / "s")
@@ -193,3 +195,107 @@ def test_what_is_no_checkpoint(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "missing.npz").write_bytes(b"PK\x05\x06" + bytes(18))
     with pytest.raises(FormatError, match=says):
         fluid.load_checkpoint(model(), tmp_path / name)
+
+
+# ------------------------------------------------------------------------------------------------------- plain arguments
+@checked
+def handed_on(
+    whole: int = 0,
+    number: float = 0.0,
+    flag: bool = False,
+    above: Positive = 1,
+    several: int | Sequence[int] | None = None,
+    pairs: Sequence[int | Sequence[int]] = (),
+    numbers: Sequence[float] = (),
+    names: str | Iterable[str] = "",
+    anything: Any = None,
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "plain"),
+    [
+        ("whole", np.int64(2), 2),
+        ("whole", np.array(2), 2),
+        ("whole", np.array([2.0]), 2),
+        ("whole", 2.0, 2),
+        ("whole", True, 1),
+        ("whole", np.uint64(2**64 - 1), 2**64 - 1),
+        ("number", np.float32(0.5), 0.5),
+        ("number", np.array([0.5]), 0.5),
+        ("number", 3, 3),
+        ("flag", np.True_, True),
+        ("flag", np.array(False), False),
+        ("flag", 1, True),
+        ("above", np.int8(2), 2),
+        ("several", np.int64(2), 2),
+        ("several", 2.0, 2),
+        ("several", np.array(2), 2),
+        ("several", np.array([2]), [2]),
+        ("several", np.array([1, 2]), [1, 2]),
+        ("several", range(1, 3), [1, 2]),
+        ("several", (1.0, np.int32(2)), [1, 2]),
+        ("several", (1, 2), (1, 2)),
+        ("several", None, None),
+        ("pairs", np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        ("pairs", [1, (np.int64(2), 3)], [1, [2, 3]]),
+        ("numbers", np.array([0.5, 1]), [0.5, 1.0]),
+        ("numbers", [1, np.float64(0.5)], [1, 0.5]),
+        ("names", ("a", "b"), ("a", "b")),
+        ("anything", range(3), range(3)),
+    ],
+)
+def test_what_is_checked_is_handed_on_as_pythons_own(argument: str, value: Any, plain: Any) -> None:
+    for found in (
+        handed_on(**{argument: value})[argument],
+        handed_on(*[value if name == argument else one for name, one in handed_on().items()])[argument],
+    ):
+        assert repr(found) == repr(plain)  # which tells 2 from 2.0, True and np.int64(2)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "says"),
+    [
+        ("whole", np.float64(2.5), "whole should be a whole number, not 2.5|np.float64"),
+        ("whole", float("inf"), "whole should be a whole number, not inf"),
+        ("whole", np.array([1, 2]), "whole should be a whole number, not ndarray"),
+        ("flag", np.array([True, False]), "flag should be True or False, not ndarray"),
+        ("above", np.array(0), "above should be a whole number above 0"),
+        ("several", np.array([0.5, 1]), "several should be a whole number or a list of whole numbers or None, not ndarray"),
+        ("pairs", [[1, [2]]], "pairs should be a list of whole numbers or a list of whole numbers"),
+    ],
+)
+def test_what_numpy_holds_is_checked_too(argument: str, value: Any, says: str) -> None:
+    with pytest.raises(FluidTypeError, match=says):
+        handed_on(**{argument: value})
+
+
+def test_lists_that_are_plain_stay_the_same_objects() -> None:
+    plain, names = [1, 2], iter(["a"])
+    found = handed_on(several=plain, names=names)
+    assert found["several"] is plain and found["names"] is names
+
+
+def test_layers_take_numbers_of_numpy() -> None:
+    layers = fluid.layers
+    x, image = fluid.data("x", [2, 3, 4]), fluid.data("image", [1, 2, 8, 8])
+    one_two: Any = np.array([1, 2])
+    assert layers.reduce_sum(x, dim=np.int64(1)).shape == layers.reduce_sum(x, dim=1.0).shape == (2, 4)
+    assert layers.reduce_sum(x, 0, keep_dim=np.True_).shape == (1, 3, 4)
+    assert layers.reduce_sum(x, one_two).shape == layers.reduce_sum(x, range(1, 3)).shape == (2,)
+    for two in (np.int64(2), 2.0, np.array(2)):
+        assert [part.shape for part in layers.split(x, two, dim=0)] == [(1, 3, 4)] * 2
+        assert layers.fc(x, 5, num_flatten_dims=two).shape == (2, 3, 5)
+        assert len(layers.unstack(x, axis=two)) == 4
+        assert layers.conv2d(image, 3, two, stride=two, padding=two).shape == (1, 3, 6, 6)
+        assert layers.linspace(0.0, 1.0, two, "float32").dtype.text == "float32"
+    assert layers.pool2d(image, pool_size=one_two, pool_stride=one_two).shape == (1, 2, 8, 4)
+    assert layers.pool2d(image, range(1, 3), pool_stride=range(1, 3)).shape == (1, 2, 8, 4)
+    assert layers.conv2d(image, 3, one_two, padding=range(1, 3)).shape == (1, 3, 10, 11)
+    assert layers.conv2d(image, 3, 1, padding=np.array([[0, 0], [0, 0], [1, 2], [0, 1]])).shape == (1, 3, 11, 9)
+    assert layers.resize_nearest(image, one_two).shape == layers.resize_nearest(image, range(1, 3)).shape == (1, 2, 1, 2)
+    assert layers.crop_tensor(x, np.array([1, 2, 3]), np.zeros(3, "int64")).shape == (1, 2, 3)
+    assert layers.crop(x, range(1, 4)).shape == (1, 2, 3)
+    assert layers.piecewise_decay(one_two, np.array([0.1, 0.2, 0.3])).shape == (1,)
+    assert layers.dropout(x, 0.5, is_test=one_two.sum() == 3).block.ops[-1].attrs["is_test"] is True

@@ -368,7 +368,7 @@ def stand_ins(annotation: str, variable: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_refuses_what_its_annotations_do_not_allow(name: str) -> None:
     layer = LAYERS[name]
-    for argument, (what, holds) in arguments_of(layer.__wrapped__).items():
+    for argument, (what, holds, *_) in arguments_of(layer.__wrapped__).items():
         wrong = object()
         if not what:
             continue

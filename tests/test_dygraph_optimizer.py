@@ -243,6 +243,14 @@ def test_a_backward_after_the_update_names_the_line_of_the_update(by: str) -> No
         assert "# the line of the update" in file.readlines()[number - 1]
 
 
+def test_rates_of_numpy() -> None:
+    for rate in (np.float32(0.5), np.float16(0.5), np.int64(1)):
+        w = dygraph.Parameter([1.0])
+        (w * 1.0).sum().backward()
+        optimizers.SGD(rate, parameter_list=[w]).step()
+        assert w.item() == 1.0 - float(rate)
+
+
 def test_an_optimizer_holds_no_gradients() -> None:
     w = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     optimizer = optimizers.Adam(0.1, parameter_list=[w])

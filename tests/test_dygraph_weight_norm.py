@@ -274,7 +274,9 @@ def test_errors() -> None:
         pytest.raises(ProgramError, match=r"let a Layer keep them: self.weight = self.create_parameter\(attr, shape"),
     ):
         layers.create_parameter([2, 3], "float32", attr=WeightNormParamAttr())
-    with pytest.raises(ProgramError, match=r"fc would make its parameters anew in each call; in eager mode make, once, an object"):
+    with pytest.raises(
+        ProgramError, match=r"fc would make its parameters anew in each call; in eager mode make, once, an object"
+    ):
         layers.fc(x, 4, param_attr=WeightNormParamAttr())
     with pytest.raises(
         ProgramError, match=r"a ParameterList holds parameters, and linear_1.w_1 is computed of two; assign it to"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import operator
 import pickle
 import sys
 import threading
@@ -1201,7 +1202,7 @@ def test_whole_numbers_beside_whole_numbers_are_exact(number: int) -> None:
 
 def test_whole_numbers_that_do_not_fit() -> None:
     x = Tensor([1], "int32")
-    for compute in (lambda: x + 2**31, lambda: x < 2**31, lambda: x.fill_(2**31)):
+    for compute in (lambda: x + 2**31, lambda: x % 2**31, lambda: x.fill_(2**31)):
         with pytest.raises(InferenceError, match="holds whole numbers from -2147483648 to 2147483647, and 2147483648 is none"):
             compute()
     with pytest.raises(ProgramError, match=r"setitem: int32\[1\] cannot hold 2147483648"):
@@ -1225,6 +1226,169 @@ def test_what_is_assigned_to_whole_numbers_is_whole() -> None:
         y[0] = None
     with pytest.raises(FluidTypeError, match="not 'a'"):
         y[0] = "a"
+
+
+def in_a_program(x: Tensor, compute: Callable[[Any], Any]) -> Any:
+    """What is computed of a variable with the elements of a tensor."""
+    program = fluid.Program()
+    with fluid.program_guard(program, fluid.Program()):
+        found = compute(fluid.data("x", [-1], x.dtype))
+        assert found.shape == (-1,)
+        return fluid.Executor(fluid.CPUPlace()).run(program, feed={"x": x.numpy()}, fetch_list=[found])[0].tolist()
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+NUMBERS: list[tuple[list[Any], str, list[Any]]] = [
+    ([True, False], "bool", [0, 1, True, 2, -1, 2.0, 10**400, float("inf"), float("nan")]),
+    ([0, 255], "uint8", [255, 300, -1, -1.0, 1e300, np.int64(300), float("-inf")]),
+    ([-128, 127], "int8", [200, -129, 127]),
+    ([1, -1], "int16", [65537, -(2**15)]),
+    ([2**31 - 1, -(2**31)], "int32", [2**31, 3e9, -3e9, 2**31 - 1]),
+    ([2**63 - 1, 0], "int64", [2**63, 1e19, 2**63 - 1, 10**400, -(10**400), float("inf"), float("nan")]),
+    ([2**64 - 1, 2**63, 3], "uint64", [2**64 - 1, 2**64, 2**63, -1]),
+    ([1.0, -2.0], "float32", [10**400, -(10**400), 1, float("nan"), np.float64(1.0)]),
+]
+
+
+@pytest.mark.parametrize(("elements", "dtype", "others"), NUMBERS, ids=[dtype for _, dtype, _ in NUMBERS])
+def test_comparisons_with_any_number_are_right(elements: list[Any], dtype: str, others: list[Any]) -> None:
+    x = Tensor(np.array(elements, dtype))
+    for other in others:
+        for sign, compare in COMPARISONS.items():
+            right = [bool(compare(element, other)) for element in elements]
+            assert compare(x, other).tolist() == right, f"{elements} {sign} {other}"
+            assert in_a_program(x, lambda v, compare=compare, other=other: compare(v, other)) == right  # type: ignore[misc]
+    assert (Tensor(x.numpy()[0]) == 10**400).shape == ()
+
+
+def test_fractions_beside_whole_numbers_and_bools_are_refused_by_comparisons() -> None:
+    with pytest.raises(InferenceError, match=r"the fraction of 2\.5 would be lost: cast to float32 first"):
+        Tensor([1]) < 2.5  # noqa: B015
+    with pytest.raises(InferenceError, match=r"the fraction of 0\.5 would be lost: cast to float32 first"):
+        Tensor([True]) < 0.5  # noqa: B015
+    with pytest.raises(InferenceError, match=r"float32\[1\] holds floats, and 1j is none of them"):
+        Tensor([1.0]) == 1j  # noqa: B015
+    with pytest.raises(InferenceError, match=r"int64\[1\] holds whole numbers, and 1j is none of them"):
+        Tensor([1]) == 1j  # noqa: B015
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [("int8", 200), ("uint8", 300), ("uint8", -1), ("int16", 65537), ("int32", 3e9), ("int32", np.int64(2**31)), ("int64", 1e19)],
+)
+def test_numbers_out_of_range_are_refused_alike(dtype: str, number: Any) -> None:
+    x = Tensor([2], dtype)
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    computes: list[Callable[[Any], Any]] = [
+        lambda x: x + number, lambda x: number + x, lambda x: x - number, lambda x: number - x, lambda x: x * number,
+        lambda x: x // number, lambda x: x % number, lambda x: x**number, lambda x: number**x,
+    ]  # fmt: skip
+    if not isinstance(number, np.generic):  # in whose place numpy would compute
+        for compute in computes:
+            with pytest.raises(InferenceError, match=rf"x: {dtype}\[-1\] holds whole numbers from {least} to {most}, and "):
+                in_a_program(x, compute)
+    in_place: list[Callable[[Any], Any]] = [
+        lambda x: x.fill_(number), lambda x: x.add_(number), lambda x: x.scale_(number), lambda x: x.scale_(1.0, number),
+    ]  # fmt: skip
+    for compute in [*computes, *in_place]:
+        with pytest.raises(InferenceError, match=rf"^{dtype}\[1\] holds whole numbers from {least} to {most}, and .* is none of"):
+            compute(x)
+    with pytest.raises(ProgramError, match=rf"setitem: {dtype}\[1\] cannot hold"):
+        x[0] = np.array(number).tolist()
+    with pytest.raises(ProgramError, match=rf"setitem: {dtype}\[1\] cannot hold"):
+        x[:] = [float(number)]
+    assert x.tolist() == [2]
+
+
+def test_whole_floats_beside_whole_numbers_are_exact() -> None:
+    assert (Tensor([3]) * 3e9).tolist() == [9 * 10**9]
+    assert (Tensor([3]) + float(2**53)).tolist() == [2**53 + 3]
+    large = Tensor(np.array([2**64 - 1, 3], "uint64"))
+    assert (large - (2**64 - 1)).tolist() == [0, 4] and large.clone().fill_(2**64 - 1).tolist() == [2**64 - 1] * 2
+
+
+def test_numbers_that_no_float_is() -> None:
+    x = Tensor([1.0])
+    computes: list[Callable[[], Any]] = [
+        lambda: x + 10**400, lambda: x - 10**5000, lambda: x * 10**400, lambda: x / 10**400, lambda: x**10**400,
+        lambda: x.fill_(10**400), lambda: x.__setitem__(0, 10**400), lambda: 10**400 - x,
+    ]  # fmt: skip
+    for compute in computes:
+        with pytest.raises(
+            InferenceError, match=r"float32\[1\] holds floats, and a number of \d+ bits is larger than all of them"
+        ):
+            compute()
+    with pytest.raises(InferenceError, match="and 1j is none of them"):
+        x * 1j
+
+
+def test_bools_are_not_calculated_with_numbers() -> None:
+    b = Tensor([True, False])
+    computes: list[Callable[[Any], Any]] = [
+        lambda b: b + 1,
+        lambda b: 1 - b,
+        lambda b: b * 1.0,
+        lambda b: b / 2,
+        lambda b: b - True,
+    ]
+    for compute in computes:
+        for call in (lambda compute=compute: compute(b), lambda compute=compute: in_a_program(b, compute)):  # type: ignore[misc]
+            with pytest.raises(
+                InferenceError, match=r"bool\[.*\] holds bools, with which numbers are not calculated: cast to int64"
+            ):
+                call()
+    with pytest.raises(InferenceError, match="holds bools"):
+        b += 1
+    with pytest.raises(InferenceError, match="holds bools"):
+        b.add_(1)
+    changes: list[Callable[[], Any]] = [
+        lambda: b.fill_(2), lambda: b.__setitem__(0, 2), lambda: b.__setitem__(slice(None), [True, 2]), lambda: b & 2,
+    ]  # fmt: skip
+    for change in changes:
+        with pytest.raises(InferenceError, match=r"bool\[2\] holds True and False, and 2 is neither"):
+            change()
+    b[1] = 1
+    assert b.tolist() == [True, True] and b.zero_().tolist() == [False, False] and b.fill_(True).tolist() == [True, True]
+    assert (b & True).tolist() == [True, True] and (b == np.True_).tolist() == [True, True]
+
+
+def test_numbers_of_numpy_for_dimensions() -> None:
+    x = Tensor(np.ones((2, 3), "float32"))
+    assert x.sum(np.array([0])).shape == (3,) and x.sum(np.int64(1)).shape == (2,) and x.max(range(1, 2)).shape == (2,)
+    assert x.reshape(np.array([3, 2])).shape == x.transpose(range(1, -1, -1)).shape == (3, 2)
+
+
+def test_sparse_gradients_say_how_to_get_all_rows() -> None:
+    table = Tensor(np.ones((5, 2), "float32"), stop_gradient=False)
+    ops.lookup_table_v2(table, Tensor([1, 3]), is_sparse=True).sum().backward()
+    grad_of = table.grad
+    assert grad_of is not None
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("tolist", grad_of.tolist),
+        ("item", lambda: grad_of.item(0)),
+        ("set_value", lambda: grad_of.set_value(np.ones((5, 2)))),
+        ("setitem", lambda: grad_of.__setitem__(0, 1.0)),
+        ("__dlpack__", lambda: np.from_dlpack(grad_of)),
+        ("__dlpack_device__", lambda: dygraph.from_dlpack(grad_of)),
+    ]
+    for by, call in calls:
+        with pytest.raises(
+            FluidTypeError, match=rf"{by}.*: .* is a sparse gradient of float32\[5, 2\], .* Tensor\(x\) of it has all"
+        ):
+            call()
+    assert Tensor(grad_of).tolist() == [[0, 0], [1, 1], [0, 0], [1, 1], [0, 0]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_constants_that_only_float64_holds() -> None:
+    program = fluid.Program()
+    with fluid.program_guard(program, fluid.Program()):
+        value = fluid.layers.fill_constant([1], "float64", 1e300)
+        assert fluid.Executor(fluid.CPUPlace()).run(program, fetch_list=[value])[0].tolist() == [1e300]
+        with pytest.raises(InferenceError, match=r"fill_constant: value 300\.0 should be a number of dtype 20 \(uint8\)\n"):
+            fluid.layers.fill_constant([1], "uint8", 300)
 
 
 def test_division_by_zero_is_as_of_arrays() -> None:

@@ -331,10 +331,19 @@ class Tensor(ValueOperators):
         """The one element, or that at a position, as a number of Python's."""
         if not position and self.size != 1:
             raise ProgramError(f"item() of {self._kind}: there are {self.size} elements; say which, as in item(0, 1)")
+        self._refuse_sparse("item()")
         self._read("item()")
         return self._array.item(*position)
 
+    def _refuse_sparse(self, by: str) -> None:
+        if isinstance(self._array, SelectedRows):
+            raise FluidTypeError(
+                f"{by}: {self.name} is a sparse gradient of {self._kind}, which holds only some of the rows; Tensor(x) of it has "
+                "all of them, with zeros in the others, and x.numpy() too"
+            )
+
     def tolist(self) -> Any:
+        self._refuse_sparse("tolist()")
         self._read("tolist()")
         return self._array.tolist()
 
@@ -347,10 +356,12 @@ class Tensor(ValueOperators):
         return np.array(array, dtype=dtype, copy=copy)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
+        self._refuse_sparse("__dlpack__()")
         self._read("__dlpack__()")
         return self._array.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
+        self._refuse_sparse("__dlpack_device__()")
         return self._array.__dlpack_device__()
 
     def __len__(self) -> int:
@@ -414,12 +425,15 @@ class Tensor(ValueOperators):
         return copy
 
     # -- operators
+    def _described(self) -> str:
+        return str(self._kind)
+
     def _operand(self, other: Any) -> Any:
         """The other operand as a tensor; a number becomes one of this element type."""
         if isinstance(other, Tensor):
             return other
         if isinstance(other, numbers.Number):
-            return self._constant(other)  # type: ignore[arg-type]
+            return self._constant(other)
         if hasattr(other, "shape") and hasattr(other, "dtype") and not isinstance(other, ValueOperators):
             return Tensor._of(array_of(other))
         if isinstance(other, Variable):
@@ -447,7 +461,7 @@ class Tensor(ValueOperators):
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Tensor):
             return MUL(self, other)
-        return scaled(self, other) if type(other) is float else super().__mul__(other)
+        return scaled(self, other) if type(other) is float and self._kind.differentiable else super().__mul__(other)
 
     __rmul__ = __mul__
 
@@ -461,10 +475,10 @@ class Tensor(ValueOperators):
         return self._binary("matmul_v2", other, swap=True)
 
     def __eq__(self, other: Any) -> Any:
-        return self._binary("equal", other)
+        return self._compare("equal", other)
 
     def __ne__(self, other: Any) -> Any:
-        return self._binary("not_equal", other)
+        return self._compare("not_equal", other)
 
     __hash__ = object.__hash__
 
@@ -496,6 +510,7 @@ class Tensor(ValueOperators):
     def __setitem__(self, item: Any, value: Any) -> None:
         from .indexing import setitem
 
+        self._refuse_sparse("setitem")
         setitem(self, item, value)
 
     # -- the usual ops as methods; those of one tensor follow below
@@ -616,6 +631,10 @@ class Tensor(ValueOperators):
         by = op_type + "_"
         self._check_modifiable(by)
         before = self._before(op_type, *others)
+        if op_type.startswith("elementwise_"):
+            for other in others:
+                if isinstance(other, numbers.Number):
+                    self._number(other)
         tensors = [before if other is self else self._other(other, by) for other in others]
         return self._take_over(getattr(namespace, op_type)(before, *tensors, **attrs), by)
 
@@ -628,13 +647,17 @@ class Tensor(ValueOperators):
         """Python's numbers, alone or in lists, as an array of this element type; refused where something would be lost."""
         found = np.asarray(given)
         if found.dtype.kind not in "biufc":
+            if isinstance(given, numbers.Number):
+                self._check_number(given)  # one that is too large
             raise FluidTypeError(f"{by} takes a tensor, a number, or an array or a list of numbers, not {given!r}")
-        if found.dtype.kind == "f" and not self._kind.differentiable:
+        if not self._kind.differentiable and found.dtype.kind != "c":
             with np.errstate(invalid="ignore"):
-                lost = found[found % 1 != 0]
+                lost = found[(found % 1 != 0) | ((found != 0) & (found != 1) if self.dtype is VarType.BOOL else False)]
             if lost.size:
-                self._check_number(float(lost[0]))
+                self._check_number(lost[0].item())
         try:
+            if found.size and self.dtype is not VarType.BOOL and found.dtype.kind == "f":
+                np.array([int(found.min()), int(found.max())], self._kind.numpy_dtype)  # which refuses what is out of range
             return self._kind.xp.asarray(given, self._kind.numpy_dtype)
         except (OverflowError, TypeError, ValueError) as error:
             raise ProgramError(f"{by}: {self._kind} cannot hold {given!r}: {error}") from None
@@ -708,7 +731,7 @@ class Tensor(ValueOperators):
 
     def scale_(self, scale: float = 1.0, bias: float = 0.0) -> Tensor:
         """``x * scale + bias`` in place."""
-        return self._in_place("scale", scale=scale, bias=bias)
+        return self._in_place("scale", scale=self._number(scale), bias=self._number(bias))
 
     def fill_(self, value: float) -> Tensor:
         """Give every element this value."""
@@ -730,6 +753,7 @@ class Tensor(ValueOperators):
 
     def set_value(self, value: Any) -> None:
         """Give it other elements, of the same shape; nothing is recorded, not even of a leaf that asks for a gradient."""
+        self._refuse_sparse("set_value")
         array = array_of(value._array if isinstance(value, Tensor) else value, self.dtype)
         if tuple(array.shape) != self.shape:
             raise ProgramError(f"{self.name} is {self._kind}; it cannot be given a value of shape {list(array.shape)}")
@@ -812,14 +836,18 @@ def _type_name(value: Any) -> str:
 
 
 def _numbers(given: Sequence[Any]) -> list[int]:
-    """Whole numbers given one by one, or in a list."""
-    if len(given) == 1 and isinstance(given[0], (list, tuple)):
+    """Whole numbers given one by one, or in a list, an array or a range."""
+    if len(given) == 1 and _is_list(given[0]):
         given = given[0]
     return [int(number) for number in given]
 
 
+def _is_list(given: Any) -> bool:
+    return isinstance(given, (list, tuple, range)) or (isinstance(given, np.ndarray) and given.ndim > 0)
+
+
 def _reduced(op_type: str, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    axes = [] if axis is None else _numbers(axis if isinstance(axis, (list, tuple)) else (axis,))
+    axes = [] if axis is None else _numbers(axis if _is_list(axis) else (axis,))
     op = getattr(namespace, op_type)
     return op(x, dim=axes, keep_dim=keepdim) if axes else op(x, keep_dim=keepdim, reduce_all=True)  # type: ignore[no-any-return]
 

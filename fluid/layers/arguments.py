@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-from ..arguments import Checks, checks_of, refuse
+from ..arguments import Checks, checks_of, held
 from ..errors import FluidError, FluidTypeError, ProgramError
 from ..frames import user_frame, user_frames
 from ..framework import Program, Variable, program_guard
@@ -56,15 +56,10 @@ def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(layer)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal checks  # made at the first call: there are hundreds of layers, of which a program calls a few
-        in_order, by_name = checks or (checks := checks_of(layer))
+        if checks is None:
+            checks = checks_of(layer)
         try:
-            for value, (argument, what, holds) in zip(args, in_order, strict=False):
-                if what and not holds(value):
-                    refuse(name, argument, what, value)
-            for argument, value in kwargs.items():
-                known = by_name.get(argument)
-                if known is not None and not known[1](value):
-                    refuse(name, argument, known[0], value)
+            args = held(name, checks, args, kwargs)
             program = eager_program((*args, *kwargs.values()))
             if program is None:
                 return layer(*args, **kwargs)

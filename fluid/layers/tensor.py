@@ -205,7 +205,7 @@ def _arg(op_type: str, x: Variable, axis: int) -> Variable:
     return found
 
 
-def range(start: Any, end: Any, step: Any, dtype: DTypeLike) -> Variable:
+def range(start: float | Variable, end: float | Variable, step: float | Variable, dtype: DTypeLike) -> Variable:
     """``start, start + step, ...`` up to, without, `end`: numbers or variables of one element."""
     if not isinstance(step, Variable) and step == 0:
         raise ProgramError(f"range: step should not be 0, between start {start} and end {end}")
@@ -240,7 +240,7 @@ def _random(op_type: str, shape: Any, dtype: DTypeLike, seed: int, **attrs: floa
     return apply(op_type, inputs, {"shape": extents, "dtype": int(as_dtype(dtype)), "seed": seed, **attrs})
 
 
-def linspace(start: Any, stop: Any, num: Any, dtype: DTypeLike) -> Variable:
+def linspace(start: float | Variable, stop: float | Variable, num: int | Variable, dtype: DTypeLike) -> Variable:
     """`num` numbers at equal distances from `start` to `stop`, both included: numbers or variables of one element."""
     if not isinstance(num, Variable) and num < 1:
         raise ProgramError(f"linspace: num should be at least 1, not {num}")

@@ -61,7 +61,7 @@ def conv3d(
     num_filters: Positive,
     filter_size: Positive | Sequence[Positive],
     stride: Positive | Sequence[Positive] = 1,
-    padding: int | str | Sequence[Any] = 0,
+    padding: int | str | Sequence[int | Sequence[int]] = 0,
     dilation: Positive | Sequence[Positive] = 1,
     groups: Positive | None = None,
     param_attr: AttrLike = None,
@@ -100,7 +100,7 @@ def conv3d_transpose(
     num_filters: Positive,
     output_size: Positive | Sequence[Positive] | None = None,
     filter_size: Positive | Sequence[Positive] | None = None,
-    padding: int | str | Sequence[Any] = 0,
+    padding: int | str | Sequence[int | Sequence[int]] = 0,
     stride: Positive | Sequence[Positive] = 1,
     dilation: Positive | Sequence[Positive] = 1,
     groups: Positive | None = None,
@@ -137,7 +137,7 @@ def pool3d(
     pool_size: int | Sequence[int] = -1,
     pool_type: str = "max",
     pool_stride: Positive | Sequence[Positive] = 1,
-    pool_padding: int | str | Sequence[Any] = 0,
+    pool_padding: int | str | Sequence[int | Sequence[int]] = 0,
     global_pooling: bool = False,
     use_cudnn: bool = True,
     ceil_mode: bool = False,
@@ -395,7 +395,12 @@ def crop(
     return apply("crop", inputs, attrs, name=name)
 
 
-def crop_tensor(x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None) -> Variable:
+def crop_tensor(
+    x: Variable,
+    shape: Variable | Sequence[int | Variable] | None = None,
+    offsets: Variable | Sequence[int | Variable] | None = None,
+    name: str | None = None,
+) -> Variable:
     """The part of x with the extents `shape`, from `offsets` (zeros by default) on.
 
     Both may be lists of whole numbers, lists in which some are Variables, or one Variable of int32 each; -1 in `shape` takes
@@ -408,7 +413,7 @@ def crop_tensor(x: Variable, shape: Any = None, offsets: Any = None, name: str |
     for key, slot, value in (("shape", "Shape", shape), ("offsets", "Offsets", offsets)):
         if isinstance(value, Variable):
             inputs[slot] = value
-        elif _has_tensors(value):
+        elif value is not None and _has_tensors(value):
             inputs[slot + "Tensor"] = _as_tensors(value)
             attrs[key] = [-1 if isinstance(item, Variable) else item for item in value] if key == "shape" else []
         elif value is not None:
@@ -445,7 +450,7 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
 # ------------------------------------------------------------------------------------------------------------ resizing
 def image_resize(
     input: Variable,
-    out_shape: Any = None,
+    out_shape: Variable | Sequence[int | Variable] | None = None,
     scale: float | Variable | None = None,
     name: str | None = None,
     resample: str = "BILINEAR",
@@ -520,7 +525,7 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
 
 def resize_bilinear(
     input: Variable,
-    out_shape: Any = None,
+    out_shape: Variable | Sequence[int | Variable] | None = None,
     scale: float | Variable | None = None,
     name: str | None = None,
     actual_shape: Variable | None = None,
@@ -534,7 +539,7 @@ def resize_bilinear(
 
 def resize_trilinear(
     input: Variable,
-    out_shape: Any = None,
+    out_shape: Variable | Sequence[int | Variable] | None = None,
     scale: float | Variable | None = None,
     name: str | None = None,
     actual_shape: Variable | None = None,
@@ -548,7 +553,7 @@ def resize_trilinear(
 
 def resize_nearest(
     input: Variable,
-    out_shape: Any = None,
+    out_shape: Variable | Sequence[int | Variable] | None = None,
     scale: float | Variable | None = None,
     name: str | None = None,
     actual_shape: Variable | None = None,

@@ -444,7 +444,7 @@ class OpDef:
             for slot, value in inputs.items()
             if value is not None and slot in self.inputs
         )
-        return InferenceError(f"{text}; {', '.join(shown)}")
+        return InferenceError("; ".join([str(text), *filter(None, [", ".join(shown)])]))
 
     def infer_specs(
         self,

@@ -131,7 +131,7 @@ class Optimizer:
             raise FluidTypeError(f"learning_rate should be a number or a Variable, not {learning_rate!r}")
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
             raise FluidTypeError(f"regularization should be an L1Decay or L2Decay, not {regularization!r}")
-        self._learning_rate = learning_rate
+        self._learning_rate: Rate = learning_rate
         self.regularization = regularization
         self._name = name
         self._parameter_list = complete(type(self).__name__, parameter_list)

@@ -104,7 +104,7 @@ def good_values() -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:set_program_state")
-@pytest.mark.parametrize("function", functions(), ids=lambda function: f"{function.__module__}.{function.__name__}")
+@pytest.mark.parametrize("function", list(functions()), ids=lambda function: f"{function.__module__}.{function.__name__}")
 def test_what_an_argument_cannot_be_is_refused(
     function: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

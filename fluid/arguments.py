@@ -71,7 +71,7 @@ def _number(value: Any) -> Any:
 
 
 def _whole(value: Any) -> int:
-    return int(_number(value))
+    return value if isinstance(value, bool) else int(_number(value))  # who tells True from 1 may still do so
 
 
 def _is(kind: type | tuple[type, ...]) -> Check:

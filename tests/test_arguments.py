@@ -220,7 +220,7 @@ def handed_on(
         ("whole", np.array(2), 2),
         ("whole", np.array([2.0]), 2),
         ("whole", 2.0, 2),
-        ("whole", True, 1),
+        ("whole", True, True),
         ("whole", np.uint64(2**64 - 1), 2**64 - 1),
         ("number", np.float32(0.5), 0.5),
         ("number", np.array([0.5]), 0.5),

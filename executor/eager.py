@@ -23,7 +23,7 @@ from fluid.values import Lod, Spec, infer_specs
 
 from .arrays import bind_op, lods_of
 from .kernels.table import KERNELS, SPARSE_KERNELS, Step
-from .place import Place
+from .place import Place, import_cupy
 from .random import RANDOM
 from .replay import Lender, function_of
 from .selected_rows import SelectedRows
@@ -87,10 +87,10 @@ def kind_of(array: Any, lod: Lod = ()) -> Kind:
     device = device_of(array)
     if type(array) is SelectedRows:
         key = (array.shape, array.dtype, device, (), VarType.SELECTED_ROWS)
-        return _kind(key, np if device == CPU else _cupy(), device)
+        return _kind(key, np if device == CPU else import_cupy(), device)
     if device == CPU and not lod:
         return _kind((array.shape, array.dtype), np, CPU)
-    return _kind((array.shape, array.dtype, device, lod), np if device == CPU else _cupy(), device)
+    return _kind((array.shape, array.dtype, device, lod), np if device == CPU else import_cupy(), device)
 
 
 def kind_like(spec: Spec, xp: Any) -> Kind:
@@ -109,12 +109,6 @@ def _kind(key: tuple[Any, ...], xp: Any, device: str) -> Kind:
     return found
 
 
-def _cupy() -> Any:
-    import cupy
-
-    return cupy
-
-
 _device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=CPU)
 
 
@@ -131,7 +125,7 @@ def making_on(place: Place) -> Iterator[None]:
 
 def default_xp() -> Any:
     """The array namespace in which ops without inputs make their arrays."""
-    return np if _device.get() == CPU else _cupy()
+    return np if _device.get() == CPU else import_cupy()
 
 
 def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -143,7 +137,7 @@ def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
     """
     wanted = None if dtype is None else as_dtype(dtype).numpy
     if hasattr(value, "__cuda_array_interface__"):
-        cupy = _cupy()
+        cupy = import_cupy()
         return cupy.array(value, dtype=wanted, copy=bool(copy), order="C")
     found = np.array(value, dtype=wanted, order="C", copy=copy)
     if type(found) is not np.ndarray:

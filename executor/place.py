@@ -11,7 +11,16 @@ import numpy as np
 
 from fluid.errors import ExecutionError
 
-__all__ = ["CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "Place", "is_compiled_with_cuda", "namespace_of", "to_numpy"]
+__all__ = [
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "Place",
+    "import_cupy",
+    "is_compiled_with_cuda",
+    "namespace_of",
+    "to_numpy",
+]
 
 
 class Place:
@@ -58,7 +67,7 @@ class CUDAPlace(Place):
 
     @property
     def xp(self) -> Any:
-        cupy = _import_cupy()
+        cupy = import_cupy()
         if self.device_id >= cupy.cuda.runtime.getDeviceCount():
             raise ExecutionError(f"there is no CUDA device {self.device_id} on this machine; use CPUPlace()")
         return cupy
@@ -70,7 +79,8 @@ class CUDAPlace(Place):
         return self.xp.cuda.Device(self.device_id)  # type: ignore[no-any-return]
 
 
-def _import_cupy() -> Any:
+def import_cupy() -> Any:
+    """cupy, or an `ExecutionError` that says how to install it."""
     try:
         import cupy
     except ImportError:
@@ -83,14 +93,14 @@ def _import_cupy() -> Any:
 def is_compiled_with_cuda() -> bool:
     """Whether cupy and at least one CUDA device are there."""
     try:
-        return bool(_import_cupy().cuda.runtime.getDeviceCount())
+        return bool(import_cupy().cuda.runtime.getDeviceCount())
     except Exception:  # cupy raises errors of its own where the driver is missing
         return False
 
 
 def namespace_of(array: Any) -> Any:
     """numpy or cupy, whichever this is an array of."""
-    return np if isinstance(array, np.ndarray) else _import_cupy()
+    return np if isinstance(array, np.ndarray) else import_cupy()
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

@@ -33,6 +33,7 @@ from .tensor import Tensor, make
 __all__ = [
     "Engine",
     "GraphTask",
+    "InnerTask",
     "InputBuffer",
     "ReadyQueue",
     "backward",
@@ -150,7 +151,6 @@ class GraphTask:
         self.parallel = not create_graph and state.tracer is None and self._is_parallel()
         self._buffers: dict[Node, InputBuffer] = {}
         self._ready: list[tuple[int, Node]] = []
-        self._waiting: dict[Node, None] = {}
         # Between threads:
         self._changed = threading.Condition()
         self._outstanding = 0
@@ -420,6 +420,14 @@ class GraphTask:
             self._dependencies[child] -= 1
             if self._dependencies[child] == 0:
                 self._push(child)
+
+
+class InnerTask(GraphTask):
+    """A pass through what one node of another pass stands for."""
+
+    def _before(self, node: Node, grads: list[Any]) -> list[Any]:
+        # Hooks of what comes from outside are called with all of its gradient, by the pass around this one.
+        return grads if node in self.captures else super()._before(node, grads)
 
 
 def _sequence(node: Node) -> int:

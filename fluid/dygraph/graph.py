@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from .recipe import Recipe
     from .tensor import Tensor
 
-__all__ = ["AccumulateGrad", "Edge", "Metadata", "Node", "OpNode", "RemovableHandle", "accumulate", "leaf_edge", "user_line"]
+__all__ = [
+    "AccumulateGrad",
+    "Edge",
+    "Metadata",
+    "Node",
+    "OpNode",
+    "RemovableHandle",
+    "accumulate",
+    "height",
+    "leaf_edge",
+    "user_line",
+]
 
 _LEAVES = 2**62
 """Sequence numbers of leaves: a leaf that is ready goes before all other nodes."""
@@ -230,6 +241,11 @@ class Node:
             f"{self.name} has been run before, and what it needs was given free; say retain_graph=True in the first call of "
             f"backward or grad to go through it again\n  recorded at: {self.where}"
         )
+
+
+def height(edges: Iterable[tuple[Node, int] | None]) -> int:
+    """The `topological_nr` of a node with these edges."""
+    return 1 + max((edge[0].topological_nr for edge in edges if edge is not None), default=0)
 
 
 def modified(node: Node, version: list[Any], saved: int) -> BackwardError:

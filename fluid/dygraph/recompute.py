@@ -9,8 +9,8 @@ from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.eager import Kind
 from .again import Call
 from .base import Parameter
-from .engine import GraphTask, engine
-from .graph import Node, leaf_edge, modified, sequence, user_line
+from .engine import InnerTask, engine
+from .graph import Node, height, leaf_edge, modified, sequence, user_line
 from .mode import enable_grad, state
 from .tensor import Tensor, make
 from .tracing import _refilled, _tensors_in
@@ -129,7 +129,7 @@ class Gate(Node):
         self._kinds = kinds
         self._edges, self._hooks, self._line, self._saved = (), None, None, None
         self.sequence_nr = next(sequence)
-        self.topological_nr = _height(edges)
+        self.topological_nr = height(edges)
 
     @property
     def kinds(self) -> Sequence[Kind | None]:
@@ -161,7 +161,7 @@ class RecomputeNode(Node):
         self._edges = (*segment.edges, *((leaf, 0) for leaf in leaves))
         self._hooks, self._line = None, user_line()
         self.sequence_nr = next(sequence)
-        self.topological_nr = _height(self._edges)
+        self.topological_nr = height(self._edges)
 
     @property
     def kinds(self) -> Sequence[Kind | None]:
@@ -202,7 +202,7 @@ class RecomputeNode(Node):
             if edge is not None and (wanted is None or wanted[number])
         }
         ends = list(targets.values())
-        values = engine.execute(lambda: _Inside(roots, seeds, create_graph, create_graph, ends))
+        values = engine.execute(lambda: InnerTask(roots, seeds, create_graph, create_graph, ends))
         for number, value in zip(targets, values, strict=True):
             found[number] = value
         if create_graph:
@@ -225,14 +225,6 @@ class RecomputeNode(Node):
                 f"recompute: {segment.name} used {_some(used[0])} at first, but {_some(used[1])} when backward called it again; "
                 "it should do the same each time"
             )
-
-
-class _Inside(GraphTask):
-    """A pass through a segment."""
-
-    def _before(self, node: Node, grads: list[Any]) -> list[Any]:
-        # Hooks of a parameter are called with all of its gradient, by the pass around this one.
-        return grads if node in self.captures else super()._before(node, grads)
 
 
 def _leaves(outputs: Sequence[Tensor], gate: Gate) -> list[Node]:
@@ -264,10 +256,6 @@ def _parameters(leaves: Sequence[Any]) -> dict[int, str]:
 
 def _some(names: dict[int, str]) -> str:
     return ", ".join(sorted(names.values())) or "no parameter"
-
-
-def _height(edges: Sequence[_Edge | None]) -> int:
-    return 1 + max((edge[0].topological_nr for edge in edges if edge is not None), default=0)
 
 
 def _listed(kinds: Sequence[Kind]) -> str:

@@ -16,8 +16,8 @@ from ..errors import BackwardError
 from ..executor.eager import Kind
 from ..expand import is_gradient_op
 from ..framework import Block, Operator, OpRole, Variable
-from .engine import GraphTask, engine
-from .graph import Node, OpNode, leaf_edge, sequence, user_line
+from .engine import InnerTask, engine
+from .graph import Node, OpNode, height, leaf_edge, sequence, user_line
 from .mode import state, tracing
 from .tensor import Tensor, make
 
@@ -141,10 +141,6 @@ def _blocks_of(op: Operator) -> Iterable[Block]:
             yield from _blocks_of(inner)
 
 
-def _height(edges: Iterable[_Edge]) -> int:
-    return 1 + max((edge[0].topological_nr for edge in edges), default=0)
-
-
 class Refusal(Node):
     """Where a gradient must not go."""
 
@@ -155,7 +151,7 @@ class Refusal(Node):
         self._edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
         self._hooks, self._saved, self._line = None, None, user_line()
         self.sequence_nr = next(sequence)
-        self.topological_nr = _height(edge for edge in self._edges if edge is not None)
+        self.topological_nr = height(self._edges)
 
     @property
     def edges(self) -> list[_Edge | None]:
@@ -189,7 +185,7 @@ class RegionNode(Node):
         self._saved = region, list(given), list(results)
         self._hooks, self._line = None, user_line()
         self.sequence_nr = next(sequence)
-        self.topological_nr = _height(reads)
+        self.topological_nr = height(reads)
 
     @property
     def kinds(self) -> Sequence[Kind | None]:
@@ -281,7 +277,7 @@ def _stand_in(edge: Any) -> Tensor:
     return make(kind.xp.empty((0,), kind.numpy_dtype), kind, edge)
 
 
-class _Inside(GraphTask):
+class _Inside(InnerTask):
     """A pass through what was recorded from a certain node on."""
 
     def __init__(self, first: int, *args: Any) -> None:
@@ -290,7 +286,3 @@ class _Inside(GraphTask):
 
     def _between(self, roots: Sequence[_Edge], targets: set[_Edge]) -> set[Node]:
         return {node for node in super()._between(roots, targets) if node.sequence_nr >= self._first}
-
-    def _before(self, node: Node, grads: list[Any]) -> list[Any]:
-        # Hooks of what comes from outside are called with all of its gradient, by the pass around this one.
-        return grads if node in self.captures else super()._before(node, grads)

@@ -13,7 +13,8 @@ from typing import Any
 from fluid.errors import ExecutionError
 from fluid.framework import Block, Operator
 from fluid.ops.registry import EMPTY, grad_slot
-from fluid.regions import REGIONS, inner_grad_names
+from fluid.regions import REGIONS
+from fluid.renaming import inner_grad_names
 from fluid.types import VarType
 
 from .interpreter import ARRAY_HANDLERS, HANDLERS, Environment, Handler, Machine
@@ -117,13 +118,20 @@ def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
         machine.run_block(block, Environment(block, Environment(body, env, dict(frame)), values))
         carry = {inner: values[inner] for inner in carry}
         for inner in parts:
-            totals.add(inner, values.get(inner))
+            totals.add(inner, _part(values, inner))
     sums = totals.found()
     for name, inner, target in zip(names, inside, outputs, strict=False):
         if target == EMPTY:
             continue
         found = carry[inner] if inner in carry else sums.get(inner)
         env.set(target, found if found is not None else _no_gradient(machine.xp, op, target, env.get(name)))
+
+
+def _part(values: dict[str, Any], name: str) -> Any:
+    """What a trip of a gradient block leaves under a name; that it leaves nothing there must not pass for zero."""
+    if name not in values:
+        raise ExecutionError(f"the gradient block leaves no {name}, which should be a part of a gradient")
+    return values[name]
 
 
 @handler(HANDLERS, "recurrent")
@@ -176,10 +184,10 @@ def run_recurrent_grad(machine: Machine, op: Operator, env: Environment) -> None
         values = {**carry, **{name: value[step] for name, value in incoming.items()}}
         machine.run_block(block, Environment(block, Environment(body, env, dict(frames[step])), values))
         for name in parts:
-            parts[name][step] = values[name]
+            parts[name][step] = _part(values, name)
         for name in op.attr("parameter_grads"):
             if name != EMPTY:
-                totals.add(name, values[name])
+                totals.add(name, _part(values, name))
         left = {ex: values[ex] for _, ex, _ in carried if ex != EMPTY}
         carry = {state: left[ex] if ex != EMPTY else zeros_like(xp, first) for state, ex, first in carried if state != EMPTY}
     for slot, names, values in (

@@ -13,7 +13,8 @@ from typing import Any
 from fluid.errors import FluidError
 from fluid.framework import Block, Operator
 from fluid.ops.registry import EMPTY, grad_slot, updated_input
-from fluid.regions import REGIONS, inner_grad_names
+from fluid.regions import REGIONS
+from fluid.renaming import inner_grad_names
 from fluid.types import VarType
 from fluid.values import Spec, infer_specs
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 from . import unique_name
 from .arguments import checked
 from .errors import InferenceError, NameNotFoundError, ProgramError, locate
-from .expand import rename_variable
 from .framework import Block, Operator, OpRole, Parameter, Program, Variable, declared_specs, gather_specs, program_guard
 from .ops.registry import EMPTY
-from .regions import REGIONS
+from .renaming import redirect, redirect_reads, rename_variables
 from .text import op_to_string
 from .types import VarType, is_floating
 from .values import Spec, infer_specs
@@ -42,12 +41,6 @@ __all__ = [
     "show_var",
 ]
 
-_NAMED_HERE = frozenset({OpRole.VARS, "skip_eager_deletion_vars"})
-"""Attributes whose strings are names of variables of the op's block."""
-_NAMED_INSIDE = frozenset(
-    {"ex_state_grads", "ex_states", "input_grads", "original_output_grad", "output_grads", "state_grads", "states"}
-)
-"""Attributes whose strings are names of variables of the block that the op owns."""
 NameList = Variable | str | Iterable[Variable | str]
 OpLike = Operator | Variable | str | int
 """An op, its position in block 0, or a variable that only it writes."""
@@ -481,55 +474,10 @@ def rename(
                 raise ProgramError(f"rename: {before!r} cannot be called {after!r}: block {block.idx} has such a variable")
     what = "rename " + _some([f"{before} to {after}" for before, after in mapping.items()])
     with Edit(program, what, scope) as edit:
-        targets = {id(var): mapping[name] for name, var in found.items()}
-
-        def seen_from(block: Block) -> dict[str, str]:
-            return {name: new for name in mapping if (new := targets.get(id(block.find_var(name)))) is not None}
-
-        local = {block.idx: seen_from(block) for block in program.blocks}
-        for block in program.blocks:
-            for op in block.ops:
-                _rename_in(op, local[block.idx], *(local[sub.idx] for sub in op.sub_blocks[:1]))
-        for block in program.blocks:
-            for op in block.ops:
-                if op.type.removesuffix("_grad") in REGIONS and op.type.endswith("_grad"):
-                    _rename_grads_inside(op, local[block.idx])
-        for name, var in found.items():
-            del var.block.vars[name]
-        for name, var in found.items():
-            var.name = mapping[name]
-        for block in {id(var.block): var.block for var in found.values()}.values():
-            block.vars |= {var.name: var for var in found.values() if var.block is block}
+        rename_variables({var: mapping[name] for name, var in found.items()})
         if scope is not None:
             edit.values = {mapping[n]: scope.array(n) for n in mapping if found[n].persistable and scope.array(n) is not None}
     return edit.report
-
-
-def _rename_in(op: Operator, names: Mapping[str, str], inside: Mapping[str, str] | None = None) -> None:
-    """Other names in an op's slots and attributes; `inside` are those of the block that it owns."""
-
-    def renamed(values: list[str], names: Mapping[str, str] = names) -> list[str]:
-        return [names.get(name, name) for name in values]
-
-    op.inputs = {slot: renamed(values) for slot, values in op.inputs.items()}
-    op.outputs = {slot: renamed(values) for slot, values in op.outputs.items()}
-    kinds = op.wire.kinds if op.wire is not None else {}
-    for name, value in op.attrs.items():
-        if kinds.get(name) == "var" and isinstance(value, str):
-            op.attrs[name] = names.get(value, value)
-        elif isinstance(value, list) and name in _NAMED_INSIDE:
-            op.attrs[name] = renamed(value, inside or {})
-        elif isinstance(value, list) and (name in _NAMED_HERE or kinds.get(name) == "vars"):
-            op.attrs[name] = renamed(value)
-
-
-def _rename_grads_inside(op: Operator, names: Mapping[str, str]) -> None:
-    """The gradient of `x` is called `x@GRAD` in the block of a gradient op that lists no other names."""
-    inside, read = op.sub_blocks[0], op.input(REGIONS[op.type.removesuffix("_grad")].inputs)
-    for old, new in names.items():
-        if new in read and old + "@GRAD" in inside.vars and not op.attrs.get("input_grads"):
-            rename_variable(inside, old + "@GRAD", new + "@GRAD")
-            _rename_in(op, {}, {old + "@GRAD": new + "@GRAD"})
 
 
 # -------------------------------------------------------------------------------------------------------------- shapes
@@ -713,7 +661,7 @@ def replace(program: Program, op: OpLike, builder: Builder) -> EditReport:
             made_here = var.block is block and any(var.name in other.output_arg_names for other in made)
             if made_here and not var.persistable and [v.name for v in new.values()].count(var.name) == 1:
                 for other in made:
-                    _rename_in(other, {var.name: name})
+                    redirect(other, {var.name: name})
                 block.vars.pop(var.name, None)
             else:
                 block.insert_op(end, "assign", inputs={"X": var}, outputs={"Out": name}, frames=target.frames)
@@ -773,7 +721,7 @@ def insert(
         if new:
             _refuse_backward(program, target, edit.what)
         if before is not None:
-            _rename_inputs(target, {name: var.name for name, var in new.items()})
+            redirect_reads(target, {name: var.name for name, var in new.items()})
             for written, spec in _inferred(target, edit.what):
                 if not isinstance(written, Parameter) and not written.is_data:
                     written._shape, written._dtype = spec.shape, spec.dtype
@@ -781,19 +729,15 @@ def insert(
         else:
             changed = list(new.values())
             for name, var in new.items():
-                _redirect(edit, block, position + len(made), name, var)
+                _read_instead(edit, block, position + len(made), name, var)
         infer_downstream(program, changed, edit.what)
     return edit.report
 
 
-def _rename_inputs(op: Operator, names: Mapping[str, str]) -> None:
-    op.inputs = {slot: [names.get(name, name) for name in values] for slot, values in op.inputs.items()}
-
-
-def _redirect(edit: Edit, block: Block, start: int, name: str, var: Variable) -> None:
+def _read_instead(edit: Edit, block: Block, start: int, name: str, var: Variable) -> None:
     """From op number `start` on, read `var` where `name` is read, until something overwrites `name`."""
 
-    def inside(inner: Block) -> None:
+    def check(inner: Block) -> None:
         if name in inner.vars:
             return
         for op in inner.ops:
@@ -802,14 +746,13 @@ def _redirect(edit: Edit, block: Block, start: int, name: str, var: Variable) ->
                     f"{edit.what}: {name!r} is overwritten in block {inner.idx}, so that {var.name!r} cannot take its place "
                     f"there\n{locate(op)}"
                 )
-            _rename_inputs(op, {name: var.name})
             for sub in op.sub_blocks:
-                inside(sub)
+                check(sub)
 
     for op in block.ops[start:]:
         for sub in op.sub_blocks:
-            inside(sub)
-        _rename_inputs(op, {name: var.name})
+            check(sub)
+        redirect_reads(op, {name: var.name})
         if name in op.output_arg_names:
             return
     if not block.idx == 0 and name not in block.vars:

@@ -17,11 +17,12 @@ from .differentiator import Differentiator, nameable
 from .errors import BackwardError, locate
 from .framework import Block, BuildNamespace, Operator, OpRole, Variable
 from .ops.registry import EMPTY, OpDef, Rule, grad_slot
-from .regions import REGIONS, inner_grad_names
+from .regions import REGIONS
+from .renaming import inner_grad_names, rename_variables
 from .types import VarType
 from .versions import BlockVersions, Value, outer_names
 
-__all__ = ["expand_active", "expand_all", "rename_variable"]
+__all__ = ["expand_active", "expand_all"]
 
 _REGION_GRADS = {op_type + "_grad" for op_type in REGIONS}
 _BLOCK_GRADS = {*_REGION_GRADS, "recurrent_grad"}
@@ -256,7 +257,7 @@ def _make_movable(home: Block, block: Block) -> None:
         var, other = block.find_var(name), home.find_var(name)
         if var is not None and other is not None and var is not other:
             loser = var if var.block is (block.forward or block.parent) else other
-            rename_variable(loser.block, name, home.program.fresh_name(name))
+            rename_variables({loser: home.program.fresh_name(name)})
 
 
 def _move(block: Block, parent: Block) -> None:
@@ -300,7 +301,7 @@ class _GradientBlock:
         new_names = {}
         for old in sorted(outer & set(self.block.vars)):
             new_names[old] = self.block.program.fresh_name(old)
-            rename_variable(self.block, old, new_names[old])
+            rename_variables({self.block.vars[old]: new_names[old]})
         self.carry = {new_names.get(inner, inner): target for inner, target in self.carry.items()}
         self.parts = [(new_names.get(inner, inner), target) for inner, target in self.parts]
 
@@ -395,7 +396,7 @@ def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
     # The forward branch hands out what the gradient block will read.
     for var in _captured(gradient, body):
         if sum(var.name in other.vars for other in home.program.blocks) > 1:
-            rename_variable(body, var.name, home.program.fresh_name(var.name))
+            rename_variables({var: home.program.fresh_name(var.name)})
         body.vars = {key: other for key, other in body.vars.items() if other is not var}
         var.block = home
         home.vars[var.name] = var
@@ -484,24 +485,3 @@ def _lower_recurrent(home: Block, op: Operator) -> None:
     write("while", {"X": names, "Condition": condition}, {"Out": writes, "StepScopes": scopes}, sub_block=body)
     for name, array in made.items():
         write("stack_array", {"X": array}, {"Out": name})
-
-
-def rename_variable(block: Block, old: str, new: str) -> None:
-    """Call a variable of a block by another name, there and in every block that sees it."""
-    var = block.vars.pop(old)
-    var.name = new
-    block.vars[new] = var
-    for other in block.program.blocks:
-        if _sees(other, block, old):
-            for op in other.ops:
-                op.rename_input(old, new)
-                op.rename_output(old, new)
-
-
-def _sees(block: Block | None, home: Block, name: str) -> bool:
-    """Whether `name`, looked up in `block`, is what `home` declares (or has just ceased to)."""
-    if block is home:
-        return True
-    if block is None or name in block.vars:
-        return False
-    return _sees(block.forward, home, name) or (block.parent is not block.forward and _sees(block.parent, home, name))

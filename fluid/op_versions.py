@@ -295,14 +295,27 @@ def _while_grad(op: Operator) -> None:
 def _recurrent_grad(op: Operator) -> None:
     scopes = op.input("step_scopes")
     for block in op.block.program.blocks:
-        for index, forward in enumerate(block.ops):
+        for forward in block.ops:
             if forward.type == "recurrent" and forward.output("step_scopes") == scopes:
-                later = {name for other in block.ops[index + 1 :] for name in other.output_arg_names}
-                for name in later & {*forward.input("inputs"), *forward.input("initial_states")}:
+                for name in _overwritten_after(forward) & {*forward.input("inputs"), *forward.input("initial_states")}:
                     raise Refused(
                         f"it reads {name} again, which is overwritten after the recurrence, and Paddle keeps no copy; let the "
                         f"recurrence go over layers.assign({name})"
                     )
+
+
+def _overwritten_after(op: Operator) -> set[str]:
+    """Names that may be written after an op, in its block or around it; in a loop, by any op of a later trip."""
+    owners = {sub: owner for block in op.block.program.blocks for owner in block.ops for sub in owner.sub_blocks}
+    written: set[str] = set()
+    at: Operator | None = op
+    while at is not None:
+        ops, owner = at.block.ops, owners.get(at.block)
+        first = 0 if owner is not None and owner.type == "while" else next(i for i, one in enumerate(ops) if one is at) + 1
+        local = at.block.vars if first == 0 else {}
+        written.update(name for other in ops[first:] if other is not at for name in other.output_arg_names if name not in local)
+        at = owner
+    return written
 
 
 def _complete(op: Operator) -> None:

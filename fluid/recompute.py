@@ -24,7 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from .errors import BackwardError
 from .framework import Block, Operator, OpRole, Variable
 from .ops.registry import EMPTY
-from .regions import REGIONS, inner_grad_names
+from .regions import REGIONS
+from .renaming import redirect
 from .versions import BlockVersions, Value, outer_names
 
 __all__ = ["RANDOM_STREAM", "SEEDS", "copies_of", "recompute", "segment_ends"]
@@ -179,7 +180,7 @@ class _Recomputation:
         self.inserts.setdefault(self.position[first], []).extend(copies)
         for op in self.backward[number]:
             reads = {value[0]: self.copied[value] for value in self._reads(self.position[op]) if value in self.copied}
-            _redirect(op, reads)
+            redirect(op, reads)
 
     def _can_be_copied(self, op: Operator) -> bool:
         definition = op.definition
@@ -210,7 +211,7 @@ class _Recomputation:
         if blocks:
             self._hand_over(op, blocks)
             names = {value[0]: name for value, name in reads.items()} | {n: self._fresh(n) for n in op.output_arg_names}
-            _redirect(copy, {old: new for old, new in names.items() if old != new})
+            redirect(copy, names)
         else:
             for slot, values in versions.reads[index].items():
                 copy.inputs[slot] = [EMPTY if value is None else reads[value] for value in values]
@@ -334,31 +335,3 @@ def _copy_block(block: Block, parent: Block, blocks: dict[Block, Block]) -> Bloc
         copy.vars[name] = new
     copy.ops = [_copy_op(op, copy, blocks) for op in block.ops]
     return copy
-
-
-def _redirect(op: Operator, names: Mapping[str, str]) -> None:
-    """Let an op, and the blocks that it owns, use other variables of the block around it."""
-    if not names:
-        return
-    if op.type.endswith("_grad") and op.type.removesuffix("_grad") in REGIONS:
-        slot = REGIONS[op.type.removesuffix("_grad")].inputs
-        op.attrs["input_grads"] = inner_grad_names(op, slot)  # which follow from the names that change now
-    if op.type == "recurrent":  # what goes in and comes out has the same name inside
-        body = op.sub_blocks[0]
-        inside = {old: names[old] for old in (*op.input("inputs"), *op.output("outputs")) if old in names and old in body.vars}
-        for old, new in inside.items():
-            var = body.vars.pop(old)
-            var.name = new
-            body.vars[new] = var
-        for inner in [inner for sub in body.program.blocks if sub.forward is body for inner in sub.ops]:
-            _redirect(inner, inside)
-        for attr in ("states", "ex_states"):
-            op.attrs[attr] = [inside.get(name, name) for name in op.attr(attr)]
-    for slots in (op.inputs, op.outputs):
-        for slot, old_names in slots.items():
-            slots[slot] = [names.get(name, name) for name in old_names]
-    for sub in op.sub_blocks:
-        hidden = {*sub.vars, *(sub.forward.vars if sub.forward is not None else ())}
-        inner_names = {old: new for old, new in names.items() if old not in hidden}
-        for inner in sub.ops:
-            _redirect(inner, inner_names)

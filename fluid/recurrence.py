@@ -96,7 +96,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         left[slot], outputs[grad_slot(slot)] = [], []
         for position, (name, value) in enumerate(zip(op.input(slot), versions.reads[index].get(slot, ()), strict=True)):
             found = inner.gradient((name, 0)) if value is not None and value in outer.varied else None
-            left[slot].append(EMPTY if found is None else regions.by_convention(inner, name, found, op))
+            left[slot].append(EMPTY if found is None else regions.by_convention(inner, name, name, found, op))
             outputs[grad_slot(slot)].append(EMPTY)
             if found is not None and value is not None:
                 wanted.append((value, grad_slot(slot), position, inner.is_sparse(found)))

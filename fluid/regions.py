@@ -4,8 +4,8 @@ The gradient op owns a block of gradients, beside which the names of the forward
 that the forward block overwrites (a *carried* one) there is a variable around the gradient block, in the slots ``Carried``
 and ``CarriedOut``: the gradient block reads there the gradient of what ``v`` holds after a trip, and leaves there the
 gradient of what ``v`` held before it. A block that never runs leaves it as it is. For a variable ``r`` that is only read,
-the gradient block leaves that trip's part of the gradient in a variable of its own, ``r@GRAD``; ``input_grads`` lists these
-names where they could not be had.
+the gradient block leaves that trip's part of the gradient in a variable of its own; ``input_grads`` lists these variables.
+They are called ``r@GRAD`` where that name is free, since Paddle, which does not know the list, looks for it.
 
 Paddle runs that as it stands: it hands on the slots that it does not know, and looks up outside what a block does not
 declare. Its own programs carry in another way: ``original_output_grad`` lists names inside the gradient block that hold, one
@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING
 
 from .framework import Block, Operator
 from .ops.registry import EMPTY, ZERO_GRADIENT, Rule, grad_slot
+from .renaming import redirect
 from .types import VarType
-from .versions import Value, outer_names, reads_and_writes
+from .versions import Value, reads_and_writes
 
 if TYPE_CHECKING:
     from .differentiator import Differentiator
@@ -37,7 +38,6 @@ __all__ = [
     "bring_in",
     "by_convention",
     "differentiate",
-    "inner_grad_names",
     "mark_varied",
     "reached",
     "rename_outer_reads",
@@ -59,11 +59,6 @@ REGIONS = {
     "while": Region("X", "StepScopes", True, "Condition"),
     "conditional_block": Region("Input", "Scope", False, "Cond"),
 }
-
-
-def inner_grad_names(op: Operator, slot: str) -> list[str]:
-    """For each name in the input slot of a region's gradient op, what its gradient is called in the gradient block."""
-    return op.attrs.get("input_grads") or [name + "@GRAD" for name in op.input(slot)]
 
 
 def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
@@ -147,19 +142,19 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         if body.var(name).type is VarType.LOD_TENSOR_ARRAY:
             inner.owned.add(carried_grads[name])
     inner.walk()
-    inner_grads: list[str] = []
-    for name, is_wanted in zip(names, wanted, strict=True):
-        found = inner.gradient((name, 0)) if is_wanted and name not in after else None
-        inner_grads.append(EMPTY if found is None else by_convention(inner, name, found, op))
-    for name, found in carried_grads.items():
-        _leave(inner, name, found, op)
-
-    scopes = scopes_of(op, region.scopes)
     # What the forward op reads is listed again: its shapes are those of gradients that are zero if the block never ran.
     values = versions.reads[index].get(region.inputs, ())
     seen = [
         name if name in after or value is None else outer.name_of(value, True) for name, value in zip(names, values, strict=True)
     ]
+    inner_grads: list[str] = []
+    for name, seen_as, is_wanted in zip(names, seen, wanted, strict=True):
+        found = inner.gradient((name, 0)) if is_wanted and name not in after else None
+        inner_grads.append(EMPTY if found is None else by_convention(inner, name, seen_as, found, op))
+    for name, found in carried_grads.items():
+        _leave(inner, name, found, op)
+
+    scopes = scopes_of(op, region.scopes)
     saved = [name for name in rename_outer_reads(outer, inner, index).values() if name not in seen]
     inputs: dict[str, list[str]] = {}
     if op.type == "conditional_block":
@@ -173,8 +168,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     outputs = [EMPTY] * len(names)
     grad_op = outer.append(op.type + "_grad", inputs, {grad_slot(region.inputs): outputs, "CarriedOut": list(held)}, op)
     grad_op.attrs["sub_block"] = block
-    if any(found not in (EMPTY, name + "@GRAD") for name, found in zip(seen, inner_grads, strict=True)):
-        grad_op.attrs["input_grads"] = inner_grads
+    grad_op.attrs["input_grads"] = inner_grads
     if op.type == "conditional_block":
         grad_op.attrs["is_scalar_condition"] = op.attr("is_scalar_condition")
     for position, (name, found) in enumerate(zip(names, inner_grads, strict=True)):
@@ -200,9 +194,12 @@ def bring_in(outer: Differentiator, value: Value, given: str | None, op: Operato
     return name
 
 
-def by_convention(inner: Differentiator, name: str, found: str, op: Operator) -> str:
-    """Let the gradient block have `found`, the gradient of `name`, under the name that Paddle looks for, if that is free."""
-    wanted = name + "@GRAD"
+def by_convention(inner: Differentiator, name: str, seen_as: str, found: str, op: Operator) -> str:
+    """Let the gradient block have `found`, the gradient of `name`, under the name that Paddle looks for, if that is free.
+
+    `seen_as` is what the gradient op calls the variable.
+    """
+    wanted = seen_as + "@GRAD"
     if found == wanted or wanted in inner.out.vars or any(wanted in names for names in reads_and_writes(inner.out)):
         return found
     inner.declare(wanted, inner.block.var(name), inner.is_sparse(found))
@@ -238,21 +235,10 @@ def rename_outer_reads(outer: Differentiator, inner: Differentiator, index: int)
     Returns:
         The names that were changed, and to what.
     """
-    renamed = {}
+    names, shapes = {}, {}
     for name, shape_only in inner.outer_reads.items():
-        found = outer.name_of(outer.versions.before(name, index), shape_only)
-        if found != name:
-            _rename_reads(inner.out, name, found)
-            renamed[name] = found
-    return renamed
-
-
-def _rename_reads(block: Block, old: str, new: str) -> None:
-    """Let the ops of a block, and of the blocks inside it, read `new` where they read the outer variable `old`."""
-    for op in block.ops:
-        if old in op.input_arg_names:
-            op.rename_input(old, new)
-        for sub in op.sub_blocks:
-            inside = sub.forward is not None and old in sub.forward.vars  # a slice has the name of its sequence
-            if old in outer_names(sub)[0] and not inside:
-                _rename_reads(sub, old, new)
+        value = outer.versions.before(name, index)
+        names[name], shapes[name] = outer.name_of(value, shape_only), outer.name_of(value, True)
+    for op in inner.out.ops:
+        redirect(op, names, shapes)
+    return {old: new for old, new in names.items() if old != new}

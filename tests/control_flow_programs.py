@@ -595,3 +595,113 @@ def rnn_of_layers(case: Case) -> tuple[Variable, list[Variable]]:
         rnn.step_output(after)
     parameters = fluid.default_main_program().all_parameters()
     return total(rnn()), [x, *parameters]
+
+
+# ------------------------------------------------------------------------------- nested, and overwritten afterwards
+def _overwritten(v: Variable, x: Variable) -> None:
+    layers.assign(layers.scale(x, 3.0), v)
+
+
+@_builder
+def cond_in_cond_overwritten_later(case: Case) -> tuple[Variable, list[Variable]]:
+    """The inner branches read what is overwritten when all is done."""
+    x, yes = case.data("x"), layers.less_than(integer(0), integer(1))
+    v = layers.scale(x, 2.0)
+    out = layers.cond(yes, lambda: layers.cond(yes, lambda: layers.tanh(v), lambda: layers.sin(v)), lambda: layers.scale(v, 0.5))
+    _overwritten(v, x)
+    return total(out), [x]
+
+
+@_builder
+def loop_in_cond_overwritten_later(case: Case) -> tuple[Variable, list[Variable]]:
+    x, yes = case.data("x"), layers.less_than(integer(0), integer(1))
+    v = layers.scale(x, 2.0)
+
+    def looped() -> Variable:
+        h = layers.exp(v)
+        repeat(2, lambda i: layers.assign(layers.tanh(h * v), h))
+        return h
+
+    out = layers.cond(yes, looped, lambda: layers.scale(v, 0.5))
+    _overwritten(v, x)
+    return total(out), [x]
+
+
+@_builder
+def loop_of_cond_in_cond(case: Case) -> tuple[Variable, list[Variable]]:
+    """Nothing is overwritten in so many words: the loop overwrites what it carries."""
+    x, yes = case.data("x"), layers.less_than(integer(0), integer(1))
+
+    def body(i: Variable, h: Variable) -> list[Variable]:
+        odd = layers.equal(i, integer(1))
+        inner = lambda: layers.cond(odd, lambda: layers.tanh(h * x), lambda: layers.sin(h))
+        return [layers.increment(i, in_place=False), layers.cond(yes, inner, lambda: layers.scale(h, 0.5))]
+
+    _, h = layers.while_loop(lambda i, h: layers.less_than(i, integer(3)), body, [integer(0), layers.exp(x)])
+    return total(h), [x]
+
+
+@_builder
+def case_of_three_overwritten_later(case: Case) -> tuple[Variable, list[Variable]]:
+    x = case.data("x")
+    yes, no = layers.less_than(integer(0), integer(1)), layers.less_than(integer(1), integer(0))
+    v = layers.scale(x, 2.0)
+    out = layers.case([(no, lambda: layers.sin(v)), (yes, lambda: layers.tanh(v))], lambda: layers.exp(v))
+    _overwritten(v, x)
+    return total(out), [x]
+
+
+@_builder
+def switch_case_of_three_overwritten_later(case: Case) -> tuple[Variable, list[Variable]]:
+    x = case.data("x")
+    v = layers.scale(x, 2.0)
+    out = layers.switch_case(integer(7), {1: lambda: layers.sin(v), 7: lambda: layers.tanh(v)}, default=lambda: layers.exp(v))
+    _overwritten(v, x)
+    return total(out), [x]
+
+
+@_builder
+def cond_in_cond_overwritten_in_the_other_branch(case: Case) -> tuple[Variable, list[Variable]]:
+    """First in the branch that is not taken, then in place, then in a second cond."""
+    x, yes = case.data("x"), layers.less_than(integer(0), integer(1))
+    v = layers.scale(x, 2.0)
+
+    def other() -> Variable:
+        _overwritten(v, x)
+        return layers.scale(v, 0.5)
+
+    first = layers.cond(yes, lambda: layers.cond(yes, lambda: layers.tanh(v), lambda: layers.sin(v)), other)
+    v.block.append_op("exp", {"X": v}, {"Out": v})
+    second = layers.cond(yes, lambda: layers.cond(yes, lambda: layers.sin(v), other), other)
+    layers.cond(yes, lambda: _overwritten(v, x))
+    return total(first * second * v), [x]
+
+
+@_builder
+def cond_in_cond_incremented_later(case: Case) -> tuple[Variable, list[Variable]]:
+    x, yes = case.data("x", [1]), layers.less_than(integer(0), integer(1))
+    v = layers.scale(x, 2.0)
+    out = layers.cond(yes, lambda: layers.cond(yes, lambda: layers.tanh(v), lambda: layers.sin(v)), lambda: layers.scale(v, 0.5))
+    layers.increment(v)
+    return total(out * v), [x]
+
+
+@_builder
+def rnn_in_loop_in_branch_overwritten_later(case: Case) -> tuple[Variable, list[Variable]]:
+    """The sequence, whose slices have its name, is what is overwritten."""
+    x, yes = case.data("x", [3, 2]), layers.less_than(integer(0), integer(1))
+    sequence, out = layers.tanh(x), layers.scale(x, 0.5)
+
+    def body(i: Variable) -> None:
+        rnn = layers.StaticRNN()
+        first = layers.reduce_sum(sequence, dim=0)
+        with rnn.step():
+            step, before = rnn.step_input(sequence), rnn.memory(init=first)
+            after = layers.tanh(step * before)
+            rnn.update_memory(before, after)
+            rnn.step_output(after)
+        layers.assign(rnn() * sequence * out, out)
+
+    branch(yes, lambda: repeat(2, body))
+    _overwritten(sequence, x)
+    return total(out * sequence), [x]

@@ -364,3 +364,20 @@ def test_slices_of_a_sequence_that_is_overwritten_outside_the_branch(case: Case)
     branch(layers.less_than(integer(0), integer(1)), run)
     layers.assign(layers.square(sequence), sequence)
     case.gradients(total(out * sequence), x)
+
+
+@pytest.mark.parametrize("name", ["loop", "branch_taken", "rnn"])
+def test_a_part_of_a_gradient_that_a_trip_does_not_leave_is_an_error(case: Case, name: str) -> None:
+    """It must not pass for zero."""
+    target, inputs = BUILDERS[name](case)
+    (grad, *_) = case.gradients(target, inputs)
+    assert grad is not None
+    for op in [*case.ops("while_grad"), *case.ops("conditional_block_grad"), *case.ops("recurrent_grad")]:
+        attr = "parameter_grads" if op.type == "recurrent_grad" else "input_grads"
+        op.set_attr(attr, [name if name == "@EMPTY@" else f"{name}@GONE" for name in op.attr(attr)])
+        block = op.sub_blocks[0]
+        for name in op.attr(attr):
+            if name != "@EMPTY@":
+                block.create_var(name=name, dtype="float64", shape=[2, 3])
+    with pytest.raises(ExecutionError, match=r"the gradient block leaves no \w+@GRAD@GONE"):
+        case.run([grad])

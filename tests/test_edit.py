@@ -142,10 +142,65 @@ def test_rename_reaches_every_block_and_the_attributes_that_hold_names(executor)
     assert op_of(main(), "sgd").attr(OpRole.VARS) == ["weight", "weight@GRAD"]
     assert main().global_block().var("weight").name == "weight"
     (grad_op,) = (op for op in main().global_block().ops if op.type == "while_grad")
-    assert "weight@GRAD" in grad_op.sub_blocks[0].vars and not grad_op.attrs.get("input_grads")
+    assert "weight@GRAD" in grad_op.sub_blocks[0].vars and "weight@GRAD" in grad_op.attr("input_grads")
     np.testing.assert_array_equal(np.asarray(scope.array("weight")), value)
     (first,) = executor.run(feed={"input": np.ones((2, 4), "float32")}, fetch_list=[loss])
     assert np.isfinite(first).all() and (np.asarray(scope.array("weight")) != value).any()
+
+
+def recurrence():
+    """(x, a sequence made of it, what the steps put out, the gradient of that with respect to x)."""
+    x = fluid.data("x", [3, 2])
+    x.stop_gradient = False
+    sequence = layers.tanh(x)
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        step, before = rnn.step_input(sequence), rnn.memory(shape=[2], batch_ref=sequence, init_value=0.5)
+        after = layers.tanh(before * step)
+        rnn.update_memory(before, after)
+        rnn.step_output(after)
+    return x, sequence, rnn()
+
+
+def test_rename_reaches_the_slices_of_a_recurrence(executor):
+    """A slice is known by the name of its sequence, and what a step puts out by the name of all of it."""
+    x, sequence, out = recurrence()
+    (grad,) = fluid.gradients(out, x)
+    feed = {"x": np.arange(6, dtype="float32").reshape(3, 2) / 6}
+    before = executor.run(feed=feed, fetch_list=[out, grad])
+    main().rename({sequence.name: "sequence", out.name: "steps"})
+    (op,) = (op for op in main().global_block().ops if op.type == "recurrent")
+    assert op.input("inputs") == ["sequence"] and "sequence" in op.sub_blocks[0].vars and op.attr("states") == ["steps"]
+    after = executor.run(main(), feed, [out, grad])
+    assert [array.tobytes() for array in after] == [array.tobytes() for array in before]
+
+
+def test_insert_before_a_recurrence(executor):
+    _, sequence, out = recurrence()
+    main().insert(lambda Out: layers.scale(Out, 2.0), after=sequence)
+    feed = {"x": np.arange(6, dtype="float32").reshape(3, 2) / 6}
+    (found,) = executor.run(feed=feed, fetch_list=[out])
+    state, expected = np.full(2, 0.5), []
+    for step in np.tanh(feed["x"]) * 2:
+        state = np.tanh(state * step)
+        expected.append(state)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_insert_refuses_a_slice_of_a_name_that_the_recurrence_reads(executor):
+    """Inside, the slice of what is inserted would hide the variable that the recurrence reads."""
+    x = fluid.data("x", [2, 2])
+    sequence, other = layers.tanh(x), layers.exp(x)
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        step, before = rnn.step_input(sequence), rnn.memory(shape=[2], batch_ref=sequence)
+        after = layers.elementwise_add(before * step, layers.reduce_sum(other, dim=0))
+        rnn.update_memory(before, after)
+        rnn.step_output(after)
+    text = main().to_string()
+    with pytest.raises(ProgramError, match=f"'{other.name}' cannot take the place of '{sequence.name}'"):
+        main().insert(lambda **_: {"inputs": [other]}, before=op_of(main(), "recurrent"))
+    assert main().to_string() == text
 
 
 def test_two_names_may_swap():

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.paddle
 REFUSED = {
     "array_entry_overwritten_in_another_shape": r"are of shapes \[4\] and \[2, 3\]",
     "rnn_in_loop": "tanh_0.tmp_0 again, which is overwritten",
+    "rnn_in_loop_in_branch_overwritten_later": "tanh_0.tmp_0 again, which is overwritten",
 }
 """What Paddle would run wrongly, and what is said of it."""
 

@@ -12,7 +12,7 @@ from control_flow_programs import BUILDERS, branch, integer, repeat, total
 from differentiation import Case, new_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_random_control_flow import Nest
+from random_nests import Nest
 from test_random_programs import MORE, Instruction, RandomProgram, block_programs, straight_programs
 
 import fluid
@@ -426,17 +426,14 @@ def test_random_nests(seed: int) -> None:
     found = []
     for cut in (False, True):
         with new_case(f"nest_{seed}") as case:
-            nest = Nest(case, random.Random(seed))
-            result = layers.array_read(nest.array, nest.zero)
-            for var in nest.known:
-                result = layers.tanh(result) + var * 0.3
+            inputs = [case.data("x", [2, 2]), case.parameter("w", [2, 2])]
+            loss = Nest(case.program, random.Random(seed), inputs, 2).target()
             names = candidates(case.program)
             chosen = random.Random(seed + 100).sample(names, min(3, len(names)))
-            loss = total(result)
-            pairs = case.append_backward(loss, [var.name for var in nest.inputs], checkpoints=chosen if cut else None)
+            pairs = case.append_backward(loss, [var.name for var in inputs], checkpoints=chosen if cut else None)
             found.append(case.run([loss, *pairs.values()]))
             if cut and seed % 3 == 0:
-                case.gradients(total(pairs["x"]), nest.inputs)
+                case.gradients(total(pairs["x"]), inputs)
     assert_same_bits(list(found[1].values()), list(found[0].values()))
 
 

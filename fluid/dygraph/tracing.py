@@ -36,7 +36,8 @@ from ..initializer import VALUES, constant_attrs, value_attrs
 from ..layers.control_flow import _flatten, _rebuild, _structure
 from ..ops.norm import uses_global_stats
 from ..ops.registry import OpDef, updated_input
-from ..recompute import _is_random, _redirect
+from ..recompute import _is_random
+from ..renaming import redirect
 from .base import Parameter, to_variable
 from .function import PyLayerNode
 from .graph import AccumulateGrad, Node, OpNode, leaf_edge, line_text, sequence, user_line
@@ -211,14 +212,14 @@ class Tracer:
         copied: str | None = None
         for number, op in enumerate(list(home.ops)):
             if name in op.output_arg_names:
-                _redirect(op, {name: found.name})
+                redirect(op, {name: found.name})
                 copied = None
             elif number < last and _reads(op, name):
                 if copied is None:
                     copied = home.create_var(name=self._names(self._names("assign") + ".tmp")).name
                     home.var(copied).stop_gradient = True
                     home.insert_op(home.ops.index(op), "assign", inputs={"X": found}, outputs={"Out": copied})
-                _redirect(op, {name: copied})
+                redirect(op, {name: copied})
         first = next((number for number, op in enumerate(home.ops) if _reads(op, name)), len(home.ops))
         home.insert_op(first, "assign", inputs={"X": found}, outputs={"Out": stopped})
         self._aliases[id(tensor._array), None] = stopped
@@ -658,7 +659,7 @@ class Tracer:
                 if block.idx == 0:
                     inlined.append(twin_op)
         for op in inlined:
-            _redirect(op, names)
+            redirect(op, names)
         self.program._changed()
         return [home.var(names[name]) for name in traced._fetched()]
 

@@ -17,7 +17,7 @@ from fluid.regions import REGIONS
 from fluid.renaming import inner_grad_names
 from fluid.types import VarType
 
-from .interpreter import ARRAY_HANDLERS, HANDLERS, Environment, Handler, Machine
+from .interpreter import ARRAY_HANDLERS, HANDLERS, Captured, Environment, Handler, Machine
 from .place import to_numpy
 from .selected_rows import SelectedRows
 from .sequences import array_of, lod_of, with_lod
@@ -46,19 +46,17 @@ def truth(value: Any, name: str) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- blocks
-def _capture(names: set[str], body: Block, op: Operator, env: Environment) -> dict[str, Any]:
-    """What gradient blocks read of carried variables, as they are before a trip (as Paddle's gradient blocks expect)."""
-    carried = [name for name in op.output("Out") if name in names and name not in body.vars]
-    return {name: copy(value) for name in carried if (value := env.get(name)) is not None}
-
-
-def _run_body(machine: Machine, op: Operator, env: Environment, captures: set[str] | None) -> dict[str, Any]:
+def _run_body(machine: Machine, op: Operator, env: Environment, captured: Captured | None) -> dict[str, Any]:
+    """Run the block of an op once; what gradient blocks read of that."""
     body: Block = op.attr("sub_block")
     inner = Environment(body, env)
-    frame = _capture(captures, body, op, env) if captures else {}
+    if captured is None:
+        machine.run_block(body, inner)
+        return {}
+    carried = [name for name in op.output("Out") if name in captured.carried]
+    frame = {name: copy(value) for name in carried if (value := env.get(name)) is not None}
     machine.run_block(body, inner)
-    if captures:
-        frame.update((name, inner.values[name]) for name in captures if name in inner.values)
+    frame.update((name, inner.values[name]) for name in captured.local if name in inner.values)
     return frame
 
 
@@ -66,11 +64,11 @@ def _run_body(machine: Machine, op: Operator, env: Environment, captures: set[st
 def run_while(machine: Machine, op: Operator, env: Environment) -> None:
     condition = op.input("Condition")[0]
     scopes = op.output("StepScopes")
-    captures = machine.captures.get(scopes[0]) if scopes else None
+    captured = machine.captures.get(scopes[0]) if scopes else None
     frames = []
     while truth(env.get(condition), condition):
-        frame = _run_body(machine, op, env, captures)
-        if captures is not None:
+        frame = _run_body(machine, op, env, captured)
+        if captured is not None:
             frames.append(frame)
     if scopes:
         env.set(scopes[0], frames)
@@ -143,21 +141,21 @@ def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
         raise ExecutionError(f"the sequences {', '.join(sequences)} should have one number of steps, not {sorted(lengths)}")
     (length,) = lengths
     scopes = op.output("step_scopes")
-    captures = machine.captures.get(scopes[0]) if scopes else None
+    captured = machine.captures.get(scopes[0]) if scopes else None
     names = op.output("outputs")
     made: list[dict[str, Any]] = [{} for _ in range(length)]
     frames: list[dict[str, Any]] = [{} for _ in range(length)]
     states = {ex: env.get(name) for ex, name in zip(op.attr("ex_states"), op.input("initial_states"), strict=True)}
-    if captures:  # gradients may be computed when what these lie in holds something else
-        sequences = copied(sequences, captures)
-        states = copied(states, captures)
+    if captured is not None:  # gradients may be computed when what these lie in holds something else
+        sequences = copied(sequences, captured.local)
+        states = copied(states, captured.local)
     for step in _steps(op, length):
         inner = Environment(body, env, {**states, **{name: value[step] for name, value in sequences.items()}})
         machine.run_block(body, inner)
         made[step] = {name: inner.values[name] for name in names}
         states = {ex: inner.values[state] for ex, state in zip(op.attr("ex_states"), op.attr("states"), strict=True)}
-        if captures is not None:
-            frames[step] = {name: inner.values[name] for name in captures if name in inner.values}
+        if captured is not None:
+            frames[step] = {name: inner.values[name] for name in captured.local if name in inner.values}
     for name in names:
         env.set(name, machine.xp.stack([array_of(found[name]) for found in made]))
     if scopes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,7 @@ from fluid.ops.registry import EMPTY, OpDef, updated_input
 from fluid.recompute import RANDOM_STREAM
 from fluid.types import VarType
 from fluid.values import Lod, Spec, infer_specs
-from fluid.versions import outer_names
+from fluid.versions import BlockVersions, outer_names
 
 from .arrays import bind_op, each, lods_of, specs_of
 from .eager import Argument, Compiled, compiled, kind_of
@@ -319,17 +321,63 @@ class Environment:
         self.values[name] = value
 
 
-def step_captures(program: Program) -> dict[str, set[str]]:
-    """Step scopes -> the names that gradient blocks read of each trip, for every step scopes that a gradient op reads."""
-    found: dict[str, set[str]] = {}
+@dataclass
+class Captured:
+    """What gradient blocks read of a forward block's trips.
+
+    Attributes:
+        local: names that the forward block declares, as they are after a trip.
+        carried: names from around it, as they are before a trip (as Paddle's gradient blocks expect).
+    """
+
+    local: set[str] = field(default_factory=set)
+    carried: set[str] = field(default_factory=set)
+
+
+def step_captures(program: Program) -> dict[str, Captured]:
+    """Step scopes -> what gradient blocks read of each trip, for every step scopes that a gradient op reads."""
+    found: dict[str, Captured] = {}
     for block in program.blocks:
         for op in block.ops:
             if not op.type.endswith("_grad"):
                 continue
             scopes = op.inputs.get("StepScopes") or op.inputs.get("Scope") or op.inputs.get("step_scopes")
             if scopes and op.sub_blocks:
-                found.setdefault(scopes[0], set()).update(outer_names(op.sub_blocks[0])[0])
+                reads, writes = outer_names(op.sub_blocks[0])
+                forward = op.sub_blocks[0].forward or op.sub_blocks[0].parent
+                local = {name for name in reads if forward is not None and name in forward.vars}
+                captured = found.setdefault(scopes[0], Captured())
+                captured.local |= local
+                # What Paddle's forward blocks update in place, its gradient blocks count back themselves.
+                carried = {*reads} - local - {*writes}
+                captured.carried |= carried
+                if forward is not None and carried and "input_grads" not in op.attrs:
+                    _warn_of_late_reads(op, forward, carried)
     return found
+
+
+def _warn_of_late_reads(op: Operator, forward: Block, carried: set[str]) -> None:
+    """Warn where the gradient block that `op` runs should read what a trip makes of a carried variable, not what it was before.
+
+    Paddle writes such programs, and its own numbers are wrong then; gradient blocks made here, which list `input_grads`, read
+    saved values.
+    """
+    versions = BlockVersions(forward)
+    for index, reader in enumerate(versions.ops):
+        values = (*versions.read_at(index), *versions.written_at(index))
+        late = {slot: name for slot, _, (name, version) in values if name in carried and version}
+        for grad_op in op.sub_blocks[0].ops if late and not reader.sub_blocks else ():
+            slots = {**reader.inputs, **reader.outputs}
+            if grad_op.type == f"{reader.type}_grad" and all(
+                slots.get(slot, used) == used for slot, used in grad_op.inputs.items()
+            ):
+                for name in {name for slot, name in late.items() if slot in grad_op.inputs}:
+                    warnings.warn(
+                        f"a gradient is wrong, as it is in Paddle: {grad_op.type} needs what a trip makes of {name}, and Paddle "
+                        f"keeps what {name} was before the trip; differentiate the forward program again, with "
+                        f"fluid.append_backward or fluid.gradients\n{locate(reader)}",
+                        stacklevel=2,
+                    )
 
 
 Handler = Callable[["Machine", Operator, Environment], None]
@@ -373,7 +421,7 @@ class _BlockCall:
 class Machine:
     """Runs ops and blocks in environments; the program must not change meanwhile."""
 
-    def __init__(self, xp: Any, streams: RandomStreams, captures: Mapping[str, set[str]]) -> None:
+    def __init__(self, xp: Any, streams: RandomStreams, captures: Mapping[str, Captured]) -> None:
         self.xp = xp
         self.streams = streams
         self.captures = captures

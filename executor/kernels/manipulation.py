@@ -8,6 +8,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ops.manipulation import PAD_MODES, all_paddings
+from fluid.ops.shapes import taken
 from fluid.types import as_dtype
 
 from .table import Step, kernel, prepared
@@ -233,7 +234,7 @@ class _Bounds:
         if 0 in strides:
             raise ExecutionError(f"slice: strides {strides} should not be 0")
         for axis, *bounds in zip(axes, starts, ends, strides, strict=True):
-            index[axis] = slice(*bounds)
+            index[axis] = taken(*bounds)
         return array[(*index, ...)]
 
     def take(self, xp: Any, source: Any, out: Any) -> Step:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ops.selection import REDUCTIONS
+from fluid.ops.shapes import taken
 from fluid.types import as_dtype
 
 from .manipulation import check_ids, numbers, place_into
@@ -227,7 +228,7 @@ def _region(array: Any, starts: Any, ends: Any, steps: Any, attrs: dict[str, Any
     index = [slice(None)] * array.ndim
     bounds = [numbers(None, *pair) for pair in ((starts, attrs["starts"]), (ends, attrs["ends"]), (steps, attrs["steps"]))]
     for axis, *limits in zip(attrs["axes"], *bounds, strict=True):
-        index[axis] = slice(*limits)
+        index[axis] = taken(*limits)
     part = array[tuple(index)]
     part = part[tuple(0 if axis in attrs["decrease_axes"] else slice(None) for axis in range(array.ndim)) + (Ellipsis,)]
     for axis in attrs["none_axes"]:

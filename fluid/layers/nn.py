@@ -938,7 +938,11 @@ def strided_slice(
     ends: Sequence[int | Variable] | Variable,
     strides: Sequence[int | Variable] | Variable,
 ) -> Variable:
-    """``input[starts[i] : ends[i] : strides[i]]`` along ``axes[i]``, as Python has it."""
+    """``input[starts[i] : ends[i] : strides[i]]`` along ``axes[i]``, as Python has it.
+
+    But, as in Paddle, -1 as the end of a negative stride stands for no end: ``starts=[2], ends=[-1], strides=[-1]`` takes
+    the elements 2, 1 and 0.
+    """
     return _sliced("strided_slice", input, axes, {"starts": starts, "ends": ends, "strides": strides})
 
 

@@ -15,7 +15,7 @@ from ..errors import InferenceError
 from ..types import as_dtype
 from ..values import Spec
 from .registry import ZERO_GRADIENT, Like, define, ints, least, long, longs, required, strings
-from .shapes import broadcast, different_axes, normalize_axes, normalize_axis, one_each
+from .shapes import broadcast, different_axes, normalize_axes, normalize_axis, one_each, taken
 
 Shape = tuple[int, ...]
 
@@ -223,10 +223,8 @@ def _split_like(X: Spec, Like: list[Spec]) -> list[Spec]:
 
 
 def slice_extent(extent: int, start: int, end: int, stride: int = 1) -> int:
-    """How many of `extent` elements ``[start:end:stride]`` takes; -1 if that is not known."""
-    if extent >= 0:
-        return len(range(*slice(start, end, stride).indices(extent)))
-    return 1 if stride == 1 and start < 0 and end == start + 1 < 0 else -1
+    """How many of `extent` elements a strided slice takes; -1 if that is not known."""
+    return len(range(*taken(start, end, stride).indices(extent))) if extent >= 0 else -1
 
 
 _BOUNDS = ("StartsTensor", "EndsTensor", "StridesTensor", "StartsTensorList", "EndsTensorList", "StridesTensorList")
@@ -583,7 +581,10 @@ def strided_slice(
     dOut: Any,
     attrs: dict[str, Any],
 ) -> Any:
-    """``Input[starts:ends:strides]`` along `axes`, as Python slices; otherwise as `slice`."""
+    """``Input[starts:ends:strides]`` along `axes`, as Python slices; otherwise as `slice`.
+
+    But as the end of a negative stride, -1 stands for no end: Paddle writes ``x[::-1]`` so.
+    """
     bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
     return {"Input": f.strided_unslice(dOut, Input, *bounds, **attrs)}
 

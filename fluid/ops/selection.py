@@ -9,7 +9,7 @@ from ..errors import InferenceError
 from ..types import VarType, as_dtype, is_floating
 from ..values import Spec
 from .elementwise import merged
-from .manipulation import _like_shape, _picked
+from .manipulation import _like_shape, _picked, slice_extent
 from .registry import ZERO_GRADIENT, Attr, Like, define, ints, least, long, longs, required
 from .shapes import broadcast, normalize_axes, normalize_axis
 
@@ -315,7 +315,7 @@ def _set_value(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     if not by_tensor:
         shape = list(Input.shape)
         for axis, start, end, step in zip(*bounds, strict=True):
-            shape[axis] = -1 if shape[axis] < 0 else len(range(*slice(start, end, step).indices(shape[axis])))
+            shape[axis] = slice_extent(shape[axis], start, end, step)
         value = inputs.get("ValueTensor")
         put = value.shape if value is not None else tuple(attrs.get("shape", ()))
         region = region_shape(shape, attrs)
@@ -347,7 +347,7 @@ def set_value(
     dOut: Any,
     attrs: dict[str, Any],
 ) -> Any:
-    """Input with ``Input[starts:ends:steps]`` along `axes` replaced by ValueTensor, or by `values` of shape `shape`.
+    """Input with a part, as `strided_slice` takes it along `axes`, replaced by ValueTensor, or by `values` of shape `shape`.
 
     What is put there broadcasts to the region, of which `decrease_axes` are dropped and `none_axes` are added.
     """

@@ -20,6 +20,7 @@ __all__ = [
     "one_each",
     "one_number",
     "reduced",
+    "taken",
     "within",
 ]
 
@@ -68,6 +69,14 @@ def different_axes(name: str, axes: Sequence[int], ndim: int) -> list[int]:
     if len(set(found)) != len(found):
         raise InferenceError(f"{name} {list(axes)} should name each dimension once, of {ndim}")
     return found
+
+
+def taken(start: int, end: int, stride: int) -> slice:
+    """What a strided slice takes: as Python's slices, but that -1 as the end of a negative stride stands for no end.
+
+    That is how Paddle writes ``x[::-1]``: from 2147483647 to -1 by -1.
+    """
+    return slice(start, None if stride < 0 and end == -1 else end, stride)
 
 
 def aligned(shape: Shape, ndim: int, axis: int) -> Shape:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ops.conv import image_axes
+from fluid.ops.shapes import scaled
 from fluid.ops.vision import four_paddings, interp_size, patch_counts, resized_axes, scale_factors
 
 from .manipulation import numbers
@@ -97,7 +98,7 @@ def _shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any, back: bool) -> list
     x, out = (_channels_first(array, attrs["data_format"]) for array in (X, Out))
     x, out = (_split_axis(array, 0, len(array) // images) for array in (x, out))
     channels = x.shape[2]
-    first, second = int(channels * attrs["shift_ratio"]), int(channels * 2 * attrs["shift_ratio"])
+    first, second = scaled(channels, attrs["shift_ratio"]), scaled(2 * channels, attrs["shift_ratio"])
     later, earlier = (slice(first, second), slice(0, first)) if back else (slice(0, first), slice(first, second))
     return [
         partial(out[:, 0, later].fill, 0) if out[:, 0, later].flags.c_contiguous else partial(xp.copyto, out[:, 0, later], 0),
@@ -283,11 +284,11 @@ def _weights(xp: Any, method: str, source: int, target: int, scale: float, attrs
     elif aligned:
         ratio = (source - 1) / (target - 1)
     else:
-        ratio = 1.0 / scale if scale > 0 else source / target
+        ratio = xp.float32(1.0) / xp.float32(scale) if scale > 0 else source / target
     places, rows = xp.arange(target), xp.arange(target)
     found = xp.zeros((target, source), dtype)
-    if method == "nearest":
-        at = places * xp.float32(ratio) + xp.float32(0.5 if aligned else 0)  # as Paddle rounds: it decides between neighbours
+    if method == "nearest":  # rounded as Paddle does, since that decides between neighbours
+        at = places.astype("float32") * xp.float32(ratio) + xp.float32(0.5 if aligned else 0)
         found[rows, xp.minimum(at.astype("int64"), source - 1)] = 1
         return found
     at = (places + 0.5) * ratio - 0.5 if by_area else places * ratio

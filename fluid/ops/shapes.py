@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InferenceError
+from ..types import VarType
 
 if TYPE_CHECKING:
     from ..values import Spec
@@ -20,6 +21,7 @@ __all__ = [
     "one_each",
     "one_number",
     "reduced",
+    "scaled",
     "taken",
     "within",
 ]
@@ -69,6 +71,12 @@ def different_axes(name: str, axes: Sequence[int], ndim: int) -> list[int]:
     if len(set(found)) != len(found):
         raise InferenceError(f"{name} {list(axes)} should name each dimension once, of {ndim}")
     return found
+
+
+def scaled(count: int, factor: float) -> int:
+    """The integer part of `count` times an attribute, in single precision, in which Paddle computes it."""
+    single = VarType.FP32.numpy.type
+    return int(single(count) * single(factor))
 
 
 def taken(start: int, end: int, stride: int) -> slice:

@@ -15,7 +15,7 @@ from ..values import Spec
 from .conv import image_axes, image_format, steps_of_window
 from .pool import by_channel, place_maxima
 from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, choice, counted, define, floats, ints, least, required
-from .shapes import normalize_axis
+from .shapes import normalize_axis, scaled
 
 Shape = tuple[int, ...]
 
@@ -467,7 +467,7 @@ def scale_factors(scale: Sequence[float] | float, count: int) -> list[float]:
 def interp_size(extents: Sequence[int], attrs: Mapping[str, Any], scale: Sequence[float]) -> list[int]:
     """The extents that attributes ask for; -1 where not known."""
     if scale:
-        found = [-1 if extent < 0 else int(extent * factor) for extent, factor in zip(extents, scale, strict=True)]
+        found = [-1 if extent < 0 else scaled(extent, factor) for extent, factor in zip(extents, scale, strict=True)]
         if 0 in found:
             raise InferenceError(f"scale {attrs['scale']} should leave something of the extents {list(extents)}, not {found}")
         return found

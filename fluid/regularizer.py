@@ -7,7 +7,6 @@ from typing import Any
 
 from .framework import Parameter, Variable
 from .layer_helper import optimize_guard
-from .types import VarType
 from .values import OpNamespace
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer", "append_regularization_ops"]
@@ -45,16 +44,17 @@ def append_regularization_ops(
     parameters_and_grads: Iterable[tuple[Parameter, Variable | None]],
     regularization: WeightDecayRegularizer | None = None,
 ) -> list[tuple[Parameter, Variable | None]]:
-    """The same pairs, gradients with the decay added that the parameter asks for, or else `regularization`."""
+    """The same pairs, gradients with the decay added that the parameter asks for, or else `regularization`.
+
+    All of a parameter decays, as in Fluid 1.6; so a sparse gradient, of which only some rows are there, becomes a dense one.
+    """
     found = []
     for param, grad in parameters_and_grads:
         regularizer = param.regularizer or regularization
         if grad is not None and regularizer is not None:
             with optimize_guard(param, grad) as block:
                 ops = block.namespace
-                # Of a sparse gradient, the rows that are there decay.
-                decayed = ops.select_rows_like(param, grad) if grad.type is VarType.SELECTED_ROWS else param
-                grad = ops.sum([grad, regularizer.decay(ops, decayed)])
+                grad = ops.sum([grad, regularizer.decay(ops, param)])
         found.append((param, grad))
     return found
 

@@ -152,6 +152,9 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "lars": lambda: fluid.optimizer.LarsMomentum(0.1, 0.9),
     "clip by value": lambda: fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByValue(0.3)),
     "clip by norm": lambda: fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByNorm(0.3)),
+    "l2 decay": lambda: fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.5)),
+    "l1 decay": lambda: fluid.optimizer.Adagrad(0.1, regularization=fluid.regularizer.L1Decay(0.5)),
+    "l2 decay, lazy adam": lambda: fluid.optimizer.Adam(0.1, lazy_mode=True, regularization=fluid.regularizer.L2Decay(0.5)),
     "clip by global norm": lambda: fluid.optimizer.SGD(0.1, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.3)),
 }
 
@@ -174,8 +177,6 @@ def test_optimizer_does_what_it_does_with_a_dense_gradient(name: str, part: int,
 ROW_BY_ROW: dict[str, Callable[[], Any]] = {
     "lazy adam": lambda: fluid.optimizer.Adam(0.1, lazy_mode=True),
     "ftrl": lambda: fluid.optimizer.Ftrl(0.1, l1=0.01),
-    "sgd with decay": lambda: fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.5)),
-    "sgd with l1 decay": lambda: fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L1Decay(0.5)),
 }
 
 
@@ -462,3 +463,37 @@ def test_scaled_table_has_a_sparse_gradient() -> None:
     gradient = 8 * TABLE * np.bincount(IDS[:, 0], minlength=ROWS)[:, None]
     expected = TABLE - 0.1 * gradient * 0.3 / np.linalg.norm(gradient)
     np.testing.assert_allclose(scope.array("table"), expected, rtol=1e-5)
+
+
+def test_rows_like_those_of_a_sparse_tensor() -> None:
+    """`select_rows_like`, which programs written earlier have where a table decays."""
+    program = Program()
+    with program_guard(program, Program()):
+        ids, weights = fluid.data("ids", [-1, 1], "int64"), fluid.data("weights", [-1, WIDTH])
+        table = program.global_block().create_var(name="table", shape=[ROWS, WIDTH], dtype="float32", is_data=True)
+        table.stop_gradient = False
+        block = program.global_block()
+        out = block.create_var(name="out")
+        block.append_op("lookup_table", {"W": table, "Ids": ids}, {"Out": out}, {"is_sparse": True})
+        (grad,) = fluid.gradients(layers.reduce_sum(out * weights), table)
+        rows = block.namespace.get_tensor_from_selected_rows(block.namespace.select_rows_like(table, grad))
+    feed = {"ids": IDS, "weights": WEIGHTS, "table": TABLE}
+    (found,) = fluid.Executor().run(program, feed, [rows], scope=fluid.Scope())
+    np.testing.assert_array_equal(found, TABLE[np.unique(IDS)])
+
+
+@pytest.mark.parametrize("decay", [fluid.regularizer.L1Decay(0.5), fluid.regularizer.L2Decay(0.5)])
+def test_a_table_decays_in_eager_mode(decay: Any) -> None:
+    """All of it, as with a dense gradient."""
+    found = []
+    for is_sparse in (True, False):
+        table = fluid.dygraph.to_tensor(TABLE.copy(), stop_gradient=False)
+        optimizer = fluid.optimizer.Adagrad(0.1, parameter_list=[table], regularization=decay)
+        for ids in (IDS, IDS[::2]):
+            rows = layers.embedding(fluid.dygraph.to_tensor(ids), TABLE.shape, is_sparse=is_sparse, param_attr=table)
+            layers.reduce_sum(rows * rows).backward()
+            optimizer.step()
+            optimizer.clear_grad()
+        found.append(table.numpy())
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert (found[0] != TABLE).all()

@@ -39,4 +39,4 @@ def _rows_like(X: Spec, Like: Spec) -> Spec:
 
 @define("select_rows_like(X, Like) -> Out", infer=_rows_like, grad=NOT_DIFFERENTIABLE)
 def select_rows_like() -> None:
-    """The rows of the tensor X that the SelectedRows Like has, each once, in order."""
+    """The rows of the tensor X that the SelectedRows Like has, each once, in order; programs written earlier have it."""

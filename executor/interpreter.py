@@ -535,7 +535,7 @@ def _describe(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else str(value)
 
 
-_HELD_TO_RANK = ("squeeze", "squeeze2")
+_HELD_TO_RANK = ("matmul", "squeeze", "squeeze2")
 
 
 def declared_scalars(op: Operator) -> dict[str, Any]:

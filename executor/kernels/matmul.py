@@ -54,13 +54,9 @@ def _as_column(array: Any) -> Any:
     return array.reshape(-1, 1) if array.ndim == 1 else array
 
 
-def _with_vectors(array: Any, X: Any, Y: Any) -> Any:
-    """`array`, shaped like the result, with the dimensions that vectors X or Y leave out."""
-    if X.ndim == Y.ndim == 1:
-        return array.reshape(1, 1)
-    if X.ndim == 1:
-        return array.reshape(*array.shape[:-1], 1, array.shape[-1])
-    return array.reshape(*array.shape, 1) if Y.ndim == 1 else array
+def _as_product(array: Any, x: Any, y: Any) -> Any:
+    """`array` in the shape of the product of two stacks of matrices, with the dimensions that vectors leave out."""
+    return array.reshape(*broadcast(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
 
 
 def _times(xp: Any, by: float, out: Any) -> list[Step]:
@@ -68,26 +64,26 @@ def _times(xp: Any, by: float, out: Any) -> list[Step]:
 
 
 def _product(xp: Any, X: Any, Y: Any, turn_x: bool, turn_y: bool, alpha: float, Out: Any, scratch: Any) -> list[Step]:
-    x, y = _turned(_as_row(X), turn_x and X.ndim > 1), _turned(_as_column(Y), turn_y and Y.ndim > 1)
-    return _stacks(xp, x, y, _with_vectors(Out, X, Y), scratch) + _times(xp, alpha, Out)
+    x, y = _turned(_as_row(X), turn_x), _turned(_as_column(Y), turn_y)
+    return _stacks(xp, x, y, _as_product(Out, x, y), scratch) + _times(xp, alpha, Out)
 
 
 def _gradients(
     xp: Any, X: Any, Y: Any, dOut: Any, turn_x: bool, turn_y: bool, alpha: float, dX: Any, dY: Any, scratch: Any
 ) -> list[Step]:
-    grad = _with_vectors(dOut, X, Y)
-    x, y = _turned(_as_row(X), turn_x and X.ndim > 1), _turned(_as_column(Y), turn_y and Y.ndim > 1)
+    x, y = _turned(_as_row(X), turn_x), _turned(_as_column(Y), turn_y)
+    grad = _as_product(dOut, x, y)
     steps: list[Step] = []
     if dX is not None:
         target = _as_row(dX)
-        if turn_x and X.ndim > 1:
+        if turn_x:
             steps += _stacks(xp, y, _turned(grad, True), target, scratch)
         else:
             steps += _stacks(xp, grad, _turned(y, True), target, scratch)
         steps += _times(xp, alpha, dX)
     if dY is not None:
         target = _as_column(dY)
-        if turn_y and Y.ndim > 1:
+        if turn_y:
             steps += _stacks(xp, _turned(grad, True), x, target, scratch)
         else:
             steps += _stacks(xp, _turned(x, True), grad, target, scratch)
@@ -97,14 +93,14 @@ def _gradients(
 
 @prepared("matmul_v2")
 def matmul_v2(xp: Any, X: Any, Y: Any, trans_x: bool, trans_y: bool, Out: Any, scratch: Any) -> list[Step]:
-    return _product(xp, X, Y, trans_x, trans_y, 1.0, Out, scratch)
+    return _product(xp, X, Y, trans_x and X.ndim > 1, trans_y and Y.ndim > 1, 1.0, Out, scratch)
 
 
 @prepared("matmul_v2_grad")
 def matmul_v2_grad(
     xp: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool, dX: Any, dY: Any, scratch: Any
 ) -> list[Step]:
-    return _gradients(xp, X, Y, dOut, trans_x, trans_y, 1.0, dX, dY, scratch)
+    return _gradients(xp, X, Y, dOut, trans_x and X.ndim > 1, trans_y and Y.ndim > 1, 1.0, dX, dY, scratch)
 
 
 @prepared("matmul")

@@ -677,7 +677,11 @@ def matmul(
     alpha: float = 1.0,
     name: str | None = None,
 ) -> Variable:
-    """``alpha * x @ y`` over the last two dimensions, either transposed first if asked; the others are a batch."""
+    """``alpha * x @ y`` over the last two dimensions, either transposed first if asked; the others are a batch.
+
+    A vector counts as one row on the left, as one column on the right; so two vectors that are both transposed give the
+    matrix of all products of their elements.
+    """
     attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": float(alpha)}
     return apply("matmul", {"X": x, "Y": y}, attrs, name=name)
 

@@ -50,8 +50,14 @@ def _shape(X: Spec, Y: Spec, trans_x: bool, trans_y: bool) -> Shape:
     return broadcast(x[:-2], y[:-2]) + (x[-2:-1] if len(x) > 1 else ()) + (y[-1:] if len(y) > 1 else ())
 
 
-def _matmul(X: Spec, Y: Spec, transpose_X: bool, transpose_Y: bool) -> Spec:
-    return X.with_shape(_shape(X, Y, transpose_X, transpose_Y) or (1,))
+def _matmul(X: Spec, Y: Spec, transpose_X: bool, transpose_Y: bool, declared: Mapping[str, Spec]) -> Spec:
+    row, column = X.with_shape((1,) * (X.ndim == 1) + X.shape), Y.with_shape(Y.shape + (1,) * (Y.ndim == 1))
+    *batch, rows, columns = _shape(row, column, transpose_X, transpose_Y)
+    out = declared.get("Out")
+    if out is not None and len(out.shape) == len(batch) + 2:  # extents were unknown when the program was built
+        return X.with_shape((*batch, rows, columns))
+    kept = [rows] * (X.ndim > 1 or rows != 1) + [columns] * (Y.ndim > 1 or columns != 1)
+    return X.with_shape((*batch, *kept) or (1,))
 
 
 def _matmul_v2(X: Spec, Y: Spec, trans_x: bool, trans_y: bool, declared: Mapping[str, Spec]) -> Spec:
@@ -95,19 +101,22 @@ def _products(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
     def column(value: Any) -> Any:
         return f.unsqueeze2(value, axes=[value.ndim])
 
-    # A vector on the left is a matrix of one row, on the right of one column.
+    # A vector on the left is a matrix of one row, on the right of one column, whose dimension the result may lack.
     left, right, grad = X, Y, dOut
     if X.ndim == 1 and Y.ndim == 1:
+        if dOut.ndim == 2:  # every product of two elements
+            return {"X": lambda: times(dOut, Y, False, False), "Y": lambda: times(dOut, X, True, False)}
         return {
             "X": lambda: f.sum_to(f.elementwise_mul(dOut, Y), X),
             "Y": lambda: f.sum_to(f.elementwise_mul(dOut, X), Y),
         }
+    rank = max(X.ndim, Y.ndim)
     if X.ndim == 1:
-        left, trans_x = row(X), False
-        grad = f.unsqueeze2(dOut, axes=[dOut.ndim - 1])
+        left = row(X)
+        grad = dOut if dOut.ndim == rank else f.unsqueeze2(dOut, axes=[dOut.ndim - 1])
     if Y.ndim == 1:
-        right, trans_y = column(Y), False
-        grad = column(dOut)
+        right = column(Y)
+        grad = dOut if dOut.ndim == rank else column(dOut)
 
     def delivered(found: Any, matrix: Any, value: Any) -> Any:
         if found.ndim > 2:
@@ -128,9 +137,9 @@ def matmul_v2(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
     """The product of the matrices in the last two dimensions of X and Y, transposed first if so asked.
 
     Leading dimensions broadcast. A vector counts as one row on the left, as one column on the right, and that dimension
-    is left out of the result.
+    is left out of the result; it is not transposed.
     """
-    return _products(f, X, Y, dOut, trans_x, trans_y)
+    return _products(f, X, Y, dOut, trans_x and X.ndim > 1, trans_y and Y.ndim > 1)
 
 
 @define(
@@ -145,7 +154,11 @@ def matmul_v2(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
     head_number=1,
 )
 def matmul(f: Any, X: Any, Y: Any, dOut: Any, transpose_X: bool, transpose_Y: bool, alpha: float) -> Any:
-    """`alpha` times the product of X and Y as in `matmul_v2`; a product of two vectors has shape ``[1]``."""
+    """`alpha` times the product of X and Y as in `matmul_v2`, but that vectors are transposed, too, if so asked.
+
+    Two of them, both transposed, give every product of two elements; their dimensions are left out of the result where they
+    are 1, and a number has shape ``[1]``. An extent that is not known as the program is built is taken not to be 1.
+    """
     return _products(f, X, Y, dOut if alpha == 1.0 else dOut * alpha, transpose_X, transpose_Y)
 
 

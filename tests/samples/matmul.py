@@ -62,14 +62,20 @@ def swap(shape: tuple[int, ...], turn: bool) -> tuple[int, ...]:
 for x, y in PAIRS:
     for trans_x in (False, True):
         for trans_y in (False, True):
-            if (trans_x and len(x) == 1) or (trans_y and len(y) == 1):
-                continue
             attrs = {key: True for key, value in (("trans_x", trans_x), ("trans_y", trans_y)) if value}
             add("matmul_v2", Sample({"X": data(*swap(x, trans_x)), "Y": data(*swap(y, trans_y))}, attrs, product))
 
 
 def old_product(X: Any, Y: Any, transpose_X: bool = False, transpose_Y: bool = False, alpha: float = 1.0) -> Any:
-    found = alpha * np.matmul(turned(X, transpose_X), turned(Y, transpose_Y))
+    """Vectors are matrices, which are turned like others; a dimension of 1 that was added to one is left out again."""
+    x, y = (X[None] if X.ndim == 1 else X), (Y[:, None] if Y.ndim == 1 else Y)
+    found = alpha * np.matmul(turned(x, transpose_X), turned(y, transpose_Y))
+    if Y.ndim == 1 and found.shape[-1] == 1:
+        found = found[..., 0]
+        if X.ndim == 1 and found.shape[-1] == 1:
+            found = found[..., 0]
+    elif X.ndim == 1 and found.shape[-2] == 1:
+        found = found[..., 0, :]
     return np.asarray(found, X.dtype).reshape(found.shape or (1,))
 
 
@@ -85,6 +91,40 @@ add(
     Sample({"X": data(2, 3), "Y": data(3)}, {}, old_product),
     Sample({"X": data(3), "Y": data(3)}, {}, old_product),
     Sample({"X": data(0, 3), "Y": data(3, 2)}, {}, old_product),
+    Sample({"X": data(3), "Y": data(3, 2)}, {}, old_product),
+    Sample({"X": data(3), "Y": data(2, 2, 3)}, {"transpose_Y": True}, old_product),
+    Sample({"X": data(2, 3, 2), "Y": data(3)}, {"transpose_X": True, "alpha": 0.5}, old_product),
+    *(
+        Sample(
+            {"X": data(*x), "Y": data(*y)},
+            {"transpose_X": True, "transpose_Y": turn_y, "alpha": 2.0},
+            old_product,
+            known=("X", "Y") if 1 in (*x, *y) else (),
+        )
+        for x, y, turn_y in (
+            ((3,), (3,), True),
+            ((3,), (2,), True),
+            ((1,), (3,), True),
+            ((3,), (1,), True),
+            ((1,), (1,), True),
+            ((3,), (1,), False),
+            ((3,), (1, 2), False),
+            ((3,), (2, 1), True),
+            ((3,), (2, 1, 4), False),
+            ((1,), (2, 1, 4), False),
+            ((1, 3), (2,), True),
+            ((2, 1, 3), (4,), True),
+        )
+    ),
+    Sample({"X": data(2, 3, 1), "Y": data(4)}, {"transpose_Y": True}, old_product),
+    Sample({"X": data(1), "Y": data(3)}, {"transpose_Y": True}, old_product),
+    Sample(
+        {"X": data(1), "Y": data(3)},
+        {"transpose_X": True, "transpose_Y": True},
+        old_product,
+        known=("X", "Y"),
+        declared={"Out": (1, 3)},
+    ),
 )
 
 

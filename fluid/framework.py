@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+import weakref
 from abc import ABCMeta
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -185,6 +187,22 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         """Shape, element type and kind as one value."""
         return Spec(self.shape, self.dtype, self._type, (None,) * self.lod_level)
 
+    def _check_same(self, said: Mapping[str, Any]) -> None:
+        """`ProgramError` if what is said of a variable to be declared contradicts this one of the same name."""
+        wanted = {key: said[key] for key in ("shape", "dtype", "type", "lod_level", "persistable") if said.get(key) is not None}
+        if "shape" in wanted:
+            wanted["shape"] = tuple(int(extent) for extent in wanted["shape"])
+        if "dtype" in wanted:
+            wanted["dtype"] = as_dtype(wanted["dtype"])
+        has = {key: getattr(self, key) for key in wanted if key not in ("shape", "dtype") or getattr(self, f"has_{key}")}
+        differ = [key for key, value in has.items() if value != wanted[key]]
+        if differ:
+            sides = ("; ".join(f"{key} {_said(side[key])}" for key in differ) for side in (has, wanted))
+            raise ProgramError(
+                f"{self.name!r} is declared in block {self.block.idx} already, with {next(sides)}; it cannot be declared again "
+                f"with {next(sides)}. Give the new variable another name"
+            )
+
     def describe(self) -> str:
         """Such as ``float32[-1, 784]``."""
         if self._type is not VarType.LOD_TENSOR:
@@ -231,6 +249,13 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self}>"
+
+
+def _said(value: Any) -> str:
+    """Something that is said of a variable, as it is written down."""
+    if isinstance(value, VarType):
+        return value.text
+    return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
 class Parameter(Variable):
@@ -483,19 +508,34 @@ class Block:
         return list(names)
 
     def create_var(self, **kwargs: Any) -> Variable:
-        """Declare a variable here; arguments as of `Variable`. A name that is declared already gives that variable."""
-        name = kwargs.get("name")
-        if name is not None and name in self.vars:
-            return self.vars[name]
+        """Declare a variable here; arguments as of `Variable`. A name that is declared already gives that variable.
+
+        Raises:
+            ProgramError: that variable has another shape, element type, kind, number of LoD levels or persistence.
+        """
+        known = self.vars.get(kwargs.get("name"))  # type: ignore[arg-type]
+        if known is not None:
+            known._check_same(kwargs)
+            for key in ("shape", "dtype"):
+                if kwargs.get(key) is not None and not getattr(known, f"has_{key}"):
+                    setattr(known, key, kwargs[key])
+            return known
         var = Variable(self, **kwargs)
         self.vars[var.name] = var
         self.program._changed()
         return var
 
     def create_parameter(self, **kwargs: Any) -> Parameter:
-        """Declare a parameter; it goes to block 0. Arguments as of `Parameter`."""
+        """Declare a parameter; it goes to block 0. Arguments as of `Parameter`.
+
+        An `initializer` appends its op to this block, as in Fluid 1.6, unless the parameter was declared, with its value, before.
+        So a value that should be there before the first step, and not again in each, belongs to the startup program's block.
+        """
         home = self.program.global_block()
         name = kwargs.get("name")
+        if kwargs.get("shape") is None or kwargs.get("dtype") is None:
+            said = f"shape={kwargs.get('shape')}, dtype={kwargs.get('dtype')}"
+            raise ProgramError(f"the parameter {name or ''} needs a shape and an element type, not {said}")
         known = home.vars.get(name) if name is not None else None
         if isinstance(known, Parameter):
             if known.shape != tuple(kwargs["shape"]) or known.dtype != as_dtype(kwargs["dtype"]):
@@ -507,6 +547,8 @@ class Block:
         parameter = Parameter(home, **kwargs)
         home.vars[parameter.name] = parameter
         self.program._changed()
+        if parameter.initializer is not None:
+            parameter.initializer(parameter, self)
         return parameter
 
     def remove_var(self, name: str) -> None:
@@ -574,8 +616,8 @@ class Block:
             {name: value for name, value in (attrs or {}).items() if value is not None},
             frames if frames is not None else self.program._frames if self.program._frames is not None else user_frames(),
         )
-        if _defaults.scopes:
-            op.attrs.setdefault("op_namescope", current_name_scope())
+        if _defaults.scope is not None:
+            op.attrs.setdefault("op_namescope", _defaults.scope.path(self.program))
         role = self.program._role
         if role and OpRole.NAME not in op.attrs:
             op.attrs[OpRole.NAME] = role
@@ -703,7 +745,19 @@ class BuildNamespace(OpNamespace):
 class Program:
     """A program: a tree of blocks, of which block 0 is the root."""
 
-    __slots__ = ("__weakref__", "_current", "_frames", "_role", "_seed", "_version", "allowed_ops", "blocks", "loaders", "wire")
+    __slots__ = (
+        "__weakref__",
+        "_current",
+        "_frames",
+        "_role",
+        "_scopes",
+        "_seed",
+        "_version",
+        "allowed_ops",
+        "blocks",
+        "loaders",
+        "wire",
+    )
 
     eager = False
     """Whether ops run as they are appended, and are forgotten: so in the one program of `fluid.dygraph`."""
@@ -714,6 +768,8 @@ class Program:
         self._seed = 0
         self._role = 0
         self._frames: Frames | None = None
+        self._scopes: Counter[str] = Counter()
+        """How many name scopes with ops of this program had each path."""
         self._version = 0
         self.loaders: list[Any] = []
         """Of `fluid.reader`, not iterable: they give what runs of this program are not fed."""
@@ -813,6 +869,7 @@ class Program:
         new._current = 0 if for_test else self._current
         new._seed, new._role, new._frames, new._version = self._seed, 0, None, 0
         new.wire, new.allowed_ops = self.wire, self.allowed_ops
+        new._scopes = Counter(self._scopes)
         new.loaders = list(self.loaders)
         new.blocks = [Block(new, block.idx) for block in self.blocks]
         for old_block, block in zip(self.blocks, new.blocks, strict=True):
@@ -1061,7 +1118,7 @@ class _Defaults(threading.local):
     def __init__(self) -> None:
         self.main = _main
         self.startup = _startup
-        self.scopes: list[str] = []
+        self.scope: _NameScope | None = None
 
 
 _defaults = _Defaults()
@@ -1096,19 +1153,40 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
         _defaults.main, _defaults.startup = old
 
 
+class _NameScope:
+    """One ``with name_scope(prefix)``. A prefix that comes again in a program is numbered there."""
+
+    __slots__ = ("_paths", "parent", "prefix")
+
+    def __init__(self, prefix: str, parent: _NameScope | None) -> None:
+        self.prefix, self.parent = prefix, parent
+        self._paths: weakref.WeakKeyDictionary[Program, str] = weakref.WeakKeyDictionary()
+
+    def path(self, program: Program) -> str:
+        """What ops of a program carry: such as ``/encoder/attention_1/``."""
+        path = self._paths.get(program)
+        if path is None:
+            base = (self.parent.path(program) if self.parent is not None else "/") + self.prefix
+            number = program._scopes[base]
+            program._scopes[base] += 1
+            path = self._paths[program] = f"{base}_{number}/" if number else f"{base}/"
+        return path
+
+
 @contextlib.contextmanager
 def name_scope(prefix: str | None = None) -> Iterator[None]:
-    """Ops made inside the ``with`` carry this prefix in their attribute ``op_namescope``; names stay as they are."""
-    _defaults.scopes.append(prefix or "")
+    """Ops made inside the ``with`` carry this prefix in their attribute ``op_namescope``; names stay as they are.
+
+    Inside the same scopes, a prefix that comes again in a program is numbered, as in Fluid 1.6: ``s1``, ``s1_1``, ``s1_2``.
+    """
+    if not isinstance(prefix, str) or not prefix:
+        raise ProgramError(f"name_scope: the prefix should be a name, not {prefix!r}")
+    outside = _defaults.scope
+    _defaults.scope = _NameScope(prefix, outside)
     try:
         yield
     finally:
-        _defaults.scopes.pop()
-
-
-def current_name_scope() -> str:
-    """Such as ``/encoder/attention/``."""
-    return "/" + "".join(f"{scope}/" for scope in _defaults.scopes)
+        _defaults.scope = outside
 
 
 def in_dygraph_mode() -> bool:

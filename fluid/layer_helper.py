@@ -245,13 +245,15 @@ class LayerHelper:
             kwargs["name"] = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         if isinstance(attr, WeightNormParamAttr):
             return self._normalized(attr, kwargs, shape, dtype, initializer)
-        kwargs.update(shape=shape, dtype=dtype, initializer=initializer)
+        kwargs.update(shape=shape, dtype=dtype)
         parameter = self.main_program.global_block().create_parameter(**kwargs)
         home = self.startup_program.global_block()
         if home.program.eager:
             initializer(parameter, home)
-        elif not home.has_var(parameter.name):
-            initializer(home.create_parameter(**kwargs), home)
+            return parameter
+        parameter.initializer = initializer
+        if not home.has_var(parameter.name):
+            home.create_parameter(**kwargs, initializer=initializer)
         return parameter
 
     def _normalized(

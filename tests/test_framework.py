@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -66,6 +67,48 @@ def test_parameters_live_in_block_0() -> None:
     ):
         inner.create_parameter(name="w", shape=[3, 2], dtype="float32")
     assert main().all_parameters() == [parameter] == block().all_parameters()
+    for missing in ("shape", "dtype"):
+        with pytest.raises(ProgramError, match=f"the parameter v needs a shape and an element type, not .*{missing}=None"):
+            inner.create_parameter(**{"name": "v", "shape": [2], "dtype": "float32", missing: None})
+    assert "v" not in block().vars
+
+
+def test_a_parameters_initializer_appends_its_op_where_it_is_created() -> None:
+    """As in Fluid 1.6: to the block that is asked, once."""
+    startup = Program()
+    for home in (block(), startup.global_block()):
+        parameter = home.create_parameter(name="w", shape=[2, 3], dtype="float32", initializer=fluid.initializer.Constant(2.5))
+        again = home.create_parameter(name="w", shape=[2, 3], dtype="float32", initializer=fluid.initializer.Constant(1.0))
+        assert again is parameter and isinstance(parameter.initializer, fluid.initializer.ConstantInitializer)
+        assert [op.type for op in home.ops] == ["fill_constant"]
+        scope = fluid.Scope()
+        (value,) = fluid.Executor().run(home.program, fetch_list=[parameter], scope=scope)
+        np.testing.assert_array_equal(value, np.full((2, 3), 2.5))
+        np.testing.assert_array_equal(scope.array("w"), value)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"shape": [3, 2]}, "with shape [2, 3]; it cannot be declared again with shape [3, 2]"),
+        ({"dtype": "int64"}, "with dtype float32; it cannot be declared again with dtype int64"),
+        ({"type": VarType.LOD_TENSOR_ARRAY}, "with type lod_tensor; it cannot be declared again with type lod_tensor_array"),
+        ({"persistable": True}, "with persistable False; it cannot be declared again with persistable True"),
+        (
+            {"shape": [1], "lod_level": 1},
+            "with shape [2, 3]; lod_level 0; it cannot be declared again with shape [1]; lod_level 1",
+        ),
+    ],
+)
+def test_a_name_is_declared_once(said: dict[str, Any], message: str) -> None:
+    var = block().create_var(name="x", shape=[2, 3], dtype="float32")
+    assert block().create_var(name="x") is var is block().create_var(name="x", shape=(2, 3), dtype=np.float32)
+    with pytest.raises(ProgramError, match=re.escape(f"'x' is declared in block 0 already, {message}")):
+        block().create_var(name="x", **said)
+    inner = main().create_block()
+    assert inner.create_var(name="x", shape=[7]) is not var  # hides it
+    bare = block().create_var(name="bare")
+    assert block().create_var(name="bare", shape=[2]) is bare and bare.shape == (2,) and not bare.has_dtype
 
 
 OPERATIONS: list[tuple[str, Callable[..., Any]]] = [
@@ -383,6 +426,31 @@ def test_name_scopes_are_written_on_ops() -> None:
     y = layers.relu(x)
     assert [op.attrs.get("op_namescope") for op in block().ops] == ["/encoder/", "/encoder/attention/", "/encoder/", None]
     assert y.name == "relu_3.tmp_0"  # names stay as they are
+
+
+def test_name_scopes_that_come_again_are_numbered() -> None:
+    def build() -> None:
+        x = data("x")
+        for prefix in ("s1", "s1", "s2"):
+            with name_scope(prefix):
+                layers.relu(x)
+                with name_scope("s1"):
+                    layers.relu(x)
+
+    first = ["/s1/", "/s1/s1/", "/s1_1/", "/s1_1/s1/", "/s2/", "/s2/s1/"]
+    build()
+    assert [op.attrs["op_namescope"] for op in block().ops] == first
+    copy = main().clone()
+    with program_guard(copy):
+        build()
+    again = ["/s1_2/", "/s1_2/s1/", "/s1_3/", "/s1_3/s1/", "/s2_1/", "/s2_1/s1/"]
+    assert [op.attrs["op_namescope"] for op in copy.global_block().ops] == [*first, *again]
+    with program_guard(Program()):  # each program counts its own
+        build()
+        assert [op.attrs["op_namescope"] for op in block().ops] == first
+    for wrong in (None, "", 3):
+        with pytest.raises(ProgramError, match="name_scope: the prefix should be a name, not"), name_scope(wrong):  # type: ignore[arg-type]
+            pass
 
 
 def network() -> Variable:

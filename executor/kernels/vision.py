@@ -284,11 +284,12 @@ def _weights(xp: Any, method: str, source: int, target: int, scale: float, attrs
     elif aligned:
         ratio = (source - 1) / (target - 1)
     else:
-        ratio = xp.float32(1.0) / xp.float32(scale) if scale > 0 else source / target
+        ratio = 1.0 / scale if scale > 0 else source / target
     places, rows = xp.arange(target), xp.arange(target)
     found = xp.zeros((target, source), dtype)
     if method == "nearest":  # rounded as Paddle does, since that decides between neighbours
-        at = places.astype("float32") * xp.float32(ratio) + xp.float32(0.5 if aligned else 0)
+        ratio = 1 / xp.float32(scale) if scale > 0 and not aligned and target > 1 else xp.float32(ratio)
+        at = places.astype("float32") * ratio + xp.float32(0.5 if aligned else 0)
         found[rows, xp.minimum(at.astype("int64"), source - 1)] = 1
         return found
     at = (places + 0.5) * ratio - 0.5 if by_area else places * ratio

@@ -94,7 +94,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
         lambda: layers.image_resize(image(), [3, 5], actual_shape=fixed([4, 4], "int32")),
         [-1, 4, -1, -1],
     ),
-    "image_resize of rows": (lambda: layers.image_resize(data(4, 6), [3], resample="LINEAR"), [-1, 4, 3]),
+    "image_resize of rows": (lambda: layers.image_resize(data(4, 6), [3], resample="LINEAR", data_format="NCW"), [-1, 4, 3]),
     "image_resize_short": (lambda: layers.image_resize_short(image(), 3), [-1, 4, 3, 4]),
     "resize_bilinear": (lambda: layers.resize_bilinear(image(), [3, 5], data_format="NHWC"), [-1, 3, 5, 8]),
     "resize_trilinear": (lambda: layers.resize_trilinear(volume(), [2, 3, 4]), [-1, 2, 2, 3, 4]),
@@ -187,6 +187,21 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[FluidError], str]] = {
     ),
     "conv3d groups": (lambda: layers.conv3d(volume(), 3, 3, groups=2), ProgramError, "2 channels of x and 3 filters .* 2 groups"),
     "conv3d filter_size": (lambda: layers.conv3d(volume(), 3, [3, 3]), ProgramError, "a whole number or three of them"),
+    "resize of images as of volumes": (
+        lambda: layers.resize_bilinear(image(), [3, 5], data_format="NDHWC"),
+        ProgramError,
+        "x has 4 dimensions, so data_format should be NCHW or NHWC, not 'NDHWC'",
+    ),
+    "resize of volumes as of images": (
+        lambda: layers.image_resize(volume(), [3, 5, 5], resample="TRILINEAR"),
+        ProgramError,
+        "5 dimensions, so data_format should be NCDHW or NDHWC, not 'NCHW'",
+    ),
+    "resize data_format": (
+        lambda: layers.resize_nearest(image(), [3, 5], data_format="WHCN"),
+        ProgramError,
+        "should be NCHW or NHWC, not 'WHCN'",
+    ),
     "conv3d data_format": (
         lambda: layers.conv3d(volume(), 3, 3, data_format="NCHW"),
         ProgramError,

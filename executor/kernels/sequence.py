@@ -258,7 +258,8 @@ def sequence_unpad(xp: Any, X: Any, Length: Any) -> LoDArray:
     offsets = tuple(accumulate(lengths, initial=0))
     ids = ids_of(offsets)
     steps = np.arange(offsets[-1]) - np.asarray(offsets)[ids]
-    return LoDArray(X[xp.asarray(ids), xp.asarray(steps)], (offsets,))
+    rows = X[xp.asarray(ids), xp.asarray(steps)]
+    return LoDArray(rows.reshape(-1, 1) if rows.ndim == 1 else rows, (offsets,))
 
 
 @kernel("sequence_reshape")

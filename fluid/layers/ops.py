@@ -772,7 +772,7 @@ def teacher_student_sigmoid_loss(
     """Cross entropies of sigmoid(X) with a click, 0 or 1, and with a teacher's score z from 0 to 1, where there is one.
 
     The Label is -2 for no click and no score, -1 for a click without a score, z for no click and 1 + z for a click. The
-    gradient is 0 where X is outside of the bounds.
+    gradient of X is 0 where X is outside of the bounds.
     """
     attrs: dict[str, Any] = {"soft_max_up_bound": soft_max_up_bound, "soft_max_lower_bound": soft_max_lower_bound}
     return apply("teacher_student_sigmoid_loss", {"X": input, "Label": label}, attrs)

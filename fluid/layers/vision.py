@@ -469,6 +469,7 @@ def image_resize(
         actual_shape: a Variable of int32 with the new extents, which overrides the others.
         align_corners: the outermost elements stay in their places.
         align_mode: without `align_corners`, 0 takes elements to be areas, 1 to be points.
+        data_format: ``"NCHW"`` or ``"NHWC"``; of five dimensions ``"NCDHW"`` or ``"NDHWC"``, of three ``"NCW"`` or ``"NWC"``.
     """
     check_variable(input, "image_resize: input")
     counts = {"LINEAR": (1,), "BILINEAR": (2,), "TRILINEAR": (3,), "NEAREST": (2, 3), "BICUBIC": (2,)}
@@ -478,6 +479,10 @@ def image_resize(
     count = input.ndim - 2
     if count not in counts[method]:
         raise ProgramError(f"image_resize: {resample} does not resize {input.name}, of {input.ndim} dimensions")
+    formats = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}[count]
+    if data_format not in formats:
+        said = f"{input.name} has {input.ndim} dimensions"
+        raise ProgramError(f"image_resize: {said}, so data_format should be {' or '.join(formats)}, not {data_format!r}")
     if out_shape is None and scale is None:
         raise ProgramError("image_resize: give out_shape or scale")
     if not isinstance(align_corners, bool) or align_mode not in (0, 1):
@@ -486,7 +491,7 @@ def image_resize(
         "interp_method": method.lower(),
         "align_corners": align_corners,
         "align_mode": align_mode,
-        "data_layout": "NHWC" if data_format.endswith("C") else "NCHW",
+        "data_layout": "NCHW" if data_format == formats[0] else "NHWC",
     }
     inputs: dict[str, Any] = {"X": input}
     names = ("out_d", "out_h", "out_w")[3 - count :]

@@ -368,7 +368,9 @@ def _pad(X: Spec, PadValue: Spec, padded_length: int) -> tuple[Spec, Spec]:
     return Spec((count, _padded_length(offsets, padded_length), *inner), X.dtype), _index(count)
 
 
-@define("sequence_pad(X, PadValue) -> Out, Length", infer=_pad, wrt=("X",), lod_aware=True, padded_length=-1)
+@define(
+    "sequence_pad(X, PadValue) -> Out, Length", infer=_pad, wrt=("X",), constants=("PadValue",), lod_aware=True, padded_length=-1
+)
 def sequence_pad(f: Any, X: Like, dOut: Any) -> Any:
     """The sequences of X as ``[sequences, padded_length, ...]``, filled up with PadValue (one number, or a row), and their
     lengths; `padded_length` -1 is that of the longest."""
@@ -382,13 +384,13 @@ def _unpad(X: Spec, Length: Spec) -> Spec:
         raise InferenceError(
             f"sequence_unpad: Length {Length} should have a number for each of the {X.shape[0]} sequences of X {X}"
         )
-    return Spec((-1, *X.shape[2:]), X.dtype, lod=(None,))
+    return Spec((-1, *(X.shape[2:] or (1,))), X.dtype, lod=(None,))
 
 
 @define("sequence_unpad(X, Length: int) -> Out", infer=_unpad, wrt=("X",), lod_aware=True)
 def sequence_unpad(f: Any, X: Like, dOut: Any) -> Any:
-    """The first Length[i] entries of each X[i], as sequences."""
-    return {"X": f.take_rows(dOut, f.sequence_positions(dOut, X))}
+    """The first Length[i] entries of each X[i], as sequences; of X [sequences, steps], rows of one element."""
+    return {"X": f.reshape_like(f.take_rows(dOut, f.sequence_positions(dOut, X)), X)}
 
 
 def _reshape(X: Spec, new_dim: int) -> Spec:

@@ -82,6 +82,7 @@ CASES = [
         ["Out"],
     ),
     ("add_position_encoding", {"X": (x(6, 4), L)}, {"alpha": 0.5, "beta": 2.0}, ["Out"]),
+    ("sequence_unpad", {"X": (x(3, 4), []), "Length": (np.array([2, 4, 1], "int64"), [])}, {}, ["Out"]),
 ]
 DIFFERENTIABLE = {
     "sequence_pool": ["X"], "sequence_softmax": ["X"], "sequence_expand": ["X"], "sequence_expand_as": ["X"],

@@ -231,6 +231,13 @@ add(
         wrt=["X"],
         shapes_by_value=True,
     ),
+    Sample(
+        {"X": data(3, 4), "Length": np.array([2, 0, 4])},
+        {},
+        lambda X, Length: joined([row[:n, None] for row, n in zip(X, Length, strict=True)], X[0][:, None]),
+        wrt=["X"],
+        shapes_by_value=True,
+    ),
 )
 of_sequences("sequence_reshape", {"new_dim": 1}, lambda X, lod: X.reshape(-1, 1))
 of_sequences("sequence_reshape", {"new_dim": 4}, lambda X, lod: X.reshape(-1, 4), lods=[((0, 2, 6),)])

@@ -116,7 +116,19 @@ def _append_gradients(
         walker.apply_inserts()
         if cuts:
             recompute(block, forward, backward, [value for _, value in cuts], walker.saved)
+    if walker.constants:
+        walker.warn_of_constants(_needed(versions, values))
     block.program._changed()
+    return found
+
+
+def _needed(versions: BlockVersions, values: Iterable[Value]) -> set[int]:
+    """Positions of the ops that these values depend on."""
+    needed, found = set(values), set()
+    for index in range(len(versions.ops) - 1, -1, -1):
+        if any(value in needed for _, _, value in versions.written_at(index)):
+            found.add(index)
+            needed.update(value for _, _, value in versions.read_at(index))
     return found
 
 

@@ -7,8 +7,9 @@ that own blocks are differentiated by walking their blocks (`fluid.regions`, `fl
 
 from __future__ import annotations
 
+import warnings
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from . import recurrence, regions
@@ -69,6 +70,7 @@ class Differentiator:
         varied: values that depend on what gradients are wanted of, through differentiable ops.
         saved: values that were saved before they are overwritten, and the names of the copies.
         owned: gradients of arrays that are updated where they are: nothing else reads them.
+        constants: for positions of ops, the slots and names of varied values that the op takes as constants.
         outer_reads: names that gradient ops read from outside a sub-block that is differentiated; whether for the shape only.
     """
 
@@ -83,6 +85,7 @@ class Differentiator:
         self.outer_reads: dict[str, bool] = {}
         self.grad_names: dict[str, Any] = {}
         self.owned: set[str] = set()
+        self.constants: dict[int, list[tuple[str, str]]] = {}
         self._parts: dict[Value, list[Contribution | str]] = {}
         self._final: dict[Value, str | None] = {}
         self.saved: dict[Value, str] = {}
@@ -119,6 +122,10 @@ class Differentiator:
             if rule is ZERO_GRADIENT or not varied or op.role & OpRole.OPTIMIZE:  # what an update leaves is a new start
                 continue
             slots = rule.wrt if isinstance(rule, Rule) else None
+            if definition is not None and definition.constants:
+                found = [(s, v[0]) for s, _, v in versions.read_at(index) if s in definition.constants and v in varied]
+                if found:
+                    self.constants[index] = found
             if any(value in varied for slot, _, value in versions.read_at(index) if slots is None or slot in slots):
                 varied.update(value for _, _, value in versions.written_at(index) if not self.is_cut(value[0]))
 
@@ -129,6 +136,17 @@ class Differentiator:
             body: Block = self.versions.ops[index].attr("sub_block")
             found = self.inner[index] = Differentiator(body, body, self.no_grad, self.callbacks)
         return found
+
+    def warn_of_constants(self, needed: Collection[int]) -> None:
+        """Warn of the ops at these positions that take as a constant what depends on what gradients are wanted of."""
+        for index in sorted(self.constants.keys() & set(needed)):
+            op = self.versions.ops[index]
+            for slot, name in self.constants.pop(index):
+                warnings.warn(
+                    f"no gradient flows to {name}, which {op.type} takes as a constant ({slot}); if that is meant, set its "
+                    f"stop_gradient\n{locate(op)}",
+                    stacklevel=2,
+                )
 
     # ------------------------------------------------------------------------------------------------- reverse walk
     def seed(self, value: Value, name: str) -> None:
@@ -154,6 +172,8 @@ class Differentiator:
                 grads[slot] = found
         if not grads:
             return
+        if index in self.constants:
+            self.warn_of_constants((index,))
         if rule is REGION and op.type in _BLOCK_OWNERS:
             _BLOCK_OWNERS[op.type].differentiate(self, index, op, grads)
             return

@@ -133,6 +133,9 @@ OUR_ATTRIBUTES = {"write_to_array": ["clears"]}
 
 MORE_GRADIENTS = {
     "bce_loss": {"Label@GRAD"},
+    "hinge_loss": {"Labels@GRAD"},
+    "modified_huber_loss": {"Y@GRAD"},
+    "teacher_student_sigmoid_loss": {"Label@GRAD"},
     "kldiv_loss": {"Target@GRAD"},
     "label_smooth": {"PriorDist@GRAD"},
     "rank_loss": {"Label@GRAD"},
@@ -140,7 +143,7 @@ MORE_GRADIENTS = {
     "cudnn_lstm": {"W@GRAD"},
     "lerp": {"Weight@GRAD"},
     "log_loss": {"Labels@GRAD"},
-    "sigmoid_cross_entropy_with_logits": {"Label@GRAD"},
+    "sigmoid_cross_entropy_with_logits": {"Label@GRAD", "pos_weight@GRAD"},
     "softmax_with_cross_entropy": {"Label@GRAD"},
 }
 """Labels that are probabilities have a gradient too, and so has a weight, which is written where it is wanted, and that of

@@ -321,7 +321,7 @@ def sigmoid_cross_entropy_with_logits(
 ) -> None:
     missed = xp.log1p(xp.exp(-xp.abs(X))) + xp.maximum(-X, 0)  # -log(sigmoid(X))
     if pos_weight is not None:
-        missed *= (pos_weight - 1) * Label + 1
+        missed *= pos_weight
     kept = Label != ignore_index
     found = ((1 - Label) * X + missed) * kept
     xp.copyto(Out, found / max(int(kept.sum()), 1) if normalize else found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -66,6 +67,8 @@ class TensorOp:
         if recipe.recorded and state.recording:
             edges = tuple([None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors])
             if recipe.not_wrt:
+                if recipe.constants:
+                    self._warn_of_constants(recipe.constants, edges)
                 edges = tuple([None if number in recipe.not_wrt else edge for number, edge in enumerate(edges)])
             if edges.count(None) == len(edges):
                 edges = None
@@ -98,6 +101,16 @@ class TensorOp:
                     deepest = edge[0].topological_nr
             node.topological_nr = deepest + 1
         return made
+
+    def _warn_of_constants(self, constants: Sequence[int], edges: Sequence[Any]) -> None:
+        """Warn where a tensor that asks for a gradient is one of the inputs that the op takes as constants."""
+        for number in constants:
+            if edges[number] is not None:
+                warnings.warn(
+                    f"no gradient flows to {self.positions()[number][0]}, which {self.definition.type} takes as a constant; if "
+                    f"that is meant, detach() it\n  called at: {line_text(user_line())}",
+                    stacklevel=3,
+                )
 
     def _recipe(self, tensors: Sequence[Tensor]) -> Recipe:
         if len(self._recipes) >= _MANY:
@@ -139,6 +152,7 @@ class Recipe:
         single: the kind of the output, where there is one and it is known.
         recorded: gradients may flow to the inputs (or it is an error if they do).
         not_wrt: positions of inputs that have no gradient.
+        constants: those of them on which the result depends.
         saves: whether backward needs values.
     """
 
@@ -151,6 +165,7 @@ class Recipe:
         "_specs",
         "all_wanted",
         "backwards",
+        "constants",
         "device",
         "kinds",
         "large",
@@ -183,12 +198,14 @@ class Recipe:
         self.recorded = rule is not ZERO_GRADIENT and any(kind.differentiable for kind in kinds)
         self.recorded &= any(kind is None or kind.differentiable for kind in self.out_kinds)
         self.not_wrt: frozenset[int] = frozenset()
+        self.constants: tuple[int, ...] = ()
         self._save_in: tuple[int, ...] = ()
         self._save_out: tuple[int, ...] = ()
         if isinstance(rule, Rule):
             slots = [slot for slot, _ in op.positions()]
             inputs = definition.inputs
             self.not_wrt = frozenset(i for i, s in enumerate(slots) if s not in rule.wrt or not kinds[i].differentiable)
+            self.constants = tuple(i for i, s in enumerate(slots) if s in definition.constants and kinds[i].differentiable)
             self._save_in = tuple(i for i, s in enumerate(slots) if rule.inputs.get(s) is False and not inputs[s].like)
             self._save_out = tuple(i for i, s in enumerate(self._slots) if rule.outputs.get(s) is False)
             self.recorded &= len(self.not_wrt) < len(slots)

@@ -119,6 +119,9 @@ def _gradient(definition: OpDef) -> Iterator[str]:
         else:
             yield ""
             yield f"Gradient op: `{_signature(registry.get(definition.grad_type))}`"
+        if definition.constants:
+            yield ""
+            yield f"Taken as constants, to which no gradient flows: {', '.join(definition.constants)}."
 
 
 # ------------------------------------------------------------------------------------------------------------ definition

@@ -212,7 +212,16 @@ def sum_(f: Any, X: Like, dOut: Any) -> Any:
     return {"X": lambda: [f.scale(dOut, scale=1.0) for _ in X]}  # type: ignore[attr-defined]
 
 
-@define("scale(X, ScaleTensor?) -> Out", infer=_scale, inline_grad=True, wrt=["X"], scale=1.0, bias=0.0, bias_after_scale=True)
+@define(
+    "scale(X, ScaleTensor?) -> Out",
+    infer=_scale,
+    inline_grad=True,
+    wrt=["X"],
+    constants=["ScaleTensor"],
+    scale=1.0,
+    bias=0.0,
+    bias_after_scale=True,
+)
 def scale(f: Any, ScaleTensor: Any, dOut: Any, scale: float) -> Any:
     """``X * scale + bias``, or ``(X + bias) * scale`` without `bias_after_scale`; `ScaleTensor`, if given, is the scale."""
     return {"X": f.scale(dOut, ScaleTensor, scale=scale)}
@@ -240,7 +249,14 @@ def _clip(X: Spec, Min: Spec | None, Max: Spec | None, min: float, max: float) -
     return X
 
 
-@define("clip(X: int|float, Min?, Max?) -> Out", infer=_clip, wrt=["X"], min=required("float"), max=required("float"))
+@define(
+    "clip(X: int|float, Min?, Max?) -> Out",
+    infer=_clip,
+    wrt=["X"],
+    constants=["Min", "Max"],
+    min=required("float"),
+    max=required("float"),
+)
 def clip(f: Any, X: Any, Min: Any, Max: Any, dOut: Any, min: float, max: float) -> Any:
     """Each element of X brought into ``[min, max]``; tensors `Min` and `Max`, if given, replace the attributes."""
     inside = f.logical_and(X > (min if Min is None else Min), X < (max if Max is None else Max))
@@ -256,7 +272,7 @@ def _pow(X: Spec, FactorTensor: Spec | None, factor: float) -> Spec:
     return X
 
 
-@define("pow(X: int|float, FactorTensor?) -> Out", infer=_pow, wrt=["X"], factor=1.0)
+@define("pow(X: int|float, FactorTensor?) -> Out", infer=_pow, wrt=["X"], constants=["FactorTensor"], factor=1.0)
 def pow_(f: Any, X: Any, FactorTensor: Any, dOut: Any, factor: float) -> Any:
     """``X ** factor``; a tensor `FactorTensor`, if given, replaces the attribute."""
     if FactorTensor is not None:

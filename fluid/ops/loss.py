@@ -1,7 +1,10 @@
 """Softmax and losses.
 
 Labels that are class numbers have an extent of 1 along the axis of the classes, and gradients go to the labelled elements
-by `pick` and `place`. Soft labels have a number for each class, and gradients too.
+by `pick` and `place`. Soft labels have a number for each class.
+
+One rule for all losses: labels that float have gradients, as any other input (in Paddle, some have). To take one as a
+constant, set its `stop_gradient`.
 """
 
 from __future__ import annotations
@@ -145,31 +148,40 @@ def _binary(X: Spec, Label: Spec) -> Spec:
     return _same_shapes("X", X, "Label", Label)
 
 
+def _binary_with_logits(X: Spec, Label: Spec, pos_weight: Spec | None) -> Spec:
+    if pos_weight is not None and broadcast(X.shape, pos_weight.shape) != X.shape and -1 not in (*X.shape, *pos_weight.shape):
+        raise InferenceError(f"pos_weight {pos_weight} does not broadcast to X {X}")
+    return _binary(X, Label)
+
+
 @define(
     "sigmoid_cross_entropy_with_logits(X: float, Label, pos_weight?) -> Out",
-    infer=_binary,
-    wrt=("X",),
+    infer=_binary_with_logits,
     normalize=False,
     ignore_index=-100,
 )
 def sigmoid_cross_entropy_with_logits(
     f: Any, X: Any, Label: Any, pos_weight: Any, dOut: Any, normalize: Any, ignore_index: Any
 ) -> Any:
-    """``-(w * Label * log(sigmoid(X)) + (1 - Label) * log(1 - sigmoid(X)))``, element by element, with w = pos_weight or 1.
+    """``-pos_weight * log(sigmoid(X)) + (1 - Label) * X``, element by element; pos_weight is 1 if it is not given.
 
-    Elements labelled `ignore_index` give 0; `normalize` divides by the number of the others. Labels are taken as
-    constants, as Paddle does: no gradient flows to them.
+    Without it, that is the cross entropy ``-Label * log(sigmoid(X)) - (1 - Label) * log(1 - sigmoid(X))``. With a weight w of
+    positive labels, ``(w - 1) * Label + 1`` belongs into the slot, of soft labels too: so do programs from Paddle 2.6 have it.
+    (Paddle itself then computes another number where X is negative: it adds -X once, not pos_weight times.) No layer of Fluid 1.6
+    writes the slot. Elements labelled `ignore_index` give 0; `normalize` divides by the number of the others.
     """
     kept = f.not_equal(Label, f.fill_constant(shape=[1], dtype=int(Label.dtype), value=float(ignore_index))).astype(X.dtype)
+    Label = _typed_as(X, Label)
     gradient = dOut * kept
     if normalize:
         count = f.reduce_sum(kept, reduce_all=True)
         gradient = gradient / f.elementwise_max(count, f.fill_constant(shape=[1], dtype=int(X.dtype), value=1.0))
     missing = 1.0 - f.sigmoid(X)
-
-    if pos_weight is None:
-        return {"X": gradient * (1.0 - Label - missing)}
-    return {"X": gradient * (1.0 - Label - ((pos_weight - 1.0) * Label + 1.0) * missing)}
+    return {
+        "X": lambda: gradient * (1.0 - Label - (missing if pos_weight is None else missing * pos_weight)),
+        "Label": lambda: -(gradient * X),
+        "pos_weight": lambda: f.sum_to(gradient * f.softplus(-X), pos_weight),
+    }
 
 
 def _huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
@@ -200,6 +212,11 @@ def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> A
         "Predicted": lambda: dLoss * ((1.0 - Labels) / miss - Labels / hit),
         "Labels": lambda: dLoss * (f.log(miss) - f.log(hit)),
     }
+
+
+def _typed_as(X: Any, label: Any) -> Any:
+    """A label, which may be an integer, in the element type of X."""
+    return label if label.dtype == X.dtype else label.astype(X.dtype)
 
 
 def _number_like(f: Any, value: Any, number: float) -> Any:
@@ -234,11 +251,12 @@ def _hinge_loss(Logits: Spec, Labels: Spec) -> Spec:
     return _same_shapes("Logits", Logits, "Labels", Labels)
 
 
-@define("hinge_loss(Logits: float, Labels) -> Loss", infer=_hinge_loss, wrt=("Logits",))
+@define("hinge_loss(Logits: float, Labels) -> Loss", infer=_hinge_loss)
 def hinge_loss(f: Any, Logits: Any, Labels: Any, dLoss: Any) -> Any:
     """``max(0, 1 - (2 * Labels - 1) * Logits)``; Labels are 0 or 1."""
-    side = Labels * 2.0 - 1.0
-    return {"Logits": -(dLoss * side * _above_zero(1.0 - side * Logits))}
+    side = _typed_as(Logits, Labels) * 2.0 - 1.0
+    gradient = dLoss * _above_zero(1.0 - side * Logits)
+    return {"Logits": lambda: -(gradient * side), "Labels": lambda: gradient * Logits * -2.0}
 
 
 @define("bce_loss(X: float, Label) -> Out", infer=_binary)
@@ -303,6 +321,7 @@ def _nll_loss(X: Spec, Label: Spec, Weight: Spec | None, reduction: str, declare
     "nll_loss(X: int|float, Label: int, Weight?: int|float) -> Out, Total_weight",
     infer=_nll_loss,
     wrt=("X",),
+    constants=("Weight",),
     ignore_index=long(-100),
     reduction="mean",
 )
@@ -353,13 +372,14 @@ def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
 @define(
     "margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~",
     infer=_margin_rank_loss,
-    wrt=("X1", "X2"),
     margin=0.0,
 )
-def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: Any = None) -> Any:
+def margin_rank_loss(
+    f: Any, Label: Any, Activated: Any, dOut: Any, X1: Any = None, X2: Any = None, dActivated: Any = None
+) -> Any:
     """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is."""
-    gradient = dOut * Label * Activated
-    return {"X1": lambda: -gradient, "X2": gradient}
+    active = dOut * Activated
+    return {"X1": lambda: -(active * Label), "X2": lambda: active * Label, "Label": lambda: active * (X2 - X1)}
 
 
 def _bpr_loss(X: Spec, Label: Spec) -> Spec:
@@ -431,6 +451,7 @@ def _smooth_l1_loss(X: Spec, Y: Spec, InsideWeight: Spec | None, OutsideWeight: 
     "smooth_l1_loss(X: int|float, Y: int|float, InsideWeight?: int|float, OutsideWeight?: int|float) -> Diff~, Out",
     infer=_smooth_l1_loss,
     wrt=("X", "Y"),
+    constants=("InsideWeight", "OutsideWeight"),
     sigma=least(1e-12, 1.0),
 )
 def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOut: Any, sigma: float, dDiff: Any = None) -> Any:
@@ -452,13 +473,13 @@ def _modified_huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return found, found
 
 
-@define("modified_huber_loss(X: float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss, wrt=("X",))
-def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, dIntermediateVal: Any = None) -> Any:
+@define("modified_huber_loss(X: float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss)
+def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, X: Any = None, dIntermediateVal: Any = None) -> Any:
     """``max(0, 1 - a) ** 2``, or ``-4 * a`` where a is below -1, of ``a = (2 * Y - 1) * X``; Y is 0 or 1."""
     gradient = dOut * f.clip(1.0 - IntermediateVal, min=0.0, max=2.0) * -2.0
     if dIntermediateVal is not None:
         gradient = gradient + dIntermediateVal
-    return {"X": gradient * (Y * 2.0 - 1.0)}
+    return {"X": lambda: gradient * (_typed_as(gradient, Y) * 2.0 - 1.0), "Y": lambda: gradient * X * 2.0}
 
 
 def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lower_bound: float) -> Spec:
@@ -469,7 +490,6 @@ def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lo
 @define(
     "teacher_student_sigmoid_loss(X: float, Label: int|float) -> Y",
     infer=_teacher_student,
-    wrt=("X",),
     soft_max_up_bound=15.0,
     soft_max_lower_bound=-15.0,
 )
@@ -479,7 +499,7 @@ def teacher_student_sigmoid_loss(
     """Cross entropies of sigmoid(X) with a click, 0 or 1, and with a teacher's score z from 0 to 1, where there is one.
 
     The Label is -2 for no click and no score, -1 for a click without a score, z for no click and 1 + z for a click. The
-    gradient is 0 where X is outside of the bounds.
+    gradient of X is 0 where X is outside of the bounds.
     """
 
     def at_least(number: float) -> Any:
@@ -490,7 +510,7 @@ def teacher_student_sigmoid_loss(
     teacher = (Label - click) * score
     inside = f.logical_and(X < soft_max_up_bound, X > soft_max_lower_bound).astype(X.dtype)
     p = f.sigmoid(X)
-    return {"X": dY * inside * (p - click + score * (p - teacher))}
+    return {"X": lambda: dY * inside * (p - click + score * (p - teacher)), "Label": lambda: -(dY * score * X)}
 
 
 def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]:
@@ -503,6 +523,7 @@ def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]
     " -> CentersOut, SampleCenterDiff, Loss",
     infer=_center_loss,
     wrt=("X",),
+    constants=("Centers", "CenterUpdateRate"),
     cluster_num=required("int"),
     need_update=False,
 )

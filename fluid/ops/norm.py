@@ -58,6 +58,7 @@ def _batch_norm(
     " -> Y, MeanOut, VarianceOut, SavedMean~, SavedVariance~, ReserveSpace?",
     infer=_batch_norm,
     wrt=("X", "Scale", "Bias"),
+    constants=("Mean", "Variance"),
     is_test=False,
     momentum=0.9,
     epsilon=least(0, 1e-5),
@@ -330,6 +331,7 @@ def _data_norm(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Spe
     "data_norm(scale_w?, bias?, X: float, BatchSize: float, BatchSum, BatchSquareSum) -> Y, Means~, Scales~",
     infer=_data_norm,
     wrt=("X", "scale_w", "bias"),
+    constants=("BatchSize", "BatchSum", "BatchSquareSum"),
     epsilon=least(0, 1e-4),
     slot_dim=-1,
     summary_decay_rate=0.9999999,
@@ -390,7 +392,7 @@ def _spectral_vectors(Weight: Spec, U: Spec, V: Spec, dim: int) -> tuple[Spec, S
 _SPECTRAL: dict[str, Any] = {"dim": 0, "power_iters": least(0, 1), "eps": least(0, 1e-12)}
 
 
-@define("spectral_norm(Weight: float, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), **_SPECTRAL)
+@define("spectral_norm(Weight: float, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), constants=("U", "V"), **_SPECTRAL)
 def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """Weight divided by its greatest singular value, that of the matrix with the axis `dim` as rows, all others as columns.
 

@@ -380,6 +380,8 @@ class OpDef:
     """Builds the op from ordinary ones, where the gradient is no short formula; see the module's text."""
     sparse_grad: str = ""
     """The input slot whose gradient is a `SelectedRows` where the attribute ``is_sparse`` is set."""
+    constants: tuple[str, ...] = ()
+    """Input slots on which the result depends, and to which no gradient flows all the same."""
     lod_aware: bool = False
     """Inference says which sequences the outputs hold; for other ops, each output has those of the first input that has
     some and as many rows."""
@@ -570,6 +572,7 @@ def define(
     grad_type: str = "",
     meaning: Callable[..., Mapping[str, Any]] | None = None,
     likes: Iterable[str] = (),
+    constants: Iterable[str] = (),
     lod_aware: bool = False,
     sparse_grad: str = "",
     **attrs: Any,
@@ -585,6 +588,7 @@ def define(
         grad_type: the type of the gradient op, where it is not ``type_grad``.
         meaning: builds the op from ordinary ones, instead of a rule; see the module's text.
         likes: input slots of which only shape, dtype and sequences are read.
+        constants: input slots without a gradient on which the result depends (see `OpDef`).
         lod_aware: `infer` says which sequences the outputs hold (see `OpDef`).
         sparse_grad: the input slot whose gradient is sparse if ``is_sparse`` (see `OpDef`).
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
@@ -605,6 +609,7 @@ def define(
         grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,
         meaning=meaning,
+        constants=tuple(constants),
         lod_aware=lod_aware,
         sparse_grad=sparse_grad,
     )

@@ -54,7 +54,14 @@ def _define_averages(name: str, doc: str, **attributes: Any) -> None:
     rule.__doc__ = doc
     back.__doc__ = f"Out spread over images shaped like Like: the transpose of `{name}`."
     attributes.update(_POOLED)
-    define(f"{name}(X: float[N, C, H, W], {_REGIONS}) -> Out", infer=infer, wrt=("X",), lod_aware=True, **attributes)(rule)
+    define(
+        f"{name}(X: float[N, C, H, W], {_REGIONS}) -> Out",
+        infer=infer,
+        wrt=("X",),
+        constants=("ROIs",),
+        lod_aware=True,
+        **attributes,
+    )(rule)
     signature = f"{name}_back(Out, ROIs, RoisNum?, Like) -> X"
     define(signature, infer=like("Like"), wrt=("Out",), likes=("Like",), lod_aware=True, **attributes)(back)
 
@@ -88,6 +95,7 @@ def _roi_pool(X: Spec, ROIs: Spec, RoisNum: Spec | None, attrs: Mapping[str, Any
     f"roi_pool(X: float[N, C, H, W], {_REGIONS}) -> Out, Argmax~",
     infer=_roi_pool,
     wrt=("X",),
+    constants=("ROIs",),
     lod_aware=True,
     **_POOLED,
 )

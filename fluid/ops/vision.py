@@ -508,7 +508,7 @@ def _define_interp(method: str, doc: str) -> None:
     rule_v2.__doc__ = doc
     for name, its_rule, scale in ((f"{method}_interp", rule, 0.0), (f"{method}_interp_v2", rule_v2, floats())):
         attributes = {"scale": scale, **_INTERP_SIZES, **_INTERP_ATTRS}
-        define(f"{name}(X: float, {_INTERP_SLOTS}) -> Out", infer=infer, wrt=("X",), **attributes)(its_rule)
+        define(f"{name}(X: float, {_INTERP_SLOTS}) -> Out", infer=infer, wrt=("X",), constants=("Scale",), **attributes)(its_rule)
 
 
 _SIZED = "Images brought to another size; sizes are told as to `bilinear_interp_v2`. "

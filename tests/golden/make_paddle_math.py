@@ -189,6 +189,11 @@ def cases() -> list[Any]:
         outs = {slot.replace("in_", "out_"): str(value.dtype) for slot, value in state.items() if slot != "param"}
         updates = {slot: slot.replace("out_", "in_") for slot in outs}
         found.append(case("average_accumulates", state, WINDOW, outs, updates=updates))
+    # Without pos_weight: with it, Paddle adds max(-X, 0) once, where the definition has it pos_weight times.
+    for label in (probabilities(4, 3), (floats(4, 3) > 0).astype("float32")):
+        for attrs in ({}, {"normalize": True, "ignore_index": 1}):
+            inputs = {"X": floats(4, 3, low=-3, high=3), "Label": label}
+            found.append(case("sigmoid_cross_entropy_with_logits", inputs, attrs, {"Out": "float32"}, "X"))
     return found
 
 

@@ -105,15 +105,19 @@ add(
 )
 
 
-def sigmoid_crossed(X: Any, Label: Any, ignore_index: int = -100, normalize: bool = False) -> Any:
-    found = np.maximum(X, 0) - X * Label + np.log1p(np.exp(-np.abs(X)))
+def sigmoid_crossed(X: Any, Label: Any, pos_weight: Any = 1.0, ignore_index: int = -100, normalize: bool = False) -> Any:
+    found = (1 - Label) * X + pos_weight * np.log1p(np.exp(-X))
     found = np.where(Label == ignore_index, 0, found)
     return (found / max((Label != ignore_index).sum(), 1) if normalize else found).astype(X.dtype)
 
 
 add(
     "sigmoid_cross_entropy_with_logits",
-    Sample({"X": data.away(3, 4), "Label": data(3, 4, low=0)}, {}, sigmoid_crossed, wrt=["X"]),
+    Sample({"X": data.away(3, 4), "Label": data(3, 4, low=0)}, {}, sigmoid_crossed),
+    Sample({"X": data(3, 4), "Label": data(3, 4, low=0), "pos_weight": data(3, 4, low=0.2, high=3)}, {}, sigmoid_crossed),
+    Sample({"X": data(3, 4), "Label": data(3, 4, low=0), "pos_weight": data(4, low=0.2, high=3)}, {}, sigmoid_crossed),
+    Sample({"X": data(3, 4), "Label": data(3, 4, low=0)}, {"normalize": True}, sigmoid_crossed),
+    Sample({"X": data(3, 4), "Label": data.ints(3, 4, high=2)}, {}, sigmoid_crossed),
     Sample(
         {"X": data.away(2, 3), "Label": np.array([[0.0, 1, -1], [1, -1, 0]])}, {"ignore_index": -1}, sigmoid_crossed, wrt=["X"]
     ),
@@ -164,6 +168,11 @@ add(
     "hinge_loss",
     Sample(
         {"Logits": np.array([[0.3], [1.7], [-0.4], [-2.0]]), "Labels": ONE_OR_ZERO},
+        {},
+        lambda Logits, Labels: np.maximum(0, 1 - (2 * Labels - 1) * Logits),
+    ),
+    Sample(
+        {"Logits": data(4, 1), "Labels": data(4, 1, low=0)},
         {},
         lambda Logits, Labels: np.maximum(0, 1 - (2 * Labels - 1) * Logits),
     ),
@@ -309,6 +318,7 @@ def modified_huber(X: Any, Y: Any) -> Any:
 add(
     "modified_huber_loss",
     Sample({"X": np.array([[-3.0], [0.5], [2], [0.3]]), "Y": np.array([[1.0], [1], [1], [0]])}, {}, modified_huber),
+    Sample({"X": data(4, 1) * 3, "Y": data(4, 1, low=0)}, {}, modified_huber),
 )
 
 
@@ -327,7 +337,9 @@ add(
         {"X": data(8, 1) * 3, "Label": np.array([[-2.0], [-1], [0.3], [1.6], [0], [1], [-2], [-1]])},
         {},
         by_teacher,
+        wrt=["X"],  # of labels that are whole numbers, the loss jumps
     ),
+    Sample({"X": data(6, 1) * 3, "Label": np.array([[-1.5], [-0.5], [0.3], [1.6], [0.7], [1.2]])}, {}, by_teacher),
 )
 
 

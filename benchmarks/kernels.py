@@ -11,9 +11,9 @@ import torch
 from common import header, milliseconds, race, row
 from torch.nn import functional
 
-from fluid.executor.arrays import bind_op
-from fluid.executor.interpreter import apply_op
-from fluid.ops import registry
+from fluid.executor.binding.arrays import bind_op
+from fluid.executor.binding.op_call import apply_op
+from fluid.opdef import registry
 
 ROUNDS, BLOCK = 3, 0.2
 _random = np.random.default_rng(0)

@@ -1,9 +1,10 @@
 """Run time: how a program is computed."""
 
-from . import beam_search, debug, files, rank_table  # noqa: F401  (they fill the table of handlers)
+from fluid.values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
+
 from .executor import Executor
-from .place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
 from .scope import LoDTensor, Scope, global_scope, scope_guard
+from .stepwise import beam_search, debug, files, rank_table  # noqa: F401  (they fill the table of handlers)
 
 __all__ = [
     "CPUPlace",

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from fluid.collector import collector_paused
 from fluid.errors import ExecutionError, FeedError, did_you_mean, locate
-from fluid.framework import Operator, Program, Variable, default_main_program
-from fluid.types import as_dtype, is_floating
-from fluid.values import Spec
+from fluid.ir.collector import collector_paused
+from fluid.ir.program import Operator, Program, Variable, default_main_program
+from fluid.values.lod_array import LoDArray, array_of, lod_of, to_lengths, to_lod
+from fluid.values.place import CPUPlace, Place, to_numpy
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.spec import Spec
+from fluid.values.types import as_dtype, is_floating
 
 from . import timing
-from .arrays import spec_of
-from .bound_plan import BoundPlan, Memory
-from .place import CPUPlace, Place, to_numpy
-from .plan import Plan, compile_plan
+from .binding.arrays import spec_of
+from .planned.bound_plan import BoundPlan, Memory
+from .planned.plan import Plan, compile_plan
 from .scope import LoDTensor, Scope, global_scope
-from .selected_rows import SelectedRows
-from .sequences import LoDArray, array_of, lod_of, to_lengths, to_lod
-from .stepwise import StepwiseProgram
+from .stepwise.program import StepwiseProgram
 
 __all__ = ["Executor"]
 

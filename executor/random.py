@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.framework import default_main_program
+from fluid.ir.program import default_main_program
 
 __all__ = ["RANDOM", "RandomStream", "RandomStreams", "seed_of"]
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError
-
-from .place import CPUPlace, Place, to_numpy
+from fluid.values.place import CPUPlace, Place, to_numpy
 
 __all__ = ["LoDTensor", "Scope", "ScopeVariable", "global_scope", "scope_guard"]
 

@@ -9,9 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from fluid.framework import Operator
-
-from .place import Place
+from fluid.ir.program import Operator
+from fluid.values.place import Place
 
 __all__ = ["Count", "Timer", "timed"]
 

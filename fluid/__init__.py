@@ -26,6 +26,7 @@ from . import (
     executor,
     framework,
     initializer,
+    layer_helper,
     layers,
     lod_tensor,
     metrics,
@@ -62,24 +63,13 @@ from .lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
-    from . import (
-        contrib,
-        dataset,
-        dygraph,
-        dygraph_grad_clip,
-        evaluator,
-        extend,
-        graph,
-        install_check,
-        io,
-        profiler,
-        reader,
-        text,
-    )
-    from .checkpoint import load_checkpoint, save_checkpoint
-    from .compare import diff
+    from . import contrib, dataset, dygraph, dygraph_grad_clip, evaluator, extend, install_check, io, profiler, reader
+    from .formats import text
     from .io import load, save
-    from .model_io import load_model, save_model
+    from .saving.checkpoint import load_checkpoint, save_checkpoint
+    from .saving.models import load_model, save_model
+    from .transform import graph
+    from .transform.compare import diff
 
 __version__ = "0.1.0"
 
@@ -138,6 +128,7 @@ __all__ = [
     "install_check",
     "io",
     "is_compiled_with_cuda",
+    "layer_helper",
     "layers",
     "load",
     "load_checkpoint",
@@ -164,41 +155,41 @@ __all__ = [
 ]
 
 # Loaded when used: they need more than numpy, or are not always needed.
-_LAZY = (
-    "contrib",
-    "dataset",
-    "dygraph",
-    "dygraph_grad_clip",
-    "evaluator",
-    "extend",
-    "graph",
-    "install_check",
-    "io",
-    "profiler",
-    "reader",
-    "text",
-)
+_LAZY = {
+    "bfloat16": "bfloat16",
+    "contrib": "contrib",
+    "dataset": "dataset",
+    "dygraph": "dygraph",
+    "dygraph_grad_clip": "dygraph_grad_clip",
+    "evaluator": "evaluator",
+    "extend": "extend",
+    "graph": "transform.graph",
+    "install_check": "install_check",
+    "io": "io",
+    "model_io": "model_io",
+    "profiler": "profiler",
+    "reader": "reader",
+    "text": "formats.text",
+}
 _LAZY_FROM = {
-    "diff": "compare",
+    "diff": "transform.compare",
     "load": "io",
-    "load_checkpoint": "checkpoint",
-    "load_model": "model_io",
+    "load_checkpoint": "saving.checkpoint",
+    "load_model": "saving.models",
     "save": "io",
-    "save_checkpoint": "checkpoint",
-    "save_model": "model_io",
+    "save_checkpoint": "saving.checkpoint",
+    "save_model": "saving.models",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from importlib import import_module
+    module = _LAZY.get(name) or _LAZY_FROM.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return import_module(f"{__name__}.{name}")
-    if name in _LAZY_FROM:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{_LAZY_FROM[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = import_module(f"{__name__}.{module}")
+    return found if name in _LAZY else getattr(found, name)
 
 
 def __dir__() -> list[str]:

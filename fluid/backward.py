@@ -1,7 +1,7 @@
 """Differentiating programs: `append_backward` and `gradients`.
 
-Gradient ops between the targets and what is wanted are first written out in ordinary ops (`fluid.expand`); then one
-reverse walk (`fluid.differentiator`) appends the gradient ops of block 0.
+Gradient ops between the targets and what is wanted are first written out in ordinary ops (`fluid.autodiff.expand`); then one
+reverse walk (`fluid.autodiff.reverse`) appends the gradient ops of block 0.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from .collector import collector_paused
-from .differentiator import Callback, Differentiator
+from .autodiff.expand import expand_active
+from .autodiff.recompute import copies_of, recompute, segment_ends
+from .autodiff.reverse import Callback, Differentiator
 from .errors import BackwardError
-from .expand import expand_active
-from .framework import Block, OpRole, Parameter, Program, Variable
-from .recompute import copies_of, recompute, segment_ends
-from .types import is_floating
-from .versions import BlockVersions, Value
+from .ir.collector import collector_paused
+from .ir.program import Block, OpRole, Parameter, Program, Variable
+from .ir.versions import BlockVersions, Value
+from .values.types import is_floating
 
 __all__ = ["append_backward", "gradients"]
 
@@ -203,9 +203,9 @@ def append_backward(
         callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps
             gradient names to names, and ``"__current_op_desc__"`` to the op that completed it.
         checkpoints: values, or their names, that cut the forward part into segments. What gradient ops read of a segment but the
-            last is computed again for them, from what lies before the segment, instead of being kept (`fluid.recompute`):
-            gradients are the same, bit by bit, and less is alive at once. Parameters, data and the loss cut nothing, since
-            they are kept anyway; a name that is given twice counts once.
+            last is computed again for them, from what lies before the segment, instead of being kept
+            (`fluid.autodiff.recompute`): gradients are the same, bit by bit, and less is alive at once. Parameters, data and the
+            loss cut nothing, since they are kept anyway; a name that is given twice counts once.
 
     Returns:
         (parameter, gradient) for each parameter that the loss depends on.

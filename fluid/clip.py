@@ -6,9 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .errors import FluidTypeError, ProgramError
-from .framework import Block, OpRole, Parameter, Program, Variable, default_main_program
-from .layer_helper import optimize_guard
-from .types import VarType
+from .ir.program import Block, OpRole, Parameter, Program, Variable, default_main_program, optimize_guard
+from .values.types import VarType
 
 __all__ = [
     "ErrorClipByValue",

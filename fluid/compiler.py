@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import FluidTypeError, ProgramError
-from .framework import Program, default_main_program
+from .ir.program import Program, default_main_program
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy", "ParallelExecutor"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .errors import EOFException
-from .executor.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
 from .executor.scope import LoDTensor, Scope
-from .types import VarType
+from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
+from .values.types import VarType
 
 __all__ = [
     "CPUPlace",

@@ -9,7 +9,7 @@ import numpy as np
 
 from .errors import FeedError, FluidTypeError
 from .executor.scope import LoDTensor
-from .framework import Program, Variable, default_main_program
+from .ir.program import Program, Variable, default_main_program
 
 __all__ = ["DataFeeder"]
 

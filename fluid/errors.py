@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .framework import Operator
+    from .ir.program import Operator
 
 __all__ = [
     "AttributeRuleError",

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from . import layers, unique_name
+from .building.layer_helper import LayerHelper
 from .errors import ProgramError
 from .executor import global_scope
-from .framework import Program, Variable
 from .initializer import Constant
-from .layer_helper import LayerHelper
-from .types import DTypeLike, as_dtype
+from .ir.program import Program, Variable
+from .values.types import DTypeLike, as_dtype
 
 __all__ = ["ChunkEvaluator", "EditDistance", "Evaluator"]
 

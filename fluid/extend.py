@@ -17,21 +17,10 @@ y = ops().cube(x)  # x a variable: appends the op to the program
 from __future__ import annotations
 
 from .executor.kernels.table import kernel, prepared
-from .framework import BuildNamespace, default_main_program
-from .ops.registry import (
-    NOT_DIFFERENTIABLE,
-    ZERO_GRADIENT,
-    Like,
-    define,
-    floats,
-    ints,
-    like,
-    long,
-    longs,
-    required,
-    strings,
-)
-from .values import Spec
+from .ir.inference import BuildNamespace
+from .ir.program import default_main_program
+from .opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, floats, ints, like, long, longs, required, strings
+from .values.spec import Spec
 
 __all__ = [
     "NOT_DIFFERENTIABLE",

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .errors import FluidTypeError, ProgramError
-from .framework import Block, Operator, Variable
-from .types import VarType
+from .ir.program import Block, Operator, Variable
+from .values.types import VarType
 
 __all__ = [
     "MSRA",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .framework import Variable
+from .ir.program import Variable
 from .layers.io import declare
 from .layers.nn import lookup, one_hot_of
 from .param_attr import AttrLike
-from .types import DTypeLike, VarType
+from .values.types import DTypeLike, VarType
 
 __all__ = ["data", "embedding", "one_hot"]
 

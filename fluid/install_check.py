@@ -7,7 +7,7 @@ import numpy as np
 from . import layers
 from .errors import ExecutionError
 from .executor import CPUPlace, CUDAPlace, Executor, Scope
-from .framework import Program, is_compiled_with_cuda, program_guard
+from .ir.program import Program, is_compiled_with_cuda, program_guard
 from .optimizer import SGD
 from .unique_name import guard
 

@@ -2,8 +2,8 @@
 
 A folder holds one file a variable, or one file with all of them; an inference model is such a folder with a program,
 ``__model__``, which feeds and fetches by ops of its own. Files are written whole or not at all, those of one save all before
-the first of them takes its place (`fluid.writing`), and what is read is checked against the file's real size and against the
-program before anything in the scope changes.
+the first of them takes its place (`fluid.formats.writing`), and what is read is checked against the file's real size and against
+the program before anything in the scope changes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import checked
 from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
-from .executor.place import CPUPlace
-from .executor.selected_rows import SelectedRows
-from .expand import is_gradient_op
-from .framework import Block, Operator, Parameter, Program, Variable, default_main_program
-from .ops.registry import EMPTY
-from .pickle_io import read_pickle, write_arrays
+from .formats.pickles import read_pickle, write_arrays
+from .formats.program import parse_program, serialize_program
+from .formats.tensors import Lod, open_tensors, read_file, write_rows, write_tensor
+from .formats.writing import atomic_writer, together, write_file
+from .ir.checked import checked
+from .ir.program import Parameter, Program, Variable, default_main_program
+from .opdef.registry import EMPTY
 from .reader import (
     ComposeNotAligned,
     DataLoader,
@@ -38,10 +38,10 @@ from .reader import (
     shuffle,
     xmap_readers,
 )
-from .serde import parse_program, serialize_program
-from .tensor_io import Lod, open_tensors, read_file, write_rows, write_tensor
-from .types import BFLOAT16, VarType, as_dtype
-from .writing import atomic_writer, together, write_file
+from .transform.pruning import prune
+from .values.place import CPUPlace
+from .values.selected_rows import SelectedRows
+from .values.types import BFLOAT16, VarType, as_dtype
 
 __all__ = [
     "ComposeNotAligned",
@@ -207,13 +207,13 @@ def _as_declared(var: Variable, array: Any) -> Any:
     if not var.has_dtype:
         return array
     if array.dtype == BFLOAT16 and var.dtype is VarType.FP32:
-        from .bfloat16 import to_float32
+        from .formats.bfloat16 import to_float32
 
         return to_float32(array)
     if var.dtype is VarType.BF16 and array.dtype == np.uint16:
         return np.ascontiguousarray(array).view(BFLOAT16).reshape(array.shape)
     if var.dtype is VarType.BF16 and array.dtype == np.float32 and not (array.view(np.uint32) & 0xFFFF).any():
-        from .bfloat16 import to_bfloat16
+        from .formats.bfloat16 import to_bfloat16
 
         return to_bfloat16(array)
     return array
@@ -398,7 +398,7 @@ def load(program: Program, model_path: str | os.PathLike[str], executor: Any = N
 def load_program_state(model_path: str | os.PathLike[str]) -> dict[str, Any]:
     """The arrays by name that `save`, or Paddle's, has saved under `model_path`: parameters and the rest as one dict.
 
-    The program need not be known. No code is run that the files may contain; see `fluid.pickle_io`.
+    The program need not be known. No code is run that the files may contain; see `fluid.formats.pickles`.
 
     Raises:
         FormatError: a file is damaged, or ``<model_path>.pdparams`` is missing.
@@ -498,128 +498,6 @@ def _set_state(program: Program, state: Mapping[str, Any], where: str, place: An
 
 
 # -------------------------------------------------------------------------------------------------------------- pruning
-@checked
-def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> Program:
-    """A copy of the program with only the ops and variables that the targets need.
-
-    Needs stop at the variables in `feeds`: an op that makes one of them is left out, unless it reads it too (an op that
-    overwrites what is fed). An op with a sub-block stays if one of its outputs is needed; in its block, what neither
-    those outputs nor its own next round need is left out likewise.
-
-    Raises:
-        NameNotFoundError: block 0 declares no such target.
-    """
-    new = program.clone()
-    prune_in_place(new, targets, feeds)
-    return new
-
-
-def prune_in_place(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> None:
-    """What `prune` does, to the program itself."""
-    root = program.global_block()
-    names = [target if isinstance(target, str) else target.name for target in targets]
-    for name in names:
-        root.var(name)
-    boundary = set(feeds)
-    _prune_block(root, set(names), boundary)
-    owned = {id(root)}
-    stack = [root]
-    while stack:
-        block: Block | None = stack.pop()
-        assert block is not None
-        for near in (block.parent, block.forward, *(sub for op in block.ops for sub in op.sub_blocks)):
-            if near is not None and id(near) not in owned:
-                owned.add(id(near))
-                stack.append(near)
-    program.blocks = [block for block in program.blocks if id(block) in owned]
-    used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
-    used.update(names, boundary)
-    for index, block in enumerate(program.blocks):
-        block._idx = index
-        block.vars = {name: var for name, var in block.vars.items() if name in used}
-    program._current = 0
-    program._changed()
-
-
-def _overwrites(op: Operator, name: str) -> bool:
-    """Whether after this op nothing of the old value of `name` is left."""
-    definition = op.definition
-    var = op.block.find_var(name)
-    if definition is None or op.sub_blocks or var is None or var.type is not VarType.LOD_TENSOR:
-        return False
-    return all(
-        slot in definition.outputs and not definition.outputs[slot].updated for slot, names in op.outputs.items() if name in names
-    )
-
-
-def _prune_block(block: Block, needed: set[str], boundary: set[str]) -> None:
-    """Leave out the ops of the root that `needed` does not need."""
-    kept = []
-    for op in reversed(block.ops):
-        outputs, inputs = set(op.output_arg_names), set(op.input_arg_names)
-        wanted = {name for name in outputs & needed if name not in boundary or name in inputs}
-        if not wanted:
-            continue
-        kept.append(op)
-        needed -= {name for name in wanted if _overwrites(op, name)}
-        needed |= inputs
-        if op.sub_blocks:
-            # Its gradient reads what is local to its block, too.
-            local = {name for sub in op.sub_blocks for name in sub.vars if name in needed}
-            needed |= _prune_below(op, wanted | inputs | local)
-    block.ops = kept[::-1]
-
-
-def _must_make(op: Operator) -> set[str]:
-    """Names that the block of `op` has to write each time it runs, whatever they are used for."""
-    if op.type == "recurrent":
-        return {*op.output("outputs"), *op.attr("states")}
-    if is_gradient_op(op):  # it takes the gradients from its block, where they have names of their own
-        return {name for sub in op.sub_blocks for inner in sub.ops for name in inner.output_arg_names}
-    return set()
-
-
-def _prune_below(owner: Operator, needed: set[str]) -> set[str]:
-    """Leave out the ops under `owner` that `needed` does not need; the names from outside that the others read.
-
-    These blocks may run again, so every op that writes a needed name, wherever it stands, is needed.
-    """
-    blocks: dict[int, tuple[Block, Operator]] = {}
-    writers: dict[str, list[tuple[Operator, Operator]]] = {}
-    stack = [(sub, owner) for sub in owner.sub_blocks]
-    while stack:
-        block, above = stack.pop()
-        if id(block) in blocks:
-            continue
-        blocks[id(block)] = block, above
-        for op in block.ops:
-            stack += [(sub, op) for sub in op.sub_blocks]
-            for name in op.output_arg_names:
-                writers.setdefault(name, []).append((op, above))
-    kept: set[int] = {id(owner)}
-    outside: set[str] = set()
-    names = [*needed, *_must_make(owner)]
-    seen = set(names)
-    while names:
-        for op, above in writers.get(names.pop(), ()):
-            chain = [op, above]
-            while chain:
-                found = chain.pop()
-                if id(found) in kept:
-                    continue
-                kept.add(id(found))
-                if id(found.block) in blocks:
-                    chain.append(blocks[id(found.block)][1])
-                for name in found.input_arg_names:
-                    var = found.block.find_var(name)
-                    if var is None or id(var.block) not in blocks:
-                        outside.add(name)
-                more = {*found.input_arg_names, *_must_make(found)} - seen
-                seen |= more
-                names += more
-    for block, _ in blocks.values():
-        block.ops = [op for op in block.ops if id(op) in kept]
-    return outside
 
 
 # ---------------------------------------------------------------------------------------------------- inference models

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import layers
 from .errors import ProgramError
-from .framework import Variable
+from .ir.program import Variable
 from .param_attr import AttrLike
 
 __all__ = ["glu", "img_conv_group", "scaled_dot_product_attention", "sequence_conv_pool", "simple_img_conv_pool"]

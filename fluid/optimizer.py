@@ -9,11 +9,12 @@ from numbers import Real
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from . import unique_name
-from .averaging import ExponentialMovingAverage, ModelAverage
 from .backward import append_backward
+from .building.layer_helper import LayerHelper
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
 from .errors import FluidTypeError, ProgramError
-from .framework import (
+from .initializer import Constant
+from .ir.program import (
     Block,
     Operator,
     OpRole,
@@ -22,17 +23,17 @@ from .framework import (
     Variable,
     default_main_program,
     default_startup_program,
+    optimize_guard,
     program_guard,
 )
-from .initializer import Constant
-from .layer_helper import LayerHelper, optimize_guard
 from .layers.control_flow import cond, increment
 from .layers.nn import scale
 from .layers.ops import elementwise_add, elementwise_mod, elementwise_sub, equal
 from .layers.tensor import assign, create_global_var, fill_constant
 from .regularizer import WeightDecayRegularizer, append_regularization_ops
-from .states import ByProgram, GivenState, asked, check_state, complete, start_of
-from .types import VarType
+from .training.averaging import ExponentialMovingAverage, ModelAverage
+from .training.states import ByProgram, GivenState, asked, check_state, complete, start_of
+from .values.types import VarType
 
 __all__ = [
     "SGD",
@@ -484,7 +485,7 @@ class Schedule(Protocol):
 
 def _left_by_backward(loss: Any, parameters: Named | None, left_out: Named | None) -> list[Pair]:
     """The pairs of eager mode."""
-    from .dygraph.base import gradients_of
+    from .eager.program import gradients_of
 
     return gradients_of(loss, None if parameters is None else list(parameters), list(left_out or ()))
 
@@ -937,7 +938,7 @@ class RecomputeOptimizer(Optimizer):
     """An optimizer whose backward part computes forward values again instead of keeping them.
 
     ``_set_checkpoints`` says between which values; see `append_backward`. The updates are those of `optimizer`. In eager mode
-    there is `fluid.dygraph.recompute` instead.
+    there is `fluid.eager.recompute` instead.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union
 from .errors import FluidTypeError
 
 if TYPE_CHECKING:
-    from .framework import Variable
     from .initializer import Initializer
+    from .ir.program import Variable
     from .regularizer import WeightDecayRegularizer
 
 __all__ = ["AttrLike", "ParamAttr", "WeightNormParamAttr"]
@@ -67,7 +67,7 @@ class ParamAttr:
             return ParamAttr(regularizer=arg)
         if isinstance(arg, (list, tuple)):
             return [ParamAttr._to_attr(item) for item in arg]
-        from .framework import Variable
+        from .ir.program import Variable
 
         if isinstance(arg, Variable) and arg.block.program.eager:
             return GivenParameter(arg)

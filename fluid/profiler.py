@@ -9,7 +9,7 @@ from typing import Any
 from .errors import ExecutionError, ProgramError
 from .executor import timing
 from .executor.timing import Count, Timer
-from .writing import write_file
+from .formats.writing import write_file
 
 __all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
 
@@ -76,7 +76,7 @@ def cuda_profiler(output_file: str, output_mode: str | None = None, config: Any 
 
     The arguments are accepted as in Fluid; where the records go, that profiler is told. `ExecutionError` without CUDA.
     """
-    from .framework import is_compiled_with_cuda
+    from .ir.program import is_compiled_with_cuda
 
     if not is_compiled_with_cuda():
         raise ExecutionError("cuda_profiler: there is no CUDA device here; use fluid.profiler.profiler('CPU')")

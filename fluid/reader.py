@@ -15,7 +15,7 @@ from typing import Any
 
 from .data_feeder import DataFeeder
 from .errors import EOFException, FeedError, FluidTypeError, ProgramError
-from .framework import Program, Variable
+from .ir.program import Program, Variable
 
 __all__ = [
     "ComposeNotAligned",

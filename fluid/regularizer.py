@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .framework import Parameter, Variable
-from .layer_helper import optimize_guard
-from .values import OpNamespace
+from .ir.program import Parameter, Variable, optimize_guard
+from .opdef.inference import OpNamespace
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer", "append_regularization_ops"]
 

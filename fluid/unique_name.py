@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .framework import Program
+    from .ir.program import Program
 
 __all__ = ["TakenNames", "UniqueNameGenerator", "avoid", "generate", "guard", "switch", "unused_in"]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import fluid
 from fluid import layers
-from fluid.types import VarType
+from fluid.values.types import VarType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 

@@ -12,7 +12,7 @@ from differentiation import Case
 
 import fluid
 from fluid import layers
-from fluid.framework import Variable
+from fluid.ir.program import Variable
 
 __all__ = ["BUILDERS", "Build", "branch", "integer", "repeat", "total"]
 

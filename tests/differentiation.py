@@ -15,9 +15,9 @@ from numeric import assert_gradients, interpret
 
 import fluid
 from fluid import layers
-from fluid.executor.plan import needed_ops
-from fluid.framework import Parameter, Program, Variable
-from fluid.text import parse_program_text
+from fluid.executor.planned.plan import needed_ops
+from fluid.formats.text import parse_program_text
+from fluid.ir.program import Parameter, Program, Variable
 
 __all__ = ["Case", "assert_golden", "new_case"]
 

@@ -20,18 +20,19 @@ from typing import Any
 import numpy as np
 
 import fluid
-from fluid import io, model_io
-from fluid.checkpoint import load_checkpoint, save_checkpoint
+from fluid import io
 from fluid.errors import FluidError
 from fluid.executor import Scope, scope_guard
-from fluid.executor.plan import compile_plan
-from fluid.ops.registry import all_ops
+from fluid.executor.planned.plan import compile_plan
+from fluid.formats.program import parse_program, serialize_program
+from fluid.formats.text import parse_program_text
+from fluid.ir.verify import find_faults
+from fluid.opdef.registry import all_ops
 from fluid.proto import ProgramDesc
-from fluid.serde import parse_program, serialize_program
-from fluid.text import parse_program_text
-from fluid.types import VarType
-from fluid.values import Spec
-from fluid.verify import find_faults
+from fluid.saving import models as model_io
+from fluid.saving.checkpoint import load_checkpoint, save_checkpoint
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
 
 GOLDEN = Path(__file__).parent / "golden"
 

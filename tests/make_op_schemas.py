@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fluid.ops import registry
+from fluid.opdef import registry
 
 
 def reduced(schema: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fluid.executor.interpreter import Environment, Machine, step_captures
 from fluid.executor.random import RandomStreams
-from fluid.executor.sequences import LoDArray, array_of
-from fluid.framework import Program
+from fluid.executor.stepwise.interpreter import Environment, Machine, step_captures
+from fluid.ir.program import Program
+from fluid.values.lod_array import LoDArray, array_of
 
 __all__ = ["Arrays", "assert_gradients", "direction_like", "dot", "flat", "interpret", "moved", "slope"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from fluid.framework import Block, Operator, Parameter, Program, Variable
-from fluid.types import VarType
+from fluid.ir.program import Block, Operator, Parameter, Program, Variable
+from fluid.values.types import VarType
 
 NAMES = st.one_of(
     st.sampled_from(

@@ -15,7 +15,7 @@ from numeric import Arrays, assert_gradients, dot, interpret
 
 import fluid
 from fluid import layers
-from fluid.framework import Program, Variable
+from fluid.ir.program import Program, Variable
 
 __all__ = ["Nest", "check_nest"]
 

@@ -12,10 +12,16 @@ import numpy as np
 import pytest
 
 import fluid
-from fluid import checkpoint, compare, edit, flops, folding, graph, io, model_io, pickle_io, serde, text, viewer
-from fluid.arguments import Positive, arguments_of, checked
+from fluid import io, viewer
 from fluid.dygraph import checkpoint as dygraph_checkpoint
 from fluid.errors import FluidError, FluidTypeError, FormatError
+from fluid.formats import pickles as pickle_io
+from fluid.formats import program as serde
+from fluid.formats import text
+from fluid.ir.checked import Positive, arguments_of, checked
+from fluid.saving import checkpoint
+from fluid.saving import models as model_io
+from fluid.transform import compare, edit, flops, folding, graph
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

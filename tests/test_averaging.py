@@ -14,9 +14,9 @@ import pytest
 import fluid
 from fluid import layers, optimizer
 from fluid.errors import FluidError, FluidTypeError, ProgramError
-from fluid.executor.interpreter import apply_op
-from fluid.framework import OpRole, Variable
-from fluid.ops import registry
+from fluid.executor.binding.op_call import apply_op
+from fluid.ir.program import OpRole, Variable
+from fluid.opdef import registry
 from fluid.param_attr import WeightNormParamAttr
 
 pytestmark = pytest.mark.usefixtures("fresh")

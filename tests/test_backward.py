@@ -14,9 +14,9 @@ import fluid
 from fluid import layers
 from fluid.backward import append_backward, gradients
 from fluid.errors import BackwardError
-from fluid.framework import OpRole, Parameter, Program, Variable
-from fluid.ops import registry
-from fluid.ops.registry import define, like
+from fluid.ir.program import OpRole, Parameter, Program, Variable
+from fluid.opdef import registry
+from fluid.opdef.registry import define, like
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import fluid
 from fluid import layers
 from fluid.backward import append_backward
 from fluid.errors import BackwardError, ExecutionError, FluidTypeError, InferenceError
-from fluid.framework import Variable
-from fluid.types import VarType
+from fluid.ir.program import Variable
+from fluid.values.types import VarType
 
 
 @pytest.fixture

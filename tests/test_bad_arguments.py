@@ -15,16 +15,16 @@ from samples import OPS, Sample, cast
 from test_schema import OURS
 
 from fluid import layers
-from fluid.arguments import arguments_of
 from fluid.errors import FluidError, FluidTypeError, InferenceError
-from fluid.executor.interpreter import apply_op
+from fluid.executor.binding.op_call import apply_op
 from fluid.executor.kernels.table import KERNELS
-from fluid.executor.sequences import array_of, lod_of, with_lod
-from fluid.framework import Program, program_guard
-from fluid.ops import registry
-from fluid.ops.registry import OpDef, choice, counted, ints, least, like, updated_input
-from fluid.types import VarType
-from fluid.values import Spec
+from fluid.ir.checked import arguments_of
+from fluid.ir.program import Program, program_guard
+from fluid.opdef import registry
+from fluid.opdef.registry import OpDef, choice, counted, ints, least, like, updated_input
+from fluid.values.lod_array import array_of, lod_of, with_lod
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
 
 ALLOWED = re.compile(
     r"\b(should|must|needs?|takes?|cannot|at least|at most|does not|do not|does not exist in|differ|outside|required|exactly"

@@ -12,7 +12,8 @@ import pytest
 import fluid
 from fluid import initializer, layers, optimizer
 from fluid.errors import ExecutionError, FluidError, InferenceError
-from fluid.framework import BuildNamespace, Program, program_guard
+from fluid.ir.inference import BuildNamespace
+from fluid.ir.program import Program, program_guard
 
 
 def tensor(*shape: int, dtype: str = "float32", lod: int = 0) -> Any:

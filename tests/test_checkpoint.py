@@ -20,13 +20,15 @@ import pytest
 from resumed import build, train
 
 import fluid
-from fluid import io, model_io, writing
-from fluid.bfloat16 import BFLOAT16, to_bfloat16
+from fluid import io
 from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError, ProgramError
 from fluid.executor import Scope, scope_guard
-from fluid.executor.selected_rows import SelectedRows
-from fluid.pickle_io import write_arrays
-from fluid.types import VarType
+from fluid.formats import writing
+from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16
+from fluid.formats.pickles import write_arrays
+from fluid.saving import models as model_io
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.types import VarType
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 import fluid
-from fluid import layers, model_io
-from fluid.bfloat16 import to_bfloat16
+from fluid import layers
 from fluid.executor import Scope
-from fluid.executor.selected_rows import SelectedRows
-from fluid.types import VarType
+from fluid.formats.bfloat16 import to_bfloat16
+from fluid.saving import models as model_io
+from fluid.transform import op_versions
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.types import VarType
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
@@ -261,7 +263,7 @@ def test_convert_folds_and_rewrites(tmp_path):
     out = call("convert", LENET, tmp_path / "old", "--target", "paddle-1.6", "--fold")
     assert "fold_constants: nothing changed" in out and "fold_batch_norm: nothing changed" in out
     kinds = {op.type for op in load(tmp_path / "old").program.global_block().ops}
-    assert kinds <= fluid.op_versions.known_ops("paddle-1.6")
+    assert kinds <= op_versions.known_ops("paddle-1.6")
     error = call("convert", ZOO / "while_rnn" / "train.pb", tmp_path / "x", "--target", "paddle-1.6", status=2)
     assert error.startswith("error: the program cannot be written for paddle-1.6: ") and error.count("\n") == 1
     assert "paddle-1.6 does not know it (" in error  # the list that the message is about

@@ -15,19 +15,21 @@ from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.backward import gradients
-from fluid.executor.arrays import Recorder, bind_op, each, lods_of, spec_of, specs_of
+from fluid.executor.binding.arrays import Recorder, bind_op, each, lods_of, spec_of, specs_of
+from fluid.executor.binding.op_call import apply_op
 from fluid.executor.executor import Executor
-from fluid.executor.interpreter import apply_op
 from fluid.executor.kernels.table import KERNELS
 from fluid.executor.random import RandomStreams
 from fluid.executor.scope import Scope
-from fluid.executor.sequences import array_of, lod_of, with_lod
-from fluid.framework import BuildNamespace, Program, Variable
-from fluid.ops import registry
-from fluid.ops.registry import REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot, updated_input
-from fluid.text import parse_program_text, program_to_string
-from fluid.types import is_floating
-from fluid.values import Spec, infer_specs
+from fluid.formats.text import parse_program_text, program_to_string
+from fluid.ir.inference import BuildNamespace
+from fluid.ir.program import Program, Variable
+from fluid.opdef import registry
+from fluid.opdef.inference import infer_specs
+from fluid.opdef.registry import REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot, updated_input
+from fluid.values.lod_array import array_of, lod_of, with_lod
+from fluid.values.spec import Spec
+from fluid.values.types import is_floating
 
 ORDINARY = {op_type: found for op_type, found in registry.all_ops().items() if found.forward is None and found.rule is not REGION}
 CASES = {

@@ -12,9 +12,9 @@ from samples.base import OPS
 
 import fluid
 from fluid import dygraph, layers
-from fluid.framework import Variable
-from fluid.ops import registry
-from fluid.ops.registry import Rule
+from fluid.ir.program import Variable
+from fluid.opdef import registry
+from fluid.opdef.registry import Rule
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -11,10 +11,10 @@ from samples import OPS, Sample, cast, with_lods
 import fluid
 from fluid import layers
 from fluid.executor import CPUPlace, CUDAPlace, Executor, LoDTensor, Scope, is_compiled_with_cuda
-from fluid.executor.interpreter import apply_op
-from fluid.executor.sequences import array_of, lod_of, with_lod
-from fluid.ops import registry
-from fluid.ops.registry import Rule, grad_slot
+from fluid.executor.binding.op_call import apply_op
+from fluid.opdef import registry
+from fluid.opdef.registry import Rule, grad_slot
+from fluid.values.lod_array import array_of, lod_of, with_lod
 
 pytestmark = [
     pytest.mark.cupy,

@@ -11,7 +11,7 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FluidTypeError, ProgramError
 from fluid.executor.scope import Scope
-from fluid.framework import Program
+from fluid.ir.program import Program
 
 X = np.float32([[1, 2, 3], [4, 5, 6]])
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import fluid  # noqa: F401  (fills the registry)
-from fluid.ops import document, registry
-from fluid.ops.registry import Like, Rule, define, like
+from fluid.opdef import registry
+from fluid.opdef.registry import Like, Rule, define, like
+from fluid.ops import document
 
 
 def test_ops_are_current() -> None:

@@ -16,7 +16,7 @@ import fluid
 from fluid import dygraph, layers
 from fluid.dygraph import LayerOf, Tensor
 from fluid.errors import BackwardError, ExecutionError, FluidTypeError, InferenceError, ProgramError
-from fluid.tensor_io import write_tensor
+from fluid.formats.tensors import write_tensor
 
 RNG = np.random.default_rng(0)
 

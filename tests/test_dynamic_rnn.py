@@ -14,8 +14,8 @@ from numeric import assert_gradients, interpret
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FluidError, NameNotFoundError, ProgramError
-from fluid.executor.sequences import with_lod
-from fluid.framework import Program, Variable, program_guard
+from fluid.ir.program import Program, Variable, program_guard
+from fluid.values.lod_array import with_lod
 
 LOD = ((0, 2, 3, 6),)
 """Of lengths 2, 1 and 3: in rank order, sequences 2, 0, 1."""

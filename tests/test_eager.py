@@ -19,11 +19,11 @@ import pytest
 import fluid
 from fluid import dygraph
 from fluid.dygraph import Tensor, backward, enable_grad, grad, no_grad, ops, set_grad_enabled
-from fluid.dygraph import engine as engine_module
-from fluid.dygraph.engine import GraphTask, InputBuffer, engine
+from fluid.eager import engine as engine_module
+from fluid.eager.engine import GraphTask, InputBuffer, engine
 from fluid.errors import BackwardError, ExecutionError, FluidError, FluidTypeError, InferenceError, ProgramError
-from fluid.ops import registry
-from fluid.ops.registry import NOT_DIFFERENTIABLE
+from fluid.opdef import registry
+from fluid.opdef.registry import NOT_DIFFERENTIABLE
 
 HERE = __file__
 
@@ -711,7 +711,7 @@ def test_an_error_in_a_hook_reaches_the_caller_with_the_line() -> None:
     said = "".join(getattr(caught.value, "__notes__", [])) + str(caught.value.args)
     assert "in tanh_grad, recorded at: " in said and HERE in said
     handle.remove()
-    assert fluid.dygraph.mode.state.task is None and fluid.dygraph.mode.state.depth == 0
+    assert fluid.eager.mode.state.task is None and fluid.eager.mode.state.depth == 0
     z = x.tanh().sum()
     z.backward()  # the engine goes on
     np.testing.assert_allclose(x.grad.numpy(), 1 - np.tanh(x.numpy()) ** 2)
@@ -963,7 +963,7 @@ def test_a_graph_whose_backward_failed_is_freed_without_the_collector(count: int
 
 def test_other_devices_have_threads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stood in for by nodes that say that they are elsewhere."""
-    from fluid.dygraph.function import PyLayerNode
+    from fluid.eager.function import PyLayerNode
 
     ran: dict[str, set[str]] = {}
 
@@ -1126,7 +1126,7 @@ def test_zeros_of_either_sign_are_different_numbers() -> None:
 
 
 def test_spare_memory_is_lent_to_one_at_a_time() -> None:
-    from fluid.executor import spare
+    from fluid.executor.binding import spare
 
     first = spare.take(1 << 20)
     inner = spare.take(1 << 20)  # as by an op that runs inside another
@@ -1142,7 +1142,7 @@ def test_spare_memory_is_lent_to_one_at_a_time() -> None:
 
 
 def test_large_intermediate_results_share_memory_and_results_do_not() -> None:
-    from fluid.executor import spare
+    from fluid.executor.binding import spare
 
     random = np.random.default_rng(0)
     x = Tensor(random.standard_normal((8, 4, 40, 40), np.float32), stop_gradient=False)

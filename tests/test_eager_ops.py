@@ -14,11 +14,11 @@ from samples import OPS, Sample, cast
 import fluid
 from fluid import dygraph
 from fluid.errors import FluidTypeError
-from fluid.executor.interpreter import apply_op
+from fluid.executor.binding.op_call import apply_op
 from fluid.executor.kernels.table import KERNELS
-from fluid.executor.sequences import LoDArray, array_of, with_lod
-from fluid.ops import registry
-from fluid.ops.registry import Rule, grad_slot
+from fluid.opdef import registry
+from fluid.opdef.registry import Rule, grad_slot
+from fluid.values.lod_array import LoDArray, array_of, with_lod
 
 CASES = {
     f"{op_type}-{number}": (op_type, sample)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fluid.executor.eager import Argument, compiled, kind_of
+from fluid.executor.binding.compiled import Argument, compiled
+from fluid.executor.binding.kinds import kind_of
+from fluid.executor.binding.replay import Lender, function_of
 from fluid.executor.kernels.table import KERNELS
-from fluid.executor.replay import Lender, function_of
-from fluid.ops import registry
+from fluid.opdef import registry
 
 
 def source(op_type: str, inputs: dict[str, Any], **attrs: Any) -> tuple[Any, str]:

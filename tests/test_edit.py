@@ -10,7 +10,7 @@ import pytest
 import fluid
 from fluid import layers
 from fluid.errors import FluidError, FluidTypeError, InferenceError, NameNotFoundError, ProgramError
-from fluid.framework import Operator, OpRole, Parameter
+from fluid.ir.program import Operator, OpRole, Parameter
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -666,7 +666,7 @@ def test_a_clone_for_tests_is_the_same_before_and_after_minimize(kind, rate):
 
 # --------------------------------------------------------------------------------------------------------- all or none
 def test_a_result_that_is_not_well_formed_is_taken_back():
-    from fluid.edit import Edit
+    from fluid.transform.edit import Edit
 
     classifier()
     before = main().to_string()
@@ -735,7 +735,7 @@ def test_a_program_from_a_file_runs_no_python_unless_it_may(executor):
 
 
 def test_ops_of_files_that_reach_out_need_to_be_allowed(monkeypatch):
-    from fluid import unsupported
+    from fluid.executor import unsupported
 
     odd_program()
     monkeypatch.setitem(unsupported.REACHES_OUT, "scale", "writes files")

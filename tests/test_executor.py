@@ -19,8 +19,8 @@ from fluid.errors import ExecutionError, FeedError
 from fluid.executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Executor, LoDTensor, Scope
 from fluid.executor.executor import _CACHED_PLANS
 from fluid.executor.kernels.table import KERNELS
-from fluid.framework import Program, Variable, program_guard
-from fluid.types import VarType
+from fluid.ir.program import Program, Variable, program_guard
+from fluid.values.types import VarType
 
 X = np.arange(6, dtype="float32").reshape(2, 3) / 4
 

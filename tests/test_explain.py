@@ -12,9 +12,9 @@ from differentiation import Case, new_case
 import fluid
 from fluid import layers
 from fluid.errors import ProgramError
-from fluid.framework import Variable
-from fluid.ops import registry
-from fluid.ops.registry import define, like
+from fluid.ir.program import Variable
+from fluid.opdef import registry
+from fluid.opdef.registry import define, like
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FluidError
-from fluid.framework import Program, program_guard
+from fluid.ir.program import Program, program_guard
 
 X = np.arange(6, dtype="float32").reshape(3, 2)
 

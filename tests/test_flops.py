@@ -6,7 +6,7 @@ import pytest
 
 import fluid
 from fluid import layers
-from fluid.flops import count_flops
+from fluid.transform.flops import count_flops
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

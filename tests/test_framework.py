@@ -15,8 +15,18 @@ import fluid
 from fluid import layers
 from fluid.errors import AttributeRuleError, ExecutionError, FluidTypeError, InferenceError, NameNotFoundError, ProgramError
 from fluid.executor import Executor
-from fluid.framework import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, name_scope, program_guard
-from fluid.types import VarType
+from fluid.ir.program import (
+    Block,
+    Operator,
+    OpRole,
+    Parameter,
+    Program,
+    Variable,
+    default_main_program,
+    name_scope,
+    program_guard,
+)
+from fluid.values.types import VarType
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

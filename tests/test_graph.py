@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx
 
 import fluid
-from fluid.graph import to_networkx
+from fluid.transform.graph import to_networkx
 
 
 def test_values_and_ops_are_nodes_and_overwritten_names_are_several_values():

@@ -11,7 +11,7 @@ from differentiation import Case, new_case
 
 import fluid
 from fluid import layers
-from fluid.framework import Program, Variable
+from fluid.ir.program import Program, Variable
 
 PRINTED_SECOND = (
     "loop",

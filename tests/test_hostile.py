@@ -15,15 +15,18 @@ import numpy as np
 import pytest
 
 import fluid
-from fluid import io, layers, serde, tensor_io
-from fluid.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32, widen
+from fluid import io, layers
 from fluid.errors import FluidError, FluidTypeError, FormatError, ProgramError
 from fluid.executor import Scope
-from fluid.executor.selected_rows import SelectedRows
-from fluid.framework import Operator, Program
+from fluid.formats import program as serde
+from fluid.formats import tensors as tensor_io
+from fluid.formats.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32
+from fluid.formats.program import parse_program, serialize_program
+from fluid.ir.program import Operator, Program
 from fluid.proto import ProgramDesc
-from fluid.serde import parse_program, serialize_program
-from fluid.types import VarType
+from fluid.transform.widen import widen
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.types import VarType
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -16,13 +16,13 @@ from hypothesis.extra import numpy as arrays
 import fluid
 from fluid import io, layers, unique_name
 from fluid.errors import ExecutionError, FormatError, NameNotFoundError, ProgramError
-from fluid.executor.place import CPUPlace
 from fluid.executor.scope import Scope, global_scope, scope_guard
-from fluid.framework import OpRole, Parameter, Program, program_guard
-from fluid.serde import parse_program
-from fluid.tensor_io import open_tensors, write_tensor
-from fluid.types import VarType
-from fluid.writing import atomic_writer
+from fluid.formats.program import parse_program
+from fluid.formats.tensors import open_tensors, write_tensor
+from fluid.formats.writing import atomic_writer
+from fluid.ir.program import OpRole, Parameter, Program, program_guard
+from fluid.values.place import CPUPlace
+from fluid.values.types import VarType
 
 LINREG = Path(__file__).parent / "golden" / "zoo" / "linreg"
 

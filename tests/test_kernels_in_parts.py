@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluid.executor.interpreter import apply_op
+from fluid.executor.binding.op_call import apply_op
 from fluid.executor.kernels import activation, norm, pool
-from fluid.ops import registry
+from fluid.opdef import registry
 
 
 def first_maxima(x: Any, d_out: Any, size: int, stride: int, pad: int) -> Any:

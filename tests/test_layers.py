@@ -11,8 +11,8 @@ import pytest
 import fluid
 from fluid import layers, nets
 from fluid.errors import FluidTypeError, InferenceError, ProgramError
-from fluid.framework import Operator, Variable
-from fluid.types import VarType
+from fluid.ir.program import Operator, Variable
+from fluid.values.types import VarType
 
 Feed = dict[str, np.ndarray[Any, Any]]
 

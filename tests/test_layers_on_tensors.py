@@ -14,7 +14,7 @@ import fluid
 from fluid import ParamAttr, Program, dygraph, layers
 from fluid.errors import FluidError
 from fluid.executor.scope import Scope
-from fluid.tensor_io import write_tensor
+from fluid.formats.tensors import write_tensor
 
 
 class Inputs:

@@ -12,7 +12,7 @@ import pytest
 import fluid
 from fluid import layers, optimizer
 from fluid.errors import ProgramError
-from fluid.framework import OpRole, Variable
+from fluid.ir.program import OpRole, Variable
 
 COUNTER = "@LR_DECAY_COUNTER@"
 

@@ -12,7 +12,7 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, InferenceError, ProgramError
 from fluid.executor.scope import Scope
-from fluid.framework import Program
+from fluid.ir.program import Program
 
 RNG = np.random.default_rng(5)
 

@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fluid
-from fluid import layers, model_io
+from fluid import layers
 from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from fluid.executor import Scope, global_scope
+from fluid.saving import models as model_io
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
 LENET = ZOO / "lenet"

@@ -13,8 +13,8 @@ import pytest
 
 import fluid
 from fluid import dygraph
-from fluid.framework import Program
-from fluid.text import parse_program_text
+from fluid.formats.text import parse_program_text
+from fluid.ir.program import Program
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = GOLDEN / "files"

@@ -10,9 +10,9 @@ import pytest
 import fluid
 from fluid import layers
 from fluid.errors import ProgramError
-from fluid.framework import Operator
-from fluid.op_versions import TABLE, TARGETS, Row, convert, known_ops
+from fluid.ir.program import Operator
 from fluid.proto import ProgramDesc
+from fluid.transform.op_versions import TABLE, TARGETS, Row, convert, known_ops
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
 pytestmark = pytest.mark.usefixtures("fresh")

@@ -12,9 +12,9 @@ from samples import OPS
 import fluid
 from fluid import clip, layers, optimizer, regularizer
 from fluid.errors import FluidError, FluidTypeError, InferenceError, ProgramError
-from fluid.executor.interpreter import apply_op
-from fluid.framework import OpRole, Parameter, Variable
-from fluid.ops import registry
+from fluid.executor.binding.op_call import apply_op
+from fluid.ir.program import OpRole, Parameter, Variable
+from fluid.opdef import registry
 
 Array = np.ndarray[Any, Any]
 FIRST = np.array([[0.5], [-1.0], [2.0]])

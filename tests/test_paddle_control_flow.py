@@ -20,7 +20,7 @@ from test_paddle_files import close, paddle, paddle_python  # noqa: F401  # fixt
 import fluid
 from fluid import layers, nets
 from fluid.errors import ProgramError
-from fluid.op_versions import convert
+from fluid.transform.op_versions import convert
 
 pytestmark = pytest.mark.paddle
 

@@ -22,9 +22,9 @@ import pytest
 import fluid
 from fluid import io, layers, nets
 from fluid.executor import Scope, scope_guard
-from fluid.executor.selected_rows import SelectedRows
-from fluid.framework import Program
-from fluid.types import VarType
+from fluid.ir.program import Program
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.types import VarType
 
 pytestmark = [pytest.mark.paddle, pytest.mark.usefixtures("fresh")]
 

@@ -11,7 +11,7 @@ import pytest
 from numeric import assert_gradients
 
 import fluid
-from fluid.framework import OpRole, Program
+from fluid.ir.program import OpRole, Program
 
 with np.load(Path(__file__).parent / "golden" / "paddle_loops.npz") as file:
     GOLDEN = dict(file)

@@ -12,9 +12,9 @@ from numeric import interpret
 
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.backward import gradients
-from fluid.executor.interpreter import apply_op
-from fluid.framework import Program
-from fluid.ops import registry
+from fluid.executor.binding.op_call import apply_op
+from fluid.ir.program import Program
+from fluid.opdef import registry
 
 FILE = np.load(Path(__file__).parent / "golden" / "paddle_math.npz")
 CASES = json.loads(str(FILE["cases"]))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluid.executor.interpreter import apply_op
-from fluid.executor.sequences import array_of, lod_of, with_lod
-from fluid.ops import registry
-from fluid.ops.registry import grad_slot
+from fluid.executor.binding.op_call import apply_op
+from fluid.opdef import registry
+from fluid.opdef.registry import grad_slot
+from fluid.values.lod_array import array_of, lod_of, with_lod
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "paddle_roi.npz")
 RECORDS = json.loads(str(GOLDEN["records"]))

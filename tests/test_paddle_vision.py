@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fluid
-from fluid.executor.interpreter import apply_op
-from fluid.framework import Program
+from fluid.executor.binding.op_call import apply_op
+from fluid.ir.program import Program
 
 
 def load(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:

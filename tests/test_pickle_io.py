@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from fluid.errors import FormatError
-from fluid.pickle_io import read_pickle, write_arrays
+from fluid.formats.pickles import read_pickle, write_arrays
 
 GOLDEN = Path(__file__).parent / "golden" / "pickles"
 
@@ -106,7 +106,7 @@ def test_what_is_written_is_a_pickle_of_protocol_2(tmp_path: Path) -> None:
 
 
 def test_large_arrays_take_protocol_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluid.pickle_io._LARGE", 100)
+    monkeypatch.setattr("fluid.formats.pickles._LARGE", 100)
     write_arrays(str(tmp_path / "w"), ARRAYS)
     data = (tmp_path / "w").read_bytes()
     assert data[1] == 4
@@ -291,10 +291,10 @@ def test_reading_uses_no_unpickler(tmp_path: Path) -> None:
     """Not even imported: a process that reads a file of parameters has no need of it."""
     write_arrays(str(tmp_path / "w"), ARRAYS)
     code = (
-        "import sys, pickletools; from fluid import pickle_io\n"
+        "import sys, pickletools; from fluid.formats import pickles\n"
         "import pickle; pickle.load = pickle.loads = pickle.Unpickler = None; import _pickle\n"
         "_pickle.load = _pickle.loads = _pickle.Unpickler = None\n"
-        f"print(sorted(pickle_io.read_pickle({str(tmp_path / 'w')!r})))"
+        f"print(sorted(pickles.read_pickle({str(tmp_path / 'w')!r})))"
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     assert "fc_0.w_0" in found

@@ -15,13 +15,13 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, Executor, Scope
-from fluid.executor.bound_plan import BoundPlan
-from fluid.executor.interpreter import _KNOWN_SPECS
-from fluid.executor.placement import _MOST_WORK, Tenant, live_bytes, padded, place
-from fluid.executor.plan import Plan, compile_plan
-from fluid.framework import Program, Variable, program_guard
-from fluid.types import as_dtype
-from fluid.values import Spec
+from fluid.executor.binding.op_call import _KNOWN_SPECS
+from fluid.executor.planned.bound_plan import BoundPlan
+from fluid.executor.planned.placement import _MOST_WORK, Tenant, live_bytes, padded, place
+from fluid.executor.planned.plan import Plan, compile_plan
+from fluid.ir.program import Program, Variable, program_guard
+from fluid.values.spec import Spec
+from fluid.values.types import as_dtype
 
 Feed = dict[str, Any]
 

@@ -14,7 +14,7 @@ import fluid
 from fluid import layers
 from fluid.executor import Executor, Scope
 from fluid.executor.random import RandomStreams
-from fluid.framework import Program, Variable
+from fluid.ir.program import Program, Variable
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

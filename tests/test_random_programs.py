@@ -21,8 +21,8 @@ import fluid
 from fluid import layers
 from fluid.executor.executor import Executor
 from fluid.executor.scope import Scope
-from fluid.framework import Program, Variable
-from fluid.text import parse_program_text, program_to_string
+from fluid.formats.text import parse_program_text, program_to_string
+from fluid.ir.program import Program, Variable
 
 Instruction = tuple[int, int, int, int]
 

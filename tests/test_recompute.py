@@ -21,10 +21,10 @@ from fluid.backward import append_backward
 from fluid.errors import BackwardError, ProgramError
 from fluid.executor import Executor, Scope
 from fluid.executor.kernels.table import KERNELS
-from fluid.framework import OpRole, Parameter, Program, Variable
-from fluid.ops.registry import all_ops
-from fluid.recompute import RANDOM_STREAM, SEEDS
-from fluid.text import parse_program_text
+from fluid.formats.text import parse_program_text
+from fluid.ir.copying import RANDOM_STREAM, SEEDS
+from fluid.ir.program import OpRole, Parameter, Program, Variable
+from fluid.opdef.registry import all_ops
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

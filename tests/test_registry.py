@@ -13,10 +13,10 @@ from numeric import assert_gradients, interpret
 
 import fluid
 from fluid.errors import AttributeRuleError, InferenceError, ProgramError
-from fluid.executor.interpreter import apply_op
+from fluid.executor.binding.op_call import apply_op
 from fluid.executor.kernels.table import KERNELS, kernel, prepared
-from fluid.ops import registry
-from fluid.ops.registry import (
+from fluid.opdef import registry
+from fluid.opdef.registry import (
     NOT_DIFFERENTIABLE,
     Attr,
     Like,
@@ -30,7 +30,7 @@ from fluid.ops.registry import (
     required,
     strings,
 )
-from fluid.values import Spec
+from fluid.values.spec import Spec
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_own_op_against_central_differences(own_ops: None) -> None:
 
 
 def test_own_op_through_wire_and_text(own_ops: None) -> None:
-    from fluid.text import parse_program_text, program_to_string
+    from fluid.formats.text import parse_program_text, program_to_string
 
     define_cubic()
     program, x, out = cubic_program()

@@ -13,7 +13,7 @@ import fluid
 from fluid import layers
 from fluid.errors import FluidError
 from fluid.executor import Executor, Scope
-from fluid.framework import Program, Variable
+from fluid.ir.program import Program, Variable
 
 GOLDEN = dict(np.load(TARGET))
 

@@ -11,7 +11,7 @@ import pytest
 import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FluidTypeError, InferenceError, ProgramError
-from fluid.framework import Variable
+from fluid.ir.program import Variable
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

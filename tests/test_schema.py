@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import fluid.ops  # noqa: F401  (fills the registry)
-from fluid.ops import registry
-from fluid.ops.registry import REGION, ZERO_GRADIENT, OpDef, Rule
-from fluid.serde import WIRE_SLOTS
+from fluid.formats.program import WIRE_SLOTS
+from fluid.opdef import registry
+from fluid.opdef.registry import REGION, ZERO_GRADIENT, OpDef, Rule
 
 SCHEMAS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "op_schemas.json").read_text(encoding="utf-8"))
 ALL = registry.all_ops()

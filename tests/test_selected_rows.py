@@ -11,15 +11,15 @@ import pytest
 
 import fluid
 from fluid import layers
-from fluid.dygraph.recipe import namespace
+from fluid.eager.dispatch import namespace
 from fluid.errors import ExecutionError, FluidTypeError
-from fluid.executor.control import add
 from fluid.executor.kernels import selected_rows as kernels
-from fluid.executor.selected_rows import SelectedRows
-from fluid.executor.sequences import LoDArray
-from fluid.framework import Program, program_guard
-from fluid.text import parse_program_text, program_to_string
-from fluid.types import VarType
+from fluid.executor.stepwise.control import add
+from fluid.formats.text import parse_program_text, program_to_string
+from fluid.ir.program import Program, program_guard
+from fluid.values.lod_array import LoDArray
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.types import VarType
 
 ROWS, WIDTH = 12, 3
 IDS = np.array([[1], [5], [1], [7], [5], [5]])

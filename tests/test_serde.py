@@ -15,10 +15,10 @@ from programs import content, programs
 from test_text import small_program
 
 from fluid.errors import FluidError, FluidTypeError, FormatError, ProgramError
-from fluid.framework import Operator, OpRole, Parameter, Program, Variable
+from fluid.formats.program import attr_kind, find_damage, parse_program, serialize_program
+from fluid.ir.program import Operator, OpRole, Parameter, Program, Variable
 from fluid.proto import ProgramDesc
-from fluid.serde import attr_kind, find_damage, parse_program, serialize_program
-from fluid.types import VarType
+from fluid.values.types import VarType
 
 ROOT = Path(__file__).resolve().parent.parent
 ZOO = Path(__file__).parent / "golden" / "zoo"

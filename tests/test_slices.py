@@ -10,7 +10,7 @@ import pytest
 
 import fluid
 from fluid import dygraph, layers
-from fluid.framework import Program
+from fluid.ir.program import Program
 
 FAR = 2**31 - 1
 BOUNDS = (-FAR - 1, -6, -4, -3, -1, 0, 1, 3, 4, 6, FAR)

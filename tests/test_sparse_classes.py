@@ -10,10 +10,10 @@ import pytest
 
 import fluid
 from fluid import layers
-from fluid.executor.selected_rows import SelectedRows
-from fluid.framework import Program, program_guard
-from fluid.text import parse_program_text, program_to_string
-from fluid.types import VarType
+from fluid.formats.text import parse_program_text, program_to_string
+from fluid.ir.program import Program, program_guard
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.types import VarType
 
 CLASSES, WIDTH, BATCH = 50, 4, 3
 rng = np.random.default_rng(9)

@@ -15,8 +15,8 @@ import fluid
 from fluid import layers
 from fluid.backward import gradients
 from fluid.errors import BackwardError, ExecutionError, FluidError, InferenceError, ProgramError
-from fluid.executor.sequences import with_lod
-from fluid.framework import Program, Variable, program_guard
+from fluid.ir.program import Program, Variable, program_guard
+from fluid.values.lod_array import with_lod
 
 rng = np.random.default_rng(8)
 FIRST = rng.bit_generator.state

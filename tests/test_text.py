@@ -10,10 +10,10 @@ from hypothesis import given
 from programs import content, programs
 
 from fluid.errors import FormatError
-from fluid.framework import Operator, OpRole, Program
-from fluid.serde import parse_program, serialize_program, versions_of, with_versions
-from fluid.text import block_to_string, op_to_string, parse_program_text, program_to_screen, program_to_string
-from fluid.types import VarType
+from fluid.formats.program import parse_program, serialize_program, versions_of, with_versions
+from fluid.formats.text import block_to_string, op_to_string, parse_program_text, program_to_screen, program_to_string
+from fluid.ir.program import Operator, OpRole, Program
+from fluid.values.types import VarType
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
 

@@ -12,7 +12,7 @@ import numpy as np
 import fluid
 from fluid import layers
 from fluid.executor import Executor, Scope
-from fluid.framework import Program, program_guard
+from fluid.ir.program import Program, program_guard
 
 WORKERS = 8
 

@@ -10,7 +10,7 @@ import pytest
 
 import fluid
 from fluid import layers, unique_name
-from fluid.framework import Parameter, Program, program_guard
+from fluid.ir.program import Parameter, Program, program_guard
 from fluid.unique_name import UniqueNameGenerator
 
 

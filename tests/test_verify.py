@@ -8,9 +8,9 @@ import pytest
 from test_text import small_program
 
 from fluid.errors import ProgramError
-from fluid.framework import Block, Operator, Program
-from fluid.serde import parse_program
-from fluid.verify import find_faults, verify
+from fluid.formats.program import parse_program
+from fluid.ir.program import Block, Operator, Program
+from fluid.ir.verify import find_faults, verify
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
 

@@ -6,8 +6,8 @@ import pytest
 
 import fluid
 from fluid import layers
-from fluid.framework import Block
-from fluid.versions import BlockVersions, outer_names, reads_and_writes
+from fluid.ir.program import Block
+from fluid.ir.versions import BlockVersions, outer_names, reads_and_writes
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -12,7 +12,7 @@ from programs import programs
 import fluid
 from fluid import layers
 from fluid.errors import FluidTypeError
-from fluid.framework import Block, Operator
+from fluid.ir.program import Block, Operator
 from fluid.viewer import to_html, write_html
 from fluid.viewer.graph import BACKWARD, FORWARD, UPDATE, Graph
 from fluid.viewer.layers import make_sheets

@@ -10,7 +10,7 @@ import pytest
 from test_viewer import EVIL, convolutional, looping, reload, residual
 
 import fluid
-from fluid.framework import Operator
+from fluid.ir.program import Operator
 from fluid.viewer import write_html
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: the extra test-browser")

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import fluid
-from fluid import io, writing
+from fluid import io
 from fluid.errors import ExecutionError, FluidError, ProgramError
-from fluid.pickle_io import write_arrays
+from fluid.formats import writing
+from fluid.formats.pickles import write_arrays
+from fluid.formats.writing import atomic_writer, together, write_file
 from fluid.viewer import write_html
-from fluid.writing import atomic_writer, together, write_file
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -180,7 +181,7 @@ def test_a_page_is_written_whole_too(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ what is left by others
 WRITES = """
 import sys, time
-from fluid.writing import atomic_writer, together
+from fluid.formats.writing import atomic_writer, together
 
 with together():
     for name in sys.argv[1:]:

@@ -10,8 +10,9 @@ import pytest
 
 import fluid
 from fluid import layers
-from fluid.executor import interpreter
-from fluid.ops import registry
+from fluid.executor.binding import op_call
+from fluid.executor.stepwise import interpreter
+from fluid.opdef import registry
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -41,14 +42,14 @@ def trained(build: Callable[[], Any], feeds: list[dict[str, Any]]) -> Runs:
 
 def assert_same_bits(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    compiled = interpreter.compiled
+    compiled = op_call.compiled
 
     def noting(definition: Any, *args: Any, **kwargs: Any) -> Any:
         found = compiled(definition, *args, **kwargs)
         written.append(definition.type)
         return found
 
-    monkeypatch.setattr(interpreter, "compiled", noting)
+    monkeypatch.setattr(op_call, "compiled", noting)
     monkeypatch.setattr(interpreter, "_WRITE_AT", NEVER)
     expected = runs()
     assert not written

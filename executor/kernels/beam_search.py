@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.values import Lod
+from fluid.values.lod_array import LoDArray
+from fluid.values.place import to_numpy
+from fluid.values.spec import Lod
 
-from ..place import to_numpy
-from ..sequences import LoDArray
 from .table import kernel
 
 

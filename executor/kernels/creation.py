@@ -8,7 +8,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ops.creation import assigned_values
-from fluid.types import as_dtype
+from fluid.values.types import as_dtype
 
 from .manipulation import copy, numbers
 from .table import Step, kernel, prepared

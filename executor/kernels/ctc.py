@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.values import Lod
+from fluid.values.lod_array import LoDArray
+from fluid.values.place import to_numpy
+from fluid.values.spec import Lod
 
-from ..place import to_numpy
-from ..sequences import LoDArray
 from .crf import Spans, spans
 from .manipulation import check_ids
 from .table import kernel

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fluid.ops.shapes import aligned
-from fluid.values import Lod
+from fluid.values.lod_array import ids_of, last_offsets
+from fluid.values.spec import Lod
 
-from ..sequences import ids_of, last_offsets
 from .manipulation import copy
 from .reduction import sum_over
 from .table import Step, kernel, prepared

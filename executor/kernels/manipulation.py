@@ -9,7 +9,7 @@ from typing import Any
 from fluid.errors import ExecutionError
 from fluid.ops.manipulation import PAD_MODES, all_paddings
 from fluid.ops.shapes import taken
-from fluid.types import as_dtype
+from fluid.values.types import as_dtype
 
 from .table import Step, kernel, prepared
 

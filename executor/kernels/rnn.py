@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops
-from fluid.values import Lod
+from fluid.values.lod_array import last_offsets
+from fluid.values.spec import Lod
 
-from ..sequences import last_offsets
 from .table import kernel
 
 

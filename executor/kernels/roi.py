@@ -13,7 +13,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ops.sequence import lengths_of
-from fluid.values import Lod
+from fluid.values.spec import Lod
 
 from .manipulation import numbers
 from .table import kernel

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fluid.ops.sampling import CUSTOM, LOG_UNIFORM
+from fluid.values.place import to_numpy
+from fluid.values.selected_rows import SelectedRows
 
-from ..place import to_numpy
-from ..selected_rows import SelectedRows
 from .manipulation import add_rows_at, check_ids
 from .table import kernel, sparse
 

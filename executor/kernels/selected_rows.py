@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from fluid.errors import ExecutionError
-from fluid.ops import registry
-from fluid.ops.registry import updated_input
+from fluid.opdef import registry
+from fluid.opdef.registry import updated_input
 from fluid.ops.shapes import aligned
-from fluid.types import as_dtype, is_floating
+from fluid.values.place import to_numpy
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.types import as_dtype, is_floating
 
-from ..place import to_numpy
-from ..selected_rows import SelectedRows
 from .manipulation import check_ids
 from .table import KERNELS, bind, sparse
 

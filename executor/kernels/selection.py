@@ -8,7 +8,7 @@ from typing import Any
 from fluid.errors import ExecutionError
 from fluid.ops.selection import REDUCTIONS
 from fluid.ops.shapes import taken
-from fluid.types import as_dtype
+from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, numbers, place_into
 from .table import Step, kernel, prepared

@@ -9,11 +9,11 @@ import numpy as np
 
 from fluid.errors import ExecutionError
 from fluid.ops.sequence import expanded_rows
-from fluid.types import as_dtype
-from fluid.values import Lod, Spec
+from fluid.values.lod_array import LoDArray, ids_of, last_offsets, to_lod
+from fluid.values.place import to_numpy
+from fluid.values.spec import Lod, Spec
+from fluid.values.types import as_dtype
 
-from ..place import to_numpy
-from ..sequences import LoDArray, ids_of, last_offsets, to_lod
 from .manipulation import add_rows_at
 from .table import kernel
 

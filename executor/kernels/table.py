@@ -4,7 +4,7 @@ A kernel computes one op on an array namespace (`xp`: numpy or cupy) into given 
 input slots and, for cotangents, ``dOut`` for ``Out@GRAD``; output slots, as the arrays to write to, and ``dX`` for
 ``X@GRAD``; attributes, or ``attrs`` for a dict of all; ``scratch`` (a function of shape and numpy dtype that lends an array
 until the op is done) and ``rng`` (a function that gives the op's random generator). ``X_lod`` is the LoD of slot ``X`` (see
-`fluid.values.Lod`). Slots of many are lists; absent inputs and unwanted outputs are None::
+`fluid.values.spec.Lod`). Slots of many are lists; absent inputs and unwanted outputs are None::
 
     @kernel("softmax")
     def softmax(xp, X, axis, Out):
@@ -30,7 +30,7 @@ from functools import partial
 from typing import Any
 
 from fluid.errors import ProgramError
-from fluid.ops import registry
+from fluid.opdef import registry
 
 __all__ = ["KERNELS", "SPARSE_KERNELS", "Kernel", "Step", "bind", "kernel", "prepared", "sparse"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..model_io import Model, save_model
+from ..saving.models import Model, save_model
 from .common import echo, listed, model_argument, program_of, read_model
 
 __all__ = ["COMMANDS"]
@@ -43,7 +43,7 @@ def convert(model: str, params: str | None, output: str, target: str | None, fol
     .pdmodel (and .pdiparams beside it), .txt (the program alone), .npz, .safetensors, .pdparams (the values alone), anything
     else: a folder with __model__ and a file a parameter.
     """
-    from ..model_io import save_arrays
+    from ..saving.models import save_arrays
 
     found = read_model(model, params)
     if found.program is None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import ProgramError
 from ..executor import Scope
-from ..framework import Program, Variable
-from ..model_io import Model, load_model
+from ..ir.program import Program, Variable
+from ..saving.models import Model, load_model
 
 __all__ = ["as_json", "echo", "human_bytes", "listed", "model_argument", "program_of", "read_model", "table"]
 

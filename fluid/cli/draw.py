@@ -10,8 +10,8 @@ import webbrowser
 import click
 
 from ..errors import FluidError
-from ..graph import to_dot
-from ..writing import write_file
+from ..formats.writing import write_file
+from ..transform.graph import to_dot
 from .common import echo, model_argument, program_of, read_model
 
 __all__ = ["COMMANDS"]

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ..bfloat16 import BFLOAT16, to_float32
-from ..model_io import save_arrays
+from ..formats.bfloat16 import BFLOAT16, to_float32
+from ..saving.models import save_arrays
 from .common import as_json, echo, human_bytes, listed, model_argument, read_model, table
 
 __all__ = ["COMMANDS"]

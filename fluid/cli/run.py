@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import FeedError
 from ..executor import CPUPlace, Executor
-from ..model_io import read_arrays, save_arrays
+from ..saving.models import read_arrays, save_arrays
 from .common import as_json, echo, listed, model_argument, program_of, read_model, table
 
 __all__ = ["COMMANDS"]

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from ..compare import diff
-from ..flops import count_flops, human
-from ..framework import Block, Parameter, Program
+from ..executor.unsupported import unsupported_ops
 from ..io import is_persistable
-from ..model_io import Model
-from ..unsupported import unsupported_ops
+from ..ir.program import Block, Parameter, Program
+from ..saving.models import Model
+from ..transform.compare import diff
+from ..transform.flops import count_flops, human
 from .common import as_json, echo, human_bytes, model_argument, program_of, read_model, table
 
 __all__ = ["COMMANDS"]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import checked
+from ..eager.program import Parameter
+from ..eager.tensor import Tensor
 from ..errors import FormatError, ProgramError
+from ..formats.pickles import read_pickle, write_arrays
+from ..ir.checked import checked
 from ..optimizer import is_state
-from ..pickle_io import read_pickle, write_arrays
-from ..states import start_of
-from .base import Parameter
-from .tensor import Tensor
+from ..training.states import start_of
 
 __all__ = ["load_dygraph", "save_dygraph"]
 

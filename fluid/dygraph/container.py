@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..building.weight_norm import WeightNorm
 from ..errors import FluidTypeError, ProgramError
-from ..weight_norm import WeightNorm
 from .layers import Layer
 
 __all__ = ["LayerList", "ParameterList", "Sequential"]

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import layers
+from ..building.layer_helper import Keep, Wanted, region
 from ..errors import FluidTypeError, ProgramError
-from ..layer_helper import Keep, Wanted, region
-from ..types import as_dtype
+from ..values.types import as_dtype
 from . import nn
 from .layers import Layer
 

@@ -11,20 +11,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import unique_name
+from ..building.layer_helper import Keep, LayerHelper, Wanted, keeping
+from ..building.weight_norm import PARTS, WeightNorm, normalized
+from ..eager.dispatch import namespace
+from ..eager.graph import Hooks, RemovableHandle
+from ..eager.mode import state, tracing
+from ..eager.program import EAGER, Parameter
+from ..eager.tensor import Tensor
 from ..errors import FluidTypeError, ProgramError
 from ..executor.random import RANDOM
-from ..framework import program_guard
 from ..initializer import Initializer
-from ..layer_helper import Keep, LayerHelper, Wanted, keeping
+from ..ir.program import program_guard
 from ..param_attr import AttrLike
-from ..states import check_state, some
-from ..types import DTypeLike, VarType, as_dtype
-from ..weight_norm import PARTS, WeightNorm, normalized
-from .base import EAGER, Parameter
-from .graph import Hooks, RemovableHandle
-from .mode import state, tracing
-from .recipe import namespace
-from .tensor import Tensor
+from ..training.states import check_state, some
+from ..values.types import DTypeLike, VarType, as_dtype
 
 __all__ = ["Layer"]
 

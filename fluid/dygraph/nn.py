@@ -15,22 +15,22 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import layers
+from ..building.layer_helper import keeping, listed
+from ..building.weight_norm import PARTS
+from ..eager.dispatch import namespace
+from ..eager.mode import no_grad, tracing
+from ..eager.program import EAGER
+from ..eager.tensor import Tensor
 from ..errors import FluidTypeError, ProgramError
-from ..framework import program_guard
 from ..initializer import Uniform
-from ..layer_helper import keeping, listed
+from ..ir.program import program_guard
 from ..layers import nn as functional
-from ..ops import registry
+from ..opdef import registry
 from ..ops.rnn import MODES, Geometry
 from ..param_attr import AttrLike, ParamAttr
-from ..types import DTypeLike, VarType
-from ..weight_norm import PARTS
-from .base import EAGER
+from ..values.types import DTypeLike, VarType
 from .container import LayerList
 from .layers import Layer
-from .mode import no_grad, tracing
-from .recipe import namespace
-from .tensor import Tensor
 
 __all__ = [
     "FC",

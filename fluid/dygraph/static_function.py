@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ..eager.mode import state
+from ..eager.tensor import Tensor
 from ..errors import FluidTypeError
 from .layers import Layer
-from .mode import state
-from .tensor import Tensor
 from .tracing import TracedFunction, Tracer, _tensors_in, traced_call
 
 __all__ = ["BoundStatic", "StaticFunction", "Surroundings", "declarative", "to_static"]

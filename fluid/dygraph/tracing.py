@@ -18,34 +18,26 @@ from typing import Any
 import numpy as np
 
 from .. import unique_name
+from ..eager.dispatch import TensorOp
+from ..eager.function import PyLayerNode
+from ..eager.graph import AccumulateGrad, Node, OpNode, leaf_edge, line_text, sequence, user_line
+from ..eager.mode import enable_grad, no_grad, state, tracing
+from ..eager.program import Parameter, to_variable
+from ..eager.regions import Refusal, Region, RegionNode
+from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, ProgramError
 from ..executor import CPUPlace, CUDAPlace, Executor, Scope, scope_guard
-from ..executor.eager import CPU, Kind
+from ..executor.binding.kinds import CPU, Kind
 from ..executor.random import RANDOM
-from ..executor.selected_rows import SelectedRows
-from ..framework import (
-    Operator,
-    Program,
-    Variable,
-    _clone_op,
-    default_main_program,
-    default_startup_program,
-    program_guard,
-)
 from ..initializer import VALUES, constant_attrs, value_attrs
+from ..ir.copying import _is_random
+from ..ir.program import Operator, Program, Variable, _clone_op, default_main_program, default_startup_program, program_guard
+from ..ir.renaming import redirect
 from ..layers.control_flow import _flatten, _rebuild, _structure
+from ..opdef.registry import OpDef, updated_input
 from ..ops.norm import uses_global_stats
-from ..ops.registry import OpDef, updated_input
-from ..recompute import _is_random
-from ..renaming import redirect
-from .base import Parameter, to_variable
-from .function import PyLayerNode
-from .graph import AccumulateGrad, Node, OpNode, leaf_edge, line_text, sequence, user_line
+from ..values.selected_rows import SelectedRows
 from .layers import Layer
-from .mode import enable_grad, no_grad, state, tracing
-from .recipe import TensorOp
-from .regions import Refusal, Region, RegionNode
-from .tensor import Tensor, make
 
 _SMALL = 1024
 """Constants of so many elements are written into the program."""

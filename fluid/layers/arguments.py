@@ -1,4 +1,4 @@
-"""Layers held against the annotations of their arguments (`fluid.arguments`), and errors that say which layer of the user's it
+"""Layers held against the annotations of their arguments (`fluid.ir.checked`), and errors that say which layer of the user's it
 was."""
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-from ..arguments import Checks, checks_of, held
+from ..building.layer_helper import ParametersLost
 from ..errors import FluidError, FluidTypeError, ProgramError
-from ..frames import user_frame, user_frames
-from ..framework import Program, Variable, program_guard
-from ..layer_helper import ParametersLost
+from ..ir.checked import Checks, checks_of, held
+from ..ir.frames import user_frame, user_frames
+from ..ir.program import Program, Variable, program_guard
 
 __all__ = ["check_layers", "checked", "eager_program", "speaking_of"]
 

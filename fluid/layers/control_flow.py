@@ -13,11 +13,13 @@ from typing import Any, NoReturn, TypeGuard
 import numpy as np
 
 from .. import unique_name
+from ..building.layer_helper import LayerHelper, apply, apply_many, inside, refuse_tensor
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Block, Program, Variable, default_main_program, infer_shape, program_guard
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable, inside, refuse_tensor
-from ..types import DTypeLike, VarType
-from ..versions import outer_names
+from ..ir.checked import check_variable
+from ..ir.inference import infer_shape
+from ..ir.program import Block, Program, Variable, default_main_program, program_guard
+from ..ir.versions import outer_names
+from ..values.types import DTypeLike, VarType
 from . import ops
 from .tensor import assign, cast, fill_constant
 
@@ -657,7 +659,7 @@ def _place(i: Any, where: str) -> int:
 
 def _at_once() -> contextlib.AbstractContextManager[None]:
     """Inside the ``with``, layers that are given no tensor run at once too."""
-    from ..dygraph.base import EAGER
+    from ..eager.program import EAGER
 
     return program_guard(EAGER, EAGER)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..building.layer_helper import apply, listed
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Variable, default_main_program
-from ..layer_helper import apply, check_variable, listed
+from ..ir.checked import check_variable
+from ..ir.program import Variable, default_main_program
 from ..ops.debug import number_of
 
 __all__ = ["Print", "py_func"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..building.layer_helper import apply
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Variable
-from ..layer_helper import apply
+from ..ir.program import Variable
 from . import nn, ops, tensor
 
 __all__ = ["Categorical", "MultivariateNormalDiag", "Normal", "Uniform"]

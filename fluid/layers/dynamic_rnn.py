@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..building.layer_helper import LayerHelper, apply, apply_many, refuse_tensor
 from ..errors import ProgramError
-from ..framework import Block, Variable
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable, refuse_tensor
-from ..types import DTypeLike, VarType
+from ..ir.checked import check_variable
+from ..ir.program import Block, Variable
+from ..values.types import DTypeLike, VarType
 from . import ops
 from .control_flow import While, array_read, array_write, create_array, increment
 from .tensor import fill_constant, fill_constant_batch_size_like

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
+from ..building.layer_helper import LayerHelper
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Variable, default_main_program
-from ..layer_helper import LayerHelper, check_variable
-from ..types import DTypeLike, VarType, as_dtype
+from ..ir.checked import check_variable
+from ..ir.program import Variable, default_main_program
+from ..values.types import DTypeLike, VarType, as_dtype
 from .arguments import eager_program
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..building.layer_helper import LayerHelper
 from ..errors import ProgramError
-from ..framework import Variable
-from ..layer_helper import LayerHelper
-from ..ops import registry
-from ..ops.registry import OpDef
+from ..ir.program import Variable
+from ..opdef import registry
+from ..opdef.registry import OpDef
 
 __all__ = ["autodoc", "deprecated", "generate_activation_fn", "generate_layer_fn", "templatedoc"]
 

@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Any, ParamSpec
 
 from .. import unique_name
+from ..building.layer_helper import LayerHelper
 from ..errors import ProgramError
-from ..framework import OpRole, Variable, default_main_program
 from ..initializer import Constant
-from ..layer_helper import LayerHelper
+from ..ir.program import OpRole, Variable, default_main_program
 from . import ops
 from .control_flow import Switch
 from .tensor import assign, cast, create_global_var, fill_constant

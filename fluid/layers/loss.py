@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arguments import Positive
+from ..building.layer_helper import LayerHelper, apply
 from ..errors import ProgramError
-from ..framework import Variable
 from ..initializer import Constant
-from ..layer_helper import LayerHelper, apply, check_variable
+from ..ir.checked import Positive, check_variable
+from ..ir.program import Variable
 from ..param_attr import AttrLike
 from .nn import matmul, one_hot, softmax_with_cross_entropy, transpose
 from .ops import reduce_mean, reduce_sum, square

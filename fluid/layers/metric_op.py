@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..framework import Variable
+from ..building.layer_helper import LayerHelper
 from ..initializer import Constant
-from ..layer_helper import LayerHelper
+from ..ir.program import Variable
 from .nn import topk
 
 __all__ = ["accuracy", "auc"]

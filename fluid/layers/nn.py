@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..arguments import Positive
+from ..building.layer_helper import LayerHelper, apply, apply_many, extent, extents, listed, product
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Variable
 from ..initializer import Constant, Normal
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable, extent, extents, listed, product
-from ..ops import registry
+from ..ir.checked import Positive, check_variable
+from ..ir.program import Variable
+from ..opdef import registry
 from ..param_attr import AttrLike, ParamAttr
-from ..types import DTypeLike, VarType
+from ..values.types import DTypeLike, VarType
 from .arguments import speaking_of
 from .tensor import fill_constant
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..framework import Variable
-from ..layer_helper import apply, apply_many
-from ..types import DTypeLike, as_dtype
+from ..building.layer_helper import apply, apply_many
+from ..ir.program import Variable
+from ..values.types import DTypeLike, as_dtype
 from .arguments import speaking_of
 
 __all__ = [  # noqa: RUF022  (in the order of the functions)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .. import unique_name
-from ..arguments import Positive
+from ..building.layer_helper import LayerHelper, extent, inside, keeping_itself
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Variable, default_main_program, program_guard
 from ..initializer import Initializer
-from ..layer_helper import LayerHelper, check_variable, extent, inside, keeping_itself
+from ..ir.checked import Positive, check_variable
+from ..ir.program import Variable, default_main_program, program_guard
 from ..ops.rnn import ACTIVATIONS
 from ..param_attr import AttrLike, ParamAttr
-from ..types import DTypeLike, VarType, as_dtype
+from ..values.types import DTypeLike, VarType, as_dtype
 from .arguments import eager_program
 from .control_flow import StaticRNN, _flatten, _rebuild, _structure, array_write, while_loop
 from .nn import fc, one_hot, reshape, topk

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..arguments import Positive
+from ..building.layer_helper import LayerHelper, apply, apply_many, extent
 from ..errors import ProgramError
-from ..framework import Variable
-from ..layer_helper import LayerHelper, apply, apply_many, extent
+from ..ir.checked import Positive
+from ..ir.program import Variable
 from ..param_attr import AttrLike
 
 __all__ = [

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Positive
+from ..building.layer_helper import LayerHelper, apply, apply_many, extent
 from ..errors import ProgramError
-from ..framework import Variable
 from ..initializer import NumpyArrayInitializer
-from ..layer_helper import LayerHelper, apply, apply_many, check_variable, extent
+from ..ir.checked import Positive, check_variable
+from ..ir.program import Variable
 from ..param_attr import AttrLike, GivenParameter
 from .nn import one_hot_of, softmax_with_cross_entropy, topk
 from .ops import reduce_sum

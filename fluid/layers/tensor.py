@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from .. import unique_name
+from ..building.layer_helper import LayerHelper, apply, listed
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Parameter, Variable
 from ..initializer import WIDER, Constant, Initializer, constant_attrs, value_attrs
-from ..layer_helper import LayerHelper, apply, check_variable, listed
+from ..ir.checked import check_variable
+from ..ir.program import Parameter, Variable
 from ..param_attr import AttrLike, ParamAttr
-from ..types import DTypeLike, as_dtype
+from ..values.types import DTypeLike, as_dtype
 
 __all__ = [
     "argmax",

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import unique_name
-from ..arguments import Positive
+from ..building.layer_helper import LayerHelper, apply, extent, extents, product
 from ..errors import FluidTypeError, ProgramError
-from ..framework import Variable
 from ..initializer import Constant, Normal
-from ..layer_helper import LayerHelper, apply, check_variable, extent, extents, product
+from ..ir.checked import Positive, check_variable
+from ..ir.program import Variable
 from ..param_attr import AttrLike, ParamAttr
-from ..types import VarType
+from ..values.types import VarType
 from .nn import VOLUMES, adaptive_pooling, convolution, pooling, transposed_convolution
 from .tensor import fill_constant
 

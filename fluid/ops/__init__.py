@@ -1,5 +1,6 @@
 """Op definitions: the registry, and one module per family."""
 
+from ..opdef import registry
 from . import (
     activation,
     beam_search,
@@ -22,7 +23,6 @@ from . import (
     random,
     rank_table,
     reduction,
-    registry,
     rnn,
     roi,
     sampling,

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InferenceError
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, least, like
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, least, like
+from ..values.spec import Spec
 from .shapes import in_order
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
+from ..opdef.registry import NOT_DIFFERENTIABLE, define, required
+from ..values.spec import Spec
+from ..values.types import VarType
 from .crf import fits
-from .registry import NOT_DIFFERENTIABLE, define, required
 from .sequence import offsets_of
 
 

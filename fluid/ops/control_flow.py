@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Like, block, define, strings
+from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Like, block, define, strings
+from ..values.spec import Spec
+from ..values.types import VarType
 
 _SCOPES = Spec((), VarType.FP32, VarType.STEP_SCOPES)
 _INDEX = Spec((1,), VarType.INT64)

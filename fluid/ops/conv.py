@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..values import Spec
-from .registry import Attr, Like, choice, counted, define, ints, least, like
+from ..opdef.registry import Attr, Like, choice, counted, define, ints, least, like
+from ..values.spec import Spec
 
 Pair = tuple[int, int]
 

@@ -10,9 +10,9 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType, as_dtype
-from ..values import Spec
-from .registry import ZERO_GRADIENT, Attr, define, floats, ints, least, like, long, longs, required
+from ..opdef.registry import ZERO_GRADIENT, Attr, define, floats, ints, least, like, long, longs, required
+from ..values.spec import Spec
+from ..values.types import VarType, as_dtype
 from .shapes import normalize_axis
 
 Shape = tuple[int, ...]

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, ints, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, ints, required
+from ..values.spec import Spec
+from ..values.types import VarType
 from .sequence import offsets_of
 
 __all__ = ["fits"]
@@ -80,7 +80,7 @@ def crf_counts() -> None:
 
 
 def _crf_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    from ..scan import scan
+    from ..ir.scan import scan
 
     emission, transition, label, length = (values.get(slot) for slot in ("Emission", "Transition", "Label", "Length"))
     assert emission is not None and transition is not None and label is not None

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import BackwardError, InferenceError
-from ..types import VarType
-from ..values import Spec
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
+from ..values.spec import Spec
+from ..values.types import VarType
 from .crf import fits, last_step
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
 from .sequence import lengths_of, offsets_of
 
 
@@ -67,7 +67,7 @@ def ctc_states() -> None:
 
 
 def _ctc_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    from ..scan import scan
+    from ..ir.scan import scan
 
     logits, label = values["Logits"], values.get("Label")
     if label is None:

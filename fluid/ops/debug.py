@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ExecutionError
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, define, like, required, strings
+from ..opdef.registry import NOT_DIFFERENTIABLE, define, like, required, strings
+from ..values.spec import Spec
 
 _functions: dict[int, Callable[..., Any]] = {}
 

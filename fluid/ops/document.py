@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
-from . import registry
-from .registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Attr, OpDef, Rule, Slot
+from ..opdef import registry
+from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Attr, OpDef, Rule, Slot
 
 __all__ = ["PATH", "render"]
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..values import Spec
-from .registry import Like, define, required
+from ..opdef.registry import Like, define, required
+from ..values.spec import Spec
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType, as_dtype, is_floating
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, required
+from ..values.spec import Spec
+from ..values.types import VarType, as_dtype, is_floating
 from .shapes import aligned, broadcast, in_order, one_number
 
 

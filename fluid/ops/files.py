@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, long, longs, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, long, longs, required
 
 
 @define("save(X)->", grad=NOT_DIFFERENTIABLE, file_path=required("string"), overwrite=True, save_as_fp16=False)

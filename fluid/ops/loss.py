@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import is_floating
-from ..values import Spec
+from ..opdef.registry import Like, define, least, long, required
+from ..values.spec import Spec
+from ..values.types import is_floating
 from .elementwise import merged
 from .manipulation import product
-from .registry import Like, define, least, long, required
 from .shapes import broadcast, in_order, normalize_axis, one_each, within
 
 

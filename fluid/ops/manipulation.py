@@ -12,9 +12,9 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import as_dtype
-from ..values import Spec
-from .registry import ZERO_GRADIENT, Like, define, ints, least, long, longs, required, strings
+from ..opdef.registry import ZERO_GRADIENT, Like, define, ints, least, long, longs, required, strings
+from ..values.spec import Spec
+from ..values.types import as_dtype
 from .shapes import broadcast, different_axes, normalize_axes, normalize_axis, one_each, taken
 
 Shape = tuple[int, ...]

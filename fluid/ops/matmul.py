@@ -10,8 +10,8 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, Like, define
+from ..opdef.registry import NOT_DIFFERENTIABLE, Like, define
+from ..values.spec import Spec
 from .shapes import aligned, broadcast, normalize_axis
 
 Shape = tuple[int, ...]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, Like, choice, define, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, Like, choice, define, least, required
+from ..values.spec import Spec
+from ..values.types import VarType
 from .shapes import normalize_axis, one_each, one_number
 
 

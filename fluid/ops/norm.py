@@ -11,10 +11,10 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
+from ..opdef.registry import ZERO_GRADIENT, Like, define, least
+from ..values.spec import Spec
+from ..values.types import VarType
 from .pool import by_channel
-from .registry import ZERO_GRADIENT, Like, define, least
 from .shapes import within
 
 

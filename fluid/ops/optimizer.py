@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, define, floats, least, long, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, define, floats, least, long, required
+from ..values.spec import Spec
 from .shapes import one_number
 
 _ADAM = ("Moment1", "Moment2")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
+from ..opdef.registry import ZERO_GRADIENT, Attr, Like, choice, counted, define, get, ints, least, like, required
+from ..values.spec import Spec
+from ..values.types import VarType
 from .conv import Pair, image_axes, image_format, resolve_paddings, steps_of_window
-from .registry import ZERO_GRADIENT, Attr, Like, choice, counted, define, get, ints, least, like, required
 
 
 def pool_geometry(extents: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[int], list[int], list[int], list[Pair]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType, as_dtype, is_floating
-from ..values import Spec
+from ..opdef.registry import ZERO_GRADIENT, define, least, like, longs, required
+from ..values.spec import Spec
+from ..values.types import VarType, as_dtype, is_floating
 from .creation import FP32, filled, filled_like_batch, filled_plainly
-from .registry import ZERO_GRADIENT, define, least, like, longs, required
 from .shapes import in_order
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..types import VarType
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define
+from ..values.spec import Spec
+from ..values.types import VarType
 
 _TABLE = Spec((), VarType.FP32, VarType.LOD_RANK_TABLE)
 

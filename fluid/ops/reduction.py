@@ -12,9 +12,9 @@ from math import inf, prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType, as_dtype
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, ints, least, like, longs, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, ints, least, like, longs, required
+from ..values.spec import Spec
+from ..values.types import VarType, as_dtype
 from .shapes import broadcast, different_axes, normalize_axis, reduced
 
 

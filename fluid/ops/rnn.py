@@ -12,9 +12,9 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
-from .registry import Like, define, least
+from ..opdef.registry import Like, define, least
+from ..values.spec import Spec
+from ..values.types import VarType
 from .sequence import offsets_of
 
 __all__ = ["ACTIVATIONS", "MODES", "Geometry", "Mode"]
@@ -165,7 +165,7 @@ def _network(
     f: Any, g: Geometry, Input: Any, states: Sequence[Any], weights: Sequence[Any], lengths: Any, dropped: Any, scale: float
 ) -> tuple[Any, list[Any]]:
     """What comes out and the last states, in ordinary ops; `dropped` is 0 where something was dropped between layers."""
-    from ..scan import scan
+    from ..ir.scan import scan
 
     cell = _CELLS[g.mode]
     inside = [] if lengths is None else [_inside(f, Input, lengths)]
@@ -475,7 +475,7 @@ def _infer_lstm(
 
 def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int], step: Any, reverse: bool) -> list[Any]:
     """What ``step(f, states, slice) -> states`` leaves at each row of x, whose sequences start from `states` (None: zeros)."""
-    from ..scan import scan
+    from ..ir.scan import scan
 
     rows = f.transpose2(f.sequence_positions(x), axis=[1, 0])
     inside = f.unsqueeze2((rows >= 0).astype(x.dtype), axes=[2])

@@ -17,10 +17,10 @@ from functools import cache
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
+from ..opdef.registry import Like, counted, define, ints, least, like
+from ..values.spec import Spec
+from ..values.types import VarType
 from .conv import steps_of_window
-from .registry import Like, counted, define, ints, least, like
 from .sequence import offsets_of
 
 _REGIONS = "ROIs: float[R, 4], RoisNum?: int[N]"

@@ -6,10 +6,10 @@ from math import log
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
+from ..opdef.registry import ZERO_GRADIENT, Like, define, longs, required, strings
+from ..values.spec import Spec
+from ..values.types import VarType
 from .crf import fits
-from .registry import ZERO_GRADIENT, Like, define, longs, required, strings
 
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
 """How `nce` draws classes: evenly; class k by ``log((k + 2) / (k + 1)) / log(classes)``, and the last one, as in Paddle, never;

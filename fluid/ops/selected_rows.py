@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Spec
-from .registry import NOT_DIFFERENTIABLE, define
+from ..opdef.registry import NOT_DIFFERENTIABLE, define
+from ..values.spec import Spec
+from ..values.types import VarType
 
 
 def _sparse(X: Spec) -> Spec:

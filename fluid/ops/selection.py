@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType, as_dtype, is_floating
-from ..values import Spec
+from ..opdef.registry import ZERO_GRADIENT, Attr, Like, define, ints, least, long, longs, required
+from ..values.spec import Spec
+from ..values.types import VarType, as_dtype, is_floating
 from .elementwise import merged
 from .manipulation import _like_shape, _picked, slice_extent
-from .registry import ZERO_GRADIENT, Attr, Like, define, ints, least, long, longs, required
 from .shapes import broadcast, normalize_axes, normalize_axis
 
 

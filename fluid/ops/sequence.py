@@ -1,6 +1,6 @@
 """Ops on rows that form sequences.
 
-What an op reads of its input is values and LoD (`fluid.values.Lod`). Most of them move rows: an index op says, from the LoD
+What an op reads of its input is values and LoD (`fluid.values.spec.Lod`). Most of them move rows: an index op says, from the LoD
 alone, which; `take_rows` and `add_rows` move them, and are each other's transposes, so that every order of derivative is
 made of these three. In an index, -1 stands for no row.
 """
@@ -13,9 +13,9 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType
-from ..values import Lod, Spec
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, counted, define, ints, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, counted, define, ints, least, required
+from ..values.spec import Lod, Spec
+from ..values.types import VarType
 
 __all__ = ["expanded_rows", "lengths_of", "offsets_of"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InferenceError
-from ..types import VarType
+from ..values.types import VarType
 
 if TYPE_CHECKING:
-    from ..values import Spec
+    from ..values.spec import Spec
 
 __all__ = [
     "aligned",

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..types import VarType, as_dtype
-from ..values import Spec
+from ..opdef.registry import NOT_DIFFERENTIABLE, define, long, longs, required
+from ..values.spec import Spec
+from ..values.types import VarType, as_dtype
 from .manipulation import product
-from .registry import NOT_DIFFERENTIABLE, define, long, longs, required
 from .shapes import one_number
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..values import Spec
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, choice, counted, define, floats, ints, least, required
+from ..values.spec import Spec
 from .conv import image_axes, image_format, steps_of_window
 from .pool import by_channel, place_maxima
-from .registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, choice, counted, define, floats, ints, least, required
 from .shapes import normalize_axis, scaled
 
 Shape = tuple[int, ...]

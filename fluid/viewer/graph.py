@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..framework import Block, Operator, OpRole, Parameter, Program, Variable
-from ..ops.registry import EMPTY
-from ..regions import REGIONS
-from ..types import VarType
-from ..versions import BlockVersions
+from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
+from ..ir.regions import REGIONS
+from ..ir.versions import BlockVersions
+from ..opdef.registry import EMPTY
+from ..values.types import VarType
 from .pairs import find_pairs, has_role
 
 __all__ = ["BACKWARD", "FORWARD", "KINDS", "UPDATE", "Graph", "Node", "Value", "show"]

@@ -10,9 +10,9 @@ import os
 from importlib.resources import files
 from typing import Any
 
-from ..arguments import checked
-from ..framework import Program
-from ..writing import write_file
+from ..formats.writing import write_file
+from ..ir.checked import checked
+from ..ir.program import Program
 from .graph import Graph
 from .layers import make_sheets
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from ..framework import Block, Operator, OpRole
-from ..ops.registry import EMPTY
+from ..ir.program import Block, Operator, OpRole
+from ..opdef.registry import EMPTY
 
 __all__ = ["base_name", "find_pairs", "has_role"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import fluid
 from fluid import dygraph, layers, optimizer
-from fluid.framework import Program, program_guard
+from fluid.ir.program import Program, program_guard
 
 HERE = Path(__file__).parent / "files"
 X = np.random.default_rng(4).uniform(-1, 1, (4, 6)).astype("float32")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.executor.sequences import with_lod
+from fluid.values.lod_array import with_lod
 
 __all__ = ["OPS", "STRUCTURAL", "Data", "Sample", "add", "binary", "cast", "comparison", "structural", "unary", "with_lods"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.types import VarType
+from fluid.values.types import VarType
 
 from .base import Data, Sample, add
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from ... import layers
 from ...errors import FluidTypeError
-from ...framework import Program, Variable, program_guard
-from ...layer_helper import optimize_guard
+from ...ir.program import Program, Variable, optimize_guard, program_guard
 from ...optimizer import Optimizer
 
 __all__ = ["extend_with_decoupled_weight_decay"]

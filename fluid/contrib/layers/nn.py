@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...building.layer_helper import apply
 from ...errors import ProgramError
-from ...framework import Variable
-from ...layer_helper import apply, check_variable
+from ...ir.checked import check_variable
+from ...ir.program import Variable
 
 __all__ = ["fused_elemwise_activation"]
 

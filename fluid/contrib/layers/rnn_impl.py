@@ -6,13 +6,13 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from ...building.layer_helper import check_kept
 from ...errors import ProgramError
-from ...framework import Variable
-from ...layer_helper import check_kept
+from ...ir.program import Variable
 from ...layers import GRUCell, LSTMCell, RNNCell, concat, dropout, fill_constant_batch_size_like, rnn
 from ...layers import slice as slice_
 from ...param_attr import AttrLike, ParamAttr
-from ...types import DTypeLike
+from ...values.types import DTypeLike
 
 __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 

@@ -1,0 +1,139 @@
+"""Arrays by shape, element type and device, and where new ones are made."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fluid.values.place import Place, import_cupy
+from fluid.values.selected_rows import SelectedRows
+from fluid.values.spec import Lod, Spec
+from fluid.values.types import VarType, as_dtype, is_floating
+
+CPU = "cpu"
+
+
+class Kind:
+    """Shape, element type, device and LoD of arrays. `kind_of` gives the same object for like arrays, so that it can be a key."""
+
+    __slots__ = ("device", "differentiable", "dtype", "lod", "numpy_dtype", "shape", "size", "spec", "xp")
+
+    def __init__(
+        self, shape: tuple[int, ...], numpy_dtype: Any, xp: Any, device: str, lod: Lod = (), type: VarType = VarType.LOD_TENSOR
+    ) -> None:
+        self.shape, self.numpy_dtype, self.xp, self.device, self.lod = shape, numpy_dtype, xp, device, lod
+        self.dtype: VarType = as_dtype(numpy_dtype)
+        self.spec = Spec(shape, self.dtype, type, lod)
+        self.size = self.spec.size
+        self.differentiable = is_floating(self.dtype)
+        DEVICES.add(device)
+
+    def __repr__(self) -> str:
+        return str(self.spec) if self.device == CPU else f"{self.spec} on {self.device}"
+
+
+DEVICES = {CPU}
+"""The devices on which there have been arrays."""
+
+
+_kinds: dict[Any, Kind] = {}
+
+
+_MANY_KINDS = 8192
+
+
+def device_of(array: Any) -> str:
+    """``"cpu"``, or ``"cuda:0"`` for an array of cupy on device 0."""
+    if type(array) is SelectedRows:
+        array = array.value
+    return CPU if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"
+
+
+def kind_of(array: Any, lod: Lod = ()) -> Kind:
+    """The kind of an array of numpy or cupy, whose rows form these sequences."""
+    if type(array) is np.ndarray and not lod:
+        return _kinds.get((array.shape, array.dtype)) or _kind((array.shape, array.dtype), np, CPU)
+    device = device_of(array)
+    if type(array) is SelectedRows:
+        key = (array.shape, array.dtype, device, (), VarType.SELECTED_ROWS)
+        return _kind(key, np if device == CPU else import_cupy(), device)
+    if device == CPU and not lod:
+        return _kind((array.shape, array.dtype), np, CPU)
+    return _kind((array.shape, array.dtype, device, lod), np if device == CPU else import_cupy(), device)
+
+
+def kind_like(spec: Spec, xp: Any) -> Kind:
+    """The kind of arrays of a known shape and element type, on the device that new arrays of `xp` are on."""
+    device = CPU if xp is np else f"cuda:{xp.cuda.Device().id}"
+    plain = device == CPU and not spec.lod
+    return _kind((spec.shape, spec.dtype.numpy) if plain else (spec.shape, spec.dtype.numpy, device, spec.lod), xp, device)
+
+
+def _kind(key: tuple[Any, ...], xp: Any, device: str) -> Kind:
+    found = _kinds.get(key)
+    if found is None:
+        if len(_kinds) >= _MANY_KINDS:
+            _kinds.clear()  # kinds in use stay what they are; they are only found no more
+        found = _kinds[key] = Kind(tuple(key[0]), key[1], xp, device, *key[3:])
+    return found
+
+
+_device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=CPU)
+
+
+@contextlib.contextmanager
+def making_on(place: Place) -> Iterator[None]:
+    """Inside the ``with``, ops without inputs make their arrays on this device."""
+    token = _device.set(CPU if place.xp is np else f"cuda:{getattr(place, 'device_id', 0)}")
+    try:
+        with place.active():
+            yield
+    finally:
+        _device.reset(token)
+
+
+def default_xp() -> Any:
+    """The array namespace in which ops without inputs make their arrays."""
+    return np if _device.get() == CPU else import_cupy()
+
+
+def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+    """`value` as an array of numpy or cupy whose elements lie in order; copied only where that, or `dtype`, needs it.
+
+    Args:
+        dtype: element type; by default that of `value`, and float32 for Python's floats.
+        copy: True to copy always, so that later changes of `value` do not show.
+    """
+    wanted = None if dtype is None else as_dtype(dtype).numpy
+    if hasattr(value, "__cuda_array_interface__"):
+        cupy = import_cupy()
+        return cupy.array(value, dtype=wanted, copy=bool(copy), order="C")
+    found = np.array(value, dtype=wanted, order="C", copy=copy)
+    if type(found) is not np.ndarray:
+        found = found.view(np.ndarray)
+    if wanted is None and found.dtype == np.float64 and not hasattr(value, "dtype"):
+        found = found.astype(np.float32)
+    as_dtype(found.dtype)  # an error that says which there are
+    return found
+
+
+class _Quiet(threading.local):
+    """A context of each thread in which numpy does not warn of what ops may well meet: infinities and what is no number.
+
+    To enter it costs a tenth of ``np.errstate``.
+    """
+
+    def __init__(self) -> None:
+        context = contextvars.copy_context()
+        context.run(partial(np.seterr, all="ignore"))
+        self.run = context.run
+
+
+quietly = _Quiet()
+"""``quietly.run(function, *args)`` calls a function without numpy's warnings; not from inside such a call."""

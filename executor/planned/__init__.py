@@ -1,0 +1,1 @@
+"""Programs compiled to a straight line of calls on planned memory."""

@@ -1,0 +1,355 @@
+"""Running plans: memory allocated, and each op's kernel bound to the arrays that it reads and writes.
+
+Running a bound plan is one loop over calls without arguments.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from operator import length_hint
+from typing import Any
+
+from fluid.errors import ExecutionError, FluidError, locate
+from fluid.ir.collector import collector_paused
+from fluid.ir.program import Operator
+from fluid.ir.versions import Value
+from fluid.opdef.registry import updated_input
+from fluid.values.lod_array import array_of
+from fluid.values.place import Place, to_numpy
+
+from ..binding.arrays import bind_op, spec_of
+from ..kernels.table import KERNELS, Step
+from ..random import RandomStreams
+from ..scope import Scope
+from ..stepwise.interpreter import Environment, Machine, step_captures
+from ..stepwise.program import not_made
+from ..timing import Timer, timed
+from .placement import padded
+from .plan import Instruction, Plan, byte_size
+
+__all__ = ["BoundPlan", "Memory"]
+
+
+class _Scratch:
+    """Lends arrays for the time of one op; the next op gets the same memory again."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+        self._free: list[Any] = []
+        self._lent: list[Any] = []
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        spec_dtype = self._xp.dtype(dtype)
+        count = 1
+        for extent in shape:
+            count *= extent
+        size = max(count * spec_dtype.itemsize, 1)
+        fitting = min((raw for raw in self._free if raw.nbytes >= size), key=lambda raw: raw.nbytes, default=None)
+        if fitting is None:
+            fitting = self._xp.empty(padded(size), "uint8")
+        else:
+            self._free = [raw for raw in self._free if raw is not fitting]
+        self._lent.append(fitting)
+        return fitting[: count * spec_dtype.itemsize].view(spec_dtype).reshape(shape)
+
+    def reclaim(self) -> None:
+        self._free += self._lent
+        self._lent = []
+
+
+def _empty(xp: Any, shape: Any, dtype: Any) -> Any:
+    try:
+        return xp.empty(shape, dtype)
+    except (ValueError, MemoryError) as error:  # which is cupy's, too; numpy has another for what no machine can hold
+        shown = f"{shape} bytes" if isinstance(shape, int) else f"{dtype}{list(shape)}"
+        raise ExecutionError(f"the program's values do not fit into memory: there is no room for {shown}: {error}") from None
+
+
+class Memory:
+    """An arena for the plans of one scope, which take turns: no value in it outlives a run, so that all may share it."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+        self._arena: Any = None
+
+    @property
+    def size(self) -> int:
+        return 0 if self._arena is None else int(self._arena.nbytes)
+
+    def lend(self, size: int) -> Any:
+        """An arena of at least this size; a new one takes the place of one that is smaller, which others may still have."""
+        if self._arena is None or self.size < size:
+            self._arena = None
+            self._arena = _empty(self._xp, size, "uint8")
+        return self._arena
+
+
+class BoundPlan:
+    """A plan with its arrays, ready to run in one scope; one run at a time. It does not keep the scope alive.
+
+    The values of the plan lie in `arena`, which is at least as large as it says; by default, a new one.
+    """
+
+    def __init__(self, plan: Plan, scope: Scope, place: Place, arena: Any = None) -> None:
+        self.plan = plan
+        self.place = place
+        self._scope = weakref.ref(scope)
+        self._machine = Machine(place.xp, RandomStreams(place.xp, plan.program.random_seed), step_captures(plan.program))
+        self._cells: dict[Value, Any] = {}
+        self._stored: dict[str, Any] = {}
+        self._fresh: dict[str, Any] = {}
+        """Arrays that the scope is given when a run has filled them."""
+        self.generation = -1
+        self.steps: list[Step] = []
+        self._starts: list[int] = []
+        self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
+        self._views = {value: self._view(value, offset) for value, offset in plan.offset_of.items()}
+        self._scratch = _Scratch(place.xp)
+        for instruction in plan.instructions:
+            for out, value in instruction.shares.items():
+                self._views[out] = self._views[value]
+
+    def _view(self, value: Value, offset: int) -> Any:
+        spec = self.plan.specs[value]
+        raw = self.arena[offset : offset + byte_size(spec)]
+        return raw.view(spec.dtype.numpy).reshape(spec.shape)
+
+    @property
+    def scope(self) -> Scope:
+        scope = self._scope()
+        assert scope is not None, "who runs a plan holds its scope"
+        return scope
+
+    # -- binding
+    def _fits_scope(self) -> bool:
+        """Whether the scope still holds the arrays that the calls are bound to."""
+        if self.generation == self.scope.generation:
+            return True
+        if self.generation < 0 or any(self.scope.array(name) is not array for name, array in self._stored.items()):
+            return False
+        self.generation = self.scope.generation
+        return True
+
+    def _bind(self) -> None:
+        plan, xp, scope = self.plan, self.place.xp, self.scope
+        self.generation = -1  # until everything is bound: what fails here must not be run half bound
+        self._stored, self._fresh = {}, {}
+        overwritten = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
+        for name in {**plan.externals, **plan.storage}:
+            spec = plan.storage.get(name) or plan.externals[name]
+            array = scope.array(name)
+            fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.numpy)
+            if not fits and name in plan.externals:
+                raise ExecutionError(f"{name} was given another shape or type, by another thread perhaps, as its plan was to run")
+            found = self.place.asarray(array) if fits else _empty(xp, spec.shape, spec.dtype.numpy)
+            if (name in overwritten and not _can_be_overwritten(found)) or not _is_aligned(found):
+                found = xp.array(found, order="C")
+            if found is not array:
+                self._fresh[name] = found
+            self._stored[name] = found
+        self.steps, self._starts = [], []
+        for number, instruction in enumerate(plan.instructions):
+            self._starts.append(len(self.steps))
+            try:
+                if instruction.dynamic:
+                    self.steps.append(self._dynamic_step(instruction, plan.frees[number]))
+                else:
+                    self.steps += self._bind_op(instruction)
+            except FluidError as error:
+                raise ExecutionError(f"{instruction.op.type}: {error}\n{locate(instruction.op)}") from error
+            except Exception as error:
+                raise ExecutionError(f"{instruction.op.type} failed: {error}\n{locate(instruction.op)}") from error
+            finally:
+                self._scratch.reclaim()
+        self.generation = scope.generation
+
+    def _array(self, value: Value | None) -> Any:
+        """The array that a value with a spec lies in."""
+        if value is None:
+            return None
+        name = value[0]
+        if name in self.plan.storage or (value[1] == 0 and name in self.plan.externals):
+            return self._stored[name]
+        return self._views.get(value)
+
+    def _bind_op(self, instruction: Instruction) -> list[Step]:
+        op, definition, xp = instruction.op, instruction.definition, self.place.xp
+        assert definition is not None
+        inputs: dict[str, Any] = {}
+        for slot, values in instruction.reads.items():
+            known = definition.inputs.get(slot)
+            if known is not None and values:
+                arrays = [self._array(value) if value is not None else None for value in values]
+                inputs[slot] = arrays if known.many else arrays[0]
+        outputs: dict[str, Any] = {}
+        copies: list[Step] = []
+        found = KERNELS.get(op.type)
+        for slot, values in instruction.writes.items():
+            known = definition.outputs.get(slot)
+            if known is None or not values:
+                continue
+            arrays = [self._target(instruction, slot, value, found, copies) for value in values]
+            outputs[slot] = arrays if known.many else arrays[0]
+        attrs = definition.defaults(op.attrs)
+        context = {"xp": xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
+        return bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
+
+    def _target(self, instruction: Instruction, slot: str, value: Value | None, found: Any, copies: list[Step]) -> Any:
+        """Where an op writes a value: in place, unless it would overwrite what its kernel still reads."""
+        array = self._array(value)
+        if value is None or value[0] not in self.plan.storage:
+            return array
+        readers = {s for s, values in instruction.reads.items() if any(v is not None and v[0] == value[0] for v in values)}
+        definition = instruction.definition
+        assert definition is not None
+        allowed = {updated_input(definition, slot)} | ({found.inplace.get(slot)} if found is not None else set())
+        if readers <= allowed:
+            return array
+        temporary = self._scratch(array.shape, array.dtype)
+        xp = self.place.xp
+        copies.append(lambda: xp.copyto(array, temporary))
+        return temporary
+
+    def _dynamic_step(self, instruction: Instruction, frees: list[Value]) -> Step:
+        op, block, machine, cells = instruction.op, self.plan.program.global_block(), self._machine, self._cells
+        fixed = {name: self._array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
+        fixed = {name: array for name, array in fixed.items() if array is not None}
+        loose = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
+        outs = instruction.written
+        targets = [(value, self._array(value) if value in self.plan.specs else None) for value in outs]
+        xp = self.place.xp
+        kept = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
+        planned = {id(array) for array in fixed.values()}
+
+        def step() -> None:
+            env = Environment(block, None, dict(fixed))
+            for name, value in loose:
+                found = cells.get(value)
+                if found is not None:
+                    env.values[name] = found
+            machine.run_op(op, env)
+            made = []
+            for value, array in targets:
+                result: Any = env.values.get(value[0])
+                if id(result) in planned and result is not array:
+                    result = result.copy()  # what it is part of will hold something else before this value is read
+                made.append((value, array, result))
+            for value, array, result in made:
+                if array is None:
+                    cells[value] = result
+                    if value[0] in kept and hasattr(result, "shape"):
+                        self.scope.put(value[0], array_of(result))
+                elif result is not array:
+                    _hand_over(xp, op, value[0], array, result)
+            for value in frees:
+                cells.pop(value, None)
+
+        return step
+
+    # -- running
+    def run(
+        self,
+        feeds: Mapping[str, Any],
+        check: Callable[[Operator, str, Any], None] | None = None,
+        timer: Timer | None = None,
+    ) -> list[Any]:
+        """Run once; the fetched values, as arrays of the place that are the caller's own.
+
+        `check`, if given, is called with each op, output name and value as they are made; `timer` counts the time of each op.
+        """
+        with self.scope.lock:
+            if not self._fits_scope():
+                with collector_paused():
+                    self._bind()
+            self._machine.streams.begin(self.scope.runs)
+            self.scope.runs += 1
+            for name, value in feeds.items():
+                target = self._views.get((name, 0))
+                if target is not None:
+                    upload(target, value)
+                elif (name, 0) in self.plan.specs and name in self._stored:
+                    upload(self._stored[name], value)
+            self._machine.check = check
+            try:
+                if check is None and timer is None:
+                    self._run_all()
+                else:
+                    self._run_checked(check, timer)
+                for name, array in self._fresh.items():
+                    self.scope.put(name, array)
+                self._fresh.clear()
+                return [self._fetch(name, value) for name, value in zip(self.plan.fetches, self.plan.fetch_values, strict=True)]
+            finally:
+                self._cells.clear()
+
+    def _run_all(self) -> None:
+        steps = iter(self.steps)
+        try:
+            for step in steps:
+                step()
+        except Exception as error:
+            if isinstance(error, ExecutionError) and error.located:
+                raise
+            position = len(self.steps) - length_hint(steps) - 1
+            raise self._failure(position, error) from error
+
+    def _failure(self, position: int, error: Exception) -> ExecutionError:
+        instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
+        specs = self.plan.specs
+        known = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
+        op = instruction.op
+        return ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {known or 'no inputs'}")
+
+    def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Timer | None) -> None:
+        ends = [*self._starts[1:], len(self.steps)]
+        for instruction, start, end in zip(self.plan.instructions, self._starts, ends, strict=True):
+            try:
+                with timed(timer, instruction.op, self.place):
+                    for step in self.steps[start:end]:
+                        step()
+            except Exception as error:
+                if isinstance(error, ExecutionError) and error.located:
+                    raise
+                raise self._failure(start, error) from error
+            for value in instruction.written if check is not None else ():
+                found = self._array(value) if value in self.plan.specs else self._cells.get(value)
+                if check is not None and hasattr(found, "dtype"):
+                    check(instruction.op, value[0], found)
+
+    def _fetch(self, name: str, value: Value) -> Any:
+        found = self._array(value) if value in self.plan.specs else self._cells.get(value)
+        if found is None:
+            raise not_made(name)
+        return list(found) if isinstance(found, list) else found.copy()
+
+
+def upload(target: Any, value: Any) -> None:
+    """Copy a fed value into an array of the place."""
+    if not hasattr(target, "__cuda_array_interface__"):
+        target[...] = to_numpy(value)
+    elif hasattr(value, "__cuda_array_interface__"):
+        target[...] = value
+    else:
+        target.set(to_numpy(value))
+
+
+def _can_be_overwritten(array: Any) -> bool:
+    """Whether an array may be the place of a variable: numpy's may be read-only, and views of any order."""
+    return bool(array.flags.c_contiguous) and bool(getattr(array.flags, "writeable", True))
+
+
+def _is_aligned(array: Any) -> bool:
+    """Whether kernels can read an array as it is; views of files begin anywhere."""
+    return bool(getattr(array.flags, "aligned", True))
+
+
+def _hand_over(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:
+    """Copy what an op that runs step by step made into the place that the plan has for it."""
+    if result is None:
+        raise ExecutionError(f"{op.type} left {name} without a value (a branch that was not taken?)\n{locate(op)}")
+    if (result.shape, result.dtype) != (array.shape, array.dtype):
+        found, expected = spec_of(result), spec_of(array)
+        raise ExecutionError(f"{op.type} made {found} of {name}, which was inferred to be {expected}\n{locate(op)}")
+    xp.copyto(array, array_of(result))

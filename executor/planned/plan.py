@@ -1,0 +1,459 @@
+"""Plans: what a program computes for one feed signature, and where each value is kept.
+
+`compile_plan` prunes what neither a fetch nor a persistable variable needs, infers every shape from those that are fed,
+and gives each value a place: an array of the scope (persistable variables, overwritten in place), bytes of one arena (which
+values that are never alive together share), or a cell (arrays of tensors, and tensors whose shape only running tells).
+`BoundPlan` makes a straight line of calls of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluid.errors import ExecutionError, FeedError, FluidError, locate
+from fluid.ir.program import Block, Operator, Program
+from fluid.ir.verify import faults_of
+from fluid.ir.versions import BlockVersions, Value, outer_names
+from fluid.opdef.inference import infer_specs
+from fluid.opdef.registry import OpDef
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from ..binding.arrays import spec_of
+from ..kernels.table import KERNELS
+from ..scope import Scope
+from ..stepwise.control import HANDLERS
+from ..stepwise.debug import has_effect
+from ..stepwise.interpreter import declared_scalars
+from ..stepwise.region_specs import Fact, Facts, infer_op
+from ..unsupported import refuse_unsupported
+from .placement import Tenant, live_bytes, place, place_apart
+
+__all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "needed_ops"]
+
+
+def needed_ops(block: Block, fetches: Sequence[str]) -> list[Operator]:
+    """The ops of block 0 that a fetch, a persistable variable or the outside world needs, in order."""
+    versions = BlockVersions(block)
+    needed: set[Value] = {versions.current(name) for name in fetches}
+    kept = []
+    for index in range(len(versions.ops) - 1, -1, -1):
+        op = versions.ops[index]
+        if op.type in ("feed", "fetch"):
+            continue
+        wanted = False
+        for _, _, value in versions.written_at(index):
+            var = block.vars.get(value[0])
+            if value in needed or (var is not None and var.persistable):
+                wanted = True
+        if not wanted and (op.outputs and any(op.outputs.values())) and not has_effect(op):
+            continue
+        kept.append(op)
+        needed.update(value for _, _, value in versions.read_at(index))
+        definition = op.definition
+        if definition is not None and op.sub_blocks:
+            for sub in op.sub_blocks:
+                reads, writes = outer_names(sub)
+                needed.update(versions.before(name, index) for name in (*reads, *writes))
+            # A loop or branch may leave what it writes as it was.
+            needed.update((value[0], value[1] - 1) for _, _, value in versions.written_at(index))
+    return kept[::-1]
+
+
+# ------------------------------------------------------------------------------------------------------------ compile
+@dataclass
+class Instruction:
+    """An op with the values that it reads and writes, by slot."""
+
+    op: Operator
+    definition: OpDef | None
+    reads: dict[str, list[Value | None]]
+    writes: dict[str, list[Value | None]]
+    outer: dict[str, Value]
+    """Every name that the op, or a block that it owns, may look up, with its value at this point."""
+    dynamic: bool = False
+    shares: dict[Value, Value] = field(default_factory=dict)
+    """Written value -> the value, dead from here on, whose bytes it takes over."""
+
+    @property
+    def written(self) -> list[Value]:
+        return [value for values in self.writes.values() for value in values if value is not None]
+
+    @property
+    def read(self) -> list[Value]:
+        return [value for values in self.reads.values() for value in values if value is not None]
+
+
+@dataclass
+class Plan:
+    """What a program computes for one feed signature, and where each value is kept.
+
+    Attributes:
+        instructions: the ops to run, in order.
+        specs: what each value is; values without one are kept in cells.
+        offset_of: value -> where in the arena it begins; `print` shows it as ``name@offset``.
+        arena_bytes: size of the arena.
+        storage: names whose values live in the scope, where they are overwritten in place.
+        externals: names that are read as the scope holds them when the program starts.
+        absent: names that were looked for in the scope and not found.
+        frees: for each instruction, the cells that are not needed after it.
+    """
+
+    program: Program
+    feeds: dict[str, Spec]
+    fetches: list[str]
+    instructions: list[Instruction]
+    specs: dict[Value, Spec]
+    offset_of: dict[Value, int]
+    arena_bytes: int
+    storage: dict[str, Spec]
+    externals: dict[str, Spec]
+    frees: list[list[Value]]
+    fetch_values: list[Value]
+    absent: frozenset[str] = frozenset()
+    temporaries_bytes: int = 0
+    live_bytes: int = 0
+    """Most bytes of temporaries that are alive at one time."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"plan: {len(self.instructions)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
+            f"values, at most {_size(self.live_bytes)} alive at once"
+        ]
+        for name, spec in self.feeds.items():
+            lines.append(f"  feed {name}: {spec} -> {self._place((name, 0))}")
+        for number, instruction in enumerate(self.instructions):
+            outs = ", ".join(map(self._value, instruction.written))
+            ins = ", ".join(map(self._value, instruction.read))
+            mark = "  (step by step)" if instruction.dynamic else ""
+            lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
+        lines.append(f"  fetch {', '.join(self._value(value) for value in self.fetch_values)}")
+        return "\n".join(lines)
+
+    def _place(self, value: Value) -> str:
+        if value[0] in self.storage or (value[1] == 0 and value[0] in self.externals):
+            return "scope"
+        offset = self.offset_of.get(value)
+        return "cell" if offset is None else str(offset)
+
+    def _value(self, value: Value) -> str:
+        return f"{value[0]}@{self._place(value)}"
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "KB", "MB"):
+        if count < 10_000:
+            return f"{count:.0f} {unit}"
+        count //= 1024
+    return f"{count} GB"
+
+
+def compile_plan(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, reuse: bool = True) -> Plan:
+    """Compile block 0 of `program` for feeds of these shapes and types, with what `scope` holds.
+
+    `reuse` off gives each value bytes of its own.
+
+    Raises:
+        FeedError: something that the program reads is neither fed nor in the scope, or a fetch is not computed.
+    """
+    block = program.global_block()
+    ops = needed_ops(block, fetches)
+    refuse_unsupported(program, ops)
+    planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
+    planner.infer()
+    planner.place(reuse)
+    return planner.plan()
+
+
+class _Planner:
+    def __init__(
+        self, program: Program, block: Block, ops: list[Operator], feeds: dict[str, Spec], fetches: list[str], scope: Scope
+    ) -> None:
+        self.program, self.block, self.feeds, self.fetches, self.scope = program, block, feeds, fetches, scope
+        shadow = Block.__new__(Block)
+        shadow.program, shadow.vars, shadow.ops = program, block.vars, ops
+        self.versions = BlockVersions(shadow)
+        self.loose: set[str] = set()
+        """Persistable names that do not keep one shape: each value is an array of its own, put into the scope when made."""
+        self._clear()
+        self.offset_of: dict[Value, int] = {}
+        self.frees: list[list[Value]] = []
+        self._memo: dict[Any, dict[str, Any]] = {}
+
+    def _clear(self) -> None:
+        self.specs: dict[Value, Spec] = {(name, 0): spec for name, spec in self.feeds.items()}
+        self.facts: dict[Value, Fact] = {}
+        self.storage: dict[str, Spec] = {}
+        self.externals: dict[str, Spec] = {}
+        self.absent: set[str] = set()
+        self.current: dict[str, int] = {}
+        self.instructions: list[Instruction] = []
+
+    # -- what every value is
+    def infer(self) -> None:
+        """Find the spec of every value that has one."""
+        while True:
+            known = len(self.loose)
+            for index in range(len(self.versions.ops)):
+                self._infer_instruction(index)
+            if len(self.loose) == known:
+                return
+            self._clear()
+
+    def _infer_instruction(self, index: int) -> None:
+        op, versions = self.versions.ops[index], self.versions
+        read = {value[0]: value for _, _, value in versions.read_at(index)}
+        outer = dict(read)
+        for sub in op.sub_blocks:
+            reads, writes = outer_names(sub)
+            for name in (*reads, *writes):
+                if name in self.block.vars or self.scope.array(name) is not None:
+                    outer.setdefault(name, (name, self.current.get(name, 0)))
+                else:
+                    self.absent.add(name)
+        if op.sub_blocks:
+            for name in op.output_arg_names:
+                outer.setdefault(name, (name, self.current.get(name, 0)))
+        instruction = Instruction(op, op.definition, versions.reads[index], versions.writes[index], outer)
+        for name, value in outer.items():
+            if value[1] == 0:
+                self._external(value, op, required=name in read)
+        self._infer_op(instruction)
+        for _, _, value in versions.written_at(index):
+            self.current[value[0]] = value[1]
+            var = self.block.vars.get(value[0])
+            if var is not None and var.persistable:
+                self._keep(value, instruction)
+        self.instructions.append(instruction)
+
+    def _keep(self, value: Value, instruction: Instruction) -> None:
+        """Let a value of a persistable variable lie in the scope."""
+        name, spec = value[0], self.specs.get(value)
+        known = self.storage.get(name) or self.externals.get(name)
+        if name in self.loose or spec is None or known not in (None, spec):
+            self.loose.add(name)
+            if spec is not None:
+                self.facts[value] = Fact(self.specs.pop(value))
+            instruction.dynamic = True
+        else:
+            self.storage[name] = spec
+
+    def _external(self, value: Value, op: Operator, required: bool) -> None:
+        """Learn what a name holds before the program runs: what is fed, or what the scope has."""
+        if value in self.specs:
+            return
+        name = value[0]
+        array = self.scope.array(name)
+        if array is not None:
+            spec = self.specs[value] = self.externals[name] = spec_of(array)
+            var = self.block.vars.get(name)
+            if var is not None and var.persistable and name not in self.loose:
+                self.storage[name] = spec
+            return
+        var = self.block.vars.get(name)
+        self.absent.add(name)
+        written_first = bool(op.sub_blocks) and not (var is not None and var.is_data)
+        if not required or written_first or var is None or var.type is not VarType.LOD_TENSOR:
+            return  # what a loop or branch writes first, and arrays that begin empty
+        advice = "feed it" if not var.persistable else "run the startup program, or load it, first"
+        raise FeedError(f"{name} ({var.describe()}) is read but has no value; {advice}\n{locate(op)}")
+
+    def _infer_op(self, instruction: Instruction) -> None:
+        op, definition = instruction.op, instruction.definition
+        if definition is None:
+            raise ExecutionError(f"the op {op.type} is not known here, so it cannot run\n{locate(op)}")
+        for name, attr in definition.attrs.items() if definition.forward is None else ():
+            if attr.required and name not in op.attrs:
+                raise ExecutionError(f"{op.type}: the attribute {name!r} ({attr.kind}) is required and missing\n{locate(op)}")
+        inputs: dict[str, Any] = {}
+        instruction.dynamic = op.type in HANDLERS
+        for slot, values in instruction.reads.items():
+            known = definition.inputs.get(slot)
+            if known is None or not values:
+                continue
+            read = [None if value is None else self.specs.get(value) for value in values]
+            if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
+                instruction.dynamic = True
+            if known.many:
+                inputs[slot] = read
+            elif read[0] is not None:
+                inputs[slot] = read[0]
+        if instruction.dynamic:
+            self._infer_dynamic(instruction)
+            return
+        try:
+            specs = self._inferred(op, definition, inputs)
+        except FluidError as error:
+            raise ExecutionError(f"{op.type}: {error}\n{locate(op)}") from error
+        written: dict[Value, Spec] = {}
+        for slot, values in instruction.writes.items():
+            found = specs.get(slot)
+            for value, spec in zip(values, found if isinstance(found, list) else [found], strict=False):
+                if value is None:
+                    continue
+                if spec is None or not spec.known:
+                    instruction.dynamic = True
+                    self._infer_dynamic(instruction)
+                    return
+                written[value] = spec
+        self.specs.update(written)
+
+    def _infer_dynamic(self, instruction: Instruction) -> None:
+        """What is known of the outputs of an op that runs step by step: those that surely are made can have buffers."""
+        facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
+        try:
+            infer_op(instruction.op, facts)
+        except FluidError:
+            raise
+        except Exception as error:  # files may hold loops that no layer makes
+            faults = "; ".join(faults_of(instruction.op)) or f"{type(error).__name__}: {error}"
+            raise ExecutionError(f"{instruction.op.type}: {faults}\n{locate(instruction.op)}") from error
+        for value in instruction.written:
+            fact = facts.get(value[0])  # of what a block does not write after all, as it was before
+            if fact is not None:
+                self.facts[value] = fact
+                if fact.made and fact.tensor is not None:
+                    self.specs[value] = fact.tensor
+
+    def _fact(self, value: Value | None) -> Fact | None:
+        if value is None:
+            return None
+        return Fact(self.specs[value]) if value in self.specs else self.facts.get(value)
+
+    def _inferred(self, op: Operator, definition: OpDef, inputs: dict[str, Any]) -> dict[str, Any]:
+        declared = declared_scalars(op)
+        if definition.forward is None:
+            return infer_specs(definition, inputs, op.attrs, declared)
+        # Rules run over specs for this; programs repeat the same few cases many times.
+        key = (
+            op.type,
+            tuple((slot, tuple(value) if isinstance(value, list) else value) for slot, value in inputs.items()),
+            repr([(name, value) for name, value in op.attrs.items() if name in definition.attrs]),
+        )
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = infer_specs(definition, inputs, op.attrs, declared)
+        return found
+
+    # -- where every value is
+    def place(self, reuse: bool) -> None:
+        """Give each value a place in the arena; the same bytes serve values of which one is dead when the other is made."""
+        end = len(self.instructions)
+        last_use = self._last_uses(end)
+        self.frees = [[] for _ in range(end + 1)]
+        for value, number in last_use.items():
+            if value not in self.specs:
+                self.frees[number].append(value)
+        tenants: list[Tenant] = []
+        tenant_of: dict[Value, Tenant] = {}
+
+        def settle(value: Value, start: int) -> None:
+            if self._is_temporary(value) and value not in tenant_of:
+                tenant_of[value] = tenant = Tenant(byte_size(self.specs[value]), start, last_use[value])
+                tenants.append(tenant)
+
+        for name in self.feeds:
+            if (name, 0) in last_use:
+                settle((name, 0), -1)
+        for number, instruction in enumerate(self.instructions):
+            if reuse and not instruction.dynamic:
+                self._share(instruction, number, last_use, tenant_of)
+            for value in instruction.written:
+                settle(value, number)
+        self.arena_bytes = place(tenants) if reuse else place_apart(tenants)
+        self.offset_of = {value: tenant.offset for value, tenant in tenant_of.items()}
+        self.temporaries_bytes = sum(byte_size(self.specs[value]) for value in tenant_of)
+        self.live_bytes = live_bytes(tenants)
+
+    def _last_uses(self, end: int) -> dict[Value, int]:
+        """Number of the instruction after which each value is not needed; `end` for those that are fetched."""
+        last_use: dict[Value, int] = {}
+        for number, instruction in enumerate(self.instructions):
+            shapes = self._shape_reads(instruction)
+            for value in instruction.outer.values():
+                if value not in shapes:
+                    last_use[value] = number
+                else:
+                    last_use.setdefault(value, number)  # what is fed needs an array to tell its shape
+            for value in instruction.written:
+                last_use.setdefault(value, number)
+        self.fetch_values = [self.versions.current(name) for name in self.fetches]
+        for name, value in zip(self.fetches, self.fetch_values, strict=True):
+            last_use[value] = end
+            if value[1] == 0 and value not in self.specs:
+                self._fetch_external(name, value)
+        return last_use
+
+    def _fetch_external(self, name: str, value: Value) -> None:
+        array = self.scope.array(name)
+        if array is None:
+            raise FeedError(f"{name} is to be fetched, but no op of the program computes it and the scope does not hold it")
+        self.specs[value] = self.externals[name] = spec_of(array)
+
+    def _is_temporary(self, value: Value) -> bool:
+        return value in self.specs and value[0] not in self.storage and not (value[1] == 0 and value[0] in self.externals)
+
+    def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
+        """Let outputs take over the bytes of inputs that die here, where the kernel allows it."""
+        found = KERNELS.get(instruction.op.type)
+        if found is None:
+            return
+        shared: set[Value] = set()
+        for slot, source in found.inplace.items():
+            outs, ins = instruction.writes.get(slot), instruction.reads.get(source)
+            if not outs or not ins or outs[0] is None or ins[0] is None:
+                continue
+            out, value = outs[0], ins[0]
+            uses = sum(v == value for vs in instruction.reads.values() for v in vs)
+            if (
+                uses == 1
+                and value in tenant_of
+                and last_use[value] == number
+                and value not in shared
+                and self._is_temporary(out)
+                and out not in tenant_of
+                and value[0] not in self.feeds
+                and self.specs[out] == self.specs[value]
+            ):
+                tenant_of[out] = tenant_of[value]
+                tenant_of[out].end = last_use[out]
+                instruction.shares[out] = value
+                shared.add(value)
+
+    @staticmethod
+    def _shape_reads(instruction: Instruction) -> set[Value]:
+        """The values of which the op reads nothing but the shape, which the plan knows."""
+        definition = instruction.definition
+        shapes: set[Value] = set()
+        if definition is None or instruction.dynamic or instruction.op.sub_blocks:
+            return shapes
+        whole: set[Value] = set()
+        for slot, values in instruction.reads.items():
+            known = definition.inputs.get(slot)
+            (shapes if known is not None and known.like else whole).update(value for value in values if value is not None)
+        return shapes - whole
+
+    def plan(self) -> Plan:
+        return Plan(
+            self.program,
+            self.feeds,
+            self.fetches,
+            self.instructions,
+            self.specs,
+            self.offset_of,
+            self.arena_bytes,
+            self.storage,
+            self.externals,
+            self.frees,
+            self.fetch_values,
+            frozenset(self.absent),
+            self.temporaries_bytes,
+            self.live_bytes,
+        )
+
+
+def byte_size(spec: Spec) -> int:
+    """Bytes of a tensor of which every extent is known."""
+    return spec.size * spec.dtype.numpy.itemsize

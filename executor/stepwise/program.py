@@ -1,0 +1,98 @@
+"""Running programs op by op: where rows form sequences, whose lengths are new in every batch, and to check plans against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluid.errors import FeedError
+from fluid.ir.program import Block, Operator, Program
+from fluid.ir.versions import outer_names
+from fluid.values.lod_array import array_of
+from fluid.values.place import Place
+
+from ..planned.plan import needed_ops
+from ..random import RandomStreams
+from ..scope import Scope
+from ..timing import Timer, timed
+from ..unsupported import refuse_unsupported
+from .interpreter import Check, Environment, Machine, step_captures
+
+__all__ = ["StepwiseProgram", "not_made"]
+
+
+class StepwiseProgram:
+    """Block 0 of a program, pruned to what its fetches and persistable variables need; one run at a time."""
+
+    def __init__(self, program: Program, fetches: Sequence[str], place: Place) -> None:
+        self.program, self.fetches, self.place = program, list(fetches), place
+        self._ops = needed_ops(program.global_block(), fetches)
+        refuse_unsupported(program, self._ops)
+        self._frees = _last_uses(program.global_block(), self._ops, set(fetches))
+        self._machine = Machine(place.xp, RandomStreams(place.xp, program.random_seed), step_captures(program))
+
+    def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Timer | None = None) -> list[Any]:
+        """Run once; the fetched values.
+
+        `check`, if given, is called with each op, output name and value as they are made; `timer` counts the time of each op.
+        """
+        machine, place = self._machine, self.place
+        with scope.lock:
+            machine.streams.begin(scope.runs)
+            scope.runs += 1
+            machine.check = check
+            env = _ScopeEnvironment(self.program, scope, {name: _on(place, value) for name, value in feeds.items()})
+            for op, names in zip(self._ops, self._frees, strict=True):
+                with timed(timer, op, place):
+                    machine.run_op(op, env)
+                for name in names:
+                    env.values.pop(name, None)
+            results = [env.get(name) for name in self.fetches]
+            for name, value in zip(self.fetches, results, strict=True):
+                if value is None:
+                    raise not_made(name)
+            return [value if isinstance(value, list) else value.copy() for value in results]
+
+
+def _on(place: Place, value: Any) -> Any:
+    if hasattr(value, "lod"):
+        return type(value)(_on(place, value.array), value.lod)
+    return place.xp.asarray(place.asarray(value), order="C")  # as in a plan's memory: the order of additions follows the layout
+
+
+def _last_uses(block: Block, ops: Sequence[Operator], kept: set[str]) -> list[list[str]]:
+    """For each op, the names that none of those after it looks up."""
+    seen = {*kept, *(name for name, var in block.vars.items() if var.persistable)}
+    frees = []
+    for op in reversed(ops):
+        names = {*op.input_arg_names, *op.output_arg_names}
+        for sub in op.sub_blocks:
+            names.update(name for found in outer_names(sub) for name in found)
+        frees.append([name for name in names if name not in seen])
+        seen |= names
+    return frees[::-1]
+
+
+class _ScopeEnvironment(Environment):
+    """The values of block 0, of which persistable ones live in the scope."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, program: Program, scope: Scope, values: dict[str, Any]) -> None:
+        super().__init__(program.global_block(), None, values)
+        self.scope = scope
+
+    def _outside(self, name: str) -> Any:
+        return self.scope.array(name)
+
+    def _keep(self, name: str, value: Any) -> None:
+        var = self.block.vars.get(name)
+        if var is not None and var.persistable and not isinstance(value, list):
+            self.values.pop(name, None)  # where it was fed
+            self.scope.put(name, array_of(value))
+        else:
+            self.values[name] = value
+
+
+def not_made(name: str) -> FeedError:
+    return FeedError(f"{name} is to be fetched, but the program gave it no value (a branch that was not taken?)")

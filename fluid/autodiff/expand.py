@@ -1,0 +1,479 @@
+"""What gradient ops mean in ordinary ops, so that they can be differentiated in turn.
+
+A ``foo_grad`` op is its rule, written out; that of an op with a meaning is the meaning, once more, and what differentiating
+it gives. The gradient of a loop becomes a loop that counts down: the forward body is given writes, to arrays, of what the
+gradient block reads of each trip; the new loop reads them back, runs the gradient block, carries the gradients of carried
+variables and adds up those of what is only read. The gradient of a branch becomes a branch on the same condition, to which
+the forward branch hands out what the gradient block reads of it. Before a program is differentiated, the gradient ops on the
+way from its targets to what is wanted are replaced so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..errors import BackwardError, locate
+from ..ir.inference import BuildNamespace
+from ..ir.program import Block, Operator, OpRole, Variable
+from ..ir.regions import _REGION_GRADS, REGIONS, is_gradient_op
+from ..ir.renaming import inner_grad_names, rename_variables
+from ..ir.versions import BlockVersions, Value, outer_names
+from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot
+from ..values.types import VarType
+from .reverse import Differentiator, nameable
+
+__all__ = ["expand_active", "expand_all"]
+
+
+def _holds_gradient_ops(block: Block) -> bool:
+    return any(is_gradient_op(op) or any(map(_holds_gradient_ops, op.sub_blocks)) for op in block.ops)
+
+
+def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], no_grad: frozenset[str]) -> None:
+    """Replace the gradient ops of `block` through which `targets` depend on `wanted`."""
+    while _holds_gradient_ops(block):
+        walker = Differentiator(block, block, no_grad)
+        versions = walker.versions
+        active = _active(versions, targets, wanted, walker.is_cut)
+        for index in reversed(active):
+            op = versions.ops[index]
+            if is_gradient_op(op):
+                _replace(block, op)
+            else:
+                for sub in op.sub_blocks:
+                    expand_all(sub)
+        if not any(is_gradient_op(versions.ops[index]) for index in active):
+            return
+
+
+def expand_all(block: Block) -> None:
+    """Replace every gradient op of `block` and of the blocks inside it."""
+    while _holds_gradient_ops(block):
+        for op in list(block.ops):
+            if is_gradient_op(op):
+                _replace(block, op)
+            else:
+                for sub in op.sub_blocks:
+                    expand_all(sub)
+
+
+def _active(versions: BlockVersions, targets: Iterable[str], wanted: Iterable[str], is_cut: Callable[[str], bool]) -> list[int]:
+    """Positions of the ops that lie between `wanted` and `targets`, in order."""
+    wanted = set(wanted)
+    from_wanted: set[Value] = set()
+    for index, op in enumerate(versions.ops):
+        if not op.role & OpRole.OPTIMIZE and any(v in from_wanted or v[0] in wanted for _, _, v in versions.read_at(index)):
+            from_wanted.update(value for _, _, value in versions.written_at(index) if not is_cut(value[0]))
+    needed: set[Value] = {versions.current(name) for name in targets}
+    found = []
+    for index in range(len(versions.ops) - 1, -1, -1):
+        if any(value in needed and value in from_wanted for _, _, value in versions.written_at(index)):
+            needed.update(value for _, _, value in versions.read_at(index))
+            found.append(index)
+    return found[::-1]
+
+
+def _replace(block: Block, op: Operator) -> None:
+    """Put what a gradient op means in its place."""
+    if op.type in _REGION_GRADS:
+        expand_all(op.attr("sub_block"))
+        _make_movable(block, op.attr("sub_block"))
+    index = next(i for i, other in enumerate(block.ops) if other is op)
+    after = block.ops[index + 1 :]
+    del block.ops[index:]
+    try:
+        if op.type == "while_grad":
+            _expand_while_grad(block, op)
+        elif op.type == "conditional_block_grad":
+            _expand_conditional_block_grad(block, op)
+        elif op.type == "recurrent_grad":
+            _expand_recurrent_grad(block, op)
+        elif op.definition is not None and op.definition.forward is not None and op.definition.forward.meaning is not None:
+            _expand_meaning(block, op, op.definition.forward)
+        else:
+            _expand_rule(block, op)
+    finally:
+        block.ops += after
+        block.program._changed()
+
+
+# ------------------------------------------------------------------------------------------------------ plain ops
+class _Writer:
+    """Appends backward ops to a block, on behalf of one op."""
+
+    def __init__(self, block: Block, source: Operator) -> None:
+        self.block = block
+        self.source = source
+
+    def __call__(self, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: Any) -> Operator:
+        attrs[OpRole.NAME] = OpRole.BACKWARD
+        return self.block.append_op(op_type, inputs, outputs, attrs, frames=self.source.frames)
+
+    def variable(self, base: str, like: Variable | None = None, **kwargs: Any) -> Variable:
+        """A new variable of the block, shaped like another or as told."""
+        if like is not None:
+            kwargs = {"type": like.type, "shape": like._shape, "dtype": like._dtype, "lod_level": like.lod_level, **kwargs}
+        return self.block.create_var(name=self.block.program.fresh_name(base), **kwargs)
+
+    def index(self, base: str, value: int) -> Variable:
+        """A new int64 variable of one element."""
+        var = self.variable(base, shape=[1], dtype=VarType.INT64, stop_gradient=True)
+        self("fill_constant", {}, {"Out": var}, shape=[1], dtype=int(VarType.INT64), value=float(value))
+        return var
+
+
+def _listed(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {slot: value if isinstance(value, list) else [value] for slot, value in values.items()}
+
+
+def _inputs_of(op: Operator, definition: OpDef) -> dict[str, Any]:
+    """The variables that a gradient op reads, by slot."""
+    values: dict[str, Any] = {}
+    for slot, names in op.inputs.items():
+        variables = [None if name == EMPTY else op.block.var(name) for name in names]
+        known = definition.inputs.get(slot)
+        if known is not None and known.many:
+            values[slot] = variables
+        elif variables and variables[0] is not None:
+            values[slot] = variables[0]
+    return values
+
+
+def _expand_rule(block: Block, op: Operator) -> None:
+    definition = op.definition
+    assert definition is not None and definition.forward is not None
+    rule = definition.forward.rule
+    assert isinstance(rule, Rule)
+    values = _inputs_of(op, definition)
+    targets = {slot: op.outputs.get(grad_slot(slot), []) for slot in rule.wrt}
+    wanted = {slot for slot, names in targets.items() if any(name != EMPTY for name in names)}
+    first = len(block.ops)
+    with block.program.derive_guard(block, OpRole.BACKWARD, op):
+        results = rule(BuildNamespace(block), values, definition.defaults(op.attrs), wanted)
+    write = _Writer(block, op)
+    found = _listed(results)
+    places = nameable(block.ops[first:], [result for values in found.values() for result in values])
+    for slot in rule.wrt:
+        for target, result in zip(targets[slot], found.get(slot, [None]), strict=False):
+            if target == EMPTY:
+                continue
+            if result is None:
+                like = op.inputs.get(slot)
+                if not like:
+                    raise BackwardError(f"the rule of {op.type} gives no gradient for {slot}\n{locate(op)}")
+                write("fill_zeros_like", {"X": like[0]}, {"Out": target})
+            elif result.name in places:
+                producer, out, position = places[result.name]
+                producer.outputs[out][position] = target
+                block.vars.pop(result.name, None)
+            else:
+                write("assign", {"X": result}, {"Out": target})
+
+
+def _expand_meaning(block: Block, op: Operator, forward: OpDef) -> None:
+    """Write out what the forward op means, once more, and the gradient of that."""
+    rule, definition = forward.rule, op.definition
+    assert isinstance(rule, Rule) and definition is not None and forward.meaning is not None
+    start = len(block.ops)
+    with block.program.derive_guard(block, OpRole.BACKWARD, op):
+        found = forward.meaning(BuildNamespace(block), _inputs_of(op, definition), forward.defaults(op.attrs))
+    outputs = _listed(found)
+    walker = Differentiator(block, block, frozenset())
+    seeds = [
+        (walker.versions.current(var.name), given)
+        for slot in rule.cotangents
+        for var, given in zip(outputs.get(slot, ()), op.inputs.get(grad_slot(slot), ()), strict=False)
+        if given != EMPTY
+    ]
+    _expand_walk(walker, op, op, rule.wrt, seeds, start, len(block.ops))
+
+
+def _expand_walk(
+    walker: Differentiator,
+    op: Operator,
+    reader: Operator,
+    slots: Iterable[str],
+    seeds: Iterable[tuple[Value, str]],
+    start: int,
+    end: int,
+) -> None:
+    """Write the gradient of the ops from `start` to `end` to where the gradient op `op` puts it.
+
+    Args:
+        reader: an op that has in `slots`, under the names of that place, what gradients are of.
+        seeds: values, and the variables that hold their gradients.
+    """
+    wanted = [
+        (walker.versions.before(name, start), target)
+        for slot in slots
+        for name, target in zip(reader.inputs.get(slot, ()), op.outputs.get(grad_slot(slot), ()), strict=False)
+        if target != EMPTY
+    ]
+    walker.mark_varied([value for value, _ in wanted], end, start)
+    for value, given in seeds:
+        walker.seed(value, given)
+    walker.walk(end, start)
+    write = _Writer(walker.out, op)
+    delivered: set[Value] = set()
+    for value, target in wanted:
+        found = walker.gradient(value)
+        # The gradient of a variable in two slots is the sum of both: it goes to one of them.
+        if found is None or value in delivered:
+            write("fill_zeros_like", {"X": value[0]}, {"Out": target})
+        else:
+            write("assign", {"X": found}, {"Out": target})
+            delivered.add(value)
+    walker.apply_inserts()
+
+
+# ------------------------------------------------------------------------------------------------------------ regions
+def _forward_of(block: Block, scopes: str, op: Operator) -> Operator:
+    """The op that made these step scopes."""
+    var = block.find_var(scopes)
+    if var is not None:
+        for other in var.block.ops:
+            if scopes in other.output_arg_names:
+                return other
+    raise BackwardError(f"the op whose gradient {op.type} is cannot be found: nothing writes {scopes}\n{locate(op)}")
+
+
+def _captured(block: Block, body: Block) -> list[Variable]:
+    """The variables local to `body` that `block`, its block of gradients, reads."""
+    return [body.vars[name] for name in outer_names(block)[0] if name in body.vars]
+
+
+def _make_movable(home: Block, block: Block) -> None:
+    """Rename variables until every name that `block` looks up outside is the same variable for a block inside `home`."""
+    for name in dict.fromkeys(name for names in outer_names(block) for name in names):
+        var, other = block.find_var(name), home.find_var(name)
+        if var is not None and other is not None and var is not other:
+            loser = var if var.block is (block.forward or block.parent) else other
+            rename_variables({loser: home.program.fresh_name(name)})
+
+
+def _move(block: Block, parent: Block) -> None:
+    """Give a block another parent."""
+    block.parent = parent
+    block.forward = None
+
+
+class _GradientBlock:
+    """A block of gradients on its way to being an ordinary sub-block of `home`.
+
+    Of each variable that the forward block carries, `carry` maps the name of its gradient inside to the variable that
+    holds it outside; of each that it reads only, `parts` holds (inside, outside).
+    """
+
+    def __init__(self, home: Block, op: Operator) -> None:
+        region = REGIONS[op.type.removesuffix("_grad")]
+        self.op = op
+        self.block: Block = op.attr("sub_block")
+        self.write = _Writer(home, op)
+        self.carry: dict[str, str] = {}
+        self.parts: list[tuple[str, str]] = []
+        names = op.input(region.inputs)
+        inside = inner_grad_names(op, region.inputs)
+        targets = op.output(grad_slot(region.inputs))
+        incoming = list(op.attrs.get("original_output_grad", ()))
+        outside = {inner: target for inner, target in zip(inside, targets, strict=True) if target != EMPTY}
+        for inner, given in zip(incoming, op.input(grad_slot("Out")), strict=True):
+            outer = outside.get(inner) or self.write.variable(given, home.var(given)).name
+            self.write("assign", {"X": given}, {"Out": outer})
+            self.carry[inner] = outer
+        for name, inner, target in zip(names, inside, targets, strict=True):
+            if target != EMPTY and inner not in self.carry:
+                self.parts.append((inner, target))
+                self.write("fill_zeros_like", {"X": name}, {"Out": target})
+        self._tell_apart()
+
+    def _tell_apart(self) -> None:
+        """Rename what has one name inside and outside."""
+        outer = {*self.carry.values(), *(target for _, target in self.parts)}
+        new_names = {}
+        for old in sorted(outer & set(self.block.vars)):
+            new_names[old] = self.block.program.fresh_name(old)
+            rename_variables({self.block.vars[old]: new_names[old]})
+        self.carry = {new_names.get(inner, inner): target for inner, target in self.carry.items()}
+        self.parts = [(new_names.get(inner, inner), target) for inner, target in self.parts]
+
+    def enter(self) -> list[Operator]:
+        """Ops that start a run of the block: they give it the carried gradients."""
+        return [self.inside("assign", {"X": [outer]}, {"Out": [inner]}) for inner, outer in self.carry.items()]
+
+    def leave(self) -> list[Operator]:
+        """Ops that end a run of the block: they hand the carried gradients on."""
+        return [self.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in self.carry.items()]
+
+    def inside(self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
+        attrs[OpRole.NAME] = OpRole.BACKWARD
+        return Operator(self.block, op_type, inputs, outputs, attrs, self.op.frames)
+
+    def lists(self, condition: str | None = None) -> tuple[list[str], list[str]]:
+        """Outer names that the block reads or writes, and that it writes."""
+        reads, writes = outer_names(self.block)
+        extra = [condition] if condition is not None and condition not in writes else []
+        return list(dict.fromkeys([*reads, *writes])), [*writes, *extra]
+
+
+def _expand_while_grad(block: Block, op: Operator) -> None:
+    scopes = op.input("StepScopes")[0]
+    forward = _forward_of(block, scopes, op)
+    body: Block = forward.attr("sub_block")
+    gradient: Block = op.attr("sub_block")
+    home = forward.block
+    captured = _captured(gradient, body)
+
+    # The forward loop writes down what the gradient block will read, and counts its trips.
+    before = _Writer(home, op)
+    position = next(i for i, other in enumerate(home.ops) if other is forward)
+    rest = home.ops[position:]
+    del home.ops[position:]
+    trips = before.index("trips", 0)
+    arrays = []
+    for var in captured:
+        array = before.variable(var.name + "@ARRAY", var, type=VarType.LOD_TENSOR_ARRAY)
+        before("new_array", {}, {"Out": array}, dtype=int(var.dtype))
+        array._stop_gradient = var.stop_gradient
+        array._shape = var._shape
+        arrays.append(array)
+    home.ops += rest
+    inside = _Writer(body, op)
+    for var, array in zip(captured, arrays, strict=True):
+        inside("write_to_array", {"X": var, "I": trips}, {"Out": array})
+    inside("increment", {"X": trips}, {"Out": trips}, step=1.0)
+    added = [trips.name, *(array.name for array in arrays)]
+    forward.inputs["X"] = [*forward.inputs["X"], *added]
+    forward.outputs["Out"] = [*forward.outputs["Out"], *added]
+
+    # The gradient counts down.
+    found = _GradientBlock(block, op)
+    write = found.write
+    trip = write.variable("trip", trips)
+    trip._stop_gradient = True
+    write("assign", {"X": trips}, {"Out": trip})
+    write("increment", {"X": trip}, {"Out": trip}, step=-1.0)
+    zero = write.index("zero", 0)
+    condition = write.variable("condition", shape=[1], dtype=VarType.BOOL, stop_gradient=True)
+    write("greater_equal", {"X": trip, "Y": zero}, {"Out": condition})
+    _move(gradient, block)
+    start: list[Operator] = []
+    for var, array in zip(captured, arrays, strict=True):
+        local = Variable(gradient, type=var.type, name=var.name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
+        local._stop_gradient = var.stop_gradient
+        gradient.vars[var.name] = local
+        start.append(found.inside("read_from_array", {"X": [array.name], "I": [trip.name]}, {"Out": [var.name]}))
+    end = found.leave()
+    end += [found.inside("sum", {"X": [outer, inner]}, {"Out": [outer]}) for inner, outer in found.parts]
+    end.append(found.inside("increment", {"X": [trip.name]}, {"Out": [trip.name]}, step=-1.0))
+    end.append(found.inside("greater_equal", {"X": [trip.name], "Y": [zero.name]}, {"Out": [condition.name]}))
+    gradient.ops[:] = [*start, *found.enter(), *gradient.ops, *end]
+    reads, writes = found.lists(condition.name)
+    new_scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)
+    write(
+        "while",
+        {"X": reads, "Condition": condition},
+        {"Out": writes, "StepScopes": new_scopes},
+        sub_block=gradient,
+    )
+
+
+def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
+    scopes = op.input("Scope")[0]
+    forward = _forward_of(block, scopes, op)
+    body: Block = forward.attr("sub_block")
+    gradient: Block = op.attr("sub_block")
+    home = forward.block
+
+    # The forward branch hands out what the gradient block will read.
+    for var in _captured(gradient, body):
+        if sum(var.name in other.vars for other in home.program.blocks) > 1:
+            rename_variables({var: home.program.fresh_name(var.name)})
+        body.vars = {key: other for key, other in body.vars.items() if other is not var}
+        var.block = home
+        home.vars[var.name] = var
+        forward.outputs["Out"] = [*forward.outputs["Out"], var.name]
+
+    found = _GradientBlock(block, op)
+    _move(gradient, block)
+    end = found.leave()
+    end += [found.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in found.parts]
+    gradient.ops[:] = [*found.enter(), *gradient.ops, *end]
+    reads, writes = found.lists()
+    new_scopes = found.write.variable("_step_scopes", type=VarType.STEP_SCOPES)
+    found.write(
+        "conditional_block",
+        {"Cond": op.input("Cond"), "Input": reads},
+        {"Out": writes, "Scope": new_scopes},
+        sub_block=gradient,
+        is_scalar_condition=op.attr("is_scalar_condition"),
+    )
+
+
+def _expand_recurrent_grad(block: Block, op: Operator) -> None:
+    """Make a loop of the forward op, and of its gradient what the loop's gradient is."""
+    forward = _forward_of(block, op.input("step_scopes")[0], op)
+    home = forward.block
+    start = next(i for i, other in enumerate(home.ops) if other is forward)
+    rest = home.ops[start + 1 :]
+    del home.ops[start:]
+    _lower_recurrent(home, forward)
+    end = len(home.ops)
+    home.ops += rest
+    walker = Differentiator(home, block, frozenset())
+    before = [walker.versions.before(name, start) for name in op.input("outputs")]
+    given = op.input(grad_slot("outputs"))
+    seeds = [((name, version + 1), grad) for (name, version), grad in zip(before, given, strict=True) if grad != EMPTY]
+    if "CarriedOut" in op.outputs:
+        op.outputs[grad_slot("initial_states")] = op.outputs.pop("CarriedOut")
+    _expand_walk(walker, op, forward, ("inputs", "initial_states", "parameters"), seeds, start, end)
+
+
+def _lower_recurrent(home: Block, op: Operator) -> None:
+    """Append to `home` a loop over arrays that does what a `recurrent` op does."""
+    write = _Writer(home, op)
+    body: Block = op.attr("sub_block")
+    reverse = op.attr("reverse")
+    sequences = {name: home.var(name) for name in op.input("inputs")}
+    steps = {}
+    for name, var in sequences.items():
+        steps[name] = write.variable(name + "@STEPS", var, type=VarType.LOD_TENSOR_ARRAY, shape=var.shape[1:])
+        write("unstack_array", {"X": var}, {"Out": steps[name]})
+    length = write.variable("steps", shape=[1], dtype=VarType.INT64, stop_gradient=True)
+    write("lod_array_length", {"X": next(iter(steps.values()))}, {"Out": length})
+    zero, step = write.index("zero", 0), write.index("step", 0)
+    if reverse:
+        write("assign", {"X": length}, {"Out": step})
+        write("increment", {"X": step}, {"Out": step}, step=-1.0)
+    condition = write.variable("condition", shape=[1], dtype=VarType.BOOL, stop_gradient=True)
+    compare = ("greater_equal" if reverse else "less_than", {"X": [step.name], "Y": [zero.name if reverse else length.name]})
+    write(compare[0], compare[1], {"Out": condition})
+    states = []
+    for ex_state, state, first in zip(op.attr("ex_states"), op.attr("states"), op.input("initial_states"), strict=True):
+        carried = write.variable(ex_state + "@STATE", home.var(first))
+        write("assign", {"X": first}, {"Out": carried})
+        states.append((ex_state, state, carried.name))
+    made = {}
+    for name in op.output("outputs"):
+        inner = body.vars[name]
+        made[name] = write.variable(name + "@STEPS", inner, type=VarType.LOD_TENSOR_ARRAY)
+        write("new_array", {}, {"Out": made[name]}, dtype=int(inner.dtype))
+        made[name].shape = inner.shape
+
+    def inside(op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
+        return Operator(body, op_type, inputs, outputs, {**attrs, OpRole.NAME: OpRole.BACKWARD}, op.frames)
+
+    index = [step.name]
+    first_ops = [inside("read_from_array", {"X": [array.name], "I": index}, {"Out": [name]}) for name, array in steps.items()]
+    first_ops += [inside("assign", {"X": [carried]}, {"Out": [ex_state]}) for ex_state, _, carried in states]
+    last_ops = [inside("write_to_array", {"X": [name], "I": index}, {"Out": [array.name]}) for name, array in made.items()]
+    last_ops += [inside("assign", {"X": [state]}, {"Out": [carried]}) for _, state, carried in states]
+    last_ops.append(inside("increment", {"X": [step.name]}, {"Out": [step.name]}, step=-1.0 if reverse else 1.0))
+    last_ops.append(inside(compare[0], compare[1], {"Out": [condition.name]}))
+    body.ops[:] = [*first_ops, *body.ops, *last_ops]
+    reads, writes = outer_names(body)
+    scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)
+    names = list(dict.fromkeys([*reads, *writes]))
+    write("while", {"X": names, "Condition": condition}, {"Out": writes, "StepScopes": scopes}, sub_block=body)
+    for name, array in made.items():
+        write("stack_array", {"X": array}, {"Out": name})

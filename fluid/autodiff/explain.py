@@ -1,0 +1,200 @@
+"""Why a gradient flows, or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import ProgramError
+from ..ir.program import Block, Operator, Program, Variable
+from ..ir.regions import REGIONS
+from ..ir.versions import BlockVersions, Value, outer_names
+from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Rule
+from ..values.types import VarType, is_floating
+
+__all__ = ["explain_gradient"]
+
+_SHOWN = 12
+
+Reached = dict[Value, tuple[Value | None, int]]
+"""Values that a gradient connects with where it starts, each with the value and the op before it."""
+
+
+def explain_gradient(program: Program, loss: Variable | str, var: Variable | str) -> str:
+    """In words: along which ops a gradient flows from `loss` to `var`, or which op or flag cuts it.
+
+    Nothing is added to the program.
+    """
+    block = program.global_block()
+    names = []
+    for what, item in (("loss", loss), ("variable", var)):
+        name = item.name if isinstance(item, Variable) else item
+        if block.find_var(name) is None:
+            inside = next((other.idx for other in program.blocks if name in other.vars), None)
+            hint = f"; it lives in sub-block {inside}, and only what is visible in block 0 has gradients" if inside else ""
+            raise ProgramError(f"the {what} {name!r} is no variable of this program's block 0{hint}")
+        names.append(name)
+    return _Explanation(block, *names).text()
+
+
+class _Explanation:
+    def __init__(self, block: Block, loss: str, var: str) -> None:
+        self.block, self.loss, self.var = block, loss, var
+        self.versions = BlockVersions(block)
+        self.target = self.versions.current(loss)
+        self.needed = _needed(self.versions, {self.target}, {})
+        self.cuts: dict[str, None] = {}
+
+    def text(self) -> str:
+        starts = [(self.var, v) for v in range(self.versions.last.get(self.var, 0) + 1) if (self.var, v) in self.needed]
+        if not starts:
+            return self._unreachable()
+        start = starts[0]
+        flag = _flag(self.block, self.var)
+        if flag is not None:
+            return f"No gradient of {self.loss} reaches {self.var}: {flag}."
+        if start == self.target:
+            return f"{self.var} is the target itself: its gradient is 1."
+        reached = self._flow(self.versions, {start}, self.needed)
+        if self.target in reached:
+            return self._path(start, reached)
+        lines = [f"No gradient of {self.loss} reaches {self.var}, although {self.loss} depends on it:"]
+        lines += [f"  - {cut}" for cut in self.cuts] or ["  - nothing differentiable leads from one to the other"]
+        return "\n".join(lines)
+
+    def _unreachable(self) -> str:
+        readers = [op for op in self.block.ops if self.var in op.input_arg_names or self._inside(op)]
+        text = f"{self.loss} does not depend on {self.var}: "
+        if not readers:
+            return text + f"no op reads {self.var}."
+        kinds = ", ".join(dict.fromkeys(_name(op) for op in readers[:3]))
+        return text + f"what {kinds} make(s) of it does not lead to {self.loss}."
+
+    def _inside(self, op: Operator) -> bool:
+        return any(self.var in outer_names(sub)[0] for sub in op.sub_blocks)
+
+    def _flow(self, versions: BlockVersions, starts: Iterable[Value], needed: set[Value]) -> Reached:
+        """What a gradient connects with `starts` among the values `needed`; what cuts it goes to `cuts`."""
+        reached: Reached = dict.fromkeys(starts, (None, -1))
+        for index, op in enumerate(versions.ops):
+            sources = [(slot, value) for slot, _, value in versions.read_at(index) if value in reached]
+            written = [value for _, _, value in versions.written_at(index) if value in needed]
+            if not sources or not written:
+                continue
+            definition = op.definition
+            rule = definition.rule if definition is not None else None
+            if definition is not None and (rule is ZERO_GRADIENT or rule is NOT_DIFFERENTIABLE):
+                why = (
+                    "its outputs do not change smoothly with its inputs" if rule is ZERO_GRADIENT else "it is not differentiable"
+                )
+                self.cuts[f"{_name(op)} cuts it: {why}"] = None
+                continue
+            if rule is None and (definition is None or definition.forward is None):
+                self.cuts[f"{_name(op)} cuts it: the op has no gradient rule"] = None
+                continue
+            taken = sources
+            region = _Region.of(op) if rule is REGION else None
+            if region is not None:
+                names = self._through(region, sources, written)
+                written = [value for value in written if value[0] in names]
+            elif isinstance(rule, Rule):
+                taken = [(slot, value) for slot, value in sources if slot in rule.wrt]
+                if not taken:
+                    slots = ", ".join(dict.fromkeys(slot for slot, _ in sources))
+                    self.cuts[f"{_name(op)} has no gradient for its input {slots}"] = None
+                    continue
+            for value in written:
+                flag = _flag(versions.block, value[0])
+                if flag is None:
+                    reached.setdefault(value, (taken[0][1], index))
+                elif rule is not REGION:
+                    self.cuts[f"after {_name(op)}: {flag}"] = None
+        return reached
+
+    def _through(self, region: _Region, sources: Iterable[tuple[str, Value]], written: Iterable[Value]) -> set[str]:
+        """Names of the outputs that a gradient connects with `sources` by way of the block that an op owns."""
+        inner = BlockVersions(region.body)
+        outs = {value[0] for value in written}
+        names = {value[0] for _, value in sources}
+        carried = {(before, 0): inner.current(after) for before, after in region.carried.items()}
+        needed = _needed(inner, {inner.current(name) for name in outs}, carried)
+        starts = {(region.inside.get(name, name), 0) for name in names}
+        while True:
+            reached = self._flow(inner, starts, needed)
+            more = {before for before, after in carried.items() if after in reached} - starts
+            if not more:
+                break
+            starts |= more
+        found = {name for name in outs if inner.current(name) in reached}
+        return found | (names & outs if region.may_skip else set())
+
+    def _path(self, start: Value, reached: Reached) -> str:
+        steps = []
+        value: Value | None = self.target
+        while value is not None and value != start:
+            before, index = reached[value]
+            steps.append(f"  {value[0]}  <-  {_name(self.versions.ops[index])}  <-  {before[0] if before else '?'}")
+            value = before
+        if len(steps) > _SHOWN:
+            half = _SHOWN // 2
+            steps = [*steps[:half], f"  ... {len(steps) - _SHOWN} more ops ...", *steps[-half:]]
+        return "\n".join([f"The gradient of {self.loss} reaches {self.var} along:", *steps])
+
+
+@dataclass(frozen=True)
+class _Region:
+    """How values pass through the block that an op owns.
+
+    Attributes:
+        inside: outer name -> name inside, where that differs.
+        carried: name that a run of the block starts with -> name that the run before has left it under.
+        may_skip: what the op writes may stay as it was.
+    """
+
+    body: Block
+    inside: dict[str, str]
+    carried: dict[str, str]
+    may_skip: bool
+
+    @staticmethod
+    def of(op: Operator) -> _Region | None:
+        if op.type in REGIONS:
+            names = op.output("Out") if REGIONS[op.type].loops else []
+            return _Region(op.attr("sub_block"), {}, {name: name for name in names}, True)
+        if op.type == "recurrent":
+            states = op.attr("ex_states")
+            inside = dict(zip(op.input("initial_states"), states, strict=False))
+            return _Region(op.attr("sub_block"), inside, dict(zip(states, op.attr("states"), strict=False)), False)
+        return None
+
+
+def _needed(versions: BlockVersions, targets: Iterable[Value], carried: dict[Value, Value]) -> set[Value]:
+    """What `targets` depend on at all; `carried` maps what a run of the block starts with to what the one before left."""
+    needed = set(targets)
+    while True:
+        for index in range(len(versions.ops) - 1, -1, -1):
+            if any(value in needed for _, _, value in versions.written_at(index)):
+                needed.update(value for _, _, value in versions.read_at(index))
+        more = {after for before, after in carried.items() if before in needed} - needed
+        if not more:
+            return needed
+        needed |= more
+
+
+def _flag(block: Block, name: str) -> str | None:
+    """Why no gradient flows through variables of this name, or None."""
+    var = block.find_var(name)
+    if var is None:
+        return f"{name} is not declared"
+    if var.has_dtype and not is_floating(var.dtype):
+        return f"{name} is {var.describe()}, and only floating-point values have gradients"
+    if var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS):
+        return f"{name} is no tensor"
+    if var.stop_gradient:
+        return f"{name} has stop_gradient set"
+    return None
+
+
+def _name(op: Operator) -> str:
+    frame = op.user_frame
+    return f"{op.type} ({frame[0]}:{frame[1]})" if frame is not None else op.type

@@ -1,0 +1,284 @@
+"""Forward values that are computed again for backward, instead of kept.
+
+Checkpoints cut the forward ops into segments. What gradient ops read of a segment, other than of the last one, is made
+again right before them by copies of the ops that made it, under names of their own (``x@RECOMPUTE``); so the first values need
+not live until then. The gradient ops stay what they are, and a copy gives the same bits as its original, so gradients do
+not change by it.
+
+A segment's copies start from what lies before the segment: checkpoints, parameters, data, and other values that cross its
+start, which are all kept. Where such a value is overwritten in the meantime, it is saved first, as it is for gradient ops. A
+loop, branch or recurrence is copied with its blocks, and the gradient blocks then belong to the copy. What a copy updates
+(running statistics, a counter, an array) is a variable of its own that starts from the value before. A random op's copy
+carries the attribute ``random_stream``, which says whose numbers it draws.
+
+Kept are the results of ops that cannot be run twice: those that act on the world outside, unknown ones, updates of parameters,
+gradients that own blocks, and random ops of which several write to one name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ..errors import BackwardError
+from ..ir.copying import _blocks_in, _copy_op, _is_random, _random_writers
+from ..ir.program import Block, Operator, OpRole, Variable
+from ..ir.regions import REGIONS
+from ..ir.renaming import redirect
+from ..ir.versions import BlockVersions, Value, outer_names
+from ..opdef.registry import EMPTY
+
+__all__ = ["copies_of", "recompute", "segment_ends"]
+
+_SUFFIX = "@RECOMPUTE"
+_ONCE = {"feed", "fetch", "print", "py_func", "read", "save", "save_combine", "load", "load_combine", "assert"}
+"""Ops that do more than to compute their outputs."""
+_WITH_BLOCKS = {*REGIONS, "recurrent"}
+
+
+def segment_ends(versions: BlockVersions, names: Iterable[str], end: int) -> list[tuple[int, Value]]:
+    """Where the ops before `end` that make these checkpoints are, each with its value; in order, without those of the last op.
+
+    Parameters and data, which no op makes, are kept in any case and are left out.
+    """
+    found: dict[int, Value] = {}
+    for name in dict.fromkeys(names):
+        value = versions.before(name, end)
+        if value[1]:
+            found[versions.writer[value]] = value
+        elif versions.last.get(name, 0) and name not in versions.read_first:
+            raise BackwardError(
+                f"the checkpoint {name} is computed after the loss, so it divides nothing; name a value before it"
+            )
+    return sorted((index + 1, value) for index, value in found.items() if index + 1 < end)
+
+
+def copies_of(block: Block, name: str) -> list[str]:
+    """The variables of a block that hold again what `name` holds."""
+    copy = re.compile(rf"{re.escape(name)}({_SUFFIX}(_\d+)?)+")
+    return [other for other in block.vars if copy.fullmatch(other)]
+
+
+def recompute(
+    block: Block,
+    forward: Sequence[Sequence[Operator]],
+    backward: Sequence[Sequence[Operator]],
+    checkpoints: Iterable[Value],
+    saved: Mapping[Value, str],
+) -> None:
+    """Let the gradient ops of all segments but the last read values that are computed again.
+
+    Args:
+        forward, backward: for each segment, its ops, and the gradient ops of these.
+        checkpoints: values that are kept.
+        saved: values that were saved before they are overwritten, and the names of the copies.
+    """
+    _Recomputation(block, forward, backward, set(checkpoints), saved).run()
+
+
+class _Recomputation:
+    def __init__(
+        self,
+        block: Block,
+        forward: Sequence[Sequence[Operator]],
+        backward: Sequence[Sequence[Operator]],
+        kept: set[Value],
+        saved: Mapping[Value, str],
+    ) -> None:
+        self.block, self.backward, self.kept = block, backward, kept
+        self.saved = dict(saved)
+        self.versions = BlockVersions(block)
+        self.position = {op: index for index, op in enumerate(self.versions.ops)}
+        self.segment = {op: number for number, ops in enumerate(forward) for op in ops}
+        self.last = len(forward) - 1
+        self._place_saved()
+        self.given = {
+            value[0]
+            for index, op in enumerate(self.versions.ops)
+            for values in self.versions.reads[index].values()
+            for value in values
+            if value is not None and value[1] == 0 and not op.sub_blocks
+        }
+        """Names that something must hold before the program runs."""
+        self.inserts: dict[int, list[Operator]] = {}
+        self.random = _random_writers(block)
+        self.names: dict[str, str] = {}
+        """Of the segment at hand: names, and what the copies write instead."""
+        self.copied: dict[Value, str] = {}
+        """Of the segment at hand: values, and the names that hold them again."""
+
+    def _place_saved(self) -> None:
+        """An op that saves a value before it is overwritten belongs to the segment of that value."""
+        for value, name in self.saved.items():
+            source = self._segment_of(value)
+            if source is not None:
+                self.segment[self.versions.ops[self.versions.writer[(name, 1)]]] = source
+
+    def _segment_of(self, value: Value) -> int | None:
+        """The segment that makes a value; None for what lies before all of them, or does not belong to any."""
+        index = self.versions.writer.get(value)
+        return None if index is None else self.segment.get(self.versions.ops[index])
+
+    def run(self) -> None:
+        versions = self.versions
+        wanted: list[set[Value]] = [set() for _ in self.backward]
+        owner = {op: number for number, ops in enumerate(self.backward) for op in ops}
+        for index, op in enumerate(versions.ops):
+            if op in self.segment:
+                continue
+            for value, shape_only in self._reads(index).items():
+                number = self._segment_of(value)
+                if number is None or (shape_only and versions.current(value[0]) == value):
+                    continue  # telling a shape keeps nothing alive
+                if owner.get(op) == number:
+                    wanted[number].add(value)
+                elif op in owner:
+                    self.kept.add(value)
+        for number in range(self.last - 1, -1, -1):
+            if self.backward[number]:
+                self._recompute(number, wanted[number])
+        self._apply()
+
+    def _reads(self, index: int) -> dict[Value, bool]:
+        """The values that an op, or a block that it owns, may read; whether for their shape only."""
+        versions, op = self.versions, self.versions.ops[index]
+        definition = op.definition
+        found: dict[Value, bool] = {}
+        for slot, _, value in versions.read_at(index):
+            known = definition.inputs.get(slot) if definition is not None else None
+            found[value] = found.get(value, True) and known is not None and known.like
+        if op.sub_blocks:
+            names = [name for sub in op.sub_blocks for part in outer_names(sub) for name in part if name in self.block.vars]
+            found.update((versions.before(name, index), False) for name in (*names, *op.output_arg_names))
+        return found
+
+    # -- what to copy
+    def _recompute(self, number: int, wanted: set[Value]) -> None:
+        chosen: set[int] = set()
+        waiting = sorted(wanted)
+        while waiting:
+            value = waiting.pop()
+            index = self.versions.writer.get(value)
+            if index is None or value in self.kept or index in chosen:
+                continue
+            if self._segment_of(value) != number or not self._can_be_copied(self.versions.ops[index]):
+                self.kept.add(value)
+                continue
+            chosen.add(index)
+            for other, shape_only in self._reads(index).items():
+                if not (shape_only and self.versions.current(other[0]) == other):
+                    waiting.append(other)
+        self.names, self.copied = {}, {}
+        copies: list[Operator] = []
+        first = self.backward[number][0]
+        for index in sorted(chosen):
+            copies += self._copy(index, self.position[first])
+        self.inserts.setdefault(self.position[first], []).extend(copies)
+        for op in self.backward[number]:
+            reads = {value[0]: self.copied[value] for value in self._reads(self.position[op]) if value in self.copied}
+            redirect(op, reads)
+
+    def _can_be_copied(self, op: Operator) -> bool:
+        definition = op.definition
+        if definition is None or op.role & OpRole.OPTIMIZE or op.type in _ONCE:
+            return False
+        if _is_random(op) and self.random[op.output_arg_names[0]] > 1:
+            return False
+        subs = op.sub_blocks
+        if subs and (op.type not in _WITH_BLOCKS or not set(outer_names(subs[0])[1]) <= set(op.output_arg_names)):
+            return False
+        return all(self._can_be_copied(inner) for sub in subs for inner in sub.ops)
+
+    # -- copying
+    def _copy(self, index: int, at: int) -> Iterator[Operator]:
+        """A copy of op number `index` that is to run before op number `at`, after what makes ready what it updates."""
+        versions, op = self.versions, self.versions.ops[index]
+        reads = {value: self._name_of(value, at) for value in self._reads(index) if self._exists(value)}
+        updated = list(versions.updates[index].values())
+        if op.sub_blocks:  # which may leave what they write as it was
+            updated += [versions.before(name, index) for name in op.output_arg_names]
+        for value in updated:
+            new = self._fresh(value[0])
+            if reads.get(value, new) != new:
+                yield self._operator("assign", {"X": [reads[value]]}, {"Out": [new]}, op)
+            reads[value] = new
+        blocks: dict[Block, Block] = {}
+        copy = _copy_op(op, self.block, blocks)
+        if blocks:
+            self._hand_over(op, blocks)
+            names = {value[0]: name for value, name in reads.items()} | {n: self._fresh(n) for n in op.output_arg_names}
+            redirect(copy, names)
+        else:
+            for slot, values in versions.reads[index].items():
+                copy.inputs[slot] = [EMPTY if value is None else reads[value] for value in values]
+            for slot, values in versions.writes[index].items():
+                copy.outputs[slot] = [EMPTY if value is None else self._fresh(value[0]) for value in values]
+        yield copy
+        self.copied.update((value, self._fresh(value[0])) for _, _, value in versions.written_at(index))
+
+    def _hand_over(self, op: Operator, blocks: Mapping[Block, Block]) -> None:
+        """Let the gradients of a region, and of those inside it, be those of its copy; `blocks` maps old to new."""
+        outs = {name: self._fresh(name) for name in op.output_arg_names}
+        for grad_op in (grad_op for ops in self.backward for grad_op in ops):
+            if any(sub.forward is op.sub_blocks[0] for sub in grad_op.sub_blocks):
+                for slot in ("Out", "outputs"):
+                    if slot in grad_op.inputs:
+                        grad_op.inputs[slot] = [outs.get(name, name) for name in grad_op.inputs[slot]]
+                for sub in _blocks_in(grad_op):
+                    assert sub.parent is not None
+                    sub.parent = blocks.get(sub.parent, sub.parent)
+                    sub.forward = blocks.get(sub.forward, sub.forward) if sub.forward is not None else None
+
+    def _exists(self, value: Value) -> bool:
+        """Whether a value has been made, or may have been fed."""
+        var = self.block.vars.get(value[0])
+        return value[1] > 0 or var is None or var.persistable or var.is_data or value[0] in self.given
+
+    def _name_of(self, value: Value, at: int) -> str:
+        """The name under which op number `at` finds a value, which is saved if its own is overwritten."""
+        if value in self.copied:
+            return self.copied[value]
+        name = value[0]
+        if name not in self.block.vars or self.versions.before(name, at) == value:
+            return name
+        if value not in self.saved:
+            saved = self.saved[value] = self._declare(self.block.program.fresh_name(name + "@SAVED"), name)
+            overwriter = self.versions.writer[(name, value[1] + 1)]
+            op = self._operator("assign", {"X": [name]}, {"Out": [saved]}, self.versions.ops[overwriter])
+            self.inserts.setdefault(overwriter, []).append(op)
+        return self.saved[value]
+
+    def _fresh(self, name: str) -> str:
+        """What the copies of this segment write instead of `name`."""
+        if name not in self.names:
+            self.names[name] = self._declare(self.block.program.fresh_name(name + _SUFFIX), name)
+        return self.names[name]
+
+    def _declare(self, name: str, like: str) -> str:
+        var = self.block.var(like)
+        new = Variable(self.block, type=var.type, name=name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
+        new._stop_gradient = var.stop_gradient
+        self.block.vars[name] = new
+        return name
+
+    def _operator(self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], source: Operator) -> Operator:
+        return Operator(self.block, op_type, inputs, outputs, {OpRole.NAME: OpRole.BACKWARD}, source.frames)
+
+    # -- putting it together
+    def _apply(self) -> None:
+        ops: list[Operator] = []
+        for index, op in enumerate(self.versions.ops):
+            ops += self.inserts.get(index, ())
+            ops.append(op)
+        read = {name for op in ops for name in op.input_arg_names}
+        read.update(name for op in ops for sub in op.sub_blocks for name in outer_names(sub)[0])
+        idle = {name for name in self.saved.values() if name not in read}
+        self.block.ops[:] = [op for op in ops if not (op.type == "assign" and op.outputs["Out"][0] in idle)]
+        for name in idle:
+            del self.block.vars[name]
+        # Blocks come after those that they refer to.
+        program = self.block.program
+        late = {sub for ops_of in self.backward for op in ops_of for sub in _blocks_in(op)}
+        program.blocks = [*(b for b in program.blocks if b not in late), *(b for b in program.blocks if b in late)]
+        for number, found in enumerate(program.blocks):
+            found._idx = number

@@ -1,0 +1,446 @@
+"""The reverse walk: gradient ops of one block, written into another.
+
+What each op's gradient rule contributes to a value is collected under that value and summed where the value's producer
+is reached. No contribution means zero: a zero is made into an array only where a gradient op has to be given one. Ops
+that own blocks are differentiated by walking their blocks (`fluid.autodiff.regions`, `fluid.autodiff.recurrence`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import ChainMap, Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..errors import BackwardError, locate
+from ..ir.inference import BuildNamespace
+from ..ir.program import Block, Operator, OpRole, Variable
+from ..ir.versions import BlockVersions, Value
+from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from ..values.types import VarType, is_floating
+from . import recurrence, regions
+
+__all__ = ["Callback", "Differentiator", "nameable"]
+
+Callback = Callable[[Block, Mapping[str, Any]], None]
+
+_BLOCK_OWNERS: dict[str, Any] = {**dict.fromkeys(regions.REGIONS, regions), "recurrent": recurrence}
+"""Ops that own blocks, and the module that differentiates each."""
+
+
+Place = tuple[Operator, str, int]
+"""An op, a slot of its outputs, a position there."""
+
+
+def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dict[str, Place]:
+    """Where a rule's ops put results that may get other names: made by one of them, read by none, given once."""
+    given = Counter(result.name for result in results if result is not None)
+    read = {name for op in ops for name in op.input_arg_names}
+    return {
+        name: (op, slot, position)
+        for op in ops
+        for slot, names in op.outputs.items()
+        for position, name in enumerate(names)
+        if given[name] == 1 and name not in read
+    }
+
+
+class Contribution:
+    """A place in an op's outputs that holds a part of a gradient; its name is settled when the parts are known.
+
+    Attributes:
+        is_sparse: whether it is a `SelectedRows`.
+    """
+
+    __slots__ = ("is_sparse", "op", "position", "slot")
+
+    def __init__(self, op: Operator, slot: str, position: int, is_sparse: bool) -> None:
+        self.op, self.slot, self.position, self.is_sparse = op, slot, position, is_sparse
+
+    def rename(self, name: str) -> None:
+        self.op.outputs[self.slot][self.position] = name
+
+
+class Differentiator:
+    """Differentiates one block into another (or into itself, at its end).
+
+    Attributes:
+        block: the block that is differentiated.
+        out: where gradient ops go.
+        versions: the values of `block`.
+        varied: values that depend on what gradients are wanted of, through differentiable ops.
+        saved: values that were saved before they are overwritten, and the names of the copies.
+        owned: gradients of arrays that are updated where they are: nothing else reads them.
+        constants: for positions of ops, the slots and names of varied values that the op takes as constants.
+        outer_reads: names that gradient ops read from outside a sub-block that is differentiated; whether for the shape only.
+    """
+
+    def __init__(self, block: Block, out: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = ()) -> None:
+        self.block = block
+        self.out = out
+        self.no_grad = no_grad
+        self.callbacks = callbacks
+        self.versions = BlockVersions(block)
+        self.varied: set[Value] = set()
+        self.inner: dict[int, Differentiator] = {}
+        self.outer_reads: dict[str, bool] = {}
+        self.grad_names: dict[str, Any] = {}
+        self.owned: set[str] = set()
+        self.constants: dict[int, list[tuple[str, str]]] = {}
+        self._parts: dict[Value, list[Contribution | str]] = {}
+        self._final: dict[Value, str | None] = {}
+        self.saved: dict[Value, str] = {}
+        self._inserts: dict[int, list[Operator]] = {}
+        self._is_region = block.parent is not None
+        self._cut: dict[str, bool] = {}
+
+    # ------------------------------------------------------------------------------------------------- forward pass
+    def is_cut(self, name: str) -> bool:
+        """Whether no gradient flows through variables of this name: by their type, by flag, or by `no_grad`."""
+        found = self._cut.get(name)
+        if found is None:
+            var = self.block.find_var(name)
+            found = self._cut[name] = (
+                name in self.no_grad
+                or var is None
+                or var.stop_gradient
+                or (var.has_dtype and not is_floating(var.dtype))
+                or var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)
+            )
+        return found
+
+    def mark_varied(self, seeds: Iterable[Value], end: int | None = None, start: int = 0) -> None:
+        """Find the values, among those of the ops from `start` to `end`, that depend on `seeds`."""
+        varied = self.varied = set(seeds)
+        versions = self.versions
+        for index in range(start, len(versions.ops) if end is None else end):
+            op = versions.ops[index]
+            definition = op.definition
+            rule = definition.rule if definition is not None else None
+            if rule is REGION and op.type in _BLOCK_OWNERS:
+                _BLOCK_OWNERS[op.type].mark_varied(self, index, op)
+                continue
+            if rule is ZERO_GRADIENT or not varied or op.role & OpRole.OPTIMIZE:  # what an update leaves is a new start
+                continue
+            slots = rule.wrt if isinstance(rule, Rule) else None
+            if definition is not None and definition.constants:
+                found = [(s, v[0]) for s, _, v in versions.read_at(index) if s in definition.constants and v in varied]
+                if found:
+                    self.constants[index] = found
+            if any(value in varied for slot, _, value in versions.read_at(index) if slots is None or slot in slots):
+                varied.update(value for _, _, value in versions.written_at(index) if not self.is_cut(value[0]))
+
+    def inner_of(self, index: int) -> Differentiator:
+        """What differentiates the block that op number `index` owns; `out` is to be set before it walks."""
+        found = self.inner.get(index)
+        if found is None:
+            body: Block = self.versions.ops[index].attr("sub_block")
+            found = self.inner[index] = Differentiator(body, body, self.no_grad, self.callbacks)
+        return found
+
+    def warn_of_constants(self, needed: Collection[int]) -> None:
+        """Warn of the ops at these positions that take as a constant what depends on what gradients are wanted of."""
+        for index in sorted(self.constants.keys() & set(needed)):
+            op = self.versions.ops[index]
+            for slot, name in self.constants.pop(index):
+                warnings.warn(
+                    f"no gradient flows to {name}, which {op.type} takes as a constant ({slot}); if that is meant, set its "
+                    f"stop_gradient\n{locate(op)}",
+                    stacklevel=2,
+                )
+
+    # ------------------------------------------------------------------------------------------------- reverse walk
+    def seed(self, value: Value, name: str) -> None:
+        """Let the gradient of `value` be the variable `name` of `out`, besides what the walk adds."""
+        self._parts.setdefault(value, []).append(name)
+
+    def walk(self, end: int | None = None, start: int = 0) -> None:
+        """Append the gradient ops of the ops from `start` to `end`, in reverse."""
+        versions = self.versions
+        for index in range((len(versions.ops) if end is None else end) - 1, start - 1, -1):
+            # An op matters if a gradient has reached one of its outputs.
+            if any(value in self._parts for _, _, value in versions.written_at(index)):
+                self._differentiate(index, versions.ops[index])
+
+    def _differentiate(self, index: int, op: Operator) -> None:
+        versions = self.versions
+        definition = op.definition
+        rule = definition.rule if definition is not None else None
+        grads: dict[str, list[str | None]] = {}
+        for slot, values in versions.writes[index].items():
+            found = [None if value is None else self.gradient(value) for value in values]
+            if any(name is not None for name in found):
+                grads[slot] = found
+        if not grads:
+            return
+        if index in self.constants:
+            self.warn_of_constants((index,))
+        if rule is REGION and op.type in _BLOCK_OWNERS:
+            _BLOCK_OWNERS[op.type].differentiate(self, index, op, grads)
+            return
+        wanted: dict[str, list[bool]] = {}
+        slots = rule.wrt if isinstance(rule, Rule) else (*versions.reads[index], *versions.updates[index])
+        for slot in slots:
+            mask = [value is not None and value in self.varied for value in self._values_of(index, slot)]
+            if any(mask):
+                wanted[slot] = mask
+        if not wanted or rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:
+            return
+        if definition is None or not isinstance(rule, Rule):
+            raise self._no_rule(op, definition, grads)
+        for slot in grads:
+            if slot not in rule.cotangents:
+                raise BackwardError(f"a gradient reaches the output {slot} of {op.type}, which has none\n{locate(op)}")
+        if definition.inline_grad:
+            self._emit_inline(index, op, definition, rule, grads, wanted)
+        else:
+            self._emit_grad_op(index, op, rule, grads, wanted)
+
+    def _no_rule(self, op: Operator, definition: OpDef | None, grads: Mapping[str, Any]) -> BackwardError:
+        if definition is None:
+            what = f"the op {op.type} is unknown, so its gradient is too"
+        elif definition.rule is NOT_DIFFERENTIABLE:
+            what = f"the op {op.type} is not differentiable"
+        else:
+            what = f"the op {op.type} has no gradient rule"
+        outs = ", ".join(name for slot in grads for name in op.output(slot))
+        advice = f"set stop_gradient on {outs} to cut it there"
+        return BackwardError(f"{what}, and the gradient would flow through it; {advice}\n{locate(op)}")
+
+    def _values_of(self, index: int, slot: str) -> list[Value | None]:
+        """What op number `index` has gradients for in `slot`: what it reads there, or what an output was that it updates."""
+        previous = self.versions.updates[index].get(slot)
+        return [previous] if previous is not None else self.versions.reads[index].get(slot, [])
+
+    def _read_by_rule(
+        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]]
+    ) -> dict[str, list[str | None]]:
+        """The names of what a gradient rule reads, by the slots of the gradient op; zeros are made where it needs them."""
+        versions = self.versions
+        found: dict[str, list[str | None]] = {}
+        for reads, values in ((rule.inputs, versions.reads[index]), (rule.outputs, versions.writes[index])):
+            for slot, shape_only in reads.items():
+                if slot in values:
+                    found[slot] = [None if value is None else self.name_of(value, shape_only) for value in values[slot]]
+        for slot in rule.cotangents:
+            written, given = versions.writes[index].get(slot), grads.get(slot)
+            if written is None or (given is None and slot in rule.optional):
+                continue
+            found[grad_slot(slot)] = [
+                name if name is not None or value is None else self.zeros_like(value, op)
+                for name, value in zip(given if given is not None else [None] * len(written), written, strict=True)
+            ]
+        return found
+
+    def _emit_grad_op(
+        self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]], wanted: Mapping[str, list[bool]]
+    ) -> None:
+        names = self._read_by_rule(index, op, rule, grads)
+        inputs = {slot: [EMPTY if name is None else name for name in found] for slot, found in names.items()}
+        attrs = dict(op.attrs)
+        attrs[OpRole.NAME] = OpRole.BACKWARD
+        attrs.pop(OpRole.VARS, None)
+        outputs = {grad_slot(slot): [EMPTY] * len(mask) for slot, mask in wanted.items()}
+        assert op.definition is not None
+        grad_op = Operator(self.out, op.definition.grad_type, inputs, outputs, attrs, op.frames)
+        self.out.ops.append(grad_op)
+        for slot, mask in wanted.items():
+            for position, (value, is_wanted) in enumerate(zip(self._values_of(index, slot), mask, strict=True)):
+                if is_wanted:
+                    assert value is not None
+                    is_sparse = slot == op.definition.sparse_grad and bool(op.attrs.get("is_sparse"))
+                    self.contribute(value, grad_op, grad_slot(slot), position, is_sparse)
+
+    def _emit_inline(
+        self,
+        index: int,
+        op: Operator,
+        definition: OpDef,
+        rule: Rule,
+        grads: Mapping[str, list[str | None]],
+        wanted: Mapping[str, list[bool]],
+    ) -> None:
+        slots = {**definition.inputs, **definition.outputs}
+        slots |= {grad_slot(slot): known for slot, known in definition.outputs.items()}
+        values: dict[str, Any] = {}
+        found_names = self._read_by_rule(index, op, rule, grads)
+        for slot in self.versions.updates[index]:
+            if slot in wanted:  # the rule updates the gradient, too
+                found_names[grad_slot(slot)] = [self._owned(found_names[grad_slot(slot)][0], op)]
+        for slot, names in found_names.items():
+            variables = [None if name is None else self.out.var(name) for name in names]
+            values[slot] = variables if slots[slot].many else variables[0] if variables else None
+        first = len(self.out.ops)
+        with self.out.program.derive_guard(self.out, OpRole.BACKWARD, op):
+            found_grads = rule(BuildNamespace(self.out), values, definition.defaults(op.attrs), set(wanted))
+        results = {slot: value if isinstance(value, list) else [value] for slot, value in found_grads.items()}
+        places = nameable(self.out.ops[first:], [result for found in results.values() for result in found])
+        kept: set[int] = set()
+        for slot, mask in wanted.items():
+            found = results.get(slot, [None])
+            for value, is_wanted, result in zip(self._values_of(index, slot), mask, found, strict=True):
+                if not is_wanted or result is None:
+                    continue
+                assert value is not None
+                if result.name in self.owned:
+                    kept.update(id(made) for made in self.out.ops[first:] if result.name in made.output_arg_names)
+                    self.seed(value, result.name)
+                    continue
+                place = places.get(result.name)
+                if place is None:
+                    place = self.hand_on(result.name, EMPTY, op), "Out", 0
+                else:
+                    self.out.vars.pop(result.name, None)
+                kept.add(id(place[0]))
+                self.contribute(value, *place, result.type is VarType.SELECTED_ROWS)
+        self._drop_unused(first, kept)
+
+    def _drop_unused(self, first: int, kept: set[int]) -> None:
+        """Of the ops from position `first`, remove those that nothing uses: gradients that were not wanted."""
+        needed: set[str] = set()
+        for position in range(len(self.out.ops) - 1, first - 1, -1):
+            op = self.out.ops[position]
+            if id(op) in kept or any(name in needed for name in op.output_arg_names):
+                needed.update(op.input_arg_names)
+            else:
+                for name in op.output_arg_names:
+                    self.out.vars.pop(name, None)
+                del self.out.ops[position]
+
+    # --------------------------------------------------------------------------------------------- values and names
+    def contribute(self, value: Value, op: Operator, slot: str, position: int, is_sparse: bool = False) -> None:
+        """Add what `op` puts at this place of its outputs, a `SelectedRows` if `is_sparse`, to the gradient of `value`."""
+        self._parts.setdefault(value, []).append(Contribution(op, slot, position, is_sparse))
+
+    def gradient(self, value: Value) -> str | None:
+        """The variable that holds the whole gradient of `value`, or None for zero; no part may be added later."""
+        if value in self._final:
+            return self._final[value]
+        parts = self._parts.pop(value, None)
+        if not parts:
+            self._final[value] = None
+            return None
+        var = self.block.var(value[0])
+        if len(parts) == 1 and isinstance(parts[0], str):
+            found = parts[0]
+        else:
+            updated = [part for part in parts if part in self.owned]
+            if updated:
+                parts.sort(key=lambda part: part not in updated)
+            found = updated[0] if updated else self.new_name(value[0] + "@GRAD")
+            if len(parts) == 1:
+                assert isinstance(parts[0], Contribution)
+                parts[0].rename(found)
+                producer = parts[0].op
+            else:
+                names = []
+                # Paddle takes a name inside a gradient block to be the one outside, if there is one.
+                place = f"block{self.out.idx}@" if self.out.idx else ""
+                for number, part in enumerate(parts):
+                    if isinstance(part, str):
+                        names.append(part)
+                        continue
+                    renamed = self.out.fresh_name(f"{found}@RENAME@{place}{number}")
+                    part.rename(renamed)
+                    self.declare(renamed, var, part.is_sparse)
+                    names.append(renamed)
+                frames_of = parts[-1].op if isinstance(parts[-1], Contribution) else None
+                producer = self.append("sum", {"X": names}, {"Out": [found]}, frames_of)
+            if not updated:
+                self.declare(found, var, all(isinstance(part, Contribution) and part.is_sparse for part in parts))
+            self.grad_names[found] = value[0]
+            for callback in self.callbacks:
+                callback(self.out, ChainMap({"__current_op_desc__": producer}, self.grad_names))
+        self._final[value] = found
+        return found
+
+    def _owned(self, name: str | None, op: Operator) -> str:
+        """The gradient of this name, or a copy, as a variable of which there are no other readers: it may be updated."""
+        assert name is not None
+        if name in self.owned or (self._is_region and name in self.out.vars):
+            found = name
+        else:
+            found = self.new_name(name)
+            self.hand_on(name, found, op)
+            self.declare(found, self.out.var(name))
+        self.owned.add(found)
+        return found
+
+    def new_name(self, base: str) -> str:
+        """`base` if it is free in `out`, else a name that no block has: where Paddle looks a name up, blocks may be mixed up."""
+        return base if self.out.find_var(base) is None else self.out.program.fresh_name(base)
+
+    def is_sparse(self, name: str) -> bool:
+        """Whether a gradient in `out` is a `SelectedRows`."""
+        return self.out.var(name).type is VarType.SELECTED_ROWS
+
+    def declare(self, name: str, like: Variable, is_sparse: bool = False) -> Variable:
+        """Declare in `out` a variable shaped like another."""
+        if name in self.out.vars:
+            return self.out.vars[name]
+        kind = VarType.SELECTED_ROWS if is_sparse else like.type
+        var = Variable(self.out, type=kind, name=name, shape=like._shape, dtype=like._dtype, lod_level=like.lod_level)
+        self.out.vars[name] = var
+        return var
+
+    def append(
+        self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], source: Operator | None, **attrs: Any
+    ) -> Operator:
+        """Append an op of the backward part that stands for `source`."""
+        attrs[OpRole.NAME] = OpRole.BACKWARD
+        op = Operator(self.out, op_type, inputs, outputs, attrs, source.frames if source is not None else ())
+        self.out.ops.append(op)
+        return op
+
+    def hand_on(self, name: str, to: str, source: Operator) -> Operator:
+        """Append an op that makes a copy of a gradient."""
+        var = self.out.find_var(name)
+        # Paddle copies no array that has empty entries, but adds it up.
+        op_type = "sum" if var is not None and var.type is VarType.LOD_TENSOR_ARRAY else "assign"
+        return self.append(op_type, {"X": [name]}, {"Out": [to]}, source)
+
+    def zeros_like(self, value: Value, source: Operator) -> str:
+        """A new variable of zeros shaped like `value`."""
+        zeros = self.out.fresh_name(value[0] + "@GRAD")
+        self.append("fill_zeros_like", {"X": [self.name_of(value, True)]}, {"Out": [zeros]}, source)
+        self.declare(zeros, self.block.var(value[0]))
+        return zeros
+
+    def name_of(self, value: Value, shape_only: bool = False) -> str:
+        """The name under which gradient ops find `value`, which is saved under a new one if its own is overwritten."""
+        name, version = value
+        last = self.versions.last.get(name, 0)
+        local = name in self.block.vars
+        if version == last and (local or not self._is_region):
+            return name
+        if last == 0:
+            self.outer_reads[name] = self.outer_reads.get(name, True) and shape_only
+            return name
+        if shape_only and self.versions.has_one_shape(name):
+            return name
+        saved = self.saved.get(value)
+        if saved is None:
+            saved = self.saved[value] = self.block.program.fresh_name(name + "@SAVED")
+            var = self.block.var(name)
+            copy = Variable(self.block, type=var.type, name=saved, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
+            copy._stop_gradient = var.stop_gradient
+            self.block.vars[saved] = copy
+            overwriter = self.versions.writer.get((name, version + 1), len(self.versions.ops))
+            source = self.versions.ops[min(overwriter, len(self.versions.ops) - 1)]
+            op = Operator(self.block, "assign", {"X": [name]}, {"Out": [saved]}, {OpRole.NAME: OpRole.BACKWARD}, source.frames)
+            self._inserts.setdefault(overwriter, []).append(op)
+        return saved
+
+    def apply_inserts(self) -> None:
+        """Put the ops that save values where they belong."""
+        if self._inserts:
+            ops: list[Operator] = []
+            for index, op in enumerate(self.block.ops):
+                ops += self._inserts.pop(index, ())
+                ops.append(op)
+            for inserts in self._inserts.values():
+                ops += inserts
+            self.block.ops[:] = ops
+            self._inserts = {}
+        for inner in self.inner.values():
+            inner.apply_inserts()

@@ -1,0 +1,1 @@
+"""What layers are written with: arguments and their checks, parameters, indexing."""

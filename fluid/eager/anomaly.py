@@ -1,0 +1,92 @@
+"""Finding the op whose gradient is no number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BackwardError
+from ..values.selected_rows import SelectedRows
+from .graph import AccumulateGrad, Node, chain
+
+if TYPE_CHECKING:
+    from .engine import GraphTask
+
+__all__ = ["check", "detect_anomaly", "is_enabled", "set_detect_anomaly"]
+
+_enabled = False
+
+
+def is_enabled() -> bool:
+    """Whether gradients are looked at."""
+    return _enabled
+
+
+class set_detect_anomaly:
+    """Look, or do not look, for gradients that are no numbers: from now on, or inside a ``with``."""
+
+    def __init__(self, mode: bool = True) -> None:
+        global _enabled
+        self._before, _enabled = _enabled, bool(mode)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        global _enabled
+        _enabled = self._before
+
+
+def detect_anomaly(mode: bool = True) -> set_detect_anomaly:
+    """Inside the ``with``, a backward pass ends at the first node whose gradient holds a NaN, with an error that names it."""
+    return set_detect_anomaly(mode)
+
+
+def check(node: Node, given: Sequence[Any], found: Sequence[Any], task: GraphTask) -> None:
+    """A `BackwardError` if a gradient that `node` found, or that ends there, holds a NaN."""
+    if not found and any(_holds_nan(value) for value in given):
+        raise BackwardError(
+            f"the gradient that ends in {_said(node)} holds a NaN, though no node gave one: a hook did, or it is a sum of "
+            f"infinite gradients\n  its gradient came from:{_came_from(node, task)}"
+        )
+    for number, grad in enumerate(found):
+        if not _holds_nan(grad):
+            continue
+        before = any(_holds_nan(value) for value in given)
+        said = "was given one" if before else "was given none"
+        raise BackwardError(
+            f"{node.name} gave a gradient that holds a NaN, for input {number} of its op, and {said}\n"
+            f"  recorded at: {node.where}\n  its gradient came from:{_came_from(node, task)}"
+        )
+
+
+def _said(node: Node) -> str:
+    return f"{node.variable.name} ({node.variable.describe()})" if isinstance(node, AccumulateGrad) else node.name
+
+
+def _came_from(node: Node, task: GraphTask) -> str:
+    return chain(_parents(node, task)) or " the start of the pass"
+
+
+def _holds_nan(grad: Any) -> bool:
+    array = getattr(grad, "_array", grad)
+    if isinstance(array, SelectedRows):
+        array = array.value
+    return array is not None and array.dtype.kind in "fc" and bool((array != array).any())
+
+
+def _parents(node: Node, task: GraphTask) -> list[Node]:
+    """Nodes of the pass that give a gradient to `node`."""
+    seen: set[Node] = set()
+    found = []
+    stack = [root for root, _ in task.roots]
+    while stack:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        below = [edge[0] for edge in current._edges if edge is not None]
+        if node in below:
+            found.append(current)
+        stack += below
+    return found

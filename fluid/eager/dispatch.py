@@ -1,0 +1,674 @@
+"""Ops on tensors: what attributes and kinds of tensors decide is found out once, and then used each time."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from ..errors import BackwardError, ExecutionError, FluidError, ProgramError
+from ..executor.binding.compiled import Argument, compiled
+from ..executor.binding.kinds import CPU, Kind, array_of, default_xp, kind_like, kind_of, quietly
+from ..opdef import registry
+from ..opdef.inference import OpNamespace
+from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from ..values.lod_array import array_of as array_in
+from ..values.lod_array import lod_of
+from ..values.types import VarType
+from .graph import LARGE, OpNode, leaf_edge, line_text, sequence, user_line
+from .mode import state
+from .tensor import Tensor, make
+
+__all__ = ["Recipe", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
+
+Slots = tuple[tuple[str, "int | None"], ...]
+"""Input slots that are given: (slot, None), or (slot, how many) for slots of many."""
+_PRODUCTS = ("matmul", "conv", "rnn")
+"""Families of ops that multiply matrices."""
+_MANY = 4096
+"""So many ops with attributes, and so many recipes of each, are remembered."""
+
+
+class TensorOp:
+    """An op with its attributes and slots, called with the tensors of all slots one after another.
+
+    It gives the outputs that are to be seen: one tensor (or list), or a tuple of them.
+    """
+
+    __slots__ = ("_recipes", "attrs", "definition", "slots", "visible")
+
+    def __init__(self, definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Sequence[str] = ()) -> None:
+        if definition.rule is REGION:
+            raise ExecutionError(
+                f"{definition.type} owns a block of a program; outside programs, use Python's own if, for and while"
+            )
+        self.definition = definition
+        self.attrs = definition.defaults(definition.check_attrs(attrs))
+        self.slots = slots
+        self.visible = [name for name, slot in definition.outputs.items() if not slot.intermediate or name in also]
+        self._recipes: dict[Any, Recipe] = {}
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        if state.tracer is not None:
+            return state.tracer.call(self, tensors)
+        recipe = self._recipes.get(tuple([tensor._kind for tensor in tensors]))
+        if recipe is None:
+            recipe = self._recipe(tensors)
+        try:
+            found = quietly.run(recipe.run, *[tensor._array for tensor in tensors])
+        except Exception as error:
+            raise self._failure(error, tensors) from error
+        edges = None
+        if recipe.recorded and state.recording:
+            edges = tuple([None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors])
+            if recipe.not_wrt:
+                if recipe.constants:
+                    self._warn_of_constants(recipe.constants, edges)
+                edges = tuple([None if number in recipe.not_wrt else edge for number, edge in enumerate(edges)])
+            if edges.count(None) == len(edges):
+                edges = None
+        if recipe.single is not None:
+            if edges is None:
+                return make(found, recipe.single)
+            node = _new_node(OpNode)
+            made = make(found, recipe.single, (node, 0))
+            node._saved = recipe.save(tensors, (made,)) if recipe.saves else ()
+        else:
+            outputs = recipe.wrap(found)
+            if None in recipe.out_kinds:
+                recipe = recipe.with_kinds(tuple([output._kind for output in outputs]))
+            if edges is not None:
+                node = _new_node(OpNode)
+                for number, output in enumerate(outputs):
+                    if output._kind.differentiable:
+                        output._edge, output._stop = (node, number), False
+                node._saved = recipe.save(tensors, outputs) if recipe.saves else ()
+            made = recipe.arrange(outputs)
+        if edges is not None:
+            node._recipe = recipe
+            node._edges = edges
+            node._hooks = None
+            node._line = user_line()
+            node.sequence_nr = next(sequence)
+            deepest = 0
+            for edge in edges:
+                if edge is not None and edge[0].topological_nr > deepest:
+                    deepest = edge[0].topological_nr
+            node.topological_nr = deepest + 1
+        return made
+
+    def _warn_of_constants(self, constants: Sequence[int], edges: Sequence[Any]) -> None:
+        """Warn where a tensor that asks for a gradient is one of the inputs that the op takes as constants."""
+        for number in constants:
+            if edges[number] is not None:
+                warnings.warn(
+                    f"no gradient flows to {self.positions()[number][0]}, which {self.definition.type} takes as a constant; if "
+                    f"that is meant, detach() it\n  called at: {line_text(user_line())}",
+                    stacklevel=3,
+                )
+
+    def _recipe(self, tensors: Sequence[Tensor]) -> Recipe:
+        if len(self._recipes) >= _MANY:
+            self._recipes.clear()
+        kinds = tuple(tensor._kind for tensor in tensors)
+        try:
+            found = self._recipes[kinds] = Recipe(self, kinds)
+        except FluidError as error:
+            said = self._said(kinds)
+            raise type(error)(
+                f"{self.definition.type}: {error}\n  inputs: {said}\n  called at: {line_text(user_line())}"
+            ) from error
+        return found
+
+    def _failure(self, error: Exception, tensors: Sequence[Tensor]) -> Exception:
+        said = self._said([tensor._kind for tensor in tensors])
+        line = line_text(user_line())
+        what = str(error) if isinstance(error, FluidError) else f"{self.definition.type} failed: {error}"
+        return ExecutionError(f"{what}\n  inputs: {said}\n  called at: {line}")
+
+    def _said(self, kinds: Sequence[Kind]) -> str:
+        names = [slot for slot, _ in self.positions()]
+        return "; ".join(f"{name} is {kind}" for name, kind in zip(names, kinds, strict=True)) or "none"
+
+    def positions(self) -> list[tuple[str, int | None]]:
+        """(slot, position in a slot of many) of each tensor."""
+        return [(slot, number) for slot, count in self.slots for number in ([None] if count is None else range(count))]
+
+
+_new_node = OpNode.__new__
+
+
+class Recipe:
+    """An op on tensors of certain kinds.
+
+    Attributes:
+        run: computes the outputs, from arrays.
+        out_kinds: of the outputs, one after another; None where unknown or not computed.
+        single: the kind of the output, where there is one and it is known.
+        recorded: gradients may flow to the inputs (or it is an error if they do).
+        not_wrt: positions of inputs that have no gradient.
+        constants: those of them on which the result depends.
+        saves: whether backward needs values.
+    """
+
+    __slots__ = (
+        "_known",
+        "_reads",
+        "_save_in",
+        "_save_out",
+        "_slots",
+        "_specs",
+        "all_wanted",
+        "backwards",
+        "constants",
+        "device",
+        "kinds",
+        "large",
+        "not_wrt",
+        "op",
+        "out_kinds",
+        "recorded",
+        "run",
+        "saves",
+        "single",
+    )
+
+    def __init__(self, op: TensorOp, kinds: tuple[Kind, ...]) -> None:
+        definition = op.definition
+        self.op, self.kinds = op, kinds
+        devices = dict.fromkeys(kind.device for kind in kinds)
+        if len(devices) > 1:
+            raise ProgramError(f"the tensors are on different devices, {' and '.join(devices)}; bring them to one")
+        rule = definition.rule
+        read = rule.outputs if isinstance(rule, Rule) else {}
+        wants = {name: name in op.visible or read.get(name) is False for name in definition.outputs}
+        arguments = [Argument(slot, kind) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]
+        found = compiled(definition, op.attrs, arguments, wants, kinds[0].xp if kinds else default_xp())
+        self.run = found.run
+        self._specs = found.specs
+        self.out_kinds = tuple(kind for _, _, kind in found.places)
+        self._slots = tuple(slot for slot, _, _ in found.places)
+        only = len(found.places) == len(op.visible) == 1 and found.places[0][1] is None
+        self.single = self.out_kinds[0] if only else None
+        self.recorded = rule is not ZERO_GRADIENT and any(kind.differentiable for kind in kinds)
+        self.recorded &= any(kind is None or kind.differentiable for kind in self.out_kinds)
+        self.not_wrt: frozenset[int] = frozenset()
+        self.constants: tuple[int, ...] = ()
+        self._save_in: tuple[int, ...] = ()
+        self._save_out: tuple[int, ...] = ()
+        if isinstance(rule, Rule):
+            slots = [slot for slot, _ in op.positions()]
+            inputs = definition.inputs
+            self.not_wrt = frozenset(i for i, s in enumerate(slots) if s not in rule.wrt or not kinds[i].differentiable)
+            self.constants = tuple(i for i, s in enumerate(slots) if s in definition.constants and kinds[i].differentiable)
+            self._save_in = tuple(i for i, s in enumerate(slots) if rule.inputs.get(s) is False and not inputs[s].like)
+            self._save_out = tuple(i for i, s in enumerate(self._slots) if rule.outputs.get(s) is False)
+            self.recorded &= len(self.not_wrt) < len(slots)
+        elif self.recorded:
+            self.not_wrt = frozenset(i for i, kind in enumerate(kinds) if not kind.differentiable)
+        self.device = next(iter(devices), CPU)
+        self.large = self._work() >= LARGE
+        self.saves = bool(self._save_in or self._save_out)
+        self.all_wanted = (True,) * len(kinds)
+        self.backwards: dict[Any, Backward] = {}
+        self._known: dict[Any, Recipe] = {}
+        self._reads: dict[tuple[bool, ...], list[tuple[str, str, Any]]] = {}
+
+    def _work(self) -> float:
+        """About how many elements it computes, or multiplications it takes, for products."""
+        sizes = [kind.size for kind in (*self.kinds, *self.out_kinds) if kind is not None]
+        largest = max(sizes, default=0)
+        if self.op.definition.module.rpartition(".")[2] not in _PRODUCTS:
+            return largest
+        factors = sorted(sizes)[-3:]
+        return sqrt(prod(factors)) if len(factors) == 3 else largest  # of [m, k], [k, n] and [m, n]: m k n
+
+    # -- forward
+    def save(self, tensors: Sequence[Tensor], outputs: Sequence[Any]) -> tuple[tuple[Any, list[Any], int], ...]:
+        """What backward will need: (array, version of the tensor, which it is now)."""
+        found = []
+        for number in self._save_in:
+            tensor = tensors[number]
+            found.append((tensor._array, tensor._version, tensor._version[0]))
+        for number in self._save_out:
+            tensor = outputs[number]
+            found.append((tensor._array, tensor._version, tensor._version[0]))
+        return tuple(found)
+
+    def wrap(self, found: Any) -> list[Any]:
+        """Tensors of what `run` gave."""
+        arrays = found if isinstance(found, tuple) else (found,)
+        return [
+            make(array, kind) if kind is not None else make(array_in(array), kind_of(array_in(array), lod_of(array)))
+            for array, kind in zip(arrays, self.out_kinds, strict=True)
+        ]
+
+    def with_kinds(self, out_kinds: tuple[Kind, ...]) -> Recipe:
+        """This recipe where only running has told the kinds of the outputs."""
+        found = self._known.get(out_kinds)
+        if found is None:
+            if len(self._known) >= _MANY:
+                self._known.clear()
+            found = self._known[out_kinds] = copy(self)
+            found.out_kinds, found.backwards, found._reads = out_kinds, {}, {}
+            found._specs = {**self._specs, **self.by_slot([kind.spec for kind in out_kinds])}
+        return found
+
+    def arrange(self, outputs: Sequence[Any]) -> Any:
+        """The visible outputs as users get them."""
+        by_slot = self.by_slot(outputs)
+        seen = [by_slot.get(name) for name in self.op.visible]
+        return seen[0] if len(seen) == 1 else tuple(seen)
+
+    def by_slot(self, outputs: Sequence[Any]) -> dict[str, Any]:
+        """Outputs by slot; lists in slots of many."""
+        found: dict[str, Any] = {}
+        for slot, output in zip(self._slots, outputs, strict=True):
+            if self.op.definition.outputs[slot].many:
+                found.setdefault(slot, []).append(output)
+            else:
+                found[slot] = output
+        return found
+
+    # -- backward
+    def backward(self, wanted: Sequence[bool], grads: Sequence[Any]) -> Backward | None:
+        """What computes the wanted gradients from these, of which some may be None; None if all are."""
+        if len(grads) == 1 and grads[0] is not None:
+            key: Any = wanted
+        else:
+            given = tuple([grad is not None for grad in grads])
+            if True not in given:
+                return None
+            key = (wanted, given)
+        found = self.backwards.get(key)
+        if found is None:
+            given = tuple(grad is not None for grad in grads)
+            found = self.backwards[key] = Backward(self, tuple(wanted), given)
+        return found
+
+    def gradient_rule(self, given: Sequence[bool]) -> Rule:
+        """The rule, or an error that says why no gradient can flow from the given outputs."""
+        definition = self.op.definition
+        rule = definition.rule
+        if not isinstance(rule, Rule):
+            what = "is not differentiable" if rule is NOT_DIFFERENTIABLE else "has no gradient rule"
+            raise BackwardError(
+                f"the op {definition.type} {what}, and a gradient would flow through it; detach() its output to cut it there"
+            )
+        for slot, there in zip(self._slots, given, strict=True):
+            if there and slot not in rule.cotangents:
+                raise BackwardError(f"a gradient reaches the output {slot} of {definition.type}, which has none")
+        return rule
+
+    def reads(self, rule: Rule, given: Sequence[bool]) -> list[tuple[str, str, Any]]:
+        """What the rule reads: (slot of the gradient op, what it is, which).
+
+        It is a ``"saved"`` value, by its number among those; a ``"grad"``, by its number; or only its kind is read, which
+        follows: a ``"like"`` value, or ``"zeros"``.
+        """
+        key = tuple(given)
+        found = self._reads.get(key)
+        if found is None:
+            found = self._reads[key] = self._find_reads(rule, given)
+        return found
+
+    def _find_reads(self, rule: Rule, given: Sequence[bool]) -> list[tuple[str, str, Any]]:
+        found: list[tuple[str, str, Any]] = []
+        saved = itertools.count()
+        for number, (slot, _) in enumerate(self.op.positions()):
+            if slot in rule.inputs:
+                kept = number in self._save_in
+                found.append((slot, "saved", next(saved)) if kept else (slot, "like", self.kinds[number]))
+        for slot, shape_only in rule.outputs.items():
+            if shape_only and slot in self._specs:
+                spec = self._specs[slot]
+                xp = self.kinds[0].xp
+                found += [(slot, "like", kind_like(item, xp)) for item in (spec if isinstance(spec, list) else [spec])]
+        for number, slot in enumerate(self._slots):
+            if number in self._save_out:
+                found.append((slot, "saved", next(saved)))
+        present = {slot for slot, there in zip(self._slots, given, strict=True) if there}
+        for number, slot in enumerate(self._slots):
+            if slot in rule.cotangents and (slot in present or slot not in rule.optional):
+                found.append(
+                    (grad_slot(slot), "grad", number) if given[number] else (grad_slot(slot), "zeros", self.out_kinds[number])
+                )
+        return found
+
+    def saved_kinds(self) -> list[Kind | None]:
+        """Kinds of what is saved."""
+        return [self.kinds[i] for i in self._save_in] + [self.out_kinds[i] for i in self._save_out]
+
+
+class Backward:
+    """Computes some gradients of a recipe's inputs from some of its outputs, over arrays."""
+
+    __slots__ = ("_grads", "_places", "_run", "_saved")
+
+    def __init__(self, recipe: Recipe, wanted: tuple[bool, ...], given: tuple[bool, ...]) -> None:
+        op = recipe.op
+        rule = recipe.gradient_rule(given)
+        grad = gradient_definition(op.definition, rule)
+        arguments = []
+        saved_kinds = recipe.saved_kinds()
+        self._saved: list[int] = []
+        self._grads: list[int] = []
+        for slot, what, which in recipe.reads(rule, given):
+            if what == "saved":
+                arguments.append(Argument(slot, saved_kinds[which]))
+                self._saved.append(which)
+            elif what == "grad":
+                arguments.append(Argument(slot, recipe.out_kinds[which]))
+                self._grads.append(which)
+            else:
+                arguments.append(Argument(slot, which, passed=False, zeros=what == "zeros"))
+        wants: dict[str, Any] = {}
+        specs: dict[str, Any] = {}
+        for (slot, nth), kind, want in zip(op.positions(), recipe.kinds, wanted, strict=True):
+            if slot not in rule.wrt:
+                continue
+            key = grad_slot(slot)
+            if slot == op.definition.sparse_grad and op.attrs.get("is_sparse"):
+                wants[key], specs[key] = want, replace(kind.spec, type=VarType.SELECTED_ROWS)
+            elif nth is None:
+                wants[key], specs[key] = want, kind.spec
+            else:
+                wants.setdefault(key, []).append(want)
+                specs.setdefault(key, []).append(kind.spec)
+        found = compiled(grad, op.attrs, arguments, wants, recipe.kinds[0].xp, specs=specs)
+        places = {(slot, nth): number for number, (slot, nth, _) in enumerate(found.places)}
+        self._run = found.run
+        order = [places.get((grad_slot(slot), nth), -1) for slot, nth in op.positions()]
+        self._places = None if order == list(range(len(found.places))) else order
+
+    def __call__(self, saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
+        found: Any = self._run(*[saved[number] for number in self._saved], *[grads[number] for number in self._grads])
+        listed: tuple[Any, ...] = found if type(found) is tuple else (found,)
+        if self._places is None:
+            return listed
+        return [None if place < 0 else listed[place] for place in self._places]
+
+
+_inline: dict[str, OpDef] = {}
+
+
+def gradient_definition(definition: OpDef, rule: Rule) -> OpDef:
+    """The definition of an op's gradient, also where programs have the rule's own ops in its place."""
+    found = registry.find(definition.grad_type)
+    if found is not None and found.forward is definition:
+        return found
+    return _inline.setdefault(definition.type, registry._grad_definition(definition, rule))
+
+
+def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    """The gradient of a node's inputs as its op's rule gives them over tensors, which records them."""
+    recipe = node._recipe
+    definition = recipe.op.definition
+    given = [grad is not None for grad in grads]
+    if True not in given:
+        return [None] * len(wanted)
+    rule = recipe.gradient_rule(given)
+    kinds = recipe.kinds
+    saved = []
+    places = [*recipe._save_in, *(len(kinds) + number for number in recipe._save_out)]
+    for number, kind, (array, version, _) in zip(places, recipe.saved_kinds(), node._saved, strict=True):
+        kind = kind or kind_of(array)
+        edge = node._edges[number] if number < len(kinds) else (node, number - len(kinds)) if kind.differentiable else None
+        saved.append(make(array, kind, edge, version))
+    values: dict[str, Any] = {}
+    slots = {**definition.inputs, **definition.outputs}
+    slots.update({grad_slot(name): slot for name, slot in definition.outputs.items()})
+    for slot, what, which in recipe.reads(rule, given):
+        if what == "saved":
+            value = saved[which]
+        elif what == "grad":
+            value, kind = grads[which], recipe.out_kinds[which]
+            if kind is not None and kind.lod != value._kind.lod:
+                value = make(value._array, kind, value._edge, value._version)  # its rows are sequences as those it belongs to
+        else:
+            fill = which.xp.zeros if what == "zeros" else which.xp.empty
+            value = make(fill(which.shape, which.numpy_dtype), which)
+            if state.tracer is not None:
+                state.tracer.constant(value, 0.0)
+        if slots[slot].many:
+            values.setdefault(slot, []).append(value)
+        else:
+            values[slot] = value
+    positions = recipe.op.positions()
+    names = {slot for (slot, _), want in zip(positions, wanted, strict=True) if want}
+    if definition.meaning is not None:
+        found = _through_meaning(definition, values, recipe.op.attrs, names)
+    else:
+        found = rule(namespace, values, recipe.op.attrs, names)
+    return [
+        _shaped(_pick(found.get(slot), nth), kind) if want else None
+        for (slot, nth), kind, want in zip(positions, kinds, wanted, strict=True)
+    ]
+
+
+def _through_meaning(definition: OpDef, values: Mapping[str, Any], attrs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """Gradients of an op by differentiating the ordinary ops that it stands for."""
+    from .engine import grad
+
+    given = {slot: value for slot, value in values.items() if not slot.endswith(grad_slot(""))}
+    points: list[Tensor] = []
+
+    def point(tensor: Any) -> Any:
+        if tensor is None or not tensor._kind.differentiable:
+            return tensor
+        points.append(tensor.clone() if not tensor._stop else tensor.detach())
+        points[-1]._stop = False
+        return points[-1]
+
+    for slot in names:
+        given[slot] = [point(item) for item in given[slot]] if isinstance(given[slot], list) else point(given[slot])
+    outputs = definition.meaning(namespace, given, attrs)  # type: ignore[misc]
+    pairs = []
+    for slot, output in outputs.items():
+        weights = values.get(grad_slot(slot))
+        listed = zip(output, weights or [None] * len(output), strict=True) if isinstance(output, list) else [(output, weights)]
+        pairs += [(item, _shaped(weight, item._kind)) for item, weight in listed if weight is not None and not item._stop]
+    found = grad([pair[0] for pair in pairs], points, [pair[1] for pair in pairs], create_graph=True, allow_unused=True)
+    by_point = {id(tensor): part for tensor, part in zip(points, found, strict=True)}
+    return {
+        slot: [by_point.get(id(item)) for item in given[slot]] if isinstance(given[slot], list) else by_point.get(id(given[slot]))
+        for slot in names
+    }
+
+
+def _pick(found: Any, nth: int | None) -> Any:
+    return found[nth] if nth is not None and found is not None else found
+
+
+def _shaped(grad: Any, kind: Kind) -> Any:
+    """A gradient of one element may have the shape [1] or [] as the rule found it."""
+    if grad is None or grad._kind.shape == kind.shape:
+        return grad
+    return grad.reshape(kind.shape)
+
+
+# ------------------------------------------------------------------------------------------------------- by the registry
+_ops: dict[Any, TensorOp] = {}
+
+
+def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Sequence[str] = ()) -> TensorOp:
+    """The op with these attributes and slots, which gives the intermediate outputs `also` too."""
+    key = (definition.type, slots, *also, *[(name, _key(value)) for name, value in attrs.items()])
+    try:
+        found = _ops.get(key)
+    except TypeError:  # what cannot be a key is checked, and refused, below
+        return TensorOp(definition, attrs, slots, also)
+    if found is None:
+        if len(_ops) >= _MANY:
+            _ops.clear()
+        found = _ops[key] = TensorOp(definition, attrs, slots, also)
+    return found
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple([_key(item) for item in value])
+    return value.__class__, repr(value) if _is_zero(value) else value
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether it is 0.0, which equals -0.0 and is another number."""
+    return isinstance(value, (float, np.floating)) and not value
+
+
+class TensorNamespace(OpNamespace):
+    """Ops over tensors: they run at once, and are recorded where a gradient may be asked for."""
+
+    def __init__(self) -> None:
+        self._plain: dict[str, Any] = {}
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        general = super().__getattr__(op_type)
+        definition = registry.get(op_type)
+        names = list(definition.inputs)
+        plain = definition.forward is None and not any(slot.many for slot in definition.inputs.values())
+        known: dict[Any, TensorOp] = {}
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            key = (len(args), *kwargs.items())
+            try:
+                op = known.get(key)
+            except TypeError:  # lists
+                return general(*args, **kwargs)
+            for arg in args:
+                if not isinstance(arg, Tensor):
+                    return general(*args, **kwargs)
+            if op is None:
+                if not plain or len(args) > len(names) or not definition.attrs.keys() >= kwargs.keys():
+                    return general(*args, **kwargs)
+                op = op_on(definition, kwargs, tuple((name, None) for name in names[: len(args)]))
+                if len(known) >= _MANY:
+                    known.clear()
+                if not any(map(_is_zero, kwargs.values())):
+                    known[key] = op
+            return op(*args)
+
+        call.__name__ = op_type
+        call.__doc__ = definition.doc
+        self.__dict__[op_type] = call
+        return call
+
+    def apply(
+        self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], also: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        if definition.forward is not None:
+            return _apply_gradient(definition, inputs, attrs)
+        tensors: list[Tensor] = []
+        slots: list[tuple[str, int | None]] = []
+        for name, slot in definition.inputs.items():
+            value = inputs.get(name)
+            if value is None:
+                continue
+            if slot.many:
+                items = [as_tensor(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
+                tensors += items
+                slots.append((name, len(items)))
+            else:
+                tensors.append(as_tensor(value))
+                slots.append((name, None))
+        op = op_on(definition, attrs, tuple(slots), also)
+        found = op(*tensors)
+        seen = op.visible
+        return {seen[0]: found} if len(seen) == 1 else dict(zip(seen, found, strict=True))
+
+
+def _apply_gradient(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """A gradient op is what its rule says, so that it can be differentiated too."""
+    assert definition.forward is not None
+    rule = definition.forward.rule
+    assert isinstance(rule, Rule)
+    full = definition.defaults(definition.check_attrs(attrs))
+    found = rule(namespace, inputs, full, set(rule.wrt))
+    return {slot: found.get(slot[: -len(grad_slot(""))]) for slot in definition.outputs}
+
+
+def as_tensor(value: Any) -> Tensor:
+    """A tensor itself, or one of anything like an array."""
+    return value if isinstance(value, Tensor) else Tensor._of(array_of(value))
+
+
+namespace = TensorNamespace()
+"""Ops as functions of tensors: ``ops.tanh(x)``, ``ops.softmax(x, axis=0)``."""
+
+
+def simple(op_type: str, *slots: str) -> TensorOp:
+    """An op of these input slots, with the defaults of its attributes."""
+    return op_on(registry.get(op_type), {}, tuple((slot, None) for slot in slots))
+
+
+_scales: dict[float, TensorOp] = {}
+
+
+def scaled(tensor: Tensor, by: float) -> Tensor:
+    """``tensor * by``."""
+    op = _scales.get(by) if by else op_on(registry.get("scale"), {"scale": by}, (("X", None),))  # -0.0 == 0.0
+    if op is None:
+        if len(_scales) >= _MANY:
+            _scales.clear()
+        op = _scales[by] = op_on(registry.get("scale"), {"scale": by}, (("X", None),))
+    return op(tensor)  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------------------------------------------- in place
+class UpdateOp:
+    """An op that overwrites some of the tensors it reads, called with the tensors of all slots; it is not recorded.
+
+    Args:
+        attrs: attributes; those left out take their defaults.
+        slots: the input slots that are given, one tensor each.
+        into: output slot -> the input slot whose tensor takes it; other outputs are not computed.
+    """
+
+    __slots__ = ("_attrs", "_definition", "_into", "_recipes", "_slots", "_targets")
+
+    def __init__(self, op_type: str, attrs: Mapping[str, Any], slots: Sequence[str], into: Mapping[str, str]) -> None:
+        self._definition = registry.get(op_type)
+        self._attrs = self._definition.defaults(self._definition.check_attrs(attrs))
+        self._slots, self._into = tuple(slots), dict(into)
+        self._targets = [self._slots.index(slot) for slot in into.values()]
+        self._recipes: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *tensors: Tensor) -> None:
+        if state.tracer is not None:
+            state.tracer.refuse_call(f"an update ({self._definition.type})", "trace the loss, and minimize it as a program")
+        kinds = tuple([tensor._kind for tensor in tensors])
+        run = self._recipes.get(kinds)
+        if run is None:
+            run = self._recipes[kinds] = self._compiled(kinds)
+        arrays = [tensor._array for tensor in tensors]
+        quietly.run(run, *arrays)
+        line = user_line()
+        for target in self._targets:
+            version = tensors[target]._version
+            version[0] += 1
+            version[1:] = [self._definition.type, line]
+
+    def _compiled(self, kinds: Sequence[Kind]) -> Callable[..., Any]:
+        arguments = [Argument(slot, kind) for slot, kind in zip(self._slots, kinds, strict=True)]
+        wants = dict.fromkeys(self._into, True)
+        return compiled(self._definition, self._attrs, arguments, wants, kinds[0].xp, into=self._into).run
+
+
+def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], into: Mapping[str, str]) -> UpdateOp:
+    """The op with these attributes and input slots that overwrites some of the tensors it reads; see `UpdateOp`."""
+    key = (op_type, tuple(inputs), tuple(into.items()), _key(list(attrs.items())))
+    found = _updates.get(key)
+    if found is None:
+        if len(_updates) >= _MANY:
+            _updates.clear()
+        found = _updates[key] = UpdateOp(op_type, attrs, key[1], into)
+    return found
+
+
+_updates: dict[Any, UpdateOp] = {}

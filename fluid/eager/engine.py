@@ -1,0 +1,752 @@
+"""The engine: runs the nodes of recorded graphs, each when all the gradients that it is to be given are there.
+
+A call makes a `GraphTask`. It counts, for each node, how many gradients will come; collects them in an `InputBuffer` per
+node; and puts nodes that have theirs into a `ReadyQueue` per device, ordered by sequence number, last made first, but leaves
+before all others.
+
+The calling thread serves the processor's queue; for every other device there is a thread that serves its queue. Where
+nodes have work enough for it, further threads help with the processor's.
+
+Results do not depend on threads: gradients of one value are added in the order of the nodes that they come from, whichever
+comes first. A pass that records what it does (``create_graph``) runs in the calling thread, so that this order is one as well.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from ..errors import BackwardError, FluidError, FluidTypeError, ProgramError
+from ..executor.binding.kinds import CPU, DEVICES, array_of
+from ..ir.collector import collector_paused
+from . import anomaly
+from .graph import Hooks, Node, accumulate, leaf_edge
+from .mode import state
+from .tensor import Tensor, make
+
+__all__ = [
+    "Engine",
+    "GraphTask",
+    "InnerTask",
+    "InputBuffer",
+    "ReadyQueue",
+    "backward",
+    "engine",
+    "get_num_threads",
+    "grad",
+    "queue_callback",
+    "set_num_threads",
+]
+
+_MAX_DEPTH = 24
+"""So many backward passes may be under way inside each other in one thread; the next runs in a thread of its own."""
+_Edge = tuple[Node, int]
+
+
+# ------------------------------------------------------------------------------------------------------------- buffers
+class InputBuffer:
+    """The gradients that a node is to be given: what comes for one of its inputs is added up.
+
+    The first is kept as it is, without a copy. The first sum is a new array, and what follows is added to that in place. With
+    `ordered`, gradients are kept until all are there, and then added in the order of where they come from.
+    """
+
+    __slots__ = ("_owned", "_parts", "values")
+
+    def __init__(self, size: int, ordered: bool = False) -> None:
+        self.values: list[Any] = [None] * size
+        self._owned: set[int] | None = None
+        self._parts: list[tuple[int, tuple[int, int], Any]] | None = [] if ordered else None
+
+    def add(self, number: int, value: Any, source: tuple[int, int] = (0, 0)) -> None:
+        """Add a gradient for input `number`; `source` says where it comes from."""
+        if self._parts is not None:
+            self._parts.append((number, source, value))
+        else:
+            self._sum(number, value)
+
+    def _sum(self, number: int, value: Any) -> None:
+        before = self.values[number]
+        if before is None:
+            self.values[number] = value
+            return
+        if self._owned is None:
+            self._owned = set()
+        if isinstance(before, np.ndarray) and isinstance(value, np.ndarray):
+            if number in self._owned:
+                np.add(before, value, before)
+                return
+            total = np.empty_like(before)
+            np.add(before, value, total)
+        else:
+            total = before + value
+        self.values[number] = total
+        self._owned.add(number)
+
+    def take(self) -> list[Any]:
+        """All that came, added up; None where nothing came."""
+        if self._parts is not None:
+            for number, _, value in sorted(self._parts, key=lambda part: part[1]):
+                self._sum(number, value)
+            self._parts = []
+        return self.values
+
+
+class ReadyQueue:
+    """Nodes that can run, of one device: leaves first, then those that were recorded last."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, GraphTask, Node]] = []
+        self._changed = threading.Condition()
+
+    def push(self, task: GraphTask, node: Node) -> None:
+        with self._changed:
+            heappush(self._heap, (-node.sequence_nr, id(task), task, node))
+            self._changed.notify()
+
+    def pop(self) -> tuple[GraphTask, Node]:
+        """The next node, and what it runs for; waits for one."""
+        with self._changed:
+            while not self._heap:
+                self._changed.wait()
+            return heappop(self._heap)[2:]
+
+
+# ---------------------------------------------------------------------------------------------------------------- a pass
+class GraphTask:
+    """One pass through a graph.
+
+    Attributes:
+        captures: node -> {input: place in `captured`}: gradients that are wanted, before the node runs.
+        callbacks: called once when the pass is done.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[_Edge],
+        seeds: Sequence[Any],
+        keep_graph: bool,
+        create_graph: bool,
+        targets: Sequence[_Edge] | None = None,
+        blocked: frozenset[_Edge] = frozenset(),
+    ) -> None:
+        self.keep_graph, self.create_graph = keep_graph, create_graph
+        self.callbacks: list[Callable[[], Any]] = []
+        self.roots = roots
+        self.captured: list[Any] = [None] * len(targets or ())
+        self.captures: dict[Node, dict[int, int]] = {}
+        for place, (node, number) in enumerate(targets or ()):
+            self.captures.setdefault(node, {})[number] = place
+        self._blocked = blocked
+        self._needed = None if targets is None else self._between(roots, set(targets))
+        self._dependencies = self._count(roots)
+        self._devices = frozenset({CPU, *state.devices})
+        # Nodes that are recorded are numbered as they come, so that one thread is to record them.
+        self.parallel = not create_graph and state.tracer is None and self._is_parallel()
+        self._buffers: dict[Node, InputBuffer] = {}
+        self._ready: list[tuple[int, Node]] = []
+        # Between threads:
+        self._changed = threading.Condition()
+        self._outstanding = 0
+        self._failed = False
+        self._errors: list[BaseException] = []
+        for position, ((node, number), seed) in enumerate(zip(roots, seeds, strict=True)):
+            if node not in self._dependencies:
+                continue
+            self._buffer(node).add(number, seed, (-(2**63), position))
+        for node in dict.fromkeys(node for node, _ in roots):
+            if self._dependencies.get(node) == 0:
+                self._push(node)
+
+    # -- what is to be done
+    def _between(self, roots: Sequence[_Edge], targets: set[_Edge]) -> set[Node]:
+        """Nodes that lie on the way from the roots to the targets."""
+        blocked = self._blocked
+        lowest = min((node.topological_nr for node, _ in targets), default=0)
+        seen: set[Node] = set()
+        stack = [node for node, _ in roots]
+        while stack:
+            node = stack.pop()
+            if node in seen or node.topological_nr <= lowest:
+                continue
+            seen.add(node)
+            stack += [edge[0] for edge in node._edges if edge is not None and edge not in blocked]
+        found: set[Node] = set()
+        for node in sorted(seen, key=_sequence):
+            if any(e is not None and e not in blocked and (e in targets or e[0] in found) for e in node._edges):
+                found.add(node)
+        return found
+
+    def _count(self, roots: Sequence[_Edge]) -> dict[Node, int]:
+        """How many gradients each node will be given from other nodes; only nodes that have to do with the pass are named."""
+        counts: dict[Node, int] = {}
+        needed, captures, blocked = self._needed, self.captures, self._blocked
+        stack = []
+        for node, _ in roots:
+            if node not in counts and (needed is None or node in needed or node in captures):
+                counts[node] = 0
+                stack.append(node)
+        while stack:
+            node = stack.pop()
+            if needed is not None and node not in needed:
+                continue
+            for edge in node._edges:
+                if edge is None or (blocked and edge in blocked):
+                    continue
+                child = edge[0]
+                if child in counts:
+                    counts[child] += 1
+                elif needed is None or child in needed or child in captures:
+                    counts[child] = 1
+                    stack.append(child)
+        return counts
+
+    def _is_parallel(self) -> bool:
+        """Whether other threads than the caller's have a part in it."""
+        if len(DEVICES) > 1 and any(node.device not in self._devices for node in self._dependencies):
+            return True
+        if engine.threads == 1:
+            return False
+        large = sum([node.large for node in self._dependencies])
+        return large > 1 and large > self._most_in_a_row()
+
+    def _most_in_a_row(self) -> int:
+        """Most large nodes of which each waits for the one before: they gain nothing by threads."""
+        above = dict.fromkeys(self._dependencies, 0)
+        most = 0
+        for node in sorted(self._dependencies, key=_sequence, reverse=True):
+            count = above[node] + node.large
+            most = max(most, count)
+            for edge in node._edges:
+                if edge is not None and above.get(edge[0], count) < count:
+                    above[edge[0]] = count
+        return most
+
+    def _buffer(self, node: Node) -> InputBuffer:
+        found = self._buffers.get(node)
+        if found is None:
+            found = self._buffers[node] = InputBuffer(len(node.kinds), self.parallel)
+        return found
+
+    def _push(self, node: Node) -> None:
+        """A node has all its gradients."""
+        if self.parallel:
+            self._outstanding += 1
+            if node.device not in self._devices:
+                engine.queue_of(node.device).push(self, node)
+                return
+        heappush(self._ready, (-node.sequence_nr, node))
+
+    # -- running
+    def run(self) -> list[Any]:
+        """Run all nodes; the captured gradients."""
+        before = state.task, state.recording
+        state.task, state.recording = self, self.create_graph
+        try:
+            if self.parallel:
+                self._run_parallel()
+            else:
+                self._run_here()
+            for callback in self.callbacks:  # those that a callback adds are called, too
+                callback()
+        finally:
+            state.task, state.recording = before
+        return self.captured
+
+    def _run_here(self) -> None:
+        ready, buffers, counts, keep = self._ready, self._buffers, self._dependencies, self.keep_graph
+        limited = self._needed is not None or bool(self._blocked)
+        plain = not (limited or self.create_graph or anomaly.is_enabled())
+        while ready:
+            node = heappop(ready)[1]
+            if plain and node._hooks is None:
+                try:
+                    grads = node.apply(buffers.pop(node).values, None, keep)
+                except Exception as error:
+                    raise located(error, node) from error.__cause__
+            else:
+                grads = self._evaluate(node, buffers.pop(node).values)
+            for edge, value in zip(node._edges, grads):  # noqa: B905  (a captured node gives none)
+                if edge is None:
+                    continue
+                child, number = edge
+                if limited and (child not in counts or edge in self._blocked):
+                    continue
+                buffer = buffers.get(child)
+                if buffer is None:
+                    buffer = buffers[child] = InputBuffer(len(child.kinds))
+                if buffer.values[number] is None:
+                    buffer.values[number] = value
+                elif value is not None:
+                    buffer.add(number, value)
+                left = counts[child] - 1
+                if left:
+                    counts[child] = left
+                else:
+                    heappush(ready, (-child.sequence_nr, child))
+
+    def _evaluate(self, node: Node, grads: list[Any]) -> Sequence[Any]:
+        """Run a node on the gradients that it is given."""
+        try:
+            if node._hooks is not None:
+                grads = self._before(node, grads)
+            wanted = None
+            if self._needed is not None or self._blocked:
+                if node in self.captures:
+                    for number, place in self.captures[node].items():
+                        self.captured[place] = grads[number]
+                if self._needed is not None and node not in self._needed:
+                    if anomaly.is_enabled():
+                        anomaly.check(node, grads, (), self)
+                    return ()
+                counts, blocked = self._dependencies, self._blocked
+                wanted = tuple([e is not None and e[0] in counts and e not in blocked for e in node._edges])
+            if self.create_graph:
+                found = node.apply_recorded(grads, wanted, self.keep_graph)
+            else:
+                found = node.apply(grads, wanted, self.keep_graph)
+            if anomaly.is_enabled():
+                anomaly.check(node, grads, found, self)
+            if node._hooks is not None and node._hooks.after:
+                found = self._after(node, grads, found)
+            return found
+        except Exception as error:
+            raise located(error, node) from error.__cause__
+
+    # -- hooks
+    def _shown(self, value: Any) -> Any:
+        """A gradient as hooks see it."""
+        return value if value is None or isinstance(value, Tensor) else Tensor._of(value)
+
+    def _given(self, value: Any) -> Any:
+        """What a hook gave, as the pass goes on with it: nobody else is to hold the array."""
+        if value is None or self.create_graph:
+            return value
+        return value._array.copy()
+
+    def _hooked(self, hooks: Hooks, grad: Any) -> Any:
+        """What hooks of a tensor make of its gradient."""
+        if grad is None:
+            return None
+        shown = self._shown(grad)
+        for hook in list(hooks.values()):
+            found = hook(shown)
+            if found is not None:
+                shown = _checked(found, shown, "a hook")
+        return self._given(shown)
+
+    def _before(self, node: Node, grads: list[Any]) -> list[Any]:
+        hooks = node._hooks
+        assert hooks is not None
+        grads = list(grads)
+        for number, of_tensor in hooks.of_tensor.items():
+            if of_tensor:
+                grads[number] = self._hooked(of_tensor, grads[number])
+        for number, reference in hooks.retained.items():
+            tensor = reference()
+            if tensor is not None and grads[number] is not None:
+                accumulate(tensor, grads[number] if self.create_graph else self._given(self._shown(grads[number])))
+        for hook in list(hooks.before.values()):
+            shown = tuple([self._shown(grad) for grad in grads])
+            found = hook(shown)
+            if found is not None:
+                grads = [self._given(grad) for grad in _all_checked(found, shown, "a prehook")]
+        return grads
+
+    def _after(self, node: Node, given: Sequence[Any], found: Sequence[Any]) -> Sequence[Any]:
+        assert node._hooks is not None
+        for hook in list(node._hooks.after.values()):
+            shown = tuple([self._shown(grad) for grad in found])
+            replaced = hook(shown, tuple([self._shown(grad) for grad in given]))
+            if replaced is not None:
+                found = [self._given(grad) for grad in _all_checked(replaced, shown, "a hook of a node")]
+        return found
+
+    # -- in several threads
+    def _run_parallel(self) -> None:
+        for _ in range(engine.threads - 1):
+            engine.ask_for_help(self)
+        self.serve()
+        error, self._errors = self._errors, []
+        if error:
+            raise error.pop(0)  # which nothing here holds then: it would hold the pass, and that the graph
+
+    def serve(self) -> None:
+        """Run nodes of this pass until it is done."""
+        while True:
+            with self._changed:
+                while not self._ready and self._outstanding and not self._failed:
+                    self._changed.wait()
+                if self._failed or not self._outstanding:
+                    return
+                node = heappop(self._ready)[1]
+            self.run_one(node)
+
+    def run_one(self, node: Node) -> None:
+        """Run a node, and see who is ready then."""
+        before = state.task, state.recording
+        state.task, state.recording = self, self.create_graph
+        try:
+            with self._changed:
+                grads = self._buffers.pop(node).take()
+            found = self._evaluate(node, grads)
+            with self._changed:
+                self._deliver(node, found)
+        except BaseException as error:  # is raised again where the pass was called
+            with self._changed:
+                if not self._failed:
+                    self._failed = True
+                    self._errors.append(error)
+        finally:
+            state.task, state.recording = before
+            with self._changed:
+                self._outstanding -= 1
+                self._changed.notify_all()
+
+    def _deliver(self, node: Node, found: Sequence[Any]) -> None:
+        for position, (edge, value) in enumerate(zip(node._edges, found, strict=False)):
+            if edge is None or edge[0] not in self._dependencies or edge in self._blocked:
+                continue
+            child, number = edge
+            buffer = self._buffer(child)
+            if value is not None:
+                buffer.add(number, value, (-node.sequence_nr, position))
+            self._dependencies[child] -= 1
+            if self._dependencies[child] == 0:
+                self._push(child)
+
+
+class InnerTask(GraphTask):
+    """A pass through what one node of another pass stands for."""
+
+    def _before(self, node: Node, grads: list[Any]) -> list[Any]:
+        # Hooks of what comes from outside are called with all of its gradient, by the pass around this one.
+        return grads if node in self.captures else super()._before(node, grads)
+
+
+def _sequence(node: Node) -> int:
+    return node.sequence_nr
+
+
+def _checked(found: Any, before: Any, what: str) -> Tensor:
+    if not isinstance(found, Tensor):
+        raise FluidTypeError(f"{what} should give a Tensor or None, not {type(found).__name__}")
+    if before is not None and (found.shape, found.dtype) != (before.shape, before.dtype):
+        raise BackwardError(f"{what} gave a gradient of {found._kind} in place of one of {before._kind}")
+    return found
+
+
+def _all_checked(found: Any, before: Sequence[Any], what: str) -> list[Any]:
+    items = list(found) if isinstance(found, (tuple, list)) else [found]
+    if len(items) != len(before):
+        raise BackwardError(f"{what} gave {len(items)} gradients in place of {len(before)}")
+    return [None if item is None else _checked(item, old, what) for item, old in zip(items, before, strict=True)]
+
+
+def located(error: Exception, node: Node) -> Exception:
+    """The error, saying which node it comes from and which line made that."""
+    if getattr(error, "_located", False):
+        return error
+    said = f"in the backward pass, in {node.name}" + ("" if node._line is None else f", recorded at: {node.where}")
+    if isinstance(error, FluidError):
+        if "recorded at: " not in str(error):
+            error.args = (f"{error}\n  {said}",)
+    elif hasattr(error, "add_note"):
+        error.add_note(said)
+    else:
+        error.args = (*error.args[:-1], f"{error.args[-1]}\n  {said}") if error.args else (said,)
+    error._located = True  # type: ignore[attr-defined]
+    return error
+
+
+# ---------------------------------------------------------------------------------------------------------------- threads
+class Engine:
+    """Runs passes; there is one in a process, `engine`."""
+
+    def __init__(self) -> None:
+        self.threads = min(os.cpu_count() or 1, 4)
+        self._lock = threading.Lock()
+        self._queues: dict[str, ReadyQueue] = {}
+        self._calls: SimpleQueue[GraphTask] = SimpleQueue()
+        self._helpers = 0
+
+    def set_num_threads(self, threads: int) -> None:
+        """Let so many threads share the processor's nodes of one pass; results are the same for any number."""
+        if threads < 1:
+            raise ProgramError(f"there cannot be {threads} threads; 1 lets the calling thread do everything")
+        self.threads = threads
+
+    def queue_of(self, device: str) -> ReadyQueue:
+        """The queue of a device other than the processor; the thread that serves it is started if there is none yet."""
+        with self._lock:
+            found = self._queues.get(device)
+            if found is None:
+                found = self._queues[device] = ReadyQueue()
+                threading.Thread(target=_serve_device, args=(device, found), name=f"fluid {device}", daemon=True).start()
+            return found
+
+    def ask_for_help(self, task: GraphTask) -> None:
+        """Let one more thread take nodes of a pass, as soon as one is free."""
+        with self._lock:
+            if self._helpers < self.threads - 1:
+                self._helpers += 1
+                threading.Thread(target=_help, args=(self._calls,), name="fluid backward", daemon=True).start()
+        self._calls.put(task)
+
+    def queue_callback(self, callback: Callable[[], Any]) -> None:
+        """Call a function once when the pass that is under way in this thread is done; to be used in hooks."""
+        if state.task is None:
+            raise BackwardError("queue_callback is for hooks and the backward of a PyLayer: no backward pass is under way here")
+        state.task.callbacks.append(callback)
+
+    def execute(self, task_of: Callable[[], GraphTask]) -> list[Any]:
+        """Make and run a pass, in this thread or, if too many are under way inside each other, in another."""
+        if state.depth >= _MAX_DEPTH:
+            return self._elsewhere(task_of)
+        state.depth += 1
+        try:
+            with collector_paused():
+                return quietly_run(task_of)
+        finally:
+            state.depth -= 1
+
+    def _elsewhere(self, task_of: Callable[[], GraphTask]) -> list[Any]:
+        found: list[Any] = []
+        errors: list[BaseException] = []
+        recording, devices = state.recording, state.devices
+
+        def work() -> None:
+            state.recording, state.devices = recording, devices
+            try:
+                found.append(self.execute(task_of))
+            except BaseException as error:  # is raised again in the thread that waits
+                errors.append(error)
+
+        thread = threading.Thread(target=work, name="fluid reentrant backward")
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return found[0]  # type: ignore[no-any-return]
+
+
+def quietly_run(task_of: Callable[[], GraphTask]) -> list[Any]:
+    with np.errstate(all="ignore"):  # gradients may well be infinite, or no numbers
+        return task_of().run()
+
+
+def _serve_device(device: str, queue: ReadyQueue) -> None:
+    state.devices = frozenset({device})
+    while True:
+        task, node = queue.pop()
+        with np.errstate(all="ignore"):
+            task.run_one(node)
+        del task, node
+
+
+def _help(calls: SimpleQueue[GraphTask]) -> None:
+    while True:
+        task = calls.get()
+        with np.errstate(all="ignore"):
+            task.serve()
+        del task
+
+
+engine = Engine()
+
+
+# --------------------------------------------------------------------------------------------------------- what users call
+def set_num_threads(threads: int) -> None:
+    """Let so many threads share the processor's part of one backward pass; results are the same bits for any number."""
+    engine.set_num_threads(threads)
+
+
+def get_num_threads() -> int:
+    """How many threads share the processor's part of one backward pass."""
+    return engine.threads
+
+
+def queue_callback(callback: Callable[[], Any]) -> None:
+    """Call a function once, when the backward pass that calls the hook in which this is said is done."""
+    engine.queue_callback(callback)
+
+
+def _listed(value: Any, what: str) -> list[Any]:
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
+    for item in found:
+        if not isinstance(item, Tensor):
+            raise FluidTypeError(f"{what} should be a Tensor or a list of them, not {type(item).__name__}")
+    return found
+
+
+def _no_duplicates(tensors: Sequence[Tensor], what: str) -> None:
+    seen: dict[int, int] = {}
+    for number, tensor in enumerate(tensors):
+        first = seen.setdefault(id(tensor), number)
+        if first != number:
+            raise ProgramError(f"{what} {first} and {number} are the same tensor, {tensor.name}; name each tensor once")
+
+
+def _edge_of(tensor: Tensor) -> _Edge:
+    return tensor._edge or leaf_edge(tensor)
+
+
+def _roots(tensors: Sequence[Tensor], what: str) -> list[_Edge]:
+    for number, tensor in enumerate(tensors):
+        if tensor._stop:
+            raise BackwardError(
+                f"{what} {number}, {tensor.name} ({tensor._kind}), has no graph: it was computed from nothing that asks for a "
+                "gradient, or with recording off; set stop_gradient=False on what it is to be differentiated by"
+            )
+    return [_edge_of(tensor) for tensor in tensors]
+
+
+def _seeds(tensors: Sequence[Tensor], given: Any, name: str, create_graph: bool) -> list[Any]:
+    """The gradients that a pass starts with, arrays or tensors."""
+    grads = [None] * len(tensors) if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+    if len(grads) != len(tensors):
+        raise ProgramError(f"{name} should hold one gradient for each of {len(tensors)} tensors, not {len(grads)}")
+    found: list[Any] = []
+    for tensor, grad in zip(tensors, grads, strict=True):
+        kind = tensor._kind
+        if grad is None:
+            value = make(kind.xp.ones(kind.shape, kind.numpy_dtype), kind)
+            if state.tracer is not None:
+                state.tracer.constant(value, 1.0)
+        else:
+            value = (
+                grad if isinstance(grad, Tensor) else Tensor._of(array_of(grad, None if hasattr(grad, "dtype") else kind.dtype))
+            )
+        if value.shape != kind.shape:
+            raise ProgramError(
+                f"{name}: the gradient of {tensor.name} should have its shape {list(kind.shape)}, not {list(value.shape)}"
+            )
+        if value.dtype is not kind.dtype:
+            raise FluidTypeError(
+                f"{name}: the gradient of {tensor.name} should be of {kind.dtype.text}, not of {value.dtype.text}"
+            )
+        found.append(
+            value if create_graph else value._array.copy() if grad is not None and tensor._edge is None else value._array
+        )
+    return found
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = False,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Add gradients to the `grad` of the leaves that tensors were computed from.
+
+    Args:
+        tensors: a tensor, or a list of them, whose sum is differentiated.
+        grad_tensors: the weight of each element of each, of its shape and element type; None, or None in a list, for ones.
+        retain_graph: keep what the recorded ops need, to go through them again.
+        create_graph: record how the gradients are computed, so that they can be differentiated; the graph is kept then.
+            A leaf then holds by its `grad` the graph that holds the leaf: clear the gradient when it has been used, or take
+            `grad`, which leaves no such cycle.
+        inputs: the only tensors whose `grad` is to be added to, leaves or not.
+
+    Raises:
+        BackwardError: a tensor has no graph, the graph was given free before, or a node fails.
+        ProgramError: a tensor is named twice, or a gradient has another shape or element type than its tensor.
+    """
+    outputs = _listed(tensors, "backward: tensors")
+    if state.tracer is not None:
+        state.tracer.refuse_call(
+            "backward()", "gradients in a program are values: use dygraph.grad(...), or append_backward later"
+        )
+    _no_duplicates(outputs, "backward: tensors")
+    roots = _roots(outputs, "backward: tensor")
+    keep = create_graph if retain_graph is None else bool(retain_graph or create_graph)
+    if inputs is None:
+        seeds = _seeds(outputs, grad_tensors, "backward: grad_tensors", create_graph)
+        engine.execute(lambda: GraphTask(roots, seeds, keep, create_graph))
+        return
+    wanted = _listed(inputs, "backward: inputs")
+    if not wanted:
+        raise ProgramError("backward: inputs is empty; leave it out to add to the grad of all leaves")
+    found = _gradients(outputs, wanted, grad_tensors, keep, create_graph, (), "backward")
+    for tensor, value in zip(wanted, found, strict=True):
+        if value is not None:
+            accumulate(tensor, value if create_graph else value.copy())
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool = False,
+    no_grad_vars: Any = None,
+) -> list[Tensor | None]:
+    """Gradients of the sum of `outputs` with respect to `inputs`; no tensor's `grad` changes.
+
+    Args:
+        outputs, inputs: a tensor or a list of them.
+        grad_outputs: the weight of each element of each output; None, or None in a list, for ones.
+        retain_graph: keep what the recorded ops need, to go through them again; by default as `create_graph`.
+        create_graph: record how the gradients are computed, so that they can be differentiated.
+        only_inputs: True; gradients of other leaves are not computed.
+        allow_unused: give None for an input that no output depends on, instead of an error.
+        no_grad_vars: a tensor, or any iterable of tensors, through which no gradient flows, as if they were constant.
+
+    Raises:
+        BackwardError: an input is not reached, an output has no graph, the graph was given free before, or a node fails.
+        ProgramError: a tensor is named twice, or a gradient has another shape or element type than its output.
+    """
+    if not only_inputs:
+        raise ProgramError("grad: only_inputs=False is not supported; backward() adds to the grad of all leaves")
+    found_outputs, found_inputs = _listed(outputs, "grad: outputs"), _listed(inputs, "grad: inputs")
+    cut = state.tracer is not None and not create_graph  # in a trace, gradients are computed by ops on tensors
+    create_graph = create_graph or cut
+    keep = create_graph if retain_graph is None else retain_graph
+    if no_grad_vars is not None and not isinstance(no_grad_vars, Tensor) and isinstance(no_grad_vars, Iterable):
+        no_grad_vars = list(no_grad_vars)
+    constant = () if no_grad_vars is None else _listed(no_grad_vars, "grad: no_grad_vars")
+    _no_duplicates(found_outputs, "grad: outputs")
+    values = _gradients(found_outputs, found_inputs, grad_outputs, keep, create_graph, constant, "grad")
+    for number, (tensor, value) in enumerate(zip(found_inputs, values, strict=True)):
+        if value is None and not allow_unused:
+            raise BackwardError(
+                f"grad: no output depends on input {number}, {tensor.name} ({tensor._kind}); with allow_unused=True its gradient "
+                "is None"
+            )
+    if cut:
+        return [value if value is None else value.detach() for value in values]
+    return [value if value is None or isinstance(value, Tensor) else Tensor._of(value) for value in values]
+
+
+def _gradients(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    grad_outputs: Any,
+    keep: bool,
+    create_graph: bool,
+    constant: Iterable[Tensor],
+    what: str,
+) -> list[Any]:
+    _no_duplicates(inputs, f"{what}: inputs")
+    roots = _roots(outputs, f"{what}: output")
+    for number, tensor in enumerate(inputs):
+        if tensor._stop:
+            raise BackwardError(
+                f"{what}: input {number}, {tensor.name} ({tensor._kind}), has stop_gradient set; set it to False first"
+            )
+    blocked = frozenset(_edge_of(tensor) for tensor in constant if not tensor._stop)
+    open_roots = [root not in blocked for root in roots]
+    seeds = _seeds(outputs, grad_outputs, "grad_outputs" if what == "grad" else "grad_tensors", create_graph)
+    kept_roots = [root for root, is_open in zip(roots, open_roots, strict=True) if is_open]
+    kept_seeds = [seed for seed, is_open in zip(seeds, open_roots, strict=True) if is_open]
+    targets = [_edge_of(tensor) for tensor in inputs]
+    return engine.execute(lambda: GraphTask(kept_roots, kept_seeds, keep, create_graph, targets, blocked))

@@ -1,0 +1,225 @@
+"""Functions with a backward of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from ..errors import BackwardError, FluidTypeError
+from ..executor.binding.kinds import Kind
+from .graph import Node, leaf_edge, modified, sequence, user_line
+from .mode import enable_grad, no_grad, state
+from .tensor import Tensor, make
+
+__all__ = ["PyLayer", "PyLayerContext"]
+
+
+class PyLayerContext:
+    """What `forward` leaves for `backward`; either may put attributes of its own here.
+
+    Attributes:
+        needs_input_grad: for each argument of `forward`, whether its gradient is wanted.
+    """
+
+    def __init__(self) -> None:
+        self.needs_input_grad: tuple[bool, ...] = ()
+        self._to_save: tuple[Any, ...] = ()
+        self._saved: tuple[Any, ...] | None = ()
+        self._materialize = True
+        self._node: Any = None
+        self._not_differentiable: tuple[Tensor, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors, arguments or results of `forward` or others, for `backward`, until it has run."""
+        for tensor in tensors:
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise FluidTypeError(
+                    f"save_for_backward takes tensors, not {type(tensor).__name__}; set an attribute of ctx instead"
+                )
+        self._to_save = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Say that these results have no gradient."""
+        self._not_differentiable = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """With False, `backward` is given None, not zeros, for results that no gradient reached."""
+        self._materialize = bool(value)
+
+    def saved_tensor(self) -> tuple[Any, ...]:
+        """What was saved; a `BackwardError` if it was given free, or modified in place since."""
+        node = self._node()
+        if self._saved is None:
+            raise node._released()
+        found: list[Any] = []
+        for entry in self._saved:
+            if entry is None:
+                found.append(None)
+                continue
+            array, kind, version, number, edge, output = entry
+            if version[0] != number:
+                raise modified(node, version, number)
+            if edge is not None and edge[0].is_leaf:
+                found.append(edge[0].variable)
+            else:
+                found.append(make(array, kind, edge if output is None else (node, output), version))
+        return tuple(found)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was saved."""
+        return self.saved_tensor()
+
+    def _keep(self, outputs: Sequence[Tensor]) -> None:
+        """Turn what is to be saved into what does not hold this very node."""
+        numbers = {id(tensor): number for number, tensor in enumerate(outputs)}
+        found: list[Any] = []
+        for tensor in self._to_save:
+            if tensor is None:
+                found.append(None)
+                continue
+            output = numbers.get(id(tensor))
+            edge = None if output is not None or tensor._stop else tensor._edge or leaf_edge(tensor)
+            found.append((tensor._array, tensor._kind, tensor._version, tensor._version[0], edge, output))
+        self._saved, self._to_save, self._not_differentiable = tuple(found), (), ()
+
+
+class PyLayer:
+    """A function with a backward of its own::
+
+        class Cube(PyLayer):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x * x
+
+            @staticmethod
+            def backward(ctx, dy):
+                (x,) = ctx.saved_tensor()
+                return dy * 3.0 * x * x
+
+        y = Cube.apply(x)
+
+    `forward` takes tensors and whatever else, and gives a tensor or a tuple of them. `backward` takes a gradient for each of
+    them, and gives one, or None, for each tensor that `forward` takes. It is recorded under ``create_graph=True``.
+    """
+
+    @staticmethod
+    def forward(ctx: PyLayerContext, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a PyLayer needs a static method forward(ctx, ...)")
+
+    @staticmethod
+    def backward(ctx: PyLayerContext, *grads: Any) -> Any:
+        raise NotImplementedError("a PyLayer needs a static method backward(ctx, ...)")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run `forward`, and record its `backward`."""
+        ctx = PyLayerContext()
+        tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
+        ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and not arg._stop for arg in args)
+        with no_grad(), nullcontext() if state.tracer is None else state.tracer.differentiable():
+            found = cls.forward(ctx, *args, **kwargs)
+        outputs = list(found) if isinstance(found, (tuple, list)) else [found]
+        for number, output in enumerate(outputs):
+            if not isinstance(output, Tensor):
+                raise FluidTypeError(f"{cls.__name__}.forward should give tensors; result {number} is a {type(output).__name__}")
+        if state.recording and not all(tensor._stop for tensor in tensors):
+            edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
+            seen = {id(tensor) for tensor in tensors}
+            for number, output in enumerate(outputs):
+                if id(output) in seen:  # an argument handed through, or one result given twice
+                    outputs[number] = output.detach()
+                seen.add(id(output))
+            node = PyLayerNode(cls, ctx, edges, [tensor._kind for tensor in tensors], [output._kind for output in outputs])
+            constant = {id(tensor) for tensor in ctx._not_differentiable}
+            ctx._keep(outputs)
+            for number, output in enumerate(outputs):
+                if output._kind.differentiable and id(output) not in constant:
+                    output._edge, output._stop = (node, number), False
+        return type(found)(outputs) if isinstance(found, (tuple, list)) else outputs[0]
+
+    @classmethod
+    def gradcheck(cls, *args: Any, **kwargs: Any) -> bool:
+        """Hold `backward` against central differences at these arguments; tensors of float64 that ask for a gradient."""
+        from .functional import gradcheck
+
+        return gradcheck(cls.apply, args, **kwargs)
+
+
+class PyLayerNode(Node):
+    """The backward of a `PyLayer`."""
+
+    __slots__ = ("_cls", "_in_kinds", "_kinds")
+
+    def __init__(
+        self, cls: type[PyLayer], ctx: PyLayerContext, edges: tuple[Any, ...], in_kinds: list[Kind], out_kinds: list[Kind]
+    ) -> None:
+        import weakref
+
+        self._cls, self._saved, self._edges, self._in_kinds, self._kinds = cls, ctx, edges, in_kinds, out_kinds
+        self._hooks = None
+        self._line = user_line()
+        self.sequence_nr = next(sequence)
+        self.topological_nr = 1 + max(edge[0].topological_nr for edge in edges if edge is not None)
+        ctx._node = weakref.ref(self)
+
+    @property
+    def kinds(self) -> Sequence[Kind | None]:
+        return self._kinds
+
+    @property
+    def name(self) -> str:
+        return self._cls.__name__ + "_backward"
+
+    def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        with no_grad():
+            found = self._run([None if grad is None else Tensor._of(grad) for grad in grads], keep)
+        # The user may hold them: what goes on is to be held by nobody else.
+        return [None if grad is None else grad._array.copy() for grad in found]
+
+    def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        with enable_grad():
+            found = self._run(grads, keep)
+        if state.forward and not all(grad is None or grad._stop for grad in grads):
+            for number, grad in enumerate(found):
+                if grad is not None and grad._stop:
+                    raise BackwardError(
+                        f"{self.name}: gradient {number} does not depend on the gradients that backward was given by ops on "
+                        "tensors, so a product with the Jacobian matrix cannot be found through it: compute it by such ops, "
+                        f"not by numpy or on detached tensors, and give None where it is zero\n  recorded at: {self.where}"
+                    )
+        return found
+
+    def _run(self, grads: list[Any], keep: bool) -> Sequence[Any]:
+        ctx: PyLayerContext = self._saved
+        if all(grad is None for grad in grads):
+            return [None] * len(self._edges)
+        if ctx._materialize:
+            grads = [
+                make(kind.xp.zeros(kind.shape, kind.numpy_dtype), kind) if grad is None else grad
+                for grad, kind in zip(grads, self._kinds, strict=True)
+            ]
+        found = self._cls.backward(ctx, *grads)
+        found = list(found) if isinstance(found, (tuple, list)) else [found]
+        name = self._cls.__name__
+        if len(found) != len(self._edges):
+            raise BackwardError(
+                f"{name}.backward gave {len(found)} gradients, but forward took {len(self._edges)} tensors; give one, or None, "
+                "for each"
+            )
+        for number, (grad, edge, kind) in enumerate(zip(found, self._edges, self._in_kinds, strict=True)):
+            if grad is None:
+                continue
+            if not isinstance(grad, Tensor):
+                raise FluidTypeError(
+                    f"{name}.backward: gradient {number} should be a Tensor or None, not a {type(grad).__name__}"
+                )
+            if edge is None:
+                found[number] = None
+            elif (grad.shape, grad.dtype) != (kind.shape, kind.dtype):
+                raise BackwardError(f"{name}.backward: gradient {number} is {grad._kind}, but the tensor it belongs to is {kind}")
+        if not keep and ctx._saved:
+            ctx._saved = None
+        return found

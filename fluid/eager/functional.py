@@ -1,0 +1,299 @@
+"""Derivatives of functions: products with vectors, whole matrices, and checks by central differences.
+
+Where one of these is called by a function whose derivative another finds, it is recorded, as by ``create_graph=True``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..errors import BackwardError, FluidTypeError, ProgramError
+from ..values.types import VarType
+from .engine import grad
+from .mode import enable_grad, no_grad, state
+from .tensor import Tensor, make
+
+__all__ = ["gradcheck", "gradgradcheck", "hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
+
+_Function = Callable[..., Any]
+
+
+def _many(value: Any, what: str) -> list[Tensor]:
+    found = list(value) if isinstance(value, (tuple, list)) else [value]
+    for item in found:
+        if not isinstance(item, Tensor):
+            raise FluidTypeError(f"{what} should be a Tensor or several, not {type(item).__name__}")
+    return found
+
+
+def _as_given(found: Sequence[Any], like: Any) -> Any:
+    """One by itself where one was given, else a tuple."""
+    return tuple(found) if isinstance(like, (tuple, list)) else found[0]
+
+
+def _fresh(inputs: Any, what: str, nested: bool) -> list[Tensor]:
+    """The inputs as tensors to differentiate by; with `nested`, still connected to how they were computed."""
+    found = []
+    for tensor in _many(inputs, f"{what}: inputs"):
+        part = tensor.clone() if nested and not tensor._stop else tensor.detach()
+        if part._stop:
+            part.stop_gradient = False
+        found.append(part)
+    return found
+
+
+@contextmanager
+def _flag(name: str) -> Iterator[None]:
+    before = getattr(state, name)
+    setattr(state, name, True)
+    try:
+        yield
+    finally:
+        setattr(state, name, before)
+
+
+def _called(func: _Function, inputs: Sequence[Any]) -> Any:
+    """What a function gives for inputs that it is to be differentiated by."""
+    with enable_grad(), _flag("differentiating"):
+        return func(*inputs)
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    kind = tensor._kind
+    return make(kind.xp.zeros(kind.shape, kind.numpy_dtype), kind)
+
+
+def _ones(tensor: Tensor) -> Tensor:
+    kind = tensor._kind
+    return make(kind.xp.ones(kind.shape, kind.numpy_dtype), kind)
+
+
+def _gradients(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Any], create_graph: bool, retain: bool = True
+) -> list[Tensor]:
+    """As `grad`, with zeros where no output depends on an input."""
+    pairs = [(output, weight) for output, weight in zip(outputs, weights, strict=True) if not output._stop]
+    if not pairs:
+        return [_zeros(tensor) for tensor in inputs]
+    found = grad([p[0] for p in pairs], list(inputs), [p[1] for p in pairs], retain, create_graph, allow_unused=True)
+    return [_zeros(tensor) if part is None else part for part, tensor in zip(found, inputs, strict=True)]
+
+
+def _check_like(vectors: Sequence[Tensor], tensors: Sequence[Tensor], what: str) -> None:
+    if [(v.shape, v.dtype) for v in vectors] != [(t.shape, t.dtype) for t in tensors]:
+        raise ProgramError(
+            f"{what}: v is {', '.join(v.describe() for v in vectors)}, but should be {', '.join(t.describe() for t in tensors)}"
+        )
+
+
+def _one_number(output: Any, what: str) -> Tensor:
+    if not isinstance(output, Tensor) or output.size != 1:
+        said = output.describe() if isinstance(output, Tensor) else type(output).__name__
+        raise ProgramError(f"{what}: the function should give a tensor of one element, not {said}")
+    return output
+
+
+def vjp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
+    """The function's outputs, and the product of `v` with its Jacobian matrix: shaped like `inputs`.
+
+    Args:
+        v: shaped like the outputs; ones by default.
+        create_graph: record it, so that it can be differentiated.
+    """
+    create_graph = create_graph or state.differentiating
+    with enable_grad():
+        points = _fresh(inputs, "vjp", create_graph)
+        outputs = _called(func, points)
+    listed = _many(outputs, "vjp: outputs")
+    weights = [_ones(output) for output in listed] if v is None else _many(v, "vjp: v")
+    _check_like(weights, listed, "vjp")
+    found = _gradients(listed, points, weights, create_graph)
+    return _plain(outputs, create_graph), _as_given(found, inputs)
+
+
+def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
+    """The function's outputs, and the product of its Jacobian matrix with `v`: how they change as inputs move along `v`.
+
+    The gradient is linear in the weights of the outputs; its own gradient with respect to these is this product, so it needs no
+    rules but those of `vjp`. It can be differentiated again under ``create_graph=True``, and be nested in reverse mode.
+
+    Args:
+        v: shaped like the inputs; ones by default.
+    """
+    create_graph = create_graph or state.differentiating
+    with enable_grad():
+        points = _fresh(inputs, "jvp", create_graph)
+        outputs = _called(func, points)
+        listed = _many(outputs, "jvp: outputs")
+        directions = [_ones(point) for point in points] if v is None else _many(v, "jvp: v")
+        _check_like(directions, points, "jvp")
+        weights = []
+        for output in listed:
+            weight = _zeros(output)
+            weight.stop_gradient = False
+            weights.append(weight)
+        with _flag("forward"):
+            moved = _gradients(listed, points, weights, True)
+        found = _gradients(moved, weights, directions, create_graph)
+    return _plain(outputs, create_graph), _as_given(found, outputs)
+
+
+def jacobian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
+    """The derivative of each element of the output by each element of each input, of shape ``[*output, *input]``.
+
+    One such tensor for one input and output; a tuple over inputs, outputs, or over outputs of tuples over inputs.
+    """
+    create_graph = create_graph or state.differentiating
+    with enable_grad():
+        points = _fresh(inputs, "jacobian", create_graph)
+        outputs = _called(func, points)
+    rows = []
+    for output in _many(outputs, "jacobian: outputs"):
+        parts: list[list[Tensor]] = [[] for _ in points]
+        for number in range(output.size):
+            weight = _zeros(output)
+            weight._array.reshape(-1)[number] = 1
+            for part, found in zip(parts, _gradients([output], points, [weight], create_graph), strict=True):
+                part.append(found)
+        with _recording(create_graph):
+            whole = [_stacked(part, output.shape) for part in parts]
+        rows.append(_as_given(whole, inputs))
+    return _as_given(rows, outputs)
+
+
+def hessian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
+    """The second derivatives of a function that gives one number, ``[*input, *input]``; for several inputs, a tuple of rows."""
+
+    def slope(*points: Tensor) -> Any:
+        value = _one_number(func(*points), "hessian")
+        return tuple(_gradients([value], points, [None], True))
+
+    rows = jacobian(slope, inputs if isinstance(inputs, (tuple, list)) else [inputs], create_graph)
+    return rows if isinstance(inputs, (tuple, list)) else rows[0][0]
+
+
+def hvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
+    """The number that a function gives, and the product of its Hessian matrix with `v`: shaped like `inputs`.
+
+    Args:
+        v: shaped like the inputs; ones by default.
+    """
+    create_graph = create_graph or state.differentiating
+    with enable_grad():
+        points = _fresh(inputs, "hvp", create_graph)
+        output = _one_number(_called(func, points), "hvp")
+        directions = [_ones(point) for point in points] if v is None else _many(v, "hvp: v")
+        _check_like(directions, points, "hvp")
+        slopes = _gradients([output], points, [None], True)
+    found = _gradients(slopes, points, directions, create_graph)
+    return _plain(output, create_graph), _as_given(found, inputs)
+
+
+vhp = hvp
+"""The matrix is its own transpose."""
+
+
+def _recording(create_graph: bool) -> Any:
+    return enable_grad() if create_graph else no_grad()
+
+
+def _plain(outputs: Any, connected: bool) -> Any:
+    """Outputs as the user gets them: connected to what they were computed from only if that is to be differentiated."""
+    if connected:
+        return outputs
+    return tuple(output.detach() for output in outputs) if isinstance(outputs, (tuple, list)) else outputs.detach()
+
+
+def _stacked(parts: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    from .dispatch import namespace
+
+    if not parts:
+        raise ProgramError("jacobian: the output has no elements")
+    return namespace.stack(list(parts), axis=0).reshape([*shape, *parts[0].shape])  # type: ignore[no-any-return]
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+def gradcheck(
+    func: _Function, inputs: Any, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True
+) -> bool:
+    """Hold gradients of a function against central differences, element by element.
+
+    Args:
+        func: of the inputs, giving a tensor or several.
+        inputs: tensors, of float64, that ask for a gradient, and whatever else the function takes.
+        eps: how far an element is moved.
+        atol, rtol: how far the two may be apart, and by what part of the difference quotient.
+        raise_exception: an error that says where they differ, instead of False.
+    """
+    args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    points = [arg for arg in args if isinstance(arg, Tensor) and not arg._stop]
+    if not points:
+        raise ProgramError("gradcheck: no input asks for a gradient; set stop_gradient=False on one")
+    for point in points:
+        if point.dtype is not VarType.FP64:
+            raise FluidTypeError(f"gradcheck: {point.describe()} is not precise enough for differences; use float64")
+    outputs = [output for output in _many(_called(func, args), "gradcheck: outputs") if output._kind.differentiable]
+    for position, output in enumerate(outputs):
+        expected = [np.zeros((output.size, point.size)) for point in points]
+        for which, point in enumerate(points):
+            flat = point._array.reshape(-1)
+            for number in range(point.size):
+                ahead, behind = (_moved(func, args, flat, number, by, position) for by in (eps, -eps))
+                expected[which][:, number] = (ahead - behind) / (2 * eps)
+        for row in range(output.size):
+            weight = _zeros(output)
+            weight._array.reshape(-1)[row] = 1
+            found = _gradients([output], points, [weight], False)
+            for which, part in enumerate(found):
+                values = part.numpy().reshape(-1)
+                if np.allclose(values, expected[which][row], rtol, atol, equal_nan=True):
+                    continue
+                if not raise_exception:
+                    return False
+                worst = int(np.abs(values - expected[which][row]).argmax())
+                raise BackwardError(
+                    f"gradcheck: the derivative of element {row} of output {position} by element {worst} of input {which} is "
+                    f"{values[worst]:.6g}, but central differences give {expected[which][row][worst]:.6g}"
+                )
+    return True
+
+
+def _moved(func: _Function, args: list[Any], flat: Any, number: int, by: float, position: int) -> Any:
+    before = flat[number].item()
+    flat[number] = before + by
+    try:
+        with no_grad():
+            outputs = [output for output in _many(func(*args), "gradcheck: outputs") if output._kind.differentiable]
+        return outputs[position].numpy().reshape(-1)
+    finally:
+        flat[number] = before
+
+
+def gradgradcheck(func: _Function, inputs: Any, grad_outputs: Any = None, **kwargs: Any) -> bool:
+    """As `gradcheck`, for the gradients of the function's gradients.
+
+    Args:
+        grad_outputs: the weights of the outputs' elements, at which this is done; random by default.
+        kwargs: as of `gradcheck`.
+    """
+    args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    with enable_grad():
+        outputs = [output for output in _many(func(*args), "gradgradcheck: outputs") if not output._stop]
+    if grad_outputs is None:
+        rng = np.random.default_rng(0)
+        weights = [Tensor(rng.standard_normal(output.shape), "float64", stop_gradient=False) for output in outputs]
+    else:
+        weights = _many(grad_outputs, "gradgradcheck: grad_outputs")
+    count = len(weights)
+
+    def slope(*values: Any) -> Any:
+        with enable_grad():
+            points = [v for v in values[count:] if isinstance(v, Tensor) and not v._stop]
+            found = [output for output in _many(func(*values[count:]), "gradgradcheck: outputs") if not output._stop]
+            return tuple(_gradients(found, points, values[:count], True))
+
+    return gradcheck(slope, [*weights, *args], **kwargs)

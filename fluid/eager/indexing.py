@@ -1,0 +1,146 @@
+"""``x[...]`` and ``x[...] = v`` of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import FluidTypeError, ProgramError
+from ..executor.binding.kinds import CPU
+from .dispatch import as_tensor, namespace
+from .mode import state
+from .tensor import Tensor
+
+__all__ = ["getitem", "setitem"]
+
+_END = 2**31 - 1
+
+
+def getitem(x: Tensor, item: Any) -> Tensor:
+    """``x[item]`` as numpy has it, but for its shape ``[1]`` where that is one element, and always a copy.
+
+    Whole numbers, slices, ``...`` and None, or tuples of them, are slicing ops. Anything else that numpy takes (slices with a
+    step, lists, arrays and tensors of whole numbers or bools) gathers elements.
+    """
+    items = item if isinstance(item, tuple) else (item,)
+    if all(_is_plain(entry) for entry in items):
+        return _slice(x, items)
+    places = _places(x, item)
+    found = namespace.gather(x.reshape(-1), Tensor._of(_on_device(x, places.reshape(-1))))
+    return found.reshape(places.shape or (1,))  # type: ignore[no-any-return]
+
+
+def setitem(x: Tensor, item: Any, value: Any) -> None:
+    """``x[item] = value`` in place; gradients flow to `value`, and to the elements of `x` that stay."""
+    as_it_is = hasattr(value, "dtype") and not isinstance(value, np.generic)
+    value = as_tensor(value if as_it_is else x._values(value, "setitem"))
+    if value.dtype is not x.dtype:
+        raise FluidTypeError(f"{x.describe()} cannot hold {value.describe()}; use astype")
+    x._check_modifiable("setitem")
+    if x._stop and value._stop and state.tracer is None:
+        array = x._array
+        try:
+            array[_indices(item)] = value._array.reshape(()) if value.size == 1 else value._array
+        except (IndexError, ValueError) as error:
+            raise ProgramError(f"{x.describe()} cannot be assigned to in this way: {error}") from None
+        x._modified("setitem")
+        return
+    places = _places(x, item)
+    source = np.full(x.size, -1, np.int64)
+    try:
+        numbers = np.broadcast_to(np.arange(value.size).reshape(() if value.size == 1 else value.shape), places.shape)
+    except ValueError as error:
+        raise ProgramError(
+            f"{value.describe()} does not fit into {list(places.shape)} elements of {x.describe()}: {error}"
+        ) from None
+    if not places.size:
+        return
+    source[places.reshape(-1)] = numbers.reshape(-1)
+    chosen = Tensor._of(_on_device(x, source.reshape(x.shape) >= 0))
+    spread = namespace.gather(value.reshape(-1), Tensor._of(_on_device(x, np.maximum(source, 0))))
+    x._take_over(namespace.where(chosen, spread.reshape(x.shape), x), "setitem")
+
+
+def _is_plain(entry: Any) -> bool:
+    if entry is None or entry is Ellipsis:
+        return True
+    if isinstance(entry, slice):
+        parts = (entry.start, entry.stop, entry.step)
+        return all(part is None or _is_number(part) for part in parts) and entry.step in (None, 1)
+    return _is_number(entry)
+
+
+def _is_number(entry: Any) -> bool:
+    return isinstance(entry, (int, np.integer)) and not isinstance(entry, bool)
+
+
+def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+    named = sum(entry is not None and entry is not Ellipsis for entry in items)
+    if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
+        raise ProgramError(f"{x.describe()} has {x.ndim} dimensions, which these are too many indices for: {_said(items)}")
+    at = next((number for number, entry in enumerate(items) if entry is Ellipsis), len(items))
+    items = (*items[:at], *[slice(None)] * (x.ndim - named), *items[at + 1 :])
+    axes, starts, ends, gone, shape = [], [], [], [], []
+    axis = 0
+    for entry in items:
+        if entry is None:
+            shape.append(1)
+            continue
+        extent = x.shape[axis]
+        if isinstance(entry, slice):
+            start, stop, _ = entry.indices(extent)
+            shape.append(max(stop - start, 0))
+            if (start, stop) != (0, extent):
+                axes.append(axis)
+                starts.append(start)
+                ends.append(max(stop, start))
+        else:
+            number = int(entry)
+            if not -extent <= number < extent:
+                # Python ends a loop over x by this
+                raise _OutOfRange(f"index {number} is outside dimension {axis} of {x.describe()}")
+            number %= extent
+            axes.append(axis)
+            starts.append(number)
+            ends.append(number + 1)
+            gone.append(axis)
+        axis += 1
+    if not axes:
+        found = x.clone()
+    else:
+        found = namespace.slice(x, axes=axes, starts=starts, ends=ends, infer_flags=[1] * len(axes), decrease_axis=gone)
+    return found if list(found.shape) == shape or not shape else found.reshape(shape)
+
+
+class _OutOfRange(ProgramError, IndexError):
+    """An index beyond the end."""
+
+
+def _indices(item: Any) -> Any:
+    """An index as numpy takes it."""
+    if isinstance(item, tuple):
+        return tuple(_indices(entry) for entry in item)
+    if isinstance(item, Tensor):
+        return item._array
+    if isinstance(item, slice):
+        return slice(*(int(part) if isinstance(part, Tensor) else part for part in (item.start, item.stop, item.step)))
+    return item
+
+
+def _places(x: Tensor, item: Any) -> Any:
+    """Where in flat `x` the elements of ``x[item]`` are."""
+    indices = item if isinstance(item, tuple) else (item,)
+    indices = tuple(entry.numpy() if isinstance(entry, Tensor) else _indices(entry) for entry in indices)
+    try:
+        return np.arange(x.size).reshape(x.shape)[indices]
+    except IndexError as error:
+        raise ProgramError(f"{x.describe()} cannot be indexed in this way: {error}") from None
+
+
+def _on_device(x: Tensor, array: Any) -> Any:
+    return np.ascontiguousarray(array) if x.device == CPU else x._kind.xp.asarray(array)
+
+
+def _said(items: tuple[Any, ...]) -> str:
+    return ", ".join("..." if entry is Ellipsis else repr(entry) for entry in items)

@@ -1,0 +1,360 @@
+"""Eager mode as a program that runs what is appended to it; parameters; `guard`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import unique_name
+from ..errors import FluidTypeError, ProgramError
+from ..executor.binding.kinds import array_of, default_xp, making_on
+from ..executor.random import RANDOM
+from ..ir import program as framework
+from ..ir.program import Block, OpRole, Program, Variable, program_guard
+from ..opdef import registry
+from ..opdef.inference import OpNamespace
+from ..opdef.registry import OpDef, updated_input
+from ..values.types import DTypeLike, as_dtype
+from .dispatch import UpdateOp, namespace, update_op
+from .mode import no_grad, state, tracing
+from .tensor import Tensor
+
+__all__ = ["EAGER", "Parameter", "disable_dygraph", "enable_dygraph", "enabled", "guard", "to_variable"]
+
+
+class Parameter(Tensor):
+    """A tensor that training changes.
+
+    Attributes:
+        optimize_attr: ``{"learning_rate": factor}`` on the optimizer's learning rate.
+        regularizer: its own weight decay, in place of the optimizer's.
+        gradient_clip_attr: how its gradient is clipped.
+        do_model_average: whether a moving average of it may be kept.
+    """
+
+    __slots__ = ("do_model_average", "gradient_clip_attr", "optimize_attr", "regularizer")
+
+    persistable = True
+
+    def __init__(
+        self,
+        data: Any,
+        dtype: DTypeLike | None = None,
+        name: str | None = None,
+        trainable: bool = True,
+        optimize_attr: Mapping[str, Any] | None = None,
+        regularizer: Any = None,
+        gradient_clip_attr: Any = None,
+        do_model_average: bool = True,
+    ) -> None:
+        name = name if name is not None else unique_name.generate("parameter")
+        if isinstance(data, Tensor):
+            data._read("Parameter(...)")
+        with tracing(None):  # it outlives what is traced
+            super().__init__(data, dtype, not trainable, name)
+        self.optimize_attr = dict(optimize_attr) if optimize_attr is not None else {"learning_rate": 1.0}
+        self.regularizer = regularizer
+        self.gradient_clip_attr = gradient_clip_attr
+        self.do_model_average = do_model_average
+
+    def _said(self) -> dict[str, Any]:
+        return {
+            "name": self._name,
+            "trainable": self.trainable,
+            "optimize_attr": self.optimize_attr,
+            "regularizer": self.regularizer,
+            "gradient_clip_attr": self.gradient_clip_attr,
+            "do_model_average": self.do_model_average,
+        }
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (self.numpy(), self._said())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        copy = memo[id(self)] = Parameter(self._array, **self._said())
+        if state.tracer is not None:
+            state.tracer.same(copy, self, stop=True)
+            return copy
+        copy._grad = None if self._grad is None else self._grad.detach().clone()
+        return copy
+
+    def __repr__(self) -> str:
+        return f"Parameter {self.name}: {super().__repr__()}"
+
+    __str__ = __repr__
+
+
+framework.Parameter.register(Parameter)
+
+
+def _unpickled(array: Any, said: dict[str, Any]) -> Parameter:
+    return Parameter(array, **said)
+
+
+class Unset(Tensor):
+    """A tensor without elements yet, for an op to write to; it is an ordinary one then."""
+
+    __slots__ = ()
+
+
+class UpdateCall:
+    """A call of an op that overwrites some of the tensors it reads; it may be made again, of another gradient."""
+
+    __slots__ = ("_gradient", "_tensors", "op")
+
+    def __init__(self, op: UpdateOp, inputs: Mapping[str, Tensor]) -> None:
+        self.op = op
+        self._tensors: list[Any] = list(inputs.values())
+        self._gradient = list(inputs).index("Grad") if "Grad" in inputs else None
+        if self._gradient is not None:
+            self._tensors[self._gradient] = None  # is not to be kept
+
+    def again(self, grad: Tensor) -> UpdateCall:
+        """Make the call with all the same tensors but the gradient."""
+        tensors = self._tensors.copy()
+        if self._gradient is not None:
+            tensors[self._gradient] = grad
+        self.op(*tensors)
+        return self
+
+
+EFFECTS: dict[str, Callable[..., dict[str, Any]]] = {}
+"""Op type -> what runs it on tensors, called with its definition, inputs, attributes and outputs: ops that reach outside."""
+
+
+class EagerBlock(Block):
+    """A block whose ops run as they are appended. It keeps neither them nor what they make."""
+
+    __slots__ = ()
+
+    @property
+    def namespace(self) -> OpNamespace:
+        return namespace
+
+    def create_var(self, **kwargs: Any) -> Any:
+        """A tensor of zeros; without a shape, one for the op that writes it to fill."""
+        shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
+        kind = Unset if shape is None else Tensor
+        array = default_xp().zeros((0,) if shape is None else tuple(shape), "float32" if dtype is None else as_dtype(dtype).numpy)
+        return kind(array, name=kwargs.get("name"), copy=False)
+
+    def create_parameter(self, **kwargs: Any) -> Any:
+        """A parameter of zeros."""
+        shape, dtype = tuple(kwargs.pop("shape")), as_dtype(kwargs.pop("dtype"))
+        known = ("name", "trainable", "optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")
+        return Parameter(default_xp().zeros(shape, dtype.numpy), **{name: kwargs[name] for name in known if name in kwargs})
+
+    def run(
+        self,
+        definition: OpDef,
+        inputs: Mapping[str, Any],
+        attrs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        also: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Run an op; what it makes, by slot, with the intermediate outputs `also`. The tensors in `outputs` take that over."""
+        given = {slot: value for slot, value in inputs.items() if value is not None}
+        effect = EFFECTS.get(definition.type)
+        if effect is not None:
+            return effect(definition, given, attrs, outputs)
+        made = namespace.apply(definition, given, {name: value for name, value in attrs.items() if value is not None}, also)
+        for slot, targets in outputs.items():
+            source = updated_input(definition, slot)
+            for target, value in zip(_listed(targets), _listed(made.get(slot)), strict=False):
+                if target is not None and value is not None:
+                    write(target, value, definition.type, source is not None and given.get(source) is target)
+            if targets is not None and made.get(slot) is not None:
+                made[slot] = targets
+        slots = definition.outputs
+        return {
+            slot: value for slot, value in made.items() if value is not None and (slot in outputs or not slots[slot].optional)
+        }
+
+    def append_op(
+        self, type: str, inputs: Any = None, outputs: Any = None, attrs: Mapping[str, Any] | None = None, frames: Any = None
+    ) -> Any:
+        """Run an op at once; `outputs` are written to, without a record where these are inputs too: then this gives the call."""
+        inputs = {slot: _one(value) for slot, value in (inputs or {}).items()}
+        outputs = {slot: _one(value) for slot, value in (outputs or {}).items()}
+        attrs = {name: value for name, value in (attrs or {}).items() if value is not None and not name.startswith(OpRole.NAME)}
+        into = {}
+        for slot, target in outputs.items():
+            source = next((name for name, value in inputs.items() if value is target), None)
+            if source is not None and isinstance(target, Tensor) and target._edge is None:
+                into[slot] = source
+        if into and len(into) == len(outputs):
+            call = UpdateCall(update_op(type, inputs, attrs, into), inputs)
+            call.op(*inputs.values())
+            return call
+        self.run(registry.get(type), inputs, attrs, outputs)
+        return None
+
+    def insert_op(self, index: int, type: str, **kwargs: Any) -> Any:
+        raise ProgramError(f"{type} cannot be put before others: in eager mode, ops run as they are appended")
+
+
+def _one(value: Any) -> Any:
+    """The only one of a list."""
+    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def write(target: Any, value: Tensor, op_type: str, updated: bool) -> None:
+    if isinstance(target, Unset):
+        target._array, target._kind, target._edge, target._stop = value._array, value._kind, value._edge, value._stop
+        target._version = value._version
+        target.__class__ = Tensor  # type: ignore[assignment]
+    elif updated or target._stop or isinstance(target, Parameter):
+        target.set_value(value)
+    else:
+        target._check_modifiable(op_type)
+        target._take_over(value, op_type)
+
+
+class _Updating(no_grad):
+    """Inside the ``with``, ops of an optimizer run: they are not recorded."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self._block = block
+
+    def __new__(cls, block: Block) -> Any:
+        return super().__new__(cls)
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        return self._block
+
+
+class EagerProgram(Program):
+    """The program of eager mode: what is appended to it runs at once."""
+
+    __slots__ = ()
+
+    eager = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = [EagerBlock(self, 0)]
+
+    @property
+    def updating(self) -> contextlib.AbstractContextManager[Block]:
+        """A context in which ops of an optimizer run."""
+        return _Updating(self.blocks[0])
+
+    @property
+    def random_seed(self) -> int:
+        """Seed of the stream that random ops draw from; to set it starts the stream anew."""
+        return self._seed
+
+    @random_seed.setter
+    def random_seed(self, seed: int) -> None:
+        self._seed = int(seed)
+        RANDOM.seed(self._seed)
+
+    def create_block(self, parent: Block | None = None, forward: Block | None = None) -> Block:
+        raise ProgramError(
+            "blocks are parts of programs; in eager mode, use Python's own if, for and while, or cond and while_loop"
+        )
+
+    @contextlib.contextmanager
+    def role_guard(self, role: int) -> Iterator[None]:
+        """Inside the ``with``, the ops of optimizers are not recorded."""
+        with no_grad() if role & OpRole.OPTIMIZE else contextlib.nullcontext():
+            yield
+
+
+EAGER = EagerProgram()
+"""The one of this process."""
+
+
+@contextlib.contextmanager
+def guard(place: Any = None) -> Iterator[None]:
+    """Eager mode: inside the ``with``, layers that are given no tensor run at once too, and names count from zero.
+
+    Args:
+        place: where tensors are made; the processor by default.
+    """
+    with making_on(place) if place is not None else contextlib.nullcontext(), unique_name.guard(), program_guard(EAGER, EAGER):
+        yield
+
+
+_enabled: list[contextlib.ExitStack] = []
+
+
+def enable_dygraph(place: Any = None) -> None:
+    """Eager mode, as inside a `guard`, until `disable_dygraph`."""
+    if not _enabled:
+        stack = contextlib.ExitStack()
+        if place is not None:
+            stack.enter_context(making_on(place))
+        stack.enter_context(program_guard(EAGER, EAGER))
+        _enabled.append(stack)
+
+
+def disable_dygraph() -> None:
+    """End what `enable_dygraph` began."""
+    while _enabled:
+        _enabled.pop().close()
+
+
+def enabled() -> bool:
+    """Whether layers that are given no tensor run at once."""
+    return framework.in_dygraph_mode()
+
+
+def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tensor:
+    """A tensor of a copy of an array; a tensor itself.
+
+    Args:
+        block: accepted, as in Fluid 1.6; without meaning.
+        name: of the tensor.
+
+    Raises:
+        FluidTypeError: `value` is a variable of a program, or nothing like an array.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Variable):
+        raise FluidTypeError(f"{value.name} is a Variable of a program, which has no value until it runs; give an array")
+    xp = default_xp()
+    return Tensor(value if xp is np else xp.asarray(array_of(value)), name=name)
+
+
+def parameters_of(loss: Tensor) -> list[Tensor]:
+    """The leaves that ask for a gradient, and that a tensor was computed from, in the order in which they were made."""
+    from .graph import AccumulateGrad
+
+    found: dict[int, Any] = {}
+    seen = set()
+    stack = [loss._edge[0]] if loss._edge is not None else []
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, AccumulateGrad):
+            found[node.sequence_nr] = node.variable
+        stack += [edge[0] for edge in node._edges if edge is not None]
+    return [found[number] for number in sorted(found)]
+
+
+def gradients_of(loss: Any, parameters: Sequence[Any] | None, left_out: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """(parameter, gradient) as `backward` has left them: of these parameters, or of all that the loss was computed from."""
+    chosen = list(parameters) if parameters is not None else parameters_of(loss)
+    for item in chosen:
+        if not isinstance(item, Tensor):
+            raise FluidTypeError(f"parameter_list should hold tensors, such as layer.parameters(); {item!r} is none")
+    names = {item if isinstance(item, str) else item.name for item in left_out}
+    pairs = [(item, item._grad) for item in chosen if item.trainable and item.name not in names]
+    if all(grad is None for _, grad in pairs):
+        raise ProgramError(
+            "there is nothing to optimize: no parameter has a gradient; call loss.backward() before minimize or step"
+        )
+    return pairs

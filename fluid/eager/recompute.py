@@ -1,0 +1,262 @@
+"""Parts of a network whose values are computed again for backward, instead of kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..dygraph.tracing import _refilled, _tensors_in
+from ..errors import BackwardError, FluidTypeError, ProgramError
+from ..executor.binding.kinds import Kind
+from .again import Call
+from .engine import InnerTask, engine
+from .graph import Node, height, leaf_edge, modified, sequence, user_line
+from .mode import enable_grad, state
+from .program import Parameter
+from .tensor import Tensor, make
+
+__all__ = ["recompute"]
+
+_Edge = tuple[Node, int]
+
+
+def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``function(*args, **kwargs)``, of which only the arguments are kept: backward calls the function again.
+
+    So the values inside live twice for a short time instead of once for a long one::
+
+        for block in self.blocks:
+            x = dygraph.recompute(block, x)
+
+    Gradients are those that a plain call has: random ops draw again what they drew, and the layers inside leave their buffers and
+    moving statistics as they are the second time. (Only what the function adds up itself may be rounded differently: the parts of
+    a gradient that come from inside are added first.) Parameters that it uses get their gradients; every order, `grad` and hooks
+    work as without it, and calls may be nested. Nothing is called again where nothing is recorded or asks for a gradient, nor of
+    what is traced (programs have ``append_backward(loss, checkpoints=[...])``).
+
+    Args:
+        function: a layer, or any function that does the same each time. What it uses of tensors that were computed and ask for a
+            gradient should be among the arguments. Other tensors and values that it uses should be the same until backward. What
+            threads that it starts draw is not the same the second time.
+        args, kwargs: tensors, in lists, tuples and dicts too, or anything else, which is passed on.
+
+    Returns:
+        What the function gives: tensors, in lists, tuples and dicts too, or anything else.
+
+    Raises:
+        FluidTypeError: `function` cannot be called.
+        ProgramError: it uses a tensor that was computed before and is no argument.
+        BackwardError: in backward, where an argument or a parameter was modified in place meanwhile, or the function does
+            something else than the first time.
+    """
+    if not callable(function):
+        raise FluidTypeError(f"recompute takes a function or a layer, and its arguments, not {function!r}")
+    if not state.recording or state.tracer is not None:
+        return function(*args, **kwargs)
+    segment = Segment(function, args, kwargs)
+    found, gate = segment.call()
+    outputs = [item for item in _tensors_in(found) if isinstance(item, Tensor)]
+    if all(output._stop for output in outputs):
+        return found
+    node = RecomputeNode(segment, outputs, _leaves(outputs, gate))
+    numbers = iter(range(len(outputs)))
+
+    def cut(output: Any) -> Any:
+        if not isinstance(output, Tensor):
+            return output
+        number = next(numbers)
+        return output if output._stop else make(output._array, output._kind, (node, number), output._version)
+
+    return _refilled(found, iter([cut(item) for item in _tensors_in(found)]))
+
+
+class Segment:
+    """A call of a function, to be made twice.
+
+    Attributes:
+        inputs: the tensors among the arguments.
+        edges: of these; None where no gradient is wanted.
+    """
+
+    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        self._function, self._args, self._kwargs = function, args, kwargs
+        self._given = _tensors_in([args, kwargs])
+        self.inputs = [item for item in self._given if isinstance(item, Tensor)]
+        self._versions = [tensor._version[0] for tensor in self.inputs]
+        self.edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in self.inputs)
+        self._call = Call("recompute: " + self.name)
+
+    @property
+    def name(self) -> str:
+        function = self._function
+        return str(getattr(function, "_full_name", None) or getattr(function, "__name__", type(function).__name__))
+
+    def call(self) -> tuple[Any, Gate]:
+        """What the function gives, recorded no farther back than to the gate."""
+        return self._call.first(self._recorded)
+
+    def _recorded(self) -> tuple[Any, Gate]:
+        gate = Gate([tensor._kind for tensor in self.inputs], self.edges)
+        inputs = [
+            tensor if edge is None else make(tensor._array, tensor._kind, (gate, number), tensor._version)
+            for number, (tensor, edge) in enumerate(zip(self.inputs, self.edges, strict=True))
+        ]
+        behind = iter(inputs)
+        given = iter([next(behind) if isinstance(item, Tensor) else item for item in self._given])
+        args, kwargs = _refilled([self._args, self._kwargs], given)
+        with enable_grad():
+            return self._function(*args, **kwargs), gate
+
+    def call_again(self, node: Node) -> tuple[list[Any], Gate]:
+        """The tensors of what the function gives, called as it was the first time."""
+        for tensor, version in zip(self.inputs, self._versions, strict=True):
+            if tensor._version[0] != version:
+                raise modified(node, tensor._version, version)
+        found, gate = self._call.again(self._recorded)
+        return [item for item in _tensors_in(found) if isinstance(item, Tensor)], gate
+
+
+# ------------------------------------------------------------------------------------------------------------------ nodes
+class Gate(Node):
+    """Between the graph of a segment and what its inputs were computed from.
+
+    While it is shut, a pass through the segment ends at it.
+    """
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self, kinds: list[Kind], edges: tuple[Any, ...]) -> None:
+        self._kinds = kinds
+        self._edges, self._hooks, self._line, self._saved = (), None, None, None
+        self.sequence_nr = next(sequence)
+        self.topological_nr = height(edges)
+
+    @property
+    def kinds(self) -> Sequence[Kind | None]:
+        return self._kinds
+
+    @property
+    def name(self) -> str:
+        return "recompute_inputs"
+
+    def open(self, edges: tuple[Any, ...]) -> None:
+        """Let what comes go on along these edges."""
+        self._edges = edges
+
+    def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        return grads
+
+    apply_recorded = apply
+
+
+class RecomputeNode(Node):
+    """A segment: its edges go to the inputs, and then to the leaves that it uses besides."""
+
+    __slots__ = ("_kinds", "_leaves", "_versions")
+
+    def __init__(self, segment: Segment, outputs: Sequence[Tensor], leaves: Sequence[Any]) -> None:
+        self._saved, self._leaves = segment, leaves
+        self._versions = [leaf.variable._version[0] for leaf in leaves]
+        self._kinds = [output._kind for output in outputs]
+        self._edges = (*segment.edges, *((leaf, 0) for leaf in leaves))
+        self._hooks, self._line = None, user_line()
+        self.sequence_nr = next(sequence)
+        self.topological_nr = height(self._edges)
+
+    @property
+    def kinds(self) -> Sequence[Kind | None]:
+        return self._kinds
+
+    @property
+    def name(self) -> str:
+        return "recompute_backward"
+
+    def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        found = self._run(grads, wanted, keep, create_graph=False)
+        given = [id(grad) for grad in grads if grad is not None]
+        # What is handed through is also held by who gave it; what goes on is to be held by nobody else.
+        return [value.copy() if id(value) in given else value for value in found]
+
+    def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        return self._run(grads, wanted, keep, create_graph=True)
+
+    def _run(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool, create_graph: bool) -> list[Any]:
+        segment: Segment | None = self._saved
+        if segment is None:
+            raise self._released()
+        found: list[Any] = [None] * len(self._edges)
+        if all(grad is None for grad in grads):
+            return found
+        for leaf, version in zip(self._leaves, self._versions, strict=True):
+            if leaf.variable._version[0] != version:
+                raise modified(self, leaf.variable._version, version)
+        outputs, gate = segment.call_again(self)
+        self._check(segment, outputs, gate)
+        pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None and not output._stop]
+        roots = [output._edge or leaf_edge(output) for output, _ in pairs]
+        seeds = [grad for _, grad in pairs]
+        inputs = len(segment.inputs)
+        targets = {
+            number: (gate, number) if number < inputs else edge
+            for number, edge in enumerate(self._edges)
+            if edge is not None and (wanted is None or wanted[number])
+        }
+        ends = list(targets.values())
+        values = engine.execute(lambda: InnerTask(roots, seeds, create_graph, create_graph, ends))
+        for number, value in zip(targets, values, strict=True):
+            found[number] = value
+        if create_graph:
+            gate.open(segment.edges)
+        if not keep:
+            self._saved = None
+        return found
+
+    def _check(self, segment: Segment, outputs: Sequence[Tensor], gate: Gate) -> None:
+        """A `BackwardError` if the function has done something else than the first time."""
+        kinds = [output._kind for output in outputs]
+        if kinds != self._kinds:
+            raise BackwardError(
+                f"recompute: {segment.name} gave {_listed(self._kinds)} at first, but {_listed(kinds)} when backward called it "
+                "again; it should do the same each time"
+            )
+        used = [_parameters(leaves) for leaves in (self._leaves, _leaves(outputs, gate))]
+        if used[0].keys() != used[1].keys():
+            raise BackwardError(
+                f"recompute: {segment.name} used {_some(used[0])} at first, but {_some(used[1])} when backward called it again; "
+                "it should do the same each time"
+            )
+
+
+def _leaves(outputs: Sequence[Tensor], gate: Gate) -> list[Node]:
+    """The leaves, other than inputs, that a segment's outputs were computed from."""
+    found: list[Node] = []
+    seen: set[Node] = {gate}
+    stack = [(output._edge or leaf_edge(output))[0] for output in outputs if not output._stop]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.is_leaf:
+            found.append(node)
+        elif node.sequence_nr < gate.sequence_nr:
+            raise ProgramError(
+                f"recompute: the function uses what {node.name} has computed before, recorded at: {node.where}\n"
+                "  give it as an argument: recompute(function, x, that), or its detach() if no gradient is to flow there"
+            )
+        else:
+            stack += [edge[0] for edge in node._edges if edge is not None]
+    return found
+
+
+def _parameters(leaves: Sequence[Any]) -> dict[int, str]:
+    """The names of those leaves that are parameters, which outlive the call of a function."""
+    return {id(leaf.variable): leaf.variable.name for leaf in leaves if isinstance(leaf.variable, Parameter)}
+
+
+def _some(names: dict[int, str]) -> str:
+    return ", ".join(sorted(names.values())) or "no parameter"
+
+
+def _listed(kinds: Sequence[Kind]) -> str:
+    return ", ".join(map(str, kinds)) or "nothing"

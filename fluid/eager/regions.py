@@ -1,0 +1,288 @@
+"""Branches and loops of a function that is traced, in the recorded graph.
+
+What the example did in a branch says nothing about the other one. So in the graph stands one node for the whole branch or loop:
+its gradient is, in the program, what `fluid.autodiff.reverse` makes of the ops; its values are those of the example's own graph.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..autodiff.reverse import Differentiator
+from ..backward import _undone_on_error
+from ..errors import BackwardError
+from ..executor.binding.kinds import Kind
+from ..ir.program import Block, Operator, OpRole, Variable
+from ..ir.regions import is_gradient_op
+from .engine import InnerTask, engine
+from .graph import Node, OpNode, height, leaf_edge, sequence, user_line
+from .mode import state, tracing
+from .tensor import Tensor, make
+
+if TYPE_CHECKING:
+    from ..dygraph.tracing import Tracer
+
+__all__ = ["Refusal", "Region", "RegionNode"]
+
+_Edge = tuple[Node, int]
+_INSTEAD = "differentiate the traced program instead, by append_backward or fluid.gradients"
+
+
+class Region:
+    """The ops of one branch or loop that is traced.
+
+    Attributes:
+        name: ``"cond"`` or ``"while_loop"``.
+        block: where its ops stand.
+        first: nodes from this number on were recorded inside.
+        ops: its ops.
+    """
+
+    def __init__(self, tracer: Tracer, name: str) -> None:
+        self._tracer = weakref.ref(tracer)
+        self.name = name
+        self.block: Block = tracer.program.current_block()
+        self.first = next(sequence)
+        self.ops: list[Operator] = []
+        self._reads: dict[str, _Edge] = {}
+
+    def build(self, build: Callable[[], Any]) -> Any:
+        """What a function gives that appends the ops of the region."""
+        last = self.block.ops[-1] if self.block.ops else None
+        with self.tracer.reading(self._reads):
+            found = build()
+        self.ops = self.block.ops[0 if last is None else self.block.ops.index(last) + 1 :]
+        return found
+
+    @property
+    def tracer(self) -> Tracer:
+        found = self._tracer()
+        assert found is not None
+        return found
+
+    def is_traced_now(self) -> bool:
+        """Whether the program that the ops are in is still being written."""
+        return state.tracer is not None and state.tracer is self._tracer()
+
+    def edges(self) -> dict[_Edge, list[str]]:
+        """Where gradients go to, each with the variables that it is of: what the ops read and did not make."""
+        made = {name for op in self.ops for name in op.output_arg_names}
+        made.update(name for op in self.ops for block in _blocks_of(op) for name in block.vars)
+        found: dict[_Edge, list[str]] = {}
+        for name, edge in self._reads.items():
+            if name not in made:
+                found.setdefault(edge, []).append(name)
+        return found
+
+    def edges_of(self, given: Sequence[Tensor], variables: Sequence[Variable], results: Iterable[Sequence[Tensor]]) -> list[Any]:
+        """The edges of what the region gives, None where no gradient is asked for.
+
+        Args:
+            given: what it gave for the example.
+            results: what each of its functions gave: one that asks for a gradient is enough.
+        """
+        listed = list(results)
+        whole = [part for part in listed if len(part) == len(given)]  # a loop's condition gives but one
+        asks = [
+            state.recording and tensor._kind.differentiable and any(not part[n]._stop for part in whole)
+            for n, tensor in enumerate(given)
+        ]
+        if not any(asks):
+            return [None] * len(given)
+        node = RegionNode(self, given, [variable.name for variable in variables], [tensor for part in listed for tensor in part])
+        return [(node, number) if ask else None for number, ask in enumerate(asks)]
+
+    def differentiate(self, seeds: Sequence[tuple[str, str]], wanted: Sequence[Sequence[str]]) -> list[Variable | None]:
+        """Append the gradient ops of the region's.
+
+        Args:
+            seeds: what the region gives, and the gradient of each.
+            wanted: variables that it reads, in groups.
+
+        Returns:
+            For each group the sum of its gradients; None is zero.
+        """
+        block, program = self.block, self.block.program
+        start, end = block.ops.index(self.ops[0]), block.ops.index(self.ops[-1]) + 1
+        known = {id(op) for any_block in program.blocks for op in any_block.ops}
+        walker = Differentiator(block, block, frozenset())
+        before = {name: walker.versions.before(name, start) for group in wanted for name in group}
+        walker.mark_varied(before.values(), end, start)
+        found: list[Variable | None] = []
+        with _undone_on_error(program):
+            for name, grad in seeds:
+                value = walker.versions.before(name, end)
+                if value in walker.varied:
+                    walker.seed(value, grad)
+            walker.walk(end, start)
+            for group in wanted:
+                grads = [grad for grad in (walker.gradient(before[name]) for name in group) if grad is not None]
+                if len(grads) > 1:
+                    total = block.fresh_name(grads[0])
+                    walker.append("sum", {"X": grads}, {"Out": [total]}, None)
+                    walker.declare(total, block.var(grads[0]))
+                    grads = [total]
+                found.append(block.var(grads[0]) if grads else None)
+            walker.apply_inserts()
+        for any_block in program.blocks:
+            for op in any_block.ops:
+                if id(op) not in known:
+                    op.attrs.pop(OpRole.NAME, None)  # they are part of what the function computes
+        program._changed()
+        return found
+
+
+def _blocks_of(op: Operator) -> Iterable[Block]:
+    for sub in op.sub_blocks:
+        yield sub
+        for inner in sub.ops:
+            yield from _blocks_of(inner)
+
+
+class Refusal(Node):
+    """Where a gradient must not go."""
+
+    __slots__ = ("_kinds", "_said")
+
+    def __init__(self, said: str, tensors: Sequence[Tensor]) -> None:
+        self._said, self._kinds = said, [tensor._kind for tensor in tensors]
+        self._edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
+        self._hooks, self._saved, self._line = None, None, user_line()
+        self.sequence_nr = next(sequence)
+        self.topological_nr = height(self._edges)
+
+    @property
+    def edges(self) -> list[_Edge | None]:
+        """Those to it of tensors that stand for its own."""
+        return [None if edge is None else (self, number) for number, edge in enumerate(self._edges)]
+
+    @property
+    def kinds(self) -> Sequence[Kind | None]:
+        return self._kinds
+
+    @property
+    def name(self) -> str:
+        return "traced"
+
+    def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        raise BackwardError(f"{self._said}\n  recorded at: {self.where}")
+
+    apply_recorded = apply
+
+
+class RegionNode(Node):
+    """The gradient of a branch or loop that was traced."""
+
+    __slots__ = ("_names", "_outputs", "_variables")
+
+    def __init__(self, region: Region, given: Sequence[Tensor], names: Sequence[str], results: Sequence[Tensor]) -> None:
+        reads = region.edges()
+        self._variables, self._edges = list(reads.values()), tuple(reads)
+        self._names = list(names)
+        self._outputs = [tensor._kind for tensor in given]
+        self._saved = region, list(given), list(results)
+        self._hooks, self._line = None, user_line()
+        self.sequence_nr = next(sequence)
+        self.topological_nr = height(reads)
+
+    @property
+    def kinds(self) -> Sequence[Kind | None]:
+        return self._outputs
+
+    @property
+    def name(self) -> str:
+        return "region_backward"
+
+    def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        return self._through_example(grads, wanted, keep, False)
+
+    def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        if self._saved is None:
+            raise self._released()
+        region: Region = self._saved[0]
+        if not region.is_traced_now():
+            return self._through_example(grads, wanted, keep, True)
+        self._check(region)
+        tracer = region.tracer
+        given = [(number, grad) for number, grad in enumerate(grads) if grad is not None]
+        chosen = [number for number in range(len(self._edges)) if wanted is None or wanted[number]]
+        seeds = [(self._names[number], tracer.variable(grad).name) for number, grad in given]
+        variables = region.differentiate(seeds, [self._variables[number] for number in chosen])
+        with tracing(None):
+            arrays = self._through_example([None if g is None else g._array for g in grads], wanted, True, False)
+        again = Refusal(
+            f"a gradient of the gradient of {region.name} is not traced; {_INSTEAD}",
+            [grad for _, grad in given] + [_stand_in(self._edges[number]) for number in chosen],
+        )
+        found: list[Any] = [None] * len(self._edges)
+        for number, variable in zip(chosen, variables, strict=True):
+            if variable is None:
+                continue
+            node, place = self._edges[number]  # type: ignore[misc]
+            kind = node.kinds[place]
+            assert kind is not None
+            array = arrays[number] if arrays[number] is not None else kind.xp.zeros(kind.shape, kind.numpy_dtype)
+            found[number] = make(array, kind, (again, len(given) + chosen.index(number)))
+            tracer.bind(found[number], variable)
+        return found
+
+    def _check(self, region: Region) -> None:
+        """A `ProgramError` where the program's ops do not say what the gradient is."""
+        tracer = region.tracer
+        if tracer.program.current_block() is not region.block:
+            tracer.refuse_call(f"the gradient of a {region.name} inside another branch or loop", _INSTEAD)
+        if any(is_gradient_op(op) for outer in region.ops for block in _blocks_of(outer) for op in block.ops):
+            tracer.refuse_call(f"the gradient of a {region.name} in which gradients are computed", _INSTEAD)
+        seen: set[Node] = set()
+        stack = [tensor._edge[0] for tensor in self._saved[2] if tensor._edge is not None]
+        while stack:
+            node = stack.pop()
+            if node in seen or node.is_leaf or node.sequence_nr < region.first:
+                continue
+            seen.add(node)
+            if not isinstance(node, (OpNode, RegionNode, Refusal)) or node._hooks is not None:
+                what = "a hook" if node._hooks is not None else f"the backward of {node.name.removesuffix('_backward')}"
+                tracer.refuse_call(f"{what} inside a {region.name} whose gradient is taken", "bring it out of the branch or loop")
+            stack += [edge[0] for edge in node._edges if edge is not None]
+
+    def _through_example(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool, create_graph: bool) -> list[Any]:
+        """The gradients for the example: through what it did."""
+        if self._saved is None:
+            raise self._released()
+        region, outputs, _ = self._saved
+        found: list[Any] = [None] * len(self._edges)
+        pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None and not output._stop]
+        targets = {number: edge for number, edge in enumerate(self._edges) if wanted is None or wanted[number]}
+        if not pairs or not targets:
+            return found
+        roots = [output._edge or leaf_edge(output) for output, _ in pairs]
+        seeds = [grad for _, grad in pairs]
+        ends = [edge for edge in targets.values() if edge is not None]
+        values = engine.execute(lambda: _Inside(region.first, roots, seeds, keep, create_graph, ends))
+        given = [id(grad) for grad in seeds]
+        for number, value in zip(targets, values, strict=True):
+            # What is handed through is also held by who gave it; what goes on is to be held by nobody else.
+            found[number] = value.copy() if not create_graph and id(value) in given else value
+        if not keep:
+            self._saved = None
+        return found
+
+
+def _stand_in(edge: Any) -> Tensor:
+    """A tensor that has this edge."""
+    node, number = edge
+    kind = node.kinds[number]
+    return make(kind.xp.empty((0,), kind.numpy_dtype), kind, edge)
+
+
+class _Inside(InnerTask):
+    """A pass through what was recorded from a certain node on."""
+
+    def __init__(self, first: int, *args: Any) -> None:
+        self._first = first
+        super().__init__(*args)
+
+    def _between(self, roots: Sequence[_Edge], targets: set[_Edge]) -> set[Node]:
+        return {node for node in super()._between(roots, targets) if node.sequence_nr >= self._first}

@@ -1,0 +1,886 @@
+"""Tensors: arrays that remember how they were computed."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import numbers
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..errors import BackwardError, FluidTypeError, ProgramError
+from ..executor.binding.kinds import CPU, Kind, array_of, kind_of
+from ..ir.program import Block, Variable
+from ..opdef import registry
+from ..opdef.inference import OpNamespace
+from ..opdef.registry import Rule
+from ..values.selected_rows import SelectedRows
+from ..values.spec import Lod, ValueOperators
+from ..values.types import DTypeLike, VarType
+from .graph import Hooks, Node, NodeHooks, RemovableHandle, leaf_edge, user_line
+from .mode import state
+
+__all__ = ["Tensor", "from_dlpack", "make", "to_tensor"]
+
+_names = itertools.count()
+_Edge = tuple[Node, int]
+
+
+class Tensor(ValueOperators):
+    """An array of numpy or cupy, and how it was computed.
+
+    Ops on tensors run at once. Where an input asks for a gradient they are recorded, and their results ask for one too.
+    Operators broadcast as numpy's do, between tensors of one element type; numbers take the tensor's. ``==`` and ``!=`` compare
+    element by element; ``is`` and `hash` are of the object. ``x += y`` and its like, but ``@=``, change the elements of `x` in
+    place, where each name of it shows that, as the methods that end in ``_`` do; ``x = x + y`` makes a new tensor.
+
+    Args:
+        data: anything like an array, or a tensor.
+        dtype: element type; by default that of `data`, and float32 for Python's floats.
+        stop_gradient: no gradient is wanted; by default none is.
+        requires_grad: the opposite of `stop_gradient`, for those who are used to that name.
+        name: by default one that is made when it is asked for.
+        copy: False to share the memory of `data` where that can be; then changes of one show in the other.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_accumulator",
+        "_array",
+        "_edge",
+        "_grad",
+        "_hooks",
+        "_kind",
+        "_name",
+        "_stop",
+        "_version",
+    )
+
+    _accumulator: weakref.ref[Node] | None
+    _array: Any
+    _edge: _Edge | None
+    _grad: Tensor | None
+    _hooks: NodeHooks | None
+    _kind: Kind
+    _name: str | None
+    _stop: bool
+    _version: list[Any]
+
+    _eager = True
+    __array_ufunc__ = None  # operators of numpy's arrays leave it to those here
+
+    def __init__(
+        self,
+        data: Any,
+        dtype: DTypeLike | None = None,
+        stop_gradient: bool = True,
+        name: str | None = None,
+        *,
+        requires_grad: bool | None = None,
+        copy: bool = True,
+    ) -> None:
+        if isinstance(data, Tensor):
+            data._read("Tensor(...)")
+            data = data._array
+        self._array = array_of(data, dtype, copy or None)
+        self._kind = kind_of(self._array)
+        self._edge = self._grad = self._hooks = self._accumulator = None
+        self._stop, self._version, self._name = True, [0], name
+        self.stop_gradient = stop_gradient if requires_grad is None else not requires_grad
+        if state.tracer is not None:
+            state.tracer.created(self)
+
+    @classmethod
+    def _of(cls, array: Any) -> Tensor:
+        """A tensor of an array that is its own from now on."""
+        return make(array, kind_of(array))
+
+    def _ops(self) -> OpNamespace:
+        return namespace
+
+    # -- what it is
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._kind.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._kind.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._kind.size
+
+    @property
+    def dtype(self) -> VarType:
+        return self._kind.dtype
+
+    @property
+    def lod(self) -> Lod:
+        """Which of its rows form sequences (see `fluid.values.spec.Lod`)."""
+        return self._kind.lod
+
+    def with_lod(self, lod: Lod) -> Tensor:
+        """The same elements, in the same memory, as rows of these sequences; nothing is recorded."""
+        if state.tracer is not None:
+            state.tracer.refuse_call("with_lod", "use fluid.layers.lod_reset")
+        return make(
+            self._array,
+            kind_of(self._array, tuple(None if level is None else tuple(level) for level in lod)),
+            None,
+            self._version,
+        )
+
+    @property
+    def device(self) -> str:
+        """``"cpu"``, or such as ``"cuda:0"``."""
+        return self._kind.device
+
+    @property
+    def type(self) -> VarType:
+        """The kind of variable that it would be in a program; `VarType.SELECTED_ROWS` for sparse gradients."""
+        return self._kind.spec.type
+
+    # -- what layers and optimizers ask of variables and parameters
+    persistable = False
+    is_data = False
+    has_shape = has_dtype = True
+    error_clip: Any = None
+    optimize_attr: Mapping[str, Any] = {"learning_rate": 1.0}
+    regularizer: Any = None
+    gradient_clip_attr: Any = None
+
+    @property
+    def block(self) -> Block:
+        """Where ops on it are appended to: they run at once."""
+        return _block()
+
+    @property
+    def trainable(self) -> bool:
+        """Whether optimizers change it."""
+        return not self._stop
+
+    @trainable.setter
+    def trainable(self, trainable: bool) -> None:
+        self.stop_gradient = not trainable
+
+    @property
+    def name(self) -> str:
+        if self._name is None:
+            self._name = f"generated_tensor_{next(_names)}"
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def version(self) -> int:
+        """How often its elements were changed in place."""
+        return int(self._version[0])
+
+    def describe(self) -> str:
+        """Element type and shape, for messages."""
+        return str(self._kind)
+
+    # -- gradients
+    @property
+    def stop_gradient(self) -> bool:
+        """No gradient flows to it. True cuts a computed tensor off from how it was computed."""
+        return self._stop
+
+    @stop_gradient.setter
+    def stop_gradient(self, stop: bool) -> None:
+        if not stop and not self._kind.differentiable:
+            raise FluidTypeError(f"{self._kind} cannot have a gradient; only tensors of floats can")
+        if state.tracer is not None and bool(stop) is not self._stop:
+            (state.tracer.stopped if stop else state.tracer.asked)(self)
+        self._stop = bool(stop)
+        if stop:
+            self._edge = None
+
+    @property
+    def requires_grad(self) -> bool:
+        """The opposite of `stop_gradient`."""
+        return not self._stop
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.stop_gradient = not wanted
+
+    @property
+    def is_leaf(self) -> bool:
+        """It was not computed by a recorded op; `backward` puts gradients into leaves."""
+        return self._edge is None
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that gives gradients to what it was computed from; None for leaves."""
+        return None if self._edge is None else self._edge[0]
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of its `grad_fn` it is."""
+        return 0 if self._edge is None else self._edge[1]
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that `backward` has added up here, or None."""
+        if state.tracer is not None:
+            state.tracer.refuse_call(f"grad of {self.name}", "gradients in a program are values: use dygraph.grad(...)")
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        if state.tracer is not None:
+            state.tracer.refuse_call(f"assigning the grad of {self.name}", "do it before or after what is traced")
+        if grad is not None:
+            if not isinstance(grad, Tensor):
+                raise FluidTypeError(f"grad should be a Tensor or None, not {_type_name(grad)}")
+            if grad._kind is not self._kind and (grad.shape, grad.dtype) != (self.shape, self.dtype):
+                raise ProgramError(f"the grad of {self.name} ({self._kind}) cannot be {grad._kind}")
+        self._grad = grad
+
+    def gradient(self) -> np.ndarray[Any, Any] | None:
+        """The gradient as an array of numpy's, or None."""
+        found = self.grad
+        return None if found is None else found.numpy()
+
+    def clear_gradient(self) -> None:
+        """Forget the gradient."""
+        if state.tracer is not None:
+            state.tracer.refuse_call("clear_gradient()", "call it before or after what is traced")
+        self._grad = None
+
+    def backward(
+        self,
+        grad_tensor: Any = None,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+        inputs: Any = None,
+        backward_strategy: Any = None,
+    ) -> None:
+        """Add the gradients of this tensor's elements, weighted by `grad_tensor`, to the leaves it was computed from.
+
+        Args:
+            grad_tensor: of this tensor's shape and element type; ones by default.
+            retain_graph: keep what the recorded ops need, to go through them again.
+            create_graph: record how the gradients are computed, so that they can be differentiated.
+            inputs: the only tensors whose `grad` is to be added to.
+            backward_strategy: accepted, also as the first argument, as in Fluid 1.6; the order of sums is always the same here.
+        """
+        from .engine import backward
+
+        if hasattr(grad_tensor, "sort_sum_gradient"):
+            grad_tensor = None
+        grads = None if grad_tensor is None else [grad_tensor]
+        backward([self], grads, retain_graph, create_graph, inputs)
+
+    def retain_grads(self) -> None:
+        """Keep the gradient of this tensor, though it is no leaf, in `grad`.
+
+        Where it is modified in place, that is the gradient of the elements that it has in the end.
+        """
+        if self._stop:
+            raise BackwardError(f"{self.name} has stop_gradient set, so it will have no gradient to retain")
+        if self._edge is not None:
+            node, number = self._edge
+            node._all_hooks().retained[number] = weakref.ref(self)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+        """Let ``hook(grad)`` see the gradient of this tensor, and by what it returns replace it; remove it by the handle.
+
+        The gradient is that of the elements which the tensor has now, also where it is modified in place later.
+        """
+        if self._stop:
+            raise BackwardError(f"{self.name} has stop_gradient set, so it will have no gradient to call a hook with")
+        node, number = self._edge or leaf_edge(self)
+        return RemovableHandle(node._all_hooks().of_tensor.setdefault(number, Hooks()), hook)
+
+    def detach(self) -> Tensor:
+        """The same elements, in the same memory, without how they were computed."""
+        if state.tracer is not None:
+            return state.tracer.detached(self)
+        return make(self._array, self._kind, None, self._version)
+
+    def clone(self) -> Tensor:
+        """A copy, through which gradients flow."""
+        return ASSIGN(self)  # type: ignore[no-any-return]
+
+    # -- values
+    def _read(self, by: str) -> None:
+        """What takes values out of tensors says so first: while a function is traced, it may not."""
+        if state.tracer is not None:
+            state.tracer.refuse(self, by)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy as an array of numpy's."""
+        self._read("numpy()")
+        return self._host()
+
+    def _host(self) -> np.ndarray[Any, Any]:
+        if self._kind.device == CPU:
+            return np.array(self._array)
+        return self._array.get()  # type: ignore[no-any-return]
+
+    def item(self, *position: int) -> Any:
+        """The one element, or that at a position, as a number of Python's."""
+        if not position and self.size != 1:
+            raise ProgramError(f"item() of {self._kind}: there are {self.size} elements; say which, as in item(0, 1)")
+        self._refuse_sparse("item()")
+        self._read("item()")
+        return self._array.item(*position)
+
+    def _refuse_sparse(self, by: str) -> None:
+        if isinstance(self._array, SelectedRows):
+            raise FluidTypeError(
+                f"{by}: {self.name} is a sparse gradient of {self._kind}, which holds only some of the rows; Tensor(x) of it has "
+                "all of them, with zeros in the others, and x.numpy() too"
+            )
+
+    def tolist(self) -> Any:
+        self._refuse_sparse("tolist()")
+        self._read("tolist()")
+        return self._array.tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        self._read("the array")
+        if self._kind.device != CPU or self.type is VarType.SELECTED_ROWS:
+            return self.numpy() if dtype is None else self.numpy().astype(dtype)
+        array = self._array.view()
+        array.flags.writeable = False  # what changes behind a graph's back makes wrong gradients
+        return np.array(array, dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        self._refuse_sparse("__dlpack__()")
+        self._read("__dlpack__()")
+        return self._array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        self._refuse_sparse("__dlpack_device__()")
+        return self._array.__dlpack_device__()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise FluidTypeError("a tensor without dimensions has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self._one("bool"))
+
+    def __int__(self) -> int:
+        return int(self._one("int"))
+
+    def __float__(self) -> float:
+        return float(self._one("float"))
+
+    def __index__(self) -> int:
+        if self._kind.numpy_dtype.kind not in "iu":
+            raise FluidTypeError(f"{self._kind} cannot be an index; a whole number can")
+        return int(self._one("an index"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.size == 1 and spec else format(repr(self), spec)
+
+    def _one(self, what: str) -> Any:
+        self._read(f"{what}()" if what in ("bool", "int", "float") else "the use as an index")
+        if self.size != 1:
+            raise ProgramError(f"{self._kind} cannot become {what}: it has {self.size} elements, not one")
+        return self._array.item()
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[number] for number in range(len(self)))
+
+    def __repr__(self) -> str:
+        values = np.array2string(self._host(), separator=", ", prefix="Tensor(")
+        if self._edge is not None:
+            said = f", grad_fn={self._edge[0]!r}"
+        else:
+            said = "" if self._stop else ", stop_gradient=False"
+        device = "" if self.device == CPU else f", device={self.device}"
+        return f"Tensor({values}, shape={list(self.shape)}, dtype={self.dtype.text}{device}{said})"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (self.numpy(), self._stop, self._name, self.lod)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if self._edge is not None:
+            raise ProgramError(f"{self.name} was computed by {self._edge[0].name}; only leaves can be copied deeply: use clone()")
+        copy = type(self).__new__(type(self))
+        memo[id(self)] = copy
+        copy._array, copy._kind, copy._version = self._array.copy(), self._kind, [0]
+        copy._edge = copy._hooks = copy._accumulator = None
+        if state.tracer is not None:
+            copy._grad = None
+            state.tracer.same(copy, self, stop=True)
+        else:
+            copy._grad = None if self._grad is None else self._grad.detach().clone()
+        copy._stop, copy._name = self._stop, self._name
+        return copy
+
+    # -- operators
+    def _described(self) -> str:
+        return str(self._kind)
+
+    def _operand(self, other: Any) -> Any:
+        """The other operand as a tensor; a number becomes one of this element type."""
+        if isinstance(other, Tensor):
+            return other
+        if isinstance(other, numbers.Number):
+            return self._constant(other)
+        if hasattr(other, "shape") and hasattr(other, "dtype") and not isinstance(other, ValueOperators):
+            return Tensor._of(array_of(other))
+        if isinstance(other, Variable):
+            raise FluidTypeError(
+                f"{self.name} is a tensor, and {other.name} is a Variable of a program, which has no value until that runs; "
+                "they cannot be the operands of one op"
+            )
+        return None
+
+    def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
+        other = self._operand(other)
+        if other is None:
+            return NotImplemented
+        op = getattr(namespace, op_type)
+        return op(other, self) if swap else op(self, other)
+
+    def __add__(self, other: Any) -> Any:
+        return ADD(self, other) if isinstance(other, Tensor) else super().__add__(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return SUB(self, other) if isinstance(other, Tensor) else super().__sub__(other)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Tensor):
+            return MUL(self, other)
+        return scaled(self, other) if type(other) is float and self._kind.differentiable else super().__mul__(other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return DIV(self, other) if isinstance(other, Tensor) else super().__truediv__(other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return MATMUL(self, other) if isinstance(other, Tensor) else self._binary("matmul_v2", other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._binary("matmul_v2", other, swap=True)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compare("equal", other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._compare("not_equal", other)
+
+    __hash__ = object.__hash__
+
+    def __abs__(self) -> Any:
+        return namespace.abs(self)
+
+    def __invert__(self) -> Any:
+        return namespace.logical_not(self)
+
+    def __and__(self, other: Any) -> Any:
+        return self._binary("logical_and", other)
+
+    def __or__(self, other: Any) -> Any:
+        return self._binary("logical_or", other)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._binary("logical_xor", other)
+
+    def __getitem__(self, item: Any) -> Tensor:
+        """A copy of some elements, through which gradients flow; it shares no memory with this tensor.
+
+        So ``x[0].add_(1)`` and ``x[0][1] = 2`` change only a copy. What changes `x` is to assign to it: ``x[0] += 1`` and
+        ``x[0, 1] = 2`` do.
+        """
+        from .indexing import getitem
+
+        return getitem(self, item)
+
+    def __setitem__(self, item: Any, value: Any) -> None:
+        from .indexing import setitem
+
+        self._refuse_sparse("setitem")
+        setitem(self, item, value)
+
+    # -- the usual ops as methods; those of one tensor follow below
+    @property
+    def T(self) -> Tensor:
+        """With its dimensions the other way round."""
+        return self.transpose()
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """Dimensions in another order; the other way round by default."""
+        order = _numbers(axes) or range(self.ndim - 1, -1, -1)
+        return namespace.transpose2(self, axis=list(order))  # type: ignore[no-any-return]
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape, of which one extent may be -1."""
+        extents = self._new_shape(_numbers(shape))
+        if extents and all(extents):
+            return namespace.reshape2(self, shape=extents)  # type: ignore[no-any-return]
+        like = Tensor._of(self._kind.xp.empty(extents, self._kind.numpy_dtype))  # to reshape2, [] and 0 mean something else
+        return namespace.reshape_like(self, like)  # type: ignore[no-any-return]
+
+    def _new_shape(self, extents: list[int]) -> tuple[int, ...]:
+        rest = prod(extent for extent in extents if extent != -1)
+        if extents.count(-1) == 1 and rest and self.size % rest == 0:
+            extents = [self.size // rest if extent == -1 else extent for extent in extents]
+        if -1 in extents or prod(extents) != self.size:
+            raise ProgramError(f"{self._kind} cannot have the shape {extents}: it has {self.size} elements")
+        return tuple(extents)
+
+    def sum(self, axis: Any = None, keepdim: bool = False) -> Tensor:
+        """The sum over one dimension, over several, or over all."""
+        return _reduced("reduce_sum", self, axis, keepdim)
+
+    def mean(self, axis: Any = None, keepdim: bool = False) -> Tensor:
+        """The mean over one dimension, over several, or over all."""
+        return _reduced("reduce_mean", self, axis, keepdim)
+
+    def max(self, axis: Any = None, keepdim: bool = False) -> Tensor:
+        """The greatest element along one dimension, along several, or of all."""
+        return _reduced("reduce_max", self, axis, keepdim)
+
+    def min(self, axis: Any = None, keepdim: bool = False) -> Tensor:
+        """The least element along one dimension, along several, or of all."""
+        return _reduced("reduce_min", self, axis, keepdim)
+
+    def prod(self, axis: Any = None, keepdim: bool = False) -> Tensor:
+        """The product over one dimension, over several, or over all."""
+        return _reduced("reduce_prod", self, axis, keepdim)
+
+    def matmul(self, other: Any) -> Tensor:
+        return self @ other  # type: ignore[no-any-return]
+
+    def squeeze(self, *axes: Any) -> Tensor:
+        """Without these dimensions, or without all, of extent 1."""
+        return namespace.squeeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
+
+    def unsqueeze(self, *axes: Any) -> Tensor:
+        """With dimensions of extent 1 put in at these places."""
+        return namespace.unsqueeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
+
+    def program(self) -> Any:
+        """The recorded graph that it was computed by, as a `Program`, to be printed or looked at."""
+        from ..dygraph.tracing import program_of
+
+        return program_of(self)
+
+    # -- in place
+    def _modified(self, by: str) -> None:
+        self._version[0] += 1
+        self._version[1:] = [by, user_line()]
+
+    def _check_writable(self, by: str) -> None:
+        if isinstance(self._array, np.ndarray) and not self._array.flags.writeable:
+            raise ProgramError(
+                f"{by}: {self.name} shares the memory of an array that may only be read (jax's, or one with writeable=False); "
+                "work on its clone()"
+            )
+
+    def _check_modifiable(self, by: str) -> None:
+        self._check_writable(by)
+        if state.recording and not self._stop and self._edge is None:
+            instead = f"write x = x {by[:-1]} y, which makes a new tensor" if by in _OPERATORS else "on a clone()"
+            raise BackwardError(
+                f"{by}: {self.name} is a leaf that asks for a gradient, and cannot be modified in place while ops are recorded; "
+                f"do it inside no_grad(), or {instead}"
+            )
+
+    def _take_over(self, result: Tensor, by: str) -> Tensor:
+        """Become `result`, in the memory that is there."""
+        before, after = self._kind, result._kind
+        if after is not before and (after.shape, after.dtype, after.spec.type) != (before.shape, before.dtype, before.spec.type):
+            instead = f"write x = x {by[:-1]} y" if by in _OPERATORS else "an op that makes a new tensor can"
+            raise ProgramError(f"{by}: the result is {after}, and {self.name} ({before}) cannot hold it in place; {instead}")
+        if state.tracer is not None:
+            state.tracer.writing(self, by)
+        if isinstance(self._array, SelectedRows):
+            self._array.index, self._array.value = result._array.index, result._array.value
+        else:
+            before.xp.copyto(self._array, result._array)
+        if state.tracer is not None:
+            state.tracer.wrote(self, result)
+        if not result._stop or state.recording:
+            self._move_to(result._edge)
+        self._modified(by)
+        return self
+
+    def _move_to(self, edge: _Edge | None) -> None:
+        """From now on it is computed so, or not at all; a gradient that is to be kept will be of the new elements."""
+        if self._edge is not None and self._edge[0]._hooks is not None:
+            retained = self._edge[0]._hooks.retained
+            if self._edge[1] in retained and retained[self._edge[1]]() is self:
+                reference = retained.pop(self._edge[1])
+                if edge is not None:
+                    edge[0]._all_hooks().retained[edge[1]] = reference
+        self._edge, self._stop = edge, edge is None
+
+    def _in_place(self, op_type: str, *others: Any, **attrs: Any) -> Tensor:
+        by = op_type + "_"
+        self._check_modifiable(by)
+        before = self._before(op_type, *others)
+        if op_type.startswith("elementwise_"):
+            for other in others:
+                if isinstance(other, numbers.Number):
+                    self._number(other)
+        tensors = [before if other is self else self._other(other, by) for other in others]
+        return self._take_over(getattr(namespace, op_type)(before, *tensors, **attrs), by)
+
+    def _other(self, other: Any, by: str) -> Tensor:
+        """An argument of an op in place as a tensor; numbers, also in lists, become ones of this element type."""
+        found = self._operand(other)
+        return Tensor._of(self._values(other, by)) if found is None else found
+
+    def _values(self, given: Any, by: str) -> Any:
+        """Python's numbers, alone or in lists, as an array of this element type; refused where something would be lost."""
+        found = np.asarray(given)
+        if found.dtype.kind not in "biufc":
+            if isinstance(given, numbers.Number):
+                self._check_number(given)  # one that is too large
+            raise FluidTypeError(f"{by} takes a tensor, a number, or an array or a list of numbers, not {given!r}")
+        if not self._kind.differentiable and found.dtype.kind != "c":
+            with np.errstate(invalid="ignore"):
+                lost = found[(found % 1 != 0) | ((found != 0) & (found != 1) if self.dtype is VarType.BOOL else False)]
+            if lost.size:
+                self._check_number(lost[0].item())
+        try:
+            if found.size and self.dtype is not VarType.BOOL and found.dtype.kind == "f":
+                np.array([int(found.min()), int(found.max())], self._kind.numpy_dtype)  # which refuses what is out of range
+            return self._kind.xp.asarray(given, self._kind.numpy_dtype)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise ProgramError(f"{by}: {self._kind} cannot hold {given!r}: {error}") from None
+
+    def _before(self, op_type: str, *others: Any) -> Tensor:
+        """This tensor as it is now, to be read by an op whose result takes its place: a copy, if backward will need it."""
+        rule = registry.get(op_type).rule
+        if not state.recording or not isinstance(rule, Rule):
+            return self
+        if rule.inputs.get("X") is not False and not (rule.inputs.get("Y") is False and any(other is self for other in others)):
+            return self
+        before = make(self._array.copy(), self._kind, self._edge)
+        if state.tracer is not None:
+            state.tracer.same(before, self)
+        return before
+
+    def _augmented(self, sign: str, other: Any) -> Any:
+        """``self sign= other``, with the ops of the operator."""
+        op_type, operator = _OPERATORS[sign]
+        self._check_modifiable(sign)
+        scales = isinstance(other, numbers.Number) and sign in ("+=", "-=", "*=", "/=")
+        before = self._before("scale" if scales else op_type, other)
+        result = operator(before, before if other is self else other)
+        return result if result is NotImplemented else self._take_over(result, sign)
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._augmented("+=", other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._augmented("-=", other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._augmented("*=", other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._augmented("/=", other)
+
+    def __ifloordiv__(self, other: Any) -> Any:
+        return self._augmented("//=", other)
+
+    def __imod__(self, other: Any) -> Any:
+        return self._augmented("%=", other)
+
+    def __ipow__(self, other: Any) -> Any:
+        return self._augmented("**=", other)
+
+    def __iand__(self, other: Any) -> Any:
+        return self._augmented("&=", other)
+
+    def __ior__(self, other: Any) -> Any:
+        return self._augmented("|=", other)
+
+    def __ixor__(self, other: Any) -> Any:
+        return self._augmented("^=", other)
+
+    def add_(self, other: Any) -> Tensor:
+        """Add in place."""
+        return self._in_place("elementwise_add", other)
+
+    def sub_(self, other: Any) -> Tensor:
+        """Subtract in place."""
+        return self._in_place("elementwise_sub", other)
+
+    def mul_(self, other: Any) -> Tensor:
+        """Multiply in place."""
+        return self._in_place("elementwise_mul", other)
+
+    def div_(self, other: Any) -> Tensor:
+        """Divide in place."""
+        return self._in_place("elementwise_div", other)
+
+    def scale_(self, scale: float = 1.0, bias: float = 0.0) -> Tensor:
+        """``x * scale + bias`` in place."""
+        return self._in_place("scale", scale=self._number(scale), bias=self._number(bias))
+
+    def fill_(self, value: float) -> Tensor:
+        """Give every element this value."""
+        self._check_number(value)
+        if not self._is_large(value):
+            return self._in_place("fill_any_like", value=float(value), dtype=-1)
+        self._check_modifiable("fill_")
+        return self._take_over(namespace.fill_any_like(self, value=0.0, dtype=-1) + value, "fill_")
+
+    def zero_(self) -> Tensor:
+        """Give every element the value zero."""
+        return self.fill_(0.0)
+
+    def copy_(self, other: Any) -> Tensor:
+        """Take over the elements of a tensor, or of anything like an array, of this shape."""
+        other = as_tensor(other).astype(self.dtype)
+        self._check_modifiable("copy_")
+        return self._take_over(other if other._stop else other.clone(), "copy_")
+
+    def set_value(self, value: Any) -> None:
+        """Give it other elements, of the same shape; nothing is recorded, not even of a leaf that asks for a gradient."""
+        self._refuse_sparse("set_value")
+        array = array_of(value._array if isinstance(value, Tensor) else value, self.dtype)
+        if tuple(array.shape) != self.shape:
+            raise ProgramError(f"{self.name} is {self._kind}; it cannot be given a value of shape {list(array.shape)}")
+        self._check_writable("set_value")
+        if state.tracer is not None:
+            state.tracer.writing(self, "set_value")
+        self._kind.xp.copyto(self._array, self._kind.xp.asarray(array))
+        if state.tracer is not None:
+            state.tracer.wrote(self, value)
+        self._modified("set_value")
+
+
+Variable.register(Tensor)
+_new = Tensor.__new__
+_OPERATORS: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "+=": ("elementwise_add", Tensor.__add__),
+    "-=": ("elementwise_sub", Tensor.__sub__),
+    "*=": ("elementwise_mul", Tensor.__mul__),
+    "/=": ("elementwise_div", Tensor.__truediv__),
+    "//=": ("elementwise_floordiv", Tensor.__floordiv__),
+    "%=": ("elementwise_mod", Tensor.__mod__),
+    "**=": ("elementwise_pow", Tensor.__pow__),
+    "&=": ("logical_and", Tensor.__and__),
+    "|=": ("logical_or", Tensor.__or__),
+    "^=": ("logical_xor", Tensor.__xor__),
+}
+"""What in-place operators compute, and by which ops."""
+
+
+def make(array: Any, kind: Kind, edge: _Edge | None = None, version: list[Any] | None = None) -> Tensor:
+    """A tensor of an array that is its own from now on."""
+    tensor = _new(Tensor)
+    tensor._array = array
+    tensor._kind = kind
+    tensor._edge = edge
+    tensor._stop = edge is None
+    tensor._version = [0] if version is None else version
+    tensor._grad = tensor._hooks = tensor._accumulator = tensor._name = None
+    return tensor
+
+
+def to_tensor(data: Any, dtype: DTypeLike | None = None, stop_gradient: bool = True) -> Tensor:
+    """A tensor of a copy of anything like an array."""
+    return Tensor(data, dtype, stop_gradient)
+
+
+def from_dlpack(other: Any) -> Tensor:
+    """A tensor in the memory of another library's (torch, cupy, jax, numpy), which is not copied if its elements lie in order.
+
+    Memory that may only be read, such as jax's, makes a tensor that ops in place refuse. In the other direction jax takes what
+    lies at a multiple of 64 bytes as it is, and copies other memory.
+    """
+    device = getattr(other, "__dlpack_device__", None)
+    if device is None:
+        raise FluidTypeError(f"{_type_name(other)} has no __dlpack__; give a tensor of torch, cupy or jax, or an array of numpy")
+    if device()[0] in (1, 3):
+        array = np.from_dlpack(other)
+        return Tensor._of(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+    import cupy
+
+    return Tensor._of(cupy.ascontiguousarray(cupy.from_dlpack(other)))
+
+
+def _unpickled(array: Any, stop: bool, name: str | None, lod: Lod = ()) -> Tensor:
+    found = Tensor(array, stop_gradient=stop, name=name, copy=False)
+    found._kind = kind_of(found._array, lod)
+    return found
+
+
+@functools.cache
+def _block() -> Block:
+    """The block that runs ops on tensors as they are appended."""
+    from .program import EAGER
+
+    return EAGER.global_block()
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__name__
+
+
+def _numbers(given: Sequence[Any]) -> list[int]:
+    """Whole numbers given one by one, or in a list, an array or a range."""
+    if len(given) == 1 and _is_list(given[0]):
+        given = given[0]
+    return [int(number) for number in given]
+
+
+def _is_list(given: Any) -> bool:
+    return isinstance(given, (list, tuple, range)) or (isinstance(given, np.ndarray) and given.ndim > 0)
+
+
+def _reduced(op_type: str, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    axes = [] if axis is None else _numbers(axis if _is_list(axis) else (axis,))
+    op = getattr(namespace, op_type)
+    return op(x, dim=axes, keep_dim=keepdim) if axes else op(x, keep_dim=keepdim, reduce_all=True)  # type: ignore[no-any-return]
+
+
+from .dispatch import as_tensor, namespace, scaled, simple  # noqa: E402  (ops make tensors, and tensors have ops)
+
+ADD, SUB, MUL, DIV = (simple(f"elementwise_{name}", "X", "Y") for name in ("add", "sub", "mul", "div"))
+MATMUL, ASSIGN = simple("matmul_v2", "X", "Y"), simple("assign", "X")
+
+
+def _method(op_type: str) -> Callable[..., Any]:
+    op = simple(op_type, "X")
+
+    def method(self: Tensor, **attrs: Any) -> Tensor:
+        return getattr(namespace, op_type)(self, **attrs) if attrs else op(self)  # type: ignore[no-any-return]
+
+    method.__name__, method.__doc__ = op_type, op.definition.doc
+    return method
+
+
+def _method_in_place(op_type: str) -> Callable[..., Any]:
+    def method(self: Tensor, **attrs: Any) -> Tensor:
+        return self._in_place(op_type, **attrs)
+
+    method.__name__, method.__doc__ = op_type + "_", f"`{op_type}` in place."
+    return method
+
+
+_UNARY = (
+    "abs ceil cos exp erf floor gelu leaky_relu log log1p log_softmax reciprocal relu round rsqrt sigmoid sign sin softmax "
+    "softplus sqrt square tanh"
+)
+for _name in _UNARY.split():
+    setattr(Tensor, _name, _method(_name))
+    setattr(Tensor, _name + "_", _method_in_place(_name))

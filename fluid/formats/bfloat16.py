@@ -1,0 +1,34 @@
+"""Numbers of 16 bits with the range of float32: kept as files have them, and turned into float32 to compute with.
+
+numpy has no such type. Here an array of `BFLOAT16` has elements of one field, the two bytes: it can be copied, cut and
+saved, but not added up. `to_float32` is exact; `to_bfloat16` rounds to nearest, ties to even.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..values.types import BFLOAT16
+
+__all__ = ["BFLOAT16", "as_bits", "to_bfloat16", "to_float32"]
+
+
+def to_float32(array: Any) -> Any:
+    """An array of `BFLOAT16`, or of the same bits as uint16, as float32; the values are the same."""
+    bits = np.ascontiguousarray(array).view("<u2").astype(np.uint32) << 16
+    return bits.view(np.float32).reshape(np.shape(array))
+
+
+def as_bits(array: Any) -> Any:
+    """An array of `BFLOAT16` as uint16, which every format can hold; any other as it is."""
+    return array.view("<u2") if array.dtype == BFLOAT16 else array
+
+
+def to_bfloat16(array: Any) -> Any:
+    """The nearest values of `BFLOAT16`; NaN stays NaN, what is too large becomes infinite."""
+    values = np.ascontiguousarray(array, np.float32)
+    bits = values.view(np.uint32)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
+    return np.where(np.isnan(values), (bits >> 16 | 0x40).astype("<u2"), rounded).view(BFLOAT16).reshape(np.shape(array))

@@ -1,0 +1,440 @@
+"""Reading and writing ``.pdparams`` and ``.pdopt``: pickles of arrays by name, without Python's unpickler.
+
+A pickle is a program for a stack machine that may call anything. The machine here knows no names but those with which
+numpy writes arrays, and calls nothing but functions of this file: what comes out are dicts, lists, tuples, strings,
+numbers and arrays. Everything a file claims (lengths, references, shapes) is checked against its real size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import pickletools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from ..errors import FluidError, FluidTypeError, FormatError
+from ..ir.checked import checked
+from .bfloat16 import BFLOAT16, as_bits
+from .writing import atomic_writer, reason
+
+__all__ = ["check_numbers", "not_numbers", "read_pickle", "write_arrays"]
+
+_DEPTH = 64
+"""Containers in containers; state dicts have three levels."""
+_LARGE = 1 << 30
+"""Bytes of an array above which a file takes protocol 4: older ones have 32-bit lengths."""
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+class _Name:
+    """A class or function that a pickle names."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class _DType:
+    """A numpy dtype in the making: its byte order comes later."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+
+
+class _Mark:
+    pass
+
+
+class _Refused(Exception):
+    """What is wrong; where, the machine adds."""
+
+
+def _raw(value: Any) -> Any:
+    """Bytes; Python 2's strings come as text of the same code points."""
+    if isinstance(value, str):
+        try:
+            return value.encode("latin-1")
+        except UnicodeEncodeError:
+            raise _Refused("text stands where bytes should") from None
+    if isinstance(value, (bytes, bytearray)):
+        return value
+    raise _Refused(f"{type(value).__name__} stands where bytes should")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; what has parts, which may be without end, only by its type."""
+    if isinstance(value, str):
+        return repr(value[:60])
+    return str(value) if type(value) is int and abs(value) < 1 << 64 else f"a {type(value).__name__}"
+
+
+def _dtype(code: Any, *_: Any) -> _DType:
+    if isinstance(code, str) and re.fullmatch(r"[biufc]\d{1,2}", code):
+        with contextlib.suppress(TypeError):
+            return _DType(np.dtype(code))
+    raise _Refused(f"an array's element type is {_shown(code)}, which is no type of numbers")
+
+
+def _empty_array(kind: Any, *_: Any) -> Any:
+    if not isinstance(kind, _Name) or kind.text != "numpy.ndarray":
+        raise _Refused("something that is no array is made as one")
+    return np.empty(0, np.uint8)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if isinstance(value, tuple) and len(value) <= 32 and all(type(extent) is int and 0 <= extent < 1 << 63 for extent in value):
+        return value
+    raise _Refused(f"an array's shape is {_shown(value)}, not a tuple of extents")
+
+
+def _filled(shape: Any, dtype: Any, raw: Any, order: str) -> Any:
+    shape, raw = _shape(shape), _raw(raw)
+    if not isinstance(dtype, _DType):
+        raise _Refused("an array has no element type")
+    size = math.prod(shape) * dtype.dtype.itemsize
+    if size != len(raw):
+        raise _Refused(f"an array {dtype.dtype}{list(shape)} should have {size} bytes, but {len(raw)} are there")
+    try:
+        return np.frombuffer(raw, dtype.dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+    except ValueError as error:
+        raise _Refused(f"an array {dtype.dtype}{list(shape)} cannot be made: {error}") from None
+
+
+def _from_buffer(raw: Any, dtype: Any, shape: Any, order: Any) -> Any:
+    return _filled(shape, dtype, raw, "F" if order == "F" else "C").astype(dtype.dtype.newbyteorder("="))
+
+
+def _scalar(dtype: Any, raw: Any) -> Any:
+    return _filled((), dtype, raw, "C").astype(dtype.dtype.newbyteorder("="))[()]
+
+
+def _encoded(text: Any, encoding: Any) -> bytes:
+    if not isinstance(encoding, str) or encoding not in ("latin1", "latin-1"):
+        raise _Refused(f"bytes are given in the encoding {_shown(encoding)}")
+    return bytes(_raw(text))
+
+
+def _pairs(value: Any = ()) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for pair in value if isinstance(value, (list, tuple)) else ():
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise _Refused("a dict is made of what are no pairs")
+        found[_key(pair[0])] = pair[1]
+    return found
+
+
+def _tuple(value: Any = ()) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise _Refused(f"a tuple is made of a {type(value).__name__}")
+    return tuple(value)
+
+
+def _nothing() -> bytes:
+    return b""
+
+
+_NUMPY = ("numpy.core", "numpy._core")
+_CALLS: dict[str, Callable[..., Any]] = {
+    **{f"{core}.multiarray._reconstruct": _empty_array for core in _NUMPY},
+    **{f"{core}.multiarray.scalar": _scalar for core in _NUMPY},
+    **{f"{core}.numeric._frombuffer": _from_buffer for core in _NUMPY},
+    "numpy.dtype": _dtype,
+    "_codecs.encode": _encoded,
+    "collections.OrderedDict": _pairs,
+    "builtins.tuple": _tuple,
+    "__builtin__.tuple": _tuple,
+    "__builtin__.bytes": _nothing,
+}
+_NAMES = {*_CALLS, "numpy.ndarray"}
+
+
+def _key(value: Any) -> Any:
+    if type(value) in (str, bytes, int, float, bool, type(None)):
+        return value
+    raise _Refused(f"a {type(value).__name__} is the key of a dict")
+
+
+class _Machine:
+    """Runs the instructions of one pickle."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[Any, Any] = {}
+
+    def pop(self) -> Any:
+        if not self.stack or isinstance(self.stack[-1], _Mark):
+            raise _Refused("the stack is empty")
+        return self.stack.pop()
+
+    def top(self, kind: type) -> Any:
+        if not self.stack or not isinstance(self.stack[-1], kind):
+            raise _Refused(f"a {kind.__name__} should be on the stack")
+        return self.stack[-1]
+
+    def since_mark(self) -> list[Any]:
+        position = next((i for i in range(len(self.stack) - 1, -1, -1) if isinstance(self.stack[i], _Mark)), None)
+        if position is None:
+            raise _Refused("the stack has no mark")
+        found = self.stack[position + 1 :]
+        del self.stack[position:]
+        return found
+
+    def popped(self, count: int) -> tuple[Any, ...]:
+        return tuple(reversed([self.pop() for _ in range(count)]))
+
+    def fill(self, items: Sequence[Any]) -> None:
+        """Pairs for the dict on the stack."""
+        target = self.top(dict)
+        if len(items) % 2:
+            raise _Refused("a dict's key has no value")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[_key(key)] = value
+
+    def name(self, module: Any, name: Any) -> _Name:
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise _Refused("it refers to something without a name")
+        text = f"{module}.{name}"
+        if text not in _NAMES:
+            raise _Refused(f"it refers to {text[:200]}; only arrays, containers, strings and numbers are read")
+        return _Name(text)
+
+    def recall(self, key: Any) -> Any:
+        if key not in self.memo:
+            raise _Refused(f"it refers to part {key}, which is not there")
+        return self.memo[key]
+
+    def build(self, state: Any) -> None:
+        """Complete the array or dtype on the stack."""
+        target = self.stack[-1] if self.stack else None
+        if isinstance(target, _DType):
+            if not (isinstance(state, tuple) and len(state) >= 5 and state[1] in ("<", ">", "|", "=") and not any(state[2:5])):
+                raise _Refused("an array's element type has fields")
+            target.dtype = np.dtype(state[1] + target.dtype.str[1:])
+        elif isinstance(target, np.ndarray):
+            if not (isinstance(state, tuple) and len(state) == 5):
+                raise _Refused("an array has no shape, type and elements")
+            shape, dtype, fortran, raw = state[1:]
+            _filled(shape, dtype, raw, "C")  # raises where these do not fit
+            # In place: parts of the result may hold this very array already.
+            target.__setstate__((1, shape, dtype.dtype, bool(fortran), bytes(_raw(raw))))  # type: ignore[arg-type]
+        else:
+            raise _Refused(f"a {type(target).__name__} is given a state")
+
+    def run(self, opcode: str, arg: Any) -> None:
+        stack = self.stack
+        if opcode in _CONSTANTS:
+            stack.append(_CONSTANTS[opcode])
+        elif opcode in _VALUES:
+            stack.append(arg)
+        elif opcode in _CONTAINERS:
+            stack.append(_CONTAINERS[opcode]())
+        elif opcode in ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE"):
+            self.memo[len(self.memo) if opcode == "MEMOIZE" else arg] = self.top(object)
+        elif opcode in ("BINGET", "LONG_BINGET", "GET"):
+            stack.append(self.recall(arg))
+        elif opcode in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            stack.append(self.popped(int(opcode[-1])))
+        elif opcode in ("TUPLE", "LIST"):
+            items = self.since_mark()
+            stack.append(tuple(items) if opcode == "TUPLE" else items)
+        elif opcode in ("APPEND", "APPENDS"):
+            items = [self.pop()] if opcode == "APPEND" else self.since_mark()
+            self.top(list).extend(items)
+        elif opcode in ("SETITEM", "SETITEMS"):
+            self.fill(self.popped(2) if opcode == "SETITEM" else self.since_mark())
+        elif opcode == "DICT":
+            items = self.since_mark()
+            stack.append({})
+            self.fill(items)
+        elif opcode == "GLOBAL":
+            stack.append(self.name(*arg.split(" ", 1)))
+        elif opcode == "STACK_GLOBAL":
+            stack.append(self.name(*self.popped(2)))
+        elif opcode == "REDUCE":
+            function, arguments = self.popped(2)
+            self.call(function, arguments)
+        elif opcode == "BUILD":
+            self.build(self.pop())
+        elif opcode == "POP":
+            self.pop()
+        elif opcode == "POP_MARK":
+            self.since_mark()
+        elif opcode == "DUP":
+            stack.append(self.top(object))
+        elif opcode not in ("PROTO", "FRAME"):
+            raise _Refused(f"it uses the instruction {opcode}; only arrays, containers, strings and numbers are read")
+
+    def call(self, function: Any, arguments: Any) -> None:
+        call = _CALLS.get(function.text) if isinstance(function, _Name) else None
+        if call is None or not isinstance(arguments, tuple):
+            raise _Refused("it calls what is no function")
+        try:
+            self.stack.append(call(*arguments))
+        except TypeError:
+            raise _Refused(f"{function.text} is given {len(arguments)} arguments, which it does not take") from None
+
+
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _Mark()}
+_CONTAINERS: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_VALUES = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+
+
+def _check_tree(value: Any, limit: int) -> None:
+    """Refuse containers in themselves, ones too deep, and ones so often shared that walking over them would not end."""
+    sizes: dict[int, int] = {}
+    path: set[int] = set()
+    stack: list[tuple[Any, bool]] = [(value, False)]
+    while stack:
+        item, done = stack.pop()
+        inner = list(item.values()) if isinstance(item, dict) else item if isinstance(item, (list, tuple)) else None
+        if inner is None:
+            if isinstance(item, (_Name, _DType, _Mark)):
+                raise _Refused("it holds a type, not a value")
+        elif done:
+            path.discard(id(item))
+            sizes[id(item)] = 1 + sum(sizes.get(id(part), 1) for part in inner)
+            if sizes[id(item)] > limit:
+                raise _Refused("its containers share parts so often that it stands for more than a file of its size could hold")
+        elif id(item) in path:
+            raise _Refused("a container holds itself")
+        elif id(item) not in sizes:
+            path.add(id(item))
+            if len(path) > _DEPTH:
+                raise _Refused(f"containers are more than {_DEPTH} deep in each other")
+            stack.append((item, True))
+            stack.extend((part, False) for part in inner if isinstance(part, (dict, list, tuple, _Name, _DType, _Mark)))
+
+
+@checked
+def read_pickle(path: str) -> Any:
+    """What a pickle of arrays, dicts, lists, tuples, strings, bytes, numbers, bools and None holds. No code of it is run.
+
+    Raises:
+        FormatError: the file cannot be read, is damaged, or holds anything else; names the file, the byte and, where it
+            refers to a class or function, that.
+    """
+    try:
+        with open(path, "rb") as file:
+            if not file.read(1):
+                raise FormatError(f"{path}: the file is empty; it should be a pickle of arrays by name")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # reading what is not there gives less, not more
+                return _read(path, data)
+    except (OSError, ValueError) as error:
+        if isinstance(error, FluidError):
+            raise
+        raise FormatError(f"{path}: the file cannot be read: {reason(error)}") from None
+
+
+def _read(path: str, data: Any) -> Any:
+    def fail(message: object, at: int) -> NoReturn:
+        raise FormatError(f"{path}, at byte {at}: {message}") from None
+
+    machine = _Machine()
+    size = len(data)
+    left = 300_000 + size // 12  # so that neither time nor memory outgrows the file
+    at = 0
+    try:
+        for opcode, arg, position in pickletools.genops(data):
+            at = position or 0
+            left -= 1
+            if left < 0:
+                raise _Refused("it has more small parts than files of parameters have")
+            if opcode.name == "STOP":
+                found = machine.pop()
+                if machine.stack:
+                    raise _Refused("values are left when the pickle ends")
+                _check_tree(found, 100_000 + 16 * size)
+                return found
+            machine.run(opcode.name, arg)
+    except _Refused as error:
+        fail(error, at)
+    except (ValueError, OverflowError, MemoryError) as error:
+        fail(f"this is no pickle, or it is damaged or cut off: {str(error)[:200]}", at)
+    fail("the pickle does not end", at)
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+def _length(size: int, count: int = 4) -> bytes:
+    return size.to_bytes(count, "little")
+
+
+def _text(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogatepass")
+    return b"X" + _length(len(data)) + data
+
+
+def _integer(number: int) -> bytes:
+    if 0 <= number < 256:
+        return b"K" + bytes([number])
+    if number < 1 << 31:
+        return b"J" + _length(number)
+    return b"\x8a\x08" + _length(number, 8)
+
+
+def _write_bytes(file: BinaryIO, raw: Any, protocol: int) -> None:
+    """Bytes; before protocol 3, text that is encoded when it is read."""
+    if protocol >= 4:
+        file.write(b"\x8e" + _length(len(raw), 8))
+        file.write(raw)
+    elif len(raw):
+        text = bytes(raw).decode("latin-1").encode()
+        file.write(b"c_codecs\nencode\nX" + _length(len(text)))
+        file.write(text)
+        file.write(_text("latin1") + b"\x86R")
+    else:
+        file.write(b"c__builtin__\nbytes\n)R")
+
+
+def not_numbers(dtype: np.dtype[Any]) -> str:
+    """What elements of this type are, where they are no numbers; "" where they are."""
+    if (dtype.kind in "biufc" and dtype.subdtype is None) or dtype == BFLOAT16:
+        return ""
+    kinds = {"U": "text", "S": "bytes", "M": "dates", "m": "spans of time", "O": "Python objects", "V": "records"}
+    return f"{kinds.get(dtype.kind, 'of a kind of their own')} ({dtype})"
+
+
+def check_numbers(path: str, arrays: Mapping[str, Any]) -> None:
+    """`FluidTypeError` where the elements of an array are no numbers, which no file of parameters can hold."""
+    for name, array in arrays.items():
+        found = not_numbers(array.dtype)
+        if found:
+            raise FluidTypeError(f"{path}: the elements of {name!r} are {found}, not numbers")
+
+
+@checked
+def write_arrays(path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str]] | None = None) -> None:
+    """Write arrays by name, as ``pickle.dump(dict, protocol=2)`` of any numpy would: whole or not at all.
+
+    `tables` are dicts of strings, which follow the arrays under names of their own.
+
+    Where an array is larger than 1 GiB, the file has protocol 4, since 2 cannot say its length.
+
+    Raises:
+        FluidTypeError: the elements of an array are no numbers.
+    """
+    check_numbers(path, arrays)
+    protocol = 4 if any(array.nbytes > _LARGE for array in arrays.values()) else 2
+    with atomic_writer(path) as file:
+        file.write(b"\x80" + bytes([protocol]) + b"}(")
+        for name, array in arrays.items():
+            array = as_bits(np.asarray(array, order="C"))
+            array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            file.write(_text(name) + b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + _integer(0) + b"\x85")
+            _write_bytes(file, b"b", protocol)
+            file.write(b"\x87R(" + _integer(1) + b"(" + b"".join(_integer(extent) for extent in array.shape) + b"t")
+            order = array.dtype.str[0].encode()
+            file.write(b"cnumpy\ndtype\n" + _text(array.dtype.str[1:]) + b"\x89\x88\x87R(" + _integer(3))
+            file.write(_text(order.decode()) + b"NNN" + b"J\xff\xff\xff\xff" * 2 + _integer(0) + b"tb\x89")
+            _write_bytes(file, array.reshape(-1).view(np.uint8).data, protocol)
+            file.write(b"tb")
+        for name, table in (tables or {}).items():
+            file.write(_text(name) + b"}(" + b"".join(_text(key) + _text(value) for key, value in table.items()) + b"u")
+        file.write(b"u.")

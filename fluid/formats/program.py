@@ -1,0 +1,837 @@
+"""Programs on the wire: Paddle's ``ProgramDesc``, read and written. No other module knows protobuf.
+
+What a file says and a `Program` has no place for is kept in the ``wire`` slots of programs, blocks, variables and
+operators, and is written again: fields and attribute types that are newer than this reader, which optional fields were
+written out, attributes whose type in the file is not the one that definition or value suggest. It never overrides what
+the program says now.
+
+Attributes of 32-bit floats are read as the shortest decimal that is that float: 0.1 comes back as 0.1.
+
+A file without a single ``is_parameter`` (Fluid 1.x, and exported inference models) does not say which variables are
+parameters. There a `Parameter` is what lives in block 0, persists, holds floating numbers, is read by an op that is no
+optimizer's, and is written by none but optimizers': not the statistics of batch_norm, learning rates, moments, counters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from ..errors import FormatError, ProgramError
+from ..ir.checked import checked
+from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
+from ..ir.verify import self_owning
+from ..opdef.registry import REGION
+from ..proto import ProgramDesc, TensorDesc, VarDesc
+from ..values.types import VarType, is_floating
+
+__all__ = [
+    "KINDS",
+    "OpWire",
+    "attr_kind",
+    "fits",
+    "parse_program",
+    "parse_tensor_desc",
+    "serialize_program",
+    "serialize_tensor_desc",
+    "versions_of",
+    "with_versions",
+]
+
+
+# ------------------------------------------------------------------------------------------------ kinds of attributes
+_INT32 = range(-(1 << 31), 1 << 31)
+_INT64 = range(-(1 << 63), 1 << 63)
+_BEYOND_FLOAT32 = float.fromhex("0x1.ffffffp+127")
+"""The least number that rounds to infinity."""
+
+
+def _is_int32(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in _INT32
+
+
+def _is_int64(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in _INT64
+
+
+def _is_float64(value: Any) -> bool:
+    return isinstance(value, float) or _is_int64(value)
+
+
+def _is_float32(value: Any) -> bool:
+    return _is_float64(value) and (abs(value) < _BEYOND_FLOAT32 or value - value != 0)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (bool, complex)) or _is_float64(value)
+
+
+def _is(type_: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, type_)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of attribute: its number on the wire, the field that holds it, and which values that can hold."""
+
+    number: int
+    field: str
+    holds: Callable[[Any], bool]
+    many: bool = False
+
+
+KINDS = {
+    "int": _Kind(0, "i", _is_int32),
+    "float": _Kind(1, "f", _is_float32),
+    "string": _Kind(2, "s", _is(str)),
+    "ints": _Kind(3, "ints", _is_int32, many=True),
+    "floats": _Kind(4, "floats", _is_float32, many=True),
+    "strings": _Kind(5, "strings", _is(str), many=True),
+    "bool": _Kind(6, "b", _is(bool)),
+    "bools": _Kind(7, "bools", _is(bool), many=True),
+    "block": _Kind(8, "block_idx", _is(Block)),
+    "long": _Kind(9, "l", _is_int64),
+    "blocks": _Kind(10, "blocks_idx", _is(Block), many=True),
+    "longs": _Kind(11, "longs", _is_int64, many=True),
+    "float64s": _Kind(12, "float64s", _is_float64, many=True),
+    "var": _Kind(13, "var_name", _is(str)),
+    "vars": _Kind(14, "vars_name", _is(str), many=True),
+    "float64": _Kind(15, "float64", _is_float64),
+    "scalar": _Kind(16, "scalar", _is_scalar),
+    "scalars": _Kind(17, "scalars", _is_scalar, many=True),
+}
+"""Kinds of attributes, by the names that definitions use."""
+
+_BY_NUMBER = {kind.number: name for name, kind in KINDS.items()}
+_BY_VALUE = ("bool", "int", "long", "float", "float64", "string", "block", "scalar")
+_EVERY_OP = {
+    OpRole.NAME: "int",
+    OpRole.VARS: "strings",
+    "op_namescope": "string",
+    "op_callstack": "strings",
+    "op_device": "string",
+    "with_quant_attr": "bool",
+}
+"""Attributes that any op may carry."""
+
+
+@checked
+def fits(kind: str, value: Any) -> bool:
+    """Whether an attribute of this kind can hold `value`."""
+    found = KINDS.get(kind)
+    if found is None:
+        return False
+    if found.many:
+        return isinstance(value, (list, tuple)) and all(map(found.holds, value))
+    return found.holds(value)
+
+
+def attr_kind(op: Operator, name: str, value: Any) -> str:
+    """The kind that an attribute is written as if no file says otherwise: its definition's, else one that holds its value.
+
+    `ProgramError` where no kind does.
+    """
+    definition = op.definition
+    known = definition.attrs.get(name) if definition is not None else None
+    kind = known.kind if known is not None else _EVERY_OP.get(name, "")
+    if fits(kind, value):
+        return kind
+    many = "s" if isinstance(value, (list, tuple)) else ""
+    for kind in _BY_VALUE:
+        if kind + many in KINDS and (value or not many or kind == "int") and fits(kind + many, value):
+            return kind + many
+    raise ProgramError(f"{op.type}: attribute {name!r} is {value!r}, which no kind of attribute on the wire can hold")
+
+
+# ---------------------------------------------------------------------------------------------- what only files know
+@dataclass(slots=True)
+class OpWire:
+    """What a file says of an op beyond its `Operator`."""
+
+    type: str = ""
+    """Type of the op in the file."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Kinds of attributes that are not as `attr_kind` has them."""
+    rest: bytes = b""
+    """Unknown fields, as an ``OpDesc``."""
+    asides: list[tuple[int, str, bytes]] = field(default_factory=list)
+    """Attributes that come again later in the file, and those of unknown types: position among them all, name ("" for the
+    latter), message."""
+    parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """What is left of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
+
+
+@dataclass(slots=True)
+class _VarWire:
+    written: frozenset[str]
+    """Optional fields that are there, be it with their defaults."""
+    rest: bytes = b""
+    guessed_parameter: bool = False
+    kind: int | None = None
+    """Number of a kind of variable that is not in `VarType`."""
+    dtype: int | None = None
+    """Number of an element type that is not in `VarType`."""
+
+
+@dataclass(slots=True)
+class _BlockWire:
+    written: frozenset[str]
+    rest: bytes = b""
+
+
+_NEW_VAR = _VarWire(frozenset(["persistable"]))
+_NEW_BLOCK = _BlockWire(frozenset())
+_NEW_PROGRAM = ProgramDesc()
+_NEW_PROGRAM.version.version = 0
+
+_TENSOR_FIELDS = {
+    VarType.SELECTED_ROWS: "selected_rows",
+    VarType.LOD_TENSOR_ARRAY: "tensor_array",
+    VarType.STRING: "string",
+    VarType.STRINGS: "strings",
+    VarType.VOCAB: "vocab",
+    VarType.SPARSE_COO: "sparse_coo",
+    VarType.SPARSE_CSR: "sparse_csr",
+}
+"""Where a variable of this kind has its shape and element type; others have them in ``lod_tensor``."""
+_WITH_LOD = ("lod_tensor", "tensor_array")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _raw(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ProgramError(f"{text!r} cannot be written as UTF-8: {error.reason}") from None
+
+
+def _short(value: float) -> float:
+    """The shortest decimal that is this 32-bit float."""
+    return float(str(np.float32(value)))
+
+
+def _short_all(values: Iterable[float]) -> list[float]:
+    found: list[float] = np.array(list(values), np.float32).astype("U32").astype(np.float64).tolist()
+    return found
+
+
+_MOST_LEVELS = 64
+"""Of sequences in sequences; models have three at most, and what has many takes memory."""
+_MOST_BYTES = (1 << 31) - 1
+_MOST_VALUES = 1 << 22
+"""Values of one attribute; 16 MB of float32."""
+_TOO_LARGE = (
+    f"a file of the wire format holds at most {_MOST_BYTES}; values belong into persistable variables, which are saved beside "
+    "the program, not into attributes"
+)
+
+
+def _leftover(message: Any, *taken: str) -> bytes:
+    """The message without these fields."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for name in taken:
+        rest.ClearField(name)
+    found: bytes = rest.SerializeToString()
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- writing
+@checked
+def serialize_program(program: Program) -> bytes:
+    """The program as bytes of a ``ProgramDesc``; `ProgramError` if it holds what the format cannot say."""
+    message = ProgramDesc()
+    message.MergeFrom(_NEW_PROGRAM) if program.wire is None else message.MergeFromString(program.wire)
+    for index, block in enumerate(program.blocks):
+        if block.idx != index:
+            raise ProgramError(f"the block at position {index} of the program calls itself block {block.idx}")
+        _write_block(block, message.blocks.add())
+    try:
+        data: bytes = message.SerializeToString()
+    except Exception as error:  # the runtimes name the error differently; size is what is left to go wrong
+        raise ProgramError(f"the program cannot be written, {_TOO_LARGE}: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise ProgramError(f"the program cannot be written, its {len(data)} bytes are too many: {_TOO_LARGE}")
+    return data
+
+
+def versions_of(wire: bytes) -> tuple[int, list[tuple[str, int]]]:
+    """The version of Paddle that wrote a program, and those of its ops, in the ``wire`` of the program."""
+    message = ProgramDesc()
+    message.ParseFromString(wire)
+    return message.version.version, [(_text(pair.op_name), pair.op_version.version) for pair in message.op_version_map.pair]
+
+
+def with_versions(version: int, of_ops: Iterable[tuple[str, int]]) -> bytes:
+    """What `versions_of` reads."""
+    message = ProgramDesc()
+    message.version.version = version
+    for name, number in of_ops:
+        pair = message.op_version_map.pair.add()
+        pair.op_name, pair.op_version.version = _raw(name), number
+    found: bytes = message.SerializeToString()
+    return found
+
+
+def _write_block(block: Block, message: Any) -> None:
+    wire = block.wire or _NEW_BLOCK
+    if wire.rest:
+        message.MergeFromString(wire.rest)
+    message.idx = block.idx
+    message.parent_idx = block.parent_idx
+    if block.forward is not None or "forward_block_idx" in wire.written:
+        message.forward_block_idx = block.forward_block_idx
+    for name, var in block.vars.items():
+        _write_var(name, var, message.vars.add())
+    for op in block.ops:
+        _write_op(op, message.ops.add())
+
+
+def _write_var(name: str, var: Variable, message: Any) -> None:
+    wire = var.wire or _NEW_VAR
+    if wire.rest:
+        message.MergeFromString(wire.rest)
+    message.name = _raw(name)
+    kind = message.type
+    kind.type = wire.kind if wire.kind is not None and var.type is VarType.RAW else int(var.type)
+    if var.has_shape or var.has_dtype or var.lod_level or "lod_level" in wire.written:
+        tensor_field = _TENSOR_FIELDS.get(var.type, "lod_tensor")
+        tensor = getattr(kind, tensor_field)
+        if tensor_field in _WITH_LOD:
+            if var.lod_level or "lod_level" in wire.written:
+                tensor.lod_level = var.lod_level
+            tensor = tensor.tensor
+        tensor.data_type = wire.dtype if wire.dtype is not None and not var.has_dtype else int(var.dtype)
+        tensor.dims.extend(var.shape)
+    is_parameter = isinstance(var, Parameter)
+    for flag, value in (
+        ("persistable", var.persistable),
+        ("need_check_feed", var.need_check_feed),
+        ("is_parameter", is_parameter and not wire.guessed_parameter),
+        ("stop_gradient", var.stop_gradient or (is_parameter and not var.trainable)),  # type: ignore[attr-defined]
+    ):
+        if value or flag in wire.written:
+            setattr(message, flag, value)
+
+
+WIRE_SLOTS = {
+    ("einsum_grad", "XShape"): "x_shape",
+    ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
+    ("chunk_eval", "F1_Score"): "F1-Score",
+}
+"""(Op, slot) -> the slot's name on the wire, where Paddle does not name it as it names others."""
+_OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in WIRE_SLOTS.items()}
+
+
+def _attrs_to_write(op: Operator) -> dict[str, Any]:
+    """The attributes of an operator, and those left at their defaults where Paddle does not know these: of ops that own blocks,
+    and of gradient ops. What was read from a file has all that it needs."""
+    definition = op.definition
+    if op.wire is not None and op.wire.type == op.type:
+        return op.attrs
+    if definition is None or (definition.forward is None and definition.rule is not REGION):
+        return op.attrs
+    left = {name: attr.default for name, attr in definition.attrs.items() if name not in op.attrs and not attr.required}
+    if definition.rule is REGION:  # Paddle finds names inside by rule, not in lists
+        left = {name: value for name, value in left.items() if not name.endswith("_grads")}
+    return op.attrs | left
+
+
+def _write_op(op: Operator, message: Any) -> None:
+    wire = op.wire
+    if wire is not None and wire.rest:
+        message.MergeFromString(wire.rest)
+    parts = wire.parts if wire is not None else {}
+    message.type = _raw(op.type)
+    for side, slots in (("inputs", op.inputs), ("outputs", op.outputs)):
+        target = getattr(message, side)
+        for slot, names in slots.items():
+            entry = target.add()
+            if parts and (side, slot) in parts:
+                entry.MergeFromString(parts[side, slot])
+            entry.parameter = _raw(WIRE_SLOTS.get((op.type, slot), slot))
+            entry.arguments.extend(map(_raw, names))
+    asides = [found for found in wire.asides if not found[1] or found[1] in op.attrs][::-1] if wire is not None else []
+    for name, value in _attrs_to_write(op).items():
+        while asides and asides[-1][0] <= len(message.attrs):
+            message.attrs.add().MergeFromString(asides.pop()[2])
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if isinstance(value, (list, tuple)) and len(value) > _MOST_VALUES:
+            raise ProgramError(
+                f"{op.type}, in block {op.block.idx}: the attribute {name!r} holds {len(value)} values; constants of more than "
+                f"{_MOST_VALUES} do not belong into a program: let it read a persistable variable (layers.create_parameter, or a "
+                "value put into the scope), which save_params saves beside it"
+            )
+        kind = wire.kinds.get(name) if wire is not None else None
+        if kind is None or not fits(kind, value):
+            kind = attr_kind(op, name, value)
+        entry = message.attrs.add()
+        if parts and ("attrs", name) in parts:
+            entry.MergeFromString(parts["attrs", name])
+        entry.name = _raw(name)
+        _write_value(op, kind, value, entry)
+    for _, name, aside in reversed(asides):
+        if not name:  # what comes again does so before the attribute that counts
+            message.attrs.add().MergeFromString(aside)
+
+
+def _write_value(op: Operator, kind: str, value: Any, entry: Any) -> None:
+    known = KINDS[kind]
+    entry.type = known.number
+    base = kind.removesuffix("s") if known.many else kind
+    if base in ("string", "var"):
+        value = list(map(_raw, value)) if known.many else _raw(value)
+    elif base == "block":
+        for block in value if known.many else [value]:
+            if block.idx >= len(op.block.program.blocks) or op.block.program.blocks[block.idx] is not block:
+                raise ProgramError(f"{op.type} owns block {block.idx} of another program, or one that has been removed")
+        value = [block.idx for block in value] if known.many else value.idx
+    elif base == "scalar":
+        for item in value if known.many else [value]:
+            _write_scalar(item, entry.scalars.add() if known.many else entry.scalar)
+        return
+    elif base == "float":
+        value = np.asarray(value, np.float32).tolist()
+    if known.many:
+        getattr(entry, known.field).extend(value)
+    else:
+        setattr(entry, known.field, value)
+
+
+def _write_scalar(value: Any, message: Any) -> None:
+    if isinstance(value, bool):
+        message.type, message.b = 1, value
+    elif isinstance(value, int):
+        message.type, message.i = 2, value
+    elif isinstance(value, float):
+        message.type, message.r = 3, value
+    else:
+        message.type, message.c.r, message.c.i = 4, value.real, value.imag
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+@checked
+def parse_program(data: bytes) -> Program:
+    """The program in the bytes of a ``ProgramDesc``, of whatever version; `FormatError` says where they hold none."""
+    if len(data) > _MOST_BYTES:
+        raise FormatError(f"not a program: {len(data)} bytes, but programs have at most {_MOST_BYTES}, as all of the wire format")
+    return _Reader(bytes(data)).program
+
+
+def _looks_like(data: bytes) -> str:
+    for start, what in (
+        (b"{", "; it looks like JSON, in which Paddle 3 writes programs: export the model with Paddle 2.6 or older"),
+        (b"\x80", "; it looks like a pickle, as .pdparams files are"),
+        (b"PK", "; it looks like a zip archive"),
+        (b"\0\0\0\0", "; it looks like a file of parameters"),
+    ):
+        if data.startswith(start):
+            return what
+    with contextlib.suppress(UnicodeDecodeError):
+        if re.fullmatch(r"[^\x00-\x08\x0e-\x1f\x7f]+", data[:64].decode("ascii")):
+            return "; it looks like text, but not like a program's"
+    return ""
+
+
+class _Reader:
+    """Makes a program of bytes. `careful` is set where some message holds fields that the schema lacks."""
+
+    def __init__(self, data: bytes) -> None:
+        message = ProgramDesc()
+        try:
+            message.ParseFromString(data)
+        except (DecodeError, RecursionError, ValueError, TypeError):
+            raise FormatError(f"not a program{_looks_like(data)}: {find_damage(data)}") from None
+        if not len(message.blocks):
+            what = "the file is empty" if not data else f"{len(data)} bytes without a block{_looks_like(data)}"
+            raise FormatError(f"not a program: {what}")
+        known = ProgramDesc()
+        known.CopyFrom(message)
+        known.DiscardUnknownFields()
+        self.careful = known.ByteSize() != message.ByteSize()
+        self.presence: dict[tuple[str, ...], frozenset[str]] = {}
+        self.plain: dict[str, OpWire] = {}
+
+        self.program = Program()
+        self.program.allowed_ops = frozenset()
+        self.blocks = self.program.blocks = [Block(self.program, index) for index in range(len(message.blocks))]
+        for index, block in enumerate(message.blocks):
+            self.link(index, block)
+        self.check_tree()
+        self.marks_parameters = any(var.HasField("is_parameter") for block in message.blocks for var in block.vars)
+        for block, desc in zip(self.blocks, message.blocks, strict=True):
+            self.read_block(block, desc)
+        self.check_owners()
+        self.guess_what_is_not_said()
+        self.program.wire = _leftover(message, "blocks")
+
+    def written(self, names: tuple[str, ...]) -> frozenset[str]:
+        return self.presence.setdefault(names, frozenset(names))
+
+    # -- the tree of blocks
+    def link(self, index: int, desc: Any) -> None:
+        block = self.blocks[index]
+        if desc.idx != index:
+            raise FormatError(f"block {index}: it says that it is block {desc.idx}")
+        if not desc.HasField("parent_idx"):
+            raise FormatError(f"block {index}: it does not say which block is its parent")
+        for what, number in (("parent", desc.parent_idx), ("forward", desc.forward_block_idx)):
+            if not -1 <= number < len(self.blocks):
+                raise FormatError(f"block {index}: its {what} block is {number}, but the file holds {len(self.blocks)} blocks")
+            if number >= 0:
+                setattr(block, what, self.blocks[number])
+
+    def check_tree(self) -> None:
+        done: set[int] = set()
+        for block in self.blocks:
+            path: list[int] = []
+            at: Block | None = block
+            on_path: set[int] = set()
+            while at is not None and at.idx not in done:
+                if at.idx in on_path:
+                    raise FormatError(f"block {at.idx}: it is its own ancestor, by way of its parent blocks")
+                path.append(at.idx)
+                on_path.add(at.idx)
+                at = at.parent
+            done.update(path)
+        if self.blocks[0].parent is not None:
+            raise FormatError(f"block 0: the root has a parent, block {self.blocks[0].parent_idx}")
+
+    def check_owners(self) -> None:
+        found = self_owning(self.blocks)
+        if found is not None:
+            raise FormatError(f"block {found[0].idx}: it holds itself, by way of an op of block {found[1].idx}")
+
+    # -- their contents
+    def read_block(self, block: Block, desc: Any) -> None:
+        for position, var in enumerate(desc.vars):
+            name = _text(var.name)
+            if not var.HasField("name"):
+                raise FormatError(f"block {block.idx}: variable {position} has no name")
+            if name in block.vars:
+                raise FormatError(f"block {block.idx}: the variable {name!r} is there twice")
+            block.vars[name] = self.read_var(block, name, var)
+        for position, op in enumerate(desc.ops):
+            try:
+                block.ops.append(self.read_op(block, op))
+            except FormatError as error:
+                raise FormatError(f"block {block.idx}, op {position} ({_text(op.type) or 'without a type'}): {error}") from None
+        presence = ("forward_block_idx",) if desc.HasField("forward_block_idx") else ()
+        rest = _leftover(desc, "idx", "parent_idx", "forward_block_idx", "vars", "ops") if self.careful else b""
+        if presence or rest:
+            block.wire = _BlockWire(self.written(presence), rest)
+
+    def read_var(self, block: Block, name: str, desc: Any) -> Variable:
+        where = f"block {block.idx}, variable {name!r}"
+        if not desc.HasField("type") or not desc.type.HasField("type"):
+            raise FormatError(f"{where}: it has no type")
+        kind, unknown_kind = _known(desc.type.type, VarType.RAW)
+        tensor_field = _TENSOR_FIELDS.get(kind, "lod_tensor")
+        shape, dtype, unknown_dtype, lod_level = None, None, None, 0
+        presence = [flag for flag in _FLAGS if desc.HasField(flag)]
+        fields = 1
+        if desc.type.HasField(tensor_field):
+            fields = 2
+            tensor = getattr(desc.type, tensor_field)
+            has_tensor = True
+            if tensor_field in _WITH_LOD:
+                if tensor.HasField("lod_level"):
+                    presence.append("lod_level")
+                    lod_level = tensor.lod_level
+                    if not 0 <= lod_level <= _MOST_LEVELS:
+                        raise FormatError(f"{where}: it has {lod_level} levels of sequences, it should be 0 to {_MOST_LEVELS}")
+                has_tensor = tensor.HasField("tensor")
+                tensor = tensor.tensor
+            if has_tensor:
+                shape = tuple(tensor.dims)
+                if tensor.HasField("data_type"):
+                    dtype, unknown_dtype = _known(tensor.data_type, None)
+        is_parameter = desc.is_parameter
+        known: dict[str, Any] = {
+            "type": kind,
+            "name": name,
+            "lod_level": lod_level,
+            "persistable": desc.persistable,
+            "stop_gradient": desc.stop_gradient,
+            "is_data": desc.need_check_feed,
+            "need_check_feed": desc.need_check_feed,
+        }
+        var = (
+            Parameter(block, shape, dtype, trainable=not desc.stop_gradient, **known)  # type: ignore[arg-type]
+            if is_parameter
+            else Variable(block, shape=shape, dtype=dtype, **known)
+        )
+        rest = b""
+        if self.careful or len(desc.attrs) or len(desc.type.ListFields()) > fields:
+            rest = _var_leftover(desc, tensor_field)
+        var.wire = _VarWire(self.written(tuple(presence)), rest, False, unknown_kind, unknown_dtype)
+        return var
+
+    def read_op(self, block: Block, desc: Any) -> Operator:
+        if not desc.HasField("type"):
+            raise FormatError("it has no type")
+        parts: dict[tuple[str, str], bytes] = {}
+        op_type = _text(desc.type)
+        inputs = self.read_slots(op_type, "inputs", desc.inputs, parts)
+        outputs = self.read_slots(op_type, "outputs", desc.outputs, parts)
+        op = Operator(block, op_type, inputs, outputs, {})
+        kinds: dict[str, str] = {}
+        strange = 0
+        for entry in desc.attrs:  # Paddle itself writes some twice; the last one counts
+            name = _text(entry.name)
+            if not entry.HasField("name") or not entry.HasField("type"):
+                raise FormatError(f"an attribute {name!r} lacks its {'type' if entry.HasField('name') else 'name'}")
+            kind = _BY_NUMBER.get(entry.type)
+            if kind is None:
+                strange += 1
+                continue
+            fields = entry.ListFields()
+            if len(fields) > 2 and all(field.name != KINDS[kind].field for field, _ in fields):
+                held = next(field.name for field, _ in fields if field.name not in ("name", "type"))
+                raise FormatError(
+                    f"the attribute {name!r} says that it is of kind {kind}, which the field {KINDS[kind].field!r} should hold, "
+                    f"but there is only {held!r}"
+                )
+            value = op.attrs[name] = self.read_value(name, kind, entry)
+            if attr_kind(op, name, value) == kind:
+                kinds.pop(name, None)
+            else:
+                kinds[name] = kind
+            parts.pop(("attrs", name), None)
+            if self.careful or len(fields) > 3:
+                rest = _leftover(entry, "name", "type", KINDS[kind].field)
+                if rest:
+                    parts["attrs", name] = rest
+        asides = _asides(desc.attrs, op) if strange or len(op.attrs) < len(desc.attrs) else []
+        rest = b""
+        if self.careful or desc.HasField("is_target"):
+            rest = _leftover(desc, "type", "inputs", "outputs", "attrs")
+        if kinds or rest or parts or asides:
+            op.wire = OpWire(op_type, kinds, rest, asides, parts)
+        else:
+            op.wire = self.plain.get(op_type) or self.plain.setdefault(op_type, OpWire(op_type))
+        return op
+
+    def read_slots(self, op_type: str, side: str, entries: Any, parts: dict[tuple[str, str], bytes]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for entry in entries:
+            if not entry.HasField("parameter"):
+                raise FormatError(f"one of its {side} has no slot")
+            slot = _text(entry.parameter)
+            slot = _OUR_SLOTS.get((op_type, slot), slot)
+            if slot in found:
+                raise FormatError(f"the slot {slot!r} is there twice in its {side}")
+            found[slot] = [_text(name) for name in entry.arguments]
+            if self.careful:
+                rest = _leftover(entry, "parameter", "arguments")
+                if rest:
+                    parts[side, slot] = rest
+        return found
+
+    def read_value(self, name: str, kind: str, entry: Any) -> Any:
+        value = getattr(entry, KINDS[kind].field)
+        if kind == "float":
+            return _short(value)
+        if kind in ("string", "var"):
+            return _text(value)
+        if kind == "block":
+            return self.block(name, value)
+        if kind == "scalar":
+            return _read_scalar(name, value)
+        if not KINDS[kind].many:
+            return value
+        if kind == "floats":
+            return _short_all(value)
+        if kind in ("strings", "vars"):
+            return [_text(item) for item in value]
+        if kind == "blocks":
+            return [self.block(name, item) for item in value]
+        if kind == "scalars":
+            return [_read_scalar(name, item) for item in value]
+        return list(value)
+
+    def block(self, name: str, index: int) -> Block:
+        if not 0 <= index < len(self.blocks):
+            raise FormatError(f"the attribute {name!r} is block {index}, but the file holds {len(self.blocks)} blocks")
+        return self.blocks[index]
+
+    # -- what old files leave open
+    def guess_what_is_not_said(self) -> None:
+        read: set[str] = set()
+        used: set[str] = set()
+        written: set[str] = set()
+        changed: set[str] = set()
+        for block in self.blocks:
+            for op in block.ops:
+                read.update(op.input_arg_names)
+                written.update(op.output_arg_names)
+                role = op.attrs.get(OpRole.NAME)
+                if not (isinstance(role, int) and role & OpRole.OPTIMIZE):
+                    used.update(op.input_arg_names)
+                    changed.update(op.output_arg_names)
+        root = self.blocks[0]
+        for name, var in root.vars.items():
+            if var.type is not VarType.LOD_TENSOR:
+                continue
+            if not var.persistable:
+                # Nothing computes it and something reads it: it has to be fed.
+                var.is_data = var.is_data or (name in read and name not in written)
+            elif not self.marks_parameters and name in used and name not in changed and is_floating(var.dtype) and var.has_shape:
+                root.vars[name] = _as_parameter(var)
+
+
+def _asides(entries: Any, op: Operator) -> list[tuple[int, str, bytes]]:
+    """An op's attributes that come again later or are of unknown types; the others are put in order of where they stand."""
+    last = {entry.name: position for position, entry in enumerate(entries) if entry.type in _BY_NUMBER}
+    op.attrs = {name: op.attrs[name] for name in map(_text, sorted(last, key=last.__getitem__))}
+    return [
+        (position, _text(entry.name) if entry.type in _BY_NUMBER else "", entry.SerializeToString())
+        for position, entry in enumerate(entries)
+        if last.get(entry.name) != position
+    ]
+
+
+_FLAGS = ("persistable", "need_check_feed", "is_parameter", "stop_gradient")
+
+
+def _known(number: int, otherwise: Any) -> tuple[Any, int | None]:
+    """A type by its number, or, of a number that is none, `otherwise` and the number."""
+    try:
+        return VarType(number), None
+    except ValueError:
+        return otherwise, number
+
+
+def _as_parameter(var: Variable) -> Parameter:
+    parameter = Parameter(
+        var.block,
+        var.shape,
+        var.dtype,
+        name=var.name,
+        trainable=not var.stop_gradient,
+        lod_level=var.lod_level,
+        stop_gradient=var.stop_gradient,
+        is_data=var.is_data,
+        need_check_feed=var.need_check_feed,
+    )
+    wire = var.wire
+    parameter.wire = _VarWire(wire.written, wire.rest, True, wire.kind, wire.dtype)
+    return parameter
+
+
+def _var_leftover(desc: Any, tensor_field: str) -> bytes:
+    rest = VarDesc()
+    rest.MergeFromString(_leftover(desc, "name", *_FLAGS))
+    rest.type.ClearField("type")
+    if rest.type.HasField(tensor_field):
+        tensor = getattr(rest.type, tensor_field)
+        if tensor_field in _WITH_LOD:
+            tensor.ClearField("lod_level")
+            tensor.tensor.ClearField("data_type")
+            tensor.tensor.ClearField("dims")
+            if not tensor.tensor.ByteSize():
+                tensor.ClearField("tensor")
+        else:
+            tensor.ClearField("data_type")
+            tensor.ClearField("dims")
+        if not tensor.ByteSize():
+            rest.type.ClearField(tensor_field)
+    if not rest.type.ByteSize():
+        rest.ClearField("type")
+    found: bytes = rest.SerializeToString()
+    return found
+
+
+def _read_scalar(name: str, message: Any) -> Any:
+    if message.type == 1:
+        return message.b
+    if message.type == 2:
+        return message.i
+    if message.type == 3:
+        return message.r
+    if message.type == 4:
+        return complex(message.c.r, message.c.i)
+    raise FormatError(f"the attribute {name!r} is a scalar of the unknown type {message.type}")
+
+
+# ---------------------------------------------------------------------------------------------------- tensors in files
+def serialize_tensor_desc(dtype: VarType, shape: Iterable[int]) -> bytes:
+    """Element type and shape as a ``TensorDesc``, as it heads a tensor in a file."""
+    data: bytes = TensorDesc(data_type=int(dtype), dims=shape).SerializeToString()
+    return data
+
+
+def parse_tensor_desc(data: bytes) -> tuple[VarType, tuple[int, ...]]:
+    """Element type and shape in the bytes of a ``TensorDesc``; `FormatError` if they hold none."""
+    message = TensorDesc()
+    try:
+        message.ParseFromString(data)
+    except (DecodeError, RecursionError, ValueError, TypeError):
+        raise FormatError("no description of a tensor can be read") from None
+    if not message.HasField("data_type"):
+        raise FormatError("the description of the tensor lacks an element type")
+    dtype, unknown = _known(message.data_type, VarType.RAW)
+    if unknown is not None:
+        raise FormatError(f"its element type is number {unknown}, which is unknown")
+    return dtype, tuple(message.dims)
+
+
+# ------------------------------------------------------------------------------------------------------ damaged bytes
+class _Damage(Exception):
+    pass
+
+
+def find_damage(data: bytes) -> str:
+    """Where, in bytes that should be a ``ProgramDesc``, the first thing is wrong."""
+    try:
+        _walk(data, 0, len(data), ProgramDesc.DESCRIPTOR, "the program")
+    except _Damage as damage:
+        return str(damage)
+    return "its bytes are no message of the wire format"
+
+
+def _varint(data: bytes, at: int, end: int, what: str, path: str) -> tuple[int, int]:
+    value = 0
+    for length in range(10):
+        if at + length >= end:
+            raise _Damage(f"at byte {at}, in {path}: {what} is cut short")
+        byte = data[at + length]
+        value |= (byte & 127) << (7 * length)
+        if byte < 128:
+            return value, at + length + 1
+    raise _Damage(f"at byte {at}, in {path}: {what} is longer than a number can be")
+
+
+def _walk(data: bytes, at: int, end: int, descriptor: Any, path: str) -> None:
+    """Follow the fields of a message; as deep as the schema, which nests no message in itself."""
+    counts: dict[int, int] = {}
+    while at < end:
+        start = at
+        key, at = _varint(data, at, end, "a field's number", path)
+        number, wire_type = key >> 3, key & 7
+        found = descriptor.fields_by_number.get(number)
+        if not number or wire_type in (3, 4, 6, 7):
+            raise _Damage(f"at byte {start}, in {path}: no field begins like this")
+        if wire_type == 0:
+            _, at = _varint(data, at, end, "a number", path)
+            continue
+        size = {1: 8, 5: 4}.get(wire_type, 0)
+        if wire_type == 2:
+            size, at = _varint(data, at, end, "a length", path)
+        if size > end - at:
+            name = found.name if found is not None else f"field {number}"
+            raise _Damage(f"at byte {start}, in {path}: {name} should take {size} bytes, but {end - at} are left")
+        if wire_type == 2 and found is not None and found.message_type is not None:
+            count = counts[number] = counts.get(number, -1) + 1
+            _walk(data, at, at + size, found.message_type, f"{path}, {found.name}[{count}]")
+        at += size

@@ -1,0 +1,227 @@
+"""Tensors in files, as Paddle's ``save`` and ``save_combine`` ops write them.
+
+A record is: uint32 version 0; uint64 number of levels of sequence offsets, for each a uint64 size in bytes and that many
+bytes of uint64; uint32 version 0; int32 size of a ``TensorDesc`` and its bytes; the elements, in C order. All numbers are
+little endian. A combined file is one record after the other, in sorted order of the variables' names, which it lacks.
+SelectedRows have files of their own: uint32 version 0; uint64 number of rows, for each its int64 number; int64 height of the
+whole tensor; then the rows, as a tensor from its version on.
+
+No size in a file is believed before the file proves to be that long. Arrays of large files are read-only views of the file,
+mapped into memory: what nobody reads takes none. (A file that another program cuts short meanwhile would end this one;
+files written here replace others instead, see `fluid.formats.writing`.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from ..errors import FluidTypeError, FormatError
+from ..values.types import BFLOAT16, VarType, as_dtype
+from .program import parse_tensor_desc, serialize_tensor_desc
+from .writing import reason
+
+if TYPE_CHECKING:
+    from ..values.selected_rows import SelectedRows
+
+__all__ = ["TensorReader", "open_tensors", "read_file", "write_rows", "write_tensor"]
+
+Lod = list[list[int]]
+_LARGE_FILE = 16 << 20
+_LARGE_ARRAY = 1 << 16
+"""Bytes from which on an array of a large file is a view of it."""
+
+
+def write_tensor(file: BinaryIO, array: Any, lod: Sequence[Sequence[int]] = ()) -> None:
+    """Append the record of an array, with the offsets of its sequences, level by level."""
+    file.write((0).to_bytes(4, "little") + len(lod).to_bytes(8, "little"))
+    for level in lod:
+        offsets = np.asarray(level, "<u8")
+        file.write(offsets.nbytes.to_bytes(8, "little") + offsets.tobytes())
+    _write_array(file, array)
+
+
+def write_rows(file: BinaryIO, rows: SelectedRows) -> None:
+    """Append the record of SelectedRows."""
+    index = np.asarray(rows.rows(), "<i8")
+    file.write((0).to_bytes(4, "little") + len(index).to_bytes(8, "little") + index.tobytes())
+    file.write(rows.height().to_bytes(8, "little"))
+    _write_array(file, rows.get_tensor())
+
+
+def _write_array(file: BinaryIO, array: Any) -> None:
+    array = np.asarray(np.asarray(array), order="C")
+    desc = serialize_tensor_desc(as_dtype(array.dtype), array.shape)
+    file.write((0).to_bytes(4, "little") + len(desc).to_bytes(4, "little") + desc)
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    file.write(_bytes_of(array))
+
+
+def _bytes_of(array: Any) -> Any:
+    """The elements of a contiguous array as a buffer; complex numbers, too, which a memoryview cannot cast."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+class TensorReader:
+    """Reads records one after the other from a file that may hold anything."""
+
+    def __init__(self, file: BinaryIO, path: str) -> None:
+        self._file = file
+        self._path = path
+        self._at = 0
+        self._size = os.fstat(file.fileno()).st_size
+        self._name = ""
+        self._map: Any = None
+        if self._size >= _LARGE_FILE and os.name == "posix":  # elsewhere, a mapped file could not be replaced
+            with contextlib.suppress(OSError, ValueError):
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return self._size - self._at
+
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        variable = f", variable {self._name!r}" if self._name else ""
+        raise FormatError(f"{self._path}{variable}, at byte {self._at if at is None else at}: {message}")
+
+    def _check(self, count: int, what: str) -> None:
+        if count > self.left:
+            self.fail(f"{what} should take {count} bytes, but {self.left} are left in the file of {self._size}")
+
+    def _take(self, count: int, what: str) -> bytes:
+        self._check(count, what)
+        found = self._file.read(count)
+        if len(found) != count:
+            self.fail(f"{what} should take {count} bytes, but {len(found)} could be read")
+        self._at += count
+        return found
+
+    def _number(self, count: int, what: str) -> int:
+        return int.from_bytes(self._take(count, what), "little")
+
+    def _version(self, what: str) -> None:
+        start = self._at
+        version = self._number(4, f"the version of the {what}")
+        if version != 0:
+            self.fail(
+                f"the version of the {what} is {version}, it should be 0; either this is no file of parameters, "
+                "or it was not written for this program, so that its records begin elsewhere",
+                start,
+            )
+
+    def read(self, name: str) -> tuple[Any, Lod]:
+        """The next record, which should be that of the variable `name`: the array and its sequence offsets.
+
+        Raises:
+            FormatError: names the file, the variable, the byte, and what was expected there.
+        """
+        self._name = name
+        self._version("record")
+        start = self._at
+        levels = self._number(8, "the number of levels of sequence offsets")
+        if levels * 8 > self.left:
+            self.fail(f"{levels} levels of sequence offsets cannot be in {self.left} bytes", start)
+        lod = [self._level(index) for index in range(levels)]
+        return self._array(), lod
+
+    def read_rows(self, name: str) -> SelectedRows:
+        """The next record, which should be that of the SelectedRows `name`; errors as of `read`."""
+        from ..values.selected_rows import SelectedRows
+
+        self._name = name
+        self._version("record")
+        start = self._at
+        count = self._number(8, "the number of rows")
+        index = np.frombuffer(self._take(8 * count, f"the numbers of {count} rows"), "<i8").astype(np.int64)
+        height_at = self._at
+        height = int.from_bytes(self._take(8, "the height"), "little", signed=True)
+        if height < 0:
+            self.fail(f"the height is {height}", height_at)
+        if count and not (0 <= index.min() and index.max() < height):
+            self.fail(f"the rows are numbered {index.min()} to {index.max()}, but the height is {height}", start)
+        start = self._at
+        value = self._array()
+        if value.ndim < 1 or len(value) != count:
+            self.fail(f"there are {count} numbers of rows, but the rows are {value.dtype}{list(value.shape)}", start)
+        return SelectedRows(index, value, height)
+
+    def _array(self) -> Any:
+        self._version("tensor")
+        start = self._at
+        size = int.from_bytes(self._take(4, "the size of the tensor's description"), "little", signed=True)
+        if size < 0:
+            self.fail(f"the size of the tensor's description is {size}", start)
+        start = self._at
+        desc = self._take(size, "the tensor's description")
+        try:
+            dtype, shape = parse_tensor_desc(desc)
+            kind = BFLOAT16 if dtype is VarType.BF16 else dtype.numpy
+        except (FormatError, FluidTypeError) as error:
+            self.fail(str(error), start)
+        if any(extent < 0 for extent in shape):
+            self.fail(f"the tensor's shape is {list(shape)}, which has a negative extent", start)
+        count = math.prod(shape)
+        self._check(count * kind.itemsize, f"the elements of {dtype.text}{list(shape)}")
+        try:
+            mapped = self._map is not None and count * kind.itemsize >= _LARGE_ARRAY
+            array = (
+                np.frombuffer(self._map, kind.newbyteorder("<"), count, self._at).reshape(shape)
+                if mapped
+                else np.empty(shape, kind.newbyteorder("<"))
+            )
+        except (ValueError, MemoryError) as error:
+            self.fail(f"no array of {len(shape)} dimensions, {dtype.text}{list(shape)[:8]}, can be made: {error}", start)
+        if mapped:
+            self._file.seek(array.nbytes, os.SEEK_CUR)
+        elif array.size:
+            read = self._file.readinto(_bytes_of(array))  # type: ignore[attr-defined]
+            if read != array.nbytes:
+                self.fail(f"{array.nbytes} bytes of elements should be here, but {read} could be read")
+        self._at += array.nbytes
+        return array.astype(kind, copy=False)
+
+    def _level(self, index: int) -> list[int]:
+        start = self._at
+        size = self._number(8, f"the size of level {index} of sequence offsets")
+        if size % 8:
+            self.fail(f"level {index} of sequence offsets takes {size} bytes, which is no multiple of 8", start)
+        offsets = np.frombuffer(self._take(size, f"level {index} of sequence offsets"), "<u8")
+        if size and (offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any()):
+            self.fail(f"level {index} of sequence offsets does not ascend from 0", start)
+        found: list[int] = offsets.tolist()
+        return found
+
+    def finish(self, expected: int) -> None:
+        """`FormatError` if the file goes on after the `expected` records that have been read."""
+        self._name = ""
+        if self.left:
+            self.fail(
+                f"{self.left} bytes follow the {expected} variables of the program; the file was not written for this program"
+            )
+
+
+@contextlib.contextmanager
+def open_tensors(path: str, what: str = "") -> Iterator[TensorReader]:
+    """A reader of the records in a file; `FormatError` if it cannot be opened."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}{what}: the file cannot be read: {reason(error)}") from None
+    with file:
+        yield TensorReader(file, path)
+
+
+def read_file(path: str) -> bytes:
+    """The bytes of a file; `FormatError` if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: the file cannot be read: {reason(error)}") from None

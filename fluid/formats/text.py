@@ -1,0 +1,745 @@
+"""Programs as text: to read, to compare line by line, and, in the complete form, to parse back.
+
+::
+
+    block 0 {
+      param fc_0.w_0: float32[13, 1]
+      data x: float32[-1, 13] stop_gradient
+      fc_0.tmp_0: float32[-1, 1] = mul(X=x, Y=fc_0.w_0) {x_num_col_dims=1}
+      while(X=[i], Condition=less) {sub_block=block 1}
+        block 1 {
+          i = increment(X=i) {step=1.0}
+        }
+      -- backward --
+      (X@GRAD=x@GRAD: float32[-1, 13]) = mul_grad(X=x, Y=fc_0.w_0, Out@GRAD=fc_0.tmp_0@GRAD)
+    }
+
+A block first lists parameters, data, persistable variables and those that none of its ops writes; each other variable is
+declared where it is first written. Names before ``=`` without a slot are in the slot ``Out``. A line ``-- backward --``
+gives the role of the ops after it, ``-- forward --`` that they have none. A sub-block stands under the (first) op that
+owns it; its parent is the block around it unless ``(parent 3)`` says otherwise, and ``(forward 2)`` names the block whose
+gradient it is. An attribute ``name: longs=[1]`` has another kind on the wire than its definition, or its value, says.
+Names that are not made of letters, digits and ``_.@/-`` stand in quotes, as in JSON.
+
+A line ``program {random_seed=7, version=2006002, op_versions=[adam=1, pad2d=1]}`` stands before the blocks where there is
+something to say: a seed, the version of Paddle that wrote the program, the versions of its ops.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from ..errors import FormatError, ProgramError
+from ..ir.checked import checked
+from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
+from ..ir.verify import on_cycles
+from ..values.types import VarType
+
+__all__ = ["NOISE", "block_to_string", "op_to_string", "parse_program_text", "program_to_screen", "program_to_string"]
+
+_ROLES = {
+    OpRole.BACKWARD: "backward",
+    OpRole.OPTIMIZE: "optimizer",
+    OpRole.RPC: "rpc",
+    OpRole.DIST: "dist",
+    OpRole.LR_SCHED: "lr_sched",
+    OpRole.LOSS: "loss",
+}
+_ROLE_BITS = {name: bit for bit, name in _ROLES.items()}
+NOISE = frozenset({OpRole.NAME, OpRole.VARS, "op_namescope", "op_device", "op_callstack", "with_quant_attr"})
+"""Attributes that say nothing of what an op computes."""
+_PLAIN = re.compile(r"[A-Za-z0-9_.@/-]+")
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
+_DEEPEST_INDENT = 20
+_MOST_LEVELS = 64
+_SCREEN_LINES = 80
+_SCREEN_COLUMNS = 160
+
+
+# ---------------------------------------------------------------------------------------------------------- printing
+@dataclass(frozen=True)
+class _Style:
+    """How much is shown: everything, or what fits a screen."""
+
+    complete: bool = True
+    items: int = 0
+    """Longest list of names or numbers; 0 is any."""
+    ops: int = 0
+    """Most ops of a section of a block."""
+    vars: int = 0
+    """Most variables at the head of a block."""
+    columns: int = 0
+    """Longest line; 0 is any."""
+
+
+_COMPLETE = _Style()
+_SHORT = _Style(complete=False, items=8)
+
+
+def _quoted(text: str) -> str:
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else _quoted(name)
+
+
+def _listed(items: Sequence[Any], style: _Style, show: Any) -> str:
+    if style.items and len(items) > style.items + 1:
+        return f"[{', '.join(map(show, items[: style.items]))}, ... {len(items) - style.items} more]"
+    return f"[{', '.join(map(show, items))}]"
+
+
+def _value(value: Any, style: _Style) -> str:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(int(value))
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, str):
+        if style.items and len(value) > 60:
+            value = value[:57] + "..."
+        return _quoted(value)
+    if isinstance(value, Block):
+        return f"block {value.idx}"
+    if isinstance(value, (list, tuple)):
+        return _listed(value, style, lambda item: _value(item, style))
+    return f"<{type(value).__name__}>"
+
+
+def _fits(kind: str, value: Any) -> bool:
+    from .program import fits
+
+    return fits(kind, value)
+
+
+def _attrs(op: Operator, style: _Style, in_section: bool) -> str:
+    definition = op.definition
+    kinds = op.wire.kinds if style.complete and op.wire is not None else {}
+    found = []
+    for name, value in op.attrs.items():
+        if not style.complete:
+            known = definition.attrs.get(name) if definition is not None else None
+            if name in NOISE or (known is not None and not known.required and known.default == value):
+                continue
+        elif in_section and name == OpRole.NAME and _section(op):
+            continue
+        mark = f": {kinds[name]}" if name in kinds and _fits(kinds[name], value) else ""
+        found.append(f"{_name(name)}{mark}={_value(value, style)}")
+    return f" {{{', '.join(found)}}}" if found else ""
+
+
+def _slots(slots: dict[str, list[str]], style: _Style, show: Any) -> list[str]:
+    found = []
+    for slot, names in slots.items():
+        if names or style.complete:
+            found.append(f"{_name(slot)}={show(names[0]) if len(names) == 1 else _listed(names, style, show)}")
+    return found
+
+
+def _type(var: Variable) -> str:
+    spec = f"{var.dtype.text if var.has_dtype else '?'}{list(var.shape) if var.has_shape else '?'}"
+    if var.type is VarType.LOD_TENSOR:
+        return spec
+    return var.type.name.lower() + (f" {spec}" if var.has_dtype or var.has_shape else "")
+
+
+def _flags(var: Variable, style: _Style) -> str:
+    parameter = isinstance(var, Parameter)
+    found = []
+    if var.lod_level:
+        found.append(f"lod_level={var.lod_level}")
+    if var.persistable is not parameter:
+        found.append("persistable" if var.persistable else "not_persistable")
+    if parameter and var.is_data:
+        found.append("data")
+    if isinstance(var, Parameter) and not var.trainable:
+        found.append("not_trainable")
+    if var.stop_gradient and (style.complete or not var.is_data):  # what is fed stops gradients, as a rule
+        found.append("stop_gradient")
+    if var.need_check_feed and style.complete:
+        found.append("need_check_feed")
+    return "".join(" " + flag for flag in found)
+
+
+def _declaration(var: Variable, style: _Style) -> str:
+    return f"{_name(var.name)}: {_type(var)}{_flags(var, style)}"
+
+
+def _op_line(op: Operator, style: _Style, show_output: Any, in_section: bool) -> str:
+    outputs = op.outputs if style.complete else {slot: names for slot, names in op.outputs.items() if names}
+    reads = _slots(op.inputs, style, _name)
+    call = f"{_name(op.type)}({', '.join(reads)}){_attrs(op, style, in_section)}"
+    if list(outputs) == ["Out"]:
+        names = outputs["Out"]
+        return (show_output(names[0]) if len(names) == 1 else _listed(names, style, show_output)) + f" = {call}"
+    if not outputs:
+        return call
+    writes = _slots(outputs, style, show_output)
+    line = f"({', '.join(writes)}) = {call}"
+    if style.columns and len(line) > style.columns:  # what an op is, and its first slots, say more than all it writes
+        line = f"({_first(writes, 1)}) = {_name(op.type)}({_first(reads, 4)}){_attrs(op, style, in_section)}"
+    return line
+
+
+def _first(items: Sequence[str], count: int) -> str:
+    return ", ".join([*items[:count], f"... {len(items) - count} more"] if len(items) > count + 1 else items)
+
+
+@checked
+def op_to_string(op: Operator) -> str:
+    """One line: what it writes (with types), its type, what it reads, and the attributes that are not at their defaults."""
+
+    def show(name: str) -> str:
+        var = op.block.find_var(name)
+        return _name(name) if var is None else f"{_name(name)}: {_type(var)}"
+
+    return _op_line(op, _SHORT, show, False)
+
+
+def _section(op: Operator) -> int:
+    role = op.attrs.get(OpRole.NAME)
+    return role if type(role) is int and role > 0 else 0
+
+
+def _section_line(role: int) -> str:
+    names = [name for bit, name in _ROLES.items() if role & bit]
+    rest = role & ~sum(_ROLES)
+    return f"-- {'|'.join(names + ([str(rest)] if rest else [])) or 'forward'} --"
+
+
+def _runs(ops: Iterable[Operator], style: _Style) -> Iterator[tuple[int, list[Operator]]]:
+    """Neighbouring ops of the same role; on a screen, the op that makes the loss, or its gradient, is no section of its own."""
+    run: list[Operator] = []
+    role = 0
+    for op in ops:
+        section = _section(op) if style.complete else _section(op) & ~OpRole.LOSS
+        if section != role:
+            if run:
+                yield role, run
+            role, run = section, []
+        run.append(op)
+    if run:
+        yield role, run
+
+
+_Item = str | Block
+
+
+def _block_items(block: Block, around: Block | None, depth: int, style: _Style) -> Iterator[_Item]:
+    """The lines of a block; sub-blocks, to be printed where they stand, as they are."""
+    indent = "  " * min(depth, _DEEPEST_INDENT)
+    where = []
+    if block.parent is not around:
+        where.append(f"parent {block.parent_idx}")
+    if block.forward is not None:
+        where.append(f"forward {block.forward_block_idx}")
+    said = f" ({', '.join(where)})" if where else ""
+    yield f"{indent}block {block.idx}{said} {{"
+    indent = "  " * min(depth + 1, _DEEPEST_INDENT)
+
+    written = {name for op in block.ops for names in op.outputs.values() for name in names}
+    inner = {
+        name
+        for name, var in block.vars.items()
+        if name in written and not (isinstance(var, Parameter) or var.is_data or var.persistable)
+    }
+    heads = [var for name, var in block.vars.items() if name not in inner]
+    shown = heads[: style.vars] if style.vars and len(heads) > style.vars + 1 else heads
+    for var in shown:
+        word = "param" if isinstance(var, Parameter) else "data" if var.is_data else "var"
+        yield f"{indent}{word} {_declaration(var, style)}"
+    if len(shown) < len(heads):
+        yield f"{indent}... {len(heads) - len(shown)} more variables"
+
+    def show(name: str) -> str:
+        if name in inner:
+            inner.discard(name)
+            return _declaration(block.vars[name], style)
+        return _name(name)
+
+    last = 0
+    for role, run in _runs(block.ops, style):
+        if role != last:
+            yield indent + _section_line(role)
+            last = role
+        shown_ops = run[: style.ops] if style.ops and len(run) > style.ops + 1 else run
+        for op in shown_ops:
+            yield indent + _op_line(op, style, show, True)
+            yield from op.sub_blocks
+        if len(shown_ops) < len(run):
+            yield f"{indent}... {len(run) - len(shown_ops)} more ops"
+    yield "  " * min(depth, _DEEPEST_INDENT) + "}"
+
+
+def _lines(block: Block, style: _Style, printed: set[int]) -> Iterator[str]:
+    """The lines of a block and of the blocks under it. A stack of our own, since files may nest blocks deeply."""
+    printed.add(id(block))
+    stack = [(block, _block_items(block, None, 0, style))]
+    while stack:
+        inside, items = stack[-1]
+        for item in items:
+            if isinstance(item, str):
+                yield item
+            elif id(item) not in printed:
+                printed.add(id(item))
+                # The head of a block stands at two more than its op, and its lines at two more than that.
+                stack.append((item, _block_items(item, inside, 2 * len(stack), style)))
+                break
+        else:
+            stack.pop()
+
+
+def _header(program: Program, style: _Style) -> list[str]:
+    found = [f"random_seed={program.random_seed}"] if program.random_seed else []
+    if program.wire and style.complete:
+        from .program import versions_of
+
+        version, of_ops = versions_of(program.wire)
+        found += [f"version={version}"] if version else []
+        found += [f"op_versions={_listed(of_ops, style, lambda pair: f'{_name(pair[0])}={pair[1]}')}"] if of_ops else []
+    return found
+
+
+def _program_lines(program: Program, style: _Style) -> Iterator[str]:
+    header = _header(program, style)
+    if header:
+        yield f"program {{{', '.join(header)}}}"
+    printed: set[int] = set()
+    for block in program.blocks:
+        if id(block) not in printed:
+            yield from _lines(block, style, printed)
+
+
+@checked
+def block_to_string(block: Block) -> str:
+    """The complete text of a block and the blocks under it."""
+    return "\n".join(_lines(block, _COMPLETE, set()))
+
+
+@checked
+def program_to_string(program: Program) -> str:
+    """The complete text of a program, from which `parse_program_text` makes an equal one."""
+    return "\n".join(_program_lines(program, _COMPLETE)) + "\n"
+
+
+@checked
+def program_to_screen(program: Program) -> str:
+    """The text of a program, cut so that it fits a screen: attributes at their defaults, long lists, lines and blocks."""
+    lines: list[str] = []
+    for most in (_SCREEN_LINES, 40, 24, 16, 10, 6, 4, 2):
+        lines = []
+        for line in _program_lines(
+            program, _Style(complete=False, items=8, ops=most, vars=max(2, most // 2), columns=_SCREEN_COLUMNS)
+        ):
+            lines.append(line if len(line) <= _SCREEN_COLUMNS else line[: _SCREEN_COLUMNS - 4] + " ...")
+            if len(lines) > _SCREEN_LINES and most > 2:
+                break
+        else:
+            break
+    if len(lines) > _SCREEN_LINES + 1:
+        lines[_SCREEN_LINES:] = [f"... {len(lines) - _SCREEN_LINES} more lines"]
+    return "\n".join(lines)
+
+
+# ----------------------------------------------------------------------------------------------------------- parsing
+_TOKEN = re.compile(
+    r'[ \t\r]*(?:(?P<word>[A-Za-z0-9_.@/+-]+)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<sign>[()\[\]{}=:,?|])|(?P<end>\Z))'
+)
+_DTYPES = {kind.text: kind for kind in VarType}
+_VAR_KINDS = {kind.name.lower(): kind for kind in VarType}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_LONGEST = 64
+
+
+@dataclass
+class _Token:
+    kind: str
+    """``word``, ``string``, ``end``, or the sign itself."""
+    text: str
+    column: int
+
+
+class _Line:
+    """The tokens of a line, read from left to right."""
+
+    def __init__(self, text: str, number: int) -> None:
+        self.number = number
+        self.tokens: list[_Token] = []
+        self.at = 0
+        position = 0
+        while not self.tokens or self.tokens[-1].kind != "end":
+            found = _TOKEN.match(text, position)
+            if found is None:
+                column = position + len(text[position:]) - len(text[position:].lstrip(" \t\r")) + 1
+                raise FormatError(f"line {number}, column {column}: {text[column - 1]!r} starts no word, string or sign")
+            kind = str(found.lastgroup)
+            self.tokens.append(_Token(found[kind] if kind == "sign" else kind, found[kind], found.start(kind) + 1))
+            position = found.end()
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.at]
+
+    def ahead(self, kind: str, text: str | None = None, by: int = 0) -> bool:
+        token = self.tokens[min(self.at + by, len(self.tokens) - 1)]
+        return token.kind == kind and (text is None or token.text == text)
+
+    def fail(self, message: str, token: _Token | None = None) -> NoReturn:
+        raise FormatError(f"line {self.number}, column {(token or self.token).column}: {message}")
+
+    def unexpected(self, expected: str) -> NoReturn:
+        text = self.token.text if len(self.token.text) <= _LONGEST else self.token.text[:_LONGEST] + "..."
+        self.fail(f"expected {expected}, not {repr(text) if text else 'the end of the line'}")
+
+    def take(self, kind: str, expected: str | None = None, text: str | None = None) -> str:
+        if not self.ahead(kind, text):
+            self.unexpected(expected or repr(text or kind))
+        self.at += 1
+        return self.tokens[self.at - 1].text
+
+    def accept(self, kind: str, text: str | None = None) -> bool:
+        if self.ahead(kind, text):
+            self.at += 1
+            return True
+        return False
+
+    def name(self, what: str = "a name") -> str:
+        return self.string() if self.ahead("string") else self.take("word", what)
+
+    def string(self) -> str:
+        try:
+            text: str = json.loads(self.token.text)
+        except ValueError as error:
+            self.fail(f"not a string: {error}")
+        self.at += 1
+        return text
+
+    def integer(self, what: str, bits: int = 0) -> int:
+        if not (self.ahead("word") and _INTEGER.fullmatch(self.token.text)):
+            self.unexpected(what)
+        token, found = self.token, int(self.take("word"))
+        if bits and not -(1 << bits - 1) <= found < 1 << bits - 1:
+            self.fail(f"{found} takes more than {bits} bits", token)
+        return found
+
+    def many(self, close: str, item: Any) -> list[Any]:
+        """Items between commas up to `close`; the opening sign has been taken."""
+        found: list[Any] = []
+        while not self.accept(close):
+            if found:
+                self.take(",", f"',' or {close!r}")
+            found.append(item())
+        return found
+
+
+class _BlockRef:
+    """Stands for a block until all are known."""
+
+    def __init__(self, index: int, line: _Line, token: _Token) -> None:
+        self.index = index
+        self.line = line
+        self.token = token
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self.program = Program()
+        self.program.allowed_ops = frozenset()
+        self.blocks: dict[int, Block] = {}
+        self.links: list[tuple[Block, str, _BlockRef]] = []
+        self.refs: list[tuple[dict[str, Any], str]] = []
+        self.inside: list[Block] = []
+        self.roles: list[int] = []
+        self.said: dict[str, Any] = {}
+
+    def parse(self, text: str) -> Program:
+        number = 0
+        line = _Line("", 1)
+        for number, content in enumerate(text.split("\n"), 1):
+            line = _Line(content, number)
+            if not line.ahead("end"):
+                self.line(line)
+                if not line.ahead("end"):
+                    line.unexpected("the end of the line")
+        if self.inside:
+            raise FormatError(f"line {number}, column 1: block {self.inside[-1].idx} is not closed by '}}'")
+        if not self.blocks:
+            raise FormatError(f"line {number}, column 1: there is no block 0")
+        for index in range(len(self.blocks)):
+            if index not in self.blocks:
+                count = len(self.blocks)
+                raise FormatError(f"line {number}, column 1: {count} blocks are given, but no block {index} among them")
+        self.program.blocks = [self.blocks[index] for index in sorted(self.blocks)]
+        for block, link, ref in self.links:
+            setattr(block, link, self.resolve(ref))
+        for attrs, name in self.refs:
+            value = attrs[name]
+            attrs[name] = [self.resolve(item) for item in value] if isinstance(value, list) else self.resolve(value)
+        for block in on_cycles(self.program):
+            raise FormatError(f"line {number}, column 1: block {block.idx} is its own ancestor, by way of its parent blocks")
+        return self.program
+
+    def resolve(self, item: Any) -> Any:
+        if not isinstance(item, _BlockRef):
+            return item
+        if item.index not in self.blocks:
+            item.line.fail(f"there is no block {item.index}", item.token)
+        return self.blocks[item.index]
+
+    # -- lines
+    def line(self, line: _Line) -> None:
+        if not self.inside and line.ahead("word", "program"):
+            return self.header(line)
+        if line.accept("}"):
+            if not self.inside:
+                line.fail("'}' closes no block", line.tokens[0])
+            self.inside.pop()
+            self.roles.pop()
+            return None
+        if line.ahead("word", "block") and line.ahead("word", by=1):
+            return self.open_block(line)
+        if not self.inside:
+            line.unexpected("a block, such as 'block 0 {'")
+        if line.ahead("word", "--") and line.ahead("word", by=1):
+            return self.section(line)
+        # One word before another makes a declaration: in an op's line, the first name has '(', ':', '=' or ',' behind it.
+        if line.ahead("word") and (line.ahead("word", by=1) or line.ahead("string", by=1)):
+            word = line.take("word")
+            if word not in ("param", "data", "var"):
+                line.fail(f"expected 'param', 'data' or 'var' before a variable, not {word!r}", line.tokens[0])
+            return self.declaration(line, line.name(), word)
+        return self.op(line)
+
+    def header(self, line: _Line) -> None:
+        line.take("word")
+        line.take("{")
+        line.many("}", lambda: self.fact(line))
+        self.program._seed = self.said.get("random_seed", 0)
+        if self.said.keys() & {"version", "op_versions"}:
+            from .program import with_versions
+
+            try:
+                self.program.wire = with_versions(self.said.get("version", 0), self.said.get("op_versions", []))
+            except ProgramError as error:
+                line.fail(str(error), line.tokens[0])
+
+    def fact(self, line: _Line) -> None:
+        """``version=2006002``, of the whole program."""
+        said, token = self.said, line.token
+        word = line.take("word", "random_seed, version or op_versions")
+        if word not in ("random_seed", "version", "op_versions") or word in said:
+            line.fail(f"{word} is given twice" if word in said else f"{word!r} is not random_seed, version or op_versions", token)
+        line.take("=")
+        if word == "op_versions":
+            line.take("[")
+            said[word] = line.many("]", lambda: self.op_version(line))
+        else:
+            said[word] = line.integer("a whole number", 64)
+
+    def op_version(self, line: _Line) -> tuple[str, int]:
+        name = line.name("the type of an op")
+        line.take("=")
+        return name, line.integer("a version", 32)
+
+    def open_block(self, line: _Line) -> None:
+        line.take("word")
+        token = line.token
+        index = line.integer("the number of the block")
+        if index < 0 or index in self.blocks:
+            line.fail(f"block {index} is given twice" if index in self.blocks else "blocks are numbered from 0", token)
+        around = self.inside[-1] if self.inside else None
+        block = Block(self.program, index, around)
+        self.blocks[index] = block
+        if line.accept("("):
+            line.many(")", lambda: self.link(line, block))
+        line.take("{")
+        self.inside.append(block)
+        self.roles.append(0)
+
+    def link(self, line: _Line, block: Block) -> None:
+        word = line.take("word", "'parent' or 'forward'")
+        if word not in ("parent", "forward"):
+            line.at -= 1
+            line.unexpected("'parent' or 'forward'")
+        token = line.token
+        index = line.integer("the number of a block")
+        if index < 0:
+            setattr(block, word, None)
+        else:
+            self.links.append((block, word, _BlockRef(index, line, token)))
+
+    def section(self, line: _Line) -> None:
+        line.take("word")
+        role = 0
+        while True:
+            token = line.token
+            word = line.take("word", "a role")
+            if _INTEGER.fullmatch(word) and int(word) > 0:
+                role |= int(word)
+            elif word in _ROLE_BITS:
+                role |= _ROLE_BITS[word]
+            elif word != "forward":
+                line.fail(f"{word!r} is not a role; known are forward, {', '.join(_ROLE_BITS)}", token)
+            if not line.accept("|"):
+                break
+        line.take("word", text="--")
+        self.roles[-1] = role
+
+    def declaration(self, line: _Line, name: str, word: str) -> None:
+        """``: float32[-1, 13] stop_gradient`` behind a name."""
+        block = self.inside[-1]
+        if name in block.vars:
+            line.fail(f"{name!r} is declared twice in block {block.idx}")
+        line.take(":")
+        kind = VarType.LOD_TENSOR
+        if not (line.ahead("[", by=1) or line.ahead("?", by=1)) or line.ahead("[", by=2) or line.ahead("?", by=2):
+            text = line.take("word", "a type")
+            if text not in _VAR_KINDS:
+                line.at -= 1
+                line.unexpected("a type such as float32[-1, 13] or lod_tensor_array")
+            kind = _VAR_KINDS[text]
+        dtype, shape = None, None
+        if kind is VarType.LOD_TENSOR or line.ahead("[", by=1) or line.ahead("?", by=1):
+            if not line.accept("?"):
+                text = line.take("word", "an element type")
+                if text not in _DTYPES:
+                    line.at -= 1
+                    line.unexpected("an element type such as float32")
+                dtype = _DTYPES[text]
+            if not line.accept("?"):
+                line.take("[")
+                shape = line.many("]", lambda: line.integer("an extent"))
+        flags = {"persistable": word == "param", "data": word == "data", "trainable": True}
+        lod_level = 0
+        while line.ahead("word"):
+            flag = line.take("word")
+            if flag == "lod_level":
+                line.take("=")
+                token = line.token
+                lod_level = line.integer("a number of levels")
+                if not 0 <= lod_level <= _MOST_LEVELS:
+                    line.fail(f"there are 0 to {_MOST_LEVELS} levels of sequences", token)
+            elif flag in ("persistable", "data", "stop_gradient", "need_check_feed"):
+                flags[flag] = True
+            elif flag in ("not_persistable", "not_trainable"):
+                flags[flag[4:]] = False
+            else:
+                line.at -= 1
+                line.unexpected("lod_level=, persistable, stop_gradient, need_check_feed or the like")
+        known: dict[str, Any] = {
+            "type": kind,
+            "name": name,
+            "lod_level": lod_level,
+            "persistable": flags["persistable"],
+            "is_data": flags["data"],
+            "stop_gradient": flags.get("stop_gradient", False),
+            "need_check_feed": flags.get("need_check_feed", False),
+        }
+        if word == "param":
+            block.vars[name] = Parameter(block, shape, dtype, trainable=flags["trainable"], **known)  # type: ignore[arg-type]
+        else:
+            block.vars[name] = Variable(block, shape=shape, dtype=dtype, **known)
+
+    def op(self, line: _Line) -> None:
+        block = self.inside[-1]
+        outputs: dict[str, list[str]] = {}
+
+        def written() -> str:
+            name = line.name()
+            if line.ahead(":"):
+                self.declaration(line, name, "")
+            return name
+
+        if line.accept("("):
+            outputs = self.slots(line, written)
+            line.take("=")
+        elif line.ahead("[") or not line.ahead("(", by=1):
+            outputs = {"Out": self.slot(line, written)}
+            line.take("=", "'=' and the op")
+        type_ = line.name("the type of an op")
+        line.take("(")
+        inputs = self.slots(line, line.name)
+        op = Operator(block, type_, inputs, outputs, {})
+        kinds: dict[str, str] = {}
+        if line.accept("{"):
+            line.many("}", lambda: self.attr(line, op, kinds))
+        if kinds:
+            from .program import OpWire
+
+            op.wire = OpWire(kinds=kinds)
+        if self.roles[-1] and OpRole.NAME not in op.attrs:
+            op.attrs[OpRole.NAME] = self.roles[-1]
+        block.ops.append(op)
+
+    def slot(self, line: _Line, item: Any) -> list[str]:
+        return line.many("]", item) if line.accept("[") else [item()]
+
+    def slots(self, line: _Line, item: Any) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+
+        def one() -> None:
+            token = line.token
+            name = line.name("a slot")
+            if name in found:
+                line.fail(f"the slot {name!r} is given twice", token)
+            line.take("=")
+            found[name] = self.slot(line, item)
+
+        line.many(")", one)
+        return found
+
+    # -- attributes
+    def attr(self, line: _Line, op: Operator, kinds: dict[str, str]) -> None:
+        token = line.token
+        name = line.name("an attribute")
+        if name in op.attrs:
+            line.fail(f"the attribute {name!r} is given twice", token)
+        kind_token = line.tokens[min(line.at + 1, len(line.tokens) - 1)]
+        kind = line.take("word", "a kind of attribute") if line.accept(":") else ""
+        line.take("=")
+        value = line.many("]", lambda: self.value(line)) if line.accept("[") else self.value(line)
+        if kind:
+            if not kind.startswith("block") and not _fits(kind, value):
+                line.fail(f"{kind!r} is no kind of attribute that can hold this value", kind_token)
+            kinds[name] = kind
+        op.attrs[name] = value
+        if any(isinstance(item, _BlockRef) for item in (value if isinstance(value, list) else [value])):
+            self.refs.append((op.attrs, name))
+
+    def value(self, line: _Line) -> Any:
+        if line.ahead("string"):
+            return line.string()
+        token = line.token
+        word = line.take("word", "a value")
+        if word in ("True", "False"):
+            return word == "True"
+        if word == "block":
+            return _BlockRef(line.integer("the number of a block"), line, token)
+        try:
+            return int(word) if _INTEGER.fullmatch(word) else _float(word)
+        except ValueError:
+            line.at -= 1
+            line.unexpected("a number, a string, True, False, or a block")
+
+
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?inf|nan")
+
+
+def _float(word: str) -> float:
+    if len(word) > 400 or not _FLOAT.fullmatch(word):
+        raise ValueError(word)
+    return float(word)
+
+
+@checked
+def parse_program_text(text: str) -> Program:
+    """The program that this text, as made by `program_to_string`, describes; `FormatError` with line and column if none."""
+    return _Parser().parse(text)

@@ -1,0 +1,64 @@
+"""Copies of ops and of the blocks that they own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from .program import Block, Operator, OpRole, Variable
+
+RANDOM_STREAM = "random_stream"
+"""Attribute of a random op that draws what the op drew whose first output has (or had) this name."""
+
+
+SEEDS = {"seed", "startup_seed"}
+"""Attributes that ops have which draw."""
+
+
+def _is_random(op: Operator) -> bool:
+    """Whether the op may draw numbers, which depend on its first output's name."""
+    definition = op.definition
+    return definition is not None and definition.forward is None and bool(SEEDS & definition.attrs.keys() and op.output_arg_names)
+
+
+def _random_writers(block: Block) -> Counter[str]:
+    """How many random ops draw the numbers of the stream of each name."""
+    found: Counter[str] = Counter()
+    for other in block.program.blocks:
+        for op in other.ops:
+            if _is_random(op) and RANDOM_STREAM not in op.attrs:
+                found.update(op.output_arg_names[:1])
+    return found
+
+
+def _blocks_in(op: Operator) -> Iterator[Block]:
+    """The blocks that an op owns, and those inside them."""
+    for sub in op.sub_blocks:
+        yield sub
+        for inner in sub.ops:
+            yield from _blocks_in(inner)
+
+
+def _copy_op(op: Operator, home: Block, blocks: dict[Block, Block]) -> Operator:
+    """A copy of an op, of the backward part, in the block `home`; `blocks` learns the copies of its blocks."""
+    attrs = {name: list(value) if isinstance(value, list) else value for name, value in op.attrs.items()}
+    attrs[OpRole.NAME] = OpRole.BACKWARD
+    attrs.pop(OpRole.VARS, None)
+    if _is_random(op):
+        attrs.setdefault(RANDOM_STREAM, op.output_arg_names[0])
+    for name, value in attrs.items():
+        if isinstance(value, Block):
+            attrs[name] = _copy_block(value, home, blocks)
+    inputs = {slot: list(names) for slot, names in op.inputs.items()}
+    outputs = {slot: list(names) for slot, names in op.outputs.items()}
+    return Operator(home, op.type, inputs, outputs, attrs, op.frames)
+
+
+def _copy_block(block: Block, parent: Block, blocks: dict[Block, Block]) -> Block:
+    copy = blocks[block] = parent.program.create_block(parent=parent)
+    for name, var in block.vars.items():
+        new = Variable(copy, type=var.type, name=name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
+        new._stop_gradient = var.stop_gradient
+        copy.vars[name] = new
+    copy.ops = [_copy_op(op, copy, blocks) for op in block.ops]
+    return copy

@@ -1,0 +1,107 @@
+"""Inference over the variables of a block, and values that append ops as they are computed with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import unique_name
+from ..errors import FluidError, locate
+from ..opdef.inference import OpNamespace, infer_specs
+from ..opdef.registry import EMPTY, OpDef
+from ..values.types import VarType
+
+if TYPE_CHECKING:
+    from .program import Block, Operator, Variable
+
+__all__ = ["BuildNamespace", "declared_specs", "gather_specs", "infer_shape"]
+
+
+def gather_specs(op: Operator) -> dict[str, Any]:
+    """Specs of the variables in an op's input slots, as `infer_specs` takes them."""
+    definition = op.definition
+    assert definition is not None
+    specs: dict[str, Any] = {}
+    for slot, names in op.inputs.items():
+        known = definition.inputs.get(slot)
+        if known is not None and known.many:
+            specs[slot] = [op.block.var(name).spec if name != EMPTY else None for name in names]
+        elif names and names[0] != EMPTY:
+            specs[slot] = op.block.var(names[0]).spec
+    return specs
+
+
+def declared_specs(op: Operator) -> dict[str, Any]:
+    """Specs of the outputs that have been declared with a shape, as `infer_specs` takes them."""
+    found = {}
+    for slot, names in op.outputs.items():
+        if len(names) == 1:
+            var = op.block.find_var(names[0])
+            if var is not None and var.has_shape:
+                found[slot] = var.spec
+    return found
+
+
+def infer_shape(op: Operator) -> None:
+    """Set shapes and element types of an op's outputs from those of its inputs."""
+    definition = op.definition
+    if definition is None or (definition.infer is None and definition.forward is None):
+        return
+    try:
+        found = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+    except FluidError as error:
+        raise type(error)(f"{op.type}: {error}\n{locate(op)}") from None
+    for slot, specs in found.items():
+        names = op.outputs.get(slot)
+        if not names:
+            continue
+        for name, spec in zip(names, specs if isinstance(specs, list) else [specs], strict=False):
+            if name == EMPTY or spec is None:
+                continue
+            var = op.block.find_var(name)
+            if var is None or var.is_data:
+                continue
+            if var._shape is not None and var.block is not op.block and len(var._shape) == len(spec.shape):
+                # A loop or branch overwrites a variable from outside: only what both agree on is known.
+                var._shape = tuple(a if a == b else -1 for a, b in zip(var._shape, spec.shape, strict=True))
+            elif not var.is_parameter:
+                var._shape = spec.shape
+            if var._dtype is None:
+                var._dtype = spec.dtype
+            if spec.lod:
+                var.lod_level = len(spec.lod)
+            if spec.type is not VarType.LOD_TENSOR:
+                var._type = spec.type
+
+
+class BuildNamespace(OpNamespace):
+    """Ops over variables: applying one appends it to a block."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        block = self._block
+        count = {}
+        if any(slot.many for slot in definition.outputs.values()):
+            specs = {
+                slot: [item.spec for item in value] if isinstance(value, (list, tuple)) else value.spec
+                for slot, value in inputs.items()
+            }
+            found = infer_specs(definition, specs, definition.check_attrs(attrs))
+            count = {slot: len(value) for slot, value in found.items() if isinstance(value, list)}
+        outputs: dict[str, Any] = {}
+        for name, slot in definition.outputs.items():
+            if slot.many:
+                outputs[name] = [self._temporary(definition) for _ in range(count.get(name, 1))]
+            else:
+                outputs[name] = inputs[name] if slot.updated and name in inputs else self._temporary(definition)
+        inputs = {name: value for name, value in inputs.items() if name in definition.inputs}
+        block.append_op(definition.type, inputs, outputs, attrs)
+        return outputs
+
+    def _temporary(self, definition: OpDef) -> Variable:
+        name = unique_name.generate("tmp")
+        while self._block.find_var(name) is not None:
+            name = unique_name.generate("tmp")
+        return self._block.create_var(name=name)

@@ -1,0 +1,1175 @@
+"""Programs as data: `Program` holds `Block`s, a block holds `Variable`s by name and `Operator`s in order.
+
+Nothing here knows the wire format or how an op is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import weakref
+from abc import ABCMeta
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from .. import unique_name
+from ..errors import AttributeRuleError, NameNotFoundError, ProgramError, did_you_mean, locate
+from ..opdef import registry
+from ..opdef.inference import OpNamespace
+from ..opdef.registry import EMPTY, OpDef
+from ..values.spec import Spec, ValueOperators
+from ..values.types import DTypeLike, VarType, as_dtype
+from .frames import Frames, user_frame, user_frames
+from .inference import BuildNamespace, infer_shape
+
+if TYPE_CHECKING:
+    from ..executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Scope
+    from ..executor.unsupported import UnsupportedOp
+    from ..transform.edit import EditReport, NameList, OpLike
+
+__all__ = [
+    "Block",
+    "BuildNamespace",
+    "OpRole",
+    "Operator",
+    "Parameter",
+    "Program",
+    "Variable",
+    "cpu_places",
+    "cuda_pinned_places",
+    "cuda_places",
+    "default_main_program",
+    "default_startup_program",
+    "in_dygraph_mode",
+    "is_compiled_with_cuda",
+    "load_op_library",
+    "name_scope",
+    "program_guard",
+    "require_version",
+]
+
+
+class OpRole:
+    """What an op is part of: the value of its attribute ``op_role``, a bit set."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OPTIMIZE = 2
+    RPC = 4
+    DIST = 8
+    LR_SCHED = 16
+    LOSS = 256
+    NAME = "op_role"
+    VARS = "op_role_var"
+
+
+class Variable(ValueOperators, metaclass=ABCMeta):
+    """A named value of a block: a tensor, an array of tensors, the scopes of a loop.
+
+    Tensors of `fluid.dygraph` count as variables too, of the program that runs each op at once.
+
+    Attributes:
+        shape: extents, ``-1`` where unknown until fed; None until inferred.
+        dtype: element type.
+        type: kind of variable, `VarType.LOD_TENSOR` for tensors.
+        persistable: lives in the scope from one run to the next.
+        stop_gradient: no gradient flows into or through it.
+        is_data: to be fed.
+    """
+
+    __slots__ = (
+        "_dtype",
+        "_persistable",
+        "_shape",
+        "_stop_gradient",
+        "_type",
+        "block",
+        "error_clip",
+        "is_data",
+        "lod_level",
+        "name",
+        "need_check_feed",
+        "wire",
+    )
+
+    is_parameter = False
+
+    def __init__(
+        self,
+        block: Block,
+        type: VarType = VarType.LOD_TENSOR,
+        name: str | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: DTypeLike | None = None,
+        lod_level: int | None = None,
+        capacity: int | None = None,
+        persistable: bool | None = None,
+        error_clip: Any = None,
+        stop_gradient: bool = False,
+        is_data: bool = False,
+        need_check_feed: bool = False,
+        belong_to_optimizer: bool = False,
+    ) -> None:
+        self.block = block
+        self.name = name if name is not None else unique_name.generate("_generated_var")
+        self._type = VarType(type)
+        self._shape = None if shape is None else tuple(int(extent) for extent in shape)
+        self._dtype = None if dtype is None else as_dtype(dtype)
+        self.lod_level = lod_level or 0
+        self._persistable = bool(persistable)
+        self._stop_gradient = bool(stop_gradient)
+        self.error_clip = error_clip
+        self.is_data = is_data
+        self.need_check_feed = need_check_feed
+        self.wire: Any = None
+
+    # -- what it is; setting any of these changes the program
+    @property
+    def type(self) -> VarType:
+        return self._type
+
+    @type.setter
+    def type(self, value: VarType) -> None:
+        self._type = VarType(value)
+        self.block.program._changed()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape if self._shape is not None else ()
+
+    @shape.setter
+    def shape(self, value: Sequence[int] | None) -> None:
+        self._shape = None if value is None else tuple(int(extent) for extent in value)
+        self.block.program._changed()
+
+    @property
+    def dtype(self) -> VarType:
+        return self._dtype if self._dtype is not None else VarType.FP32
+
+    @dtype.setter
+    def dtype(self, value: DTypeLike | None) -> None:
+        self._dtype = None if value is None else as_dtype(value)
+        self.block.program._changed()
+
+    @property
+    def persistable(self) -> bool:
+        return self._persistable
+
+    @persistable.setter
+    def persistable(self, value: bool) -> None:
+        self._persistable = bool(value)
+        self.block.program._changed()
+
+    @property
+    def stop_gradient(self) -> bool:
+        return self._stop_gradient
+
+    @stop_gradient.setter
+    def stop_gradient(self, value: bool) -> None:
+        self._stop_gradient = bool(value)
+        self.block.program._changed()
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether a shape has been declared or inferred."""
+        return self._shape is not None
+
+    @property
+    def has_dtype(self) -> bool:
+        """Whether an element type has been declared or inferred."""
+        return self._dtype is not None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def spec(self) -> Spec:
+        """Shape, element type and kind as one value."""
+        return Spec(self.shape, self.dtype, self._type, (None,) * self.lod_level)
+
+    def _check_same(self, said: Mapping[str, Any]) -> None:
+        """`ProgramError` if what is said of a variable to be declared contradicts this one of the same name."""
+        wanted = {key: said[key] for key in ("shape", "dtype", "type", "lod_level", "persistable") if said.get(key) is not None}
+        if "shape" in wanted:
+            wanted["shape"] = tuple(int(extent) for extent in wanted["shape"])
+        if "dtype" in wanted:
+            wanted["dtype"] = as_dtype(wanted["dtype"])
+        has = {key: getattr(self, key) for key in wanted if key not in ("shape", "dtype") or getattr(self, f"has_{key}")}
+        differ = [key for key, value in has.items() if value != wanted[key]]
+        if differ:
+            sides = ("; ".join(f"{key} {_said(side[key])}" for key in differ) for side in (has, wanted))
+            raise ProgramError(
+                f"{self.name!r} is declared in block {self.block.idx} already, with {next(sides)}; it cannot be declared again "
+                f"with {next(sides)}. Give the new variable another name"
+            )
+
+    def describe(self) -> str:
+        """Such as ``float32[-1, 784]``."""
+        if self._type is not VarType.LOD_TENSOR:
+            return self._type.name.lower()
+        shape = list(self._shape) if self._shape is not None else "?"
+        return f"{self._dtype.text if self._dtype is not None else '?'}{shape}"
+
+    def _ops(self) -> OpNamespace:
+        return BuildNamespace(self.block.program.current_block())
+
+    def detach(self) -> Variable:
+        """The same value, through which no gradient flows."""
+        found: Variable = self._ops().assign(self)
+        found.stop_gradient = True
+        return found
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compare("equal", other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._compare("not_equal", other)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise ProgramError(
+            f"the value of {self.name} is not known while the program is built; "
+            "use layers.cond or layers.while_loop to decide on it, or its .name to compare variables"
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ProgramError(f"{self.name} cannot be iterated over while the program is built; use layers.unstack or layers.split")
+
+    def __getitem__(self, item: Any) -> Variable:
+        from ..building.indexing import getitem
+
+        return getitem(self, item)
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.describe()}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+
+def _said(value: Any) -> str:
+    """Something that is said of a variable, as it is written down."""
+    if isinstance(value, VarType):
+        return value.text
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+class Parameter(Variable):
+    """A variable that training changes; it lives in block 0 and persists."""
+
+    __slots__ = ("do_model_average", "gradient_clip_attr", "initializer", "optimize_attr", "regularizer", "trainable")
+
+    is_parameter = True
+
+    def __init__(
+        self,
+        block: Block,
+        shape: Sequence[int],
+        dtype: DTypeLike,
+        name: str | None = None,
+        trainable: bool = True,
+        optimize_attr: Mapping[str, Any] | None = None,
+        regularizer: Any = None,
+        gradient_clip_attr: Any = None,
+        do_model_average: bool = False,
+        initializer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("persistable", True)
+        super().__init__(block, name=name, shape=shape, dtype=dtype, **kwargs)
+        self.trainable = trainable
+        self.optimize_attr = dict(optimize_attr) if optimize_attr is not None else {"learning_rate": 1.0}
+        self.regularizer = regularizer
+        self.gradient_clip_attr = gradient_clip_attr
+        self.do_model_average = do_model_average
+        self.initializer = initializer
+
+
+Names = Mapping[str, Any]
+
+
+def _as_names(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, (str, Variable)):
+        value = [value]
+    return [item if isinstance(item, str) else item.name for item in value]
+
+
+class Operator:
+    """One application of an op: names in its slots, attributes, and the line of the user's code that made it."""
+
+    __slots__ = ("attrs", "block", "frames", "inputs", "outputs", "type", "wire")
+
+    def __init__(
+        self,
+        block: Block,
+        type: str,
+        inputs: dict[str, list[str]],
+        outputs: dict[str, list[str]],
+        attrs: dict[str, Any],
+        frames: Frames = (),
+    ) -> None:
+        self.block = block
+        self.type = type
+        self.inputs = inputs
+        self.outputs = outputs
+        self.attrs = attrs
+        self.frames = frames
+        self.wire: Any = None
+
+    @property
+    def definition(self) -> OpDef | None:
+        """What this op is, or None if nobody has defined it here."""
+        return registry.find(self.type)
+
+    @property
+    def idx(self) -> int:
+        """Position in its block (linear time)."""
+        for index, op in enumerate(self.block.ops):
+            if op is self:
+                return index
+        raise ProgramError(f"{self.type} is no longer in its block")
+
+    def input(self, slot: str) -> list[str]:
+        return list(self.inputs.get(slot, ()))
+
+    def output(self, slot: str) -> list[str]:
+        return list(self.outputs.get(slot, ()))
+
+    @property
+    def input_names(self) -> list[str]:
+        return list(self.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        return list(self.outputs)
+
+    @property
+    def input_arg_names(self) -> list[str]:
+        """Names read, in slot order, absent ones left out."""
+        return [name for names in self.inputs.values() for name in names if name != EMPTY]
+
+    @property
+    def output_arg_names(self) -> list[str]:
+        """Names written, in slot order, absent ones left out."""
+        return [name for names in self.outputs.values() for name in names if name != EMPTY]
+
+    def has_attr(self, name: str) -> bool:
+        definition = self.definition
+        return name in self.attrs or (definition is not None and name in definition.attrs)
+
+    def attr(self, name: str) -> Any:
+        """An attribute's value, or the default that its definition gives."""
+        if name in self.attrs:
+            return self.attrs[name]
+        definition = self.definition
+        if definition is not None and name in definition.attrs:
+            return copy.copy(definition.attrs[name].default)
+        raise ProgramError(f"{self.type} has no attribute {name!r}")
+
+    def all_attrs(self) -> dict[str, Any]:
+        """Every attribute, those left at their defaults included."""
+        definition = self.definition
+        return copy.deepcopy(definition.defaults({})) | self.attrs if definition is not None else dict(self.attrs)
+
+    def set_attr(self, name: str, value: Any) -> None:
+        definition = self.definition
+        if definition is not None and name in definition.attrs:
+            value = definition.check_attrs({**self.attrs, name: value})[name]
+        self.attrs[name] = value
+        self.block.program._changed()
+
+    _set_attr = set_attr
+
+    def rename_input(self, old: str, new: str) -> None:
+        self.inputs = {slot: [new if name == old else name for name in names] for slot, names in self.inputs.items()}
+        self.block.program._changed()
+
+    def rename_output(self, old: str, new: str) -> None:
+        self.outputs = {slot: [new if name == old else name for name in names] for slot, names in self.outputs.items()}
+        self.block.program._changed()
+
+    @property
+    def role(self) -> int:
+        """Bits of `OpRole`."""
+        role = self.attrs.get(OpRole.NAME)
+        return int(role) if isinstance(role, Integral) else OpRole.FORWARD  # files may hold anything there
+
+    @property
+    def sub_blocks(self) -> list[Block]:
+        """The blocks that this op owns."""
+        found = []
+        for value in self.attrs.values():
+            if isinstance(value, Block):
+                found.append(value)
+            elif isinstance(value, list) and value and isinstance(value[0], Block):
+                found.extend(value)
+        return found
+
+    @property
+    def user_frame(self) -> tuple[str, int, str] | None:
+        """(file, line, function) of the user's code that made this op, where known."""
+        return user_frame(self.frames)
+
+    def __str__(self) -> str:
+        from ..formats.text import op_to_string
+
+        return op_to_string(self)
+
+    def __repr__(self) -> str:
+        return f"<Operator {self}>"
+
+
+class Block:
+    """Variables by name and operators in order, inside the scope of a parent block.
+
+    `forward` is, for a block of gradient ops, the block whose gradient it is; its names are visible too.
+    """
+
+    __slots__ = ("_idx", "forward", "ops", "parent", "program", "vars", "wire")
+
+    def __init__(self, program: Program, idx: int, parent: Block | None = None, forward: Block | None = None) -> None:
+        self.program = program
+        self._idx = idx
+        self.parent = parent
+        self.forward = forward
+        self.vars: dict[str, Variable] = {}
+        self.ops: list[Operator] = []
+        self.wire: Any = None
+
+    @property
+    def idx(self) -> int:
+        return self._idx
+
+    @property
+    def parent_idx(self) -> int:
+        return self.parent.idx if self.parent is not None else -1
+
+    @property
+    def forward_block_idx(self) -> int:
+        return self.forward.idx if self.forward is not None else -1
+
+    @property
+    def namespace(self) -> OpNamespace:
+        """Ops as functions, which append them here."""
+        return BuildNamespace(self)
+
+    # -- variables
+    def find_var(self, name: str) -> Variable | None:
+        """The variable of this name that is visible here, or None."""
+        found = self.vars.get(name)
+        if found is not None or self.parent is None:
+            return found
+        seen: set[int] = set()
+        stack: list[Block | None] = [self]
+        while stack:
+            block = stack.pop()
+            if block is None or block.idx in seen:
+                continue
+            seen.add(block.idx)
+            found = block.vars.get(name)
+            if found is not None:
+                return found
+            stack.append(block.parent)
+            stack.append(block.forward)
+        return None
+
+    _find_var_recursive = find_var
+
+    def has_var(self, name: str) -> bool:
+        """Whether this very block declares the name."""
+        return name in self.vars
+
+    def var(self, name: str) -> Variable:
+        """The variable of this name, declared here or around; `NameNotFoundError` if there is none."""
+        found = self.find_var(name)
+        if found is None:
+            hint = did_you_mean(name, self._visible_names())
+            inside = next((block.idx for block in self.program.blocks if name in block.vars), None)
+            if inside is not None:
+                hint = (
+                    f": it is made in block {inside}, and is known only there. Make it before that block begins; or, if it is a "
+                    "result, let the block assign it to a variable from outside"
+                )
+            raise NameNotFoundError(f"no variable {name!r} is visible in block {self.idx}{hint}")
+        return found
+
+    _var_recursive = var
+
+    def _visible_names(self) -> list[str]:
+        names: dict[str, None] = {}
+        block: Block | None = self
+        while block is not None:
+            names.update(dict.fromkeys(block.vars))
+            block = block.parent
+        return list(names)
+
+    def create_var(self, **kwargs: Any) -> Variable:
+        """Declare a variable here; arguments as of `Variable`. A name that is declared already gives that variable.
+
+        Raises:
+            ProgramError: that variable has another shape, element type, kind, number of LoD levels or persistence.
+        """
+        known = self.vars.get(kwargs.get("name"))  # type: ignore[arg-type]
+        if known is not None:
+            known._check_same(kwargs)
+            for key in ("shape", "dtype"):
+                if kwargs.get(key) is not None and not getattr(known, f"has_{key}"):
+                    setattr(known, key, kwargs[key])
+            return known
+        var = Variable(self, **kwargs)
+        self.vars[var.name] = var
+        self.program._changed()
+        return var
+
+    def create_parameter(self, **kwargs: Any) -> Parameter:
+        """Declare a parameter; it goes to block 0. Arguments as of `Parameter`.
+
+        An `initializer` appends its op to this block, as in Fluid 1.6, unless the parameter was declared, with its value, before.
+        So a value that should be there before the first step, and not again in each, belongs to the startup program's block.
+        """
+        home = self.program.global_block()
+        name = kwargs.get("name")
+        if kwargs.get("shape") is None or kwargs.get("dtype") is None:
+            said = f"shape={kwargs.get('shape')}, dtype={kwargs.get('dtype')}"
+            raise ProgramError(f"the parameter {name or ''} needs a shape and an element type, not {said}")
+        known = home.vars.get(name) if name is not None else None
+        if isinstance(known, Parameter):
+            if known.shape != tuple(kwargs["shape"]) or known.dtype != as_dtype(kwargs["dtype"]):
+                raise ProgramError(
+                    f"the parameter {name!r} exists as {known.describe()}; it cannot be shared as "
+                    f"{as_dtype(kwargs['dtype']).text}{list(kwargs['shape'])}"
+                )
+            return known
+        parameter = Parameter(home, **kwargs)
+        home.vars[parameter.name] = parameter
+        self.program._changed()
+        if parameter.initializer is not None:
+            parameter.initializer(parameter, self)
+        return parameter
+
+    def remove_var(self, name: str) -> None:
+        self.vars.pop(name, None)
+        self.program._changed()
+
+    _remove_var = remove_var
+
+    def all_parameters(self) -> list[Parameter]:
+        return [var for var in self.vars.values() if isinstance(var, Parameter)]
+
+    def fresh_name(self, base: str) -> str:
+        """`base`, or `base` with the first number that makes it new to this block and those around it."""
+        return _first_free(base, lambda name: self.find_var(name) is not None)
+
+    # -- operators
+    def append_op(
+        self,
+        type: str,
+        inputs: Names | None = None,
+        outputs: Names | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        frames: Frames | None = None,
+    ) -> Operator:
+        """Add an op at the end: variables or names (one or a list) by slot. Shapes of its outputs are inferred.
+
+        `frames` says where the user asked for it; by default, where this is called from.
+        """
+        op = self._make_op(type, inputs, outputs, attrs, frames)
+        infer_shape(op)
+        self.ops.append(op)
+        self.program._changed()
+        return op
+
+    def insert_op(self, index: int, type: str, **kwargs: Any) -> Operator:
+        """Add an op before position `index`; arguments as of `append_op`."""
+        op = self._make_op(type, kwargs.get("inputs"), kwargs.get("outputs"), kwargs.get("attrs"), kwargs.get("frames"))
+        infer_shape(op)
+        self.ops.insert(index, op)
+        self.program._changed()
+        return op
+
+    _insert_op = insert_op
+
+    def prepend_op(self, type: str, **kwargs: Any) -> Operator:
+        """Add an op at the start; arguments as of `append_op`."""
+        return self.insert_op(0, type, **kwargs)
+
+    _prepend_op = prepend_op
+
+    def remove_op(self, index: int) -> None:
+        del self.ops[index]
+        self.program._changed()
+
+    _remove_op = remove_op
+
+    def _make_op(
+        self, type: str, inputs: Names | None, outputs: Names | None, attrs: Mapping[str, Any] | None, frames: Frames | None
+    ) -> Operator:
+        op = Operator(
+            self,
+            type,
+            {slot: _as_names(value) for slot, value in (inputs or {}).items()},
+            {slot: _as_names(value) for slot, value in (outputs or {}).items()},
+            {name: value for name, value in (attrs or {}).items() if value is not None},
+            frames if frames is not None else self.program._frames if self.program._frames is not None else user_frames(),
+        )
+        if _defaults.scope is not None:
+            op.attrs.setdefault("op_namescope", _defaults.scope.path(self.program))
+        role = self.program._role
+        if role and OpRole.NAME not in op.attrs:
+            op.attrs[OpRole.NAME] = role
+        definition = op.definition
+        if definition is not None:
+            try:
+                op.attrs = definition.check_attrs(op.attrs)
+            except AttributeRuleError as error:
+                raise AttributeRuleError(f"{error}\n{locate(op)}") from None
+            for slots, known, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
+                for slot in slots:
+                    if slot not in known:
+                        raise ProgramError(
+                            f"{type} has no {side} slot {slot!r}; it has {', '.join(known) or 'none'}\n{locate(op)}"
+                        )
+            for expected in definition.inputs.values():
+                if not expected.optional and not op.inputs.get(expected.name):
+                    raise AttributeRuleError(f"{type} needs a variable in its input slot {expected.name!r}\n{locate(op)}")
+        return op
+
+    def __str__(self) -> str:
+        from ..formats.text import block_to_string
+
+        return block_to_string(self)
+
+
+def _first_free(base: str, is_taken: Callable[[str], bool]) -> str:
+    name, number = base, 0
+    while is_taken(name):
+        name = f"{base}_{number}"
+        number += 1
+    return name
+
+
+class Program:
+    """A program: a tree of blocks, of which block 0 is the root."""
+
+    __slots__ = (
+        "__weakref__",
+        "_current",
+        "_frames",
+        "_role",
+        "_scopes",
+        "_seed",
+        "_version",
+        "allowed_ops",
+        "blocks",
+        "loaders",
+        "wire",
+    )
+
+    eager = False
+    """Whether ops run as they are appended, and are forgotten: so in the one program of `fluid.dygraph`."""
+
+    def __init__(self) -> None:
+        self.blocks = [Block(self, 0)]
+        self._current = 0
+        self._seed = 0
+        self._role = 0
+        self._frames: Frames | None = None
+        self._scopes: Counter[str] = Counter()
+        """How many name scopes with ops of this program had each path."""
+        self._version = 0
+        self.loaders: list[Any] = []
+        """Of `fluid.reader`, not iterable: they give what runs of this program are not fed."""
+        self.wire: Any = None
+        self.allowed_ops: frozenset[str] | None = None
+        """Of a program from a file: which ops that touch files or run code it may run. None, of others, is any."""
+
+    # -- version
+    @property
+    def version(self) -> int:
+        """Counts the changes made to this program; equal versions mean an unchanged program."""
+        return self._version
+
+    def _changed(self) -> None:
+        self._version += 1
+
+    @property
+    def random_seed(self) -> int:
+        """Seed of the random ops that have none of their own; 0 draws one afresh in every process."""
+        return self._seed
+
+    @random_seed.setter
+    def random_seed(self, seed: int) -> None:
+        self._seed = int(seed)
+        self._changed()
+
+    # -- blocks
+    @property
+    def num_blocks(self) -> int:
+        return len(self.blocks)
+
+    def global_block(self) -> Block:
+        return self.blocks[0]
+
+    def block(self, index: int) -> Block:
+        return self.blocks[index]
+
+    def current_block(self) -> Block:
+        """The block that layers append to."""
+        return self.blocks[self._current]
+
+    def create_block(self, parent: Block | None = None, forward: Block | None = None) -> Block:
+        """Add a block; layers go on appending where they did."""
+        block = Block(self, len(self.blocks), parent if parent is not None else self.current_block(), forward)
+        self.blocks.append(block)
+        self._changed()
+        return block
+
+    @contextlib.contextmanager
+    def block_guard(self, block: Block) -> Iterator[Block]:
+        """Inside the ``with``, layers append to `block`."""
+        old, self._current = self._current, block.idx
+        try:
+            yield block
+        finally:
+            self._current = old
+
+    @contextlib.contextmanager
+    def role_guard(self, role: int) -> Iterator[None]:
+        """Ops appended inside the ``with`` have this role."""
+        old, self._role = self._role, role
+        try:
+            yield
+        finally:
+            self._role = old
+
+    @contextlib.contextmanager
+    def derive_guard(self, block: Block, role: int, source: Operator) -> Iterator[None]:
+        """Inside the ``with``, layers and operators append to `block` ops of this role, on behalf of the op `source`."""
+        old, self._frames = self._frames, source.frames
+        try:
+            with self.block_guard(block), self.role_guard(role):
+                yield
+        finally:
+            self._frames = old
+
+    def fresh_name(self, base: str) -> str:
+        """`base`, or `base` with the first number that makes it new to every block."""
+        return _first_free(base, lambda name: any(name in block.vars for block in self.blocks))
+
+    def list_vars(self) -> Iterator[Variable]:
+        """Every variable of every block."""
+        for block in self.blocks:
+            yield from block.vars.values()
+
+    def all_parameters(self) -> list[Parameter]:
+        return [parameter for block in self.blocks for parameter in block.all_parameters()]
+
+    # -- whole programs
+    def clone(self, for_test: bool = False) -> Program:
+        """A copy that shares nothing with this program but what its parameters were told of regularizers and the like.
+
+        For a test, ops of the backward and optimizer parts are left out and the others run in test mode
+        (``is_test``), whether the clone is made before or after ``minimize``.
+        """
+        new = Program.__new__(Program)
+        new._current = 0 if for_test else self._current
+        new._seed, new._role, new._frames, new._version = self._seed, 0, None, 0
+        new.wire, new.allowed_ops = self.wire, self.allowed_ops
+        new._scopes = Counter(self._scopes)
+        new.loaders = list(self.loaders)
+        new.blocks = [Block(new, block.idx) for block in self.blocks]
+        for old_block, block in zip(self.blocks, new.blocks, strict=True):
+            block.parent = new.blocks[old_block.parent.idx] if old_block.parent is not None else None
+            block.forward = new.blocks[old_block.forward.idx] if old_block.forward is not None else None
+            block.wire = old_block.wire
+            for name, var in old_block.vars.items():
+                twin = copy.copy(var)
+                twin.block = block
+                block.vars[name] = twin
+            for op in old_block.ops:
+                if for_test and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED):
+                    continue
+                block.ops.append(_clone_op(op, block, new.blocks))
+        if for_test:
+            for block in new.blocks:
+                for op in block.ops:
+                    if op.has_attr("is_test"):
+                        op.attrs["is_test"] = True
+                    role = op.role & ~OpRole.LOSS  # no loss is minimized in a test
+                    op.attrs.pop(OpRole.NAME, None)
+                    if role:
+                        op.attrs[OpRole.NAME] = role
+            new._drop_unused()
+        return new
+
+    def _drop_unused(self) -> None:
+        """Remove blocks that no op owns, and variables that no op names, parameters and fed variables excepted."""
+        owned = {0}
+        stack = [self.blocks[0]]
+        while stack:
+            for op in stack.pop().ops:
+                for block in op.sub_blocks:
+                    if block.idx not in owned:
+                        owned.add(block.idx)
+                        stack.append(block)
+        self.blocks = [block for block in self.blocks if block.idx in owned]
+        for index, block in enumerate(self.blocks):
+            block._idx = index
+        used = {name for block in self.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+        for block in self.blocks:
+            block.vars = {
+                name: var for name, var in block.vars.items() if name in used or isinstance(var, Parameter) or var.is_data
+            }
+        self._changed()
+
+    def serialize_to_string(self) -> bytes:
+        """The program on the wire, as Paddle's ``ProgramDesc``."""
+        from ..formats.program import serialize_program
+
+        return serialize_program(self)
+
+    @staticmethod
+    def parse_from_string(binary_str: bytes) -> Program:
+        """The program in these bytes (a ``ProgramDesc`` of Paddle 1.x to 2.6); `FormatError` if they hold none."""
+        from ..formats.program import parse_program
+
+        return parse_program(binary_str)
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """The whole program as text."""
+        from ..formats.text import program_to_string
+
+        return program_to_string(self)
+
+    def verify(self) -> None:
+        """Check that names resolve, slots and attributes are legal and blocks form a tree; `ProgramError` if not."""
+        from .verify import verify
+
+        verify(self)
+
+    def explain_gradient(self, loss: Variable | str, var: Variable | str) -> str:
+        """In words: along which ops a gradient flows from `loss` to `var`, or which op or flag cuts it."""
+        from ..autodiff.explain import explain_gradient
+
+        return explain_gradient(self, loss, var)
+
+    # -- changing it: each of these verifies its result, changes nothing where it fails, and reports what it changed
+    def _prune(self, targets: Iterable[Variable | str] | Variable | str) -> Program:
+        """A copy with only what `targets` need, as Fluid 1.x has it; `prune` does it in place and reports."""
+        from ..transform.pruning import prune
+
+        return prune(self, [targets] if isinstance(targets, (Variable, str)) else targets)
+
+    def _prune_with_input(self, feeded_var_names: Iterable[str], targets: Iterable[Variable | str]) -> Program:
+        """A copy with only what computes `targets` from these feeds."""
+        from ..transform.pruning import prune
+
+        return prune(self, targets, feeded_var_names)
+
+    def prune(self, feeds: NameList | None, targets: NameList) -> EditReport:
+        """Leave only the ops and variables that the targets need.
+
+        Args:
+            feeds: variables of block 0 to be fed, at which needs stop; None for all that is declared as data.
+            targets: what to compute.
+
+        Raises:
+            ProgramError: a target needs what is neither fed, computed nor persistable.
+        """
+        from ..transform.edit import prune
+
+        return prune(self, feeds, targets)
+
+    def extract(self, inputs: NameList, outputs: NameList) -> EditReport:
+        """The part between inputs and outputs as a new program, the report's `program`; this one stays as it is.
+
+        The inputs may be any variables of block 0; in the new program they are data. Errors as of `prune`.
+        """
+        from ..transform.edit import extract
+
+        return extract(self, inputs, outputs)
+
+    def rename(self, old: Variable | str | Mapping[str, str], new: str | None = None, scope: Scope | None = None) -> EditReport:
+        """Give a variable another name, or several by a dict of old -> new, wherever they are named; two may swap.
+
+        With a scope, the values of persistable variables are put there under the new names too.
+
+        Raises:
+            ProgramError: a name is unknown, or the new one is taken.
+        """
+        from ..transform.edit import rename
+
+        return rename(self, old, new, scope)
+
+    def set_shape(self, var: Variable | str, shape: Sequence[int]) -> EditReport:
+        """Declare another shape (-1 for unknown extents), and infer again all that follows from it.
+
+        Raises:
+            InferenceError: the shape contradicts the op that makes the variable, or what is made of it does not fit an op,
+                a parameter or what is fed; both sides are named.
+        """
+        from ..transform.edit import set_shape
+
+        return set_shape(self, var, shape)
+
+    def replace(self, op: OpLike, builder: Callable[..., Any]) -> EditReport:
+        """Put the ops that `builder` makes in the place of an op.
+
+        Args:
+            op: an `Operator`, its position in block 0, or a variable that no other op writes.
+            builder: called with the op's inputs by slot, as variables (lists in slots of many); what layers it uses goes
+                there. It returns the variable that takes the place of the op's output, or a dict of slot -> variable.
+
+        The report's `startup_program` initializes parameters that the builder made, if any.
+
+        Raises:
+            ProgramError: gradient ops have been made from the op already, or an output that is read has no successor.
+            InferenceError: what follows cannot work on the new shapes.
+        """
+        from ..transform.edit import replace
+
+        return replace(self, op, builder)
+
+    def insert(self, builder: Callable[..., Any], *, before: OpLike | None = None, after: OpLike | None = None) -> EditReport:
+        """Put the ops that `builder` makes before or after an op.
+
+        The builder is called with the op's inputs (`before`) or outputs (`after`) by slot. If it returns a variable, or a
+        dict of slot -> variable, the op reads that instead, or those that read the op's output after it do. Errors and
+        report as of `replace`.
+        """
+        from ..transform.edit import insert
+
+        return insert(self, builder, before=before, after=after)
+
+    def fold_constants(self, scope: Scope | None = None) -> EditReport:
+        """Compute now what depends on constants only, and on persistable values of the scope, if one is given.
+
+        Small results become ops that hold them, others persistable variables of the scope. For inference: parameters
+        count as constants then, so that a program with gradient ops is refused. Ops that draw random numbers, own blocks,
+        or write persistable variables stay.
+        """
+        from ..transform.folding import fold_constants
+
+        return fold_constants(self, scope)
+
+    def fold_batch_norm(self, scope: Scope | None = None) -> EditReport:
+        """Put batch_norms in test mode into the convolution or product before them: other weights and a bias.
+
+        ``W' = W * s`` and ``b' = (b - Mean) * s + Bias`` for each channel, where ``s = Scale / sqrt(Variance + epsilon)``.
+        The new weights are new variables of the scope (the global one by default); the old ones stay there. The report
+        notes each batch_norm that stays, and why.
+        """
+        from ..transform.folding import fold_batch_norm
+
+        return fold_batch_norm(self, scope)
+
+    def make_trainable(self, pattern: str | Iterable[str] = "*") -> EditReport:
+        """Turn an inference program back into one to be trained: append a loss, and `minimize` works.
+
+        Weights (persistable, floating, read and never written) whose names match the pattern, such as ``"fc_*"``, or one
+        of several, become trainable parameters, others parameters that are not trained. Ops leave test mode; a batch_norm
+        whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops go.
+        """
+        from ..transform.edit import make_trainable
+
+        return make_trainable(self, pattern)
+
+    def unsupported_ops(self, allow: Iterable[str] = ()) -> list[UnsupportedOp]:
+        """The ops that cannot run here, or must not because they touch files or run code, each type with count and first place.
+
+        `allow` names types of the second kind that may.
+        """
+        from ..executor.unsupported import unsupported_ops
+
+        return unsupported_ops(self, allow)
+
+    def __str__(self) -> str:
+        from ..formats.text import program_to_screen
+
+        return program_to_screen(self)
+
+    def __repr__(self) -> str:
+        ops = sum(len(block.ops) for block in self.blocks)
+        return f"<Program of {len(self.blocks)} blocks, {ops} ops, {len(self.all_parameters())} parameters>"
+
+
+def _clone_op(op: Operator, block: Block, blocks: Sequence[Block]) -> Operator:
+    def move(value: Any) -> Any:
+        if isinstance(value, Block):
+            return blocks[value.idx]
+        if isinstance(value, list):
+            return [move(item) for item in value]
+        return value
+
+    twin = Operator(
+        block,
+        op.type,
+        {slot: list(names) for slot, names in op.inputs.items()},
+        {slot: list(names) for slot, names in op.outputs.items()},
+        {name: move(value) for name, value in op.attrs.items()},
+        op.frames,
+    )
+    twin.wire = op.wire
+    return twin
+
+
+# ------------------------------------------------------------------------------------------------- default programs
+_main = Program()
+_startup = Program()
+
+
+class _Defaults(threading.local):
+    """All threads share the default programs until a thread guards itself others."""
+
+    def __init__(self) -> None:
+        self.main = _main
+        self.startup = _startup
+        self.scope: _NameScope | None = None
+
+
+_defaults = _Defaults()
+
+
+def default_main_program() -> Program:
+    """The program that layers append to."""
+    return _defaults.main
+
+
+def default_startup_program() -> Program:
+    """The program that initializes parameters."""
+    return _defaults.startup
+
+
+@contextlib.contextmanager
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
+    """Inside the ``with``, layers append to these programs."""
+    for program in (main_program, startup_program):
+        if program is not None and not isinstance(program, Program):
+            raise ProgramError(f"program_guard takes a Program, not {type(program).__name__}")
+    old = _defaults.main, _defaults.startup
+    is_from_file = main_program is not None and main_program.allowed_ops is not None
+    taken = unique_name.avoid(unique_name.TakenNames(main_program) if is_from_file else None)
+    _defaults.main = main_program
+    if startup_program is not None:
+        _defaults.startup = startup_program
+    try:
+        yield
+    finally:
+        unique_name.avoid(taken)
+        _defaults.main, _defaults.startup = old
+
+
+class _NameScope:
+    """One ``with name_scope(prefix)``. A prefix that comes again in a program is numbered there."""
+
+    __slots__ = ("_paths", "parent", "prefix")
+
+    def __init__(self, prefix: str, parent: _NameScope | None) -> None:
+        self.prefix, self.parent = prefix, parent
+        self._paths: weakref.WeakKeyDictionary[Program, str] = weakref.WeakKeyDictionary()
+
+    def path(self, program: Program) -> str:
+        """What ops of a program carry: such as ``/encoder/attention_1/``."""
+        path = self._paths.get(program)
+        if path is None:
+            base = (self.parent.path(program) if self.parent is not None else "/") + self.prefix
+            number = program._scopes[base]
+            program._scopes[base] += 1
+            path = self._paths[program] = f"{base}_{number}/" if number else f"{base}/"
+        return path
+
+
+@contextlib.contextmanager
+def name_scope(prefix: str | None = None) -> Iterator[None]:
+    """Ops made inside the ``with`` carry this prefix in their attribute ``op_namescope``; names stay as they are.
+
+    Inside the same scopes, a prefix that comes again in a program is numbered, as in Fluid 1.6: ``s1``, ``s1_1``, ``s1_2``.
+    """
+    if not isinstance(prefix, str) or not prefix:
+        raise ProgramError(f"name_scope: the prefix should be a name, not {prefix!r}")
+    outside = _defaults.scope
+    _defaults.scope = _NameScope(prefix, outside)
+    try:
+        yield
+    finally:
+        _defaults.scope = outside
+
+
+def in_dygraph_mode() -> bool:
+    """Whether layers that are given no tensor run at once: inside `fluid.dygraph.guard`. On tensors they always do."""
+    return default_main_program().eager
+
+
+# ------------------------------------------------------------------------------------------------------------- machine
+def is_compiled_with_cuda() -> bool:
+    """Whether cupy and at least one CUDA device are there."""
+    from ..values.place import is_compiled_with_cuda
+
+    return is_compiled_with_cuda()
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """So many times the processor (once, by default)."""
+    from ..values.place import CPUPlace
+
+    return [CPUPlace()] * (1 if device_count is None else device_count)
+
+
+def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
+    """The CUDA devices of these numbers (all that are there, by default)."""
+    from ..core import get_cuda_device_count
+    from ..values.place import CUDAPlace
+
+    return [CUDAPlace(number) for number in (range(get_cuda_device_count()) if device_ids is None else device_ids)]
+
+
+def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
+    """So many times page-locked host memory (once, by default)."""
+    from ..values.place import CUDAPinnedPlace
+
+    return [CUDAPinnedPlace()] * (1 if device_count is None else device_count)
+
+
+def load_op_library(lib_filename: str) -> None:
+    """Not here: libraries of ops in C++ need Paddle's own run time. `ProgramError` says what to use."""
+    raise ProgramError(
+        f"load_op_library({lib_filename!r}): ops compiled for Paddle cannot run here; define the op in Python, with fluid.extend"
+    )
+
+
+def require_version(min_version: str, max_version: str | None = None) -> None:
+    """Accepts any version: scripts that ask for a version of Paddle get this package's own interface, that of 1.6.
+
+    `ProgramError` if an argument is not a version such as ``"1.6.0"``.
+    """
+    import re
+
+    for version in (min_version, max_version):
+        if version is not None and not (isinstance(version, str) and re.fullmatch(r"\d+(\.\d+){0,3}", version)):
+            raise ProgramError(f"{version!r} is not a version such as '1.6.0'")
+
+
+def optimize_guard(param: Variable, grad: Variable) -> contextlib.AbstractContextManager[Block]:
+    """Ops appended inside the ``with`` to the program's current block belong to the update of `param`."""
+    program: Any = param.block.program
+    return program.updating if program.eager else _optimize_guard(program, param, grad)
+
+
+@contextlib.contextmanager
+def _optimize_guard(program: Program, param: Variable, grad: Variable) -> Iterator[Block]:
+    block = program.current_block()
+    start = len(block.ops)
+    with program.role_guard(OpRole.OPTIMIZE):
+        yield block
+    for op in block.ops[start:]:
+        op.attrs[OpRole.VARS] = [param.name, grad.name]

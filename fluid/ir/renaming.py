@@ -1,0 +1,196 @@
+"""Other names for variables, wherever names are said: in slots, in attributes, and in names that are derived from them.
+
+By Paddle's convention a slice of a recurrence is called as its sequence, what a step puts out as all of it, and the gradient that
+a gradient block makes of ``x`` is called ``x@GRAD``. When an op's variable gets another name, or the op another variable, the
+names inside its block follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..errors import ProgramError, locate
+from .program import Block, Operator, OpRole, Variable
+from .versions import outer_names
+
+__all__ = ["inner_grad_names", "redirect", "redirect_reads", "rename_variables", "state_inner_grad_names"]
+
+_NAMES_HERE = frozenset({OpRole.VARS, "skip_eager_deletion_vars"})
+"""Attributes whose strings are names of variables of the op's block."""
+_NAMES_INSIDE = frozenset(
+    {
+        "ex_state_grads",
+        "ex_states",
+        "input_grads",
+        "original_output_grad",
+        "output_grads",
+        "parameter_grads",
+        "state_grads",
+        "states",
+    }
+)
+"""Attributes whose strings are names of variables that are seen from the block which the op owns."""
+
+_SAME_INSIDE = {"recurrent": ("inputs", "outputs")}
+"""Slots whose variables have the same name in the block that the op owns."""
+_GRADIENT_INSIDE = {
+    "while_grad": ("X",),
+    "conditional_block_grad": ("Input",),
+    "recurrent_grad": ("inputs", "parameters", "outputs"),
+}
+"""Slots of whose variables ``x`` the gradient inside is called ``x@GRAD``."""
+
+
+_FOR_SHAPE = {"while_grad": ("X",), "conditional_block_grad": ("Input",)}
+"""Slots that are read for shapes only; what is read inside for its value too, if it is not listed elsewhere, is in ``Saved``."""
+
+
+def inner_grad_names(op: Operator, slot: str) -> list[str]:
+    """For each name in the input slot of a region's gradient op, what its gradient is called in the gradient block.
+
+    Gradient ops that Paddle wrote do not say so; there it follows from the name.
+    """
+    return op.attrs.get("input_grads") or [name + "@GRAD" for name in op.input(slot)]
+
+
+def state_inner_grad_names(op: Operator) -> None:
+    """Let a region's gradient op say what gradients are called in its block, so that its inputs may get other names."""
+    for slot in _FOR_SHAPE.get(op.type, ()):
+        op.attrs["input_grads"] = inner_grad_names(op, slot)
+
+
+def _named_after(op: Operator, slots: Mapping[str, list[str]], old: str, new: str) -> Iterator[tuple[Variable, str]]:
+    """The variables in an op's block that are named after `old`, of these slots of it, and their names if that is `new`."""
+    for table, suffix in ((_SAME_INSIDE, ""), (_GRADIENT_INSIDE, "@GRAD")):
+        if any(old in slots.get(slot, ()) for slot in table.get(op.type, ())):
+            inside: Block = op.attr("sub_block")
+            var = inside.vars.get(old + suffix)
+            # The name of a gradient is a courtesy to Paddle, that of a slice is all by which it is known.
+            if var is not None and not (suffix and (new + suffix in inside.vars or _uses(inside, new + suffix))):
+                yield var, new + suffix
+
+
+def rename_variables(names: Mapping[Variable, str]) -> None:
+    """Call variables of a program by other names, which are free, together with what is named after them."""
+    if not names:
+        return
+    program = next(iter(names)).block.program
+    names = dict(names)
+    rounds = {id(var): var for var in names}
+    while rounds:
+        more: dict[int, Variable] = {}
+        for block in program.blocks:
+            seen = [var for var in rounds.values() if block.find_var(var.name) is var]
+            for op in block.ops if seen else ():
+                if op.type not in _SAME_INSIDE and op.type not in _GRADIENT_INSIDE:
+                    continue
+                for var in seen:
+                    if var.name in op.input_arg_names:
+                        state_inner_grad_names(op)
+                    for other, name in _named_after(op, {**op.inputs, **op.outputs}, var.name, names[var]):
+                        if other not in names:
+                            names[other] = name
+                            more[id(other)] = other
+        rounds = more
+    seen_from = {
+        block: {var.name: new for var, new in names.items() if block.find_var(var.name) is var} for block in program.blocks
+    }
+    for block in program.blocks:
+        for op in block.ops:
+            _rename_in(op, seen_from[block], *(seen_from[sub] for sub in op.sub_blocks[:1]))
+    for var in names:
+        del var.block.vars[var.name]
+    for var, new in names.items():
+        var.name = new
+        var.block.vars[new] = var
+    program._changed()
+
+
+def _rename_in(op: Operator, names: Mapping[str, str], inside: Mapping[str, str] | None = None) -> None:
+    """Other names in an op's slots and attributes; `inside` are those of the block that it owns."""
+
+    def renamed(values: list[str], names: Mapping[str, str] = names) -> list[str]:
+        return [names.get(name, name) for name in values]
+
+    if names:
+        op.inputs = {slot: renamed(values) for slot, values in op.inputs.items()}
+        op.outputs = {slot: renamed(values) for slot, values in op.outputs.items()}
+    kinds = op.wire.kinds if op.wire is not None else {}
+    for name, value in op.attrs.items():
+        if kinds.get(name) == "var" and isinstance(value, str):
+            op.attrs[name] = names.get(value, value)
+        elif isinstance(value, list) and name in _NAMES_INSIDE:
+            op.attrs[name] = renamed(value, inside or {})
+        elif isinstance(value, list) and (name in _NAMES_HERE or kinds.get(name) == "vars"):
+            op.attrs[name] = renamed(value)
+
+
+def redirect(op: Operator, names: Mapping[str, str], shapes: Mapping[str, str] | None = None) -> None:
+    """Let an op, and the blocks that it owns, use other variables of the blocks around it.
+
+    Args:
+        names: old names and new ones.
+        shapes: the same for what is read for its shape only, `names` by default. That is what the gradient op of a loop or branch
+            repeats of the forward op's inputs, and by these names Paddle finds the forward op.
+
+    Raises:
+        ProgramError: a slice of a recurrence would get the name of a variable from outside that the recurrence uses, too.
+    """
+    names = {old: new for old, new in names.items() if old != new}
+    shapes = names if shapes is None else {old: new for old, new in shapes.items() if old != new}
+    state_inner_grad_names(op)
+    for_shape = {slot: op.inputs[slot] for slot in _FOR_SHAPE.get(op.type, ()) if slot in op.inputs}
+    _follow(op, names, {slot: used for slot, used in (*op.inputs.items(), *op.outputs.items()) if slot not in for_shape})
+    _follow(op, shapes, for_shape)
+    _rename_in(op, names)
+    op.inputs |= {slot: [shapes.get(name, name) for name in values] for slot, values in for_shape.items()}
+    for sub in op.sub_blocks:
+        _redirect_inside(sub, names, shapes)
+    if for_shape:
+        listed = {*op.input_arg_names, *op.output_arg_names}
+        read = outer_names(op.attr("sub_block"))[0]
+        saved = [new for new in dict.fromkeys(names.values()) if new in read and new not in listed]
+        if saved:
+            op.inputs["Saved"] = [*op.inputs.get("Saved", ()), *saved]
+    op.block.program._changed()
+
+
+def redirect_reads(op: Operator, names: Mapping[str, str]) -> None:
+    """As `redirect`, of an op whose blocks do not write these variables: what the op itself writes keeps its name."""
+    names = {old: new for old, new in names.items() if old != new}
+    _follow(op, names, op.inputs)
+    op.inputs = {slot: [names.get(name, name) for name in values] for slot, values in op.inputs.items()}
+    for sub in op.sub_blocks:
+        _redirect_inside(sub, names, names)
+    op.block.program._changed()
+
+
+def _redirect_inside(block: Block, names: Mapping[str, str], shapes: Mapping[str, str]) -> None:
+    hidden = {*block.vars, *(block.forward.vars if block.forward is not None else ())}
+    inner_names = {old: new for old, new in names.items() if old not in hidden}
+    inner_shapes = {old: new for old, new in shapes.items() if old not in hidden}
+    for op in block.ops if inner_names or inner_shapes else ():
+        redirect(op, inner_names, inner_shapes)
+
+
+def _follow(op: Operator, names: Mapping[str, str], slots: Mapping[str, list[str]]) -> None:
+    """Let what is named after the variables in these slots be named after others."""
+    if op.type not in _SAME_INSIDE and op.type not in _GRADIENT_INSIDE:
+        return
+    for old, new in names.items():
+        derived = dict(_named_after(op, slots, old, new))
+        for var, name in derived.items():
+            if name == new and _uses(var.block, new):
+                raise ProgramError(
+                    f"{new!r} cannot take the place of {old!r}, since the block of this op uses both\n{locate(op)}"
+                )
+        inside = {var.name: name for var, name in derived.items()}
+        rename_variables(derived)
+        _rename_in(op, {}, inside)  # it may not stand in its block yet
+
+
+def _uses(block: Block, name: str) -> bool:
+    """Whether a block, or one inside it, uses a variable of this name."""
+    return any(
+        name in (*op.input_arg_names, *op.output_arg_names) or any(_uses(sub, name) for sub in op.sub_blocks) for op in block.ops
+    )

@@ -1,0 +1,218 @@
+"""Is a program well formed? All that is wrong, at once, with the ops around each fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..errors import ProgramError, did_you_mean
+from ..opdef.registry import EMPTY, Slot
+from .program import Block, Operator, Program
+
+__all__ = ["Finding", "describe_faults", "faults_of", "find_faults", "on_cycles", "self_owning", "verify"]
+
+_AROUND = 2
+_MOST = 20
+_MOST_NAMES = 300
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault: what is wrong, in which block and, where it is an op's, at which position."""
+
+    message: str
+    block: Block
+    position: int | None = None
+
+    @property
+    def op(self) -> Operator | None:
+        return self.block.ops[self.position] if self.position is not None else None
+
+    def __str__(self) -> str:
+        op = self.op
+        if op is None:
+            return f"block {self.block.idx}: {self.message}"
+        lines = [f"block {self.block.idx}, op {self.position} ({op.type}): {self.message}"]
+        frame = op.user_frame
+        if frame is not None:
+            lines.append(f"  made at: {frame[0]}:{frame[1]} in {frame[2]}")
+        return "\n".join(lines)
+
+    def neighbourhood(self) -> str:
+        """The ops around the fault, one a line, the faulty one marked."""
+        if self.position is None:
+            return ""
+        start, end = max(0, self.position - _AROUND), self.position + _AROUND + 1
+        around = enumerate(self.block.ops[start:end], start)
+        return "\n".join(f"  {'>' if number == self.position else ' '} {number}: {op}" for number, op in around)
+
+
+def verify(program: Program) -> None:
+    """Check that names resolve, slots and attributes are legal, and blocks form a tree.
+
+    Ops that nobody has defined are checked for their names only; that a name is read before it is written is no fault.
+
+    Raises:
+        ProgramError: lists every fault, with the op, the user's line that made it, and the ops around it.
+    """
+    faults = find_faults(program)
+    if faults:
+        raise ProgramError(f"the program has {describe_faults(faults)}")
+
+
+def describe_faults(faults: Sequence[Finding]) -> str:
+    """How many faults there are, and each of them with the ops around it."""
+    count = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
+    parts = [count]
+    for number, fault in enumerate(faults[:_MOST]):
+        parts.append(str(fault))
+        following = faults[number + 1] if number + 1 < min(len(faults), _MOST) else None
+        if following is None or (following.block, following.position) != (fault.block, fault.position):
+            parts.append(fault.neighbourhood())
+    if len(faults) > _MOST:
+        parts.append(f"... {len(faults) - _MOST} more")
+    return "\n".join(filter(None, parts))
+
+
+def find_faults(program: Program) -> list[Finding]:
+    """Every fault of a program, block by block; see `verify`."""
+    faults = list(_check_tree(program))
+    if faults:
+        return faults  # names cannot be looked up along broken links
+    for block in program.blocks:
+        faults += _check_vars(block)
+        for position, op in enumerate(block.ops):
+            faults += [Finding(message, block, position) for message in _check_op(op, block)]
+    return faults
+
+
+def self_owning(blocks: Sequence[Block]) -> tuple[Block, Block] | None:
+    """A block of a program that an op in itself owns, be it through others, and the block of that op."""
+    open_, done = 1, 2
+    state = [0] * len(blocks)
+    for root in blocks:
+        if state[root.idx]:
+            continue
+        stack = [(root, iter([sub for op in root.ops for sub in op.sub_blocks]))]
+        state[root.idx] = open_
+        while stack:
+            block, owned = stack[-1]
+            for sub in owned:
+                if state[sub.idx] == open_:
+                    return sub, block
+                if not state[sub.idx]:
+                    state[sub.idx] = open_
+                    stack.append((sub, iter([deeper for op in sub.ops for deeper in op.sub_blocks])))
+                    break
+            else:
+                state[block.idx] = done
+                stack.pop()
+    return None
+
+
+def faults_of(op: Operator) -> list[str]:
+    """What is wrong with one op."""
+    return list(_check_op(op, op.block))
+
+
+def _check_tree(program: Program) -> Iterator[Finding]:
+    known = {id(block) for block in program.blocks}
+    broken = False
+    for index, block in enumerate(program.blocks):
+        if block.idx != index:
+            yield Finding(f"it stands at position {index} of the program", block)
+        for what, other in (("parent", block.parent), ("forward", block.forward)):
+            if other is not None and id(other) not in known:
+                broken = True
+                yield Finding(f"its {what} block is not in this program", block)
+        if index == 0 and block.parent is not None:
+            yield Finding(f"the root has a parent, block {block.parent_idx}", block)
+        if index and block.parent is None:
+            yield Finding("it has no parent; only block 0, the root, has none", block)
+    if not broken:
+        for block in on_cycles(program):
+            broken = True
+            yield Finding("it is its own ancestor, by way of its parent blocks", block)
+    owners: dict[int, tuple[Block, int]] = {}
+    for block in program.blocks:
+        for position, op in enumerate(block.ops):
+            for sub in op.sub_blocks:
+                if id(sub) not in known:
+                    yield Finding(f"it owns block {sub.idx}, which is not in this program", block, position)
+                    continue
+                first = owners.setdefault(id(sub), (block, position))
+                if first != (block, position):
+                    message = f"it owns block {sub.idx}, which op {first[1]} of block {first[0].idx} owns already"
+                    yield Finding(message, block, position)
+                if not broken and _is_inside(block, sub):
+                    yield Finding(f"it owns block {sub.idx}, in which it stands itself", block, position)
+
+
+def on_cycles(program: Program) -> Iterator[Block]:
+    """Blocks that are their own ancestors, one of each cycle."""
+    done: set[int] = set()
+    for block in program.blocks:
+        path: dict[int, Block] = {}
+        at: Block | None = block
+        while at is not None and id(at) not in done and id(at) not in path:
+            path[id(at)] = at
+            at = at.parent
+        if at is not None and id(at) in path:
+            yield at
+        done.update(path)
+
+
+def _is_inside(block: Block, other: Block) -> bool:
+    """Whether `other` is `block` or one around it."""
+    at: Block | None = block
+    while at is not None:
+        if at is other:
+            return True
+        at = at.parent
+    return False
+
+
+def _check_vars(block: Block) -> Iterator[Finding]:
+    for name, var in block.vars.items():
+        if var.name != name:
+            yield Finding(f"the variable listed as {name!r} calls itself {var.name!r}", block)
+        if var.block is not block:
+            yield Finding(f"the variable {name!r} says that it belongs to block {var.block.idx}", block)
+
+
+def _check_op(op: Operator, block: Block) -> Iterator[str]:
+    if op.block is not block:
+        yield f"it says that it belongs to block {op.block.idx}"
+    for verb, slots in (("reads", op.inputs), ("writes", op.outputs)):
+        for slot, names in slots.items():
+            for name in names:
+                if name != EMPTY and block.find_var(name) is None:
+                    hint = did_you_mean(name, list(block.vars)[:_MOST_NAMES], 1, repr)
+                    yield f"it {verb} {name!r} ({slot}), a name that no visible block declares{hint}"
+    definition = op.definition
+    if definition is None:
+        return
+    yield from _check_slots("input", op.inputs, definition.inputs)
+    yield from _check_slots("output", op.outputs, definition.outputs)
+    for name, attr in definition.attrs.items():
+        if name not in op.attrs:
+            if attr.required and definition.forward is None:
+                yield f"the attribute {name!r} ({attr.kind}) is required and missing"
+            continue
+        try:
+            attr.check(op.attrs[name])
+        except (TypeError, ValueError, OverflowError) as error:
+            yield f"the attribute {name!r} should be of kind {attr.kind}: {error}"
+
+
+def _check_slots(side: str, given: dict[str, list[str]], known: dict[str, Slot]) -> Iterator[str]:
+    for slot, names in given.items():
+        found = known.get(slot)
+        if found is None:
+            if names:  # other versions of an op may have more slots; only filled ones matter
+                yield f"it has no {side} slot {slot!r}; known are {', '.join(known) or 'none'}"
+        elif not found.many and len(names) > 1:
+            yield f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one"
+    for slot, found in known.items():
+        if not (found.optional or found.intermediate) and not any(name != EMPTY for name in given.get(slot, ())):
+            yield f"the {side} slot {slot!r} is empty; it needs a variable"

@@ -1,0 +1,175 @@
+"""Values under names: a program may overwrite a name, so analysis numbers the versions of each name within a block.
+
+Version 0 of a name is what it holds when the block starts; each op that writes it makes the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import InferenceError
+from ..opdef.inference import infer_specs
+from ..opdef.registry import EMPTY
+from ..values.types import VarType
+from .inference import declared_specs, gather_specs
+from .program import Block, Operator
+
+__all__ = ["BlockVersions", "Value", "outer_names", "reads_and_writes"]
+
+Value = tuple[str, int]
+"""A name and its version in a block."""
+
+
+class BlockVersions:
+    """The values that each op of a block reads and writes.
+
+    Attributes:
+        ops: the ops, as they stood when this was made.
+        reads, writes: for each op, slot -> values, None where a place of the slot is empty.
+        updates: for each op, output slot -> the value before, for outputs that the op updates.
+        last: name -> its last version, for names that the block writes.
+        read_first: names that some op reads as they were when the block started.
+        writer: value -> position of the op that makes it.
+    """
+
+    __slots__ = ("_one_shape", "block", "last", "ops", "read_first", "reads", "updates", "writer", "writes")
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.ops: list[Operator] = list(block.ops)
+        self.reads: list[dict[str, list[Value | None]]] = []
+        self.writes: list[dict[str, list[Value | None]]] = []
+        self.updates: list[dict[str, Value]] = []
+        self.last: dict[str, int] = {}
+        self.writer: dict[Value, int] = {}
+        self.read_first: set[str] = set()
+        self._one_shape: dict[str, bool] = {}
+        last = self.last
+        for index, op in enumerate(self.ops):
+            self.reads.append(
+                {slot: [None if n == EMPTY else (n, last.get(n, 0)) for n in names] for slot, names in op.inputs.items()}
+            )
+            definition = op.definition
+            updates: dict[str, Value] = {}
+            if definition is not None:
+                for slot, known in definition.outputs.items():
+                    if known.updated and op.outputs.get(slot):
+                        name = op.outputs[slot][0]
+                        updates[slot] = (name, last.get(name, 0))
+            self.updates.append(updates)
+            self.read_first.update(value[0] for _, _, value in self.read_at(index) if value[1] == 0)
+            made: dict[str, list[Value | None]] = {}
+            for slot, names in op.outputs.items():
+                values: list[Value | None] = []
+                for name in names:
+                    if name == EMPTY:
+                        values.append(None)
+                        continue
+                    value = (name, last.get(name, 0) + 1)
+                    last[name] = value[1]
+                    self.writer[value] = index
+                    values.append(value)
+                made[slot] = values
+            self.writes.append(made)
+
+    def current(self, name: str) -> Value:
+        """What the name holds when the block ends."""
+        return name, self.last.get(name, 0)
+
+    def before(self, name: str, index: int) -> Value:
+        """What the name holds when op number `index` is about to run."""
+        version = self.last.get(name, 0)
+        while version and self.writer[(name, version)] >= index:
+            version -= 1
+        return name, version
+
+    def written_at(self, index: int) -> Iterator[tuple[str, int, Value]]:
+        """(slot, position, value) of everything that op number `index` writes."""
+        for slot, values in self.writes[index].items():
+            for position, value in enumerate(values):
+                if value is not None:
+                    yield slot, position, value
+
+    def read_at(self, index: int) -> Iterator[tuple[str, int, Value]]:
+        """(slot, position, value) of everything that op number `index` reads, updated outputs included."""
+        for slot, values in self.reads[index].items():
+            for position, value in enumerate(values):
+                if value is not None:
+                    yield slot, position, value
+        for slot, value in self.updates[index].items():
+            yield slot, 0, value
+
+    def has_one_shape(self, name: str) -> bool:
+        """Whether all values of a name that this block overwrites surely have one shape, the one declared."""
+        if name in self._one_shape:
+            return self._one_shape[name]
+        checked, waiting = {name}, [name]
+        found = True
+        while waiting and found:
+            name_now = waiting.pop()
+            inputs = self._overwritten_inputs(name_now)
+            found = inputs is not None
+            more = set(inputs or ()) - checked
+            checked |= more
+            waiting += more
+        self._one_shape.update(dict.fromkeys(checked, True) if found else {name: False})
+        return found
+
+    def _overwritten_inputs(self, name: str) -> set[str] | None:
+        """Overwritten names that the writers of `name` read, or None if one writes another shape than is declared.
+
+        Inference knows declared shapes only, so its answer holds if those names keep theirs, too.
+        """
+        var = self.block.var(name)
+        if var.type is not VarType.LOD_TENSOR:
+            return set()
+        if not var.has_shape or -1 in var.shape:
+            return None
+        inputs: set[str] = set()
+        for version in range(1, self.last.get(name, 0) + 1):
+            op = self.ops[self.writer[(name, version)]]
+            definition = op.definition
+            if definition is None or (definition.infer is None and definition.forward is None):
+                continue
+            try:
+                specs = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+            except InferenceError:
+                return None
+            for slot, names in op.outputs.items():
+                known = specs.get(slot)
+                for other, spec in zip(names, known if isinstance(known, list) else [known], strict=False):
+                    if other == name and (spec is None or spec.shape != var.shape):
+                        return None
+            inputs.update(n for n in op.input_arg_names if self.last.get(n, 0) > (0 if n in self.read_first else 1))
+        return inputs
+
+
+def reads_and_writes(block: Block) -> tuple[list[str], list[str]]:
+    """Names that a block reads before it writes them, and names that it writes, each in order of first use.
+
+    What its sub-blocks read and write counts as read and written by the op that owns them.
+    """
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    for op in block.ops:
+        names = dict.fromkeys(op.input_arg_names)
+        made = dict.fromkeys(op.output_arg_names)
+        definition = op.definition
+        if definition is not None:
+            for slot, known in definition.outputs.items():
+                if known.updated:
+                    names.update(dict.fromkeys(op.outputs.get(slot, ())))
+        for sub in op.sub_blocks:
+            inner_reads, inner_writes = outer_names(sub)
+            names.update(dict.fromkeys(inner_reads))
+            made.update(dict.fromkeys(inner_writes))
+            names.update(dict.fromkeys(inner_writes))  # a block may not run, and then leaves what was there
+        reads.update((name, None) for name in names if name not in writes)
+        writes.update(made)
+    return list(reads), list(writes)
+
+
+def outer_names(block: Block) -> tuple[list[str], list[str]]:
+    """(reads, writes) of a block, as `reads_and_writes`, of names that are declared outside it."""
+    reads, writes = reads_and_writes(block)
+    return [name for name in reads if name not in block.vars], [name for name in writes if name not in block.vars]

@@ -1,0 +1,133 @@
+"""Shapes and element types of what ops make: inference, also of gradient ops, whose rules run over specs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FluidError, InferenceError, ProgramError
+from ..values.types import VarType
+
+if TYPE_CHECKING:
+    from .registry import OpDef
+
+
+class OpNamespace:
+    """Ops as functions: ``f.matmul_v2(x, y, trans_y=True)``.
+
+    Positional arguments fill the input slots in the order of the op's signature, keywords name slots or attributes. An output
+    that the op updates (an array that is written to) may be given by keyword; else there is a new one.
+    The result is the op's output, or a tuple where it has several (intermediate outputs are not counted).
+    """
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+        from . import registry
+
+        definition = registry.get(op_type)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            inputs = dict(zip(definition.inputs, args, strict=False))
+            attrs = {}
+            for name, value in kwargs.items():
+                slot = definition.outputs.get(name)
+                if name in definition.inputs or (slot is not None and slot.updated):
+                    inputs[name] = value
+                elif name in definition.attrs:
+                    attrs[name] = value
+                else:
+                    raise ProgramError(f"{op_type} has no slot or attribute {name!r}")
+            outputs = self.apply(definition, {k: v for k, v in inputs.items() if v is not None}, attrs)
+            visible = [outputs[name] for name, slot in definition.outputs.items() if not slot.intermediate]
+            return visible[0] if len(visible) == 1 else tuple(visible)
+
+        return call
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Apply an op to values (lists of values in slots of many); output slot -> value or list."""
+        raise NotImplementedError
+
+
+class SpecNamespace(OpNamespace):
+    """Ops over specs: inference alone."""
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        return infer_specs(definition, inputs, definition.check_attrs(attrs))
+
+
+SPECS = SpecNamespace()
+
+
+def infer_specs(
+    definition: OpDef,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    declared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Specs of the outputs of an op, ordinary or gradient, by slot; see `OpDef.infer_specs`.
+
+    Of a gradient op, whose gradients are shaped like the inputs they belong to, those whose input the op does not
+    read are inferred by the rule itself, run over specs.
+    """
+    attrs = definition.defaults(attrs)
+    try:
+        if definition.forward is None:
+            found = definition.infer_specs(inputs, attrs, declared)
+            if definition.lod_aware:
+                return found
+        else:
+            found = specs_of_grad(definition, inputs, attrs)
+            if definition.forward.lod_aware:
+                return found
+    except FluidError:
+        raise
+    except Exception as error:  # files may hold ops that no layer makes
+        raise InferenceError(_why_not(definition, inputs, attrs, error)) from error
+    for value in inputs.values():
+        if value is not None and any(spec is not None and spec.lod for spec in (value if type(value) is list else (value,))):
+            return _sharing_lod(inputs, found)
+    return found
+
+
+def _why_not(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], error: Exception) -> str:
+    """What is wrong with an op that cannot be inferred."""
+    for slot, known in definition.inputs.items():
+        if not (known.optional or known.intermediate) and inputs.get(slot) in (None, []):
+            return f"the input slot {slot!r} is empty; it needs a variable"
+    for name, attr in definition.attrs.items():
+        try:
+            attr.check(attrs.get(name))
+        except (TypeError, ValueError, OverflowError) as why:
+            return f"the attribute {name!r} should be of kind {attr.kind}: {why}"
+    return f"its inputs and attributes do not fit together: {type(error).__name__}: {error}"
+
+
+def _sharing_lod(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """`found` where each output has the sequences of the first input that has some and as many rows."""
+    specs = [spec for value in inputs.values() for spec in (value if isinstance(value, list) else [value])]
+    rows = {spec.shape[0]: spec.lod for spec in reversed(specs) if spec is not None and spec.lod and spec.shape}
+
+    def shared(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shared(item) for item in value]
+        return value if value is None else value.with_lod(rows.get(value.shape[0], ()) if value.shape else ())
+
+    return {slot: shared(value) for slot, value in found.items()}
+
+
+def specs_of_grad(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Specs of a gradient op's outputs, by slot."""
+    assert definition.forward is not None
+    rule: Any = definition.forward.rule
+    found = {slot + "@GRAD": inputs[slot] for slot in rule.wrt if slot in inputs}
+    if definition.forward.sparse_grad and attrs.get("is_sparse"):
+        slot = definition.forward.sparse_grad + "@GRAD"
+        found[slot] = replace(found[slot], type=VarType.SELECTED_ROWS)
+    # An optional input that the rule reads and that is not here was not given: it has no gradient.
+    absent = {slot for slot in rule.inputs if definition.forward.inputs[slot].optional}
+    wanted = {slot for slot in rule.wrt if slot not in inputs and slot not in absent}
+    if wanted:
+        found.update((slot + "@GRAD", spec) for slot, spec in rule(SPECS, inputs, attrs, wanted).items())
+    return found

@@ -1,0 +1,173 @@
+"""Checkpoints: all that training needs to go on with the same bits, in one file that is whole at any moment.
+
+    start = 0
+    if os.path.exists("model.ckpt"):
+        start = fluid.load_checkpoint(program, "model.ckpt").step
+    for step in range(start, 1000):
+        exe.run(program, feed=batch(step), fetch_list=[loss])
+        if step % 100 == 99:
+            fluid.save_checkpoint(program, "model.ckpt", step=step + 1)
+
+The file is an archive of numpy's (``numpy.load`` reads it): an array for each variable that outlives a run, which are the
+parameters, the state of optimizers, statistics and counters; and ``@CHECKPOINT@``, JSON as bytes: the step, and the random state,
+which is the seed of the program and the number of runs in the scope. Its checksums tell when a bit has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import io
+from ..errors import FormatError, ProgramError
+from ..executor.random import seed_of
+from ..ir.checked import checked
+from ..ir.program import Program
+from ..values.selected_rows import SelectedRows
+from . import models as model_io
+
+if TYPE_CHECKING:
+    from ..executor import Scope
+
+__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+
+_STATE = "@CHECKPOINT@"
+_ROWS = "@ROWS"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What `load_checkpoint` has loaded.
+
+    Attributes:
+        path: the file.
+        step: as `save_checkpoint` was told.
+        names: the variables, sorted.
+    """
+
+    path: str
+    step: int
+    names: list[str]
+
+
+@checked
+def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 0, scope: Scope | None = None) -> None:
+    """Save all that outlives the runs of a training program, and the random state, to one file.
+
+    The file replaces an older one only when it is complete and on the disk: a process that is killed meanwhile leaves the
+    older one as it was.
+
+    Args:
+        program: the training program.
+        path: the file.
+        step: how many steps are done; `load_checkpoint` gives it back.
+        scope: where the values are; the current scope if None.
+
+    Raises:
+        ExecutionError: a variable has no value in the scope.
+        FluidError: the file cannot be written.
+    """
+    from ..executor import global_scope, scope_guard
+
+    if not isinstance(step, (int, np.integer)) or isinstance(step, bool) or step < 0:
+        raise ProgramError(f"save_checkpoint: step is {step!r}; it should be the number of steps that are done")
+    scope = scope if scope is not None else global_scope()
+    state: dict[str, Any] = {"format": 1, "step": int(step), "seed": seed_of(program.random_seed), "runs": scope.runs}
+    state["lod"], state["height"] = {}, {}
+    arrays: dict[str, Any] = {}
+    with scope.lock, scope_guard(scope):
+        for var in io._chosen(program, None, io.is_persistable):
+            array, lod = io._value(scope, var)
+            if lod:
+                state["lod"][var.name] = lod
+            if isinstance(array, SelectedRows):
+                state["height"][var.name] = array.height()
+                arrays[var.name + _ROWS] = np.array(array.rows(), np.int64)
+                array = np.asarray(array.get_tensor())
+            arrays[var.name] = array
+        arrays[_STATE] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+        model_io._write_npz(os.fspath(path), arrays)
+
+
+@checked
+def load_checkpoint(
+    program: Program, path: str | os.PathLike[str], executor: Any = None, scope: Scope | None = None
+) -> Checkpoint:
+    """Load what `save_checkpoint` has saved: training goes on as if it had not stopped. The startup program need not run.
+
+    The seed becomes the program's `random_seed`, also where that was 0, which draws one afresh in every process. Nothing
+    changes unless everything could be read and fits.
+
+    Args:
+        program: the program that was saved, or one built the same way.
+        path: the file.
+        executor: on whose place the values go; the processor if None.
+        scope: where they go; the current scope if None.
+
+    Raises:
+        FormatError: the file is missing, damaged, no checkpoint, or one of another program.
+    """
+    from ..executor import global_scope
+
+    where = os.fspath(path)
+    scope = scope if scope is not None else global_scope()
+    if os.path.isdir(where):
+        raise FormatError(f"{where} is a folder; a checkpoint is one file: give that file's name")
+    if not model_io._head(where, "checkpoint").startswith(model_io._ARCHIVE):
+        raise FormatError(f"{where}: the file is no checkpoint, which begins as archives do")
+    arrays = model_io._read_npz(where)
+    state = _state(where, arrays.pop(_STATE, None))
+    wanted = {var.name: var for var in io._chosen(program, None, io.is_persistable)}
+    expected = {*wanted, *(name + _ROWS for name in state["height"])}
+    if arrays.keys() != expected:
+        lacking, unknown = sorted(expected - arrays.keys()), sorted(arrays.keys() - expected)
+        raise FormatError(
+            f"{where}: it is a checkpoint of another program: it lacks {model_io._few(lacking)}; "
+            f"it has {model_io._few(unknown)} too much"
+        )
+    values = {}
+    for name, var in wanted.items():
+        array = arrays[name]
+        if name in state["height"]:
+            array = _sparse(f"{where}, variable {name!r}", arrays[name + _ROWS], array, state["height"][name])
+        values[name] = io._fitting(var, array, where)
+    with scope.lock:
+        for name, value in values.items():
+            io._put(scope, name, value, state["lod"].get(name, []), getattr(executor, "place", None))
+        scope.runs = state["runs"]
+        if program.random_seed != state["seed"]:
+            program.random_seed = state["seed"]
+    return Checkpoint(where, state["step"], sorted(values))
+
+
+def _state(where: str, found: Any) -> dict[str, Any]:
+    if found is None:
+        raise FormatError(f"{where}: the archive holds no {_STATE}, so it is no checkpoint; fluid.load_model reads arrays")
+    try:
+        state = json.loads(found.tobytes())
+        if state["format"] != 1:
+            raise FormatError(f"{where}: its format is {state['format']!r}; this version reads 1")
+        for name in ("step", "seed", "runs"):
+            if type(state[name]) is not int or not 0 <= state[name] < 1 << 63:
+                raise ValueError(f"{name} is {state[name]!r}")
+        if not all(type(height) is int and 0 <= height < 1 << 63 for height in state["height"].values()):
+            raise ValueError("a height is no number")
+        for lod in state["lod"].values():
+            if not all(type(offset) is int for level in lod for offset in level):
+                raise ValueError("an offset of a sequence is no number")
+    except FormatError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(f"{where}: its {_STATE} is damaged: {error}") from None
+    return dict(state)
+
+
+def _sparse(where: str, index: Any, value: Any, height: int) -> SelectedRows:
+    fits = index.dtype == np.int64 and index.ndim == 1 and value.ndim > 0 and len(index) == len(value)
+    if not fits or (len(index) and not 0 <= index.min() <= index.max() < height):
+        raise FormatError(f"{where}: the rows do not fit their numbers, or these the height {height}")
+    return SelectedRows(index, value, height)

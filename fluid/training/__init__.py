@@ -1,0 +1,1 @@
+"""What training keeps beside parameters: averages, and the state of optimizers."""

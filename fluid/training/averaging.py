@@ -1,0 +1,376 @@
+"""Averages of parameters over the steps of training, to evaluate with: `ExponentialMovingAverage`, `ModelAverage`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from weakref import WeakSet
+
+from .. import unique_name
+from ..errors import FluidTypeError, ProgramError
+from ..initializer import constant_attrs
+from ..ir.program import Block, OpRole, Program, Variable, default_main_program, default_startup_program
+from ..opdef.inference import OpNamespace
+from ..regularizer import WeightDecayRegularizer
+from ..values.types import VarType
+from .states import GivenState, asked, check_state, complete, some, start_of, unmade_of
+
+__all__ = ["ExponentialMovingAverage", "ModelAverage"]
+
+
+class _Average:
+    """What averages share: the parameters, variables of their own, and what puts averages in and takes them out.
+
+    The parameters are those of `parameter_list`, or else those that the default main program has when the average is made, but
+    for those whose `ParamAttr` says ``do_model_average=False``. In eager mode there has to be a list, what is done is done at
+    once, and `apply` and `restore` need no executor.
+    """
+
+    def __init__(self, name: str | None, parameter_list: Iterable[Variable] | None) -> None:
+        self._name = name
+        self._params = self._chosen(parameter_list)
+        self._program = self._params[0].block.program
+        self._startup = self._program if self._program.eager else default_startup_program()
+        self._states: dict[str, Any] = {}
+        self._kept: list[Any] | None = None
+        """In eager mode, the parameters while averages are in their place."""
+        self._programs: tuple[Program, Program, Program] | None = None
+        self._applied: WeakSet[Any] = WeakSet()
+        """The scopes where averages are in place of a program's parameters."""
+
+    def _chosen(self, parameter_list: Iterable[Variable] | None) -> list[Any]:
+        """The parameters to average; an error that says where they should come from."""
+        kind = type(self).__name__
+        if parameter_list is None:
+            program = default_main_program()
+            if program.eager:
+                raise ProgramError(f"{kind} does not know what to average in eager mode; say parameter_list=layer.parameters()")
+            found: list[Any] = program.global_block().all_parameters()
+            where = (
+                "the default main program has no parameter to average; make it afterwards, or in eager mode say parameter_list="
+            )
+        else:
+            self._check_made(parameter_list)
+            found = asked(kind, complete(kind, parameter_list))
+            where = "parameter_list has no parameter to average"
+            for item in found:
+                if not isinstance(item, Variable):
+                    raise FluidTypeError(
+                        f"{kind}: parameter_list should hold parameters, such as layer.parameters(), not {item!r}"
+                    )
+        chosen = [param for param in found if getattr(param, "do_model_average", True) is not False]
+        if not chosen:
+            raise ProgramError(f"{kind}: {where}")
+        strange = next((param for param in chosen if param.block.program is not chosen[0].block.program), None)
+        if strange is not None:
+            raise ProgramError(
+                f"{kind}: {chosen[0].name} and {strange.name} belong to different programs; average each by itself"
+            )
+        return chosen
+
+    def _check_made(self, parameter_list: Any) -> None:
+        """An error where parameters are made later: they are averaged from their first values on."""
+        unmade = getattr(parameter_list, "unmade", None)
+        if hasattr(parameter_list, "_unmade") and not isinstance(parameter_list, type):
+            layers = parameter_list._unmade()
+            unmade = some(layer.full_name() for _, layer in layers) if layers else None
+        if unmade is not None:
+            raise unmade_of(type(self).__name__, unmade)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self._program.eager:
+            raise ProgramError(
+                f"a {type(self).__name__} of a program's parameters is not copied or pickled; fluid.save(program, path) saves "
+                "what it keeps"
+            )
+        return {**self.__dict__, "_program": None, "_startup": None, "_applied": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._program = self._startup = self._params[0].block.program
+        self._applied = WeakSet()
+
+    def _state(self, name: str, shape: Any, dtype: VarType, value: float = 0.0) -> Any:
+        """A persistable variable of the main program, which the startup program fills with `value`."""
+        said = unique_name.generate(name if self._name is None else f"{self._name}_{name}")
+        known = {"name": said, "shape": shape, "dtype": dtype, "persistable": True, "stop_gradient": True}
+        home = self._startup.global_block()
+        var = self._states[said] = self._program.global_block().create_var(**known)
+        first = var if home.program.eager else home.create_var(**known)
+        home.append_op("fill_constant", outputs={"Out": first}, attrs=constant_attrs(shape, dtype, value))
+        return var
+
+    def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
+        """The average of the parameter of this number, computed by ops appended to `block`."""
+        raise NotImplementedError
+
+    def _count(self, block: Block) -> Any:
+        """What says how many values were averaged."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _updating(self) -> Iterator[Block]:
+        """Inside the ``with``, ops go to the main program, and belong to the updates."""
+        program = self._program
+        block = program.global_block()
+        with program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
+            yield block
+
+    def _build(self) -> tuple[Program, Program, Program]:
+        """The programs that keep the parameters, that put averages in their place, and that put the parameters back."""
+        if self._programs is None:
+            keep, put, back = self._programs = Program(), Program(), Program()
+            for number, param in enumerate(self._params):
+                known = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
+                kept = unique_name.generate(param.name + "_before_average")
+                for program, read, write in ((keep, param.name, kept), (back, kept, param.name)):
+                    block = program.global_block()
+                    for name in (param.name, kept):
+                        block.create_var(name=name, **known)
+                    block.append_op("assign", {"X": read}, {"Out": write})
+                block = put.global_block()
+                found = self._average(block.namespace, number, block.create_var(name=param.name, **known), block)
+                block.append_op("assign", {"X": found}, {"Out": param.name})
+        return self._programs
+
+    def _are_applied(self) -> bool:
+        """Whether averages are in place of the parameters (for a program, those of the global scope)."""
+        return self._kept is not None if self._program.eager else _scope() in self._applied
+
+    @contextlib.contextmanager
+    def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
+        """Inside the ``with``, the parameters (for a program, those of the global scope) are the averages.
+
+        Inside another, it brings the averages up; what is restored is the parameters, and once.
+
+        Args:
+            executor: runs the program that does it; of no use in eager mode.
+            need_restore: put the parameters back at the end; otherwise, they are the averages until `restore`.
+
+        Raises:
+            ProgramError: nothing was averaged so far.
+        """
+        if self._program.eager:
+            self._apply_at_once()
+        else:
+            keep, put, _ = self._build()
+            run = self._checked(executor, "apply").run
+            averaged, first = False, not self._are_applied()
+            if first:
+                run(keep)
+                self._applied.add(_scope())
+            try:
+                (count,) = run(put, fetch_list=[self._count(put.global_block())])
+                averaged = bool(count.any())
+            finally:
+                if first and not averaged:
+                    self.restore(executor)
+            if not averaged:
+                raise ProgramError(f"{type(self).__name__} has averaged nothing yet; run the main program with its updates first")
+        try:
+            yield
+        finally:
+            if need_restore and self._are_applied():
+                self.restore(executor)
+
+    def _apply_at_once(self) -> None:
+        with self._updating() as block:
+            if not self._count(block).numpy().any():
+                raise ProgramError(f"{type(self).__name__} has averaged nothing yet; call its update() after each step")
+            found = [self._average(block.namespace, *numbered, block) for numbered in enumerate(self._params)]
+            if self._kept is None:
+                self._kept = [block.namespace.assign(param) for param in self._params]
+        for param, average in zip(self._params, found, strict=True):
+            param.set_value(average)
+
+    def restore(self, executor: Any = None) -> None:
+        """Put the parameters back as they were before `apply`."""
+        if not self._program.eager:
+            self._checked(executor, "restore")
+        if not self._are_applied():
+            raise ProgramError(
+                f"{type(self).__name__}.restore: the parameters are themselves; apply has not put averages in their place"
+            )
+        if self._kept is None:
+            executor.run(self._build()[2])
+            self._applied.remove(_scope())
+            return
+        for param, value in zip(self._params, self._kept, strict=True):
+            param.set_value(value)
+        self._kept = None
+
+    def _checked(self, executor: Any, method: str) -> Any:
+        if executor is None:
+            raise ProgramError(
+                f"{type(self).__name__}.{method} of a program's parameters needs the executor that runs it: {method}(executor)"
+            )
+        return executor
+
+    def state_dict(self) -> dict[str, Any]:
+        """In eager mode, what the average keeps from step to step, by name: the tensors themselves."""
+        self._check_eager("state_dict", "fluid.save(program, path) saves what it keeps")
+        return dict(self._states)
+
+    def set_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """In eager mode, go on from a state that `state_dict` has given: tensors or arrays by name.
+
+        Raises:
+            ProgramError: one is missing, or has another shape.
+        """
+        self._check_eager("set_dict", "fluid.load(program, path) restores what it keeps")
+        check_state(f"{type(self).__name__}.set_dict", state_dict)
+        given = GivenState(state_dict)
+        for name, var in self._states.items():
+            if given.find(start_of(name), name) is None:
+                raise ProgramError(f"{type(self).__name__}: the state has no {name!r} ({var.describe()})")
+        given.give((start_of(name), var) for name, var in self._states.items())
+
+    def _check_eager(self, method: str, instead: str) -> None:
+        if not self._program.eager:
+            raise ProgramError(f"{type(self).__name__}.{method} is for eager mode; {instead}")
+
+
+def _scope() -> Any:
+    from ..executor import global_scope
+
+    return global_scope()
+
+
+def _known(block: Block, var: Variable) -> Any:
+    """A persistable variable of another program, declared in `block` too; a tensor itself."""
+    return var if block.program.eager else block.create_var(name=var.name, shape=var.shape, dtype=var.dtype, persistable=True)
+
+
+class ExponentialMovingAverage(_Average):
+    """Averages that forget old values: ``average = decay * average + (1 - decay) * param`` in each step, from 0.
+
+    What `apply` puts in place of a parameter is ``average / (1 - decay ** t)`` after ``t`` steps, so that the start at 0
+    does not show. With `thres_steps`, a variable that counts the steps of training, the decay of a step is
+    ``min(decay, (1 + thres_steps) / (10 + thres_steps))``.
+
+    Call ``update()`` once the optimizer's ``minimize`` has been called; the averages are then made as the program runs. In eager
+    mode, call it after each step::
+
+        average = ExponentialMovingAverage(0.999, parameter_list=net.parameters())
+        ...
+        optimizer.minimize(loss)
+        average.update()
+        ...
+        with average.apply():
+            test(net)
+
+    and `thres_steps` is a tensor that is changed in place (``fluid.layers.increment``).
+    """
+
+    def __init__(
+        self,
+        decay: float = 0.999,
+        thres_steps: Variable | None = None,
+        name: str | None = None,
+        *,
+        parameter_list: Iterable[Variable] | None = None,
+    ) -> None:
+        if not isinstance(decay, (int, float)) or not 0.0 <= decay < 1.0:
+            raise ProgramError(f"ExponentialMovingAverage: decay should be in [0, 1), not {decay!r}")
+        if thres_steps is not None and not isinstance(thres_steps, Variable):
+            raise FluidTypeError(f"ExponentialMovingAverage: thres_steps should be a Variable, not {thres_steps!r}")
+        super().__init__(name, parameter_list)
+        if thres_steps is not None and thres_steps.block.program is not self._program:
+            raise ProgramError(
+                f"ExponentialMovingAverage: thres_steps, {thres_steps.name}, belongs to another program than the parameters"
+            )
+        self._thres_steps = thres_steps
+        self._first_decay = float(decay)
+        self._decay = self._state("ema_decay", [1], VarType.FP32, decay)
+        self._steps = self._state("ema_steps", [1], VarType.INT64)
+        self._averages = [self._state(param.name + "_ema", param.shape, param.dtype) for param in self._params]
+
+    def update(self) -> None:
+        """Bring the averages up: in eager mode at once; otherwise, append to the main program the ops that do it in each run."""
+        with self._updating() as block:
+            ops = block.namespace
+            block.append_op("increment", {"X": self._steps}, {"Out": self._steps}, {"step": 1.0})
+            if self._thres_steps is not None:
+                steps = ops.cast(self._thres_steps, in_dtype=int(self._thres_steps.dtype), out_dtype=int(VarType.FP32))
+                ratio = ops.reshape2((steps + 1.0) / (steps + 10.0), shape=[1])
+                most = ops.fill_constant(**constant_attrs([1], VarType.FP32, self._first_decay))
+                block.append_op("elementwise_min", {"X": ratio, "Y": most}, {"Out": self._decay})
+            for param, average in zip(self._params, self._averages, strict=True):
+                decay = _as(ops, self._decay, param.dtype)
+                block.append_op("assign", {"X": average * decay + param * (1.0 - decay)}, {"Out": average})
+
+    def _count(self, block: Block) -> Any:
+        return _known(block, self._steps)
+
+    def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
+        decay = _as(ops, _known(block, self._decay), param.dtype)
+        steps = _as(ops, self._count(block), param.dtype)
+        return _known(block, self._averages[number]) / (1.0 - ops.elementwise_pow(decay, steps))
+
+
+def _as(ops: OpNamespace, var: Variable, dtype: VarType) -> Any:
+    return var if var.dtype is dtype else ops.cast(var, in_dtype=int(var.dtype), out_dtype=int(dtype))
+
+
+_SUMS = ("sum_1", "sum_2", "sum_3")
+_COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
+
+
+class ModelAverage(_Average):
+    """Means of the parameters over a window of the last steps.
+
+    The window holds ``average_window_rate`` times the number of steps so far, but at least `min_average_window` and at most
+    `max_average_window`; when it is full a new one begins, and until that is full the mean is over both. Made after
+    ``minimize``, it appends to the main program the ops that sum up (`average_accumulates`); in eager mode, call ``update()``
+    after each step. `regularization` changes nothing.
+    """
+
+    def __init__(
+        self,
+        average_window_rate: float,
+        min_average_window: int = 10000,
+        max_average_window: int = 10000,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+        *,
+        parameter_list: Iterable[Variable] | None = None,
+    ) -> None:
+        super().__init__(name, parameter_list)
+        if average_window_rate < 0 or not 0 <= min_average_window <= max_average_window:
+            raise ProgramError(
+                "ModelAverage takes an average_window_rate of at least 0 and 0 <= min_average_window <= max_average_window, not "
+                f"{average_window_rate!r}, {min_average_window!r} and {max_average_window!r}"
+            )
+        self._attrs = {
+            "average_window": float(average_window_rate),
+            "min_average_window": int(min_average_window),
+            "max_average_window": int(max_average_window),
+        }
+        self._sums: list[dict[str, Any]] = []
+        for param in self._params:
+            state = {key: self._state(f"{param.name}_{key}", param.shape, param.dtype) for key in _SUMS}
+            state |= {key: self._state(f"{param.name}_{key}", [1], VarType.INT64) for key in _COUNTS}
+            self._sums.append(state)
+        if not self._program.eager:
+            self._accumulate()
+
+    def update(self) -> None:
+        """In eager mode, take the parameters as they are now into the sums."""
+        self._check_eager("update", "the program sums up in each of its runs")
+        self._accumulate()
+
+    def _accumulate(self) -> None:
+        with self._updating() as block:
+            for param, state in zip(self._params, self._sums, strict=True):
+                inputs = {"in_" + key: var for key, var in state.items()}
+                outputs = {"out_" + key: var for key, var in state.items()}
+                block.append_op("average_accumulates", {"param": param, **inputs}, outputs, self._attrs)
+
+    def _count(self, block: Block) -> Any:
+        return _known(block, self._sums[0]["num_updates"])
+
+    def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
+        state = {key: _known(block, var) for key, var in self._sums[number].items()}
+        count = ops.sum([state["num_accumulates"], state["old_num_accumulates"]])
+        return ops.sum([state[key] for key in _SUMS]) / _as(ops, count, param.dtype)

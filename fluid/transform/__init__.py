@@ -1,0 +1,1 @@
+"""Changing, pruning, comparing and measuring programs."""

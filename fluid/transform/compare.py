@@ -1,0 +1,144 @@
+"""What two programs differ in: ops aligned with each other, declarations, and values of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
+
+import numpy as np
+
+from ..formats.text import NOISE, op_to_string
+from ..ir.checked import checked
+from ..ir.program import Block, Operator, Program
+from .edit import show_var
+
+__all__ = ["ProgramDiff", "diff"]
+
+
+@dataclass
+class ProgramDiff:
+    """Differences; print it. False where there are none.
+
+    Attributes:
+        ops: (sign, block, line): a space for an op of both, ``-`` of the first, ``+`` of the second.
+        variables: (sign, block, line) of declarations that differ.
+        values: name -> how its value differs.
+    """
+
+    ops: list[tuple[str, int, str]] = field(default_factory=list)
+    variables: list[tuple[str, int, str]] = field(default_factory=list)
+    values: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.variables or self.values) or any(sign != " " for sign, _, _ in self.ops)
+
+    def lines(self, around: int = 2) -> Iterator[str]:
+        """The differences as lines; of equal ops only so many around each difference."""
+        yield from _section("variables", self.variables, 0)
+        yield from _section("ops", self.ops, around)
+        if self.values:
+            yield "values"
+            for name, text in self.values.items():
+                yield f"~ {name}: {text}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines()) or "no differences"
+
+
+def _section(title: str, entries: Sequence[tuple[str, int, str]], around: int) -> Iterator[str]:
+    shown: set[int] = set()
+    for index, (sign, _, _) in enumerate(entries):
+        if sign != " ":
+            shown.update(range(max(0, index - around), min(len(entries), index + around + 1)))
+    before, block = -1, -1
+    for index in sorted(shown):
+        sign, number, line = entries[index]
+        if number != block:
+            yield f"{title} of block {number}"
+            block = number
+        elif index != before + 1:
+            yield "  ..."
+        yield f"{sign} {line}"
+        before = index
+
+
+@checked
+def diff(
+    p: Program,
+    q: Program,
+    values_p: Mapping[str, Any] | None = None,
+    values_q: Mapping[str, Any] | None = None,
+) -> ProgramDiff:
+    """What program `q` has other than `p`, block by block; with arrays by name of both, their differences too."""
+    found = ProgramDiff()
+    for number in range(max(len(p.blocks), len(q.blocks))):
+        one = p.blocks[number] if number < len(p.blocks) else None
+        two = q.blocks[number] if number < len(q.blocks) else None
+        declared = [{name: show_var(var) for name, var in block.vars.items()} if block else {} for block in (one, two)]
+        for name in dict.fromkeys([*declared[0], *declared[1]]):
+            texts = [side.get(name) for side in declared]
+            if texts[0] != texts[1]:
+                found.variables += [(sign, number, text) for sign, text in zip("-+", texts, strict=True) if text is not None]
+        ops = [block.ops if block else [] for block in (one, two)]
+        found.ops += [(sign, number, op_to_string(op)) for sign, op in _aligned(*ops)]
+    if values_p is not None and values_q is not None:
+        found.values = _compared(values_p, values_q)
+    return found
+
+
+def _key(op: Operator) -> tuple[str, str]:
+    found = {name: value for name, value in op.all_attrs().items() if name not in NOISE}
+    attrs = {name: f"block {value.idx}" if isinstance(value, Block) else value for name, value in found.items()}
+    return op.type, repr((sorted(op.inputs.items()), sorted(op.outputs.items()), sorted(attrs.items(), key=lambda item: item[0])))
+
+
+def _aligned(one: Sequence[Operator], two: Sequence[Operator]) -> Iterator[tuple[str, Operator]]:
+    """Ops of both sides in order, equal ones matched; between those, ops of equal type side by side."""
+    keys = [[_key(op) for op in side] for side in (one, two)]
+    for tag, a, b, c, d in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
+        if tag == "equal":
+            yield from ((" ", op) for op in one[a:b])
+            continue
+        kinds = [[op.type for op in one[a:b]], [op.type for op in two[c:d]]]
+        for inner, e, f, g, h in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_opcodes():
+            if inner == "equal":
+                for before, after in zip(one[a + e : a + f], two[c + g : c + h], strict=True):
+                    yield "-", before
+                    yield "+", after
+            else:
+                yield from (("-", op) for op in one[a + e : a + f])
+                yield from (("+", op) for op in two[c + g : c + h])
+
+
+def _compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for name in sorted({*one, *two}):
+        if name not in two:
+            found[name] = "only the first has a value"
+        elif name not in one:
+            found[name] = "only the second has a value"
+        else:
+            text = _difference(np.asarray(one[name]), np.asarray(two[name]))
+            if text:
+                found[name] = text
+    return found
+
+
+def _difference(a: Any, b: Any) -> str:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
+    other = (a != b) & ~((a != a) & (b != b))
+    count = int(other.sum())
+    if not count:
+        return ""
+    text = f"{count} of {a.size} elements differ"
+    if a.dtype.kind in "fiu":
+        known = np.isfinite(a) & np.isfinite(b)  # how far numbers are from infinity says nothing
+        if not known[other].all():
+            text += f", {int((other & ~known).sum())} of them not finite"
+        if (other & known).any():
+            one, two = a[known].astype(np.float64), b[known].astype(np.float64)
+            text += f", by up to {np.abs(one - two).max():.3g} (the largest is {np.abs(one).max():.3g})"
+    return text

@@ -1,0 +1,869 @@
+"""Changing programs: each edit happens whole or not at all, leaves a well-formed program, and reports what it changed.
+
+The methods of `Program` call these functions. An edit changes the program in place, so that variables which somebody holds
+stay what they are; where anything fails, the user's own builder included, the program is as it was before.
+"""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import unique_name
+from ..errors import InferenceError, NameNotFoundError, ProgramError, locate
+from ..formats.text import op_to_string
+from ..ir.checked import checked
+from ..ir.inference import declared_specs, gather_specs
+from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable, program_guard
+from ..ir.renaming import redirect, redirect_reads, rename_variables
+from ..ir.verify import describe_faults, find_faults
+from ..opdef.inference import infer_specs
+from ..opdef.registry import EMPTY
+from ..values.spec import Spec
+from ..values.types import VarType, is_floating
+
+if TYPE_CHECKING:
+    from ..executor import Scope
+
+__all__ = [
+    "Edit",
+    "EditReport",
+    "extract",
+    "insert",
+    "make_trainable",
+    "prune",
+    "rename",
+    "replace",
+    "set_shape",
+    "show_var",
+]
+
+NameList = Variable | str | Iterable[Variable | str]
+OpLike = Operator | Variable | str | int
+"""An op, its position in block 0, or a variable that only it writes."""
+Builder = Callable[..., Any]
+_MOST_LINES = 30
+_TRAFFIC = ("feed", "fetch")
+
+
+# ------------------------------------------------------------------------------------------------------------ reports
+@dataclass(frozen=True)
+class EditReport:
+    """What an edit changed; print it.
+
+    Attributes:
+        what: the edit.
+        program: the program that it changed, or made.
+        removed_ops, added_ops: ops as text.
+        changed_ops: ops before and after, as text.
+        removed_vars, added_vars: variables as text.
+        changed_vars: variables before and after, as text.
+        values: names that were given values in the scope.
+        notes: what was left as it is, and why.
+        startup_program: of an edit that made parameters: the program that gives them their first values.
+    """
+
+    what: str
+    program: Program
+    removed_ops: tuple[str, ...] = ()
+    added_ops: tuple[str, ...] = ()
+    changed_ops: tuple[tuple[str, str], ...] = ()
+    removed_vars: tuple[str, ...] = ()
+    added_vars: tuple[str, ...] = ()
+    changed_vars: tuple[tuple[str, str], ...] = ()
+    values: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    startup_program: Program | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is other than before."""
+        return bool(
+            self.removed_ops
+            or self.added_ops
+            or self.changed_ops
+            or self.removed_vars
+            or self.added_vars
+            or self.changed_vars
+            or self.values
+        )
+
+    def __str__(self) -> str:
+        counts = []
+        for verb, ops, variables in (
+            ("removed", self.removed_ops, self.removed_vars),
+            ("added", self.added_ops, self.added_vars),
+            ("changed", self.changed_ops, self.changed_vars),
+        ):
+            found = " and ".join(_count(len(items), noun) for items, noun in ((ops, "op"), (variables, "variable")) if items)
+            if found:
+                counts.append(f"{found} {verb}")
+        if self.values:
+            counts.append(f"{_count(len(self.values), 'value')} set in the scope")
+        lines = [f"{self.what}: {', '.join(counts) or 'nothing changed'}"]
+        for sign, items in (("-", self.removed_ops), ("+", self.added_ops)):
+            lines += _listed(sign, items)
+        lines += _listed("~", [f"{before}\n    becomes {after}" for before, after in self.changed_ops])
+        for sign, items in (("- var", self.removed_vars), ("+ var", self.added_vars)):
+            lines += _listed(sign, items)
+        lines += _listed("~ var", [f"{before}  ->  {after}" for before, after in self.changed_vars])
+        lines += _listed("=", self.values)
+        lines += _listed("note:", self.notes)
+        return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _listed(sign: str, items: Sequence[str]) -> Iterator[str]:
+    for item in items[:_MOST_LINES]:
+        yield f"  {sign} {item}"
+    if len(items) > _MOST_LINES:
+        yield f"  {sign} ... {len(items) - _MOST_LINES} more"
+
+
+# ------------------------------------------------------------------------------------------- all of it or none of it
+_VAR_SLOTS = [slot for cls in (*Variable.__mro__, Parameter) for slot in getattr(cls, "__slots__", ())]
+
+
+@dataclass
+class _OpState:
+    op: Operator
+    type: str
+    inputs: dict[str, list[str]]
+    outputs: dict[str, list[str]]
+    attrs: dict[str, Any]
+    wire: Any
+    text: str = ""
+
+    @staticmethod
+    def of(op: Operator) -> _OpState:
+        return _OpState(
+            op,
+            op.type,
+            {slot: list(names) for slot, names in op.inputs.items()},
+            {slot: list(names) for slot, names in op.outputs.items()},
+            {name: list(value) if isinstance(value, list) else value for name, value in op.attrs.items()},
+            op.wire,
+        )
+
+    def is_now(self) -> bool:
+        op = self.op
+        return (self.type, self.inputs, self.outputs, self.attrs) == (op.type, op.inputs, op.outputs, op.attrs)
+
+    def restore(self) -> None:
+        op = self.op
+        op.type, op.inputs, op.outputs, op.attrs, op.wire = self.type, self.inputs, self.outputs, self.attrs, self.wire
+
+    def show(self, block: Block) -> str:
+        """The op as it was, in a block as it was."""
+        return op_to_string(Operator(block, self.type, self.inputs, self.outputs, self.attrs))
+
+
+@dataclass
+class _BlockState:
+    block: Block
+    idx: int
+    parent: Block | None
+    forward: Block | None
+    vars: dict[str, Variable]
+    ops: list[_OpState]
+
+
+@checked
+def show_var(var: Variable) -> str:
+    """A declaration as a line, with what is told of it besides shape and type."""
+    flags = [
+        word
+        for word, is_so in (
+            ("persistable", var.persistable and not isinstance(var, Parameter)),
+            ("data", var.is_data),
+            ("not trainable", isinstance(var, Parameter) and not var.trainable),
+            ("stop_gradient", var.stop_gradient and not var.is_data),
+        )
+        if is_so
+    ]
+    kind = "param " if isinstance(var, Parameter) else ""
+    return " ".join([f"{kind}{var.name}: {var.describe()}", *flags])
+
+
+class Edit:
+    """A change of a program, as a ``with``: whatever is raised inside, the program is restored; what is well formed stays.
+
+    When it ends, every fault that the program did not have before is an error, and `report` says what is other than before.
+
+    Attributes:
+        values: arrays that the scope is given once the edit has succeeded.
+        notes: for the report.
+    """
+
+    def __init__(self, program: Program, what: str, scope: Scope | None = None) -> None:
+        self.program = program
+        self.what = what
+        self.scope = scope
+        self.values: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.startup_program: Program | None = None
+        self._report: EditReport | None = None
+
+    @property
+    def report(self) -> EditReport:
+        assert self._report is not None, "the edit has not ended"
+        return self._report
+
+    def __enter__(self) -> Edit:
+        program = self.program
+        self._known_faults = {fault.message for fault in find_faults(program)}
+        self._blocks = [
+            _BlockState(b, b.idx, b.parent, b.forward, dict(b.vars), [_OpState.of(op) for op in b.ops]) for b in program.blocks
+        ]
+        self._vars = {id(var): (var, copy.copy(var)) for state in self._blocks for var in state.vars.values()}
+        self._rest = program._current, program._seed, program._role, program._frames, program.wire
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self._restore()
+            return
+        faults = [fault for fault in find_faults(self.program) if fault.message not in self._known_faults]
+        if faults:
+            text = describe_faults(faults)
+            self._restore()
+            raise ProgramError(f"{self.what}: the result would not be well formed, so nothing is changed; {text}")
+        self._report = self._compare()
+        if self._report.changed:
+            self.program._changed()
+        if self.scope is not None:
+            for name, value in self.values.items():
+                self.scope.put(name, value)
+
+    def _restore(self) -> None:
+        program = self.program
+        program.blocks = [state.block for state in self._blocks]
+        for state in self._blocks:
+            block = state.block
+            block._idx, block.parent, block.forward = state.idx, state.parent, state.forward
+            block.vars = state.vars
+            block.ops = [known.op for known in state.ops]
+            for known in state.ops:
+                known.restore()
+                known.op.block = block
+        for var, was in self._vars.values():
+            for slot in _VAR_SLOTS:
+                if hasattr(was, slot):
+                    object.__setattr__(var, slot, getattr(was, slot))
+        program._current, program._seed, program._role, program._frames, program.wire = self._rest
+        program._changed()
+
+    def _compare(self) -> EditReport:
+        now = {id(op): op for block in self.program.blocks for op in block.ops}
+        before = {id(known.op): known for state in self._blocks for known in state.ops}
+        twins = self._blocks_before()
+        removed, changed = [], []
+        for state, twin in zip(self._blocks, twins, strict=True):
+            for known in state.ops:
+                if id(known.op) not in now:
+                    removed.append(known.show(twin))
+                elif not known.is_now():
+                    texts = known.show(twin), op_to_string(known.op)
+                    changed.append(texts)
+        added = [op_to_string(op) for key, op in now.items() if key not in before]
+        vars_now = {id(var): var for var in self.program.list_vars()}
+        replaced = {(var.block, var.name): var for var in vars_now.values() if id(var) not in self._vars}
+        removed_vars, changed_vars, same_place = [], [], set()
+        for key, (_, was) in self._vars.items():
+            after = vars_now.get(key)
+            if after is None:
+                after = replaced.get((was.block, was.name))  # another object under the name, such as a Parameter
+                same_place.add(id(after))
+            if after is None:
+                removed_vars.append(show_var(was))
+            elif show_var(was) != show_var(after):
+                changed_vars.append((show_var(was), show_var(after)))
+        return EditReport(
+            self.what,
+            self.program,
+            tuple(removed),
+            tuple(added),
+            tuple(changed),
+            tuple(removed_vars),
+            tuple(show_var(var) for key, var in vars_now.items() if key not in self._vars and key not in same_place),
+            tuple(changed_vars),
+            tuple(self.values),
+            tuple(self.notes),
+            self.startup_program,
+        )
+
+    def _blocks_before(self) -> list[Block]:
+        """The blocks with the variables that they had, to show ops of that time."""
+        twins = {id(state.block): Block(self.program, state.idx) for state in self._blocks}
+        for state in self._blocks:
+            twin = twins[id(state.block)]
+            twin.parent = twins.get(id(state.parent))
+            twin.forward = twins.get(id(state.forward))
+            twin.vars = {name: self._vars[id(var)][1] for name, var in state.vars.items()}
+        return [twins[id(state.block)] for state in self._blocks]
+
+
+# ------------------------------------------------------------------------------------------------------- finding things
+def _name_of(item: Variable | str) -> str:
+    return item if isinstance(item, str) else item.name
+
+
+def _names(items: NameList | None) -> list[str]:
+    if items is None:
+        return []
+    if isinstance(items, (str, Variable)):
+        items = [items]
+    return [_name_of(item) for item in items]
+
+
+def find_op(program: Program, which: OpLike) -> Operator:
+    """The op meant by an op of this program, its position in block 0, or a variable (or its name) that no other op writes.
+
+    `ProgramError` says what else there is where none, or more than one, is meant.
+    """
+    if isinstance(which, Operator):
+        if which.block.program is not program or not any(op is which for op in which.block.ops):
+            raise ProgramError(f"the op is not in this program (any more): {which}")
+        return which
+    if isinstance(which, int) and not isinstance(which, bool):
+        ops = program.global_block().ops
+        if not -len(ops) <= which < len(ops):
+            raise ProgramError(f"there is no op {which}: block 0 has {len(ops)} ops")
+        return ops[which]
+    if not isinstance(which, (str, Variable)):
+        raise ProgramError(f"an op is given as an Operator, a position in block 0 or an output of it, not as {which!r}")
+    name = _name_of(which)
+    writers = [op for block in program.blocks for op in block.ops if name in op.output_arg_names and op.type != "feed"]
+    if len(writers) == 1:
+        return writers[0]
+    if writers:
+        listed = "\n".join(f"  {op}" for op in writers[:5])
+        raise ProgramError(f"{len(writers)} ops write {name!r}; give the Operator itself:\n{listed}")
+    program.global_block().var(name)  # says which names are near
+    raise ProgramError(f"no op writes {name!r}")
+
+
+def _any_var(program: Program, name: str) -> Variable:
+    """A variable of any block; block 0 comes first, and two others of the name are one too many."""
+    found = program.global_block().vars.get(name)
+    if found is not None:
+        return found
+    others = [block.vars[name] for block in program.blocks if name in block.vars]
+    if len(others) > 1:
+        raise ProgramError(f"{name!r} is the name of variables of blocks {', '.join(str(var.block.idx) for var in others)}")
+    return others[0] if others else program.global_block().var(name)
+
+
+def _refuse_backward(program: Program, op: Operator, what: str) -> None:
+    """No change of the forward part under gradients that were made from what it was."""
+    if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
+        return
+    backward = sum(bool(other.role & OpRole.BACKWARD) for block in program.blocks for other in block.ops)
+    if backward:
+        raise ProgramError(
+            f"{what}: the program has {_count(backward, 'gradient op')}, made from the forward ops as they are; "
+            "change it before append_backward or minimize, or change a clone(for_test=True)"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------- cutting
+@checked
+def prune(program: Program, feeds: NameList | None, targets: NameList) -> EditReport:
+    """Leave only the ops and variables that the targets need, given the feeds; see `Program.prune`."""
+    from .pruning import prune_in_place
+
+    wanted = _names(targets)
+    if not wanted:
+        raise ProgramError("prune: there is nothing to keep: name at least one target")
+    given = _names(feeds) if feeds is not None else None
+    with Edit(program, f"prune to {_some(wanted)}") as edit:
+        root = program.global_block()
+        for name in given or ():
+            root.var(name)
+        root.ops = [op for op in root.ops if op.type not in _TRAFFIC]
+        prune_in_place(program, wanted, given or [])
+        _check_fed(program, given, wanted, edit.what)
+    return edit.report
+
+
+@checked
+def extract(program: Program, inputs: NameList, outputs: NameList) -> EditReport:
+    """A new program of the ops between inputs and outputs; see `Program.extract`."""
+    from .pruning import prune_in_place
+
+    given, wanted = _names(inputs), _names(outputs)
+    if not wanted:
+        raise ProgramError("extract: there is nothing to compute: name at least one output")
+    part = program.clone()
+    with Edit(part, f"extract {_some(wanted)} from {_some(given) or 'nothing'}") as edit:
+        root = part.global_block()
+        root.ops = [op for op in root.ops if op.type not in _TRAFFIC]
+        for name in given:
+            old = root.var(name)
+            if old.block is not root:
+                raise ProgramError(f"extract: {name!r} lives in block {old.block.idx}; inputs are variables of block 0")
+            new = Variable(root, type=old.type, name=name, lod_level=old.lod_level, is_data=True, need_check_feed=True)
+            new._shape, new._dtype, new.stop_gradient = old._shape, old._dtype, True
+            root.vars[name] = new
+        prune_in_place(part, wanted, given)
+        read = {name for block in part.blocks for op in block.ops for name in op.input_arg_names}
+        edit.notes += [f"{name} is not needed" for name in given if name not in read and name not in wanted]
+        _check_fed(part, given, wanted, edit.what)
+    return edit.report
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[str], what: str) -> None:
+    """Whether everything that is read is there; `feeds` None lets all data be fed."""
+    written = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
+    written |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
+
+    def is_there(block: Block, name: str) -> bool:
+        var = block.find_var(name)
+        if var is None or name in written or var.persistable or var.type is not VarType.LOD_TENSOR:
+            return True
+        return var.is_data if feeds is None else name in feeds
+
+    for block in program.blocks:
+        for op in block.ops:
+            for name in op.input_arg_names:
+                if not is_there(block, name):
+                    given = ", ".join(feeds or ()) or "nothing"
+                    raise ProgramError(
+                        f"{what}: {name!r} is needed, but it is neither computed, persistable nor among what is fed ({given})\n"
+                        f"{locate(op)}"
+                    )
+    root = program.global_block()
+    for name in targets:
+        if not is_there(root, name):
+            raise ProgramError(f"{what}: {name!r} is neither computed, persistable nor fed")
+
+
+# ------------------------------------------------------------------------------------------------------------ renaming
+@checked
+def rename(
+    program: Program,
+    old: Variable | str | Mapping[str, str],
+    new: str | None = None,
+    scope: Scope | None = None,
+) -> EditReport:
+    """Give variables other names wherever they are named; see `Program.rename`."""
+    asked: Mapping[str, Any] = old if isinstance(old, Mapping) else {_name_of(old): new}
+    mapping: dict[str, str] = {}
+    for before, after in asked.items():
+        if not isinstance(before, str) or not isinstance(after, str) or not after or after == EMPTY:
+            raise ProgramError(f"rename: {before!r} cannot be called {after!r}; give rename(old, new), or a dict of names")
+        if before != after:
+            mapping[before] = after
+    found = {name: _any_var(program, name) for name in mapping}
+    twice = {name for name in mapping.values() if list(mapping.values()).count(name) > 1}
+    if twice:
+        raise ProgramError(f"rename: two variables would be called {sorted(twice)[0]!r}")
+    for before, after in mapping.items():
+        for block in program.blocks:
+            if after in block.vars and after not in mapping:
+                raise ProgramError(f"rename: {before!r} cannot be called {after!r}: block {block.idx} has such a variable")
+    what = "rename " + _some([f"{before} to {after}" for before, after in mapping.items()])
+    with Edit(program, what, scope) as edit:
+        rename_variables({var: mapping[name] for name, var in found.items()})
+        if scope is not None:
+            edit.values = {mapping[n]: scope.array(n) for n in mapping if found[n].persistable and scope.array(n) is not None}
+    return edit.report
+
+
+# -------------------------------------------------------------------------------------------------------------- shapes
+@checked
+def set_shape(program: Program, var: Variable | str, shape: Sequence[int]) -> EditReport:
+    """Declare another shape, and infer again all that follows from it; see `Program.set_shape`."""
+    name = _name_of(var)
+    found = _any_var(program, name)
+    extents = tuple(int(extent) for extent in shape)
+    if any(extent < -1 for extent in extents):
+        raise ProgramError(f"set_shape: {list(extents)} for {name!r} has an extent below -1, which stands for unknown")
+    what = f"set_shape of {name} to {list(extents)}"
+    with Edit(program, what) as edit:
+        for block in program.blocks:
+            for op in block.ops:
+                if name in op.output_arg_names and block.find_var(name) is found:
+                    for written, spec in _inferred(op, what):
+                        if written is found and not agree(spec.shape, extents):
+                            raise InferenceError(
+                                f"{what}: {op.type} makes {name} as {spec.dtype.text}{list(spec.shape)}, "
+                                f"which contradicts {list(extents)}\n{locate(op)}"
+                            )
+        found._shape = extents
+        infer_downstream(program, [found], what)
+    return edit.report
+
+
+def agree(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two declared shapes may be one; -1 fits any extent, and a scalar may have a dimension of extent 1."""
+    scalars = ((), (1,))
+    if tuple(one) in scalars and tuple(other) in scalars:
+        return True
+    return len(one) == len(other) and all(a == b or -1 in (a, b) for a, b in zip(one, other, strict=True))
+
+
+def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
+    """The variables that an op writes, and what inference says that they are."""
+    definition = op.definition
+    if op.sub_blocks and op.type.endswith("_grad"):  # the gradient of what went in is like it
+        for slot, names in op.inputs.items():
+            for name, grad in zip(names, op.outputs.get(slot + "@GRAD", ()), strict=False):
+                var, like = op.block.find_var(grad), op.block.find_var(name)
+                if var is not None and like is not None and like.has_shape:
+                    yield var, like.spec
+        return
+    if definition is None or (definition.infer is None and definition.forward is None):
+        return
+    try:
+        found = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+    except (InferenceError, NameNotFoundError) as error:
+        raise InferenceError(f"{what} does not fit the op {op.type}: {error}\n{locate(op)}") from None
+    for slot, specs in found.items():
+        for name, spec in zip(op.outputs.get(slot, ()), specs if isinstance(specs, list) else [specs], strict=False):
+            var = op.block.find_var(name) if name != EMPTY else None
+            if var is not None and spec is not None:
+                yield var, spec
+
+
+def infer_downstream(program: Program, changed: Iterable[Variable], what: str) -> None:
+    """Infer again every op that reads one of these variables, or what follows from them.
+
+    Raises:
+        InferenceError: an op cannot work on the new shapes, or makes a shape that contradicts a parameter or what is fed;
+            both sides are named.
+    """
+    dirty = {id(var) for var in changed}
+    visited: set[int] = set()
+
+    def walk(block: Block) -> None:
+        visited.add(block.idx)
+        for op in block.ops:
+            for sub in op.sub_blocks:
+                if sub.idx not in visited:
+                    walk(sub)
+            if not any(id(block.find_var(name)) in dirty for name in op.input_arg_names):
+                continue
+            for var, spec in list(_inferred(op, what)):
+                if var.type is not VarType.LOD_TENSOR or spec.type is not VarType.LOD_TENSOR:
+                    continue
+                fixed = isinstance(var, Parameter) or var.is_data
+                if fixed or (var.block is not block and var.has_shape):
+                    if var.has_shape and not agree(var.shape, spec.shape):
+                        raise InferenceError(
+                            f"{what}: {op.type} makes {spec.dtype.text}{list(spec.shape)} of it, which contradicts "
+                            f"{var.name}, declared {var.describe()}\n{locate(op)}"
+                        )
+                    continue
+                if var._shape != spec.shape or var._dtype is not spec.dtype:
+                    var._shape, var._dtype = spec.shape, spec.dtype
+                    dirty.add(id(var))
+
+    walk(program.global_block())
+
+
+# -------------------------------------------------------------------------------------------------- putting in new ops
+def _build(
+    edit: Edit, position: int, op: Operator, builder: Builder, given: dict[str, Any], role: int
+) -> tuple[list[Operator], Any]:
+    """Let `builder` put ops before this position of the op's block; those ops, and what it returns."""
+    program, block = edit.program, op.block
+    startup = Program()
+    tail = block.ops[position:]
+    del block.ops[position:]
+    with (
+        program_guard(program, startup),
+        unique_name.guard(unique_name.unused_in(program)),
+        program.block_guard(block),
+        program.role_guard(role),
+    ):
+        result = builder(**given)
+    made = block.ops[position:]
+    block.ops += tail
+    edit.startup_program = startup if startup.global_block().ops else None
+    return made, result
+
+
+def _variables(op: Operator, slots: Mapping[str, list[str]], known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Variables by slot, as a builder gets them: lists in slots of many."""
+    found: dict[str, Any] = {}
+    for slot, names in slots.items():
+        variables = [op.block.var(name) for name in names if name != EMPTY]
+        definition = known.get(slot) if known is not None else None
+        many = definition.many if definition is not None else len(variables) != 1
+        if variables:
+            found[slot] = variables if many else variables[0]
+    return found
+
+
+def _by_slot(edit: Edit, op: Operator, slots: Mapping[str, list[str]], result: Any, side: str) -> dict[str, Variable]:
+    """What a builder returned, as old name -> new variable."""
+    if result is None:
+        return {}
+    if not isinstance(result, Mapping):
+        definition = op.definition
+        known = (definition.outputs if side == "output" else definition.inputs) if definition is not None else {}
+        main = [slot for slot, names in slots.items() if names and not (slot in known and known[slot].intermediate)]
+        if len(main) > 1 and slots is op.outputs:
+            main = [s for s in main if any(not _is_persistent(op, n) for n in slots[s])] or main
+        if len(main) != 1:
+            raise ProgramError(f"{edit.what}: the op has the {side} slots {', '.join(slots)}; return a dict of slot -> Variable")
+        result = {main[0]: result}
+    found: dict[str, Variable] = {}
+    for slot, value in result.items():
+        values = list(value) if isinstance(value, (list, tuple)) else [value]
+        names = slots.get(slot)
+        if names is None or len(names) != len(values) or not all(isinstance(item, Variable) for item in values):
+            known_slots = ", ".join(f"{key} ({len(value)})" for key, value in slots.items())
+            raise ProgramError(
+                f"{edit.what}: {slot!r} cannot be {value!r}; the op's {side} slots hold variables so: {known_slots}"
+            )
+        for item in values:
+            if item.block.program is not edit.program:
+                raise ProgramError(f"{edit.what}: {item.name!r} belongs to another program")
+        found.update((name, item) for name, item in zip(names, values, strict=True) if name != EMPTY)
+    return found
+
+
+def _is_persistent(op: Operator, name: str) -> bool:
+    var = op.block.find_var(name)
+    return var is not None and var.persistable
+
+
+@checked
+def replace(program: Program, op: OpLike, builder: Builder) -> EditReport:
+    """Put the ops that `builder` makes in the place of an op; see `Program.replace`."""
+    target = find_op(program, op)
+    _refuse_backward(program, target, f"replace {target.type}")
+    block = target.block
+    with Edit(program, f"replace {target.type}") as edit:
+        position = target.idx
+        definition = target.definition
+        given = _variables(target, target.inputs, definition.inputs if definition is not None else None)
+        made, result = _build(edit, position, target, builder, given, target.role)
+        new = _by_slot(edit, target, target.outputs, result, "output")
+        if not new and any(target.outputs.values()):
+            raise ProgramError(f"{edit.what}: the builder should return what takes the place of the op's output, not {result!r}")
+        del block.ops[position + len(made)]
+        end = position + len(made)
+        _check_unread(edit, target, {name for name in target.output_arg_names if name not in new})
+        for name, var in new.items():
+            made_here = var.block is block and any(var.name in other.output_arg_names for other in made)
+            if made_here and not var.persistable and [v.name for v in new.values()].count(var.name) == 1:
+                for other in made:
+                    redirect(other, {var.name: name})
+                block.vars.pop(var.name, None)
+            else:
+                block.insert_op(end, "assign", inputs={"X": var}, outputs={"Out": name}, frames=target.frames)
+                end += 1
+            old = block.var(name)
+            if not agree(old.shape, var.shape) and (isinstance(old, Parameter) or old.is_data):
+                raise InferenceError(f"{edit.what}: {name} is {old.describe()}, what is to replace it is {var.describe()}")
+            old._shape, old._dtype = var._shape, var._dtype
+        _drop_unused(program, set(target.output_arg_names))
+        infer_downstream(program, [block.var(name) for name in new], edit.what)
+    return edit.report
+
+
+def _check_unread(edit: Edit, op: Operator, names: set[str]) -> None:
+    for block in edit.program.blocks:
+        for reader in block.ops:
+            for name in reader.input_arg_names:
+                if name in names and not _is_persistent(op, name):
+                    slot = next(slot for slot, found in op.outputs.items() if name in found)
+                    raise ProgramError(
+                        f"{edit.what}: nothing takes the place of its output {slot} ({name}), which is read by another op: "
+                        f"return a dict of slot -> Variable that has {slot!r}\n{locate(reader)}"
+                    )
+
+
+def _drop_unused(program: Program, names: Iterable[str]) -> None:
+    """Remove those of these variables that no op names any more."""
+    used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    for block in program.blocks:
+        for name in names:
+            if name not in used:
+                block.vars.pop(name, None)
+
+
+@checked
+def insert(
+    program: Program,
+    builder: Builder,
+    *,
+    before: OpLike | None = None,
+    after: OpLike | None = None,
+) -> EditReport:
+    """Put the ops that `builder` makes before or after an op, and perhaps between it and its neighbours; see `Program.insert`."""
+    place = before if before is not None else after
+    if place is None or (before is not None and after is not None):
+        raise ProgramError("insert: say before=op or after=op")
+    target = find_op(program, place)
+    block = target.block
+    word = "before" if before is not None else "after"
+    with Edit(program, f"insert {word} {target.type}") as edit:
+        slots = target.inputs if before is not None else target.outputs
+        definition = target.definition
+        known = None if definition is None else definition.inputs if before is not None else definition.outputs
+        position = target.idx + (after is not None)
+        made, result = _build(edit, position, target, builder, _variables(target, slots, known), target.role)
+        new = _by_slot(edit, target, slots, result, "input" if before is not None else "output")
+        if new:
+            _refuse_backward(program, target, edit.what)
+        if before is not None:
+            redirect_reads(target, {name: var.name for name, var in new.items()})
+            for written, spec in _inferred(target, edit.what):
+                if not isinstance(written, Parameter) and not written.is_data:
+                    written._shape, written._dtype = spec.shape, spec.dtype
+            changed = [block.var(name) for name in target.output_arg_names] if new else []
+        else:
+            changed = list(new.values())
+            for name, var in new.items():
+                _read_instead(edit, block, position + len(made), name, var)
+        infer_downstream(program, changed, edit.what)
+    return edit.report
+
+
+def _read_instead(edit: Edit, block: Block, start: int, name: str, var: Variable) -> None:
+    """From op number `start` on, read `var` where `name` is read, until something overwrites `name`."""
+
+    def check(inner: Block) -> None:
+        if name in inner.vars:
+            return
+        for op in inner.ops:
+            if name in op.output_arg_names:
+                raise ProgramError(
+                    f"{edit.what}: {name!r} is overwritten in block {inner.idx}, so that {var.name!r} cannot take its place "
+                    f"there\n{locate(op)}"
+                )
+            for sub in op.sub_blocks:
+                check(sub)
+
+    for op in block.ops[start:]:
+        for sub in op.sub_blocks:
+            check(sub)
+        redirect_reads(op, {name: var.name})
+        if name in op.output_arg_names:
+            return
+    if not block.idx == 0 and name not in block.vars:
+        raise ProgramError(f"{edit.what}: {name!r} lives outside block {block.idx}, where others may read it")
+
+
+# ---------------------------------------------------------------------------------------------------------- fine-tuning
+_STATISTICS = frozenset({"Mean", "Variance"})
+
+
+@checked
+def make_trainable(program: Program, pattern: str | Iterable[str] = "*") -> EditReport:
+    """Turn loaded weights into parameters, and the program back to training; see `Program.make_trainable`."""
+    patterns = [pattern] if isinstance(pattern, str) else list(pattern)
+    root = program.global_block()
+    weights = _weights(program)
+    chosen = {name for name in weights if any(fnmatch.fnmatchcase(name, each) for each in patterns)}
+    for each in patterns:
+        if not any(fnmatch.fnmatchcase(name, each) for name in weights):
+            near = get_close_matches(each, weights, 3) or weights[:3]
+            raise ProgramError(
+                f"make_trainable: no weight is called {each!r}; there are {len(weights)}, such as {', '.join(near) or 'none'}"
+            )
+    with Edit(program, f"make_trainable {_some(patterns)}") as edit:
+        removed = [op for op in root.ops if op.type in _TRAFFIC]
+        fed = {name for op in removed if op.type == "feed" for name in op.output_arg_names}
+        root.ops = [op for op in root.ops if op.type not in _TRAFFIC]
+        _drop_unused(program, {name for op in removed for name in (*op.input_arg_names, *op.output_arg_names)} - fed)
+        for name in weights:
+            var = root.vars[name]
+            if not isinstance(var, Parameter):
+                var = root.vars[name] = _as_parameter(var)
+            var.trainable = name in chosen
+            var._stop_gradient = name not in chosen
+        for name in fed:
+            if name in root.vars:
+                root.vars[name].is_data = True
+                root.vars[name]._stop_gradient = True
+        frozen = set(weights) - chosen
+        for block in program.blocks:
+            for op in block.ops:
+                _to_training(op, frozen, edit)
+        _let_gradients_through(program, chosen)
+    return edit.report
+
+
+def _weights(program: Program) -> list[str]:
+    """Names of what lives in block 0, persists, holds floating numbers and is read but never written, statistics excepted."""
+    read: dict[str, None] = {}
+    not_weights: set[str] = set()
+    for block in program.blocks:
+        for op in block.ops:
+            not_weights.update(op.output_arg_names)
+            if op.type.endswith("batch_norm"):
+                not_weights.update(name for slot in _STATISTICS for name in op.inputs.get(slot, ()))
+            if not op.role & OpRole.OPTIMIZE:
+                read.update(dict.fromkeys(op.input_arg_names))
+            if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
+                raise ProgramError(f"make_trainable: the program is one for training already: it has {op}")
+    root = program.global_block()
+    found = []
+    for name in read:
+        var = root.vars.get(name)
+        if var is None or not var.persistable or var.type is not VarType.LOD_TENSOR or name in not_weights:
+            continue
+        if var.has_shape and is_floating(var.dtype):
+            found.append(name)
+    return found
+
+
+def _as_parameter(var: Variable) -> Parameter:
+    parameter = Parameter(var.block, var.shape, var.dtype, name=var.name, lod_level=var.lod_level)
+    parameter.wire = var.wire
+    return parameter
+
+
+def _to_training(op: Operator, frozen: set[str], edit: Edit) -> None:
+    definition = op.definition
+    if definition is None:
+        return
+    affine = [name for slot in ("Scale", "Bias") for name in op.inputs.get(slot, ())]
+    stays = op.type.endswith("batch_norm") and bool(affine) and all(name in frozen for name in affine)
+    if op.has_attr("is_test") and op.attr("is_test"):
+        op.attrs["is_test"] = False
+    if op.has_attr("use_global_stats") and bool(op.attr("use_global_stats")) is not stays:
+        op.attrs["use_global_stats"] = stays
+    if stays:
+        edit.notes.append(f"{op.type} of {affine[0]} keeps its statistics, since its weights are not trained")
+    for slot, known in definition.outputs.items():
+        source = op.inputs.get(slot.removesuffix("Out"), [])
+        if slot.endswith("Out") and slot != "Out" and source and not op.outputs.get(slot) and not known.optional:
+            op.outputs[slot] = list(source)  # running statistics are updated where they are
+        elif known.intermediate and not op.outputs.get(slot) and not known.many:
+            name = op.block.program.fresh_name(f"{op.output_arg_names[0]}.{slot}" if op.output_arg_names else slot)
+            var = op.block.vars[name] = Variable(op.block, name=name)
+            op.outputs[slot] = [name]  # what the gradient reads
+            for written, spec in _inferred(op, edit.what):
+                if written is var:
+                    var._shape, var._dtype = spec.shape, spec.dtype
+
+
+def _let_gradients_through(program: Program, chosen: set[str]) -> None:
+    """Clear stop_gradient of what is computed from the chosen weights: files of inference models set it everywhere or nowhere."""
+    flows = set(chosen)
+    for block in program.blocks:
+        for op in block.ops:
+            if flows & set(op.input_arg_names):
+                for name in op.output_arg_names:
+                    var = block.find_var(name)
+                    if var is not None and not var.persistable and is_floating(var.dtype):
+                        var._stop_gradient = False
+                        flows.add(name)

@@ -1,0 +1,209 @@
+"""How much arithmetic a program is.
+
+A multiplication and an addition are two operations. Products and convolutions count exactly; an element of any other
+result counts as in `PER_ELEMENT` (one operation, for most), whatever its function costs on a machine; moving elements
+counts nothing. A gradient op of a product counts as one such product for each gradient that it makes. A loop's block counts
+once. Ops that are not known here are listed, not guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..errors import FluidError
+from ..ir.checked import checked
+from ..ir.program import Operator, Program
+from ..opdef.registry import EMPTY
+from .edit import infer_downstream
+
+__all__ = ["FlopCount", "count_flops"]
+
+PER_ELEMENT = {
+    "batch_norm": 2,
+    "group_norm": 7,
+    "instance_norm": 7,
+    "layer_norm": 7,
+    "log_softmax": 5,
+    "scale": 2,
+    "softmax": 5,
+    "softmax_with_cross_entropy": 6,
+    "adam": 12,
+    "adamw": 14,
+    "momentum": 4,
+    "sgd": 2,
+}
+"""Operations for each element of the first output; one, where an op that computes is not listed."""
+_MOVES = frozenset(
+    """assign assign_value cast concat conditional_block diag_v2 dropout expand expand_as_v2 expand_v2 eye feed fetch
+    fill_any_like fill_constant fill_constant_batch_size_like fill_zeros_like flatten flatten2 flatten_contiguous_range
+    flip gather gather_nd gaussian_random increment index_select linspace lod_array_length lookup_table lookup_table_v2
+    one_hot one_hot_v2 pad pad2d pad3d range read_from_array recurrent reshape reshape2 reverse roll select_input
+    select_output sequence_mask shape size slice split squeeze squeeze2 stack strided_slice tile transpose transpose2
+    tril_triu truncated_gaussian_random unbind uniform_random unsqueeze unsqueeze2 unstack where_index while
+    write_to_array""".split()  # noqa: SIM905  # to be read
+)
+"""Ops that move elements, make constants or own blocks."""
+
+
+@dataclass
+class FlopCount:
+    """Operations of one run; print it.
+
+    Attributes:
+        total: of all ops that are counted.
+        by_type: of each type of op.
+        uncounted: how often ops are there of which it is not known.
+    """
+
+    total: int = 0
+    by_type: Counter[str] = field(default_factory=Counter)
+    uncounted: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        lines = [f"{human(self.total)}FLOP"]
+        lines += [f"  {kind}: {human(count)}FLOP" for kind, count in self.by_type.most_common() if count]
+        if self.uncounted:
+            lines.append("  not counted: " + ", ".join(f"{kind} ({count})" for kind, count in self.uncounted.most_common()))
+        return "\n".join(lines)
+
+
+def human(number: float) -> str:
+    """Such as ``1.23 G``."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if abs(number) < 1000:
+            return f"{number:.3g} {prefix}"
+        number /= 1000
+    return f"{number:.3g} P"
+
+
+@checked
+def count_flops(program: Program, unknown: int = 1) -> FlopCount:
+    """Operations of one run of every op, where each unknown extent of what is fed is `unknown` (the batch, most often)."""
+    sized = program.clone()
+    data = [var for var in sized.list_vars() if var.is_data and var.has_shape and -1 in var.shape]
+    for var in data:
+        var._shape = tuple(unknown if extent < 0 else extent for extent in var.shape)
+    try:
+        infer_downstream(sized, data, "count_flops")
+    except FluidError:  # shapes that do not fit so: what is not known stays so
+        sized = program
+    found = FlopCount()
+    for block in sized.blocks:
+        for op in block.ops:
+            count = _count(op)
+            if count is None:
+                found.uncounted[op.type] += 1
+            else:
+                found.total += count
+                found.by_type[op.type] += count
+    return found
+
+
+def _shape(op: Operator, slot: str, outputs: bool = False) -> tuple[int, ...] | None:
+    names = (op.outputs if outputs else op.inputs).get(slot, ())
+    var = op.block.find_var(names[0]) if names and names[0] != EMPTY else None
+    if var is None or not var.has_shape or -1 in var.shape:
+        return None
+    return var.shape
+
+
+def _count(op: Operator) -> int | None:
+    is_grad = op.type.endswith("_grad")
+    base = op.type.removesuffix("_grad")
+    if base in _MOVES:
+        return 0
+    if base in _PRODUCTS:
+        count = _PRODUCTS[base](op)
+        return None if count is None else count * (_wanted(op) if is_grad else 1)
+    if op.definition is None:
+        return None
+    elements = _elements(op)
+    if elements is None:
+        return None
+    return elements * PER_ELEMENT.get(base, 1)
+
+
+def _wanted(op: Operator) -> int:
+    """How many gradients a gradient op makes: each of a product's is a product of that size."""
+    return sum(name != EMPTY for names in op.outputs.values() for name in names)
+
+
+def _elements(op: Operator) -> int | None:
+    """Elements of the first output, or of the first input of an op that reduces; of each gradient, for a gradient op."""
+    if op.type.startswith("reduce_") or op.type in ("mean", "sum", "squared_l2_norm", "p_norm", "l1_norm"):
+        sides = list(op.inputs.values())
+    else:
+        known = op.definition.outputs if op.definition is not None else {}
+        first = next((slot for slot in known if op.outputs.get(slot)), "")
+        sides = list(op.outputs.values()) if op.type.endswith("_grad") else [op.outputs.get(first, [])]
+    total = 0
+    for names in sides:
+        for name in names:
+            var = op.block.find_var(name) if name != EMPTY else None
+            if var is None:
+                continue
+            if not var.has_shape or -1 in var.shape:
+                return None
+            total += math.prod(var.shape)
+    return total
+
+
+def _conv(op: Operator) -> int | None:
+    out = _shape(op, "Output", outputs=True) or _shape(op, "Output@GRAD") or _shape(op, "Output")
+    weight = _shape(op, "Filter")
+    return None if out is None or weight is None else 2 * math.prod(out) * math.prod(weight[1:])
+
+
+def _conv_transpose(op: Operator) -> int | None:
+    image, weight = _shape(op, "Input"), _shape(op, "Filter")
+    return None if image is None or weight is None else 2 * math.prod(image) * math.prod(weight[1:])
+
+
+def _mul(op: Operator) -> int | None:
+    x, y = _shape(op, "X"), _shape(op, "Y")
+    if x is None or y is None:
+        return None
+    columns: int = op.attr("y_num_col_dims")
+    return 2 * math.prod(x) * math.prod(y[columns:])
+
+
+def _matmul(op: Operator) -> int | None:
+    x, y = _shape(op, "X"), _shape(op, "Y")
+    if x is None or y is None:
+        return None
+    flipped_x = op.attrs.get("trans_x") or op.attrs.get("transpose_X")
+    flipped_y = op.attrs.get("trans_y") or op.attrs.get("transpose_Y")
+    inner = x[-2] if flipped_x and len(x) > 1 else x[-1]
+    rows = math.prod(x[-2:]) // inner if inner else 0
+    columns = 1 if len(y) < 2 else y[-2] if flipped_y else y[-1]
+    batches = max(math.prod(x[:-2]), math.prod(y[:-2]))
+    return 2 * batches * rows * inner * columns
+
+
+def _pool(op: Operator) -> int | None:
+    out, image = _shape(op, "Out", outputs=True) or _shape(op, "Out"), _shape(op, "X")
+    if out is None:
+        return None
+    if op.attrs.get("global_pooling") or op.attrs.get("adaptive"):
+        return None if image is None else math.prod(image)
+    window: list[int] = op.attr("ksize")
+    return math.prod(out) * math.prod(window)
+
+
+_PRODUCTS: dict[str, Callable[[Operator], int | None]] = {
+    "conv2d": _conv,
+    "conv3d": _conv,
+    "depthwise_conv2d": _conv,
+    "conv2d_transpose": _conv_transpose,
+    "conv3d_transpose": _conv_transpose,
+    "depthwise_conv2d_transpose": _conv_transpose,
+    "mul": _mul,
+    "matmul": _matmul,
+    "matmul_v2": _matmul,
+    "bmm": _matmul,
+    "pool2d": _pool,
+    "pool3d": _pool,
+}

@@ -1,0 +1,375 @@
+"""Computing beforehand what does not depend on what is fed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FluidError, ProgramError
+from ..ir.checked import checked
+from ..ir.program import Block, Operator, OpRole, Program, Variable
+from ..opdef.inference import infer_specs
+from ..opdef.registry import EMPTY
+from ..ops.norm import channel_axis, uses_global_stats
+from ..values.types import VarType, as_dtype
+from .edit import Edit, EditReport
+
+if TYPE_CHECKING:
+    from ..executor import Scope
+
+__all__ = ["fold_batch_norm", "fold_constants"]
+
+_IN_PROGRAM = 1024
+"""Constants of more elements go to the scope, not into attributes of the program."""
+_LARGEST = 1 << 20
+"""Results of more elements are not made beforehand, unless their inputs are as large."""
+_SOURCES = frozenset({"fill_constant", "assign_value"})
+_VALUES = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_values", "bool": "bool_values"}
+
+
+class _Uses:
+    """How often each name of a program is written and read."""
+
+    def __init__(self, program: Program) -> None:
+        self.writes: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter()
+        for block in program.blocks:
+            for op in block.ops:
+                self.writes.update(op.output_arg_names)
+                self.reads.update(op.input_arg_names)
+
+
+def _refuse_training(program: Program, what: str) -> None:
+    for block in program.blocks:
+        for op in block.ops:
+            if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
+                raise ProgramError(
+                    f"{what}: the program is one for training, whose weights are no constants; fold its clone(for_test=True)\n"
+                    f"  first such op: {op}"
+                )
+
+
+# ----------------------------------------------------------------------------------------------------------- constants
+@checked
+def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
+    """Compute now what depends on constants only; see `Program.fold_constants`."""
+    with Edit(program, "fold_constants", scope) as edit:
+        if scope is not None:
+            _refuse_training(program, edit.what)
+        block = program.global_block()
+        uses = _Uses(program)
+        known: dict[str, Any] = {}
+        computed: dict[str, bool] = {}
+        """Names of what has been computed, and whether a value of the scope is in it."""
+        if scope is not None:
+            for name, var in block.vars.items():
+                value = scope.array(name) if var.persistable and not uses.writes[name] else None
+                if value is not None and var.type is VarType.LOD_TENSOR:
+                    known[name] = np.asarray(value)
+        kept: list[Operator] = []
+        folded: list[Operator] = []
+        room = 16 * _LARGEST  # for all of them together: a file may hold many
+        for op in block.ops:
+            found = _computed(op, known, uses, min(room, _LARGEST))
+            if found is None:
+                kept.append(op)
+                continue
+            known |= found
+            room -= max(0, sum(value.size for value in found.values()) - sum(known[name].size for name in op.input_arg_names))
+            if op.type in _SOURCES:
+                kept.append(op)
+                continue
+            weighs = any(computed.get(name, name not in uses.writes) for name in op.input_arg_names)
+            if scope is None and any(value.size > _IN_PROGRAM or value.dtype.name not in _VALUES for value in found.values()):
+                kept.append(op)  # there is no place to keep it
+                continue
+            computed |= dict.fromkeys(found, weighs)
+            folded.append(op)
+        if folded:
+            _keep_results(edit, block, kept, folded, known, computed)
+    return edit.report
+
+
+def _computed(op: Operator, known: Mapping[str, Any], uses: _Uses, room: int) -> dict[str, Any] | None:
+    """The values that an op of constants makes, or None where it has to run each time, or makes more than `room` elements."""
+    from ..executor.binding.arrays import specs_of
+    from ..executor.binding.op_call import apply_op
+    from ..executor.kernels.table import KERNELS
+
+    definition = op.definition
+    found_kernel = KERNELS.get(op.type)
+    if definition is None or op.sub_blocks or found_kernel is None:
+        return None
+    if any(source == "lod" or key == "rng" for _, source, key in found_kernel.parameters):
+        return None
+    if any(slot.updated for slot in definition.outputs.values()):
+        return None
+    for name in op.output_arg_names:
+        var = op.block.find_var(name)
+        if var is None or var.persistable or var.type is not VarType.LOD_TENSOR or var.block is not op.block:
+            return None
+        if uses.writes[name] != 1 or var.is_data:
+            return None
+    if not op.output_arg_names or any(name == EMPTY or name not in known for names in op.inputs.values() for name in names):
+        return None
+    inputs = {}
+    for slot, names in op.inputs.items():
+        if names and slot in definition.inputs:
+            values = [known[name] for name in names]
+            inputs[slot] = values if definition.inputs[slot].many else values[0]
+    wanted = {slot for slot, names in op.outputs.items() if slot in definition.outputs and any(n != EMPTY for n in names)}
+    attrs = definition.defaults(op.attrs)
+    try:
+        if _elements(infer_specs(definition, specs_of(inputs), attrs)) > max(
+            [room, *(known[n].size for n in op.input_arg_names)]
+        ):
+            return None
+        with np.errstate(all="ignore"):
+            found = apply_op(op.type, inputs, attrs, wanted=wanted)
+    except (FluidError, ArithmeticError, LookupError, TypeError, ValueError):
+        return None  # running it will say what is wrong
+    made: dict[str, Any] = {}
+    for slot, names in op.outputs.items():
+        value = found.get(slot)
+        for name, item in zip(names, value if isinstance(value, list) else [value], strict=False):
+            if name != EMPTY and item is not None:
+                made[name] = _as_declared(op.block.var(name), np.asarray(item))
+    needed = {name for name in op.output_arg_names if uses.reads[name]}
+    return made if needed <= made.keys() else None
+
+
+def _elements(specs: Mapping[str, Any]) -> int:
+    """Elements of the largest of these specs; extents that only values decide count as one."""
+    listed = [item for spec in specs.values() for item in (spec if isinstance(spec, list) else [spec]) if item is not None]
+    return max((math.prod(max(extent, 1) for extent in spec.shape) for spec in listed), default=0)
+
+
+def _as_declared(var: Variable, value: Any) -> Any:
+    scalars = ((), (1,))
+    return value.reshape(var.shape) if var.shape in scalars and value.shape in scalars else value
+
+
+def _keep_results(
+    edit: Edit,
+    block: Block,
+    kept: list[Operator],
+    folded: list[Operator],
+    known: Mapping[str, Any],
+    computed: Mapping[str, bool],
+) -> None:
+    """Put the results in the place of the ops that made them: those that the rest of the program reads, or nobody does."""
+    inner = {name for op in folded for name in op.input_arg_names}
+    outer = {name for op in kept for name in op.input_arg_names}
+    outer |= {name for other in edit.program.blocks if other is not block for op in other.ops for name in op.input_arg_names}
+    gone = {id(op) for op in folded}
+    ops, block.ops = block.ops, []
+    for op in ops:
+        if id(op) not in gone:
+            block.ops.append(op)
+            continue
+        for name in op.output_arg_names:
+            if name not in known or (name in inner and name not in outer):
+                block.vars.pop(name, None)
+                continue
+            slot = next(slot for slot, names in op.outputs.items() if name in names)
+            if name not in outer and op.definition is not None and op.definition.outputs[slot].intermediate:
+                block.vars.pop(name, None)
+                continue
+            _keep_value(edit, block, block.vars[name], known[name], computed[name], op)
+    names = {name for other in edit.program.blocks for op in other.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    for op in folded:
+        for name in op.input_arg_names:
+            var = block.vars.get(name)
+            if name not in names and var is not None and not var.is_data and not (var.persistable and edit.scope is None):
+                del block.vars[name]
+    _leave_out_unread(edit.program, block, known, inner)
+
+
+def _leave_out_unread(program: Program, block: Block, known: Mapping[str, Any], candidates: set[str]) -> None:
+    """Remove ops of constants that only folded ops have read, and what they made."""
+    read = Counter(name for other in program.blocks for op in other.ops for name in op.input_arg_names)
+    left: list[Operator] = []
+    for op in reversed(block.ops):
+        made = op.output_arg_names
+        if made and all(name in known and name in candidates and not read[name] for name in made):
+            read.subtract(op.input_arg_names)
+            candidates |= set(op.input_arg_names)
+            for name in made:
+                block.vars.pop(name, None)
+        else:
+            left.append(op)
+    block.ops = left[::-1]
+
+
+def _keep_value(edit: Edit, block: Block, var: Variable, value: Any, weighs: bool, op: Operator) -> None:
+    var._shape = value.shape
+    small = value.size <= _IN_PROGRAM and value.dtype.name in _VALUES
+    if edit.scope is not None and (weighs or not small):
+        var._persistable = True
+        var._stop_gradient = True
+        edit.values[var.name] = value
+        return
+    dtype = int(as_dtype(value.dtype))
+    first = value.reshape(-1)[0].item() if value.size else 0
+    if value.size and np.isfinite(value).all() and (value == first).all() and abs(first) < 1 << 24:
+        attrs: dict[str, Any] = {"shape": list(value.shape), "dtype": dtype, "value": float(first)}
+        block.append_op("fill_constant", outputs={"Out": var}, attrs=attrs, frames=op.frames)
+        return
+    values = value.reshape(-1).tolist()
+    attrs = {"shape": list(value.shape), "dtype": dtype, _VALUES[value.dtype.name]: values}
+    block.append_op("assign_value", outputs={"Out": var}, attrs=attrs, frames=op.frames)
+
+
+# ---------------------------------------------------------------------------------------------------------- batch_norm
+_PRODUCTS = ("mul", "matmul", "matmul_v2")
+_OUT_CHANNELS = {"conv2d": ("Filter", 0), "depthwise_conv2d": ("Filter", 0), **dict.fromkeys(_PRODUCTS, ("Y", 1))}
+"""Ops that a batch_norm folds into: where their weights are, and the axis of these that makes the channels."""
+
+
+class _Stays(Exception):
+    """Why a batch_norm is not folded."""
+
+
+@checked
+def fold_batch_norm(program: Program, scope: Scope | None = None) -> EditReport:
+    """Put batch_norms in test mode into the ops before them; see `Program.fold_batch_norm`."""
+    if scope is None:
+        from ..executor import global_scope
+
+        scope = global_scope()
+    with Edit(program, "fold_batch_norm", scope) as edit:
+        _refuse_training(program, edit.what)
+        for block in program.blocks:
+            for op in [op for op in block.ops if op.type == "batch_norm"]:
+                try:
+                    _fold(edit, op, scope)
+                except _Stays as reason:
+                    edit.notes.append(f"batch_norm making {', '.join(op.output('Y'))} stays: {reason}")
+    return edit.report
+
+
+def _the(op: Operator, slot: str, side: str = "inputs") -> str:
+    names: list[str] = getattr(op, side).get(slot, [])
+    return names[0] if len(names) == 1 else ""
+
+
+def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
+    if not uses_global_stats(norm.attr("is_test"), norm.attr("use_global_stats"), norm.attr("trainable_statistics")):
+        raise _Stays("it normalizes by the statistics of each batch; clone(for_test=True) puts it into test mode")
+    uses = _Uses(edit.program)
+    block = norm.block
+    unwanted = [name for slot in ("SavedMean", "SavedVariance", "ReserveSpace") for name in norm.output(slot) if name != EMPTY]
+    if any(uses.reads[name] for name in unwanted):
+        raise _Stays("its statistics are read")
+    made = _the(norm, "X")
+    before = _producer(uses, block, norm, made)
+    add = None
+    if before.type == "elementwise_add":
+        add = before
+        made = _the(add, "X")
+        before = _producer(uses, block, add, made)
+    if before.type not in _OUT_CHANNELS:
+        raise _Stays(f"{before.type} comes before it, not one of {', '.join(_OUT_CHANNELS)}")
+    slot, axis = _OUT_CHANNELS[before.type]
+    ndim = block.var(made).ndim
+    channel = channel_axis(norm.attr("data_layout"), ndim)
+    if channel != _channel_of(before, ndim):
+        raise _Stays(f"its channels are on axis {channel}, those of {before.type} on another")
+    if before.attrs.get("trans_y") or before.attrs.get("transpose_Y"):
+        axis = 0
+    weight_name = _the(before, slot)
+    value = {name: _value(edit, uses, scope, name) for name in (weight_name, _the(norm, "Mean"), _the(norm, "Variance"))}
+    weight, mean, variance = value.values()
+    channels = mean.size
+    scale = _value(edit, uses, scope, _the(norm, "Scale")) if _the(norm, "Scale") else np.ones(channels)
+    shift = _value(edit, uses, scope, _the(norm, "Bias")) if _the(norm, "Bias") else np.zeros(channels)
+    bias = np.zeros(channels) if add is None else _bias(edit, uses, scope, add, channel, ndim, channels)
+    if weight.ndim <= axis or weight.shape[axis] != channels or (before.type in _PRODUCTS and weight.ndim != 2):
+        raise _Stays(f"the weights {weight_name} {list(weight.shape)} do not make {channels} channels on axis {axis}")
+
+    factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + norm.attr("epsilon"))
+    around = [-1 if at == axis else 1 for at in range(weight.ndim)]
+    new_weight = (weight * factor.reshape(around)).astype(weight.dtype)
+    new_bias = ((bias - mean) * factor + shift).astype(weight.dtype)
+
+    y = _the(norm, "Y", "outputs")
+    weight_var = _persistable_like(edit, f"{weight_name}.folded", new_weight)
+    bias_var = _persistable_like(edit, f"{y}.bias", new_bias)
+    before.inputs[slot] = [weight_var.name]
+    position = norm.idx
+    block.ops[position : position + 1] = []
+    attrs = {"axis": channel, OpRole.NAME: norm.role} if norm.role else {"axis": channel}
+    inputs = {"X": made, "Y": bias_var}
+    block.insert_op(position, "elementwise_add", inputs=inputs, outputs={"Out": y}, attrs=attrs, frames=norm.frames)
+    if add is not None:
+        block.ops.remove(add)
+    gone = [*norm.input_arg_names, *norm.output_arg_names, weight_name, *(add.input_arg_names if add is not None else ())]
+    used = {name for other in edit.program.blocks for op in other.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    for home in (block, edit.program.global_block()):
+        for name in gone:
+            if name not in used:
+                home.vars.pop(name, None)
+
+
+def _producer(uses: _Uses, block: Block, reader: Operator, name: str) -> Operator:
+    """The op that makes a name for this reader alone."""
+    writers = [op for op in block.ops if name and name in op.output_arg_names]
+    if len(writers) != 1 or uses.writes[name] != 1:
+        raise _Stays(f"its input {name} is not made by one op of its block")
+    if uses.reads[name] != 1:
+        raise _Stays(f"{name} is read by other ops than {reader.type}, too")
+    var = block.var(name)
+    if var.persistable:
+        raise _Stays(f"{name} is kept in the scope")
+    return writers[0]
+
+
+def _channel_of(op: Operator, ndim: int) -> int:
+    if op.type in ("conv2d", "depthwise_conv2d"):
+        return channel_axis(op.attr("data_format"), ndim)
+    if op.type == "mul" and (op.attr("y_num_col_dims") != 1 or op.attr("x_num_col_dims") != ndim - 1):
+        return -1
+    if op.attrs.get("transpose_X") or op.attrs.get("trans_x"):
+        return -1
+    if op.attrs.get("alpha", 1.0) != 1.0:
+        return -1
+    return ndim - 1
+
+
+def _value(edit: Edit, uses: _Uses, scope: Scope, name: str) -> Any:
+    var = edit.program.global_block().vars.get(name)
+    if name in edit.values:
+        return edit.values[name]
+    if var is None or not var.persistable:
+        raise _Stays(f"{name or 'a weight'} is not persistable, so that its value is not known beforehand")
+    writers = [op.type for block in edit.program.blocks for op in block.ops if name in op.output_arg_names]
+    if any(kind != "batch_norm" for kind in writers):
+        raise _Stays(f"{name} is written by {writers[0]}")
+    found = scope.array(name)
+    if found is None:
+        raise ProgramError(f"fold_batch_norm: {name} ({var.describe()}) has no value in the scope; load it first")
+    return np.asarray(found)
+
+
+def _bias(edit: Edit, uses: _Uses, scope: Scope, add: Operator, channel: int, ndim: int, channels: int) -> Any:
+    value = _value(edit, uses, scope, _the(add, "Y"))
+    axis = add.attr("axis")
+    start = ndim - value.ndim if axis == -1 else axis
+    shape = (*[1] * start, *value.shape)
+    shape = (*shape, *[1] * (ndim - len(shape)))
+    if value.size not in (1, channels) or len(shape) != ndim or (value.size > 1 and shape[channel] != channels):
+        raise _Stays(f"{_the(add, 'Y')} {list(value.shape)} is added along other axes than that of the channels")
+    return np.broadcast_to(value.reshape(-1), (channels,))
+
+
+def _persistable_like(edit: Edit, base: str, value: Any) -> Variable:
+    home = edit.program.global_block()
+    name = edit.program.fresh_name(base)
+    while edit.scope is not None and edit.scope.find_var(name) is not None:
+        name = edit.program.fresh_name(name + "_")
+    edit.values[name] = value
+    return home.create_parameter(name=name, shape=value.shape, dtype=value.dtype)

@@ -1,0 +1,515 @@
+"""What versions of Paddle call the same thing: programs rewritten to the ops that a version knows.
+
+`TABLE` has one row an op. A row either rewrites the op, or says which of its attributes and slots are newer than the
+version: these are left out where that changes nothing, and otherwise the op is refused. What a version knows at all is
+listed in ``paddle_ops.txt``, made by asking the libraries themselves. Reading needs no table: attributes that old files
+lack take the defaults of the definitions, and slots that they lack are absent. Paddle 2.6 runs what leaves out attributes and
+slots, but does not differentiate it, so for that version each op says all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import FluidError, ProgramError
+from ..formats.program import KINDS, attr_kind, fits
+from ..ir.program import Operator, OpRole, Program, Variable
+from ..opdef.registry import EMPTY
+from ..values.types import VarType
+from .edit import Edit, EditReport, agree, infer_downstream
+
+__all__ = ["TABLE", "TARGETS", "Row", "convert", "known_ops"]
+
+TARGETS = ("paddle-1.6", "paddle-2.6")
+
+
+class Refused(Exception):
+    """Why an op cannot be said in the ops of a version."""
+
+
+Rewrite = Callable[[Operator], None]
+Names = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One op, for one version.
+
+    Attributes:
+        rewrite: changes the op, and may put others before and after it; raises `Refused` where the version has no way to say it.
+        attrs: attributes newer than the version, with the values at which they say nothing.
+        slots: slots newer than the version.
+        check: raises `Refused` where the version knows the op, but would run it wrongly.
+    """
+
+    type: str
+    rewrite: Rewrite | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    slots: tuple[str, ...] = ()
+    check: Rewrite | None = None
+
+
+@functools.cache
+def known_ops(target: str) -> frozenset[str]:
+    """The types of ops that a version knows."""
+    if target not in TARGETS:
+        raise ProgramError(f"{target!r} is no version to write for; known are {', '.join(TARGETS)}")
+    sections: dict[str, list[str]] = {}
+    with open(os.path.join(os.path.dirname(__file__), "paddle_ops.txt"), encoding="ascii") as file:
+        for line in file:
+            if line.startswith("["):
+                listed = sections.setdefault(line.strip("[]\n"), [])
+            elif not line.startswith("#"):
+                listed += line.split()
+    return frozenset(sections["both"] + sections[target.removeprefix("paddle-")])
+
+
+# ------------------------------------------------------------------------------------------------------ parts of rewrites
+def _input(op: Operator, slot: str = "X") -> Variable:
+    names = op.inputs.get(slot, [])
+    if len(names) != 1 or names[0] == EMPTY:
+        raise Refused(f"its slot {slot} holds {len(names)} variables")
+    return op.block.var(names[0])
+
+
+def _shape(var: Variable) -> tuple[int, ...]:
+    if not var.has_shape:
+        raise Refused(f"the shape of {var.name} is not known")
+    return var.shape
+
+
+def _only(op: Operator, *slots: str) -> None:
+    """Refuse an op that is given more inputs than these."""
+    for slot, names in op.inputs.items():
+        if slot not in slots and any(name != EMPTY for name in names):
+            raise Refused(f"its input {slot} is given by a variable")
+    op.inputs = {slot: names for slot, names in op.inputs.items() if slot in slots}
+
+
+def _temporary(op: Operator, like: Variable, shape: Iterable[int] | None) -> Variable:
+    """A new variable beside `op`."""
+    block = op.block
+    return block.create_var(
+        name=block.program.fresh_name(f"{like.name}.tmp"),
+        shape=None if shape is None else list(shape),
+        dtype=like.dtype,
+        stop_gradient=like.stop_gradient,
+    )
+
+
+def _put(
+    op: Operator, type_: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any], after: bool
+) -> None:
+    """Put another op before or after `op`, of the same role."""
+    full = dict(attrs)
+    if op.role:
+        full[OpRole.NAME] = op.role
+    op.block.insert_op(op.idx + after, type_, inputs=inputs, outputs=outputs, attrs=full, frames=op.frames)
+
+
+def _set(op: Operator, type_: str, **attrs: Any) -> None:
+    """Another type and other attributes; those that any op has stay."""
+    kept = {name: value for name, value in op.attrs.items() if name.startswith("op_")}
+    op.type, op.attrs, op.wire = type_, attrs | kept, None
+
+
+def _attr(op: Operator, name: str, otherwise: Any) -> Any:
+    return op.attrs.get(name, otherwise)
+
+
+# ------------------------------------------------------------------------------------------------------- to Paddle 1.6
+def _matmul_v2(op: Operator) -> None:
+    x, y = _shape(_input(op, "X")), _shape(_input(op, "Y"))
+    if len(x) < 2 or len(y) < 2:
+        raise Refused("it multiplies a vector")
+    if len(x) > 2 and len(y) > 2 and (x[:-2] != y[:-2]):
+        raise Refused(f"it broadcasts over batches, {list(x)} with {list(y)}")
+    flags = {"transpose_X": _attr(op, "trans_x", False), "transpose_Y": _attr(op, "trans_y", False)}
+    _set(op, "matmul", **flags, alpha=1.0)
+
+
+def _bmm(op: Operator) -> None:
+    _set(op, "matmul", transpose_X=False, transpose_Y=False, alpha=1.0)
+
+
+def _top_k_v2(op: Operator) -> None:
+    _only(op, "X", "K")
+    axis, rank = _attr(op, "axis", -1), len(_shape(_input(op)))
+    if axis not in (-1, rank - 1):
+        raise Refused(f"it looks along axis {axis}, not along the last one")
+    if not _attr(op, "largest", True) or not _attr(op, "sorted", True):
+        raise Refused("it does not ask for the largest values, sorted")
+    _set(op, "top_k", k=_attr(op, "k", 1))
+
+
+def _tile(op: Operator) -> None:
+    _only(op, "X")
+    times = _attr(op, "repeat_times", [])
+    if len(times) != len(_shape(_input(op))):
+        raise Refused(f"it repeats {list(_input(op).shape)} by {list(times)}, which adds dimensions")
+    _set(op, "expand", expand_times=list(times))
+
+
+def _times(shape: Iterable[int], wanted: Iterable[int]) -> list[int]:
+    found = []
+    for extent, target in zip(shape, wanted, strict=True):
+        if target == -1 or extent == target:
+            found.append(1)
+        elif extent == 1 and target > 0:
+            found.append(target)
+        else:
+            raise Refused(f"how often an extent of {extent} is in {target} is not known")
+    return found
+
+
+def _expand_v2(op: Operator) -> None:
+    _only(op, "X")
+    shape, wanted = _shape(_input(op)), _attr(op, "shape", [])
+    if len(shape) != len(wanted):
+        raise Refused(f"it makes {list(wanted)} of {list(shape)}, which adds dimensions")
+    _set(op, "expand", expand_times=_times(shape, wanted))
+
+
+def _flatten_contiguous_range(op: Operator) -> None:
+    shape = _shape(_input(op))
+    rank = len(shape)
+    start, stop = (value % rank for value in (_attr(op, "start_axis", 1), _attr(op, "stop_axis", -1)))
+    if start == 1 and stop == rank - 1:
+        return _set(op, "flatten2", axis=1)
+    if -1 in shape[stop + 1 :]:
+        raise Refused(f"extents of {list(shape)} behind those that it joins are not known")
+    return _set(op, "reshape2", shape=[0] * start + [-1] + list(shape[stop + 1 :]))
+
+
+def _silu(op: Operator) -> None:
+    _set(op, "swish", beta=1.0)
+
+
+def _interp_v2(op: Operator) -> None:
+    scale = _attr(op, "scale", [])
+    scale = list(scale) if isinstance(scale, (list, tuple)) else [scale]
+    if len(set(scale)) > 1:
+        raise Refused(f"it scales extents by different factors, {scale}")
+    kept = {
+        name: op.attrs[name]
+        for name in ("out_d", "out_h", "out_w", "interp_method", "align_corners", "align_mode", "data_layout")
+        if name in op.attrs
+    }
+    _set(op, op.type.removesuffix("_v2"), scale=float(scale[0]) if scale else 0.0, **kept)
+
+
+def _fill_constant(op: Operator) -> None:
+    _only(op, "ShapeTensor", "ShapeTensorList")
+    text, value = _attr(op, "str_value", ""), _attr(op, "value", 0.0)
+    if text:
+        try:
+            exact = float(text)
+        except ValueError:
+            raise Refused(f"its value is {text!r}, which is no number") from None
+        if float(int(exact)) == exact and text.lstrip("-").isdigit() and int(text) != int(exact):
+            raise Refused(f"its value {text} is more than a float can hold")
+        value = exact
+    kept = {name: op.attrs[name] for name in ("dtype", "force_cpu") if name in op.attrs}
+    _set(op, "fill_constant", shape=list(_attr(op, "shape", [])) or [1], value=value, **kept)
+
+
+# ------------------------------------------------------------------------------------------------------- to Paddle 2.6
+def _one_hot(op: Operator) -> None:
+    x = _input(op)
+    shape = _shape(x)
+    if not shape or shape[-1] != 1:
+        raise Refused(f"its input is {list(shape)}, the last extent of which should be 1")
+    ids = _temporary(op, x, shape[:-1])
+    found = {"X": x}, {"Out": ids, "XShape": _temporary(op, x, (0, *shape))}
+    _put(op, "squeeze2", *found, {"axes": [-1]}, after=False)
+    op.inputs["X"] = [ids.name]
+    op.type = "one_hot_v2"
+
+
+def _unsqueeze(op: Operator) -> None:
+    x = _input(op)
+    op.type = "unsqueeze2"
+    op.outputs["XShape"] = [_temporary(op, x, (0, *_shape(x))).name]
+
+
+def _isfinite(op: Operator) -> None:
+    x = _input(op)
+    (out,) = op.output("Out")
+    each = _temporary(op, x, _shape(x))
+    each.dtype = "bool"
+    op.outputs["Out"] = [each.name]
+    op.type = "isfinite_v2"
+    attrs = {"dim": list(range(len(x.shape))), "reduce_all": True, "keep_dim": False}
+    _put(op, "reduce_all", {"X": each}, {"Out": out}, attrs, after=True)
+
+
+def _expand_as(op: Operator) -> None:
+    x, target = _shape(_input(op)), _shape(_input(op, "target_tensor"))
+    _times(x, target)  # the old op may repeat more than single extents, the new one may not
+    op.inputs = {"X": op.inputs["X"], "Y": op.inputs["target_tensor"]}
+    _set(op, "expand_as_v2", target_shape=list(target))
+
+
+def _diag(op: Operator) -> None:
+    op.inputs = {"X": op.inputs.get("Diagonal", [])}
+    _set(op, "diag_v2", offset=0, padding_value=0.0)
+
+
+def _read_from_array(op: Operator) -> None:
+    """Paddle reads zeros behind the end of a gradient array, but not where an entry was skipped: add zeros there first."""
+    if not op.input("X_W"):
+        return
+    array, like = _input(op), _input(op, "X_W")
+    if array.has_shape and like.has_shape and not agree(array.shape, like.shape):
+        shapes = f"{list(array.shape)} and {list(like.shape)}"
+        raise Refused(f"entries of {array.name} are of shapes {shapes}, and Paddle has one for the zeros of overwritten entries")
+    zeros = _temporary(op, like, like._shape)
+    single, filled = (
+        op.block.create_var(
+            name=op.block.program.fresh_name(f"{array.name}.tmp"),
+            type=VarType.LOD_TENSOR_ARRAY,
+            shape=array._shape,
+            dtype=array._dtype,
+        )
+        for _ in range(2)
+    )
+    written = any(other.type == "write_to_array" and other.output("Out") == [array.name] for other in op.block.ops)
+    _put(op, "fill_zeros_like", {"X": like}, {"Out": zeros}, {}, after=False)
+    _put(op, "write_to_array", {"X": zeros, "I": op.input("I")}, {"Out": single}, {}, after=False)
+    _put(op, "sum", {"X": [array, single]}, {"Out": array if written else filled}, {}, after=False)
+    if not written:
+        op.inputs["X"] = [filled.name]
+
+
+def _while_grad(op: Operator) -> None:
+    scopes = op.input("StepScopes")
+    same = (other for block in op.block.program.blocks for other in block.ops if other.type == op.type)
+    if next(other for other in same if other.input("StepScopes") == scopes) is not op:
+        raise Refused("it is the second gradient of one loop, and Paddle runs one; add the losses before they are differentiated")
+
+
+def _recurrent_grad(op: Operator) -> None:
+    scopes = op.input("step_scopes")
+    for block in op.block.program.blocks:
+        for forward in block.ops:
+            if forward.type == "recurrent" and forward.output("step_scopes") == scopes:
+                for name in _overwritten_after(forward) & {*forward.input("inputs"), *forward.input("initial_states")}:
+                    raise Refused(
+                        f"it reads {name} again, which is overwritten after the recurrence, and Paddle keeps no copy; let the "
+                        f"recurrence go over layers.assign({name})"
+                    )
+
+
+def _overwritten_after(op: Operator) -> set[str]:
+    """Names that may be written after an op, in its block or around it; in a loop, by any op of a later trip."""
+    owners = {sub: owner for block in op.block.program.blocks for owner in block.ops for sub in owner.sub_blocks}
+    written: set[str] = set()
+    at: Operator | None = op
+    while at is not None:
+        ops, owner = at.block.ops, owners.get(at.block)
+        first = 0 if owner is not None and owner.type == "while" else next(i for i, one in enumerate(ops) if one is at) + 1
+        local = at.block.vars if first == 0 else {}
+        written.update(name for other in ops[first:] if other is not at for name in other.output_arg_names if name not in local)
+        at = owner
+    return written
+
+
+def _complete(op: Operator) -> None:
+    """Say what Paddle needs where it goes on building with ops that others wrote: all attributes, and slots that are empty."""
+    definition = op.definition
+    if definition is not None:
+        op.inputs = {**{slot: [] for slot in definition.inputs}, **op.inputs}
+        op.outputs = {**{slot: [] for slot in definition.outputs}, **op.outputs}
+        op.attrs = op.all_attrs()
+    op.attrs = {
+        OpRole.NAME: op.role,
+        OpRole.VARS: [],
+        "op_namescope": "/",
+        "op_callstack": [""],
+        "op_device": "",
+        "with_quant_attr": False,
+        **op.attrs,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ the table
+_FACTORS = {"Scale_x": 1.0, "Scale_y": 1.0, "Scale_out": 1.0, "scale_x": 1.0, "scale_y": 1.0, "scale_out": 1.0}
+_COMPARED = {"force_cpu": False}
+_MASTER = ("MasterParam", "MasterParamOut")
+_INTERP = {"bilinear_interp_v2", "nearest_interp_v2", "trilinear_interp_v2"}
+_DTYPES = {"in_dtype": -1, "out_dtype": -1}
+
+_TO_1_6 = [
+    Row("matmul_v2", _matmul_v2),
+    Row("bmm", _bmm),
+    Row("top_k_v2", _top_k_v2),
+    Row("tile", _tile),
+    Row("expand_v2", _expand_v2),
+    Row("flatten_contiguous_range", _flatten_contiguous_range),
+    Row("silu", _silu),
+    *[Row(kind, _interp_v2) for kind in sorted(_INTERP)],
+    Row("fill_constant", _fill_constant),
+    Row("adam", attrs={"multi_precision": False, "use_global_beta_pow": False}, slots=(*_MASTER, "SkipUpdate", "EpsilonTensor")),
+    Row("arg_max", attrs={"flatten": False, "dtype": 3, "keepdims": False}),
+    Row("arg_min", attrs={"flatten": False, "dtype": 3, "keepdims": False}),
+    Row("argsort", attrs={"descending": False}),
+    Row("assign_value", attrs={"bool_values": [], "int64_values": [], "fp64_values": [], "values": []}),
+    Row("batch_norm", attrs={"trainable_statistics": False}, slots=("MomentumTensor", "ReserveSpace")),
+    Row("clip", slots=("Min", "Max")),
+    Row("concat", slots=("AxisTensor",)),
+    Row("conv2d", attrs={"use_addto": False}),
+    Row(
+        "conv2d_transpose",
+        attrs={"output_padding": [], "force_fp32_output": False, "mkldnn_data_type": "float32"},
+        slots=("Bias",),
+    ),
+    Row("conv3d", attrs={"use_addto": False}),
+    Row("cumsum", attrs={"flatten": False}),
+    Row("depthwise_conv2d", attrs={"use_addto": False}),
+    Row("depthwise_conv2d_transpose", attrs={"output_padding": []}, slots=("Bias",)),
+    Row("dropout", slots=("Seed",)),
+    *[Row(f"elementwise_{kind}", attrs=_FACTORS) for kind in ("add", "sub", "mul", "div", "pow", "max", "min")],
+    *[Row(kind, attrs=_COMPARED) for kind in ("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal")],
+    Row("gather", attrs={"axis": 0}, slots=("Axis",)),
+    Row("gelu", attrs={"approximate": False}),
+    Row("grid_sampler", attrs={"mode": "bilinear", "padding_mode": "zeros", "align_corners": True}),
+    Row("lamb", slots=("Beta1PowOut", "Beta2PowOut", *_MASTER)),
+    Row("linspace", attrs={"dtype": 5}),
+    Row("lookup_table", attrs={"entry_config": "", "entry": "none", "slot": 0, "table_class": "none"}),
+    Row("matmul", attrs={"fused_reshape_Y": [], "fused_reshape_X": [], "head_number": 1, "Scale_x": 1.0, "Scale_y": 1.0}),
+    Row(
+        "momentum",
+        attrs={"regularization_method": "", "regularization_coeff": 0.0, "multi_precision": False, "rescale_grad": 1.0},
+        slots=_MASTER,
+    ),
+    Row("pixel_shuffle", attrs={"data_format": "NCHW"}),
+    *[Row(f"reduce_{kind}", attrs=_DTYPES) for kind in ("sum", "mean", "max", "min", "prod", "all", "any")],
+    Row("scale", slots=("ScaleTensor",)),
+    Row("sgd", attrs={"multi_precision": False}, slots=_MASTER),
+    Row("softmax_with_cross_entropy", attrs={"use_softmax": True}),
+    Row("softplus", attrs={"beta": 1.0, "threshold": 20.0}),
+    Row("split", slots=("AxisTensor", "SectionsTensorList")),
+    *[Row(f"{kind}_random", slots=("ShapeTensor", "ShapeTensorList")) for kind in ("uniform", "gaussian")],
+]
+_TO_2_6 = [
+    Row("one_hot", _one_hot),
+    Row("unsqueeze", _unsqueeze),
+    Row("isfinite", _isfinite),
+    Row("expand_as", _expand_as),
+    Row("diag", _diag),
+    Row("read_from_array", _read_from_array),
+    Row("while_grad", check=_while_grad),
+    Row("recurrent_grad", check=_recurrent_grad),
+]
+
+TABLE: dict[str, dict[str, Row]] = {
+    "paddle-1.6": {row.type: row for row in _TO_1_6},
+    "paddle-2.6": {row.type: row for row in _TO_2_6},
+}
+"""Version -> type of op -> row."""
+
+_NEWER_ON_ANY = {"paddle-1.6": ("op_device", "with_quant_attr"), "paddle-2.6": ()}
+
+
+# ----------------------------------------------------------------------------------------------------------- conversion
+def convert(program: Program, target: str) -> EditReport:
+    """A copy of a program in the ops that a version of Paddle knows; it is the report's `program`.
+
+    Raises:
+        ProgramError: lists every op that the version has no way to say, how often and where it is first, and why.
+    """
+    known = known_ops(target)
+    rows = TABLE[target]
+    new = program.clone()
+    refused: dict[tuple[str, str], tuple[int, str]] = {}
+    with Edit(new, f"convert to {target}") as edit:
+        changed: list[Variable] = []
+        for block in new.blocks:
+            for position, op in enumerate(list(block.ops)):
+                type_ = op.type
+                try:
+                    _convert_op(op, rows, target)
+                    if op.type not in known:
+                        raise Refused(f"{target} does not know it")
+                    if target == "paddle-1.6":
+                        _check_kinds(op)
+                except Refused as reason:
+                    key = type_, str(reason)
+                    count, first = refused.get(key, (0, f"op {position} of block {block.idx}"))
+                    refused[key] = count + 1, first
+                    continue
+                if op.type != type_:
+                    changed += [block.var(name) for name in op.output_arg_names]
+        for var in new.list_vars():
+            if target == "paddle-1.6" and VarType.BF16 in (var.type, var.dtype if var.has_dtype else None):
+                refused[var.name, "bfloat16 tensors came later"] = 1, f"a variable of block {var.block.idx}"
+        if refused:
+            lines = [
+                f"  - {kind}: {reason} ({'once' if count == 1 else f'{count} times'}, first as {first})"
+                for (kind, reason), (count, first) in refused.items()
+            ]
+            raise ProgramError("\n".join([f"the program cannot be written for {target}:", *lines]))
+        if target == "paddle-1.6":
+            new.wire = None  # says which newer version the program was written for
+            changed += _without_scalars(new)
+        try:
+            infer_downstream(new, changed, edit.what)
+        except FluidError as error:
+            raise ProgramError(f"the program cannot be written for {target}: {error}") from None
+    if target == "paddle-2.6":  # which changes nothing that a report should tell
+        for op in (op for block in new.blocks for op in block.ops):
+            _complete(op)
+    return edit.report
+
+
+def _convert_op(op: Operator, rows: Mapping[str, Row], target: str) -> None:
+    for name in _NEWER_ON_ANY[target]:
+        op.attrs.pop(name, None)
+    row = rows.get(op.type) or rows.get(op.type.removesuffix("_grad"))
+    if row is None:
+        return
+    if row.rewrite is not None:
+        if row.type == op.type:
+            try:
+                row.rewrite(op)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise Refused(f"it is not well formed: {error!r}") from None
+        return
+    if row.check is not None:
+        row.check(op)
+    for name, neutral in row.attrs.items():
+        if name in op.attrs:
+            value = op.attrs[name]
+            if value != neutral and not (name == "dtype" and value == -1):
+                raise Refused(f"its attribute {name} is {value!r}, and {target} has no such attribute")
+            del op.attrs[name]
+    for slot in row.slots:
+        if slot == "ReserveSpace":  # a workspace, which says nothing
+            op.inputs.pop(slot, None)
+            for name in op.outputs.pop(slot, ()):
+                op.block.vars.pop(name, None)
+        for side, slots in (("input", op.inputs), ("output", op.outputs)):
+            if any(name != EMPTY for name in slots.pop(slot, ())):
+                raise Refused(f"its {side} {slot} is given, and {target} has no such {side}")
+
+
+def _check_kinds(op: Operator) -> None:
+    """Old readers cannot parse a program that has a kind of attribute of which they do not know."""
+    for name, value in op.attrs.items():
+        kind = op.wire.kinds.get(name) if op.wire is not None else None
+        if kind is None or not fits(kind, value):
+            kind = attr_kind(op, name, value)
+        if KINDS[kind].number > KINDS["longs"].number:
+            raise Refused(f"its attribute {name} is of the kind {kind}, which came later")
+
+
+def _without_scalars(program: Program) -> list[Variable]:
+    """Tensors without dimensions are declared with one of extent 1: old versions have no others."""
+    found = [var for var in program.list_vars() if var.has_shape and var.shape == () and var.has_dtype]
+    for var in found:
+        var._shape = (1,)
+    return found

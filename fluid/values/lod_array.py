@@ -1,0 +1,109 @@
+"""Arrays whose rows form sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from ..errors import ExecutionError
+from ..ops.sequence import lengths_of
+from .spec import Lod
+
+__all__ = ["LoDArray", "array_of", "checked_lod", "ids_of", "last_offsets", "lod_of", "to_lengths", "to_lod", "with_lod"]
+
+
+class LoDArray:
+    """An array and its LoD, offsets level by level (see `fluid.values.spec.Lod`): what a name holds where rows form sequences."""
+
+    __slots__ = ("array", "lod")
+
+    def __init__(self, array: Any, lod: Lod) -> None:
+        self.array = array
+        self.lod = lod
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    @property
+    def size(self) -> int:
+        return self.array.size  # type: ignore[no-any-return]
+
+    def copy(self) -> LoDArray:
+        return LoDArray(self.array.copy(), self.lod)
+
+    def __repr__(self) -> str:
+        return f"<LoDArray {self.array!r} {self.lod}>"
+
+
+def array_of(value: Any) -> Any:
+    """The array of a value, without its LoD; other values as they are."""
+    return value.array if type(value) is LoDArray else value
+
+
+def lod_of(value: Any) -> Lod:
+    """The LoD of a value, ``()`` where it has none."""
+    return value.lod if type(value) is LoDArray else ()
+
+
+def with_lod(array: Any, lod: Lod) -> Any:
+    """An array as the value with this LoD."""
+    return LoDArray(array, lod) if lod and array is not None else array
+
+
+def to_lengths(lod: Lod) -> list[list[int]]:
+    """Lengths of the sequences, level by level."""
+    return [lengths_of(level) for level in lod if level is not None]
+
+
+def checked_lod(lod: Lod, what: str, otherwise: str = "") -> Lod:
+    """The LoD of `what`; `ExecutionError` where it has none, which says what to do, or `otherwise`."""
+    if not lod or lod[-1] is None:
+        raise ExecutionError(f"{what} holds no sequences; feed (array, lengths) or a LoDTensor{otherwise}")
+    return lod
+
+
+def last_offsets(lod: Lod, what: str = "X", otherwise: str = "") -> Any:
+    """Offsets of the last level, as an array on the host; errors as of `checked_lod`."""
+    return np.asarray(checked_lod(lod, what, otherwise)[-1], np.int64)
+
+
+def ids_of(offsets: Any) -> Any:
+    """For each row, the number of its sequence, on the host."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
+    """The LoD that `levels` mean for an array of so many rows: each level as lengths, or as offsets (from 0 to their end).
+
+    Raises:
+        ExecutionError: the levels do not fit each other, or the rows.
+    """
+    found: list[tuple[int, ...]] = []
+    count = rows
+    for depth in range(len(levels) - 1, -1, -1):
+        level = [int(item) for item in levels[depth]]
+        if level[:1] == [0] and level[-1] == count and level == sorted(level):
+            offsets = level
+        elif sum(level) == count and all(length >= 0 for length in level):
+            offsets = list(accumulate(level, initial=0))
+        else:
+            what = "rows" if depth == len(levels) - 1 else f"sequences in level {depth + 1}"
+            raise ExecutionError(
+                f"level {depth} of the LoD, {_brief(level)}, should be lengths that add up to {count} {what}, "
+                f"or offsets from 0 to {count}"
+            )
+        found.append(tuple(offsets))
+        count = len(offsets) - 1
+    return tuple(reversed(found))
+
+
+def _brief(level: list[int]) -> str:
+    return str(level) if len(level) <= 12 else f"[{', '.join(map(str, level[:10]))}, ... {len(level)} in all]"

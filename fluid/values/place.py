@@ -1,0 +1,111 @@
+"""Where programs run: a place names a device and the array namespace that computes there."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ExecutionError
+
+__all__ = [
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "Place",
+    "import_cupy",
+    "is_compiled_with_cuda",
+    "namespace_of",
+    "to_numpy",
+]
+
+
+class Place:
+    """A device."""
+
+    @property
+    def xp(self) -> Any:
+        """The array namespace of this device: numpy or cupy."""
+        raise NotImplementedError
+
+    def asarray(self, value: Any) -> Any:
+        """`value` as an array of this place, copied only if it has to be."""
+        return self.xp.asarray(value)
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Inside the ``with``, arrays are made on this very device."""
+        return contextlib.nullcontext()
+
+    def wait(self) -> None:
+        """Return when all that was begun on this device is done."""
+
+
+@dataclass(frozen=True)
+class CPUPlace(Place):
+    """The processor; arrays are numpy's."""
+
+    @property
+    def xp(self) -> Any:
+        return np
+
+    def asarray(self, value: Any) -> Any:
+        return to_numpy(value)
+
+
+class CUDAPinnedPlace(CPUPlace):
+    """Page-locked host memory in Paddle; ordinary host memory here."""
+
+
+@dataclass(frozen=True)
+class CUDAPlace(Place):
+    """The CUDA device of this number; arrays are cupy's. `ExecutionError` where cupy or the device is missing."""
+
+    device_id: int = 0
+
+    @property
+    def xp(self) -> Any:
+        cupy = import_cupy()
+        if self.device_id >= cupy.cuda.runtime.getDeviceCount():
+            raise ExecutionError(f"there is no CUDA device {self.device_id} on this machine; use CPUPlace()")
+        return cupy
+
+    def wait(self) -> None:
+        self.xp.cuda.Device(self.device_id).synchronize()
+
+    def active(self) -> AbstractContextManager[Any]:
+        return self.xp.cuda.Device(self.device_id)  # type: ignore[no-any-return]
+
+
+def import_cupy() -> Any:
+    """cupy, or an `ExecutionError` that says how to install it."""
+    try:
+        import cupy
+    except ImportError:
+        raise ExecutionError(
+            "CUDAPlace needs cupy, which is not installed: pip install 'fluid-graph[cupy]' (CUDA 12), or use CPUPlace()"
+        ) from None
+    return cupy
+
+
+def is_compiled_with_cuda() -> bool:
+    """Whether cupy and at least one CUDA device are there."""
+    try:
+        return bool(import_cupy().cuda.runtime.getDeviceCount())
+    except Exception:  # cupy raises errors of its own where the driver is missing
+        return False
+
+
+def namespace_of(array: Any) -> Any:
+    """numpy or cupy, whichever this is an array of."""
+    return np if isinstance(array, np.ndarray) else import_cupy()
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """An array of any place, or anything array-like, as a numpy array."""
+    get = getattr(value, "get", None)
+    if get is not None and hasattr(value, "__cuda_array_interface__"):
+        value = get()
+    return np.asarray(value)

@@ -1,0 +1,107 @@
+"""Types of variables and of their elements, numbered as on the wire."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Union
+
+import numpy as np
+
+from ..errors import FluidTypeError
+
+__all__ = ["BFLOAT16", "DTypeLike", "VarType", "as_dtype", "is_floating"]
+
+BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
+"""The bits of bfloat16, which numpy cannot compute with; see `fluid.bfloat16`."""
+
+
+class VarType(IntEnum):
+    """Kinds of variables (7 to 18, 25 and up) and element types (the rest), one enum as in Paddle's ``VarType.Type``."""
+
+    BOOL = 0
+    INT16 = 1
+    INT32 = 2
+    INT64 = 3
+    FP16 = 4
+    FP32 = 5
+    FP64 = 6
+    LOD_TENSOR = 7
+    SELECTED_ROWS = 8
+    FEED_MINIBATCH = 9
+    FETCH_LIST = 10
+    STEP_SCOPES = 11
+    LOD_RANK_TABLE = 12
+    LOD_TENSOR_ARRAY = 13
+    PLACE_LIST = 14
+    READER = 15
+    RAW = 17
+    TUPLE = 18
+    SIZE_T = 19
+    UINT8 = 20
+    INT8 = 21
+    BF16 = 22
+    COMPLEX64 = 23
+    COMPLEX128 = 24
+    STRING = 25
+    STRINGS = 26
+    VOCAB = 27
+    FEED_LIST = 28
+    PSTRING = 29
+    SPARSE_COO = 30
+    SPARSE_CSR = 31
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype of this element type; `FluidTypeError` where numpy has none."""
+        try:
+            return _TO_NUMPY[self]
+        except KeyError:
+            advice = "; fluid.bfloat16.widen(program) makes it float32" if self is VarType.BF16 else ""
+            raise FluidTypeError(f"{self.name} is not an element type that numpy can compute with{advice}") from None
+
+    @property
+    def text(self) -> str:
+        """The name that users write: ``float32``, ``int64``, ..."""
+        found = _TO_NUMPY.get(self)
+        return found.name if found is not None else self.name.lower()
+
+
+DTypeLike = Union[VarType, str, int, type, np.dtype[Any]]
+
+_TO_NUMPY: dict[VarType, np.dtype[Any]] = {
+    VarType.BOOL: np.dtype("bool"),
+    VarType.INT16: np.dtype("int16"),
+    VarType.INT32: np.dtype("int32"),
+    VarType.INT64: np.dtype("int64"),
+    VarType.FP16: np.dtype("float16"),
+    VarType.FP32: np.dtype("float32"),
+    VarType.FP64: np.dtype("float64"),
+    VarType.SIZE_T: np.dtype("uint64"),
+    VarType.UINT8: np.dtype("uint8"),
+    VarType.INT8: np.dtype("int8"),
+    VarType.COMPLEX64: np.dtype("complex64"),
+    VarType.COMPLEX128: np.dtype("complex128"),
+}
+_FROM_NUMPY = {dtype: kind for kind, dtype in _TO_NUMPY.items()} | {BFLOAT16: VarType.BF16}
+_FROM_NAME = {dtype.name: kind for kind, dtype in _TO_NUMPY.items()} | {"bfloat16": VarType.BF16}
+_FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16, VarType.COMPLEX64, VarType.COMPLEX128})
+
+
+def as_dtype(dtype: DTypeLike) -> VarType:
+    """The element type meant by a `VarType`, its number, a name such as ``"float32"``, or a numpy dtype."""
+    if isinstance(dtype, VarType):
+        return dtype
+    if isinstance(dtype, str) and dtype in _FROM_NAME:
+        return _FROM_NAME[dtype]
+    try:
+        if isinstance(dtype, int):
+            return VarType(dtype)
+        return _FROM_NUMPY[np.dtype(dtype)]
+    except (KeyError, TypeError, ValueError):
+        names = ", ".join(sorted(_FROM_NAME))
+        raise FluidTypeError(f"{dtype!r} is not an element type; known are {names}") from None
+
+
+def is_floating(dtype: VarType | None) -> bool:
+    """Whether values of this element type can carry a gradient."""
+    return dtype in _FLOATING

@@ -17,6 +17,7 @@ from .autodiff.recompute import copies_of, recompute, segment_ends
 from .autodiff.reverse import Callback, Differentiator
 from .errors import BackwardError
 from .ir.collector import collector_paused
+from .ir.dataflow import needed_ops
 from .ir.program import Block, OpRole, Parameter, Program, Variable
 from .ir.versions import BlockVersions, Value
 from .values.types import is_floating
@@ -117,18 +118,8 @@ def _append_gradients(
         if cuts:
             recompute(block, forward, backward, [value for _, value in cuts], walker.saved)
     if walker.constants:
-        walker.warn_of_constants(_needed(versions, values))
+        walker.warn_of_constants(needed_ops(versions, set(values)))
     block.program._changed()
-    return found
-
-
-def _needed(versions: BlockVersions, values: Iterable[Value]) -> set[int]:
-    """Positions of the ops that these values depend on."""
-    needed, found = set(values), set()
-    for index in range(len(versions.ops) - 1, -1, -1):
-        if any(value in needed for _, _, value in versions.written_at(index)):
-            found.add(index)
-            needed.update(value for _, _, value in versions.read_at(index))
     return found
 
 

@@ -15,7 +15,7 @@ from numeric import assert_gradients, interpret
 
 import fluid
 from fluid import layers
-from fluid.executor.planned.plan import needed_ops
+from fluid.executor.planned.plan import ops_to_run
 from fluid.formats.text import parse_program_text
 from fluid.ir.program import Parameter, Program, Variable
 
@@ -196,7 +196,7 @@ def only(program: Program, fetch: Sequence[str]) -> Program:
     """A copy of the program with the ops that `fetch` needs."""
     copy = program.clone()
     block = copy.global_block()
-    block.ops[:] = needed_ops(block, fetch)
+    block.ops[:] = ops_to_run(block, fetch)
     return copy
 
 

@@ -366,7 +366,7 @@ def test_prune_of_feeds_at_intermediate_variables():
     assert [op.outputs["Out"] for op in io.prune(program, ["out"], ["h"]).global_block().ops] == [["out"]]
 
 
-def test_prune_goes_into_sub_blocks():
+def loop_of_loops(owner):
     """i counts; a feeds b of the next round, b is asked for; c only feeds itself; the inner loop makes a from outside."""
     program = Program()
     root = program.global_block()
@@ -377,22 +377,31 @@ def test_prune_goes_into_sub_blocks():
     body = program.create_block(root)
     inner = program.create_block(body)
     idle = program.create_block(body)
-    body.append_op("my_copy", {"X": "a"}, {"Out": "b"})
-    body.append_op("my_copy", {"X": "c"}, {"Out": "c"})
+    body.append_op("assign", {"X": "a"}, {"Out": "b"})
+    body.append_op("assign", {"X": "c"}, {"Out": "c"})
     inner.create_var(name="local", shape=[1], dtype="float32")
-    inner.append_op("my_copy", {"X": "outside"}, {"Out": "local"})
-    inner.append_op("my_copy", {"X": "local"}, {"Out": "a"})
-    body.append_op("my_loop", {"X": ["outside"]}, {"Out": ["a"]}, {"sub_block": inner})
-    idle.append_op("my_copy", {"X": "unread"}, {"Out": "c"})
-    body.append_op("my_loop", {"X": ["unread"]}, {"Out": ["c"]}, {"sub_block": idle})
+    inner.append_op("assign", {"X": "outside"}, {"Out": "local"})
+    inner.append_op("assign", {"X": "local"}, {"Out": "a"})
+    body.append_op(owner, {"X": ["outside"], "Condition": ["go"]}, {"Out": ["a"]}, {"sub_block": inner})
+    idle.append_op("assign", {"X": "unread"}, {"Out": "c"})
+    body.append_op(owner, {"X": ["unread"], "Condition": ["go"]}, {"Out": ["c"]}, {"sub_block": idle})
     body.append_op("my_less", {"X": "i"}, {"Out": "go"})
-    root.append_op("my_loop", {"X": ["i"], "Condition": ["go"]}, {"Out": ["b", "c"]}, {"sub_block": body})
+    root.append_op(owner, {"X": ["i"], "Condition": ["go"]}, {"Out": ["a", "b", "c"]}, {"sub_block": body})
+    return program
+
+
+def test_prune_goes_into_sub_blocks():
+    program = loop_of_loops("while")
     pruned = io.prune(program, ["b"])
-    assert types(pruned) == [["my_fill"] * 3 + ["my_loop"], ["my_copy", "my_loop", "my_less"], ["my_copy", "my_copy"]]
-    assert [op.outputs["Out"] for op in pruned.global_block().ops[:3]] == [["outside"], ["a"], ["b"]]
+    assert types(pruned)[1:] == [["assign", "while", "my_less"], ["assign", "assign"]]
     assert pruned.blocks[2].parent is pruned.blocks[1] and pruned.blocks[1].ops[1].attrs["sub_block"] is pruned.blocks[2]
     pruned.verify()
-    assert types(program)[1] == ["my_copy", "my_copy", "my_loop", "my_loop", "my_less"]
+    assert types(program)[1] == ["assign", "assign", "while", "while", "my_less"]
+
+
+def test_prune_leaves_the_block_of_an_op_it_does_not_know_as_it_is():
+    program = loop_of_loops("my_loop")
+    assert types(io.prune(program, ["b"])) == types(program)
 
 
 # ---------------------------------------------------------------------------------------------------- inference models

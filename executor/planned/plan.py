@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluid.errors import ExecutionError, FeedError, FluidError, locate
+from fluid.ir.dataflow import Facts, needed_ops
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.verify import faults_of
 from fluid.ir.versions import BlockVersions, Value, outer_names
@@ -27,39 +28,30 @@ from ..scope import Scope
 from ..stepwise.control import HANDLERS
 from ..stepwise.debug import has_effect
 from ..stepwise.interpreter import declared_scalars
-from ..stepwise.region_specs import Fact, Facts, infer_op
+from ..stepwise.region_specs import Fact, SpecAnalysis
 from ..unsupported import refuse_unsupported
 from .placement import Tenant, live_bytes, place, place_apart
 
-__all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "needed_ops"]
+__all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "ops_to_run"]
 
 
-def needed_ops(block: Block, fetches: Sequence[str]) -> list[Operator]:
+_EDGES = ("feed", "fetch")
+"""Ops that only mark where the executor feeds and fetches."""
+
+
+def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
     """The ops of block 0 that a fetch, a persistable variable or the outside world needs, in order."""
     versions = BlockVersions(block)
-    needed: set[Value] = {versions.current(name) for name in fetches}
-    kept = []
-    for index in range(len(versions.ops) - 1, -1, -1):
-        op = versions.ops[index]
-        if op.type in ("feed", "fetch"):
-            continue
-        wanted = False
-        for _, _, value in versions.written_at(index):
-            var = block.vars.get(value[0])
-            if value in needed or (var is not None and var.persistable):
-                wanted = True
-        if not wanted and (op.outputs and any(op.outputs.values())) and not has_effect(op):
-            continue
-        kept.append(op)
-        needed.update(value for _, _, value in versions.read_at(index))
-        definition = op.definition
-        if definition is not None and op.sub_blocks:
-            for sub in op.sub_blocks:
-                reads, writes = outer_names(sub)
-                needed.update(versions.before(name, index) for name in (*reads, *writes))
-            # A loop or branch may leave what it writes as it was.
-            needed.update((value[0], value[1] - 1) for _, _, value in versions.written_at(index))
-    return kept[::-1]
+
+    def runs_anyway(op: Operator) -> bool:
+        if op.type in _EDGES:
+            return False
+        if not any(op.outputs.values()) or has_effect(op):
+            return True
+        return any((var := block.vars.get(name)) is not None and var.persistable for name in op.output_arg_names)
+
+    indexes = needed_ops(versions, {versions.current(name) for name in fetches}, also=runs_anyway)
+    return [op for index in indexes if (op := versions.ops[index]).type not in _EDGES]
 
 
 # ------------------------------------------------------------------------------------------------------------ compile
@@ -159,7 +151,7 @@ def compile_plan(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[
         FeedError: something that the program reads is neither fed nor in the scope, or a fetch is not computed.
     """
     block = program.global_block()
-    ops = needed_ops(block, fetches)
+    ops = ops_to_run(block, fetches)
     refuse_unsupported(program, ops)
     planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
     planner.infer()
@@ -181,6 +173,7 @@ class _Planner:
         self.offset_of: dict[Value, int] = {}
         self.frees: list[list[Value]] = []
         self._memo: dict[Any, dict[str, Any]] = {}
+        self._analysis = SpecAnalysis()
 
     def _clear(self) -> None:
         self.specs: dict[Value, Spec] = {(name, 0): spec for name, spec in self.feeds.items()}
@@ -304,7 +297,7 @@ class _Planner:
         """What is known of the outputs of an op that runs step by step: those that surely are made can have buffers."""
         facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
         try:
-            infer_op(instruction.op, facts)
+            self._analysis.visit(instruction.op, 0, facts)
         except FluidError:
             raise
         except Exception as error:  # files may hold loops that no layer makes

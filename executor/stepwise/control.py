@@ -11,18 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 from fluid.errors import ExecutionError
-from fluid.ir.program import Block, Operator
-from fluid.ir.regions import REGIONS
-from fluid.ir.renaming import inner_grad_names
+from fluid.ir.program import Operator
+from fluid.ir.regions import State
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
-from .interpreter import ARRAY_HANDLERS, HANDLERS, Captured, Environment, Handler, Machine
+from .interpreter import ARRAY_HANDLERS, HANDLERS, Environment, Handler, Machine
 
-__all__ = ["ARRAY_HANDLERS", "HANDLERS", "handler", "position_of"]
+__all__ = ["ARRAY_HANDLERS", "HANDLERS", "Runs", "handler", "position_of", "run_backwards"]
 
 
 def handler(table: dict[str, Handler], *op_types: str) -> Callable[[Handler], Handler]:
@@ -46,156 +45,144 @@ def truth(value: Any, name: str) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- blocks
-def _run_body(machine: Machine, op: Operator, env: Environment, captured: Captured | None) -> dict[str, Any]:
-    """Run the block of an op once; what gradient blocks read of that."""
-    body: Block = op.attr("sub_block")
-    inner = Environment(body, env)
-    if captured is None:
-        machine.run_block(body, inner)
-        return {}
-    carried = [name for name in op.output("Out") if name in captured.carried]
-    frame = {name: copy(value) for name in carried if (value := env.get(name)) is not None}
-    machine.run_block(body, inner)
-    frame.update((name, inner.values[name]) for name in captured.local if name in inner.values)
-    return frame
+class Runs:
+    """The runs of the block that an op owns, one after another: the handler says how many, the op's `Region` all else.
+
+    Attributes:
+        count: the number of runs that the op's sequences, or the frames of its forward op, ask for; -1 if neither does.
+    """
+
+    def __init__(self, machine: Machine, op: Operator, env: Environment) -> None:
+        region = machine.region(op)
+        assert region is not None, "only ops that own blocks have runs"
+        self._machine, self._op, self._env, self._region = machine, op, env, region
+        self._captured = machine.captures.get(region.scopes) if region.scopes is not None else None
+        self._frames: dict[int, dict[str, Any]] = {}
+        self._past = None if region.frames is None else self._frames_of_forward(region.frames)
+        self._sequences = {inner: array_of(env.get(outer)) for inner, outer in region.slices}
+        self._states = [self._first(state) for state in region.states]
+        self.count = self._count()
+        if self._captured is not None:  # gradients may be computed when what these lie in holds something else
+            local = self._captured.local
+            self._sequences = {name: copy(value) if name in local else value for name, value in self._sequences.items()}
+            pairs = zip(region.states, self._states, strict=True)
+            self._states = [copy(value) if state.before in local else value for state, value in pairs]
+        self._stacks: dict[str, dict[int, Any]] = {taken.inner: {} for taken in region.stacked if taken.inner != EMPTY}
+        self._totals = _Totals()
+
+    def _frames_of_forward(self, scopes: str) -> list[dict[str, Any]]:
+        frames = self._env.get(scopes)
+        if frames is None:
+            raise ExecutionError(f"{scopes} has no value: the forward part of this {self._op.type} did not run")
+        return frames  # type: ignore[no-any-return]
+
+    def _first(self, state: State) -> Any:
+        value = self._env.get(state.first)
+        return zeros_like(self._machine.xp, value) if state.from_zero else value
+
+    def _count(self) -> int:
+        if self._past is not None:
+            return len(self._past)
+        if not self._sequences:
+            return -1
+        lengths = {value.shape[0] for value in self._sequences.values() if value is not None}
+        if len(lengths) != 1 or any(value is None for value in self._sequences.values()):
+            named = ", ".join(self._sequences)
+            raise ExecutionError(f"the sequences {named} should have one number of steps, not {sorted(lengths)}")
+        return int(lengths.pop())
+
+    def once(self, number: int) -> None:
+        """Run the block; `number` says which slice and which frame this run has, and where what it makes is stacked."""
+        region, env = self._region, self._env
+        values = {state.before: value for state, value in zip(region.states, self._states, strict=True) if state.before != EMPTY}
+        values |= {name: value[number] for name, value in self._sequences.items()}
+        outside, forward = env, region.forward
+        if self._past is not None and forward is not None:
+            outside = Environment(forward, env, dict(self._past[number]))
+        frame: dict[str, Any] = {}
+        if self._captured is not None:
+            carried = [name for name in region.writes if name in self._captured.carried]
+            frame = {name: copy(value) for name in carried if (value := env.get(name)) is not None}
+        self._machine.run_block(region.body, Environment(region.body, outside, values))
+        if self._captured is not None:
+            frame |= {name: values[name] for name in self._captured.local if name in values}
+        self._frames[number] = frame
+        for inner, items in self._stacks.items():
+            items[number] = self._left(values, inner)
+        for taken in region.summed:
+            if taken.inner != EMPTY:
+                self._totals.add(taken.inner, self._left(values, taken.inner))
+        self._states = [
+            self._left(values, state.after) if state.after != EMPTY else zeros_like(self._machine.xp, env.get(state.first))
+            for state in region.states
+        ]
+
+    def _left(self, values: dict[str, Any], name: str) -> Any:
+        """What a run leaves under a name; that it leaves nothing there must not pass for zero."""
+        if name not in values:
+            what = "gradient block" if self._region.frames is not None else "block"
+            part = ", which should be a part of a gradient" if self._region.frames is not None else ""
+            raise ExecutionError(f"the {what} leaves no {name}{part}")
+        return values[name]
+
+    def finish(self) -> None:
+        """Give the op's outputs what the runs have made."""
+        region, env, xp = self._region, self._env, self._machine.xp
+        sums = self._totals.found()
+        finals = {state.after: value for state, value in zip(region.states, self._states, strict=True) if state.after != EMPTY}
+        for taken in (*region.stacked, *region.summed, *region.final):
+            if taken.name == EMPTY:
+                continue
+            if self._stacks.get(taken.inner):
+                items = self._stacks[taken.inner]
+                value = xp.stack([array_of(items[number]) for number in sorted(items)])
+            else:
+                value = sums.get(taken.inner, finals.get(taken.inner))
+            env.set(taken.name, value if value is not None else _no_gradient(xp, self._op, taken.name, env.get(taken.like)))
+        if region.scopes is not None:
+            env.set(
+                region.scopes, [self._frames[number] for number in sorted(self._frames)] if self._captured is not None else []
+            )
 
 
 @handler(HANDLERS, "while")
 def run_while(machine: Machine, op: Operator, env: Environment) -> None:
     condition = op.input("Condition")[0]
-    scopes = op.output("StepScopes")
-    captured = machine.captures.get(scopes[0]) if scopes else None
-    frames = []
+    runs, number = Runs(machine, op, env), 0
     while truth(env.get(condition), condition):
-        frame = _run_body(machine, op, env, captured)
-        if captured is not None:
-            frames.append(frame)
-    if scopes:
-        env.set(scopes[0], frames)
+        runs.once(number)
+        number += 1
+    runs.finish()
 
 
 @handler(HANDLERS, "conditional_block")
 def run_conditional_block(machine: Machine, op: Operator, env: Environment) -> None:
-    scopes = op.output("Scope")
     names = op.input("Cond")
     if op.attr("is_scalar_condition"):
         taken = truth(env.get(names[0]), names[0])
     else:
         taken = all(env.get(name) is not None and env.get(name).size for name in names)
-    frames = []
+    runs = Runs(machine, op, env)
     if taken:
-        frames.append(_run_body(machine, op, env, machine.captures.get(scopes[0]) if scopes else None))
-    if scopes:
-        env.set(scopes[0], frames)
-
-
-def _backwards(op: Operator, scopes: str, env: Environment) -> tuple[Block, Block, list[dict[str, Any]]]:
-    """A gradient op's block, the forward block, and what each trip left of that."""
-    block: Block = op.attr("sub_block")
-    body = block.forward if block.forward is not None else block.parent
-    assert body is not None
-    frames = env.get(op.input(scopes)[0])
-    if frames is None:
-        raise ExecutionError(f"{op.input(scopes)[0]} has no value: the forward part of this {op.type} did not run")
-    return block, body, frames
-
-
-@handler(HANDLERS, "while_grad", "conditional_block_grad")
-def run_region_grad(machine: Machine, op: Operator, env: Environment) -> None:
-    region = REGIONS[op.type.removesuffix("_grad")]
-    block, body, frames = _backwards(op, region.scopes, env)
-    names = op.input(region.inputs)
-    inside = inner_grad_names(op, region.inputs)
-    incoming = op.attrs.get("original_output_grad") or ()
-    carry = dict(zip(incoming, map(env.get, op.input(grad_slot("Out"))), strict=False))
-    totals = _Totals()
-    outputs = op.output(grad_slot(region.inputs))
-    parts = [inner for inner, target in zip(inside, outputs, strict=False) if target != EMPTY and inner not in carry]
-    for frame in reversed(frames):
-        values = dict(carry)
-        machine.run_block(block, Environment(block, Environment(body, env, dict(frame)), values))
-        carry = {inner: values[inner] for inner in carry}
-        for inner in parts:
-            totals.add(inner, _part(values, inner))
-    sums = totals.found()
-    for name, inner, target in zip(names, inside, outputs, strict=False):
-        if target == EMPTY:
-            continue
-        found = carry[inner] if inner in carry else sums.get(inner)
-        env.set(target, found if found is not None else _no_gradient(machine.xp, op, target, env.get(name)))
-
-
-def _part(values: dict[str, Any], name: str) -> Any:
-    """What a trip of a gradient block leaves under a name; that it leaves nothing there must not pass for zero."""
-    if name not in values:
-        raise ExecutionError(f"the gradient block leaves no {name}, which should be a part of a gradient")
-    return values[name]
+        runs.once(0)
+    runs.finish()
 
 
 @handler(HANDLERS, "recurrent")
 def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
-    body: Block = op.attr("sub_block")
-    sequences = {name: array_of(env.get(name)) for name in op.input("inputs")}
-    lengths = {value.shape[0] for value in sequences.values() if value is not None}
-    if len(lengths) != 1 or any(value is None for value in sequences.values()):
-        raise ExecutionError(f"the sequences {', '.join(sequences)} should have one number of steps, not {sorted(lengths)}")
-    (length,) = lengths
-    scopes = op.output("step_scopes")
-    captured = machine.captures.get(scopes[0]) if scopes else None
-    names = op.output("outputs")
-    made: list[dict[str, Any]] = [{} for _ in range(length)]
-    frames: list[dict[str, Any]] = [{} for _ in range(length)]
-    states = {ex: env.get(name) for ex, name in zip(op.attr("ex_states"), op.input("initial_states"), strict=True)}
-    if captured is not None:  # gradients may be computed when what these lie in holds something else
-        sequences = copied(sequences, captured.local)
-        states = copied(states, captured.local)
-    for step in _steps(op, length):
-        inner = Environment(body, env, {**states, **{name: value[step] for name, value in sequences.items()}})
-        machine.run_block(body, inner)
-        made[step] = {name: inner.values[name] for name in names}
-        states = {ex: inner.values[state] for ex, state in zip(op.attr("ex_states"), op.attr("states"), strict=True)}
-        if captured is not None:
-            frames[step] = {name: inner.values[name] for name in captured.local if name in inner.values}
-    for name in names:
-        env.set(name, machine.xp.stack([array_of(found[name]) for found in made]))
-    if scopes:
-        env.set(scopes[0], frames)
+    runs = Runs(machine, op, env)
+    for number in range(runs.count)[:: -1 if op.attr("reverse") else 1]:
+        runs.once(number)
+    runs.finish()
 
 
-def _steps(op: Operator, length: int) -> range:
-    return range(length - 1, -1, -1) if op.attr("reverse") else range(length)
-
-
-@handler(HANDLERS, "recurrent_grad")
-def run_recurrent_grad(machine: Machine, op: Operator, env: Environment) -> None:
-    xp = machine.xp
-    block, body, frames = _backwards(op, "step_scopes", env)
-    given = zip(op.attr("output_grads"), op.input(grad_slot("outputs")), strict=True)
-    incoming = {inner: env.get(name) for inner, name in given if name != EMPTY}
-    firsts = [env.get(name) for name in op.input("initial_states")]
-    carried = list(zip(op.attr("state_grads"), op.attr("ex_state_grads"), firsts, strict=False))
-    carry = {state: zeros_like(xp, first) for state, _, first in carried if state != EMPTY}
-    totals = _Totals()
-    parts: dict[str, list[Any]] = {name: [None] * len(frames) for name in op.attr("input_grads") if name != EMPTY}
-    left: dict[str, Any] = {}
-    for step in reversed(_steps(op, len(frames))):
-        values = {**carry, **{name: value[step] for name, value in incoming.items()}}
-        machine.run_block(block, Environment(block, Environment(body, env, dict(frames[step])), values))
-        for name in parts:
-            parts[name][step] = _part(values, name)
-        for name in op.attr("parameter_grads"):
-            if name != EMPTY:
-                totals.add(name, _part(values, name))
-        left = {ex: values[ex] for _, ex, _ in carried if ex != EMPTY}
-        carry = {state: left[ex] if ex != EMPTY else zeros_like(xp, first) for state, ex, first in carried if state != EMPTY}
-    for slot, names, values in (
-        ("inputs", op.attr("input_grads"), {name: xp.stack(steps) for name, steps in parts.items() if steps}),
-        ("initial_states", op.attr("ex_state_grads"), left),
-        ("parameters", op.attr("parameter_grads"), totals.found()),
-    ):
-        for outer, inner, target in zip(op.input(slot), names, op.output(grad_slot(slot)), strict=False):
-            if target != EMPTY:
-                env.set(target, values[inner] if inner in values else _no_gradient(xp, op, target, env.get(outer)))
+@handler(HANDLERS, "while_grad", "conditional_block_grad", "recurrent_grad")
+def run_backwards(machine: Machine, op: Operator, env: Environment) -> None:
+    """Run a block of gradients once for each run of the forward block, the last one first."""
+    runs = Runs(machine, op, env)
+    for number in range(runs.count)[:: 1 if op.attrs.get("reverse") else -1]:
+        runs.once(number)
+    runs.finish()
 
 
 def _no_gradient(xp: Any, op: Operator, name: str, value: Any) -> Any:
@@ -246,11 +233,6 @@ class _Totals:
 def copy(value: Any) -> Any:
     """A value that no later write through the other name changes."""
     return None if value is None else [copy(item) for item in value] if isinstance(value, list) else value.copy()
-
-
-def copied(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    """`values`, with copies of those of these names."""
-    return {name: copy(value) if name in names else value for name, value in values.items()}
 
 
 @handler(ARRAY_HANDLERS, "assign")

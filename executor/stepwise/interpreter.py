@@ -10,6 +10,7 @@ from typing import Any
 from fluid.errors import ExecutionError, locate
 from fluid.ir.copying import RANDOM_STREAM
 from fluid.ir.program import Block, Operator, Program
+from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY
 
@@ -84,24 +85,23 @@ class Captured:
 
 
 def step_captures(program: Program) -> dict[str, Captured]:
-    """Step scopes -> what gradient blocks read of each trip, for every step scopes that a gradient op reads."""
+    """Scopes -> what gradient blocks read of each run, for every variable of scopes that a gradient op reads."""
     found: dict[str, Captured] = {}
     for block in program.blocks:
         for op in block.ops:
-            if not op.type.endswith("_grad"):
+            region = region_of(op)
+            if region is None or region.frames is None:
                 continue
-            scopes = op.inputs.get("StepScopes") or op.inputs.get("Scope") or op.inputs.get("step_scopes")
-            if scopes and op.sub_blocks:
-                reads, writes = outer_names(op.sub_blocks[0])
-                forward = op.sub_blocks[0].forward or op.sub_blocks[0].parent
-                local = {name for name in reads if forward is not None and name in forward.vars}
-                captured = found.setdefault(scopes[0], Captured())
-                captured.local |= local
-                # What Paddle's forward blocks update in place, its gradient blocks count back themselves.
-                carried = {*reads} - local - {*writes}
-                captured.carried |= carried
-                if forward is not None and carried and "input_grads" not in op.attrs:
-                    _warn_of_late_reads(op, forward, carried)
+            reads, writes = outer_names(region.body)
+            forward = region.forward
+            local = {name for name in reads if forward is not None and name in forward.vars}
+            captured = found.setdefault(region.frames, Captured())
+            captured.local |= local
+            # What Paddle's forward blocks update in place, its gradient blocks count back themselves.
+            carried = {*reads} - local - {*writes}
+            captured.carried |= carried
+            if forward is not None and carried and "input_grads" not in op.attrs:
+                _warn_of_late_reads(op, forward, carried)
     return found
 
 
@@ -178,6 +178,13 @@ class Machine:
         """Called with each op, output name and array as they are made."""
         self._array_type = xp.ndarray
         self._calls: dict[Operator, _BlockCall] = {}
+        self._regions: dict[Operator, Region | None] = {}
+
+    def region(self, op: Operator) -> Region | None:
+        """How values pass through the block that an op owns."""
+        if op not in self._regions:
+            self._regions[op] = region_of(op)
+        return self._regions[op]
 
     def run_block(self, block: Block, env: Environment) -> None:
         """Run the ops of a block in order."""

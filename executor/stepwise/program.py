@@ -11,7 +11,7 @@ from fluid.ir.versions import outer_names
 from fluid.values.lod_array import array_of
 from fluid.values.place import Place
 
-from ..planned.plan import needed_ops
+from ..planned.plan import ops_to_run
 from ..random import RandomStreams
 from ..scope import Scope
 from ..timing import Timer, timed
@@ -26,7 +26,7 @@ class StepwiseProgram:
 
     def __init__(self, program: Program, fetches: Sequence[str], place: Place) -> None:
         self.program, self.fetches, self.place = program, list(fetches), place
-        self._ops = needed_ops(program.global_block(), fetches)
+        self._ops = ops_to_run(program.global_block(), fetches)
         refuse_unsupported(program, self._ops)
         self._frees = _last_uses(program.global_block(), self._ops, set(fetches))
         self._machine = Machine(place.xp, RandomStreams(place.xp, program.random_seed), step_captures(program))

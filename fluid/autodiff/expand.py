@@ -10,15 +10,17 @@ way from its targets to what is wanted are replaced so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import BackwardError, locate
+from ..ir.dataflow import needed_ops
 from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable
-from ..ir.regions import _REGION_GRADS, REGIONS, is_gradient_op
-from ..ir.renaming import inner_grad_names, rename_variables
-from ..ir.versions import BlockVersions, Value, outer_names
+from ..ir.regions import Region, is_gradient_op, region_of
+from ..ir.renaming import rename_variables
+from ..ir.versions import Value, outer_names
 from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot
 from ..values.types import VarType
 from .reverse import Differentiator, nameable
@@ -35,7 +37,7 @@ def expand_active(block: Block, targets: Iterable[str], wanted: Iterable[str], n
     while _holds_gradient_ops(block):
         walker = Differentiator(block, block, no_grad)
         versions = walker.versions
-        active = _active(versions, targets, wanted, walker.is_cut)
+        active = _active(walker, targets, wanted)
         for index in reversed(active):
             op = versions.ops[index]
             if is_gradient_op(op):
@@ -58,41 +60,60 @@ def expand_all(block: Block) -> None:
                     expand_all(sub)
 
 
-def _active(versions: BlockVersions, targets: Iterable[str], wanted: Iterable[str], is_cut: Callable[[str], bool]) -> list[int]:
+def _active(walker: Differentiator, targets: Iterable[str], wanted: Iterable[str]) -> list[int]:
     """Positions of the ops that lie between `wanted` and `targets`, in order."""
-    wanted = set(wanted)
-    from_wanted: set[Value] = set()
-    for index, op in enumerate(versions.ops):
-        if not op.role & OpRole.OPTIMIZE and any(v in from_wanted or v[0] in wanted for _, _, v in versions.read_at(index)):
-            from_wanted.update(value for _, _, value in versions.written_at(index) if not is_cut(value[0]))
-    needed: set[Value] = {versions.current(name) for name in targets}
-    found = []
-    for index in range(len(versions.ops) - 1, -1, -1):
-        if any(value in needed and value in from_wanted for _, _, value in versions.written_at(index)):
-            needed.update(value for _, _, value in versions.read_at(index))
-            found.append(index)
-    return found[::-1]
+    versions = walker.versions
+    walker.mark_varied((name, version) for name in wanted for version in range(versions.last.get(name, 0) + 1))
+
+    def reads(index: int) -> set[Value]:
+        if versions.ops[index].role & OpRole.OPTIMIZE:  # what an update leaves is a new start
+            return set()
+        return walker.varied.intersection(value for _, _, value in versions.read_at(index))
+
+    needed = walker.varied.intersection(map(versions.current, targets))
+    return [index for index in needed_ops(versions, needed, reads) if reads(index)]
+
+
+Expansion = Callable[[Block, Operator], None]
+_EXPANSIONS: dict[str, Expansion] = {}
+"""For gradient ops that own blocks: puts what the op means in its place."""
+
+
+def expands(*op_types: str) -> Callable[[Expansion], Expansion]:
+    """Let a function write out what gradient ops of these types mean, which own blocks."""
+
+    def register(fn: Expansion) -> Expansion:
+        _EXPANSIONS.update(dict.fromkeys(op_types, fn))
+        return fn
+
+    return register
 
 
 def _replace(block: Block, op: Operator) -> None:
     """Put what a gradient op means in its place."""
-    if op.type in _REGION_GRADS:
-        expand_all(op.attr("sub_block"))
-        _make_movable(block, op.attr("sub_block"))
+    definition = op.definition
+    forward = definition.forward if definition is not None else None
+    if op.sub_blocks:
+        expansion = _EXPANSIONS.get(op.type)
+        if expansion is None:
+            raise BackwardError(f"{op.type} owns a block and has no gradient of its own\n{locate(op)}")
+        expansion(block, op)
+        return
+    with _in_place_of(block, op):
+        if forward is not None and forward.meaning is not None:
+            _expand_meaning(block, op, forward)
+        else:
+            _expand_rule(block, op)
+
+
+@contextlib.contextmanager
+def _in_place_of(block: Block, op: Operator) -> Iterator[None]:
+    """Let what is appended to `block` stand where `op` stood."""
     index = next(i for i, other in enumerate(block.ops) if other is op)
     after = block.ops[index + 1 :]
     del block.ops[index:]
     try:
-        if op.type == "while_grad":
-            _expand_while_grad(block, op)
-        elif op.type == "conditional_block_grad":
-            _expand_conditional_block_grad(block, op)
-        elif op.type == "recurrent_grad":
-            _expand_recurrent_grad(block, op)
-        elif op.definition is not None and op.definition.forward is not None and op.definition.forward.meaning is not None:
-            _expand_meaning(block, op, op.definition.forward)
-        else:
-            _expand_rule(block, op)
+        yield
     finally:
         block.ops += after
         block.program._changed()
@@ -228,14 +249,14 @@ def _expand_walk(
 
 
 # ------------------------------------------------------------------------------------------------------------ regions
-def _forward_of(block: Block, scopes: str, op: Operator) -> Operator:
-    """The op that made these step scopes."""
-    var = block.find_var(scopes)
+def _forward_of(block: Block, op: Operator, region: Region) -> Operator:
+    """The op whose gradient `op` is: the one that keeps the frames which `op` reads."""
+    var = block.find_var(region.frames) if region.frames is not None else None
     if var is not None:
         for other in var.block.ops:
-            if scopes in other.output_arg_names:
+            if var.name in other.output_arg_names:
                 return other
-    raise BackwardError(f"the op whose gradient {op.type} is cannot be found: nothing writes {scopes}\n{locate(op)}")
+    raise BackwardError(f"the op whose gradient {op.type} is cannot be found: nothing writes {region.frames}\n{locate(op)}")
 
 
 def _captured(block: Block, body: Block) -> list[Variable]:
@@ -252,6 +273,16 @@ def _make_movable(home: Block, block: Block) -> None:
             rename_variables({loser: home.program.fresh_name(name)})
 
 
+def _movable_region(home: Block, op: Operator) -> Region:
+    """The region of a gradient op, whose block can become an ordinary block inside `home`."""
+    body: Block = op.attr("sub_block")
+    expand_all(body)
+    _make_movable(home, body)
+    region = region_of(op)
+    assert region is not None, "gradient ops with a block have a region"
+    return region
+
+
 def _move(block: Block, parent: Block) -> None:
     """Give a block another parent."""
     block.parent = parent
@@ -265,26 +296,20 @@ class _GradientBlock:
     holds it outside; of each that it reads only, `parts` holds (inside, outside).
     """
 
-    def __init__(self, home: Block, op: Operator) -> None:
-        region = REGIONS[op.type.removesuffix("_grad")]
+    def __init__(self, home: Block, op: Operator, region: Region) -> None:
         self.op = op
-        self.block: Block = op.attr("sub_block")
+        self.block = region.body
         self.write = _Writer(home, op)
         self.carry: dict[str, str] = {}
         self.parts: list[tuple[str, str]] = []
-        names = op.input(region.inputs)
-        inside = inner_grad_names(op, region.inputs)
-        targets = op.output(grad_slot(region.inputs))
-        incoming = list(op.attrs.get("original_output_grad", ()))
-        outside = {inner: target for inner, target in zip(inside, targets, strict=True) if target != EMPTY}
-        for inner, given in zip(incoming, op.input(grad_slot("Out")), strict=True):
-            outer = outside.get(inner) or self.write.variable(given, home.var(given)).name
-            self.write("assign", {"X": given}, {"Out": outer})
-            self.carry[inner] = outer
-        for name, inner, target in zip(names, inside, targets, strict=True):
-            if target != EMPTY and inner not in self.carry:
-                self.parts.append((inner, target))
-                self.write("fill_zeros_like", {"X": name}, {"Out": target})
+        outside = {taken.inner: taken.name for taken in region.final}
+        for state in region.states:
+            outer = outside.get(state.before) or self.write.variable(state.first, home.var(state.first)).name
+            self.write("assign", {"X": state.first}, {"Out": outer})
+            self.carry[state.before] = outer
+        for taken in region.summed:
+            self.parts.append((taken.inner, taken.name))
+            self.write("fill_zeros_like", {"X": taken.like}, {"Out": taken.name})
         self._tell_apart()
 
     def _tell_apart(self) -> None:
@@ -316,11 +341,18 @@ class _GradientBlock:
         return list(dict.fromkeys([*reads, *writes])), [*writes, *extra]
 
 
+@expands("while_grad")
 def _expand_while_grad(block: Block, op: Operator) -> None:
-    scopes = op.input("StepScopes")[0]
-    forward = _forward_of(block, scopes, op)
+    region = _movable_region(block, op)
+    with _in_place_of(block, op):
+        _count_down(block, op, region)
+
+
+def _count_down(block: Block, op: Operator, region: Region) -> None:
+    """Append a loop over the trips of the forward loop, the last one first."""
+    forward = _forward_of(block, op, region)
     body: Block = forward.attr("sub_block")
-    gradient: Block = op.attr("sub_block")
+    gradient = region.body
     home = forward.block
     captured = _captured(gradient, body)
 
@@ -347,7 +379,7 @@ def _expand_while_grad(block: Block, op: Operator) -> None:
     forward.outputs["Out"] = [*forward.outputs["Out"], *added]
 
     # The gradient counts down.
-    found = _GradientBlock(block, op)
+    found = _GradientBlock(block, op, region)
     write = found.write
     trip = write.variable("trip", trips)
     trip._stop_gradient = True
@@ -378,11 +410,18 @@ def _expand_while_grad(block: Block, op: Operator) -> None:
     )
 
 
+@expands("conditional_block_grad")
 def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
-    scopes = op.input("Scope")[0]
-    forward = _forward_of(block, scopes, op)
+    region = _movable_region(block, op)
+    with _in_place_of(block, op):
+        _branch_again(block, op, region)
+
+
+def _branch_again(block: Block, op: Operator, region: Region) -> None:
+    """Append a branch on the condition of the forward branch."""
+    forward = _forward_of(block, op, region)
     body: Block = forward.attr("sub_block")
-    gradient: Block = op.attr("sub_block")
+    gradient = region.body
     home = forward.block
 
     # The forward branch hands out what the gradient block will read.
@@ -394,7 +433,7 @@ def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
         home.vars[var.name] = var
         forward.outputs["Out"] = [*forward.outputs["Out"], var.name]
 
-    found = _GradientBlock(block, op)
+    found = _GradientBlock(block, op, region)
     _move(gradient, block)
     end = found.leave()
     end += [found.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in found.parts]
@@ -410,9 +449,17 @@ def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
     )
 
 
+@expands("recurrent_grad")
 def _expand_recurrent_grad(block: Block, op: Operator) -> None:
     """Make a loop of the forward op, and of its gradient what the loop's gradient is."""
-    forward = _forward_of(block, op.input("step_scopes")[0], op)
+    with _in_place_of(block, op):
+        _differentiate_as_loop(block, op)
+
+
+def _differentiate_as_loop(block: Block, op: Operator) -> None:
+    region = region_of(op)
+    assert region is not None, "recurrent_grad owns a block"
+    forward = _forward_of(block, op, region)
     home = forward.block
     start = next(i for i, other in enumerate(home.ops) if other is forward)
     rest = home.ops[start + 1 :]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..errors import ProgramError
+from ..ir.dataflow import needed_ops
 from ..ir.program import Block, Operator, Program, Variable
-from ..ir.regions import REGIONS
+from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Rule
 from ..values.types import VarType, is_floating
@@ -42,7 +42,8 @@ class _Explanation:
         self.block, self.loss, self.var = block, loss, var
         self.versions = BlockVersions(block)
         self.target = self.versions.current(loss)
-        self.needed = _needed(self.versions, {self.target}, {})
+        self.needed = {self.target}
+        needed_ops(self.versions, self.needed)
         self.cuts: dict[str, None] = {}
 
     def text(self) -> str:
@@ -93,7 +94,7 @@ class _Explanation:
                 self.cuts[f"{_name(op)} cuts it: the op has no gradient rule"] = None
                 continue
             taken = sources
-            region = _Region.of(op) if rule is REGION else None
+            region = region_of(op) if rule is REGION and not is_gradient_op(op) else None
             if region is not None:
                 names = self._through(region, sources, written)
                 written = [value for value in written if value[0] in names]
@@ -111,22 +112,22 @@ class _Explanation:
                     self.cuts[f"after {_name(op)}: {flag}"] = None
         return reached
 
-    def _through(self, region: _Region, sources: Iterable[tuple[str, Value]], written: Iterable[Value]) -> set[str]:
+    def _through(self, region: Region, sources: Iterable[tuple[str, Value]], written: Iterable[Value]) -> set[str]:
         """Names of the outputs that a gradient connects with `sources` by way of the block that an op owns."""
         inner = BlockVersions(region.body)
-        outs = {value[0] for value in written}
+        left = {value[0]: inner.current(region.leaving.get(value[0], value[0])) for value in written}
         names = {value[0] for _, value in sources}
-        carried = {(before, 0): inner.current(after) for before, after in region.carried.items()}
-        needed = _needed(inner, {inner.current(name) for name in outs}, carried)
-        starts = {(region.inside.get(name, name), 0) for name in names}
+        needed = set(left.values())
+        needed_ops(inner, needed, carried=region.carried)
+        starts = {(inside, 0) for name in names for inside in region.entering(name)}
         while True:
             reached = self._flow(inner, starts, needed)
-            more = {before for before, after in carried.items() if after in reached} - starts
+            more = {(before, 0) for before, after in region.carried.items() if inner.current(after) in reached} - starts
             if not more:
                 break
             starts |= more
-        found = {name for name in outs if inner.current(name) in reached}
-        return found | (names & outs if region.may_skip else set())
+        found = {name for name, value in left.items() if value in reached}
+        return found | (names & left.keys() if region.may_skip else set())
 
     def _path(self, start: Value, reached: Reached) -> str:
         steps = []
@@ -139,46 +140,6 @@ class _Explanation:
             half = _SHOWN // 2
             steps = [*steps[:half], f"  ... {len(steps) - _SHOWN} more ops ...", *steps[-half:]]
         return "\n".join([f"The gradient of {self.loss} reaches {self.var} along:", *steps])
-
-
-@dataclass(frozen=True)
-class _Region:
-    """How values pass through the block that an op owns.
-
-    Attributes:
-        inside: outer name -> name inside, where that differs.
-        carried: name that a run of the block starts with -> name that the run before has left it under.
-        may_skip: what the op writes may stay as it was.
-    """
-
-    body: Block
-    inside: dict[str, str]
-    carried: dict[str, str]
-    may_skip: bool
-
-    @staticmethod
-    def of(op: Operator) -> _Region | None:
-        if op.type in REGIONS:
-            names = op.output("Out") if REGIONS[op.type].loops else []
-            return _Region(op.attr("sub_block"), {}, {name: name for name in names}, True)
-        if op.type == "recurrent":
-            states = op.attr("ex_states")
-            inside = dict(zip(op.input("initial_states"), states, strict=False))
-            return _Region(op.attr("sub_block"), inside, dict(zip(states, op.attr("states"), strict=False)), False)
-        return None
-
-
-def _needed(versions: BlockVersions, targets: Iterable[Value], carried: dict[Value, Value]) -> set[Value]:
-    """What `targets` depend on at all; `carried` maps what a run of the block starts with to what the one before left."""
-    needed = set(targets)
-    while True:
-        for index in range(len(versions.ops) - 1, -1, -1):
-            if any(value in needed for _, _, value in versions.written_at(index)):
-                needed.update(value for _, _, value in versions.read_at(index))
-        more = {after for before, after in carried.items() if before in needed} - needed
-        if not more:
-            return needed
-        needed |= more
 
 
 def _flag(block: Block, name: str) -> str | None:

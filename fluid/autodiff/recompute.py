@@ -22,8 +22,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import BackwardError
 from ..ir.copying import _blocks_in, _copy_op, _is_random, _random_writers
+from ..ir.dataflow import reads_of
 from ..ir.program import Block, Operator, OpRole, Variable
-from ..ir.regions import REGIONS
+from ..ir.regions import is_gradient_op, region_of
 from ..ir.renaming import redirect
 from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.registry import EMPTY
@@ -33,7 +34,6 @@ __all__ = ["copies_of", "recompute", "segment_ends"]
 _SUFFIX = "@RECOMPUTE"
 _ONCE = {"feed", "fetch", "print", "py_func", "read", "save", "save_combine", "load", "load_combine", "assert"}
 """Ops that do more than to compute their outputs."""
-_WITH_BLOCKS = {*REGIONS, "recurrent"}
 
 
 def segment_ends(versions: BlockVersions, names: Iterable[str], end: int) -> list[tuple[int, Value]]:
@@ -126,7 +126,7 @@ class _Recomputation:
         for index, op in enumerate(versions.ops):
             if op in self.segment:
                 continue
-            for value, shape_only in self._reads(index).items():
+            for value, shape_only in reads_of(self.versions, index).items():
                 number = self._segment_of(value)
                 if number is None or (shape_only and versions.current(value[0]) == value):
                     continue  # telling a shape keeps nothing alive
@@ -138,19 +138,6 @@ class _Recomputation:
             if self.backward[number]:
                 self._recompute(number, wanted[number])
         self._apply()
-
-    def _reads(self, index: int) -> dict[Value, bool]:
-        """The values that an op, or a block that it owns, may read; whether for their shape only."""
-        versions, op = self.versions, self.versions.ops[index]
-        definition = op.definition
-        found: dict[Value, bool] = {}
-        for slot, _, value in versions.read_at(index):
-            known = definition.inputs.get(slot) if definition is not None else None
-            found[value] = found.get(value, True) and known is not None and known.like
-        if op.sub_blocks:
-            names = [name for sub in op.sub_blocks for part in outer_names(sub) for name in part if name in self.block.vars]
-            found.update((versions.before(name, index), False) for name in (*names, *op.output_arg_names))
-        return found
 
     # -- what to copy
     def _recompute(self, number: int, wanted: set[Value]) -> None:
@@ -165,7 +152,7 @@ class _Recomputation:
                 self.kept.add(value)
                 continue
             chosen.add(index)
-            for other, shape_only in self._reads(index).items():
+            for other, shape_only in reads_of(self.versions, index).items():
                 if not (shape_only and self.versions.current(other[0]) == other):
                     waiting.append(other)
         self.names, self.copied = {}, {}
@@ -175,7 +162,7 @@ class _Recomputation:
             copies += self._copy(index, self.position[first])
         self.inserts.setdefault(self.position[first], []).extend(copies)
         for op in self.backward[number]:
-            reads = {value[0]: self.copied[value] for value in self._reads(self.position[op]) if value in self.copied}
+            reads = {value[0]: self.copied[value] for value in reads_of(self.versions, self.position[op]) if value in self.copied}
             redirect(op, reads)
 
     def _can_be_copied(self, op: Operator) -> bool:
@@ -185,7 +172,7 @@ class _Recomputation:
         if _is_random(op) and self.random[op.output_arg_names[0]] > 1:
             return False
         subs = op.sub_blocks
-        if subs and (op.type not in _WITH_BLOCKS or not set(outer_names(subs[0])[1]) <= set(op.output_arg_names)):
+        if subs and (is_gradient_op(op) or region_of(op) is None or not set(outer_names(subs[0])[1]) <= set(op.output_arg_names)):
             return False
         return all(self._can_be_copied(inner) for sub in subs for inner in sub.ops)
 
@@ -193,7 +180,7 @@ class _Recomputation:
     def _copy(self, index: int, at: int) -> Iterator[Operator]:
         """A copy of op number `index` that is to run before op number `at`, after what makes ready what it updates."""
         versions, op = self.versions, self.versions.ops[index]
-        reads = {value: self._name_of(value, at) for value in self._reads(index) if self._exists(value)}
+        reads = {value: self._name_of(value, at) for value in reads_of(self.versions, index) if self._exists(value)}
         updated = list(versions.updates[index].values())
         if op.sub_blocks:  # which may leave what they write as it was
             updated += [versions.before(name, index) for name in op.output_arg_names]

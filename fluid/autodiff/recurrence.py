@@ -10,18 +10,14 @@ each initial state, the variable that holds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ..ir.program import Block, Operator
 from ..ir.versions import Value
 from ..opdef.registry import EMPTY, grad_slot
 from . import regions
-from .regions import reached
+from .reverse import Differentiator, differentiates
 
-if TYPE_CHECKING:
-    from .reverse import Differentiator
-
-__all__ = ["differentiate", "mark_varied"]
+__all__ = ["differentiate"]
 
 _SLOTS = ("inputs", "initial_states", "parameters")
 
@@ -31,27 +27,7 @@ def _states(op: Operator) -> list[tuple[str, str]]:
     return list(zip(op.attr("ex_states"), op.attr("states"), strict=True))
 
 
-def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
-    """Find the varied values of the block of op number `index`, and which of its outputs are varied."""
-    reads = outer.versions.reads[index]
-    inner = outer.inner_of(index)
-    seeds: set[Value] = set()
-    for slot in ("inputs", "parameters"):
-        seeds.update((value[0], 0) for value in reads.get(slot, ()) if value is not None and value in outer.varied)
-    for value, (ex_state, _) in zip(reads.get("initial_states", ()), _states(op), strict=True):
-        if value in outer.varied:
-            seeds.add((ex_state, 0))
-    while True:
-        inner.mark_varied(seeds)
-        more = {(ex_state, 0) for ex_state, state in _states(op) if inner.versions.current(state) in inner.varied} - seeds
-        if not more:
-            break
-        seeds |= more
-    for _, _, value in outer.versions.written_at(index):
-        if inner.versions.current(value[0]) in inner.varied and not outer.is_cut(value[0]):
-            outer.varied.add(value)
-
-
+@differentiates("recurrent")
 def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mapping[str, list[str | None]]) -> None:
     """Append the gradient op of op number `index`, with its block; `grads` holds the gradients of its outputs."""
     versions = outer.versions
@@ -64,13 +40,9 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     }
     if not given:
         return
-    live: dict[str, str] = {}
-    while True:  # states whose gradient is not always zero
-        known = reached(inner, {inner.versions.current(name) for name in (*given, *live.values())})
-        more = {ex: state for ex, state in _states(op) if ex not in live and (ex, 0) in known}
-        if not more:
-            break
-        live.update(more)
+    varying = regions.live_values(inner, map(inner.versions.current, given), dict(_states(op)))
+    live = {ex_state: state for ex_state, state in _states(op) if (ex_state, 0) in varying}
+    """States whose gradient is not always zero."""
 
     block = body.program.create_block(parent=outer.out, forward=body)
     inner.out = block

@@ -1,4 +1,4 @@
-"""Gradients of ops that own a block: `while` and `conditional_block`.
+"""Gradients of ops that own a block and write variables around it: `while`, `conditional_block`.
 
 The gradient op owns a block of gradients, beside which the names of the forward block are visible. For a variable ``v``
 that the forward block overwrites (a *carried* one) there is a variable around the gradient block, in the slots ``Carried``
@@ -19,74 +19,60 @@ kept for each trip with its scope; values of carried variables are first saved u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
-from ..ir.program import Block, Operator
-from ..ir.regions import REGIONS
+from ..ir.dataflow import needed_ops
+from ..ir.program import Operator
+from ..ir.regions import Region, region_of
 from ..ir.renaming import redirect
 from ..ir.versions import Value, reads_and_writes
+from ..opdef import registry
 from ..opdef.registry import EMPTY, ZERO_GRADIENT, Rule, grad_slot
 from ..values.types import VarType
+from .reverse import Differentiator, differentiates
 
-if TYPE_CHECKING:
-    from .reverse import Differentiator
-
-__all__ = ["REGIONS", "bring_in", "by_convention", "differentiate", "mark_varied", "reached", "rename_outer_reads", "scopes_of"]
+__all__ = ["bring_in", "by_convention", "differentiate", "live_values", "rename_outer_reads", "scopes_of"]
 
 
-def mark_varied(outer: Differentiator, index: int, op: Operator) -> None:
-    """Find the varied values of the block of op number `index`, and which of its outputs are varied."""
-    region = REGIONS[op.type]
-    versions = outer.versions
-    before: dict[str, Value] = {}
-    for _, _, value in versions.read_at(index):
-        before[value[0]] = value
-    after = {value[0]: value for slot, _, value in versions.written_at(index) if slot == "Out"}
-    for name, value in after.items():  # what the loop or branch may leave as it was
-        if name not in before and (name, value[1] - 1) in outer.varied:
-            op.inputs[region.inputs] = [*op.inputs.get(region.inputs, ()), name]
-            before[name] = (name, value[1] - 1)
-            versions.reads[index].setdefault(region.inputs, []).append(before[name])
-    inner = outer.inner_of(index)
-    seeds = {(name, 0) for name, value in before.items() if value in outer.varied}
-    while True:
-        inner.mark_varied(seeds)
-        carried = {(name, 0) for name in after if inner.versions.current(name) in inner.varied and not outer.is_cut(name)}
-        if not region.loops or carried <= seeds:
-            break
-        seeds |= carried
-    for name, value in after.items():
-        if outer.is_cut(name):
-            continue
-        if inner.versions.current(name) in inner.varied or before.get(name) in outer.varied:
-            outer.varied.add(value)
+_FORWARD_ONLY = ("is_test",)
+"""Attributes that Paddle declares for gradient ops as well, and does not hand on to them."""
 
 
-def reached(inner: Differentiator, targets: set[Value]) -> set[Value]:
-    """Varied values of a block whose gradient may be other than zero when those of `targets` are."""
-    found = set(targets)
-    versions = inner.versions
-    for index in range(len(versions.ops) - 1, -1, -1):
-        if not any(value in found for _, _, value in versions.written_at(index)):
-            continue
+def live_values(inner: Differentiator, targets: Iterable[Value], carried: Mapping[str, str]) -> set[Value]:
+    """Values of a block whose gradient may be other than zero when those of `targets` are.
+
+    `carried`: name that a run of the block starts with -> name under which the one before has left it.
+    """
+    versions, found = inner.versions, set(targets)
+
+    def reads(index: int) -> Iterator[Value]:
         definition = versions.ops[index].definition
         rule = definition.rule if definition is not None else None
-        if rule is ZERO_GRADIENT:
-            continue
-        slots = rule.wrt if isinstance(rule, Rule) else None
-        found.update(
-            value for slot, _, value in versions.read_at(index) if value in inner.varied and (slots is None or slot in slots)
-        )
+        for slot, _, value in versions.read_at(index) if rule is not ZERO_GRADIENT else ():
+            if value in inner.varied and (not isinstance(rule, Rule) or slot in rule.wrt):
+                yield value
+
+    needed_ops(versions, found, reads, carried=carried)
     return found
 
 
+def _list_what_may_stay(outer: Differentiator, index: int, region: Region) -> None:
+    """Let the op list as read what it may leave as it was."""
+    op, versions = region.op, outer.versions
+    read = {value[0] for _, _, value in versions.read_at(index)}
+    for name, version in {value: None for _, _, value in versions.written_at(index) if value[0] in region.writes}:
+        if name not in read and (name, version - 1) in outer.varied:
+            op.inputs[region.reads_slot] = [*op.inputs.get(region.reads_slot, ()), name]
+            versions.reads[index].setdefault(region.reads_slot, []).append((name, version - 1))
+
+
+@differentiates("while", "conditional_block")
 def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mapping[str, list[str | None]]) -> None:
     """Append the gradient op of op number `index`, with its block; `grads` holds the gradients of its outputs."""
-    region = REGIONS[op.type]
+    region = region_of(op)
+    assert region is not None, "only ops that own blocks are differentiated here"
     versions = outer.versions
-    body: Block = op.attr("sub_block")
-    program = body.program
+    body, program, read_slot = region.body, region.body.program, region.reads_slot
     inner = outer.inner_of(index)
     after = {value[0]: value for slot, _, value in versions.written_at(index) if slot == "Out"}
     given = {
@@ -96,15 +82,12 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     }
     if not given:
         return
-    carried = dict.fromkeys(given)
-    while True:  # the gradient of what one variable holds after a trip reaches what others held before it
-        known = reached(inner, {inner.versions.current(name) for name in carried})
-        more = {name: None for name in after if name not in carried and (name, 0) in known}
-        carried.update(more)
-        if not more or not region.loops:
-            break
-    names = list(op.inputs.get(region.inputs, ()))
-    wanted = [value is not None and value in outer.varied for value in versions.reads[index].get(region.inputs, ())]
+    _list_what_may_stay(outer, index, region)
+    # The gradient of what one variable holds after a trip reaches what others held before it.
+    live = live_values(inner, map(inner.versions.current, given), region.carried)
+    carried = dict.fromkeys([*given, *(name for name in after if (name, 0) in live)])
+    names = list(op.inputs.get(read_slot, ()))
+    wanted = [value is not None and value in outer.varied for value in versions.reads[index].get(read_slot, ())]
 
     block = program.create_block(parent=outer.out, forward=body)
     inner.out = block
@@ -117,7 +100,7 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
             inner.owned.add(carried_grads[name])
     inner.walk()
     # What the forward op reads is listed again: its shapes are those of gradients that are zero if the block never ran.
-    values = versions.reads[index].get(region.inputs, ())
+    values = versions.reads[index].get(read_slot, ())
     seen = [
         name if name in after or value is None else outer.name_of(value, True) for name, value in zip(names, values, strict=True)
     ]
@@ -128,32 +111,33 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     for name, found in carried_grads.items():
         _leave(inner, name, found, op)
 
-    scopes = scopes_of(op, region.scopes)
+    scopes = scopes_of(op, region.scopes_slot)
     saved = [name for name in rename_outer_reads(outer, inner, index).values() if name not in seen]
+    gradient = registry.get(op.type + "_grad")
     inputs: dict[str, list[str]] = {}
-    if op.type == "conditional_block":
-        # The branch that was taken is told by the scope; the condition itself may have been overwritten.
-        conditions = versions.reads[index].get(region.conditions, ())
-        inputs[region.conditions] = [outer.name_of(value) for value in conditions if value is not None]
+    for slot, values in versions.reads[index].items():
+        # Which branch was taken is told by the scope; the condition itself may have been overwritten.
+        if slot != read_slot and slot in gradient.inputs:
+            inputs[slot] = [outer.name_of(value) for value in values if value is not None]
     held = list(carried_grads.values())
-    inputs |= {region.inputs: seen, "Out": op.output("Out"), grad_slot("Out"): [], region.scopes: [scopes], "Carried": held}
+    inputs |= {read_slot: seen, "Out": op.output("Out"), grad_slot("Out"): [], region.scopes_slot: [scopes], "Carried": held}
     if saved:
         inputs["Saved"] = saved
     outputs = [EMPTY] * len(names)
-    grad_op = outer.append(op.type + "_grad", inputs, {grad_slot(region.inputs): outputs, "CarriedOut": list(held)}, op)
+    grad_op = outer.append(op.type + "_grad", inputs, {grad_slot(read_slot): outputs, "CarriedOut": list(held)}, op)
     grad_op.attrs["sub_block"] = block
     grad_op.attrs["input_grads"] = inner_grads
-    if op.type == "conditional_block":
-        grad_op.attrs["is_scalar_condition"] = op.attr("is_scalar_condition")
+    shared = [name for name in op.attrs if name in gradient.attrs and name not in grad_op.attrs and name not in _FORWARD_ONLY]
+    grad_op.attrs |= {name: op.attrs[name] for name in shared}
     for position, (name, found) in enumerate(zip(names, inner_grads, strict=True)):
-        read = versions.reads[index][region.inputs][position]
+        read = versions.reads[index][read_slot][position]
         if read is None or not wanted[position]:
             continue
         if name in carried_grads:
             handed_on = outer.hand_on(carried_grads[name], EMPTY, op)
             outer.contribute(read, handed_on, "Out", 0)
         elif found != EMPTY:
-            outer.contribute(read, grad_op, grad_slot(region.inputs), position, inner.is_sparse(found))
+            outer.contribute(read, grad_op, grad_slot(read_slot), position, inner.is_sparse(found))
 
 
 def bring_in(outer: Differentiator, value: Value, given: str | None, op: Operator) -> str:

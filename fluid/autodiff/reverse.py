@@ -13,20 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import BackwardError, locate
+from ..ir.dataflow import Facts, Forward
 from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable
 from ..ir.versions import BlockVersions, Value
 from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
 from ..values.types import VarType, is_floating
-from . import recurrence, regions
 
-__all__ = ["Callback", "Differentiator", "nameable"]
+__all__ = ["Callback", "Differentiator", "differentiates", "nameable"]
 
 Callback = Callable[[Block, Mapping[str, Any]], None]
-
-_BLOCK_OWNERS: dict[str, Any] = {**dict.fromkeys(regions.REGIONS, regions), "recurrent": recurrence}
-"""Ops that own blocks, and the module that differentiates each."""
-
 
 Place = tuple[Operator, str, int]
 """An op, a slot of its outputs, a position there."""
@@ -43,6 +39,22 @@ def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dic
         for position, name in enumerate(names)
         if given[name] == 1 and name not in read
     }
+
+
+RegionGradient = Callable[["Differentiator", int, Operator, Mapping[str, "list[str | None]"]], None]
+"""Appends the gradient op of the op at a position, which owns a block, given the gradients of its outputs by slot."""
+
+_REGION_GRADIENTS: dict[str, RegionGradient] = {}
+
+
+def differentiates(*op_types: str) -> Callable[[RegionGradient], RegionGradient]:
+    """Let a function differentiate ops of these types, which own blocks."""
+
+    def register(fn: RegionGradient) -> RegionGradient:
+        _REGION_GRADIENTS.update(dict.fromkeys(op_types, fn))
+        return fn
+
+    return register
 
 
 class Contribution:
@@ -111,24 +123,9 @@ class Differentiator:
 
     def mark_varied(self, seeds: Iterable[Value], end: int | None = None, start: int = 0) -> None:
         """Find the values, among those of the ops from `start` to `end`, that depend on `seeds`."""
-        varied = self.varied = set(seeds)
-        versions = self.versions
-        for index in range(start, len(versions.ops) if end is None else end):
-            op = versions.ops[index]
-            definition = op.definition
-            rule = definition.rule if definition is not None else None
-            if rule is REGION and op.type in _BLOCK_OWNERS:
-                _BLOCK_OWNERS[op.type].mark_varied(self, index, op)
-                continue
-            if rule is ZERO_GRADIENT or not varied or op.role & OpRole.OPTIMIZE:  # what an update leaves is a new start
-                continue
-            slots = rule.wrt if isinstance(rule, Rule) else None
-            if definition is not None and definition.constants:
-                found = [(s, v[0]) for s, _, v in versions.read_at(index) if s in definition.constants and v in varied]
-                if found:
-                    self.constants[index] = found
-            if any(value in varied for slot, _, value in versions.read_at(index) if slots is None or slot in slots):
-                varied.update(value for _, _, value in versions.written_at(index) if not self.is_cut(value[0]))
+        seeds = frozenset(seeds)
+        first = Facts(lambda name: self.versions.before(name, start) in seeds)
+        _VariedAnalysis(self, seeds).range(first, start, len(self.versions.ops) if end is None else end)
 
     def inner_of(self, index: int) -> Differentiator:
         """What differentiates the block that op number `index` owns; `out` is to be set before it walks."""
@@ -175,8 +172,8 @@ class Differentiator:
             return
         if index in self.constants:
             self.warn_of_constants((index,))
-        if rule is REGION and op.type in _BLOCK_OWNERS:
-            _BLOCK_OWNERS[op.type].differentiate(self, index, op, grads)
+        if rule is REGION and op.type in _REGION_GRADIENTS:
+            _REGION_GRADIENTS[op.type](self, index, op, grads)
             return
         wanted: dict[str, list[bool]] = {}
         slots = rule.wrt if isinstance(rule, Rule) else (*versions.reads[index], *versions.updates[index])
@@ -444,3 +441,58 @@ class Differentiator:
             self._inserts = {}
         for inner in self.inner.values():
             inner.apply_inserts()
+
+
+class _VariedAnalysis(Forward[bool]):
+    """Finds the varied values of a block, and by the way those of the blocks that its ops own."""
+
+    def __init__(self, walker: Differentiator, seeds: frozenset[Value] = frozenset()) -> None:
+        super().__init__()
+        self._walker, self._seeds = walker, seeds
+        self._inside: dict[int, _VariedAnalysis] = {}
+
+    def join(self, one: bool | None, other: bool | None) -> bool:
+        return bool(one or other)
+
+    def summed(self, fact: bool | None, like: bool | None) -> bool:
+        return bool(fact)
+
+    def inside(self, op: Operator, index: int) -> Forward[bool]:
+        if index not in self._inside:
+            self._inside[index] = _VariedAnalysis(self._walker.inner_of(index))
+        return self._inside[index]
+
+    def block(self, ops: Iterable[Operator], facts: Facts[bool]) -> None:
+        self.range(facts, 0, len(self._walker.versions.ops))
+
+    def range(self, facts: Facts[bool], start: int, end: int) -> None:
+        """Let the ops from `start` to `end` go by."""
+        walker = self._walker
+        walker.varied = {*self._seeds, *((name, 0) for name in walker.versions.names() if facts.get(name))}
+        for index in range(start, end):
+            self.visit(walker.versions.ops[index], index, facts)
+
+    def visit(self, op: Operator, index: int, facts: Facts[bool]) -> None:
+        walker = self._walker
+        if op.type in _REGION_GRADIENTS:
+            super().visit(op, index, facts)
+        else:
+            self.make(op, index, facts)
+        for _, _, value in walker.versions.written_at(index):
+            is_varied = value in self._seeds or (bool(facts.get(value[0])) and not walker.is_cut(value[0]))
+            facts.set(value[0], is_varied)
+            if is_varied:
+                walker.varied.add(value)
+
+    def make(self, op: Operator, index: int, facts: Facts[bool]) -> None:
+        walker, definition = self._walker, op.definition
+        rule = definition.rule if definition is not None else None
+        if rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:  # what an update leaves is a new start
+            facts.set(op.output_arg_names, False)
+            return
+        varied = [(slot, value[0]) for slot, _, value in walker.versions.read_at(index) if facts.get(value[0])]
+        if definition is not None and definition.constants:
+            constants = [(slot, name) for slot, name in varied if slot in definition.constants]
+            if constants:
+                walker.constants[index] = constants
+        facts.set(op.output_arg_names, any(not isinstance(rule, Rule) or slot in rule.wrt for slot, _ in varied))

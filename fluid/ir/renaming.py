@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..errors import ProgramError, locate
+from ..opdef.registry import grad_slot
 from .program import Block, Operator, OpRole, Variable
+from .regions import list_inner_gradients, region_of, shape_slots
 from .versions import outer_names
 
-__all__ = ["inner_grad_names", "redirect", "redirect_reads", "rename_variables", "state_inner_grad_names"]
+__all__ = ["redirect", "redirect_reads", "rename_variables"]
 
 _NAMES_HERE = frozenset({OpRole.VARS, "skip_eager_deletion_vars"})
 """Attributes whose strings are names of variables of the op's block."""
@@ -31,43 +33,24 @@ _NAMES_INSIDE = frozenset(
 )
 """Attributes whose strings are names of variables that are seen from the block which the op owns."""
 
-_SAME_INSIDE = {"recurrent": ("inputs", "outputs")}
-"""Slots whose variables have the same name in the block that the op owns."""
-_GRADIENT_INSIDE = {
-    "while_grad": ("X",),
-    "conditional_block_grad": ("Input",),
-    "recurrent_grad": ("inputs", "parameters", "outputs"),
-}
-"""Slots of whose variables ``x`` the gradient inside is called ``x@GRAD``."""
-
-
-_FOR_SHAPE = {"while_grad": ("X",), "conditional_block_grad": ("Input",)}
-"""Slots that are read for shapes only; what is read inside for its value too, if it is not listed elsewhere, is in ``Saved``."""
-
-
-def inner_grad_names(op: Operator, slot: str) -> list[str]:
-    """For each name in the input slot of a region's gradient op, what its gradient is called in the gradient block.
-
-    Gradient ops that Paddle wrote do not say so; there it follows from the name.
-    """
-    return op.attrs.get("input_grads") or [name + "@GRAD" for name in op.input(slot)]
-
-
-def state_inner_grad_names(op: Operator) -> None:
-    """Let a region's gradient op say what gradients are called in its block, so that its inputs may get other names."""
-    for slot in _FOR_SHAPE.get(op.type, ()):
-        op.attrs["input_grads"] = inner_grad_names(op, slot)
-
 
 def _named_after(op: Operator, slots: Mapping[str, list[str]], old: str, new: str) -> Iterator[tuple[Variable, str]]:
     """The variables in an op's block that are named after `old`, of these slots of it, and their names if that is `new`."""
-    for table, suffix in ((_SAME_INSIDE, ""), (_GRADIENT_INSIDE, "@GRAD")):
-        if any(old in slots.get(slot, ()) for slot in table.get(op.type, ())):
-            inside: Block = op.attr("sub_block")
-            var = inside.vars.get(old + suffix)
-            # The name of a gradient is a courtesy to Paddle, that of a slice is all by which it is known.
-            if var is not None and not (suffix and (new + suffix in inside.vars or _uses(inside, new + suffix))):
-                yield var, new + suffix
+    region = region_of(op)
+    if region is None or not any(old in names for names in slots.values()):
+        return
+    same = {inner for inner, outer in region.slices if inner == outer}
+    same |= {taken.name for taken in region.stacked if taken.inner == taken.name}
+    var = region.body.vars.get(old) if old in same else None
+    if var is not None:
+        yield var, new
+    # The name of a gradient is a courtesy to Paddle, that of a slice is all by which it is known.
+    old_grad, new_grad = old + "@GRAD", new + "@GRAD"
+    var = region.body.vars.get(old_grad)
+    named = any(old in names for slot, names in slots.items() if grad_slot(slot) in op.outputs)
+    named |= any(inner == old_grad for inner, _ in region.slices)
+    if region.frames and var is not None and named and new_grad not in region.body.vars and not _uses(region.body, new_grad):
+        yield var, new_grad
 
 
 def rename_variables(names: Mapping[Variable, str]) -> None:
@@ -82,11 +65,11 @@ def rename_variables(names: Mapping[Variable, str]) -> None:
         for block in program.blocks:
             seen = [var for var in rounds.values() if block.find_var(var.name) is var]
             for op in block.ops if seen else ():
-                if op.type not in _SAME_INSIDE and op.type not in _GRADIENT_INSIDE:
+                if not op.sub_blocks:
                     continue
                 for var in seen:
                     if var.name in op.input_arg_names:
-                        state_inner_grad_names(op)
+                        list_inner_gradients(op)
                     for other, name in _named_after(op, {**op.inputs, **op.outputs}, var.name, names[var]):
                         if other not in names:
                             names[other] = name
@@ -138,8 +121,8 @@ def redirect(op: Operator, names: Mapping[str, str], shapes: Mapping[str, str] |
     """
     names = {old: new for old, new in names.items() if old != new}
     shapes = names if shapes is None else {old: new for old, new in shapes.items() if old != new}
-    state_inner_grad_names(op)
-    for_shape = {slot: op.inputs[slot] for slot in _FOR_SHAPE.get(op.type, ()) if slot in op.inputs}
+    list_inner_gradients(op)
+    for_shape = {slot: op.inputs[slot] for slot in shape_slots(op)}
     _follow(op, names, {slot: used for slot, used in (*op.inputs.items(), *op.outputs.items()) if slot not in for_shape})
     _follow(op, shapes, for_shape)
     _rename_in(op, names)
@@ -175,8 +158,6 @@ def _redirect_inside(block: Block, names: Mapping[str, str], shapes: Mapping[str
 
 def _follow(op: Operator, names: Mapping[str, str], slots: Mapping[str, list[str]]) -> None:
     """Let what is named after the variables in these slots be named after others."""
-    if op.type not in _SAME_INSIDE and op.type not in _GRADIENT_INSIDE:
-        return
     for old, new in names.items():
         derived = dict(_named_after(op, slots, old, new))
         for var, name in derived.items():

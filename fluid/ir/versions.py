@@ -72,6 +72,10 @@ class BlockVersions:
                 made[slot] = values
             self.writes.append(made)
 
+    def names(self) -> set[str]:
+        """All names that ops of the block read or write."""
+        return self.read_first | self.last.keys()
+
     def current(self, name: str) -> Value:
         """What the name holds when the block ends."""
         return name, self.last.get(name, 0)

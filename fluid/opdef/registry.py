@@ -383,6 +383,10 @@ class OpDef:
     """The input slot whose gradient is a `SelectedRows` where the attribute ``is_sparse`` is set."""
     constants: tuple[str, ...] = ()
     """Input slots on which the result depends, and to which no gradient flows all the same."""
+    region: Callable[[Any], Any] | None = None
+    """How values pass through the block that the op owns: a function from an op to `fluid.ir.regions.Region`."""
+    gradient_of: str = ""
+    """Of a gradient op that owns a block: the type of the op that it belongs to."""
     lod_aware: bool = False
     """Inference says which sequences the outputs hold; for other ops, each output has those of the first input that has
     some and as many rows."""
@@ -574,6 +578,8 @@ def define(
     meaning: Callable[..., Mapping[str, Any]] | None = None,
     likes: Iterable[str] = (),
     constants: Iterable[str] = (),
+    region: Callable[[Any], Any] | None = None,
+    gradient_of: str = "",
     lod_aware: bool = False,
     sparse_grad: str = "",
     **attrs: Any,
@@ -590,6 +596,7 @@ def define(
         meaning: builds the op from ordinary ones, instead of a rule; see the module's text.
         likes: input slots of which only shape, dtype and sequences are read.
         constants: input slots without a gradient on which the result depends (see `OpDef`).
+        region, gradient_of: of an op that owns a block (see `OpDef`).
         lod_aware: `infer` says which sequences the outputs hold (see `OpDef`).
         sparse_grad: the input slot whose gradient is sparse if ``is_sparse`` (see `OpDef`).
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
@@ -611,6 +618,8 @@ def define(
         inline_grad=inline_grad,
         meaning=meaning,
         constants=tuple(constants),
+        region=region,
+        gradient_of=gradient_of,
         lod_aware=lod_aware,
         sparse_grad=sparse_grad,
     )

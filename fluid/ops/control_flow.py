@@ -7,11 +7,14 @@ arrays in turn; an entry that was never written counts as zeros.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Like, block, define, strings
+from ..ir.program import Operator
+from ..ir.regions import Region, State, Taken, inner_gradients
+from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Like, block, define, grad_slot, strings
 from ..values.spec import Spec
 from ..values.types import VarType
 
@@ -27,7 +30,98 @@ def _scopes(slot: str) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------- blocks
-@define("while(X*?, Condition) -> Out*, StepScopes?", infer=_scopes("StepScopes"), grad=REGION, sub_block=block(), is_test=False)
+def _loop(op: Operator) -> Region:
+    return Region(
+        op,
+        op.attr("sub_block"),
+        repeats=True,
+        may_skip=True,
+        writes=tuple(op.output("Out")),
+        reads_slot="X",
+        scopes_slot="StepScopes",
+    )
+
+
+def _branch(op: Operator) -> Region:
+    return Region(
+        op, op.attr("sub_block"), may_skip=True, writes=tuple(op.output("Out")), reads_slot="Input", scopes_slot="Scope"
+    )
+
+
+def _gradient(slot: str, scopes: str) -> Callable[[Operator], Region]:
+    """Of the gradient op of a loop or branch, which repeats what that reads in `slot`.
+
+    The gradients of what the forward block overwrites are carried in variables outside (``Carried``, ``CarriedOut``); in
+    Paddle's programs, under names inside, ``original_output_grad``, from ``Out@GRAD`` to the gradients of those inputs.
+    """
+
+    def region(op: Operator) -> Region:
+        incoming = op.attrs.get("original_output_grad") or ()
+        states = [State(name, name, first) for name, first in zip(incoming, op.input(grad_slot("Out")), strict=False)]
+        parts = [
+            Taken(target, inner, name)
+            for name, inner, target in zip(op.input(slot), inner_gradients(op, slot), op.output(grad_slot(slot)), strict=False)
+            if target != EMPTY
+        ]
+        return Region(
+            op,
+            op.attr("sub_block"),
+            repeats=True,
+            may_skip=True,
+            writes=tuple(op.output("CarriedOut")),
+            states=tuple(states),
+            summed=tuple(part for part in parts if part.inner not in incoming),
+            final=tuple(part for part in parts if part.inner in incoming),
+            frames=op.input(scopes)[0],
+        )
+
+    return region
+
+
+def _recurrence(op: Operator) -> Region:
+    """A slice goes by the name of its sequence, and what a step puts out by the name of all of it."""
+    states = zip(op.attr("ex_states"), op.attr("states"), op.input("initial_states"), strict=True)
+    return Region(
+        op,
+        op.attr("sub_block"),
+        repeats=True,
+        slices=tuple((name, name) for name in op.input("inputs")),
+        states=tuple(State(before, after, first) for before, after, first in states),
+        stacked=tuple(Taken(name, name, name) for name in op.output("outputs")),
+        reads_slot="parameters",
+        scopes_slot="step_scopes",
+    )
+
+
+def _recurrence_gradient(op: Operator) -> Region:
+    def taken(slot: str, attr: str) -> tuple[Taken, ...]:
+        triples = zip(op.output(grad_slot(slot)), op.attr(attr), op.input(slot), strict=False)
+        return tuple(Taken(*triple) for triple in triples if triple[0] != EMPTY)
+
+    given = zip(op.attr("output_grads"), op.input(grad_slot("outputs")), strict=True)
+    states = zip(op.attr("state_grads"), op.attr("ex_state_grads"), op.input("initial_states"), strict=False)
+    return Region(
+        op,
+        op.attr("sub_block"),
+        repeats=True,
+        writes=tuple(name for name in op.output("CarriedOut") if name != EMPTY),
+        slices=tuple((inner, outer) for inner, outer in given if outer != EMPTY),
+        states=tuple(State(before, after, first, from_zero=True) for before, after, first in states),
+        stacked=taken("inputs", "input_grads"),
+        summed=taken("parameters", "parameter_grads"),
+        final=taken("initial_states", "ex_state_grads"),
+        frames=op.input("step_scopes")[0],
+    )
+
+
+@define(
+    "while(X*?, Condition) -> Out*, StepScopes?",
+    infer=_scopes("StepScopes"),
+    grad=REGION,
+    region=_loop,
+    sub_block=block(),
+    is_test=False,
+)
 def while_() -> None:
     """Run the block as long as `Condition`, which the block writes, holds."""
 
@@ -35,6 +129,9 @@ def while_() -> None:
 @define(
     "while_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?",
     grad=REGION,
+    likes=("X",),
+    region=_gradient("X", "StepScopes"),
+    gradient_of="while",
     sub_block=block(),
     original_output_grad=strings(),
     input_grads=strings(),
@@ -48,6 +145,7 @@ def while_grad() -> None:
     "conditional_block(Cond*, Input*?) -> Out*?, Scope?",
     infer=_scopes("Scope"),
     grad=REGION,
+    region=_branch,
     sub_block=block(),
     is_scalar_condition=False,
 )
@@ -58,6 +156,9 @@ def conditional_block() -> None:
 @define(
     "conditional_block_grad(Cond*, Input*?, Out*, Out@GRAD*?, Scope, Carried*?, Saved*?) -> Input@GRAD*?, CarriedOut*?",
     grad=REGION,
+    likes=("Input",),
+    region=_gradient("Input", "Scope"),
+    gradient_of="conditional_block",
     sub_block=block(),
     original_output_grad=strings(),
     input_grads=strings(),
@@ -71,6 +172,7 @@ def conditional_block_grad() -> None:
     "recurrent(inputs*?, initial_states*?, parameters*?) -> outputs*, step_scopes?",
     infer=_scopes("step_scopes"),
     grad=REGION,
+    region=_recurrence,
     sub_block=block(),
     has_states=False,
     ex_states=strings(),
@@ -91,6 +193,8 @@ def recurrent() -> None:
     "recurrent_grad(inputs*?, initial_states*?, parameters*?, outputs*, outputs@GRAD*, step_scopes, Carried*?, Saved*?)"
     " -> inputs@GRAD*?, initial_states@GRAD*?, parameters@GRAD*?, CarriedOut*?",
     grad=REGION,
+    region=_recurrence_gradient,
+    gradient_of="recurrent",
     sub_block=block(),
     output_grads=strings(),
     state_grads=strings(),

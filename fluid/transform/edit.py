@@ -20,6 +20,7 @@ from ..formats.text import op_to_string
 from ..ir.checked import checked
 from ..ir.inference import declared_specs, gather_specs
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable, program_guard
+from ..ir.regions import is_gradient_op
 from ..ir.renaming import redirect, redirect_reads, rename_variables
 from ..ir.verify import describe_faults, find_faults
 from ..opdef.inference import infer_specs
@@ -518,7 +519,7 @@ def agree(one: Sequence[int], other: Sequence[int]) -> bool:
 def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
     """The variables that an op writes, and what inference says that they are."""
     definition = op.definition
-    if op.sub_blocks and op.type.endswith("_grad"):  # the gradient of what went in is like it
+    if op.sub_blocks and is_gradient_op(op):  # the gradient of what went in is like it
         for slot, names in op.inputs.items():
             for name, grad in zip(names, op.outputs.get(slot + "@GRAD", ()), strict=False):
                 var, like = op.block.find_var(grad), op.block.find_var(name)

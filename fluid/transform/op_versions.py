@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import FluidError, ProgramError
 from ..formats.program import KINDS, attr_kind, fits
 from ..ir.program import Operator, OpRole, Program, Variable
+from ..ir.regions import region_of
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
 from .edit import Edit, EditReport, agree, infer_downstream
@@ -311,7 +312,9 @@ def _overwritten_after(op: Operator) -> set[str]:
     at: Operator | None = op
     while at is not None:
         ops, owner = at.block.ops, owners.get(at.block)
-        first = 0 if owner is not None and owner.type == "while" else next(i for i, one in enumerate(ops) if one is at) + 1
+        region = region_of(owner) if owner is not None else None
+        runs_again = region is not None and region.repeats
+        first = 0 if runs_again else next(i for i, one in enumerate(ops) if one is at) + 1
         local = at.block.vars if first == 0 else {}
         written.update(name for other in ops[first:] if other is not at for name in other.output_arg_names if name not in local)
         at = owner

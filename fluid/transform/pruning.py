@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..ir.checked import checked
+from ..ir.dataflow import needed_ops, reads_of
 from ..ir.program import Block, Operator, Program, Variable
-from ..ir.regions import is_gradient_op
-from ..values.types import VarType
+from ..ir.regions import Region, is_gradient_op, region_of
+from ..ir.versions import BlockVersions, Value, outer_names
 
 
 @checked
@@ -33,7 +34,7 @@ def prune_in_place(program: Program, targets: Iterable[Variable | str], feeds: I
     for name in names:
         root.var(name)
     boundary = set(feeds)
-    _prune_block(root, set(names), boundary)
+    _prune_block(root, names, boundary)
     owned = {id(root)}
     stack = [root]
     while stack:
@@ -53,82 +54,60 @@ def prune_in_place(program: Program, targets: Iterable[Variable | str], feeds: I
     program._changed()
 
 
-def _overwrites(op: Operator, name: str) -> bool:
-    """Whether after this op nothing of the old value of `name` is left."""
-    definition = op.definition
-    var = op.block.find_var(name)
-    if definition is None or op.sub_blocks or var is None or var.type is not VarType.LOD_TENSOR:
-        return False
-    return all(
-        slot in definition.outputs and not definition.outputs[slot].updated for slot, names in op.outputs.items() if name in names
-    )
+def _prune_block(block: Block, targets: Iterable[str], boundary: set[str]) -> None:
+    """Leave out the ops of the root, and of the blocks that its ops own, that the targets do not need."""
+    versions = BlockVersions(block)
+
+    def is_made_here(value: Value) -> bool:
+        """Whether a value that is needed has to be made: what is fed is there, unless the op that makes it reads it, too."""
+        writer = versions.writer.get(value)
+        return writer is not None and (value[0] not in boundary or value[0] in versions.ops[writer].input_arg_names)
+
+    needed = set(filter(is_made_here, map(versions.current, targets)))
+    positions = needed_ops(versions, needed, lambda index: filter(is_made_here, reads_of(versions, index)))
+    read_by_gradients: dict[Block, set[str]] = {}
+    for index in positions:
+        _note_gradient_reads(versions.ops[index], read_by_gradients)
+    _keep(block, versions, positions, needed, read_by_gradients)
 
 
-def _prune_block(block: Block, needed: set[str], boundary: set[str]) -> None:
-    """Leave out the ops of the root that `needed` does not need."""
-    kept = []
-    for op in reversed(block.ops):
-        outputs, inputs = set(op.output_arg_names), set(op.input_arg_names)
-        wanted = {name for name in outputs & needed if name not in boundary or name in inputs}
-        if not wanted:
-            continue
-        kept.append(op)
-        needed -= {name for name in wanted if _overwrites(op, name)}
-        needed |= inputs
-        if op.sub_blocks:
-            # Its gradient reads what is local to its block, too.
-            local = {name for sub in op.sub_blocks for name in sub.vars if name in needed}
-            needed |= _prune_below(op, wanted | inputs | local)
-    block.ops = kept[::-1]
+def _note_gradient_reads(op: Operator, read_by_gradients: dict[Block, set[str]]) -> None:
+    """Note what the gradient blocks under an op read of each run of their forward blocks."""
+    region = region_of(op)
+    if region is not None and region.forward is not None:
+        read_by_gradients.setdefault(region.forward, set()).update(outer_names(region.body)[0])
+    for sub in op.sub_blocks:
+        for inner in sub.ops:
+            _note_gradient_reads(inner, read_by_gradients)
 
 
-def _must_make(op: Operator) -> set[str]:
-    """Names that the block of `op` has to write each time it runs, whatever they are used for."""
-    if op.type == "recurrent":
-        return {*op.output("outputs"), *op.attr("states")}
-    if is_gradient_op(op):  # it takes the gradients from its block, where they have names of their own
-        return {name for sub in op.sub_blocks for inner in sub.ops for name in inner.output_arg_names}
-    return set()
+def _keep(
+    block: Block,
+    versions: BlockVersions,
+    positions: Iterable[int],
+    needed: set[Value],
+    read_by_gradients: Mapping[Block, set[str]],
+) -> None:
+    """Let a block have only the ops at these positions, and the blocks that these own only what the values `needed` need."""
+    block.ops = [versions.ops[index] for index in positions]
+    for index in positions:
+        op = versions.ops[index]
+        wanted = {name for _, _, (name, version) in versions.written_at(index) if (name, version) in needed}
+        region = region_of(op)
+        if region is not None and not is_gradient_op(op):  # which takes gradients from its block by names of their own
+            _prune_inside(op, region, wanted, read_by_gradients)
 
 
-def _prune_below(owner: Operator, needed: set[str]) -> set[str]:
-    """Leave out the ops under `owner` that `needed` does not need; the names from outside that the others read.
+def _prune_inside(op: Operator, region: Region, wanted: set[str], read_by_gradients: Mapping[Block, set[str]]) -> None:
+    """Leave out what is not needed of the block that an op owns, where `wanted` are the names of its needed outputs.
 
-    These blocks may run again, so every op that writes a needed name, wherever it stands, is needed.
+    What an op stacks, hands on as a state, or reads again before each run has to be there whatever it is used for.
     """
-    blocks: dict[int, tuple[Block, Operator]] = {}
-    writers: dict[str, list[tuple[Operator, Operator]]] = {}
-    stack = [(sub, owner) for sub in owner.sub_blocks]
-    while stack:
-        block, above = stack.pop()
-        if id(block) in blocks:
-            continue
-        blocks[id(block)] = block, above
-        for op in block.ops:
-            stack += [(sub, op) for sub in op.sub_blocks]
-            for name in op.output_arg_names:
-                writers.setdefault(name, []).append((op, above))
-    kept: set[int] = {id(owner)}
-    outside: set[str] = set()
-    names = [*needed, *_must_make(owner)]
-    seen = set(names)
-    while names:
-        for op, above in writers.get(names.pop(), ()):
-            chain = [op, above]
-            while chain:
-                found = chain.pop()
-                if id(found) in kept:
-                    continue
-                kept.add(id(found))
-                if id(found.block) in blocks:
-                    chain.append(blocks[id(found.block)][1])
-                for name in found.input_arg_names:
-                    var = found.block.find_var(name)
-                    if var is None or id(var.block) not in blocks:
-                        outside.add(name)
-                more = {*found.input_arg_names, *_must_make(found)} - seen
-                seen |= more
-                names += more
-    for block, _ in blocks.values():
-        block.ops = [op for op in block.ops if id(op) in kept]
-    return outside
+    versions = BlockVersions(region.body)
+    names = {inner for outer, inner in region.leaving.items() if outer in wanted or outer not in region.writes}
+    names |= {state.after for state in region.states}
+    names |= {name for slot, used in op.inputs.items() if slot != region.reads_slot for name in used}
+    names |= read_by_gradients.get(region.body, set())
+    needed = {versions.current(name) for name in names}
+    positions = needed_ops(versions, needed, carried=region.carried)
+    _keep(region.body, versions, positions, needed, read_by_gradients)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import ProgramError
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
-from ..ir.regions import REGIONS
+from ..ir.regions import region_of
 from ..ir.versions import BlockVersions
 from ..opdef.registry import EMPTY
 from ..values.types import VarType
@@ -23,6 +24,15 @@ _ROLES = {OpRole.RPC: "rpc", OpRole.DIST: "dist", OpRole.LR_SCHED: "learning rat
 _CALLSTACK = "op_callstack"
 _ITEMS = 32
 _LETTERS = 1000
+
+
+def _carried(op: Operator) -> dict[str, str]:
+    """What the runs of an op's block hand to each other; nothing where a file holds an op that does not fit together."""
+    try:
+        region = region_of(op)
+    except ProgramError:
+        return {}
+    return region.carried if region is not None else {}
 
 
 @dataclass
@@ -170,12 +180,12 @@ class Graph:
                 self.links.append((source, found))
             assert node.op is not None
             after = {self.values[value].name: value for value in node.all_writes()}
+            carried = _carried(node.op)
             for name, version in versions.last.items():
                 if name in after and name not in inside:
                     left = self._value(block, name, version)
                     self.links.append((left, after[name]))
-                    region = REGIONS.get(node.op.type)
-                    if region is not None and region.loops and name in versions.read_first:
+                    if name in carried and name in versions.read_first:
                         self.links.append((left, self._value(block, name, 0)))
 
     def _add_inputs(self) -> None:

@@ -1,0 +1,213 @@
+"""What depends on what: analyses over a block and the blocks that its ops own.
+
+`Forward` follows facts of names while the ops of a block go by; through a block that an op owns (`fluid.ir.regions`) until
+nothing changes from one run to the next. `needed_ops` goes the other way: which ops do these values need?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from ..opdef.registry import EMPTY
+from .program import Operator
+from .regions import Region, State, region_of
+from .versions import BlockVersions, Value, outer_names
+
+__all__ = ["Facts", "Forward", "needed_ops", "reads_of"]
+
+F = TypeVar("F")
+
+
+# ------------------------------------------------------------------------------------------------------------- forward
+class Facts(Generic[F]):
+    """What is told of the names of a block while its ops go by; what is not found here is looked up outside."""
+
+    def __init__(self, outside: Callable[[str], F | None], first: Mapping[str, F | None] | None = None) -> None:
+        self.here: dict[str, F | None] = dict(first or {})
+        self._outside = outside
+
+    def get(self, name: str) -> F | None:
+        """What is told of a name; None if it has no value."""
+        return self.here[name] if name in self.here else self._outside(name)
+
+    def set(self, names: str | Iterable[str], fact: F | None) -> None:
+        for name in [names] if isinstance(names, str) else names:
+            if name != EMPTY:
+                self.here[name] = fact
+
+
+class Forward(Generic[F]):
+    """A forward analysis. A subclass says what an op makes of facts, how two facts join, and how one enters or leaves runs."""
+
+    most_rounds = 1 << 20
+    """So often a block is gone through before it counts as one that does not settle."""
+
+    def __init__(self) -> None:
+        self._settled: dict[Operator, tuple[dict[str, F | None], dict[str, F | None]]] = {}
+        """By op that owns a block: the facts from outside that it was gone through with, and those of what it wrote."""
+
+    # -- what a subclass says
+    def join(self, one: F | None, other: F | None) -> F | None:
+        """What is true of a value that is one of two; None is a value that was never made."""
+        raise NotImplementedError
+
+    def make(self, op: Operator, index: int, facts: Facts[F]) -> None:
+        """Set the facts of what an op that owns no block writes."""
+        raise NotImplementedError
+
+    def inside(self, op: Operator, index: int) -> Forward[F]:
+        """The analysis of the block that an op owns."""
+        return self
+
+    def unsettled(self, region: Region, facts: Facts[F]) -> None:
+        """Set the facts of what an op writes whose block does not settle."""
+        raise NotImplementedError
+
+    def first(self, state: State, fact: F | None) -> F | None:
+        """Of what the first run finds, where `fact` is told of the variable outside."""
+        return fact
+
+    def sliced(self, fact: F | None) -> F | None:
+        """Of a slice of a variable."""
+        return fact
+
+    def stacked(self, fact: F | None, like: F | None, region: Region, facts: Facts[F]) -> F | None:
+        """Of the values of all runs, stacked; `like` is told of what it is shaped as if there are none."""
+        return fact
+
+    def summed(self, fact: F | None, like: F | None) -> F | None:
+        """Of the sum of the values of all runs."""
+        return fact
+
+    def frames(self, region: Region, facts: Facts[F]) -> Mapping[str, F] | None:
+        """Of the names that the runs of a gradient op's forward op have kept; None if nothing is told of them."""
+        return {}
+
+    def keep(self, region: Region, before: Mapping[str, F | None], last: Facts[F], facts: Facts[F]) -> None:
+        """Set the fact of the variable that keeps what gradient blocks read of each run."""
+
+    # -- going through
+    def block(self, ops: Iterable[Operator], facts: Facts[F]) -> None:
+        """Let the ops of a block go by."""
+        for index, op in enumerate(ops):
+            self.visit(op, index, facts)
+
+    def visit(self, op: Operator, index: int, facts: Facts[F]) -> None:
+        """Let one op go by."""
+        region = region_of(op)
+        if region is None:
+            self.make(op, index, facts)
+        else:
+            self._through(op, index, region, facts)
+
+    def _through(self, op: Operator, index: int, region: Region, facts: Facts[F]) -> None:
+        settled = self._settled.get(op)
+        if settled is None or any(facts.get(name) != fact for name, fact in settled[0].items()):
+            settled = self._settled[op] = self._settle(op, index, region, facts)
+        for name, fact in settled[1].items():
+            facts.set(name, fact)
+
+    def _settle(
+        self, op: Operator, index: int, region: Region, facts: Facts[F]
+    ) -> tuple[dict[str, F | None], dict[str, F | None]]:
+        """Go through an op's block until nothing changes; the facts that it looked up, and those of what the op writes."""
+        entered: dict[str, F | None] = {}
+
+        def look(name: str) -> F | None:
+            if name not in entered:
+                entered[name] = facts.get(name)
+            return entered[name]
+
+        outside, written = Facts(look), Facts(look)
+        kept = self.frames(region, outside)
+        if kept is None:
+            self.unsettled(region, written)
+            return entered, written.here
+        frames: Mapping[str, F] = kept
+        slices = {inner: self.sliced(outside.get(outer)) for inner, outer in region.slices}
+        states = [self.first(state, outside.get(state.first)) for state in region.states]
+        carried: dict[str, F | None] = {name: outside.get(name) for name in region.writes} if region.repeats else {}
+        analysis = self.inside(op, index)
+        for _ in range(self.most_rounds):
+            before, states_before = dict(carried), list(states)
+            runs = zip(region.states, states, strict=True)
+            first = {**{state.before: fact for state, fact in runs}, **slices}
+            inner = Facts(self._seen_inside(region, {**frames, **carried}, outside), first)
+            analysis.block(region.body.ops, inner)
+            for name, fact in inner.here.items():
+                if name not in region.body.vars:
+                    both = region.may_skip or region.repeats
+                    carried[name] = self.join(before.get(name, outside.get(name)), fact) if both else fact
+            runs = zip(region.states, states, strict=True)
+            states = [fact if state.after == EMPTY else self.join(fact, inner.get(state.after)) for state, fact in runs]
+            if not region.repeats or (carried == before and states == states_before):
+                break
+        else:
+            self.unsettled(region, written)
+            return entered, written.here
+        for name, fact in carried.items():
+            written.set(name, fact)
+        for taken in region.stacked:
+            written.set(taken.name, self.stacked(inner.here.get(taken.inner), outside.get(taken.like), region, outside))
+        for taken in region.summed:
+            written.set(taken.name, self.summed(inner.here.get(taken.inner), outside.get(taken.like)))
+        finals = {state.after: fact for state, fact in zip(region.states, states, strict=True) if state.after != EMPTY}
+        for taken in region.final:
+            written.set(taken.name, finals.get(taken.inner, outside.get(taken.like)))
+        starts = carried if region.repeats else {name: outside.get(name) for name in carried}
+        self.keep(region, starts, inner, written)
+        return entered, written.here
+
+    @staticmethod
+    def _seen_inside(region: Region, around: Mapping[str, F | None], outside: Facts[F]) -> Callable[[str], F | None]:
+        """How a run finds what is told of names that it has not written: its own have no value yet."""
+
+        def look(name: str) -> F | None:
+            if name in region.body.vars:
+                return None
+            return around[name] if name in around else outside.get(name)
+
+        return look
+
+
+# ------------------------------------------------------------------------------------------------------------ backward
+def reads_of(versions: BlockVersions, index: int) -> dict[Value, bool]:
+    """The values that an op, or a block that it owns, reads or may leave as they are; whether for their shape only."""
+    op = versions.ops[index]
+    definition = op.definition
+    found: dict[Value, bool] = {}
+    for slot, _, value in versions.read_at(index):
+        described = definition.inputs.get(slot) if definition is not None else None
+        found[value] = found.get(value, True) and described is not None and described.like
+    if definition is None or op.sub_blocks:
+        names = {name: None for sub in op.sub_blocks for part in outer_names(sub) for name in part}
+        found.update((versions.before(name, index), False) for name in (*names, *op.output_arg_names) if name != EMPTY)
+    return found
+
+
+def needed_ops(
+    versions: BlockVersions,
+    needed: set[Value],
+    reads: Callable[[int], Iterable[Value]] | None = None,
+    also: Callable[[Operator], bool] = lambda op: False,
+    carried: Mapping[str, str] | None = None,
+) -> list[int]:
+    """Positions of the ops of a block that the values `needed` depend on, in order; `needed` grows by what these read.
+
+    Args:
+        reads: what the op at a position needs; by default, `reads_of` it.
+        also: ops that are needed whatever they write.
+        carried: of a block that runs again: name that a run starts with -> name under which the one before has left it.
+    """
+    reads = reads or (lambda index: reads_of(versions, index))
+    while True:
+        positions = []
+        for index in range(len(versions.ops) - 1, -1, -1):
+            if any(value in needed for _, _, value in versions.written_at(index)) or also(versions.ops[index]):
+                positions.append(index)
+                needed.update(reads(index))
+        more = {versions.current(after) for before, after in (carried or {}).items() if (before, 0) in needed} - needed
+        if not more:
+            return positions[::-1]
+        needed |= more

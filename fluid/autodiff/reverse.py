@@ -474,25 +474,26 @@ class _VariedAnalysis(Forward[bool]):
 
     def visit(self, op: Operator, index: int, facts: Facts[bool]) -> None:
         walker = self._walker
-        if op.type in _REGION_GRADIENTS:
+        owns_block = op.type in _REGION_GRADIENTS
+        if owns_block:
             super().visit(op, index, facts)
-        else:
-            self.make(op, index, facts)
+        hands_on = not owns_block and self._hands_on(op, index, facts)
         for _, _, value in walker.versions.written_at(index):
-            is_varied = value in self._seeds or (bool(facts.get(value[0])) and not walker.is_cut(value[0]))
-            facts.set(value[0], is_varied)
+            name = value[0]
+            is_varied = (hands_on or (owns_block and bool(facts.get(name)))) and not walker.is_cut(name)
+            facts.here[name] = is_varied = is_varied or value in self._seeds
             if is_varied:
                 walker.varied.add(value)
 
-    def make(self, op: Operator, index: int, facts: Facts[bool]) -> None:
+    def _hands_on(self, op: Operator, index: int, facts: Facts[bool]) -> bool:
+        """Whether what an op that owns no block writes depends on varied values."""
         walker, definition = self._walker, op.definition
         rule = definition.rule if definition is not None else None
         if rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:  # what an update leaves is a new start
-            facts.set(op.output_arg_names, False)
-            return
+            return False
         varied = [(slot, value[0]) for slot, _, value in walker.versions.read_at(index) if facts.get(value[0])]
-        if definition is not None and definition.constants:
+        if varied and definition is not None and definition.constants:
             constants = [(slot, name) for slot, name in varied if slot in definition.constants]
             if constants:
                 walker.constants[index] = constants
-        facts.set(op.output_arg_names, any(not isinstance(rule, Rule) or slot in rule.wrt for slot, _ in varied))
+        return any(not isinstance(rule, Rule) or slot in rule.wrt for slot, _ in varied)

@@ -94,8 +94,7 @@ def _with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
 
 def _reason(op: Operator, allowed: frozenset[str] | None) -> str | None:
     from .kernels.table import KERNELS, SPARSE_KERNELS
-    from .stepwise.control import HANDLERS
-    from .stepwise.interpreter import ARRAY_HANDLERS
+    from .stepwise.handlers import ARRAY_HANDLERS, HANDLERS
 
     if op.type in ("feed", "fetch"):
         return None

@@ -12,23 +12,84 @@ def cube_kernel(xp, X, Out):
     xp.power(X, 3, out=Out)
 
 y = ops().cube(x)  # x a variable: appends the op to the program
+
+An op that owns a block of the program, as loops and branches do, says by a `Region` how values pass through the block; a
+handler runs it, and its gradient is an op of its own, ``type_grad``::
+
+    def region(op):
+        return Region(op, op.attr("sub_block"), repeats=True, writes=op.output("Out"), reads_slot="X", scopes_slot="StepScopes")
+
+    @define("repeat(X*?) -> Out*, StepScopes?", grad=REGION, region=region, sub_block=block(), n=1)
+    def repeat():
+        \"\"\"Run the block `n` times.\"\"\"
+
+    @define("repeat_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?", grad=REGION,
+            likes=("X",), region=gradient_region("X", "StepScopes"), gradient_of="repeat", sub_block=block(),
+            input_grads=strings())
+    def repeat_grad():
+        \"\"\"Run the block of gradients once for each run of the block, the last one first.\"\"\"
+
+    differentiates("repeat")(differentiate_block)
+    expands("repeat_grad")(expand_as_loop)  # for derivatives of higher order
+
+    @runs("repeat")
+    def run_repeat(machine, op, env):
+        block_runs = Runs(machine, op, env)
+        for number in range(op.attr("n")):
+            block_runs.once(number)
+        block_runs.finish()
+
+    runs("repeat_grad")(run_backwards)
+
+Inference, pruning, renaming, the printed program, explanations and the viewer go by the region and need no more.
 """
 
 from __future__ import annotations
 
+from .autodiff.expand import expand_as_loop, expands
+from .autodiff.regions import differentiate_block
+from .autodiff.reverse import differentiates
 from .executor.kernels.table import kernel, prepared
+from .executor.stepwise.control import Runs, run_backwards
+from .executor.stepwise.handlers import runs
 from .ir.inference import BuildNamespace
 from .ir.program import default_main_program
-from .opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, floats, ints, like, long, longs, required, strings
+from .ir.regions import Region, State, Taken, gradient_region
+from .opdef.registry import (
+    NOT_DIFFERENTIABLE,
+    REGION,
+    ZERO_GRADIENT,
+    Like,
+    block,
+    define,
+    floats,
+    ints,
+    like,
+    long,
+    longs,
+    required,
+    strings,
+)
 from .values.spec import Spec
 
 __all__ = [
     "NOT_DIFFERENTIABLE",
+    "REGION",
     "ZERO_GRADIENT",
     "Like",
+    "Region",
+    "Runs",
     "Spec",
+    "State",
+    "Taken",
+    "block",
     "define",
+    "differentiate_block",
+    "differentiates",
+    "expand_as_loop",
+    "expands",
     "floats",
+    "gradient_region",
     "ints",
     "kernel",
     "like",
@@ -37,6 +98,8 @@ __all__ = [
     "ops",
     "prepared",
     "required",
+    "run_backwards",
+    "runs",
     "strings",
 ]
 

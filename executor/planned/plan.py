@@ -25,8 +25,8 @@ from fluid.values.types import VarType
 from ..binding.arrays import spec_of
 from ..kernels.table import KERNELS
 from ..scope import Scope
-from ..stepwise.control import HANDLERS
 from ..stepwise.debug import has_effect
+from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars
 from ..stepwise.region_specs import Fact, SpecAnalysis
 from ..unsupported import refuse_unsupported

@@ -13,7 +13,8 @@ from fluid.values.lod_array import LoDArray, array_of, ids_of, lod_of
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
-from .interpreter import HANDLERS, Environment, Machine
+from .handlers import runs
+from .interpreter import Environment, Machine
 
 
 class _Step:
@@ -57,6 +58,7 @@ def _sentences(steps: list[_Step], end_id: int) -> list[list[list[tuple[Any, Any
     return every
 
 
+@runs("beam_search_decode")
 def beam_search_decode(machine: Machine, op: Operator, env: Environment) -> None:
     lists = [env.get(op.input(slot)[0]) for slot in ("Ids", "Scores")]
     if not all(isinstance(found, list) and found and None not in found for found in lists) or len(lists[0]) != len(lists[1]):
@@ -73,6 +75,3 @@ def beam_search_decode(machine: Machine, op: Operator, env: Environment) -> None
         values = [entry[which] for sentence in sentences for entry in sentence]
         array = machine.xp.asarray(np.array(values, array_of(like).dtype))
         env.set(op.output(slot)[0], LoDArray(array, lod))
-
-
-HANDLERS["beam_search_decode"] = beam_search_decode

@@ -7,7 +7,6 @@ is None; ops that only hand values on hand that on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fluid.errors import ExecutionError
@@ -19,20 +18,10 @@ from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
-from .interpreter import ARRAY_HANDLERS, HANDLERS, Environment, Handler, Machine
+from .handlers import runs, runs_on_arrays
+from .interpreter import Environment, Machine
 
-__all__ = ["ARRAY_HANDLERS", "HANDLERS", "Runs", "handler", "position_of", "run_backwards"]
-
-
-def handler(table: dict[str, Handler], *op_types: str) -> Callable[[Handler], Handler]:
-    """Put a function into `HANDLERS` or `ARRAY_HANDLERS` for these ops."""
-
-    def register(fn: Handler) -> Handler:
-        for op_type in op_types:
-            table[op_type] = fn
-        return fn
-
-    return register
+__all__ = ["Runs", "position_of", "run_backwards"]
 
 
 def truth(value: Any, name: str) -> bool:
@@ -145,44 +134,44 @@ class Runs:
             )
 
 
-@handler(HANDLERS, "while")
+@runs("while")
 def run_while(machine: Machine, op: Operator, env: Environment) -> None:
     condition = op.input("Condition")[0]
-    runs, number = Runs(machine, op, env), 0
+    block_runs, number = Runs(machine, op, env), 0
     while truth(env.get(condition), condition):
-        runs.once(number)
+        block_runs.once(number)
         number += 1
-    runs.finish()
+    block_runs.finish()
 
 
-@handler(HANDLERS, "conditional_block")
+@runs("conditional_block")
 def run_conditional_block(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.input("Cond")
     if op.attr("is_scalar_condition"):
         taken = truth(env.get(names[0]), names[0])
     else:
         taken = all(env.get(name) is not None and env.get(name).size for name in names)
-    runs = Runs(machine, op, env)
+    block_runs = Runs(machine, op, env)
     if taken:
-        runs.once(0)
-    runs.finish()
+        block_runs.once(0)
+    block_runs.finish()
 
 
-@handler(HANDLERS, "recurrent")
+@runs("recurrent")
 def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
-    runs = Runs(machine, op, env)
-    for number in range(runs.count)[:: -1 if op.attr("reverse") else 1]:
-        runs.once(number)
-    runs.finish()
+    block_runs = Runs(machine, op, env)
+    for number in range(block_runs.count)[:: -1 if op.attr("reverse") else 1]:
+        block_runs.once(number)
+    block_runs.finish()
 
 
-@handler(HANDLERS, "while_grad", "conditional_block_grad", "recurrent_grad")
+@runs("while_grad", "conditional_block_grad", "recurrent_grad")
 def run_backwards(machine: Machine, op: Operator, env: Environment) -> None:
     """Run a block of gradients once for each run of the forward block, the last one first."""
-    runs = Runs(machine, op, env)
-    for number in range(runs.count)[:: 1 if op.attrs.get("reverse") else -1]:
-        runs.once(number)
-    runs.finish()
+    block_runs = Runs(machine, op, env)
+    for number in range(block_runs.count)[:: 1 if op.attrs.get("reverse") else -1]:
+        block_runs.once(number)
+    block_runs.finish()
 
 
 def _no_gradient(xp: Any, op: Operator, name: str, value: Any) -> Any:
@@ -235,12 +224,12 @@ def copy(value: Any) -> Any:
     return None if value is None else [copy(item) for item in value] if isinstance(value, list) else value.copy()
 
 
-@handler(ARRAY_HANDLERS, "assign")
+@runs_on_arrays("assign")
 def assign(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], copy(env.get(op.input("X")[0])))
 
 
-@handler(ARRAY_HANDLERS, "sum")
+@runs_on_arrays("sum")
 def sum_values(machine: Machine, op: Operator, env: Environment) -> None:
     total = None
     for name in op.input("X"):
@@ -248,12 +237,12 @@ def sum_values(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], total if isinstance(total, list) else copy(total))
 
 
-@handler(ARRAY_HANDLERS, "fill_zeros_like")
+@runs_on_arrays("fill_zeros_like")
 def fill_zeros_like(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], zeros_like(machine.xp, env.get(op.input("X")[0])))
 
 
-@handler(ARRAY_HANDLERS, "scale")
+@runs_on_arrays("scale")
 def scale(machine: Machine, op: Operator, env: Environment) -> None:
     """Scale each entry; this is how the gradient of a sum of arrays reaches its terms."""
     factor, bias = op.attr("scale"), op.attr("bias")
@@ -279,12 +268,12 @@ def position_of(op: Operator, env: Environment) -> int:
     return found
 
 
-@handler(HANDLERS, "new_array")
+@runs("new_array")
 def new_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], [])
 
 
-@handler(HANDLERS, "write_to_array")
+@runs("write_to_array")
 def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     name = op.output("Out")[0]
     position = position_of(op, env)
@@ -294,7 +283,7 @@ def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(name, array)
 
 
-@handler(HANDLERS, "read_from_array")
+@runs("read_from_array")
 def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
     array = env.get(op.input("X")[0])
     position = position_of(op, env)
@@ -307,7 +296,7 @@ def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], found)
 
 
-@handler(HANDLERS, "stack_array", "stack_array_like")
+@runs("stack_array", "stack_array_like")
 def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
     array = list(env.get(op.input("X")[0]) or ())
     like = env.get(op.input("Like")[0]) if op.input("Like") else None
@@ -322,12 +311,12 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
     )
 
 
-@handler(HANDLERS, "unstack_array")
+@runs("unstack_array")
 def unstack_array(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], [item.copy() for item in env.get(op.input("X")[0])])
 
 
-@handler(HANDLERS, "tensor_array_to_tensor", "join_array")
+@runs("tensor_array_to_tensor", "join_array")
 def join_array(machine: Machine, op: Operator, env: Environment) -> None:
     name, axis, xp = op.input("X")[0], op.attr("axis"), machine.xp
     array = list(env.get(name) or ())
@@ -351,7 +340,7 @@ def join_array(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(sizes, xp.asarray([(*entry.shape, 1)[axis] for entry in entries], dtype="int32"))
 
 
-@handler(HANDLERS, "split_array", "tensor_array_to_tensor_grad")
+@runs("split_array", "tensor_array_to_tensor_grad")
 def split_array(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.input("X") + op.input("Like") if op.type == "split_array" else op.input("Out@GRAD") + op.input("X")
     whole, like = (env.get(name) for name in names)
@@ -367,7 +356,7 @@ def split_array(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(name, parts)
 
 
-@handler(HANDLERS, "lod_array_length")
+@runs("lod_array_length")
 def lod_array_length(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], machine.xp.asarray([len(env.get(op.input("X")[0]) or ())], dtype="int64"))
 
@@ -384,13 +373,13 @@ def _choice(op: Operator, env: Environment, count: int) -> int:
     return found
 
 
-@handler(HANDLERS, "select_input")
+@runs("select_input")
 def select_input(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.input("X")
     env.set(op.output("Out")[0], copy(env.get(names[_choice(op, env, len(names))])))
 
 
-@handler(HANDLERS, "select_output")
+@runs("select_output")
 def select_output(machine: Machine, op: Operator, env: Environment) -> None:
     value = env.get(op.input("X")[0])
     names = op.output("Out")
@@ -400,6 +389,6 @@ def select_output(machine: Machine, op: Operator, env: Environment) -> None:
             env.set(name, copy(value) if position == chosen else zeros_like(machine.xp, value))
 
 
-@handler(HANDLERS, "feed", "fetch")
+@runs("feed", "fetch")
 def edge(machine: Machine, op: Operator, env: Environment) -> None:
     """Feeding and fetching are the executor's; these ops only mark where."""

@@ -15,7 +15,8 @@ from fluid.ops.debug import function_of
 from fluid.values.lod_array import array_of, lod_of
 from fluid.values.place import to_numpy
 
-from .interpreter import HANDLERS, Environment, Machine
+from .handlers import runs
+from .interpreter import Environment, Machine
 
 __all__ = ["called", "check_count", "fitted", "gradients_of", "has_effect", "show"]
 
@@ -66,6 +67,7 @@ def show(said: Mapping[str, Any], name: str, value: Any, counts: MutableMapping[
         print(_described(said, name, value), file=sys.stdout, flush=True)
 
 
+@runs("print")
 def run_print(machine: Machine, op: Operator, env: Environment) -> None:
     name = op.input("In")[0]
     value = env.get(name)
@@ -116,6 +118,7 @@ def gradients_of(found: Sequence[Any], likes: Sequence[Any], names: Sequence[str
     return gradients
 
 
+@runs("py_func")
 def run_py_func(machine: Machine, op: Operator, env: Environment) -> None:
     targets = op.output("Out")
     found = called(op.attr("forward_callable_id"), [env.need(name) for name in op.input("X")])
@@ -125,12 +128,10 @@ def run_py_func(machine: Machine, op: Operator, env: Environment) -> None:
         env.set(name, machine.xp.asarray(fitted(value, var, var.shape)))
 
 
+@runs("py_func_backward")
 def run_py_func_backward(machine: Machine, op: Operator, env: Environment) -> None:
     sources = op.input("Like")
     found = called(op.attr("callable_id"), [env.need(name) for name in op.input("X")])
     likes = [array_of(env.get(name)) for name in sources]
     for name, gradient in zip(op.output("Out"), gradients_of(found, likes, sources), strict=True):
         env.set(name, machine.xp.asarray(gradient))
-
-
-HANDLERS.update({"print": run_print, "py_func": run_py_func, "py_func_backward": run_py_func_backward})

@@ -15,11 +15,13 @@ from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod
 
-from .interpreter import HANDLERS, Environment, Machine
+from .handlers import runs
+from .interpreter import Environment, Machine
 
 __all__ = ["read"]
 
 
+@runs("save", "save_combine")
 def _save(machine: Machine, op: Operator, env: Environment) -> None:
     from fluid.formats.tensors import write_rows, write_tensor
     from fluid.formats.writing import atomic_writer
@@ -57,6 +59,7 @@ def read(path: str, names: Sequence[str], as_fp16: bool = False) -> list[tuple[A
     return found
 
 
+@runs("load", "load_combine")
 def _load(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.output("Out")
     if op.attrs.get("model_from_memory") or op.attrs.get("seek", -1) not in (-1, 0) or op.attrs.get("shape"):
@@ -64,6 +67,3 @@ def _load(machine: Machine, op: Operator, env: Environment) -> None:
     found = read(str(op.attr("file_path")), names, bool(op.attrs.get("load_as_fp16")))
     for name, (array, lod) in zip(names, found, strict=True):
         env.set(name, with_lod(machine.xp.array(array), lod))
-
-
-HANDLERS.update({"save": _save, "save_combine": _save, "load": _load, "load_combine": _load})

@@ -16,8 +16,9 @@ from fluid.opdef.registry import EMPTY
 
 from ..binding.op_call import _KNOWN_SPECS, _WRITE_AT, OpCall
 from ..random import RandomStreams
+from .handlers import ARRAY_HANDLERS, HANDLERS
 
-__all__ = ["ARRAY_HANDLERS", "HANDLERS", "Environment", "Handler", "Machine", "OpCall", "step_captures"]
+__all__ = ["Environment", "Machine", "OpCall", "step_captures"]
 
 
 Check = Callable[[Operator, str, Any], None]
@@ -127,14 +128,6 @@ def _warn_of_late_reads(op: Operator, forward: Block, carried: set[str]) -> None
                         f"fluid.append_backward or fluid.gradients\n{locate(reader)}",
                         stacklevel=2,
                     )
-
-
-Handler = Callable[["Machine", Operator, Environment], None]
-
-HANDLERS: dict[str, Handler] = {}
-"""Ops that are no kernels: they run blocks, handle lists, or reach outside. `control` and others fill this table and the next."""
-ARRAY_HANDLERS: dict[str, Handler] = {}
-"""What ordinary ops mean when an input is an array of tensors, or has never been made."""
 
 
 class _BlockCall:

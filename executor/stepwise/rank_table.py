@@ -15,8 +15,9 @@ from fluid.values.lod_array import array_of, checked_lod, lod_of, with_lod
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
-from .control import handler, position_of
-from .interpreter import HANDLERS, Environment, Machine
+from .control import position_of
+from .handlers import runs
+from .interpreter import Environment, Machine
 
 __all__ = ["RankTable"]
 
@@ -116,18 +117,18 @@ def _entries(xp: Any, value: Any, numbers: list[int]) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------------- rank tables
-@handler(HANDLERS, "lod_rank_table")
+@runs("lod_rank_table")
 def lod_rank_table(machine: Machine, op: Operator, env: Environment) -> None:
     lod = checked_lod(lod_of(_input(op, "X", env)), op.input("X")[0])
     env.set(op.output("Out")[0], RankTable(lod, int(op.attr("level") or 0)))
 
 
-@handler(HANDLERS, "max_sequence_len")
+@runs("max_sequence_len")
 def max_sequence_len(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], machine.xp.asarray([max(_table(op, env).lengths, default=0)], dtype="int64"))
 
 
-@handler(HANDLERS, "lod_tensor_to_array")
+@runs("lod_tensor_to_array")
 def lod_tensor_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     value, table = _input(op, "X", env), _table(op, env)
     lod = lod_of(value)[len(table.outer) :] or table.lod  # a gradient may come without
@@ -142,7 +143,7 @@ def lod_tensor_to_array(machine: Machine, op: Operator, env: Environment) -> Non
     env.set(op.output("Out")[0], steps or [_entries(machine.xp, rows, [])])
 
 
-@handler(HANDLERS, "array_to_lod_tensor")
+@runs("array_to_lod_tensor")
 def array_to_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
     table, xp = _table(op, env), machine.xp
     array = list(env.get(op.input("X")[0]) or ())  # one that a loop writes is not there if the loop makes no trip
@@ -175,19 +176,19 @@ def _without_rows(op: Operator, xp: Any, steps: int) -> Any:
     return xp.empty((0, *var.shape[1:]), var.dtype.numpy)
 
 
-@handler(HANDLERS, "shrink_rnn_memory")
+@runs("shrink_rnn_memory")
 def shrink_rnn_memory(machine: Machine, op: Operator, env: Environment) -> None:
     value = _input(op, "X", env)
     kept = _table(op, env).active(position_of(op, env))
     env.set(op.output("Out")[0], _gathered(machine.xp, value, [(0, kept)]))
 
 
-@handler(HANDLERS, "reorder_lod_tensor_by_rank")
+@runs("reorder_lod_tensor_by_rank")
 def reorder_lod_tensor_by_rank(machine: Machine, op: Operator, env: Environment) -> None:
     _reorder(machine, op, env, _table(op, env).order)
 
 
-@handler(HANDLERS, "reorder_lod_tensor_by_rank_grad")
+@runs("reorder_lod_tensor_by_rank_grad")
 def reorder_lod_tensor_by_rank_grad(machine: Machine, op: Operator, env: Environment) -> None:
     order = _table(op, env).order
     _reorder(machine, op, env, [order.index(number) for number in range(len(order))])
@@ -214,7 +215,7 @@ def _at_level(op: Operator, value: Any) -> Lod:
     return lod[level:]
 
 
-@handler(HANDLERS, "split_lod_tensor")
+@runs("split_lod_tensor")
 def split_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
     whole, mask = _input(op, "X", env), _chosen(op, env)
     value = with_lod(array_of(whole), _at_level(op, whole))
@@ -226,7 +227,7 @@ def split_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
             env.set(name, _entries(machine.xp, value, [number for number, chosen in enumerate(mask) if chosen is wanted]))
 
 
-@handler(HANDLERS, "merge_lod_tensor", "merge_lod_tensor_infer")
+@runs("merge_lod_tensor", "merge_lod_tensor_infer")
 def merge_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
     xp, mask = machine.xp, _chosen(op, env)
     halves = [_input(op, slot, env) for slot in ("InFalse", "InTrue")]

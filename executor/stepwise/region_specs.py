@@ -20,7 +20,7 @@ from fluid.opdef.registry import EMPTY, grad_slot, updated_input
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from .control import ARRAY_HANDLERS, HANDLERS
+from .handlers import ARRAY_HANDLERS, HANDLERS
 from .interpreter import declared_scalars
 
 __all__ = ["UNKNOWN", "Fact", "SpecAnalysis"]

@@ -25,7 +25,7 @@ from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot
 from ..values.types import VarType
 from .reverse import Differentiator, nameable
 
-__all__ = ["expand_active", "expand_all"]
+__all__ = ["expand_active", "expand_all", "expand_as_loop", "expands"]
 
 
 def _holds_gradient_ops(block: Block) -> bool:
@@ -342,14 +342,15 @@ class _GradientBlock:
 
 
 @expands("while_grad")
-def _expand_while_grad(block: Block, op: Operator) -> None:
+def expand_as_loop(block: Block, op: Operator) -> None:
+    """In place of the gradient op of a loop, put a loop over its trips, the last one first."""
     region = _movable_region(block, op)
     with _in_place_of(block, op):
         _count_down(block, op, region)
 
 
 def _count_down(block: Block, op: Operator, region: Region) -> None:
-    """Append a loop over the trips of the forward loop, the last one first."""
+    """Append the loop over the trips of the forward loop, the last one first."""
     forward = _forward_of(block, op, region)
     body: Block = forward.attr("sub_block")
     gradient = region.body

@@ -31,7 +31,7 @@ from ..opdef.registry import EMPTY, ZERO_GRADIENT, Rule, grad_slot
 from ..values.types import VarType
 from .reverse import Differentiator, differentiates
 
-__all__ = ["bring_in", "by_convention", "differentiate", "live_values", "rename_outer_reads", "scopes_of"]
+__all__ = ["bring_in", "by_convention", "differentiate_block", "live_values", "rename_outer_reads", "scopes_of"]
 
 
 _FORWARD_ONLY = ("is_test",)
@@ -67,7 +67,7 @@ def _list_what_may_stay(outer: Differentiator, index: int, region: Region) -> No
 
 
 @differentiates("while", "conditional_block")
-def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mapping[str, list[str | None]]) -> None:
+def differentiate_block(outer: Differentiator, index: int, op: Operator, grads: Mapping[str, list[str | None]]) -> None:
     """Append the gradient op of op number `index`, with its block; `grads` holds the gradients of its outputs."""
     region = region_of(op)
     assert region is not None, "only ops that own blocks are differentiated here"

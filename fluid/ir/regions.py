@@ -6,14 +6,24 @@ dead-code elimination, differentiation, renaming, explaining and running go by i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..errors import FluidError, ProgramError, locate
-from ..opdef.registry import EMPTY
+from ..opdef.registry import EMPTY, grad_slot
 from .program import Block, Operator
 
-__all__ = ["Region", "State", "Taken", "inner_gradients", "is_gradient_op", "list_inner_gradients", "region_of", "shape_slots"]
+__all__ = [
+    "Region",
+    "State",
+    "Taken",
+    "gradient_region",
+    "inner_gradients",
+    "is_gradient_op",
+    "list_inner_gradients",
+    "region_of",
+    "shape_slots",
+]
 
 
 @dataclass(frozen=True)
@@ -160,3 +170,35 @@ def shape_slots(op: Operator) -> list[str]:
     if definition is None or not definition.gradient_of:
         return []
     return [slot for slot in op.inputs if slot in definition.inputs and definition.inputs[slot].like]
+
+
+def gradient_region(reads_slot: str, scopes_slot: str) -> Callable[[Operator], Region]:
+    """For the definition of the gradient op of a loop or branch: the function from such an op to its `Region`.
+
+    The gradients of what the forward block overwrites are carried in variables outside (``Carried``, ``CarriedOut``); in
+    Paddle's programs, under names inside, ``original_output_grad``, from ``Out@GRAD`` to the gradients of those inputs.
+
+    Args:
+        reads_slot: the slot in which the forward op lists what its block reads, which the gradient op repeats.
+        scopes_slot: the slot of what the forward op keeps of its runs.
+    """
+
+    def region(op: Operator) -> Region:
+        incoming = op.attrs.get("original_output_grad") or ()
+        states = [State(name, name, first) for name, first in zip(incoming, op.input(grad_slot("Out")), strict=False)]
+        targets = op.output(grad_slot(reads_slot))
+        reads = zip(op.input(reads_slot), inner_gradients(op, reads_slot), targets, strict=False)
+        parts = [Taken(target, inner, name) for name, inner, target in reads if target != EMPTY]
+        return Region(
+            op,
+            op.attr("sub_block"),
+            repeats=True,
+            may_skip=True,
+            writes=tuple(op.output("CarriedOut")),
+            states=tuple(states),
+            summed=tuple(part for part in parts if part.inner not in incoming),
+            final=tuple(part for part in parts if part.inner in incoming),
+            frames=op.input(scopes_slot)[0],
+        )
+
+    return region

@@ -7,13 +7,12 @@ arrays in turn; an entry that was never written counts as zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ..errors import InferenceError
 from ..ir.program import Operator
-from ..ir.regions import Region, State, Taken, inner_gradients
+from ..ir.regions import Region, State, Taken, gradient_region
 from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Like, block, define, grad_slot, strings
 from ..values.spec import Spec
 from ..values.types import VarType
@@ -46,36 +45,6 @@ def _branch(op: Operator) -> Region:
     return Region(
         op, op.attr("sub_block"), may_skip=True, writes=tuple(op.output("Out")), reads_slot="Input", scopes_slot="Scope"
     )
-
-
-def _gradient(slot: str, scopes: str) -> Callable[[Operator], Region]:
-    """Of the gradient op of a loop or branch, which repeats what that reads in `slot`.
-
-    The gradients of what the forward block overwrites are carried in variables outside (``Carried``, ``CarriedOut``); in
-    Paddle's programs, under names inside, ``original_output_grad``, from ``Out@GRAD`` to the gradients of those inputs.
-    """
-
-    def region(op: Operator) -> Region:
-        incoming = op.attrs.get("original_output_grad") or ()
-        states = [State(name, name, first) for name, first in zip(incoming, op.input(grad_slot("Out")), strict=False)]
-        parts = [
-            Taken(target, inner, name)
-            for name, inner, target in zip(op.input(slot), inner_gradients(op, slot), op.output(grad_slot(slot)), strict=False)
-            if target != EMPTY
-        ]
-        return Region(
-            op,
-            op.attr("sub_block"),
-            repeats=True,
-            may_skip=True,
-            writes=tuple(op.output("CarriedOut")),
-            states=tuple(states),
-            summed=tuple(part for part in parts if part.inner not in incoming),
-            final=tuple(part for part in parts if part.inner in incoming),
-            frames=op.input(scopes)[0],
-        )
-
-    return region
 
 
 def _recurrence(op: Operator) -> Region:
@@ -130,7 +99,7 @@ def while_() -> None:
     "while_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?",
     grad=REGION,
     likes=("X",),
-    region=_gradient("X", "StepScopes"),
+    region=gradient_region("X", "StepScopes"),
     gradient_of="while",
     sub_block=block(),
     original_output_grad=strings(),
@@ -157,7 +126,7 @@ def conditional_block() -> None:
     "conditional_block_grad(Cond*, Input*?, Out*, Out@GRAD*?, Scope, Carried*?, Saved*?) -> Input@GRAD*?, CarriedOut*?",
     grad=REGION,
     likes=("Input",),
-    region=_gradient("Input", "Scope"),
+    region=gradient_region("Input", "Scope"),
     gradient_of="conditional_block",
     sub_block=block(),
     original_output_grad=strings(),

@@ -4,74 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from fluid.errors import ExecutionError
-from fluid.values.place import CPUPlace, Place, to_numpy
+from fluid.values.lod_tensor import LoDTensor
 
 __all__ = ["LoDTensor", "Scope", "ScopeVariable", "global_scope", "scope_guard"]
-
-
-class LoDTensor:
-    """A tensor of a scope: an array on some place, with sequence lengths where it has any.
-
-    `set` gives it an array; ``numpy.asarray(tensor)`` is its value on the host.
-    """
-
-    __slots__ = ("_array", "_lengths", "_owner")
-
-    def __init__(self, array: Any = None, owner: Scope | None = None) -> None:
-        self._array = array
-        self._lengths: list[list[int]] = []
-        self._owner = weakref.ref(owner) if owner is not None else None  # a scope goes as soon as nothing uses it
-
-    @property
-    def array(self) -> Any:
-        """The array itself, on its place; None while nothing has been set."""
-        return self._array
-
-    @array.setter
-    def array(self, array: Any) -> None:
-        self._array = array
-        owner = self._owner() if self._owner is not None else None
-        if owner is not None:
-            owner._touch()
-
-    def set(self, array: Any, place: Place | None = None) -> None:
-        """Hold a copy of `array` on `place` (the processor by default)."""
-        place = place if place is not None else CPUPlace()
-        self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
-
-    def shape(self) -> list[int]:
-        return list(self._array.shape) if self._array is not None else []
-
-    def lod(self) -> list[list[int]]:
-        """Offsets of the sequences, level by level."""
-        return [[0, *np.cumsum(lengths).tolist()] for lengths in self._lengths]
-
-    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        self._lengths = [np.diff(level).tolist() for level in lod]
-
-    def recursive_sequence_lengths(self) -> list[list[int]]:
-        return [list(level) for level in self._lengths]
-
-    def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        self._lengths = [list(level) for level in lengths]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if self._array is None:
-            raise ExecutionError("this tensor holds nothing yet; run the startup program, or set() it")
-        found = to_numpy(self._array)
-        if dtype is not None and found.dtype != dtype:
-            return found.astype(dtype)
-        return found.copy() if copy else found
-
-    def __repr__(self) -> str:
-        return f"<LoDTensor {self._array!r}>"
 
 
 class ScopeVariable:
@@ -110,7 +48,7 @@ class Scope:
         """Changes whenever a tensor of this scope, or of one around it, is given another array."""
         return self._generation + (self._parent.generation if self._parent is not None else 0)
 
-    def _touch(self) -> None:
+    def tensor_changed(self) -> None:
         self._generation += 1
 
     def var(self, name: str) -> ScopeVariable:
@@ -118,7 +56,7 @@ class Scope:
         found = self._variables.get(name)
         if found is None:
             found = self._variables[name] = ScopeVariable(name, self)
-            self._touch()
+            self.tensor_changed()
         return found
 
     def find_var(self, name: str) -> ScopeVariable | None:
@@ -143,7 +81,7 @@ class Scope:
     def erase(self, names: Sequence[str]) -> None:
         for name in names:
             self._variables.pop(name, None)
-        self._touch()
+        self.tensor_changed()
 
     def new_scope(self) -> Scope:
         """A scope inside this one."""

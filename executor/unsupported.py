@@ -9,6 +9,9 @@ from fluid.errors import ExecutionError, locate
 from fluid.ir.program import Operator, Program
 from fluid.opdef.registry import Rule
 
+from .kernels.table import KERNELS, SPARSE_KERNELS
+from .stepwise.handlers import ARRAY_HANDLERS, HANDLERS
+
 __all__ = ["REACHES_OUT", "UnsupportedOp", "describe_unsupported", "refuse_unsupported", "unsupported_ops"]
 
 REACHES_OUT = {
@@ -93,9 +96,6 @@ def _with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
 
 
 def _reason(op: Operator, allowed: frozenset[str] | None) -> str | None:
-    from .kernels.table import KERNELS, SPARSE_KERNELS
-    from .stepwise.handlers import ARRAY_HANDLERS, HANDLERS
-
     if op.type in ("feed", "fetch"):
         return None
     definition = op.definition

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import FluidTypeError, ProgramError
+from .executor import CPUPlace, CUDAPlace, Executor
 from .ir.program import Program, default_main_program
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy", "ParallelExecutor"]
@@ -112,8 +113,6 @@ class ParallelExecutor:
         trainer_id: int = 0,
         scope: Any = None,
     ) -> None:
-        from .executor import CPUPlace, CUDAPlace, Executor
-
         if num_trainers != 1:
             raise ProgramError(f"programs run in one process here, not in {num_trainers}; leave num_trainers out")
         self._program = main_program if main_program is not None else default_main_program()

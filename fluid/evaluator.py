@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import layers, unique_name
+from . import layers, metrics, unique_name
 from .building.layer_helper import LayerHelper
 from .errors import ProgramError
 from .executor import global_scope
@@ -79,9 +79,8 @@ class ChunkEvaluator(Evaluator):
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> Any:
         """Precision, recall and F1 since the last `reset`, as an array ``[3]``."""
-        from .metrics import ChunkEvaluator as Metric
 
-        metric = Metric()
+        metric = metrics.ChunkEvaluator()
         metric.update(*self._sums())
         return np.array(metric.eval(), np.float32)
 

@@ -7,9 +7,10 @@ import numpy as np
 from . import layers
 from .errors import ExecutionError
 from .executor import CPUPlace, CUDAPlace, Executor, Scope
-from .ir.program import Program, is_compiled_with_cuda, program_guard
+from .ir.program import Program, program_guard
 from .optimizer import SGD
 from .unique_name import guard
+from .values.place import is_compiled_with_cuda
 
 __all__ = ["run_check"]
 

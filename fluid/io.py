@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
+from .executor.scope import global_scope
+from .formats.bfloat16 import to_bfloat16, to_float32
 from .formats.pickles import read_pickle, write_arrays
 from .formats.program import parse_program, serialize_program
 from .formats.tensors import Lod, open_tensors, read_file, write_rows, write_tensor
@@ -146,8 +148,6 @@ def _check_inside(dirname: str, path: str) -> None:
 
 
 def _scope() -> Any:
-    from .executor.scope import global_scope
-
     return global_scope()
 
 
@@ -207,14 +207,10 @@ def _as_declared(var: Variable, array: Any) -> Any:
     if not var.has_dtype:
         return array
     if array.dtype == BFLOAT16 and var.dtype is VarType.FP32:
-        from .formats.bfloat16 import to_float32
-
         return to_float32(array)
     if var.dtype is VarType.BF16 and array.dtype == np.uint16:
         return np.ascontiguousarray(array).view(BFLOAT16).reshape(array.shape)
     if var.dtype is VarType.BF16 and array.dtype == np.float32 and not (array.view(np.uint32) & 0xFFFF).any():
-        from .formats.bfloat16 import to_bfloat16
-
         return to_bfloat16(array)
     return array
 

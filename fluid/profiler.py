@@ -10,6 +10,7 @@ from .errors import ExecutionError, ProgramError
 from .executor import timing
 from .executor.timing import Count, Timer
 from .formats.writing import write_file
+from .values.place import is_compiled_with_cuda
 
 __all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
 
@@ -76,7 +77,6 @@ def cuda_profiler(output_file: str, output_mode: str | None = None, config: Any 
 
     The arguments are accepted as in Fluid; where the records go, that profiler is told. `ExecutionError` without CUDA.
     """
-    from .ir.program import is_compiled_with_cuda
 
     if not is_compiled_with_cuda():
         raise ExecutionError("cuda_profiler: there is no CUDA device here; use fluid.profiler.profiler('CPU')")

@@ -11,8 +11,9 @@ from fluid.errors import ExecutionError
 from fluid.opdef.inference import OpNamespace, infer_specs
 from fluid.opdef.registry import OpDef, Rule, grad_slot
 from fluid.values.lod_array import lod_of
+from fluid.values.operators import ValueOperators
 from fluid.values.selected_rows import SelectedRows
-from fluid.values.spec import Lod, Spec, ValueOperators
+from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype
 
 from ..kernels.table import KERNELS, SPARSE_KERNELS, Step, bind

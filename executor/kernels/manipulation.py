@@ -9,6 +9,7 @@ from typing import Any
 from fluid.errors import ExecutionError
 from fluid.ops.manipulation import PAD_MODES, all_paddings
 from fluid.ops.shapes import taken
+from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
 from .table import Step, kernel, prepared
@@ -392,18 +393,6 @@ def gather(xp: Any, X: Any, Index: Any, Axis: Any, axis: int, Out: Any) -> Any:
 @kernel("gather_like")
 def gather_like(xp: Any, X: Any, Index: Any, Axis: Any, Out: Any) -> None:
     gather(xp, X, Index, Axis, 0, Out)
-
-
-def add_rows_at(xp: Any, rows: Any, ids: Any, out: Any) -> None:
-    """``out[ids] += rows`` along the first axis, for repeated ids too."""
-    width = out[:1].size
-    if not rows.size:
-        return
-    if not out.flags.c_contiguous or width == 1:
-        xp.add.at(out, ids, rows.reshape(ids.shape + out.shape[1:]))
-        return
-    places = (ids.astype(xp.int64)[:, None] * width + xp.arange(width)).reshape(-1)
-    xp.add.at(out.reshape(-1), places, rows.reshape(-1))  # several times faster flat than row by row
 
 
 def _scatter_add(xp: Any, rows: Any, Index: Any, axis: int, out: Any) -> None:

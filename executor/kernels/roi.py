@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from fluid.errors import ExecutionError
-from fluid.ops.sequence import lengths_of
+from fluid.values.lod_array import lengths_of
 from fluid.values.spec import Lod
 
 from .manipulation import numbers

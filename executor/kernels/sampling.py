@@ -9,9 +9,9 @@ import numpy as np
 
 from fluid.ops.sampling import CUSTOM, LOG_UNIFORM
 from fluid.values.place import to_numpy
-from fluid.values.selected_rows import SelectedRows
+from fluid.values.selected_rows import SelectedRows, add_rows_at
 
-from .manipulation import add_rows_at, check_ids
+from .manipulation import check_ids
 from .table import kernel, sparse
 
 

@@ -11,10 +11,10 @@ from fluid.errors import ExecutionError
 from fluid.ops.sequence import expanded_rows
 from fluid.values.lod_array import LoDArray, ids_of, last_offsets, to_lod
 from fluid.values.place import to_numpy
+from fluid.values.selected_rows import add_rows_at
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import as_dtype
 
-from .manipulation import add_rows_at
 from .table import kernel
 
 

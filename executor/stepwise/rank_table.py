@@ -10,8 +10,7 @@ import numpy as np
 from fluid.errors import ExecutionError
 from fluid.ir.program import Operator
 from fluid.opdef.registry import EMPTY
-from fluid.ops.sequence import lengths_of
-from fluid.values.lod_array import array_of, checked_lod, lod_of, with_lod
+from fluid.values.lod_array import array_of, checked_lod, lengths_of, lod_of, with_lod
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 

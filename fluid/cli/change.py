@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..saving.models import Model, save_model
+from ..saving.models import Model, save_arrays, save_model
 from .common import echo, listed, model_argument, program_of, read_model
 
 __all__ = ["COMMANDS"]
@@ -43,8 +43,6 @@ def convert(model: str, params: str | None, output: str, target: str | None, fol
     .pdmodel (and .pdiparams beside it), .txt (the program alone), .npz, .safetensors, .pdparams (the values alone), anything
     else: a folder with __model__ and a file a parameter.
     """
-    from ..saving.models import save_arrays
-
     found = read_model(model, params)
     if found.program is None:
         save_arrays(output, found.values())

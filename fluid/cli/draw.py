@@ -12,6 +12,7 @@ import click
 from ..errors import FluidError
 from ..formats.writing import write_file
 from ..transform.graph import to_dot
+from ..viewer import write_html
 from .common import echo, model_argument, program_of, read_model
 
 __all__ = ["COMMANDS"]
@@ -48,8 +49,6 @@ def draw(model: str, params: str | None, output: str | None) -> None:
 @click.option("--open", "shows", is_flag=True, help="Open it in the browser.")
 def view(model: str, params: str | None, output: str | None, shows: bool) -> None:
     """Write one page that shows the program: works offline, in any browser."""
-    from ..viewer import write_html
-
     found = read_model(model, params)
     stem = os.path.normpath(model)
     output = output if output is not None else stem.removesuffix(".pdmodel") + ".html"

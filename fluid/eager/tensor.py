@@ -18,8 +18,9 @@ from ..ir.program import Block, Variable
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
 from ..opdef.registry import Rule
+from ..values.operators import ValueOperators
 from ..values.selected_rows import SelectedRows
-from ..values.spec import Lod, ValueOperators
+from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType
 from .graph import Hooks, Node, NodeHooks, RemovableHandle, leaf_edge, user_line
 from .mode import state

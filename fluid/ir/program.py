@@ -20,13 +20,14 @@ from ..errors import AttributeRuleError, NameNotFoundError, ProgramError, did_yo
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
 from ..opdef.registry import EMPTY, OpDef
-from ..values.spec import Spec, ValueOperators
+from ..values.operators import ValueOperators
+from ..values.spec import Spec
 from ..values.types import DTypeLike, VarType, as_dtype
 from .frames import Frames, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
 
 if TYPE_CHECKING:
-    from ..executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Scope
+    from ..executor import Scope
     from ..executor.unsupported import UnsupportedOp
     from ..transform.edit import EditReport, NameList, OpLike
 
@@ -38,17 +39,11 @@ __all__ = [
     "Parameter",
     "Program",
     "Variable",
-    "cpu_places",
-    "cuda_pinned_places",
-    "cuda_places",
     "default_main_program",
     "default_startup_program",
     "in_dygraph_mode",
-    "is_compiled_with_cuda",
-    "load_op_library",
     "name_scope",
     "program_guard",
-    "require_version",
 ]
 
 
@@ -1108,55 +1103,6 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
 def in_dygraph_mode() -> bool:
     """Whether layers that are given no tensor run at once: inside `fluid.dygraph.guard`. On tensors they always do."""
     return default_main_program().eager
-
-
-# ------------------------------------------------------------------------------------------------------------- machine
-def is_compiled_with_cuda() -> bool:
-    """Whether cupy and at least one CUDA device are there."""
-    from ..values.place import is_compiled_with_cuda
-
-    return is_compiled_with_cuda()
-
-
-def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """So many times the processor (once, by default)."""
-    from ..values.place import CPUPlace
-
-    return [CPUPlace()] * (1 if device_count is None else device_count)
-
-
-def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
-    """The CUDA devices of these numbers (all that are there, by default)."""
-    from ..core import get_cuda_device_count
-    from ..values.place import CUDAPlace
-
-    return [CUDAPlace(number) for number in (range(get_cuda_device_count()) if device_ids is None else device_ids)]
-
-
-def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """So many times page-locked host memory (once, by default)."""
-    from ..values.place import CUDAPinnedPlace
-
-    return [CUDAPinnedPlace()] * (1 if device_count is None else device_count)
-
-
-def load_op_library(lib_filename: str) -> None:
-    """Not here: libraries of ops in C++ need Paddle's own run time. `ProgramError` says what to use."""
-    raise ProgramError(
-        f"load_op_library({lib_filename!r}): ops compiled for Paddle cannot run here; define the op in Python, with fluid.extend"
-    )
-
-
-def require_version(min_version: str, max_version: str | None = None) -> None:
-    """Accepts any version: scripts that ask for a version of Paddle get this package's own interface, that of 1.6.
-
-    `ProgramError` if an argument is not a version such as ``"1.6.0"``.
-    """
-    import re
-
-    for version in (min_version, max_version):
-        if version is not None and not (isinstance(version, str) and re.fullmatch(r"\d+(\.\d+){0,3}", version)):
-            raise ProgramError(f"{version!r} is not a version such as '1.6.0'")
 
 
 def optimize_guard(param: Variable, grad: Variable) -> contextlib.AbstractContextManager[Block]:

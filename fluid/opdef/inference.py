@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import FluidError, InferenceError, ProgramError
+from ..values.spec import Spec
 from ..values.types import VarType
+from .registry import OpDef, get
 
-if TYPE_CHECKING:
-    from .registry import OpDef
+__all__ = ["OpNamespace", "SpecNamespace", "infer_specs", "specs_of_grad"]
 
 
 class OpNamespace:
@@ -24,9 +25,7 @@ class OpNamespace:
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         if op_type.startswith("_"):
             raise AttributeError(op_type)
-        from . import registry
-
-        definition = registry.get(op_type)
+        definition = get(op_type)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             inputs = dict(zip(definition.inputs, args, strict=False))
@@ -57,7 +56,7 @@ class SpecNamespace(OpNamespace):
         return infer_specs(definition, inputs, definition.check_attrs(attrs))
 
 
-SPECS = SpecNamespace()
+Spec.namespace = SpecNamespace()
 
 
 def infer_specs(
@@ -129,5 +128,5 @@ def specs_of_grad(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[s
     absent = {slot for slot in rule.inputs if definition.forward.inputs[slot].optional}
     wanted = {slot for slot in rule.wrt if slot not in inputs and slot not in absent}
     if wanted:
-        found.update((slot + "@GRAD", spec) for slot, spec in rule(SPECS, inputs, attrs, wanted).items())
+        found.update((slot + "@GRAD", spec) for slot, spec in rule(Spec.namespace, inputs, attrs, wanted).items())
     return found

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
+from ..ir.scan import scan
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, ints, required
 from ..values.spec import Spec
 from ..values.types import VarType
@@ -80,8 +81,6 @@ def crf_counts() -> None:
 
 
 def _crf_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    from ..ir.scan import scan
-
     emission, transition, label, length = (values.get(slot) for slot in ("Emission", "Transition", "Label", "Length"))
     assert emission is not None and transition is not None and label is not None
     tags = transition.shape[1]

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import BackwardError, InferenceError
+from ..ir.scan import scan
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
+from ..values.lod_array import lengths_of
 from ..values.spec import Spec
 from ..values.types import VarType
 from .crf import fits, last_step
-from .sequence import lengths_of, offsets_of
+from .sequence import offsets_of
 
 
 def _count(slot: str, spec: Spec, length: Spec | None, time_major: bool = False) -> int:
@@ -67,8 +69,6 @@ def ctc_states() -> None:
 
 
 def _ctc_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    from ..ir.scan import scan
-
     logits, label = values["Logits"], values.get("Label")
     if label is None:
         raise BackwardError(

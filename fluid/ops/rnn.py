@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
+from ..ir.scan import scan
 from ..opdef.registry import Like, define, least
 from ..values.spec import Spec
 from ..values.types import VarType
@@ -165,8 +166,6 @@ def _network(
     f: Any, g: Geometry, Input: Any, states: Sequence[Any], weights: Sequence[Any], lengths: Any, dropped: Any, scale: float
 ) -> tuple[Any, list[Any]]:
     """What comes out and the last states, in ordinary ops; `dropped` is 0 where something was dropped between layers."""
-    from ..ir.scan import scan
-
     cell = _CELLS[g.mode]
     inside = [] if lengths is None else [_inside(f, Input, lengths)]
     kept = []
@@ -475,8 +474,6 @@ def _infer_lstm(
 
 def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int], step: Any, reverse: bool) -> list[Any]:
     """What ``step(f, states, slice) -> states`` leaves at each row of x, whose sequences start from `states` (None: zeros)."""
-    from ..ir.scan import scan
-
     rows = f.transpose2(f.sequence_positions(x), axis=[1, 0])
     inside = f.unsqueeze2((rows >= 0).astype(x.dtype), axes=[2])
     padded = f.take_rows(x, rows)

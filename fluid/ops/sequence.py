@@ -7,17 +7,17 @@ made of these three. In an index, -1 stands for no row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import prod
 from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, counted, define, ints, least, required
+from ..values.lod_array import lengths_of
 from ..values.spec import Lod, Spec
 from ..values.types import VarType
 
-__all__ = ["expanded_rows", "lengths_of", "offsets_of"]
+__all__ = ["expanded_rows", "offsets_of"]
 
 
 def offsets_of(spec: Spec, what: str, level: int = -1) -> tuple[int, ...] | None:
@@ -32,11 +32,6 @@ def offsets_of(spec: Spec, what: str, level: int = -1) -> tuple[int, ...] | None
     if not -len(spec.lod) <= level < len(spec.lod):
         raise InferenceError(f"{what} {spec} has {len(spec.lod)} levels of sequences, but level {level} is asked for")
     return spec.lod[level]
-
-
-def lengths_of(offsets: Sequence[int]) -> list[int]:
-    """Lengths of the sequences between these offsets."""
-    return [end - start for start, end in pairwise(offsets)]
 
 
 def _rows(spec: Spec) -> int:

@@ -18,20 +18,18 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import io
 from ..errors import FormatError, ProgramError
 from ..executor.random import seed_of
+from ..executor.scope import Scope, global_scope, scope_guard
 from ..ir.checked import checked
 from ..ir.program import Program
 from ..values.selected_rows import SelectedRows
 from . import models as model_io
-
-if TYPE_CHECKING:
-    from ..executor import Scope
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
@@ -71,8 +69,6 @@ def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 
         ExecutionError: a variable has no value in the scope.
         FluidError: the file cannot be written.
     """
-    from ..executor import global_scope, scope_guard
-
     if not isinstance(step, (int, np.integer)) or isinstance(step, bool) or step < 0:
         raise ProgramError(f"save_checkpoint: step is {step!r}; it should be the number of steps that are done")
     scope = scope if scope is not None else global_scope()
@@ -111,8 +107,6 @@ def load_checkpoint(
     Raises:
         FormatError: the file is missing, damaged, no checkpoint, or one of another program.
     """
-    from ..executor import global_scope
-
     where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
     if os.path.isdir(where):

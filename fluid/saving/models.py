@@ -21,12 +21,13 @@ import os
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
+from ..executor.scope import Scope, global_scope, scope_guard
 from ..formats.bfloat16 import BFLOAT16, as_bits, to_float32
 from ..formats.pickles import check_numbers, not_numbers, write_arrays
 from ..formats.program import parse_program, serialize_program
@@ -34,12 +35,9 @@ from ..formats.tensors import read_file
 from ..formats.text import parse_program_text
 from ..formats.writing import atomic_writer, reason, together, write_file
 from ..ir.checked import checked
-from ..ir.program import Program, Variable
+from ..ir.program import Program, Variable, default_main_program
 from ..ir.verify import self_owning
 from ..transform.op_versions import convert
-
-if TYPE_CHECKING:
-    from ..executor import Scope
 
 __all__ = ["Model", "load_model", "read_arrays", "save_arrays", "save_model"]
 
@@ -108,8 +106,6 @@ def load_model(
         FormatError: a file is missing, damaged, no model, or the parameters are those of another program; says which
             file, where in it, and what was expected. The scope is not changed then.
     """
-    from ..executor import global_scope
-
     where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
     file, kind = _recognized(where)
@@ -203,8 +199,6 @@ class _OnProcessor:
 
 def _load_parameters(program: Program, file: str, params: str | None, scope: Scope) -> tuple[list[str], list[str]]:
     """Put the parameters that belong to a program into the scope: the names found, and those that no file has."""
-    from ..executor import Scope, scope_guard
-
     wanted = [var for var in program.list_vars() if io.is_persistable(var)]
     names = sorted({var.name for var in wanted})
     if not names:
@@ -423,9 +417,6 @@ def save_model(
         ProgramError: the program has ops that `target` does not know, all of them listed; or a fetch needs what is not fed.
         ExecutionError: a variable has no value in the scope.
     """
-    from ..executor import global_scope, scope_guard
-    from ..ir.program import default_main_program
-
     where = os.fspath(path)
     if not where:
         raise ProgramError("save_model: the path is empty; give that of a file, or of a folder")

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
+from ..executor.scope import global_scope
 from ..initializer import constant_attrs
 from ..ir.program import Block, OpRole, Program, Variable, default_main_program, default_startup_program
 from ..opdef.inference import OpNamespace
@@ -232,8 +233,6 @@ class _Average:
 
 
 def _scope() -> Any:
-    from ..executor import global_scope
-
     return global_scope()
 
 

@@ -27,6 +27,7 @@ from ..opdef.inference import infer_specs
 from ..opdef.registry import EMPTY
 from ..values.spec import Spec
 from ..values.types import VarType, is_floating
+from .pruning import prune_in_place
 
 if TYPE_CHECKING:
     from ..executor import Scope
@@ -379,8 +380,6 @@ def _refuse_backward(program: Program, op: Operator, what: str) -> None:
 @checked
 def prune(program: Program, feeds: NameList | None, targets: NameList) -> EditReport:
     """Leave only the ops and variables that the targets need, given the feeds; see `Program.prune`."""
-    from .pruning import prune_in_place
-
     wanted = _names(targets)
     if not wanted:
         raise ProgramError("prune: there is nothing to keep: name at least one target")
@@ -398,8 +397,6 @@ def prune(program: Program, feeds: NameList | None, targets: NameList) -> EditRe
 @checked
 def extract(program: Program, inputs: NameList, outputs: NameList) -> EditReport:
     """A new program of the ops between inputs and outputs; see `Program.extract`."""
-    from .pruning import prune_in_place
-
     given, wanted = _names(inputs), _names(outputs)
     if not wanted:
         raise ProgramError("extract: there is nothing to compute: name at least one output")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import FluidError, ProgramError
+from ..executor.binding.arrays import specs_of
+from ..executor.binding.op_call import apply_op
+from ..executor.kernels.table import KERNELS
+from ..executor.scope import Scope, global_scope
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Program, Variable
 from ..opdef.inference import infer_specs
@@ -17,9 +21,6 @@ from ..opdef.registry import EMPTY
 from ..ops.norm import channel_axis, uses_global_stats
 from ..values.types import VarType, as_dtype
 from .edit import Edit, EditReport
-
-if TYPE_CHECKING:
-    from ..executor import Scope
 
 __all__ = ["fold_batch_norm", "fold_constants"]
 
@@ -96,10 +97,6 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
 
 def _computed(op: Operator, known: Mapping[str, Any], uses: _Uses, room: int) -> dict[str, Any] | None:
     """The values that an op of constants makes, or None where it has to run each time, or makes more than `room` elements."""
-    from ..executor.binding.arrays import specs_of
-    from ..executor.binding.op_call import apply_op
-    from ..executor.kernels.table import KERNELS
-
     definition = op.definition
     found_kernel = KERNELS.get(op.type)
     if definition is None or op.sub_blocks or found_kernel is None:
@@ -238,8 +235,6 @@ class _Stays(Exception):
 def fold_batch_norm(program: Program, scope: Scope | None = None) -> EditReport:
     """Put batch_norms in test mode into the ops before them; see `Program.fold_batch_norm`."""
     if scope is None:
-        from ..executor import global_scope
-
         scope = global_scope()
     with Edit(program, "fold_batch_norm", scope) as edit:
         _refuse_training(program, edit.what)

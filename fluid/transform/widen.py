@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..executor.scope import global_scope
 from ..formats.bfloat16 import to_float32
 from ..ir.program import Program
 from ..values.types import BFLOAT16, VarType
@@ -17,8 +18,6 @@ def widen(program: Program, scope: Any = None) -> list[str]:
     Returns:
         Names of the variables that have changed.
     """
-    from ..executor import global_scope
-
     scope = scope if scope is not None else global_scope()
     changed = []
     for block in program.blocks:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from ..errors import ExecutionError
-from ..ops.sequence import lengths_of
 from .spec import Lod
 
-__all__ = ["LoDArray", "array_of", "checked_lod", "ids_of", "last_offsets", "lod_of", "to_lengths", "to_lod", "with_lod"]
+__all__ = [
+    "LoDArray",
+    "array_of",
+    "checked_lod",
+    "ids_of",
+    "last_offsets",
+    "lengths_of",
+    "lod_of",
+    "to_lengths",
+    "to_lod",
+    "with_lod",
+]
 
 
 class LoDArray:
@@ -56,6 +66,11 @@ def lod_of(value: Any) -> Lod:
 def with_lod(array: Any, lod: Lod) -> Any:
     """An array as the value with this LoD."""
     return LoDArray(array, lod) if lod and array is not None else array
+
+
+def lengths_of(offsets: Sequence[int]) -> list[int]:
+    """Lengths of the sequences between these offsets."""
+    return [end - start for start, end in pairwise(offsets)]
 
 
 def to_lengths(lod: Lod) -> list[list[int]]:

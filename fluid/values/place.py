@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,10 @@ __all__ = [
     "CUDAPinnedPlace",
     "CUDAPlace",
     "Place",
+    "cpu_places",
+    "cuda_pinned_places",
+    "cuda_places",
+    "get_cuda_device_count",
     "import_cupy",
     "is_compiled_with_cuda",
     "namespace_of",
@@ -96,6 +101,26 @@ def is_compiled_with_cuda() -> bool:
         return bool(import_cupy().cuda.runtime.getDeviceCount())
     except Exception:  # cupy raises errors of its own where the driver is missing
         return False
+
+
+def get_cuda_device_count() -> int:
+    """How many CUDA devices cupy sees; 0 where it is not installed."""
+    return int(import_cupy().cuda.runtime.getDeviceCount()) if is_compiled_with_cuda() else 0
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """So many times the processor (once, by default)."""
+    return [CPUPlace()] * (1 if device_count is None else device_count)
+
+
+def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
+    """The CUDA devices of these numbers (all that are there, by default)."""
+    return [CUDAPlace(number) for number in (range(get_cuda_device_count()) if device_ids is None else device_ids)]
+
+
+def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
+    """So many times page-locked host memory (once, by default)."""
+    return [CUDAPinnedPlace()] * (1 if device_count is None else device_count)
 
 
 def namespace_of(array: Any) -> Any:

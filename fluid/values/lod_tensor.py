@@ -1,0 +1,78 @@
+"""Tensors as scopes hold them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import ExecutionError
+from .place import CPUPlace, Place, to_numpy
+
+__all__ = ["LoDTensor"]
+
+
+class Owner(Protocol):
+    """Who holds a tensor, and wants to know when it is given another array."""
+
+    def tensor_changed(self) -> None: ...
+
+
+class LoDTensor:
+    """A tensor of a scope: an array on some place, with sequence lengths where it has any.
+
+    `set` gives it an array; ``numpy.asarray(tensor)`` is its value on the host.
+    """
+
+    __slots__ = ("_array", "_lengths", "_owner")
+
+    def __init__(self, array: Any = None, owner: Owner | None = None) -> None:
+        self._array = array
+        self._lengths: list[list[int]] = []
+        self._owner = weakref.ref(owner) if owner is not None else None  # a scope goes as soon as nothing uses it
+
+    @property
+    def array(self) -> Any:
+        """The array itself, on its place; None while nothing has been set."""
+        return self._array
+
+    @array.setter
+    def array(self, array: Any) -> None:
+        self._array = array
+        owner = self._owner() if self._owner is not None else None
+        if owner is not None:
+            owner.tensor_changed()
+
+    def set(self, array: Any, place: Place | None = None) -> None:
+        """Hold a copy of `array` on `place` (the processor by default)."""
+        place = place if place is not None else CPUPlace()
+        self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
+
+    def shape(self) -> list[int]:
+        return list(self._array.shape) if self._array is not None else []
+
+    def lod(self) -> list[list[int]]:
+        """Offsets of the sequences, level by level."""
+        return [[0, *np.cumsum(lengths).tolist()] for lengths in self._lengths]
+
+    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
+        self._lengths = [np.diff(level).tolist() for level in lod]
+
+    def recursive_sequence_lengths(self) -> list[list[int]]:
+        return [list(level) for level in self._lengths]
+
+    def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
+        self._lengths = [list(level) for level in lengths]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if self._array is None:
+            raise ExecutionError("this tensor holds nothing yet; run the startup program, or set() it")
+        found = to_numpy(self._array)
+        if dtype is not None and found.dtype != dtype:
+            return found.astype(dtype)
+        return found.copy() if copy else found
+
+    def __repr__(self) -> str:
+        return f"<LoDTensor {self._array!r}>"

@@ -938,7 +938,7 @@ class RecomputeOptimizer(Optimizer):
     """An optimizer whose backward part computes forward values again instead of keeping them.
 
     ``_set_checkpoints`` says between which values; see `append_backward`. The updates are those of `optimizer`. In eager mode
-    there is `fluid.eager.recompute` instead.
+    there is `fluid.dygraph.recompute` instead.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:

@@ -12,18 +12,21 @@ The ops, their kernels and their gradient rules are those of programs.
 
 from __future__ import annotations
 
-# ruff: noqa: I001  (a tensor's operators are ops, and ops make tensors: tensor comes first)
-from ..eager.tensor import Tensor, from_dlpack, to_tensor
 from ..eager.anomaly import detect_anomaly, set_detect_anomaly
+from ..eager.dispatch import namespace as ops
 from ..eager.engine import backward, get_num_threads, grad, queue_callback, set_num_threads
 from ..eager.function import PyLayer, PyLayerContext
 from ..eager.functional import gradcheck, gradgradcheck, hessian, hvp, jacobian, jvp, vhp, vjp
 from ..eager.graph import AccumulateGrad, Edge, Node
 from ..eager.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, state
-from ..eager.dispatch import namespace as ops
 from ..eager.program import Parameter, disable_dygraph, enable_dygraph, enabled, guard, to_variable
-from ..eager import effects  # noqa: F401  (it fills a table)
-from . import base  # noqa: F401  (as in Fluid 1.6)
+from ..eager.recompute import recompute
+from ..eager.tensor import Tensor, from_dlpack, to_tensor
+from ..executor.random import RANDOM
+from . import (
+    base,  # noqa: F401  (as in Fluid 1.6)
+    jit,
+)
 from .backward_strategy import BackwardStrategy
 from .checkpoint import load_dygraph, save_dygraph
 from .container import LayerList, ParameterList, Sequential
@@ -65,11 +68,8 @@ from .nn import (
     TransformerEncoderLayer,
 )
 from .parallel import DataParallel, Env, ParallelStrategy, prepare_context
-from ..eager.recompute import recompute
-from . import jit
 from .static_function import declarative, to_static
 from .tracing import TracedFunction, TracedLayer, trace
-from ..executor.random import RANDOM
 
 __all__ = [
     "FC",

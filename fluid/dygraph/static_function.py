@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..eager.mode import state
+from ..eager.nested import tensors_in
 from ..eager.tensor import Tensor
 from ..errors import FluidTypeError
 from .layers import Layer
-from .tracing import TracedFunction, Tracer, _tensors_in, traced_call
+from .tracing import TracedFunction, Tracer, traced_call
 
 __all__ = ["BoundStatic", "StaticFunction", "Surroundings", "declarative", "to_static"]
 
@@ -345,7 +346,7 @@ def _call(function: Callable[..., Any], owner: Any, known: _Known, inputs: Seque
 
 def _asks(function: Any, owner: Any, inputs: Any, named: Any) -> bool:
     """Whether an argument, or a parameter of the layer, asks for a gradient."""
-    if any(isinstance(item, Tensor) and not item._stop for item in _tensors_in([inputs, named])):
+    if any(isinstance(item, Tensor) and not item._stop for item in tensors_in([inputs, named])):
         return True
     return isinstance(owner, Layer) and any(not parameter._stop for _, parameter in owner.named_parameters())
 
@@ -398,7 +399,7 @@ def _twice(inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Which of the tensors are in the same memory; None if none are."""
     if len(inputs) == 1 and not named and isinstance(inputs[0], Tensor):
         return None
-    found = [id(item._array) if isinstance(item, Tensor) else id(item) for item in _tensors_in([list(inputs), named])]
+    found = [id(item._array) if isinstance(item, Tensor) else id(item) for item in tensors_in([list(inputs), named])]
     return None if len(set(found)) == len(found) else tuple(map(found.index, found))
 
 

@@ -20,51 +20,31 @@ import numpy as np
 from .. import unique_name
 from ..eager.dispatch import TensorOp
 from ..eager.function import PyLayerNode
-from ..eager.graph import AccumulateGrad, Node, OpNode, leaf_edge, line_text, sequence, user_line
+from ..eager.graph import Node, OpNode, leaf_edge, line_text, sequence, user_line
 from ..eager.mode import enable_grad, no_grad, state, tracing
+from ..eager.nested import refilled, tensors_in
 from ..eager.program import Parameter, to_variable
+from ..eager.recorded import append_call
 from ..eager.regions import Refusal, Region, RegionNode
 from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, ProgramError
 from ..executor import CPUPlace, CUDAPlace, Executor, Scope, scope_guard
-from ..executor.binding.kinds import CPU, Kind
+from ..executor.binding.kinds import CPU
 from ..executor.random import RANDOM
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
 from ..ir.program import Operator, Program, Variable, _clone_op, default_main_program, default_startup_program, program_guard
 from ..ir.renaming import redirect
 from ..layers.control_flow import _flatten, _rebuild, _structure
-from ..opdef.registry import OpDef, updated_input
+from ..opdef.registry import updated_input
 from ..ops.norm import uses_global_stats
 from ..values.selected_rows import SelectedRows
 from .layers import Layer
 
+__all__ = ["TracedFunction", "TracedLayer", "Tracer", "trace", "traced_call"]
+
 _SMALL = 1024
 """Constants of so many elements are written into the program."""
-__all__ = ["TracedFunction", "TracedLayer", "Tracer", "program_of", "trace", "traced_call"]
-
-
-def append_call(
-    program: Program,
-    definition: OpDef,
-    attrs: Mapping[str, Any],
-    inputs: Mapping[str, Any],
-    names: Callable[[str], str],
-    made: Callable[[str], int],
-) -> Operator:
-    """Append an op that ran to the program's current block; ``made(slot)`` says how many values an output has."""
-    block = program.current_block()
-    prefix = names(definition.type)
-    outputs: dict[str, Any] = {}
-    for slot, place in definition.outputs.items():
-        if place.many:
-            outputs[slot] = [block.create_var(name=names(prefix + ".tmp")) for _ in range(made(slot))]
-        elif not place.optional or made(slot):
-            outputs[slot] = block.create_var(name=names(prefix + ".tmp"))
-    said = {
-        name: value for name, value in attrs.items() if name not in definition.attrs or value != definition.attrs[name].default
-    }
-    return block.append_op(definition.type, inputs, outputs, said)
 
 
 class Tracer:
@@ -681,7 +661,7 @@ def loop(cond: Any, body: Any, loop_vars: Sequence[Any]) -> list[Any]:
     """`fluid.layers.while_loop` on tensors."""
     given = list(loop_vars)
     # Copies, which body may modify in place: as of a program, that is not to be seen outside.
-    now: list[Any] = _refilled(given, iter([item.clone() if isinstance(item, Tensor) else item for item in _tensors_in(given)]))
+    now: list[Any] = refilled(given, iter([item.clone() if isinstance(item, Tensor) else item for item in tensors_in(given)]))
     while bool(cond(*now)):
         value = body(*now)
         if not isinstance(value, (list, tuple)) or (len(now) == 1 and _structure([value]) == _structure(now)):
@@ -785,7 +765,7 @@ class TracedFunction:
         for (number, _), value in zip(self._updates, found[len(self.fetch_names) :], strict=True):
             if isinstance(given[number], Tensor):
                 given[number].set_value(value)
-        return _refilled(self._result, iter(found))
+        return refilled(self._result, iter(found))
 
     def _run(self, given: Sequence[Any]) -> list[Tensor]:
         feed = {name: _to_feed(tensor) for name, tensor in zip(self.feed_names, given, strict=True)}
@@ -809,7 +789,7 @@ class TracedFunction:
             _match(self._given[0], inputs[0], "", found)
             _match(self._given[1], inputs[1], "", found)
         except _Differs as error:
-            count, wanted = len(_tensors_in(inputs)), len(self.feed_names)
+            count, wanted = len(tensors_in(inputs)), len(self.feed_names)
             many = f"was traced with {wanted} tensors, not {count}" if count != wanted else "was traced with other arguments"
             raise ProgramError(f"{self.name} {many}: {error}") from None
         return found
@@ -896,30 +876,6 @@ def _equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _tensors_in(value: Any) -> list[Any]:
-    """Tensors and arrays in nested lists, tuples and dicts."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        return [value]
-    if isinstance(value, Mapping):
-        return [item for key in sorted(value, key=str) for item in _tensors_in(value[key])]
-    if isinstance(value, (list, tuple)):
-        return [item for part in value for item in _tensors_in(part)]
-    return []
-
-
-def _refilled(value: Any, tensors: Iterator[Any]) -> Any:
-    """Nested lists, tuples and dicts with other tensors in the places of theirs."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        return next(tensors)
-    if isinstance(value, Mapping):
-        made = {key: _refilled(value[key], tensors) for key in sorted(value, key=str)}
-        return {key: made[key] for key in value}
-    if isinstance(value, (list, tuple)):
-        parts = [_refilled(item, tensors) for item in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value
-
-
 def _input_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], count: int) -> list[str]:
     """Names for so many inputs, after the function's parameters."""
     target = function.forward if isinstance(function, Layer) else function
@@ -930,7 +886,7 @@ def _input_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], 
     said = [(names[n] if n < len(names) else f"input_{n}", example) for n, example in enumerate(args)]
     found = []
     for base, example in [*said, *((key, kwargs[key]) for key in sorted(kwargs))]:
-        inner = len(_tensors_in(example))
+        inner = len(tensors_in(example))
         found += [base] if inner == 1 else [f"{base}_{number}" for number in range(inner)]
     return found if len(set(found)) == count else [f"input_{number}" for number in range(count)]
 
@@ -955,7 +911,7 @@ def traced_call(
     if state.tracer is not None:
         state.tracer.refuse_call("trace()", "a function is being traced already: the ops of what it calls become part of it")
     examples = [list(args), dict(kwargs)]
-    originals = _tensors_in(examples)
+    originals = tensors_in(examples)
     given = [to_variable(item) for item in originals]
     names = list(feed_names) if feed_names is not None else _input_names(function, args, kwargs, len(given))
     if len(names) != len(given):
@@ -981,11 +937,11 @@ def traced_call(
         tracer.feed(made, name)
         inputs.append(made)
     called = getattr(function, "__name__", None) or (function.full_name() if isinstance(function, Layer) else "function")
-    passed_args, passed_kwargs = _refilled(examples, iter(inputs))
+    passed_args, passed_kwargs = refilled(examples, iter(inputs))
     with tracing(tracer), nullcontext() if keep else _undone(tracer):
         result = function(*passed_args, **passed_kwargs)
         tracer.check()
-        outputs = _tensors_in(result)
+        outputs = tensors_in(result)
         if not outputs or any(not isinstance(item, Tensor) for item in outputs):
             raise FluidTypeError(f"trace: {called} should give tensors, in lists, tuples or dicts or alone, not {result!r}")
         if not keep:
@@ -1006,7 +962,7 @@ def traced_call(
             for number, (made, name) in enumerate(zip(inputs, names, strict=True))
             if number not in same and tracer.variable(made).name != name
         ]
-    shape = _refilled(examples, iter([_TENSOR] * len(given)))
+    shape = refilled(examples, iter([_TENSOR] * len(given)))
     found = TracedFunction(tracer, shape, names, fetches, _emptied(result), called, outputs[0].device)
     found._updates, found._same = updates, same
     if keep:
@@ -1036,7 +992,7 @@ def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
                 seen.add(edge[0])
                 stack.append(edge[0])
     if found:
-        first = min(found, key=_number)
+        first = min(found, key=lambda node: node.sequence_nr)
         what = f"the backward of {first._cls.__name__}" if isinstance(first, PyLayerNode) else "the hook of a tensor"
         more = f" and of {len(found) - 1} more" if len(found) > 1 else ""
         warnings.warn(
@@ -1067,7 +1023,7 @@ def _undone(tracer: Tracer) -> Iterator[None]:
 
 def _emptied(result: Any) -> Any:
     """The structure of a result, without its tensors."""
-    return _refilled(result, iter([np.empty(0)] * len(_tensors_in(result))))
+    return refilled(result, iter([np.empty(0)] * len(tensors_in(result))))
 
 
 def trace(
@@ -1120,7 +1076,7 @@ class TracedLayer:
             )
         result, traced, _ = traced_call(layer, inputs if isinstance(inputs, (list, tuple)) else [inputs], {})
         if not state.recording:
-            result = _refilled(result, iter([item.detach() for item in _tensors_in(result)]))
+            result = refilled(result, iter([item.detach() for item in tensors_in(result)]))
         return result, TracedLayer(traced)
 
     @property
@@ -1133,96 +1089,10 @@ class TracedLayer:
 
     def __call__(self, inputs: Any) -> list[Any]:
         """What the program computes of these inputs, as a list."""
-        return _tensors_in(self._traced(*(inputs if isinstance(inputs, (list, tuple)) else [inputs])))
+        return tensors_in(self._traced(*(inputs if isinstance(inputs, (list, tuple)) else [inputs])))
 
     def save_inference_model(
         self, dirname: str, feed: Sequence[int] | None = None, fetch: Sequence[int] | None = None
     ) -> list[str]:
         """As `TracedFunction.save_inference_model`."""
         return self._traced.save_inference_model(dirname, feed, fetch)
-
-
-# ---------------------------------------------------------------------------------------------------- the recorded graph
-def program_of(tensor: Tensor) -> Program:
-    """The graph that a tensor was computed by, as a program: what was recorded, from leaves (and constants, as data) to it."""
-    program = Program()
-    block = program.global_block()
-    names = unique_name.UniqueNameGenerator()
-    if tensor._edge is None:
-        block.create_var(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype, is_data=True)
-        return program
-    outputs: dict[tuple[int, int], Variable] = {}
-    arrays: dict[int, Variable] = {}
-
-    def declared(kind: Kind, name: str, **said: Any) -> Variable:
-        while block.has_var(name):
-            name = names(name)
-        return block.create_var(name=name, shape=kind.shape, dtype=kind.dtype, lod_level=len(kind.lod), **said)
-
-    def constant(kind: Kind, saved: Any) -> Variable:
-        found = arrays.get(id(saved)) if saved is not None else None
-        if found is None:
-            found = declared(kind, names("constant"), is_data=True, stop_gradient=True)
-            if saved is not None:
-                arrays[id(saved)] = found
-        return found
-
-    def leaf(node: AccumulateGrad) -> Variable:
-        found = outputs.get((id(node), 0))
-        if found is None:
-            variable = node.variable
-            if isinstance(variable, Parameter):
-                found = block.create_parameter(name=variable.name, shape=variable.shape, dtype=variable.dtype)
-            else:
-                found = declared(variable._kind, variable.name, is_data=True)
-            outputs[id(node), 0] = found
-        return found
-
-    for node in _in_order(tensor._edge[0]):
-        if isinstance(node, AccumulateGrad):
-            leaf(node)
-        elif isinstance(node, OpNode):
-            recipe, op = node._recipe, node._recipe.op
-            saved = dict(zip(recipe._save_in, [entry[0] for entry in node._saved or ()], strict=False))
-            inputs: dict[str, Any] = {}
-            for number, ((slot, nth), kind, edge) in enumerate(zip(op.positions(), recipe.kinds, node._edges, strict=True)):
-                if edge is None:
-                    variable = constant(kind, saved.get(number))
-                else:
-                    variable = outputs[id(edge[0]), edge[1]]
-                if nth is None:
-                    inputs[slot] = variable
-                else:
-                    inputs.setdefault(slot, []).append(variable)
-            count = recipe._slots.count
-            made = append_call(program, op.definition, op.attrs, inputs, names, count)
-            taken: dict[str, int] = {}
-            for number, slot in enumerate(recipe._slots):
-                outputs[id(node), number] = block.var(made.outputs[slot][taken.setdefault(slot, 0)])
-                taken[slot] += 1
-            for number, entry in zip(recipe._save_out, (node._saved or ())[len(recipe._save_in) :], strict=False):
-                arrays[id(entry[0])] = outputs[id(node), number]
-        else:
-            found = [outputs[id(edge[0]), edge[1]].name for edge in node._edges if edge is not None]
-            results = [declared(kind, names(node.name)) for kind in node.kinds if kind is not None]
-            block.append_op(node.name.removesuffix("_backward"), {"X": found}, {"Out": results})
-            outputs.update(((id(node), number), variable) for number, variable in enumerate(results))
-    return program
-
-
-def _in_order(root: Node) -> list[Node]:
-    """The nodes that a node was computed from, and itself, each after those it was computed from."""
-    seen = {root}
-    stack = [root]
-    while stack:
-        for edge in stack.pop()._edges:
-            if edge is not None and edge[0] not in seen:
-                seen.add(edge[0])
-                stack.append(edge[0])
-    leaves = [node for node in seen if node.is_leaf]
-    others = [node for node in seen if not node.is_leaf]
-    return sorted(leaves, key=_number) + sorted(others, key=_number)
-
-
-def _number(node: Node) -> int:
-    return node.sequence_nr

@@ -1,1 +1,6 @@
-"""Eager mode: tensors on which ops run at once, and the engine that goes back over what was recorded."""
+"""Tensors and the ops on them, run at once and recorded; the faces of Fluid 1.6 on top are `fluid.dygraph`.
+
+The files are loaded together, since lower ones reach higher ones through `fluid.eager.parts`.
+"""
+
+from . import dispatch, effects, engine, functional, indexing, methods, program, recompute, recorded, regions  # noqa: F401

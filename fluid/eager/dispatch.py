@@ -23,6 +23,7 @@ from ..values.lod_array import lod_of
 from ..values.types import VarType
 from .graph import LARGE, OpNode, leaf_edge, line_text, sequence, user_line
 from .mode import state
+from .parts import parts
 from .tensor import Tensor, make
 
 __all__ = ["Recipe", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
@@ -454,8 +455,6 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
 
 def _through_meaning(definition: OpDef, values: Mapping[str, Any], attrs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     """Gradients of an op by differentiating the ordinary ops that it stands for."""
-    from .engine import grad
-
     given = {slot: value for slot, value in values.items() if not slot.endswith(grad_slot(""))}
     points: list[Tensor] = []
 
@@ -474,7 +473,7 @@ def _through_meaning(definition: OpDef, values: Mapping[str, Any], attrs: Mappin
         weights = values.get(grad_slot(slot))
         listed = zip(output, weights or [None] * len(output), strict=True) if isinstance(output, list) else [(output, weights)]
         pairs += [(item, _shaped(weight, item._kind)) for item, weight in listed if weight is not None and not item._stop]
-    found = grad([pair[0] for pair in pairs], points, [pair[1] for pair in pairs], create_graph=True, allow_unused=True)
+    found = parts.grad([pair[0] for pair in pairs], points, [pair[1] for pair in pairs], create_graph=True, allow_unused=True)
     by_point = {id(tensor): part for tensor, part in zip(points, found, strict=True)}
     return {
         slot: [by_point.get(id(item)) for item in given[slot]] if isinstance(given[slot], list) else by_point.get(id(given[slot]))
@@ -672,3 +671,9 @@ def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], int
 
 
 _updates: dict[Any, UpdateOp] = {}
+
+
+# ------------------------------------------------------------------------------------------------------ what tensors call
+parts.namespace, parts.run_rule, parts.scaled = namespace, run_rule, scaled
+parts.add, parts.sub, parts.mul, parts.div = (simple(f"elementwise_{name}", "X", "Y") for name in ("add", "sub", "mul", "div"))
+parts.matmul, parts.assign = simple("matmul_v2", "X", "Y"), simple("assign", "X")

@@ -28,6 +28,7 @@ from ..ir.collector import collector_paused
 from . import anomaly
 from .graph import Hooks, Node, accumulate, leaf_edge
 from .mode import state
+from .parts import parts
 from .tensor import Tensor, make
 
 __all__ = [
@@ -750,3 +751,6 @@ def _gradients(
     kept_seeds = [seed for seed, is_open in zip(seeds, open_roots, strict=True) if is_open]
     targets = [_edge_of(tensor) for tensor in inputs]
     return engine.execute(lambda: GraphTask(kept_roots, kept_seeds, keep, create_graph, targets, blocked))
+
+
+parts.backward, parts.grad = backward, grad

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from ..errors import BackwardError, FluidTypeError
 from ..executor.binding.kinds import Kind
+from .functional import gradcheck
 from .graph import Node, leaf_edge, modified, sequence, user_line
 from .mode import enable_grad, no_grad, state
 from .tensor import Tensor, make
@@ -143,8 +145,6 @@ class PyLayer:
     @classmethod
     def gradcheck(cls, *args: Any, **kwargs: Any) -> bool:
         """Hold `backward` against central differences at these arguments; tensors of float64 that ask for a gradient."""
-        from .functional import gradcheck
-
         return gradcheck(cls.apply, args, **kwargs)
 
 
@@ -156,8 +156,6 @@ class PyLayerNode(Node):
     def __init__(
         self, cls: type[PyLayer], ctx: PyLayerContext, edges: tuple[Any, ...], in_kinds: list[Kind], out_kinds: list[Kind]
     ) -> None:
-        import weakref
-
         self._cls, self._saved, self._edges, self._in_kinds, self._kinds = cls, ctx, edges, in_kinds, out_kinds
         self._hooks = None
         self._line = user_line()

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..values.types import VarType
+from .dispatch import namespace
 from .engine import grad
 from .mode import enable_grad, no_grad, state
 from .tensor import Tensor, make
@@ -209,8 +210,6 @@ def _plain(outputs: Any, connected: bool) -> Any:
 
 
 def _stacked(parts: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
-    from .dispatch import namespace
-
     if not parts:
         raise ProgramError("jacobian: the output has no elements")
     return namespace.stack(list(parts), axis=0).reshape([*shape, *parts[0].shape])  # type: ignore[no-any-return]

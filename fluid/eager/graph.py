@@ -17,6 +17,8 @@ from ..executor.binding.kinds import CPU, Kind, array_of
 from ..ir.frames import OURS
 from ..values.selected_rows import SelectedRows
 from ..values.types import VarType
+from .mode import state
+from .parts import parts
 
 if TYPE_CHECKING:
     from .dispatch import Recipe
@@ -214,15 +216,13 @@ class Node:
         Args:
             grads: tensors, or arrays, of the shapes and element types that `input_metadata` says.
         """
-        from .mode import state
-        from .tensor import Tensor
-
+        cls = parts.tensor
         if len(grads) != len(self.kinds):
             raise BackwardError(f"{self.name} takes {len(self.kinds)} gradients, not {len(grads)}")
         given: list[Any] = []
         for number, (grad, kind) in enumerate(zip(grads, self.kinds, strict=True)):
-            if grad is not None and not isinstance(grad, Tensor):
-                grad = Tensor._of(array_of(grad, None if hasattr(grad, "dtype") or kind is None else kind.dtype))
+            if grad is not None and not isinstance(grad, cls):
+                grad = cls._of(array_of(grad, None if hasattr(grad, "dtype") or kind is None else kind.dtype))
             if grad is not None and kind is not None and (grad.shape, grad.dtype) != (kind.shape, kind.dtype):
                 raise BackwardError(f"{self.name}: gradient {number} should be {kind}, as what it belongs to, not {grad._kind}")
             given.append(grad)
@@ -230,7 +230,7 @@ class Node:
             found = self.apply_recorded(given, None, True)
         else:
             arrays = self.apply([None if grad is None else grad._array for grad in given], None, True)
-            found = [None if array is None else Tensor._of(array) for array in arrays]
+            found = [None if array is None else cls._of(array) for array in arrays]
         return found[0] if len(found) == 1 else tuple(found)
 
     def __repr__(self) -> str:
@@ -303,8 +303,6 @@ class OpNode(Node):
         return found(arrays, grads)
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
-        from .dispatch import run_rule
-
         saved = self._saved
         if saved is None:
             raise self._released()
@@ -313,7 +311,7 @@ class OpNode(Node):
                 raise modified(self, version, number)
         if wanted is None:
             wanted = [edge is not None for edge in self._edges]
-        found = run_rule(self, grads, wanted)
+        found = parts.run_rule(self, grads, wanted)
         if not keep and saved:
             self._saved = None
         return found
@@ -379,20 +377,19 @@ def leaf_edge(tensor: Tensor) -> tuple[Node, int]:
 
 def accumulate(tensor: Tensor, grad: Any) -> None:
     """Add a gradient, an array that nobody else holds or a tensor with a graph of its own, to a tensor's `grad`."""
-    from .tensor import Tensor
-
+    cls = parts.tensor
     with _grad_locks[id(tensor) >> 6 & 63]:
         before = tensor._grad
         if before is None:
-            tensor._grad = grad if isinstance(grad, Tensor) else Tensor._of(grad)
-        elif isinstance(grad, Tensor) or before._edge is not None:
-            tensor._grad = before + (grad if isinstance(grad, Tensor) else Tensor._of(grad))
+            tensor._grad = grad if isinstance(grad, cls) else cls._of(grad)
+        elif isinstance(grad, cls) or before._edge is not None:
+            tensor._grad = before + (grad if isinstance(grad, cls) else cls._of(grad))
         else:
             array = before._array
             if isinstance(array, np.ndarray) and isinstance(grad, np.ndarray):
                 np.add(array, grad, array)
             elif isinstance(array, SelectedRows) or isinstance(grad, SelectedRows):
-                tensor._grad = Tensor._of(array + grad)
+                tensor._grad = cls._of(array + grad)
                 return
             else:
                 array += grad

@@ -10,6 +10,7 @@ from ..errors import FluidTypeError, ProgramError
 from ..executor.binding.kinds import CPU
 from .dispatch import as_tensor, namespace
 from .mode import state
+from .parts import parts
 from .tensor import Tensor
 
 __all__ = ["getitem", "setitem"]
@@ -144,3 +145,6 @@ def _on_device(x: Tensor, array: Any) -> Any:
 
 def _said(items: tuple[Any, ...]) -> str:
     return ", ".join("..." if entry is Ellipsis else repr(entry) for entry in items)
+
+
+parts.getitem, parts.setitem = getitem, setitem

@@ -19,7 +19,9 @@ from ..opdef.inference import OpNamespace
 from ..opdef.registry import OpDef, updated_input
 from ..values.types import DTypeLike, as_dtype
 from .dispatch import UpdateOp, namespace, update_op
+from .graph import AccumulateGrad
 from .mode import no_grad, state, tracing
+from .parts import parts
 from .tensor import Tensor
 
 __all__ = ["EAGER", "Parameter", "disable_dygraph", "enable_dygraph", "enabled", "guard", "to_variable"]
@@ -272,6 +274,7 @@ class EagerProgram(Program):
 
 EAGER = EagerProgram()
 """The one of this process."""
+parts.block = EAGER.global_block()
 
 
 @contextlib.contextmanager
@@ -329,8 +332,6 @@ def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tenso
 
 def parameters_of(loss: Tensor) -> list[Tensor]:
     """The leaves that ask for a gradient, and that a tensor was computed from, in the order in which they were made."""
-    from .graph import AccumulateGrad
-
     found: dict[int, Any] = {}
     seen = set()
     stack = [loss._edge[0]] if loss._edge is not None else []

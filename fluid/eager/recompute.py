@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dygraph.tracing import _refilled, _tensors_in
 from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.kinds import Kind
 from .again import Call
 from .engine import InnerTask, engine
 from .graph import Node, height, leaf_edge, modified, sequence, user_line
 from .mode import enable_grad, state
+from .nested import refilled, tensors_in
 from .program import Parameter
 from .tensor import Tensor, make
 
@@ -55,7 +55,7 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
     segment = Segment(function, args, kwargs)
     found, gate = segment.call()
-    outputs = [item for item in _tensors_in(found) if isinstance(item, Tensor)]
+    outputs = [item for item in tensors_in(found) if isinstance(item, Tensor)]
     if all(output._stop for output in outputs):
         return found
     node = RecomputeNode(segment, outputs, _leaves(outputs, gate))
@@ -67,7 +67,7 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         number = next(numbers)
         return output if output._stop else make(output._array, output._kind, (node, number), output._version)
 
-    return _refilled(found, iter([cut(item) for item in _tensors_in(found)]))
+    return refilled(found, iter([cut(item) for item in tensors_in(found)]))
 
 
 class Segment:
@@ -80,7 +80,7 @@ class Segment:
 
     def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
-        self._given = _tensors_in([args, kwargs])
+        self._given = tensors_in([args, kwargs])
         self.inputs = [item for item in self._given if isinstance(item, Tensor)]
         self._versions = [tensor._version[0] for tensor in self.inputs]
         self.edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in self.inputs)
@@ -103,7 +103,7 @@ class Segment:
         ]
         behind = iter(inputs)
         given = iter([next(behind) if isinstance(item, Tensor) else item for item in self._given])
-        args, kwargs = _refilled([self._args, self._kwargs], given)
+        args, kwargs = refilled([self._args, self._kwargs], given)
         with enable_grad():
             return self._function(*args, **kwargs), gate
 
@@ -113,7 +113,7 @@ class Segment:
             if tensor._version[0] != version:
                 raise modified(node, tensor._version, version)
         found, gate = self._call.again(self._recorded)
-        return [item for item in _tensors_in(found) if isinstance(item, Tensor)], gate
+        return [item for item in tensors_in(found) if isinstance(item, Tensor)], gate
 
 
 # ------------------------------------------------------------------------------------------------------------------ nodes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import numbers
 import weakref
@@ -24,6 +23,7 @@ from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType
 from .graph import Hooks, Node, NodeHooks, RemovableHandle, leaf_edge, user_line
 from .mode import state
+from .parts import parts
 
 __all__ = ["Tensor", "from_dlpack", "make", "to_tensor"]
 
@@ -101,7 +101,7 @@ class Tensor(ValueOperators):
         return make(array, kind_of(array))
 
     def _ops(self) -> OpNamespace:
-        return namespace
+        return parts.namespace
 
     # -- what it is
     @property
@@ -159,7 +159,7 @@ class Tensor(ValueOperators):
     @property
     def block(self) -> Block:
         """Where ops on it are appended to: they run at once."""
-        return _block()
+        return parts.block
 
     @property
     def trainable(self) -> bool:
@@ -275,12 +275,10 @@ class Tensor(ValueOperators):
             inputs: the only tensors whose `grad` is to be added to.
             backward_strategy: accepted, also as the first argument, as in Fluid 1.6; the order of sums is always the same here.
         """
-        from .engine import backward
-
         if hasattr(grad_tensor, "sort_sum_gradient"):
             grad_tensor = None
         grads = None if grad_tensor is None else [grad_tensor]
-        backward([self], grads, retain_graph, create_graph, inputs)
+        parts.backward([self], grads, retain_graph, create_graph, inputs)
 
     def retain_grads(self) -> None:
         """Keep the gradient of this tensor, though it is no leaf, in `grad`.
@@ -311,7 +309,7 @@ class Tensor(ValueOperators):
 
     def clone(self) -> Tensor:
         """A copy, through which gradients flow."""
-        return ASSIGN(self)  # type: ignore[no-any-return]
+        return parts.assign(self)  # type: ignore[no-any-return]
 
     # -- values
     def _read(self, by: str) -> None:
@@ -449,29 +447,29 @@ class Tensor(ValueOperators):
         other = self._operand(other)
         if other is None:
             return NotImplemented
-        op = getattr(namespace, op_type)
+        op = getattr(parts.namespace, op_type)
         return op(other, self) if swap else op(self, other)
 
     def __add__(self, other: Any) -> Any:
-        return ADD(self, other) if isinstance(other, Tensor) else super().__add__(other)
+        return parts.add(self, other) if isinstance(other, Tensor) else super().__add__(other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return SUB(self, other) if isinstance(other, Tensor) else super().__sub__(other)
+        return parts.sub(self, other) if isinstance(other, Tensor) else super().__sub__(other)
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Tensor):
-            return MUL(self, other)
-        return scaled(self, other) if type(other) is float and self._kind.differentiable else super().__mul__(other)
+            return parts.mul(self, other)
+        return parts.scaled(self, other) if type(other) is float and self._kind.differentiable else super().__mul__(other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
-        return DIV(self, other) if isinstance(other, Tensor) else super().__truediv__(other)
+        return parts.div(self, other) if isinstance(other, Tensor) else super().__truediv__(other)
 
     def __matmul__(self, other: Any) -> Any:
-        return MATMUL(self, other) if isinstance(other, Tensor) else self._binary("matmul_v2", other)
+        return parts.matmul(self, other) if isinstance(other, Tensor) else self._binary("matmul_v2", other)
 
     def __rmatmul__(self, other: Any) -> Any:
         return self._binary("matmul_v2", other, swap=True)
@@ -485,10 +483,10 @@ class Tensor(ValueOperators):
     __hash__ = object.__hash__
 
     def __abs__(self) -> Any:
-        return namespace.abs(self)
+        return parts.namespace.abs(self)
 
     def __invert__(self) -> Any:
-        return namespace.logical_not(self)
+        return parts.namespace.logical_not(self)
 
     def __and__(self, other: Any) -> Any:
         return self._binary("logical_and", other)
@@ -505,15 +503,11 @@ class Tensor(ValueOperators):
         So ``x[0].add_(1)`` and ``x[0][1] = 2`` change only a copy. What changes `x` is to assign to it: ``x[0] += 1`` and
         ``x[0, 1] = 2`` do.
         """
-        from .indexing import getitem
-
-        return getitem(self, item)
+        return parts.getitem(self, item)
 
     def __setitem__(self, item: Any, value: Any) -> None:
-        from .indexing import setitem
-
         self._refuse_sparse("setitem")
-        setitem(self, item, value)
+        parts.setitem(self, item, value)
 
     # -- the usual ops as methods; those of one tensor follow below
     @property
@@ -524,15 +518,15 @@ class Tensor(ValueOperators):
     def transpose(self, *axes: Any) -> Tensor:
         """Dimensions in another order; the other way round by default."""
         order = _numbers(axes) or range(self.ndim - 1, -1, -1)
-        return namespace.transpose2(self, axis=list(order))  # type: ignore[no-any-return]
+        return parts.namespace.transpose2(self, axis=list(order))  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape, of which one extent may be -1."""
         extents = self._new_shape(_numbers(shape))
         if extents and all(extents):
-            return namespace.reshape2(self, shape=extents)  # type: ignore[no-any-return]
+            return parts.namespace.reshape2(self, shape=extents)  # type: ignore[no-any-return]
         like = Tensor._of(self._kind.xp.empty(extents, self._kind.numpy_dtype))  # to reshape2, [] and 0 mean something else
-        return namespace.reshape_like(self, like)  # type: ignore[no-any-return]
+        return parts.namespace.reshape_like(self, like)  # type: ignore[no-any-return]
 
     def _new_shape(self, extents: list[int]) -> tuple[int, ...]:
         rest = prod(extent for extent in extents if extent != -1)
@@ -567,17 +561,15 @@ class Tensor(ValueOperators):
 
     def squeeze(self, *axes: Any) -> Tensor:
         """Without these dimensions, or without all, of extent 1."""
-        return namespace.squeeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
+        return parts.namespace.squeeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
 
     def unsqueeze(self, *axes: Any) -> Tensor:
         """With dimensions of extent 1 put in at these places."""
-        return namespace.unsqueeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
+        return parts.namespace.unsqueeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
 
     def program(self) -> Any:
         """The recorded graph that it was computed by, as a `Program`, to be printed or looked at."""
-        from ..dygraph.tracing import program_of
-
-        return program_of(self)
+        return parts.program_of(self)
 
     # -- in place
     def _modified(self, by: str) -> None:
@@ -638,7 +630,7 @@ class Tensor(ValueOperators):
                 if isinstance(other, numbers.Number):
                     self._number(other)
         tensors = [before if other is self else self._other(other, by) for other in others]
-        return self._take_over(getattr(namespace, op_type)(before, *tensors, **attrs), by)
+        return self._take_over(getattr(parts.namespace, op_type)(before, *tensors, **attrs), by)
 
     def _other(self, other: Any, by: str) -> Tensor:
         """An argument of an op in place as a tensor; numbers, also in lists, become ones of this element type."""
@@ -741,7 +733,7 @@ class Tensor(ValueOperators):
         if not self._is_large(value):
             return self._in_place("fill_any_like", value=float(value), dtype=-1)
         self._check_modifiable("fill_")
-        return self._take_over(namespace.fill_any_like(self, value=0.0, dtype=-1) + value, "fill_")
+        return self._take_over(parts.namespace.fill_any_like(self, value=0.0, dtype=-1) + value, "fill_")
 
     def zero_(self) -> Tensor:
         """Give every element the value zero."""
@@ -749,7 +741,7 @@ class Tensor(ValueOperators):
 
     def copy_(self, other: Any) -> Tensor:
         """Take over the elements of a tensor, or of anything like an array, of this shape."""
-        other = as_tensor(other).astype(self.dtype)
+        other = (other if isinstance(other, Tensor) else Tensor._of(array_of(other))).astype(self.dtype)
         self._check_modifiable("copy_")
         return self._take_over(other if other._stop else other.clone(), "copy_")
 
@@ -825,14 +817,6 @@ def _unpickled(array: Any, stop: bool, name: str | None, lod: Lod = ()) -> Tenso
     return found
 
 
-@functools.cache
-def _block() -> Block:
-    """The block that runs ops on tensors as they are appended."""
-    from .program import EAGER
-
-    return EAGER.global_block()
-
-
 def _type_name(value: Any) -> str:
     return type(value).__name__
 
@@ -850,38 +834,8 @@ def _is_list(given: Any) -> bool:
 
 def _reduced(op_type: str, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     axes = [] if axis is None else _numbers(axis if _is_list(axis) else (axis,))
-    op = getattr(namespace, op_type)
+    op = getattr(parts.namespace, op_type)
     return op(x, dim=axes, keep_dim=keepdim) if axes else op(x, keep_dim=keepdim, reduce_all=True)  # type: ignore[no-any-return]
 
 
-from .dispatch import as_tensor, namespace, scaled, simple  # noqa: E402  (ops make tensors, and tensors have ops)
-
-ADD, SUB, MUL, DIV = (simple(f"elementwise_{name}", "X", "Y") for name in ("add", "sub", "mul", "div"))
-MATMUL, ASSIGN = simple("matmul_v2", "X", "Y"), simple("assign", "X")
-
-
-def _method(op_type: str) -> Callable[..., Any]:
-    op = simple(op_type, "X")
-
-    def method(self: Tensor, **attrs: Any) -> Tensor:
-        return getattr(namespace, op_type)(self, **attrs) if attrs else op(self)  # type: ignore[no-any-return]
-
-    method.__name__, method.__doc__ = op_type, op.definition.doc
-    return method
-
-
-def _method_in_place(op_type: str) -> Callable[..., Any]:
-    def method(self: Tensor, **attrs: Any) -> Tensor:
-        return self._in_place(op_type, **attrs)
-
-    method.__name__, method.__doc__ = op_type + "_", f"`{op_type}` in place."
-    return method
-
-
-_UNARY = (
-    "abs ceil cos exp erf floor gelu leaky_relu log log1p log_softmax reciprocal relu round rsqrt sigmoid sign sin softmax "
-    "softplus sqrt square tanh"
-)
-for _name in _UNARY.split():
-    setattr(Tensor, _name, _method(_name))
-    setattr(Tensor, _name + "_", _method_in_place(_name))
+parts.tensor = Tensor

@@ -1,0 +1,128 @@
+"""Recorded graphs, and ops that ran, written down as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import unique_name
+from ..executor.binding.kinds import Kind
+from ..ir.program import Operator, Program, Variable
+from ..opdef.registry import OpDef
+from .graph import AccumulateGrad, Node, OpNode
+from .parts import parts
+from .program import Parameter
+from .tensor import Tensor
+
+__all__ = ["append_call", "program_of"]
+
+
+def append_call(
+    program: Program,
+    definition: OpDef,
+    attrs: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    names: Callable[[str], str],
+    made: Callable[[str], int],
+) -> Operator:
+    """Append an op that ran to the program's current block; ``made(slot)`` says how many values an output has."""
+    block = program.current_block()
+    prefix = names(definition.type)
+    outputs: dict[str, Any] = {}
+    for slot, place in definition.outputs.items():
+        if place.many:
+            outputs[slot] = [block.create_var(name=names(prefix + ".tmp")) for _ in range(made(slot))]
+        elif not place.optional or made(slot):
+            outputs[slot] = block.create_var(name=names(prefix + ".tmp"))
+    said = {
+        name: value for name, value in attrs.items() if name not in definition.attrs or value != definition.attrs[name].default
+    }
+    return block.append_op(definition.type, inputs, outputs, said)
+
+
+def program_of(tensor: Tensor) -> Program:
+    """The graph that a tensor was computed by, as a program: what was recorded, from leaves (and constants, as data) to it."""
+    program = Program()
+    block = program.global_block()
+    names = unique_name.UniqueNameGenerator()
+    if tensor._edge is None:
+        block.create_var(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype, is_data=True)
+        return program
+    outputs: dict[tuple[int, int], Variable] = {}
+    arrays: dict[int, Variable] = {}
+
+    def declared(kind: Kind, name: str, **said: Any) -> Variable:
+        while block.has_var(name):
+            name = names(name)
+        return block.create_var(name=name, shape=kind.shape, dtype=kind.dtype, lod_level=len(kind.lod), **said)
+
+    def constant(kind: Kind, saved: Any) -> Variable:
+        found = arrays.get(id(saved)) if saved is not None else None
+        if found is None:
+            found = declared(kind, names("constant"), is_data=True, stop_gradient=True)
+            if saved is not None:
+                arrays[id(saved)] = found
+        return found
+
+    def leaf(node: AccumulateGrad) -> Variable:
+        found = outputs.get((id(node), 0))
+        if found is None:
+            variable = node.variable
+            if isinstance(variable, Parameter):
+                found = block.create_parameter(name=variable.name, shape=variable.shape, dtype=variable.dtype)
+            else:
+                found = declared(variable._kind, variable.name, is_data=True)
+            outputs[id(node), 0] = found
+        return found
+
+    for node in _in_order(tensor._edge[0]):
+        if isinstance(node, AccumulateGrad):
+            leaf(node)
+        elif isinstance(node, OpNode):
+            recipe, op = node._recipe, node._recipe.op
+            saved = dict(zip(recipe._save_in, [entry[0] for entry in node._saved or ()], strict=False))
+            inputs: dict[str, Any] = {}
+            for number, ((slot, nth), kind, edge) in enumerate(zip(op.positions(), recipe.kinds, node._edges, strict=True)):
+                if edge is None:
+                    variable = constant(kind, saved.get(number))
+                else:
+                    variable = outputs[id(edge[0]), edge[1]]
+                if nth is None:
+                    inputs[slot] = variable
+                else:
+                    inputs.setdefault(slot, []).append(variable)
+            count = recipe._slots.count
+            made = append_call(program, op.definition, op.attrs, inputs, names, count)
+            taken: dict[str, int] = {}
+            for number, slot in enumerate(recipe._slots):
+                outputs[id(node), number] = block.var(made.outputs[slot][taken.setdefault(slot, 0)])
+                taken[slot] += 1
+            for number, entry in zip(recipe._save_out, (node._saved or ())[len(recipe._save_in) :], strict=False):
+                arrays[id(entry[0])] = outputs[id(node), number]
+        else:
+            found = [outputs[id(edge[0]), edge[1]].name for edge in node._edges if edge is not None]
+            results = [declared(kind, names(node.name)) for kind in node.kinds if kind is not None]
+            block.append_op(node.name.removesuffix("_backward"), {"X": found}, {"Out": results})
+            outputs.update(((id(node), number), variable) for number, variable in enumerate(results))
+    return program
+
+
+def _in_order(root: Node) -> list[Node]:
+    """The nodes that a node was computed from, and itself, each after those it was computed from."""
+    seen = {root}
+    stack = [root]
+    while stack:
+        for edge in stack.pop()._edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append(edge[0])
+    leaves = [node for node in seen if node.is_leaf]
+    others = [node for node in seen if not node.is_leaf]
+    return sorted(leaves, key=_number) + sorted(others, key=_number)
+
+
+def _number(node: Node) -> int:
+    return node.sequence_nr
+
+
+parts.program_of = program_of

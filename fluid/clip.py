@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .errors import FluidTypeError, ProgramError
-from .ir.program import Block, OpRole, Parameter, Program, Variable, default_main_program, optimize_guard
+from .ir.program import Block, OpRole, Parameter, Program, Variable, default_main_program
 from .values.types import VarType
 
 __all__ = [
@@ -66,7 +66,7 @@ class GradientClipByValue(GradientClip):
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
         found = []
         for param, grad in pairs:
-            with optimize_guard(param, grad) as block:
+            with param.block.program.updating(param, grad) as block:
                 found.append(block.namespace.clip(grad, min=self.min, max=self.max))
         return found
 
@@ -75,20 +75,20 @@ def _shrink(pairs: list[tuple[Parameter, Variable]], clip_norm: float) -> list[V
     """These gradients times ``clip_norm / max(clip_norm, norm)``, where ``norm`` is that of all of them together."""
     squares = []
     for param, grad in pairs:
-        with optimize_guard(param, grad) as block:
+        with param.block.program.updating(param, grad) as block:
             ops = block.namespace
             rows = grad
             if grad.type is VarType.SELECTED_ROWS:
                 rows = ops.get_tensor_from_selected_rows(ops.merge_selected_rows(grad))
             squares.append(ops.reduce_sum(ops.square(rows), reduce_all=True))
-    with optimize_guard(*pairs[0]) as block:
+    with pairs[0][0].block.program.updating(*pairs[0]) as block:
         ops = block.namespace
         norm = ops.sqrt(ops.sum(squares) if len(squares) > 1 else squares[0])
         most = ops.fill_constant(shape=[1], dtype=int(norm.dtype), value=clip_norm)
         factor = ops.elementwise_div(most, ops.elementwise_max(most, norm))
     found = []
     for param, grad in pairs:
-        with optimize_guard(param, grad) as block:
+        with param.block.program.updating(param, grad) as block:
             found.append(block.namespace.elementwise_mul(grad, factor))
     return found
 

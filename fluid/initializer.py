@@ -262,8 +262,7 @@ class NormInitializer(Initializer):
         self._parameter, self._axes = parameter, list(axes)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        known = self._parameter if block.program.eager else block.var(self._parameter.name)
-        norm = euclidean_norm(block.namespace, known, self._axes)
+        norm = euclidean_norm(block.namespace, block.own(self._parameter), self._axes)
         return block.append_op("assign", {"X": norm}, {"Out": var})
 
 

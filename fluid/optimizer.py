@@ -12,7 +12,7 @@ from . import unique_name
 from .backward import append_backward
 from .building.layer_helper import LayerHelper
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
-from .errors import FluidTypeError, ProgramError
+from .errors import FluidTypeError, NameNotFoundError, ProgramError
 from .initializer import Constant
 from .ir.program import (
     Block,
@@ -22,8 +22,6 @@ from .ir.program import (
     Program,
     Variable,
     default_main_program,
-    default_startup_program,
-    optimize_guard,
     program_guard,
 )
 from .layers.control_flow import cond, increment
@@ -195,14 +193,17 @@ class Optimizer:
         else:
             kind = type(self).__name__
             wanted = asked(kind, complete(kind, parameter_list, kept=False))
-        if loss.block.program.eager:
-            return _left_by_backward(loss, wanted, no_grad_set)
-        calls = [*callbacks] if callbacks is not None else []
-        if any(var.error_clip is not None for var in loss.block.program.list_vars()):
-            calls.append(error_clip_callback)
-        with program_guard(loss.block.program, startup_program):
-            cuts = list(checkpoints) if checkpoints is not None else None
-            return list(append_backward(loss, wanted, no_grad_set, calls, cuts))
+        program = loss.block.program
+
+        def append(loss: Variable, wanted: Any, no_grad_set: Any) -> list[Pair]:
+            calls = [*callbacks] if callbacks is not None else []
+            if any(var.error_clip is not None for var in program.list_vars()):
+                calls.append(error_clip_callback)
+            with program_guard(program, startup_program):
+                cuts = list(checkpoints) if checkpoints is not None else None
+                return list(append_backward(loss, wanted, no_grad_set, calls, cuts))
+
+        return program.gradients(loss, wanted, no_grad_set, append)
 
     def apply_optimize(self, loss: Variable, startup_program: Program | None, params_grads: Iterable[Pair]) -> list[Operator]:
         """`apply_gradients` in the loss's program."""
@@ -226,8 +227,9 @@ class Optimizer:
     def step(self) -> None:
         """In eager mode, update the parameters of `parameter_list` by their gradients."""
         params = self._own_parameters("step")
-        with program_guard(params[0].block.program):
-            self.apply_gradients(_left_by_backward(None, params, None))
+        program = params[0].block.program
+        with program_guard(program):
+            self.apply_gradients(program.gradients(None, params, None, append_backward))
 
     def clear_grad(self) -> None:
         """In eager mode, forget the gradients of the parameters of `parameter_list`."""
@@ -244,10 +246,8 @@ class Optimizer:
         if len(found) != len(self._asked) or not all(map(operator.is_, found, self._asked)):
             self._asked = found
             there = {id(param) for param in found}
-            for program, known in self._accumulators.items():
-                if program.eager:
-                    for key in [key for key in known if id(key[1]) not in there]:
-                        del known[key]
+            for known in self._accumulators.values():
+                _forget(known, found)
             self._calls = {key: call for key, call in self._calls.items() if key in there}
         return found
 
@@ -319,11 +319,11 @@ class Optimizer:
                 self._tell_unused(trained)
             ops = []
             for pair in trained:
-                with optimize_guard(*pair) as block:
+                with program.updating(*pair) as block:
                     ops.append(self._append_optimize_op(block, pair))
             if type(self)._finish_update is not Optimizer._finish_update:
                 for pair in trained:
-                    with optimize_guard(*pair) as block:
+                    with program.updating(*pair) as block:
                         self._finish_update(block, pair)
         return ops
 
@@ -378,7 +378,7 @@ class Optimizer:
         """A persistable variable of this optimizer for one parameter, shaped like it unless `shape` is given."""
         program = default_main_program()
         known = self._accumulators.setdefault(program, {})
-        key = name, _key(program, param)
+        key = name, program.key_of(param)
         if key in known:
             return known[key]
         start = self._start(name, param)
@@ -402,7 +402,7 @@ class Optimizer:
 
     def _get_accumulator(self, name: str, param: Parameter) -> Variable:
         program = default_main_program()
-        return self._accumulators[program][name, _key(program, param)]
+        return self._accumulators[program][name, program.key_of(param)]
 
     def _attrs(self, param: Parameter) -> dict[str, Any]:
         """Attributes of the op that updates a parameter."""
@@ -435,14 +435,18 @@ class Optimizer:
             outputs={"ParamOut": param, **{slot.replace("Accumulator", "Accum") + "Out": var for slot, var in state.items()}},
             attrs=attrs,
         )
-        if op is not None and block.program.eager:
+        if op is not None and op.again is not None:
             self._calls[id(param)] = _Call(param, rate, attrs, op)
         return op
 
 
-def _key(program: Program, param: Any) -> Any:
-    """What is kept for a parameter is found by its name; in eager mode, where several may be called alike, by itself."""
-    return param if program.eager else param.name
+def _forget(kept: dict[Any, Any], trained: Iterable[Any]) -> None:
+    """Drop what is kept for parameters that are not among those trained; what is kept by name stays."""
+    there = {id(param) for param in trained}
+    for key in list(kept):
+        param = key[1] if isinstance(key, tuple) else key
+        if not isinstance(param, str) and id(param) not in there:
+            del kept[key]
 
 
 def _kept(kind: type[Optimizer] | None = None) -> Iterator[str]:
@@ -481,13 +485,6 @@ class Schedule(Protocol):
 
     def set_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-
-
-def _left_by_backward(loss: Any, parameters: Named | None, left_out: Named | None) -> list[Pair]:
-    """The pairs of eager mode."""
-    from .eager.program import gradients_of
-
-    return gradients_of(loss, None if parameters is None else list(parameters), list(left_out or ()))
 
 
 class SGDOptimizer(Optimizer):
@@ -1024,7 +1021,7 @@ class LookaheadOptimizer:
     def step(self) -> None:
         """In eager mode, update the parameters that the inner optimizer was given by their gradients."""
         params = self.inner_optimizer._own_parameters("step")
-        self._train(params[0], None, _left_by_backward(None, params, None))
+        self._train(params[0], None, params[0].block.program.gradients(None, params, None, append_backward))
 
     def clear_grad(self) -> None:
         """In eager mode, forget the gradients of the parameters that the inner optimizer was given."""
@@ -1037,7 +1034,7 @@ class LookaheadOptimizer:
         found = self.inner_optimizer.state_dict()
         for program, known in self._variables.items():
             self.inner_optimizer._check_eager(program)
-            self._forget(program, known)
+            self._forget(known)
             found.update((var.name, var) for var in known.values())
         return found
 
@@ -1059,10 +1056,10 @@ class LookaheadOptimizer:
         block = program.global_block()
         with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             slow = self._variables.setdefault(program, {})
-            self._forget(program, slow)
+            self._forget(slow)
             for param in params:
-                if _key(program, param) not in slow:
-                    slow[_key(program, param)] = self._slow(param)
+                if program.key_of(param) not in slow:
+                    slow[program.key_of(param)] = self._slow(param)
         ops = self.inner_optimizer.apply_optimize(loss, startup_program, pairs)
         with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             self._follow(params, slow)
@@ -1070,12 +1067,10 @@ class LookaheadOptimizer:
             self._given.tell_unused("LookaheadOptimizer")
         return ops
 
-    def _forget(self, program: Program, slow: dict[Any, Variable]) -> None:
+    def _forget(self, slow: dict[Any, Variable]) -> None:
         """Forget slow parameters as the inner optimizer does."""
-        if program.eager and callable(self.inner_optimizer._parameter_list):
-            there = {id(param) for param in self.inner_optimizer._asked}
-            for param in [key for key in slow if not isinstance(key, str) and id(key) not in there]:
-                del slow[param]
+        if callable(self.inner_optimizer._parameter_list):
+            _forget(slow, self.inner_optimizer._asked)
 
     def _follow(self, params: Sequence[Parameter], slow: dict[Any, Variable]) -> None:
         if "" not in slow:
@@ -1088,7 +1083,7 @@ class LookaheadOptimizer:
 
         def meet() -> None:
             for param in params:
-                own = slow[_key(param.block.program, param)]
+                own = slow[param.block.program.key_of(param)]
                 moved = elementwise_add(own, scale(elementwise_sub(param, own), self.alpha))
                 assign(moved, own)
                 assign(moved, param)
@@ -1097,19 +1092,22 @@ class LookaheadOptimizer:
 
     def _slow(self, param: Parameter) -> Variable:
         """The slow parameter, which the startup program makes a copy of the fast one."""
-        if param.block.program.eager:
-            slow: Any = assign(param)
-            slow.name = unique_name.generate(param.name + _SLOW)
-            if self._given:
-                self._given.give([(param.name + _SLOW, slow)])
-            return slow  # type: ignore[no-any-return]
-        home = default_startup_program().global_block()
-        if not home.has_var(param.name):
-            raise ProgramError(f"the startup program does not initialize {param.name}; minimize takes the one that does")
+        program = param.block.program
+        home = program.startup.global_block()
+        try:
+            first = home.own(param)
+        except NameNotFoundError:
+            raise ProgramError(
+                f"the startup program does not initialize {param.name}; minimize takes the one that does"
+            ) from None
         name = unique_name.generate(param.name + _SLOW)
-        known = {"name": name, "shape": param.shape, "dtype": param.dtype, "persistable": True, "stop_gradient": True}
-        home.append_op("assign", {"X": param.name}, {"Out": home.create_var(**known)})
-        return default_main_program().global_block().create_var(**known)
+        slow = program.global_block().create_var(
+            name=name, shape=param.shape, dtype=param.dtype, persistable=True, stop_gradient=True
+        )
+        home.append_op("assign", {"X": first}, {"Out": home.declare(slow, stop_gradient=True)})
+        if self._given:
+            self._given.give([(param.name + _SLOW, slow)])
+        return slow
 
 
 class PipelineOptimizer:

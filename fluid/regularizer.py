@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .ir.program import Parameter, Variable, optimize_guard
+from .ir.program import Parameter, Variable
 from .opdef.inference import OpNamespace
 
 __all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer", "append_regularization_ops"]
@@ -51,7 +51,7 @@ def append_regularization_ops(
     for param, grad in parameters_and_grads:
         regularizer = param.regularizer or regularization
         if grad is not None and regularizer is not None:
-            with optimize_guard(param, grad) as block:
+            with param.block.program.updating(param, grad) as block:
                 ops = block.namespace
                 grad = ops.sum([grad, regularizer.decay(ops, param)])
         found.append((param, grad))

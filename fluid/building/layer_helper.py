@@ -14,11 +14,11 @@ from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..initializer import Constant, Initializer, NormInitializer, Xavier
 from ..ir.checked import check_variable
-from ..ir.program import Block, Operator, Parameter, Program, Variable, default_main_program, default_startup_program
+from ..ir.program import Block, Operator, Parameter, Program, Variable, default_main_program
 from ..opdef import registry
 from ..param_attr import AttrLike, GivenParameter, ParamAttr, WeightNormParamAttr
 from ..values.types import DTypeLike, VarType, as_dtype, is_floating
-from .weight_norm import PARTS, WeightNorm, normalized
+from .weight_norm import PARTS, WeightNorm
 
 __all__ = [
     "Keep",
@@ -133,9 +133,8 @@ class LayerHelper:
 
     @property
     def startup_program(self) -> Program:
-        """Where first values are set: in eager mode, the program that runs at once itself."""
-        main = default_main_program()
-        return main if main.eager else default_startup_program()
+        """Where first values are set."""
+        return self.main_program.startup
 
     @property
     def block(self) -> Block:
@@ -228,19 +227,13 @@ class LayerHelper:
             return self._normalized(attr, kwargs, shape, dtype, initializer)
         kwargs.update(shape=shape, dtype=dtype)
         parameter = self.main_program.global_block().create_parameter(**kwargs)
-        home = self.startup_program.global_block()
-        if home.program.eager:
-            initializer(parameter, home)
-            return parameter
-        parameter.initializer = initializer
-        if not home.has_var(parameter.name):
-            home.create_parameter(**kwargs, initializer=initializer)
+        self.set_variable_initializer(parameter, initializer)
         return parameter
 
     def _normalized(
         self, attr: WeightNormParamAttr, kwargs: Mapping[str, Any], shape: list[int], dtype: VarType, initializer: Initializer
     ) -> Parameter:
-        """``g * v / norm(v)`` of two parameters, in place of one: in eager mode, what a layer is to keep."""
+        """``g * v / norm(v)`` of two parameters, in place of one."""
         if attr.dim is not None and not -len(shape) <= attr.dim < len(shape):
             raise ProgramError(f"{self.name}: WeightNormParamAttr has dim={attr.dim}, but the parameter has the shape {shape}")
         kept = None if attr.dim is None else attr.dim % len(shape)
@@ -254,23 +247,11 @@ class LayerHelper:
 
         v = part(PARTS[0], shape, initializer)
         g = part(PARTS[1], lengths, NormInitializer(v, axes))
-        if self.main_program.eager:
-            return WeightNorm(kwargs["name"], v, g, axes)  # type: ignore[return-value]
-        weight: Any = normalized(self.block.namespace, v, g, axes)
-        WeightNormParamAttr.params_with_weight_norm.append(weight)
-        return weight  # type: ignore[no-any-return]
+        return self.block.derive(WeightNorm(kwargs["name"], v, g, axes))  # type: ignore[no-any-return]
 
     def set_variable_initializer(self, var: Variable, initializer: Initializer) -> Variable:
         """Let the startup program set the first value of a persistable variable; gives the variable there."""
-        home = self.startup_program.global_block()
-        if home.program.eager:
-            initializer(var, home)
-            return var
-        if home.has_var(var.name):
-            return home.vars[var.name]
-        twin = home.create_var(name=var.name, type=var.type, dtype=var.dtype, shape=var.shape, persistable=True)
-        initializer(twin, home)
-        return twin
+        return self.startup_program.global_block().initialize(var, initializer)
 
     # -- ops
     def append_op(self, type: str, **kwargs: Any) -> Operator:
@@ -304,21 +285,10 @@ class LayerHelper:
                 if home is not None and program.eager != home.eager:
                     raise _mixed(self.layer_type, inputs)
                 home = program
-        home = home if home is not None else self.main_program
-        if home.eager:
-            block: Any = home.global_block()
-            return block.run(definition, inputs, attrs or {}, outputs or {}, also)  # type: ignore[no-any-return]
-        given = dict(outputs or {})
-        made: dict[str, Any] = {}
-        for name, slot in definition.outputs.items():
-            if given.get(name) is not None:
-                made[name] = given[name]
-            elif slot.many:
-                made[name] = [self.create_variable_for_type_inference() for _ in range(count)]
-            elif not slot.optional:
-                made[name] = self.create_variable_for_type_inference()
-        self.append_op(op_type, inputs={k: v for k, v in inputs.items() if v is not None}, outputs=made, attrs=attrs)
-        return made
+        program = home if home is not None and home.eager else self.main_program
+        return program.current_block().apply(
+            definition, inputs, attrs or {}, outputs or {}, self.create_variable_for_type_inference, count, also
+        )
 
     def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
         """Add a bias, one number for each element of dimensions `dim_start` to `dim_end`; `input_var` if there is none."""
@@ -385,14 +355,11 @@ def region() -> str | None:
 @contextlib.contextmanager
 def keeping_itself() -> Iterator[None]:
     """Inside the ``with``, parameters are made for who keeps them where no layer does; they outlive what is traced."""
-    if _keepers.keep is not None or not default_main_program().eager:
+    if _keepers.keep is not None:
         with inside(None):  # who keeps them asks once
             yield
         return
-    from ..eager.mode import tracing
-    from ..executor.random import RANDOM
-
-    with tracing(None), RANDOM.apart(), keeping(lambda create, is_bias: create()):
+    with default_main_program().apart(), keeping(lambda create, is_bias: create()):
         yield
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import FluidTypeError
 from ..initializer import euclidean_norm
 from ..opdef.inference import OpNamespace
+from ..param_attr import WeightNormParamAttr
 
 __all__ = ["PARTS", "WeightNorm", "normalized"]
 
@@ -21,10 +22,11 @@ def normalized(ops: OpNamespace, v: Any, g: Any, axes: Sequence[int]) -> Any:
 
 
 class WeightNorm:
-    """What a `WeightNormParamAttr` makes in eager mode: two parameters, to be assigned to an attribute of a layer.
+    """The two parameters that a `WeightNormParamAttr` makes in place of one, which is computed of them.
 
-    The layer has them as ``<attribute>_v`` and ``<attribute>_g`` from then on, and its attribute is ``g * v / norm(v)``, computed
-    each time that it is read.
+    A program computes it once in a step (`build`). In eager mode this is assigned to an attribute of a layer, which has the two
+    as ``<attribute>_v`` and ``<attribute>_g`` from then on, and whose attribute is ``g * v / norm(v)``, computed each time that
+    it is read.
 
     Attributes:
         name, shape, dtype: of the product.
@@ -38,6 +40,13 @@ class WeightNorm:
         self.name, self.shape, self.dtype = name, v.shape, v.dtype
         self.parts: Mapping[str, Any] = dict(zip(PARTS, (v, g), strict=True))
         self.axes = tuple(axes)
+
+    def build(self, ops: OpNamespace) -> Any:
+        """The product, by ops of a program."""
+        v, g = self.parts.values()
+        weight = normalized(ops, v, g, self.axes)
+        WeightNormParamAttr.params_with_weight_norm.append(weight)
+        return weight
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise FluidTypeError(

@@ -149,12 +149,27 @@ class EagerBlock(Block):
         known = ("name", "trainable", "optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")
         return Parameter(default_xp().zeros(shape, dtype.numpy), **{name: kwargs[name] for name in known if name in kwargs})
 
-    def run(
+    def own(self, var: Any) -> Any:
+        return var
+
+    def declare(self, var: Any, **said: Any) -> Any:
+        return var
+
+    def initialize(self, var: Any, initializer: Callable[[Any, Block], Any]) -> Any:
+        initializer(var, self)
+        return var
+
+    def derive(self, parameter: Any) -> Any:
+        return parameter
+
+    def apply(
         self,
         definition: OpDef,
         inputs: Mapping[str, Any],
         attrs: Mapping[str, Any],
         outputs: Mapping[str, Any],
+        temporary: Callable[[], Any] | None = None,
+        count: int = 1,
         also: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Run an op; what it makes, by slot, with the intermediate outputs `also`. The tensors in `outputs` take that over."""
@@ -191,7 +206,7 @@ class EagerBlock(Block):
             call = UpdateCall(update_op(type, inputs, attrs, into), inputs)
             call.op(*inputs.values())
             return call
-        self.run(registry.get(type), inputs, attrs, outputs)
+        self.apply(registry.get(type), inputs, attrs, outputs)
         return None
 
     def insert_op(self, index: int, type: str, **kwargs: Any) -> Any:
@@ -246,8 +261,33 @@ class EagerProgram(Program):
         self.blocks = [EagerBlock(self, 0)]
 
     @property
-    def updating(self) -> contextlib.AbstractContextManager[Block]:
-        """A context in which ops of an optimizer run."""
+    def startup(self) -> Program:
+        return self
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        with tracing(None), RANDOM.apart():
+            yield
+
+    def key_of(self, parameter: Any) -> Any:
+        return parameter
+
+    def gradients(
+        self, loss: Any, parameters: Any, left_out: Any, append: Callable[[Any, Any, Any], list[Any]]
+    ) -> list[tuple[Any, Any]]:
+        chosen = list(parameters) if parameters is not None else parameters_of(loss)
+        for item in chosen:
+            if not isinstance(item, Tensor):
+                raise FluidTypeError(f"parameter_list should hold tensors, such as layer.parameters(); {item!r} is none")
+        names = {item if isinstance(item, str) else item.name for item in left_out or ()}
+        pairs = [(item, item._grad) for item in chosen if item.trainable and item.name not in names]
+        if all(grad is None for _, grad in pairs):
+            raise ProgramError(
+                "there is nothing to optimize: no parameter has a gradient; call loss.backward() before minimize or step"
+            )
+        return pairs
+
+    def updating(self, param: Any, grad: Any) -> contextlib.AbstractContextManager[Block]:
         return _Updating(self.blocks[0])
 
     @property
@@ -344,18 +384,3 @@ def parameters_of(loss: Tensor) -> list[Tensor]:
             found[node.sequence_nr] = node.variable
         stack += [edge[0] for edge in node._edges if edge is not None]
     return [found[number] for number in sorted(found)]
-
-
-def gradients_of(loss: Any, parameters: Sequence[Any] | None, left_out: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """(parameter, gradient) as `backward` has left them: of these parameters, or of all that the loss was computed from."""
-    chosen = list(parameters) if parameters is not None else parameters_of(loss)
-    for item in chosen:
-        if not isinstance(item, Tensor):
-            raise FluidTypeError(f"parameter_list should hold tensors, such as layer.parameters(); {item!r} is none")
-    names = {item if isinstance(item, str) else item.name for item in left_out}
-    pairs = [(item, item._grad) for item in chosen if item.trainable and item.name not in names]
-    if all(grad is None for _, grad in pairs):
-        raise ProgramError(
-            "there is nothing to optimize: no parameter has a gradient; call loss.backward() before minimize or step"
-        )
-    return pairs

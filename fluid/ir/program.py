@@ -202,6 +202,10 @@ class Variable(ValueOperators, metaclass=ABCMeta):
                 f"with {next(sides)}. Give the new variable another name"
             )
 
+    def declared_in(self, block: Block) -> Variable:
+        """Declare this variable, persistable, in the block of another program too."""
+        return block.create_var(name=self.name, type=self.type, dtype=self.dtype, shape=self.shape, persistable=True)
+
     def describe(self) -> str:
         """Such as ``float32[-1, 784]``."""
         if self._type is not VarType.LOD_TENSOR:
@@ -287,6 +291,10 @@ class Parameter(Variable):
         self.do_model_average = do_model_average
         self.initializer = initializer
 
+    def declared_in(self, block: Block) -> Parameter:
+        said = {key: getattr(self, key) for key in ("optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")}
+        return block.create_parameter(name=self.name, shape=self.shape, dtype=self.dtype, trainable=self.trainable, **said)
+
 
 Names = Mapping[str, Any]
 
@@ -303,6 +311,9 @@ class Operator:
     """One application of an op: names in its slots, attributes, and the line of the user's code that made it."""
 
     __slots__ = ("attrs", "block", "frames", "inputs", "outputs", "type", "wire")
+
+    again: Callable[[Variable], Any] | None = None
+    """Of an update that has run, in eager mode: makes it once more, by another gradient. None for ops of programs."""
 
     def __init__(
         self,
@@ -552,6 +563,42 @@ class Block:
             parameter.initializer(parameter, self)
         return parameter
 
+    def own(self, var: Variable) -> Variable:
+        """The variable here that has the name of `var`, which is of another program; a tensor of eager mode is its own.
+
+        Raises:
+            NameNotFoundError: there is none.
+        """
+        return self.var(var.name)
+
+    def declare(self, var: Variable, **said: Any) -> Variable:
+        """Declare a persistable variable of another program here, too; a tensor of eager mode needs no declaration."""
+        return self.create_var(name=var.name, shape=var.shape, dtype=var.dtype, persistable=True, **said)
+
+    def initialize(self, var: Variable, initializer: Callable[[Variable, Block], Any]) -> Variable:
+        """Set the first value of a persistable variable of another program; gives the variable here that has its name.
+
+        That is declared, and ``initializer(variable, block)`` appends the op that fills it, unless the name is known here
+        already: it keeps the first value that it has. Eager mode fills the tensor `var` itself at once.
+        """
+        if isinstance(var, Parameter):
+            var.initializer = initializer
+        if self.has_var(var.name):
+            return self.vars[var.name]
+        twin = var.declared_in(self)
+        if isinstance(twin, Parameter):
+            twin.initializer = initializer
+        initializer(twin, self)
+        return twin
+
+    def derive(self, parameter: Any) -> Any:
+        """What stands for a parameter that is computed of others in each step.
+
+        A program computes it here: ``parameter.build(namespace)``. In eager mode it is `parameter`, for a layer of
+        `fluid.dygraph`, which computes it when it is read.
+        """
+        return parameter.build(self.namespace)
+
     def remove_var(self, name: str) -> None:
         self.vars.pop(name, None)
         self.program._changed()
@@ -593,6 +640,33 @@ class Block:
         return op
 
     _insert_op = insert_op
+
+    def apply(
+        self,
+        definition: OpDef,
+        inputs: Names,
+        attrs: Names,
+        outputs: Names,
+        temporary: Callable[[], Variable],
+        count: int = 1,
+        also: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Apply an op to variables (None for inputs that are left out); its outputs by slot, lists in slots of many.
+
+        A program appends the op, which writes to the variables in `outputs` and otherwise to new ones, that `temporary` makes,
+        `count` of them in a slot of many; optional outputs are made only if they are in `outputs`. Eager mode runs the op, and
+        lets the tensors in `outputs` take over its results; of those that only its gradient reads, it gives those in `also`.
+        """
+        written: dict[str, Any] = {}
+        for name, slot in definition.outputs.items():
+            if outputs.get(name) is not None:
+                written[name] = outputs[name]
+            elif slot.many:
+                written[name] = [temporary() for _ in range(count)]
+            elif not slot.optional:
+                written[name] = temporary()
+        self.append_op(definition.type, {name: value for name, value in inputs.items() if value is not None}, written, attrs)
+        return written
 
     def prepend_op(self, type: str, **kwargs: Any) -> Operator:
         """Add an op at the start; arguments as of `append_op`."""
@@ -756,6 +830,46 @@ class Program:
                 yield
         finally:
             self._frames = old
+
+    # -- what eager mode does in another way
+    @property
+    def startup(self) -> Program:
+        """Where first values of this program's variables are set: the default startup program. Eager mode sets them itself."""
+        return default_startup_program()
+
+    def apart(self) -> contextlib.AbstractContextManager[None]:
+        """Inside the ``with``, parameters are made for whoever keeps them, apart from what is done around.
+
+        For a program that is nothing special. In eager mode, it is no part of what is traced, and takes no random numbers from
+        what runs.
+        """
+        return contextlib.nullcontext()
+
+    def version_of(self, layer: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called for a layer that builds blocks, arrays of tensors or schedules: that layer itself.
+
+        Eager mode has functions for such layers that do at once what the layer builds: see `fluid.building.versions`.
+        """
+        return layer
+
+    def key_of(self, parameter: Variable) -> Any:
+        """By what optimizers find what they keep for a parameter: its name. In eager mode, where several may be called alike, and
+        come and go, it is the parameter itself."""
+        return parameter.name
+
+    def gradients(
+        self, loss: Variable | None, parameters: Any, left_out: Any, append: Callable[[Any, Any, Any], list[Any]]
+    ) -> list[Any]:
+        """(parameter, gradient) for an optimizer: of these parameters (all by default) but the ones that are left out.
+
+        For a program, ``append(loss, parameters, left_out)`` appends the backward part, and gives them. In eager mode they are
+        there, since ``loss.backward()`` was called.
+        """
+        return append(loss, parameters, left_out)
+
+    def updating(self, param: Variable, grad: Variable) -> contextlib.AbstractContextManager[Block]:
+        """Ops appended to the current block inside the ``with`` belong to the update of `param`; eager mode records none."""
+        return _updating(self, param, grad)
 
     def fresh_name(self, base: str) -> str:
         """`base`, or `base` with the first number that makes it new to every block."""
@@ -1105,14 +1219,8 @@ def in_dygraph_mode() -> bool:
     return default_main_program().eager
 
 
-def optimize_guard(param: Variable, grad: Variable) -> contextlib.AbstractContextManager[Block]:
-    """Ops appended inside the ``with`` to the program's current block belong to the update of `param`."""
-    program: Any = param.block.program
-    return program.updating if program.eager else _optimize_guard(program, param, grad)
-
-
 @contextlib.contextmanager
-def _optimize_guard(program: Program, param: Variable, grad: Variable) -> Iterator[Block]:
+def _updating(program: Program, param: Variable, grad: Variable) -> Iterator[Block]:
     block = program.current_block()
     start = len(block.ops)
     with program.role_guard(OpRole.OPTIMIZE):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import layers
 from ...errors import FluidTypeError
-from ...ir.program import Program, Variable, optimize_guard, program_guard
+from ...ir.program import Program, Variable, program_guard
 from ...optimizer import Optimizer
 
 __all__ = ["extend_with_decoupled_weight_decay"]
@@ -48,7 +48,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
                         continue
                     if not isinstance(self._weight_decay, Variable) and self._weight_decay == 0.0:
                         continue
-                    with optimize_guard(param, grad):
+                    with param.block.program.updating(param, grad):
                         layers.assign(param - param * self._weight_decay, output=param)
             return super().apply_optimize(loss, startup_program, pairs)
 

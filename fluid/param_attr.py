@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union
+from typing import Any, ClassVar, Literal, Union
 
 from .errors import FluidTypeError
-
-if TYPE_CHECKING:
-    from .initializer import Initializer
-    from .ir.program import Variable
-    from .regularizer import WeightDecayRegularizer
+from .initializer import Initializer
+from .ir.program import Variable
+from .regularizer import WeightDecayRegularizer
 
 __all__ = ["AttrLike", "ParamAttr", "WeightNormParamAttr"]
 
@@ -56,9 +54,6 @@ class ParamAttr:
             return ParamAttr()
         if arg is False or isinstance(arg, ParamAttr):
             return arg
-        from .initializer import Initializer
-        from .regularizer import WeightDecayRegularizer
-
         if isinstance(arg, str):
             return ParamAttr(name=arg)
         if isinstance(arg, Initializer):
@@ -67,8 +62,6 @@ class ParamAttr:
             return ParamAttr(regularizer=arg)
         if isinstance(arg, (list, tuple)):
             return [ParamAttr._to_attr(item) for item in arg]
-        from .ir.program import Variable
-
         if isinstance(arg, Variable) and arg.block.program.eager:
             return GivenParameter(arg)
         raise FluidTypeError(
@@ -129,4 +122,4 @@ class GivenParameter(ParamAttr):
         return self.tensor.name
 
 
-AttrLike = Union[ParamAttr, str, "Initializer", "WeightDecayRegularizer", Literal[False], bool, None]
+AttrLike = Union[ParamAttr, str, Initializer, WeightDecayRegularizer, Literal[False], bool, None]

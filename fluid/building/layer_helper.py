@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -70,17 +70,18 @@ def extents(value: Any, count: int, where: str) -> list[int]:
 class ParametersLost(ProgramError):
     """A layer is called on tensors, and nobody would keep the parameters that it makes."""
 
+    how_to_keep: ClassVar[Callable[[str], str]] = lambda layer: f"layer = fluid.dygraph.LayerOf(fluid.layers.{layer}, ...)"
+    """How users write an object that keeps the parameters of the layer of this name; `fluid.dygraph.layer_of` says it better."""
+
     def __init__(self, layer: str) -> None:
         super().__init__(layer)
         self.speak_of(layer)
 
     def speak_of(self, layer: str) -> None:
         """Let this be about the layer that the user called: what to write instead depends on its name."""
-        from ..dygraph.layer_of import how_to_keep
-
         self.args = (
             f"{layer} would make its parameters anew in each call; in eager mode make, once, an object that keeps them, "
-            f"{how_to_keep(layer)}, and call that with the tensors",
+            f"{type(self).how_to_keep(layer)}, and call that with the tensors",
         )
 
 

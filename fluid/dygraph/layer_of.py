@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .. import layers
-from ..building.layer_helper import Keep, Wanted, region
+from .. import contrib, layers, nets
+from ..building.layer_helper import Keep, ParametersLost, Wanted, region
 from ..errors import FluidTypeError, ProgramError
 from ..values.types import as_dtype
 from . import nn
@@ -141,8 +141,6 @@ def _class_of(layer: str) -> Any:
 
 def _homes() -> list[Any]:
     """The modules whose functions have parameters."""
-    from .. import contrib, nets
-
     return [layers, contrib.layers, nets]
 
 
@@ -160,3 +158,6 @@ def how_to_keep(layer: str) -> str:
         if item.default is item.empty and "Variable" not in str(item.annotation)
     ]
     return f"layer = fluid.dygraph.LayerOf({', '.join([f'{home.__name__}.{layer}', *(f'{name}=...' for name in needed)])})"
+
+
+ParametersLost.how_to_keep = how_to_keep

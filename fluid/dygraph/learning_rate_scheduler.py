@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from ..eager.program import version_of
 from ..errors import ProgramError
+from ..layers import learning_rate_scheduler as schedules
 
 __all__ = [
     "CosineDecay",
@@ -59,6 +61,7 @@ def _positive(schedule: LearningRateDecay, **numbers: float) -> None:
             raise ProgramError(f"{type(schedule).__name__}: {name} should be greater than 0, not {number!r}")
 
 
+@version_of(schedules.noam_decay)
 class NoamDecay(LearningRateDecay):
     """``d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``."""
 
@@ -71,6 +74,7 @@ class NoamDecay(LearningRateDecay):
         return float(self.d_model**-0.5 * min(self.step_num**-0.5, self.step_num * self.warmup_steps**-1.5))
 
 
+@version_of(schedules.piecewise_decay)
 class PiecewiseDecay(LearningRateDecay):
     """``values[i]``, where i is the number of `boundaries` that step has reached."""
 
@@ -114,6 +118,7 @@ class _Periodic(LearningRateDecay):
         return math.floor(found) if self.staircase else found
 
 
+@version_of(schedules.natural_exp_decay)
 class NaturalExpDecay(_Periodic):
     """``learning_rate * exp(-decay_rate * (step / decay_steps))``."""
 
@@ -121,6 +126,7 @@ class NaturalExpDecay(_Periodic):
         return self.learning_rate * math.exp(-self.decay_rate * self.periods)
 
 
+@version_of(schedules.exponential_decay)
 class ExponentialDecay(_Periodic):
     """``learning_rate * decay_rate ** (step / decay_steps)``."""
 
@@ -128,6 +134,7 @@ class ExponentialDecay(_Periodic):
         return self.learning_rate * float(self.decay_rate**self.periods)
 
 
+@version_of(schedules.inverse_time_decay)
 class InverseTimeDecay(_Periodic):
     """``learning_rate / (1 + decay_rate * step / decay_steps)``."""
 
@@ -135,6 +142,7 @@ class InverseTimeDecay(_Periodic):
         return self.learning_rate / (1 + self.decay_rate * self.periods)
 
 
+@version_of(schedules.polynomial_decay)
 class PolynomialDecay(LearningRateDecay):
     """``(learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate``.
 
@@ -165,6 +173,7 @@ class PolynomialDecay(LearningRateDecay):
         return (self.learning_rate - self.end_learning_rate) * float((1 - passed) ** self.power) + self.end_learning_rate
 
 
+@version_of(schedules.cosine_decay)
 class CosineDecay(LearningRateDecay):
     """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)``, the epoch being step over `step_each_epoch`, rounded down."""
 

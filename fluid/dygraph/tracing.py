@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from .. import unique_name
+from ..building.nested import flatten, rebuild
 from ..eager.dispatch import TensorOp
 from ..eager.function import PyLayerNode
 from ..eager.graph import Node, OpNode, leaf_edge, line_text, sequence, user_line
+from ..eager.layers import loop
 from ..eager.mode import enable_grad, no_grad, state, tracing
 from ..eager.nested import refilled, tensors_in
 from ..eager.program import Parameter, to_variable
@@ -35,7 +37,7 @@ from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
 from ..ir.program import Operator, Program, Variable, _clone_op, default_main_program, default_startup_program, program_guard
 from ..ir.renaming import redirect
-from ..layers.control_flow import _flatten, _rebuild, _structure
+from ..layers import control_flow
 from ..opdef.registry import updated_input
 from ..ops.norm import uses_global_stats
 from ..values.selected_rows import SelectedRows
@@ -462,12 +464,10 @@ class Tracer:
 
     def _lifted(self, value: Any) -> Any:
         """Tensors, nested, as variables."""
-        return _rebuild(value, iter([self.variable(item) for item in _tensors(value)]))
+        return rebuild(value, iter([self.variable(item) for item in _tensors(value)]))
 
     def cond(self, pred: Tensor, true_fn: Any, false_fn: Any) -> Any:
         """`fluid.layers.cond` of a traced tensor: both functions are traced; the tensors are those of the one that is chosen."""
-        from ..layers.control_flow import cond
-
         results: dict[bool, Any] = {False: None, True: None}
         chosen = bool(pred._array.item())
 
@@ -480,7 +480,7 @@ class Tracer:
 
                 return None if function is None else lambda: self._inside(run)
 
-            return cond(self.variable(pred), branch(True, true_fn), branch(False, false_fn))
+            return control_flow.cond(self.variable(pred), branch(True, true_fn), branch(False, false_fn))
 
         region = Region(self, "cond")
         merged = region.build(lambda: self._static(build))
@@ -489,17 +489,17 @@ class Tracer:
     def bound(self, tensors: Any, variables: Any, edges: Sequence[Any]) -> Any:
         """Copies of nested tensors, which are these variables and have these edges, or none."""
         copies: list[Any] = []
-        for tensor, variable, edge in zip(_tensors(tensors), _flatten(variables, "a result"), edges, strict=True):
+        for tensor, variable, edge in zip(_tensors(tensors), flatten(variables, "a result"), edges, strict=True):
             made = make(tensor._array.copy(), tensor._kind, edge)
             self.bind(made, variable)
             copies.append(made)
-        return _rebuild(tensors, iter(copies))
+        return rebuild(tensors, iter(copies))
 
     def _given_by(self, region: Region, result: Any, variables: Any, parts: Sequence[Any]) -> Any:
         """The tensors that a branch or loop gives; `parts` are what its functions gave."""
         if result is None:
             return None
-        listed = list(_flatten(variables, "a result"))
+        listed = list(flatten(variables, "a result"))
         return self.bound(result, variables, region.edges_of(_tensors(result), listed, map(_tensors, parts)))
 
     @contextmanager
@@ -513,8 +513,6 @@ class Tracer:
 
     def while_loop(self, cond: Any, body: Any, loop_vars: Sequence[Any], is_test: bool) -> Any:
         """`fluid.layers.while_loop` of traced tensors: the body is traced once, and the tensors are those after the last trip."""
-        from ..layers.control_flow import while_loop
-
         before = list(loop_vars)
         results: list[Any] = []
 
@@ -537,7 +535,7 @@ class Tracer:
 
                 return run
 
-            return while_loop(lifted(cond), lifted(body), self._lifted(before), is_test)
+            return control_flow.while_loop(lifted(cond), lifted(body), self._lifted(before), is_test)
 
         region = Region(self, "while_loop")
         after = region.build(lambda: self._static(build))
@@ -653,40 +651,7 @@ def _reads(op: Operator, name: str) -> bool:
 
 def _tensors(value: Any) -> list[Any]:
     """The tensors in nested lists, tuples and dicts; an error where there is anything else."""
-    return list(_flatten(value, "what a branch or loop returns"))
-
-
-# ------------------------------------------------------------------------------------------------------- eager control flow
-def loop(cond: Any, body: Any, loop_vars: Sequence[Any]) -> list[Any]:
-    """`fluid.layers.while_loop` on tensors."""
-    given = list(loop_vars)
-    # Copies, which body may modify in place: as of a program, that is not to be seen outside.
-    now: list[Any] = refilled(given, iter([item.clone() if isinstance(item, Tensor) else item for item in tensors_in(given)]))
-    while bool(cond(*now)):
-        value = body(*now)
-        if not isinstance(value, (list, tuple)) or (len(now) == 1 and _structure([value]) == _structure(now)):
-            value = [value]
-        if _structure(list(value)) != _structure(now):
-            raise ProgramError(
-                f"while_loop: body takes {_structure(now)} but returns {_structure(value)}; both must have the same structure"
-            )
-        now = list(value)
-    return now
-
-
-def eager_cond(pred: Tensor, true_fn: Any, false_fn: Any) -> Any:
-    """`fluid.layers.cond` on a tensor."""
-    if state.tracer is not None:
-        return state.tracer.cond(pred, true_fn, false_fn)
-    chosen = true_fn if bool(pred) else false_fn
-    return None if chosen is None else chosen()
-
-
-def eager_while_loop(cond: Any, body: Any, loop_vars: Sequence[Any], is_test: bool) -> Any:
-    """`fluid.layers.while_loop` on tensors."""
-    if state.tracer is not None:
-        return state.tracer.while_loop(cond, body, loop_vars, is_test)
-    return loop(cond, body, loop_vars)
+    return list(flatten(value, "what a branch or loop returns"))
 
 
 # -------------------------------------------------------------------------------------------------------- what users call

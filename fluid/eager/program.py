@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from .parts import parts
 from .tensor import Tensor
 
 __all__ = ["EAGER", "Parameter", "disable_dygraph", "enable_dygraph", "enabled", "guard", "to_variable"]
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Parameter(Tensor):
@@ -125,6 +128,20 @@ class UpdateCall:
 
 EFFECTS: dict[str, Callable[..., dict[str, Any]]] = {}
 """Op type -> what runs it on tensors, called with its definition, inputs, attributes and outputs: ops that reach outside."""
+
+
+VERSIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
+"""Layer that builds (see `fluid.building.versions`) -> what is called in its place."""
+
+
+def version_of(layer: Any) -> Callable[[_Function], _Function]:
+    """Decorates the function that eager mode has in place of a layer which is marked `builds`."""
+
+    def register(function: _Function) -> _Function:
+        VERSIONS[layer.__wrapped__] = function
+        return function
+
+    return register
 
 
 class EagerBlock(Block):
@@ -268,6 +285,9 @@ class EagerProgram(Program):
     def apart(self) -> Iterator[None]:
         with tracing(None), RANDOM.apart():
             yield
+
+    def version_of(self, layer: Callable[..., Any]) -> Callable[..., Any]:
+        return VERSIONS.get(layer, layer)
 
     def key_of(self, parameter: Any) -> Any:
         return parameter

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..opdef.inference import OpNamespace
 from ..values.types import VarType
 from .inference import BuildNamespace
-from .program import Variable
 from .versions import outer_names
 
 __all__ = ["scan"]
@@ -28,8 +28,9 @@ def scan(step: Step, states: Sequence[Any], sequences: Sequence[Any], reverse: b
     Returns:
         The outputs of all steps, ``[time, ...]``.
     """
-    if not isinstance(sequences[0], Variable) or sequences[0].block.program.eager:
-        return _done(step, states, sequences, reverse)
+    ops = sequences[0]._ops()
+    if not isinstance(ops, BuildNamespace):
+        return _done(ops, step, states, sequences, reverse)
     program = sequences[0].block.program
     parent, body = program.current_block(), program.create_block()
     with program.block_guard(body):
@@ -58,9 +59,8 @@ def scan(step: Step, states: Sequence[Any], sequences: Sequence[Any], reverse: b
     return found
 
 
-def _done(step: Step, states: Sequence[Any], sequences: Sequence[Any], reverse: bool) -> list[Any]:
+def _done(f: OpNamespace, step: Step, states: Sequence[Any], sequences: Sequence[Any], reverse: bool) -> list[Any]:
     """The steps, one after the other."""
-    f = sequences[0]._ops()
     steps = sequences[0].shape[0]
     slices = list(zip(*(f.unstack(sequence, axis=0, num=steps) for sequence in sequences), strict=True))
     rows = []

@@ -11,28 +11,19 @@ from types import FunctionType
 from typing import Any
 
 from ..building.layer_helper import ParametersLost
+from ..building.versions import program_of
 from ..errors import FluidError, FluidTypeError, ProgramError
 from ..ir.checked import Checks, checks_of, held
 from ..ir.frames import user_frame, user_frames
-from ..ir.program import Program, Variable, program_guard
+from ..ir.program import Program, program_guard
 
 __all__ = ["check_layers", "checked", "eager_program", "speaking_of"]
 
 
 def eager_program(values: Iterable[Any]) -> Program | None:
     """The program that runs at once, where a tensor of it is among the arguments, nested perhaps."""
-    for value in values:
-        found = None
-        if isinstance(value, Variable):
-            program = value.block.program
-            found = program if program.eager else None
-        elif isinstance(value, (list, tuple)):
-            found = eager_program(value)
-        elif isinstance(value, dict):
-            found = eager_program(value.values())
-        if found is not None:
-            return found
-    return None
+    program = program_of(values)
+    return program if program is not None and program.eager else None
 
 
 def _located(error: FluidTypeError | ProgramError, layer: str) -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TypeGuard
-
-import numpy as np
+from typing import Any
 
 from .. import unique_name
-from ..building.layer_helper import LayerHelper, apply, apply_many, inside, refuse_tensor
+from ..building.layer_helper import LayerHelper, apply, apply_many, refuse_tensor
+from ..building.nested import flatten, rebuild, structure
+from ..building.versions import builds
 from ..errors import FluidTypeError, ProgramError
 from ..ir.checked import check_variable
 from ..ir.inference import infer_shape
-from ..ir.program import Block, Program, Variable, default_main_program, program_guard
+from ..ir.program import Block, Program, Variable, default_main_program
 from ..ir.versions import outer_names
 from ..values.types import DTypeLike, VarType
 from . import ops
@@ -190,38 +190,6 @@ class Switch:
 
 
 # ----------------------------------------------------------------------------------------------- functions as bodies
-def _flatten(value: Any, where: str) -> list[Variable]:
-    """The variables in nested lists, tuples and dicts."""
-    if value is None:
-        return []
-    if isinstance(value, Variable):
-        return [value]
-    if isinstance(value, Mapping):
-        return [item for key in sorted(value) for item in _flatten(value[key], where)]
-    if isinstance(value, (list, tuple)):
-        return [item for part in value for item in _flatten(part, where)]
-    raise FluidTypeError(f"{where} should be Variables, in lists, tuples or dicts or alone, but holds a {type(value).__name__}")
-
-
-def _structure(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _structure(value[key]) for key in sorted(value)}
-    if isinstance(value, (list, tuple)):
-        return [_structure(item) for item in value]
-    return None if value is None else "Variable"
-
-
-def _rebuild(structure: Any, items: Iterator[Variable]) -> Any:
-    """A value of the same structure as `structure`, holding `items`."""
-    if isinstance(structure, Mapping):
-        made = {key: _rebuild(structure[key], items) for key in sorted(structure)}
-        return {key: made[key] for key in structure}
-    if isinstance(structure, (list, tuple)):
-        parts = [_rebuild(item, items) for item in structure]
-        return type(structure)(*parts) if hasattr(structure, "_fields") else type(structure)(parts)
-    return None if structure is None else next(items)
-
-
 def _agree(a: Variable, b: Variable) -> bool:
     """Whether one variable can hold either."""
     return (
@@ -251,16 +219,17 @@ def cond(
     for said, fn in (("true_fn", true_fn), ("false_fn", false_fn)):
         if fn is not None and not callable(fn):
             raise FluidTypeError(f"cond: {said} should be a function without arguments, not {fn!r}")
-    if pred.block.program.eager:
-        from ..dygraph.tracing import eager_cond
+    return build_cond(pred, true_fn, false_fn)
 
-        with inside("a branch of cond"):
-            return eager_cond(pred, true_fn, false_fn)  # type: ignore[arg-type]
+
+@builds
+def build_cond(pred: Variable, true_fn: Callable[[], Any] | None, false_fn: Callable[[], Any] | None) -> Any:
+    """`cond` of arguments that have been checked."""
     then = _branch(pred, true_fn)
     other = _branch(ops.logical_not(pred), false_fn)
-    if _structure(then[0]) != _structure(other[0]):
+    if structure(then[0]) != structure(other[0]):
         raise ProgramError(
-            f"cond: true_fn returns {_structure(then[0])} but false_fn returns {_structure(other[0])}; both must return the "
+            f"cond: true_fn returns {structure(then[0])} but false_fn returns {structure(other[0])}; both must return the "
             "same structure"
         )
     if not then[1]:
@@ -277,7 +246,7 @@ def cond(
         found = block.create_var(dtype=a.dtype, stop_gradient=a.stop_gradient and b.stop_gradient)
         block.append_op("select_input", inputs={"X": [b, a], "Mask": mask}, outputs={"Out": found})
         merged.append(found)
-    return _rebuild(then[0], iter(merged))
+    return rebuild(then[0], iter(merged))
 
 
 def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, list[Variable]]:
@@ -289,7 +258,7 @@ def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, lis
     with _conditional_block(condition, fresh):
         value = fn()
         outs = []
-        for item in _flatten(value, "what a branch of cond returns"):
+        for item in flatten(value, "what a branch of cond returns"):
             if item.type is not VarType.LOD_TENSOR:
                 raise ProgramError(f"a branch of cond cannot return {item.name} ({item.describe()}); it may write to it instead")
             out = parent.create_var(dtype=item.dtype, shape=item.shape, stop_gradient=item.stop_gradient)
@@ -369,26 +338,33 @@ def while_loop(
         raise FluidTypeError("while_loop: cond and body should be functions of the loop variables")
     if not isinstance(loop_vars, (list, tuple)) or not loop_vars:
         raise FluidTypeError("while_loop: loop_vars should be a list or tuple of Variables, at least one")
-    first = _flatten(loop_vars, "loop_vars of while_loop")
-    if first and first[0].block.program.eager:
-        from ..dygraph.tracing import eager_while_loop
+    return build_while_loop(cond, body, loop_vars, flatten(loop_vars, "loop_vars of while_loop"), is_test, name)
 
-        with inside("a while_loop"):
-            return eager_while_loop(cond, body, loop_vars, is_test)
+
+@builds
+def build_while_loop(
+    cond: Callable[..., Variable],
+    body: Callable[..., Any],
+    loop_vars: Sequence[Any],
+    first: Sequence[Variable],
+    is_test: bool,
+    name: str | None,
+) -> Any:
+    """`while_loop` of arguments that have been checked; `first` are the variables in `loop_vars`."""
     carried = [var if var.type is VarType.LOD_TENSOR_ARRAY else assign(var) for var in first]
-    state = _rebuild(list(loop_vars), iter(carried))
+    state = rebuild(list(loop_vars), iter(carried))
     before = cond(*state)
     _check_condition(before, "while_loop: what cond returns")
     go_on = assign(before)
     loop = While(go_on, is_test, name)
     with loop.block():
         value = body(*state)
-        if not isinstance(value, (list, tuple)) or (len(state) == 1 and _structure([value]) == _structure(state)):
+        if not isinstance(value, (list, tuple)) or (len(state) == 1 and structure([value]) == structure(state)):
             value = [value]
-        made = _flatten(value, "what the body of while_loop returns")
-        if _structure(value) != _structure(state):
+        made = flatten(value, "what the body of while_loop returns")
+        if structure(value) != structure(state):
             raise ProgramError(
-                f"while_loop: body takes {_structure(state)} but returns {_structure(value)}; both must have the same structure"
+                f"while_loop: body takes {structure(state)} but returns {structure(value)}; both must have the same structure"
             )
         for index, (old, new) in enumerate(zip(carried, made, strict=True)):
             if old.type is not new.type or old.dtype is not new.dtype or old.ndim != new.ndim:
@@ -618,65 +594,28 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
     return apply("increment", {"X": x}, {"step": float(value)}, outputs={"Out": x if in_place else None})
 
 
+@builds
 def create_array(dtype: DTypeLike) -> Any:
     """An array of tensors, empty; in eager mode an array is a list of Python's."""
     helper = LayerHelper("array")
-    if helper.main_program.eager:
-        return []
     return helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=dtype)
-
-
-def _refuse_array(array: Any, where: str) -> NoReturn:
-    raise FluidTypeError(f"{where} should be a list: on tensors, arrays are Python's lists; {array.name} is {array.describe()}")
-
-
-def _holds_tensors(array: Any) -> TypeGuard[list[Any]]:
-    """Whether this is an array of eager mode: a list."""
-    return isinstance(array, list) and (
-        default_main_program().eager or any(isinstance(item, Variable) and item.block.program.eager for item in array)
-    )
 
 
 def _check_array(array: Any, where: str) -> None:
     check_variable(array, where)
-    if array.block.program.eager:
-        _refuse_array(array, where)
     if array.type is not VarType.LOD_TENSOR_ARRAY:
         raise FluidTypeError(
             f"{where} should be an array of tensors, from create_array or array_write; {array.name} is {array.describe()}"
         )
 
 
-def _place(i: Any, where: str) -> int:
-    """A position in a list, which is what eager mode has for an array."""
-    if isinstance(i, Variable) and not i.block.program.eager:
-        raise FluidTypeError(f"{where} should be a tensor, or an int; {i.name} is a Variable of a program")
-    found = int(i)
-    if found < 0:
-        raise ProgramError(f"{where} should not be below 0, but is {found}")
-    return found
-
-
-def _at_once() -> contextlib.AbstractContextManager[None]:
-    """Inside the ``with``, layers that are given no tensor run at once too."""
-    from ..eager.program import EAGER
-
-    return program_guard(EAGER, EAGER)
-
-
+@builds
 def array_write(x: Variable, i: Variable, array: Variable | list[Any] | None = None) -> Any:
     """Put `x` at position `i` (one int64) of `array`, which grows as needed; a new array by default. Gives the array.
 
     An array of tensors of eager mode is a list, which gets a copy of `x`; `i` may be an int there.
     """
     check_variable(x, "array_write: x")
-    if x.block.program.eager:
-        array, place = [] if array is None else array, _place(i, "array_write: i")
-        if not isinstance(array, list):
-            _refuse_array(array, "array_write: array")
-        array += [None] * (place + 1 - len(array))
-        array[place] = assign(x)
-        return array
     helper = LayerHelper("array_write")
     if array is None:
         array = helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=x.dtype)
@@ -686,28 +625,23 @@ def array_write(x: Variable, i: Variable, array: Variable | list[Any] | None = N
     return array
 
 
+@builds
 def array_read(array: Variable | list[Any], i: Variable) -> Variable:
     """The tensor at position `i` (one int64) of `array`."""
-    if _holds_tensors(array):
-        place = _place(i, "array_read: i")
-        if place >= len(array) or array[place] is None:
-            raise ProgramError(f"array_read: nothing was written to position {place} of the array, of length {len(array)}")
-        return assign(array[place])
     _check_array(array, "array_read: array")
     return apply("read_from_array", {"X": array, "I": i}, layer="array_read")
 
 
+@builds
 def array_length(array: Variable | list[Any]) -> Variable:
     """How many tensors `array` holds, int64 of shape [1]."""
-    if _holds_tensors(array):
-        with _at_once():
-            return fill_constant([1], "int64", len(array))
     _check_array(array, "array_length: array")
     found = apply("lod_array_length", {"X": array}, layer="array_length")
     found.stop_gradient = True
     return found
 
 
+@builds
 def tensor_array_to_tensor(
     input: Variable | list[Any], axis: int = 1, name: str | None = None, use_stack: bool = False
 ) -> tuple[Variable, Variable]:
@@ -715,12 +649,6 @@ def tensor_array_to_tensor(
 
     Also gives their extents along `axis`, int32 of shape ``[entries]``; 1 where only the stack has this axis.
     """
-    if _holds_tensors(input):
-        if not input or any(item is None for item in input):
-            raise ProgramError(f"tensor_array_to_tensor: input should hold tensors, at least one, not {input}")
-        joined = apply("stack" if use_stack else "concat", {"X": input}, {"axis": axis}, layer="tensor_array_to_tensor")
-        with _at_once():
-            return joined, assign(np.array([(*item.shape, 1)[axis % joined.ndim] for item in input], "int32"))
     _check_array(input, "tensor_array_to_tensor: input")
     attrs = {"axis": axis, "use_stack": use_stack}
     out, sizes = apply_many("tensor_array_to_tensor", {"X": input}, attrs, name=name)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
 from ..building.layer_helper import LayerHelper
+from ..building.versions import builds
 from ..errors import FluidTypeError, ProgramError
 from ..ir.checked import check_variable
 from ..ir.program import Variable, default_main_program
 from ..values.types import DTypeLike, VarType, as_dtype
-from .arguments import eager_program
 
 if TYPE_CHECKING:
     from ..reader import PyReader
@@ -19,15 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["create_py_reader_by_data", "data", "double_buffer", "load", "py_reader", "read_file"]
 
 
+@builds
 def declare(
     name: str, shape: Sequence[int | None], dtype: DTypeLike, lod_level: int, type: VarType, stop_gradient: bool, check: bool
 ) -> Variable:
     """A variable of the root block to be fed under `name`; the same declaration twice gives one variable."""
-    if default_main_program().eager:
-        raise ProgramError(
-            f"data: {name} would be a variable that a program is fed; in eager mode there are tensors of arrays instead: "
-            "fluid.dygraph.to_variable(array)"
-        )
     extents = [-1 if extent is None else int(extent) for extent in shape]
     if any(extent < -1 for extent in extents):
         raise ProgramError(f"data: shape {extents} of {name} should have no extent below -1, which stands for an unknown one")
@@ -99,15 +95,11 @@ def py_reader(
     return create_py_reader_by_data(capacity, feeds, name, use_double_buffer)
 
 
+@builds
 def create_py_reader_by_data(
     capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
 ) -> PyReader:
     """A loader, not iterable, of these variables; arguments as of `py_reader`."""
-    if eager_program(feed_list) is not None:
-        raise ProgramError(
-            "create_py_reader_by_data feeds variables of programs; in eager mode iterate over a fluid.io.DataLoader or a reader, "
-            "and make tensors of what it gives: fluid.dygraph.to_variable(array)"
-        )
     from ..reader import PyReader
 
     return PyReader(feed_list, capacity, use_double_buffer, iterable=False)

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec
 
 from .. import unique_name
 from ..building.layer_helper import LayerHelper
+from ..building.versions import builds
 from ..errors import ProgramError
 from ..initializer import Constant
 from ..ir.program import OpRole, Variable, default_main_program
@@ -40,6 +41,7 @@ Arguments = ParamSpec("Arguments")
 Rate = float | Variable
 
 
+@builds
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:
     """The number of this run, int64 of shape [1]: `begin` in the first one, and one more in each one after.
 
@@ -49,11 +51,6 @@ def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, 
             was made. ``@STEP_COUNTER@`` by default.
     """
     helper = LayerHelper("global_step_counter")
-    if helper.main_program.eager:
-        raise ProgramError(
-            "autoincreased_step_counter counts the runs of a program; in eager mode count steps in Python, or give the optimizer "
-            "a schedule of fluid.dygraph, which counts its own"
-        )
     name = counter_name if counter_name is not None else "@STEP_COUNTER@"
     root = helper.main_program.global_block()
     if root.has_var(name):
@@ -68,24 +65,13 @@ def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, 
 def _schedule(build: Callable[Arguments, Variable]) -> Callable[Arguments, Variable]:
     """Give the ops that `build` appends the role of a schedule."""
 
+    @builds
     @wraps(build)
     def scheduled(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Variable:
-        if default_main_program().eager:
-            return _object(build.__name__, *args, **kwargs)  # type: ignore[no-any-return]
         with default_main_program().role_guard(OpRole.LR_SCHED):
             return build(*args, **kwargs)
 
     return scheduled
-
-
-def _object(schedule: str, *args: Any, **kwargs: Any) -> Any:
-    """The object that eager mode has for a schedule."""
-    from ..dygraph import learning_rate_scheduler as objects
-
-    made = getattr(objects, "".join(part.title() for part in schedule.split("_")), None)
-    if made is None:
-        raise ProgramError(f"{schedule} is for programs; in eager mode give the optimizer any function that gives the next rate")
-    return made(*args, **kwargs)
 
 
 def _step(begin: int = 0) -> Variable:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from .. import unique_name
-from ..building.layer_helper import LayerHelper, extent, inside, keeping_itself
+from ..building.layer_helper import LayerHelper, extent, keeping_itself
+from ..building.nested import flatten, rebuild, structure
+from ..building.versions import builds
 from ..errors import FluidTypeError, ProgramError
 from ..initializer import Initializer
 from ..ir.checked import Positive, check_variable
@@ -17,7 +20,7 @@ from ..ops.rnn import ACTIVATIONS
 from ..param_attr import AttrLike, ParamAttr
 from ..values.types import DTypeLike, VarType, as_dtype
 from .arguments import eager_program
-from .control_flow import StaticRNN, _flatten, _rebuild, _structure, array_write, while_loop
+from .control_flow import StaticRNN, array_write, while_loop
 from .nn import fc, one_hot, reshape, topk
 from .tensor import fill_constant, fill_constant_batch_size_like
 
@@ -44,8 +47,8 @@ def _ops() -> Any:
 
 def _map(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
     """`value`, nested lists, tuples and dicts, with `fn` of each variable, and of those at its place in `others`."""
-    parts = [_flatten(item, "the values") for item in (value, *others)]
-    return _rebuild(value, iter([fn(*items) for items in zip(*parts, strict=True)]))
+    parts = [flatten(item, "the values") for item in (value, *others)]
+    return rebuild(value, iter([fn(*items) for items in zip(*parts, strict=True)]))
 
 
 def _swapped(x: Variable) -> Variable:
@@ -79,7 +82,7 @@ class RNNCell:
 
         `shape` is that of each state without the batch, nested as the states are; by default the cell's `state_shape`.
         """
-        like = _flatten(batch_ref, "get_initial_states: batch_ref")[0]
+        like = flatten(batch_ref, "get_initial_states: batch_ref")[0]
         kind = as_dtype(dtype if dtype is not None else self.state_dtype)
 
         def filled(shape: Any) -> Any:
@@ -277,16 +280,15 @@ def rnn(
     sequences = _map(lambda x: turned(x if time_major else _swapped(x)), inputs)
     mask = None
     if sequence_length is not None:
-        first = _flatten(sequences, "rnn: inputs")[0]
-        kind = _flatten(initial_states, "rnn: initial_states")[0].dtype
+        first = flatten(sequences, "rnn: inputs")[0]
+        kind = flatten(initial_states, "rnn: initial_states")[0].dtype
         mask = turned(_swapped(_inside(first, sequence_length, kind)))
 
     def step(slices: Any, before: Any, inside: Any) -> tuple[Any, Any]:
         outputs, after = cell(slices, before, **kwargs)
-        if _structure(after) != _structure(before):
+        if structure(after) != structure(before):
             raise ProgramError(
-                f"rnn: the cell takes states structured as {_structure(before)} but gives {_structure(after)}; "
-                "both should be alike"
+                f"rnn: the cell takes states structured as {structure(before)} but gives {structure(after)}; both should be alike"
             )
         if inside is not None:
             after = _map(lambda old, new: old + _ops().elementwise_mul(new - old, inside, axis=0), before, after)
@@ -295,45 +297,29 @@ def rnn(
     def result(outputs: Any) -> Any:
         return _map(lambda x: turned(x) if time_major else _swapped(turned(x)), outputs)
 
-    if default_main_program().eager:
-        with inside("the steps of rnn"):
-            outputs, states = _steps(step, sequences, initial_states, mask)
-        return result(outputs), states
+    return recur(step, sequences, initial_states, mask, result)
+
+
+@builds
+def recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, result: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """A step at each time of sequences ``[time, ...]``: `result` of the outputs ``[time, ...]``, and the last states.
+
+    Args:
+        step: ``step(slices, states, slice of the mask) -> (outputs, states)``.
+    """
     network = StaticRNN()
     with network.step():
         slices = _map(network.step_input, sequences)
-        before = _map(lambda state: network.memory(init=state), initial_states)
+        before = _map(lambda state: network.memory(init=state), states)
         outputs, after = step(slices, before, None if mask is None else network.step_input(mask))
-        for old, new in zip(_flatten(before, "rnn: states"), _flatten(after, "rnn: states"), strict=True):
+        for old, new in zip(flatten(before, "rnn: states"), flatten(after, "rnn: states"), strict=True):
             network.update_memory(old, new)
-        for item in (*_flatten(outputs, "what the cell puts out"), *_flatten(after, "the cell's states")):
+        for item in (*flatten(outputs, "what the cell puts out"), *flatten(after, "the cell's states")):
             network.step_output(item)
     made = network()
     results = iter(made if isinstance(made, list) else [made])
     outputs = _map(lambda _: next(results), outputs)
     return result(outputs), _map(lambda _: next(results)[-1], after)
-
-
-def _steps(step: Callable[..., Any], sequences: Any, states: Any, mask: Any) -> tuple[Any, Any]:
-    """A step after the other, on tensors: outputs ``[time, ...]``, and the last states."""
-    whole = _flatten(sequences, "rnn: inputs")
-    count = whole[0].shape[0]
-    if count < 1 or any(x.shape[0] != count for x in whole):
-        steps = " and ".join(str(x.shape[0]) for x in whole)
-        raise ProgramError(f"rnn: inputs should have the same number of time steps, at least one; they have {steps}")
-    apart = [_ops().unstack(x, axis=0, num=count) for x in whole]
-    insides = [None] * count if mask is None else _ops().unstack(mask, axis=0, num=count)
-    made = []
-    for number in range(count):
-        slices = _rebuild(sequences, iter([parts[number] for parts in apart]))
-        outputs, states = step(slices, states, insides[number])
-        made.append(outputs)
-    return _stacked(made), states
-
-
-def _stacked(steps: Sequence[Any]) -> Any:
-    """Outputs of steps, structured alike, as tensors ``[time, ...]`` of that structure."""
-    return _map(lambda *items: _ops().stack(list(items), axis=0), *steps)
 
 
 # ------------------------------------------------------------------------------------------------------------ decoders
@@ -410,7 +396,7 @@ class BeamSearchDecoder(Decoder):
 
     def initialize(self, initial_cell_states: Any) -> tuple[Any, _State, Variable]:
         """Every beam in the cell's states, the first one alone possible."""
-        first = _flatten(initial_cell_states, "BeamSearchDecoder: initial_cell_states")[0]
+        first = flatten(initial_cell_states, "BeamSearchDecoder: initial_cell_states")[0]
         beams = self.beam_size
 
         def filled(value: float, dtype: str) -> Variable:
@@ -496,9 +482,39 @@ def dynamic_decode(
         Outputs of all steps and the last states, as the decoder's `finalize` gives them.
     """
     inputs, states, finished = decoder.initialize(inits)
+
+    def goes_on(time: Variable, finished: Variable, *_: Any) -> Variable:
+        f = _ops()
+        more: Variable = f.logical_not(f.reduce_all(finished, reduce_all=True))
+        if max_step_num is not None:
+            more = f.logical_and(more, f.less_equal(time, fill_constant([1], "int64", max_step_num)))
+        return more
+
+    def body(keep: Any, time: Variable, finished: Variable, lengths: Variable, inputs: Any, states: Any) -> list[Any]:
+        f = _ops()
+        outputs, states, inputs, found = decoder.step(time, inputs, states, **kwargs)
+        lengths = lengths + f.logical_not(finished).astype("int64")
+        keep(outputs, time)
+        return [time + 1, f.logical_or(found, finished), lengths, inputs, states]
+
+    zero = fill_constant([1], "int64", 0)
+    lengths = finished.astype("int64")
+    lengths = lengths - lengths
+    outputs, loop_vars = decode(goes_on, body, [zero, finished, lengths, inputs, states])
+    lengths, states = loop_vars[2], loop_vars[4]
+    outputs, states = decoder.finalize(outputs, states, lengths)
+    return (outputs if output_time_major else _map(_swapped, outputs)), states
+
+
+@builds
+def decode(goes_on: Callable[..., Variable], body: Callable[..., Any], loop_vars: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """A loop as long as ``goes_on(*loop_vars)``: the outputs of all its steps, ``[time, ...]``, and the last `loop_vars`.
+
+    Args:
+        body: ``body(keep, *loop_vars) -> loop_vars``, which calls ``keep(outputs, time)`` once.
+    """
     parent = default_main_program().current_block()
     arrays: list[Any] = []
-    at_once = default_main_program().eager
 
     def collect(value: Variable, time: Variable) -> Variable:
         """Keep an output of each step in an array outside the loop."""
@@ -510,36 +526,11 @@ def dynamic_decode(
         found: Variable = array_write(value, time, array)
         return found
 
-    def goes_on(time: Variable, finished: Variable, *_: Any) -> Variable:
-        f = _ops()
-        more: Variable = f.logical_not(f.reduce_all(finished, reduce_all=True))
-        if max_step_num is not None:
-            more = f.logical_and(more, f.less_equal(time, fill_constant([1], "int64", max_step_num)))
-        return more
+    def keep(outputs: Any, time: Variable) -> None:
+        arrays.append(_map(lambda value: collect(value, time), outputs))
 
-    def body(time: Variable, finished: Variable, lengths: Variable, inputs: Any, states: Any) -> list[Any]:
-        f = _ops()
-        outputs, states, inputs, found = decoder.step(time, inputs, states, **kwargs)
-        lengths = lengths + f.logical_not(finished).astype("int64")
-        arrays.append(outputs if at_once else _map(lambda value: collect(value, time), outputs))
-        return [time + 1, f.logical_or(found, finished), lengths, inputs, states]
-
-    zero = fill_constant([1], "int64", 0)
-    lengths = finished.astype("int64")
-    lengths = lengths - lengths
-    loop_vars = [zero, finished, lengths, inputs, states]
-    if at_once:
-        with inside("the steps of dynamic_decode"):
-            while bool(goes_on(*loop_vars)):
-                loop_vars = body(*loop_vars)
-        if not arrays:
-            raise ProgramError("dynamic_decode: no step was made, so there is nothing to give")
-    else:
-        loop_vars = while_loop(goes_on, body, loop_vars)
-    lengths, states = loop_vars[2], loop_vars[4]
-    outputs = _stacked(arrays) if at_once else _map(lambda array: _ops().stack_array(array), arrays[0])
-    outputs, states = decoder.finalize(outputs, states, lengths)
-    return (outputs if output_time_major else _map(_swapped, outputs)), states
+    loop_vars = while_loop(goes_on, partial(body, keep), loop_vars)
+    return _map(lambda array: _ops().stack_array(array), arrays[0]), loop_vars
 
 
 # -------------------------------------------------------------------------------------------------- layers of one op

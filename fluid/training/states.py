@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ..building.versions import program_of
 from ..errors import FluidTypeError, ProgramError
 from ..ir.program import Program, Variable
 
@@ -123,9 +124,7 @@ class ByProgram(WeakKeyDictionary[Program, _Value]):
 
 
 def _unpickled(values: list[Any]) -> ByProgram[Any]:
-    from ..eager.program import EAGER
-
-    return ByProgram(zip([EAGER], values, strict=False))
+    return ByProgram(zip(filter(None, [program_of(values)]), values, strict=False))
 
 
 # ------------------------------------------------------------------------------------------------------------------ states

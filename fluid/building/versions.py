@@ -1,0 +1,48 @@
+"""Layers that build what only programs have: blocks, arrays of tensors, schedules, variables that are fed.
+
+Each is written as it is built, and marked `builds`. Eager mode has another version of it, which does at once what the layer would
+build, or says what to use; the caller need not know which is called.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from ..ir.program import Program, Variable, default_main_program
+
+__all__ = ["builds", "program_of"]
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def program_of(values: Iterable[Any]) -> Program | None:
+    """The program of the variables among these arguments, nested perhaps: eager mode's if one of them is a tensor."""
+    program = None
+    for value in values:
+        inner = None
+        if isinstance(value, Variable):
+            inner = value.block.program
+        elif isinstance(value, (list, tuple)):
+            inner = program_of(value)
+        elif isinstance(value, dict):
+            inner = program_of(value.values())
+        if inner is not None and (program is None or inner.eager):
+            program = inner
+            if program.eager:
+                break
+    return program
+
+
+def builds(layer: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Mark a layer that appends to a program; where its arguments, or else the default program, are of eager mode, a call
+    goes to the version that has."""
+
+    @functools.wraps(layer)
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        program = program_of((*args, *kwargs.values())) or default_main_program()
+        return program.version_of(layer)(*args, **kwargs)  # type: ignore[no-any-return]
+
+    return call

@@ -3,4 +3,4 @@
 The files are loaded together, since lower ones reach higher ones through `fluid.eager.parts`.
 """
 
-from . import dispatch, effects, engine, functional, indexing, layers, methods, program, recompute, recorded, regions  # noqa: F401
+from . import averaging, dispatch, effects, engine, functional, indexing, layers, methods, program, recompute, recorded, regions  # noqa: F401

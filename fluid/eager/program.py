@@ -135,10 +135,10 @@ VERSIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def version_of(layer: Any) -> Callable[[_Function], _Function]:
-    """Decorates the function that eager mode has in place of a layer which is marked `builds`."""
+    """Decorates what eager mode has in place of a layer that is marked `builds`, or of a class."""
 
     def register(function: _Function) -> _Function:
-        VERSIONS[layer.__wrapped__] = function
+        VERSIONS[getattr(layer, "__wrapped__", layer)] = function
         return function
 
     return register

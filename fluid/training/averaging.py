@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
-from ..executor.scope import global_scope
+from ..executor.scope import Scope, global_scope
 from ..initializer import constant_attrs
-from ..ir.program import Block, OpRole, Program, Variable, default_main_program, default_startup_program
+from ..ir.program import Block, OpRole, Program, Variable, default_main_program
 from ..opdef.inference import OpNamespace
 from ..regularizer import WeightDecayRegularizer
 from ..values.types import VarType
@@ -32,13 +32,11 @@ class _Average:
         self._name = name
         self._params = self._chosen(parameter_list)
         self._program = self._params[0].block.program
-        self._startup = self._program if self._program.eager else default_startup_program()
+        self._startup = self._program.startup
         self._states: dict[str, Any] = {}
         self._kept: list[Any] | None = None
         """In eager mode, the parameters while averages are in their place."""
-        self._programs: tuple[Program, Program, Program] | None = None
-        self._applied: WeakSet[Any] = WeakSet()
-        """The scopes where averages are in place of a program's parameters."""
+        self._exchange: Exchange = self._program.version_of(Exchange)()
 
     def _chosen(self, parameter_list: Iterable[Variable] | None) -> list[Any]:
         """The parameters to average; an error that says where they should come from."""
@@ -85,20 +83,21 @@ class _Average:
                 f"a {type(self).__name__} of a program's parameters is not copied or pickled; fluid.save(program, path) saves "
                 "what it keeps"
             )
-        return {**self.__dict__, "_program": None, "_startup": None, "_applied": None}
+        return {**self.__dict__, "_program": None, "_startup": None, "_exchange": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._program = self._startup = self._params[0].block.program
-        self._applied = WeakSet()
+        self._exchange = self._program.version_of(Exchange)()
 
     def _state(self, name: str, shape: Any, dtype: VarType, value: float = 0.0) -> Any:
         """A persistable variable of the main program, which the startup program fills with `value`."""
         said = unique_name.generate(name if self._name is None else f"{self._name}_{name}")
-        known = {"name": said, "shape": shape, "dtype": dtype, "persistable": True, "stop_gradient": True}
         home = self._startup.global_block()
-        var = self._states[said] = self._program.global_block().create_var(**known)
-        first = var if home.program.eager else home.create_var(**known)
+        var = self._states[said] = self._program.global_block().create_var(
+            name=said, shape=shape, dtype=dtype, persistable=True, stop_gradient=True
+        )
+        first = home.declare(var, stop_gradient=True)
         home.append_op("fill_constant", outputs={"Out": first}, attrs=constant_attrs(shape, dtype, value))
         return var
 
@@ -118,27 +117,6 @@ class _Average:
         with program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             yield block
 
-    def _build(self) -> tuple[Program, Program, Program]:
-        """The programs that keep the parameters, that put averages in their place, and that put the parameters back."""
-        if self._programs is None:
-            keep, put, back = self._programs = Program(), Program(), Program()
-            for number, param in enumerate(self._params):
-                known = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
-                kept = unique_name.generate(param.name + "_before_average")
-                for program, read, write in ((keep, param.name, kept), (back, kept, param.name)):
-                    block = program.global_block()
-                    for name in (param.name, kept):
-                        block.create_var(name=name, **known)
-                    block.append_op("assign", {"X": read}, {"Out": write})
-                block = put.global_block()
-                found = self._average(block.namespace, number, block.create_var(name=param.name, **known), block)
-                block.append_op("assign", {"X": found}, {"Out": param.name})
-        return self._programs
-
-    def _are_applied(self) -> bool:
-        """Whether averages are in place of the parameters (for a program, those of the global scope)."""
-        return self._kept is not None if self._program.eager else _scope() in self._applied
-
     @contextlib.contextmanager
     def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
         """Inside the ``with``, the parameters (for a program, those of the global scope) are the averages.
@@ -152,54 +130,26 @@ class _Average:
         Raises:
             ProgramError: nothing was averaged so far.
         """
-        if self._program.eager:
-            self._apply_at_once()
-        else:
-            keep, put, _ = self._build()
-            run = self._checked(executor, "apply").run
-            averaged, first = False, not self._are_applied()
-            if first:
-                run(keep)
-                self._applied.add(_scope())
-            try:
-                (count,) = run(put, fetch_list=[self._count(put.global_block())])
-                averaged = bool(count.any())
-            finally:
-                if first and not averaged:
-                    self.restore(executor)
-            if not averaged:
-                raise ProgramError(f"{type(self).__name__} has averaged nothing yet; run the main program with its updates first")
+        self._exchange.apply(self, executor)
         try:
             yield
         finally:
-            if need_restore and self._are_applied():
+            if need_restore and self._exchange.is_applied(self):
                 self.restore(executor)
-
-    def _apply_at_once(self) -> None:
-        with self._updating() as block:
-            if not self._count(block).numpy().any():
-                raise ProgramError(f"{type(self).__name__} has averaged nothing yet; call its update() after each step")
-            found = [self._average(block.namespace, *numbered, block) for numbered in enumerate(self._params)]
-            if self._kept is None:
-                self._kept = [block.namespace.assign(param) for param in self._params]
-        for param, average in zip(self._params, found, strict=True):
-            param.set_value(average)
 
     def restore(self, executor: Any = None) -> None:
         """Put the parameters back as they were before `apply`."""
-        if not self._program.eager:
-            self._checked(executor, "restore")
-        if not self._are_applied():
+        self._exchange.restore(self, executor)
+
+    def _check_averaged(self, count: Any, instead: str) -> None:
+        if not count.any():
+            raise ProgramError(f"{type(self).__name__} has averaged nothing yet; {instead}")
+
+    def _check_applied(self) -> None:
+        if not self._exchange.is_applied(self):
             raise ProgramError(
                 f"{type(self).__name__}.restore: the parameters are themselves; apply has not put averages in their place"
             )
-        if self._kept is None:
-            executor.run(self._build()[2])
-            self._applied.remove(_scope())
-            return
-        for param, value in zip(self._params, self._kept, strict=True):
-            param.set_value(value)
-        self._kept = None
 
     def _checked(self, executor: Any, method: str) -> Any:
         if executor is None:
@@ -232,13 +182,64 @@ class _Average:
             raise ProgramError(f"{type(self).__name__}.{method} is for eager mode; {instead}")
 
 
-def _scope() -> Any:
-    return global_scope()
+class Exchange:
+    """Puts averages in the place of a program's parameters, those of the global scope, and puts these back.
 
+    What is done is a program of its own, which an executor runs. Eager mode has an exchange that needs none.
+    """
 
-def _known(block: Block, var: Variable) -> Any:
-    """A persistable variable of another program, declared in `block` too; a tensor itself."""
-    return var if block.program.eager else block.create_var(name=var.name, shape=var.shape, dtype=var.dtype, persistable=True)
+    def __init__(self) -> None:
+        self._programs: tuple[Program, Program, Program] | None = None
+        self._applied: WeakSet[Scope] = WeakSet()
+        """The scopes where averages are in place of the parameters."""
+
+    def is_applied(self, average: _Average) -> bool:
+        """Whether averages are in place of the parameters."""
+        return global_scope() in self._applied
+
+    def begin(self, average: ModelAverage) -> None:
+        """Have the parameters added to the sums, as the program runs; in eager mode the user says when."""
+        average._accumulate()
+
+    def apply(self, average: _Average, executor: Any) -> None:
+        """Put averages in place; where nothing was averaged so far, a `ProgramError`, and all is as it was."""
+        keep, put, _ = self._build(average)
+        run = average._checked(executor, "apply").run
+        averaged, first = False, not self.is_applied(average)
+        if first:
+            run(keep)
+            self._applied.add(global_scope())
+        try:
+            (count,) = run(put, fetch_list=[average._count(put.global_block())])
+            averaged = bool(count.any())
+        finally:
+            if first and not averaged:
+                self.restore(average, executor)
+        average._check_averaged(count, "run the main program with its updates first")
+
+    def restore(self, average: _Average, executor: Any) -> None:
+        """Put the parameters back; a `ProgramError` where they are in place."""
+        average._checked(executor, "restore")
+        average._check_applied()
+        executor.run(self._build(average)[2])
+        self._applied.remove(global_scope())
+
+    def _build(self, average: _Average) -> tuple[Program, Program, Program]:
+        """The programs that keep the parameters, that put averages in their place, and that put the parameters back."""
+        if self._programs is None:
+            keep, put, back = self._programs = Program(), Program(), Program()
+            for number, param in enumerate(average._params):
+                known = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
+                kept = unique_name.generate(param.name + "_before_average")
+                for program, read, write in ((keep, param.name, kept), (back, kept, param.name)):
+                    block = program.global_block()
+                    for name in (param.name, kept):
+                        block.create_var(name=name, **known)
+                    block.append_op("assign", {"X": read}, {"Out": write})
+                block = put.global_block()
+                found = average._average(block.namespace, number, block.declare(param), block)
+                block.append_op("assign", {"X": found}, {"Out": param.name})
+        return self._programs
 
 
 class ExponentialMovingAverage(_Average):
@@ -300,12 +301,12 @@ class ExponentialMovingAverage(_Average):
                 block.append_op("assign", {"X": average * decay + param * (1.0 - decay)}, {"Out": average})
 
     def _count(self, block: Block) -> Any:
-        return _known(block, self._steps)
+        return block.declare(self._steps)
 
     def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
-        decay = _as(ops, _known(block, self._decay), param.dtype)
+        decay = _as(ops, block.declare(self._decay), param.dtype)
         steps = _as(ops, self._count(block), param.dtype)
-        return _known(block, self._averages[number]) / (1.0 - ops.elementwise_pow(decay, steps))
+        return block.declare(self._averages[number]) / (1.0 - ops.elementwise_pow(decay, steps))
 
 
 def _as(ops: OpNamespace, var: Variable, dtype: VarType) -> Any:
@@ -351,8 +352,7 @@ class ModelAverage(_Average):
             state = {key: self._state(f"{param.name}_{key}", param.shape, param.dtype) for key in _SUMS}
             state |= {key: self._state(f"{param.name}_{key}", [1], VarType.INT64) for key in _COUNTS}
             self._sums.append(state)
-        if not self._program.eager:
-            self._accumulate()
+        self._exchange.begin(self)
 
     def update(self) -> None:
         """In eager mode, take the parameters as they are now into the sums."""
@@ -367,9 +367,9 @@ class ModelAverage(_Average):
                 block.append_op("average_accumulates", {"param": param, **inputs}, outputs, self._attrs)
 
     def _count(self, block: Block) -> Any:
-        return _known(block, self._sums[0]["num_updates"])
+        return block.declare(self._sums[0]["num_updates"])
 
     def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
-        state = {key: _known(block, var) for key, var in self._sums[number].items()}
+        state = {key: block.declare(var) for key, var in self._sums[number].items()}
         count = ops.sum([state["num_accumulates"], state["old_num_accumulates"]])
         return ops.sum([state[key] for key in _SUMS]) / _as(ops, count, param.dtype)

@@ -1,0 +1,36 @@
+"""Averages in place of the parameters, in eager mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..training.averaging import Exchange
+from .program import version_of
+
+__all__: list[str] = []
+
+
+@version_of(Exchange)
+class _Exchange(Exchange):
+    """Puts averages in the place of tensors at once."""
+
+    def is_applied(self, average: Any) -> bool:
+        return average._kept is not None
+
+    def begin(self, average: Any) -> None:
+        """The user calls ``update()`` after each step."""
+
+    def apply(self, average: Any, executor: Any) -> None:
+        with average._updating() as block:
+            average._check_averaged(average._count(block).numpy(), "call its update() after each step")
+            averages = [average._average(block.namespace, *numbered, block) for numbered in enumerate(average._params)]
+            if average._kept is None:
+                average._kept = [block.namespace.assign(param) for param in average._params]
+        for param, value in zip(average._params, averages, strict=True):
+            param.set_value(value)
+
+    def restore(self, average: Any, executor: Any) -> None:
+        average._check_applied()
+        for param, value in zip(average._params, average._kept, strict=True):
+            param.set_value(value)
+        average._kept = None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .. import contrib, layers, nets
+from .. import layers, nets
 from ..building.layer_helper import Keep, ParametersLost, Wanted, region
 from ..errors import FluidTypeError, ProgramError
 from ..values.types import as_dtype
@@ -141,6 +141,8 @@ def _class_of(layer: str) -> Any:
 
 def _homes() -> list[Any]:
     """The modules whose functions have parameters."""
+    from .. import contrib  # loaded when used, as by `import fluid`
+
     return [layers, contrib.layers, nets]
 
 

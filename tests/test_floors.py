@@ -1,0 +1,191 @@
+"""Which module may import which: down the floors of the table in docs/design.md, never up, and never in a circle.
+
+Imports inside functions count. Those for type checkers alone do not: nothing is imported for them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import networkx
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = {"fluid": ROOT / "fluid", "fluid.executor": ROOT / "executor", "fluid.proto": ROOT / "proto"}
+
+UPWARD = {
+    # Conveniences of programs and variables: each method is a call of the function that does it.
+    ("fluid.ir.program", "fluid.autodiff.explain"),
+    ("fluid.ir.program", "fluid.building.indexing"),
+    ("fluid.ir.program", "fluid.executor.unsupported"),
+    ("fluid.ir.program", "fluid.formats.program"),
+    ("fluid.ir.program", "fluid.formats.text"),
+    ("fluid.ir.program", "fluid.transform.edit"),
+    ("fluid.ir.program", "fluid.transform.folding"),
+    ("fluid.ir.program", "fluid.transform.pruning"),
+}
+"""(importer, imported) that point up, all of them inside functions."""
+
+LATE = {
+    ("fluid.ir.program", "fluid.ir.verify"): "verify checks programs, and a program has a method that does",
+    ("fluid.cli", "fluid.cli.commands"): "click is an extra, and its absence is told kindly",
+    ("fluid.cli.show", "fluid.proto"): "one command of many needs protobuf",
+    ("fluid.dygraph.layer_of", "fluid.contrib"): "loaded for those who name a layer of it",
+    ("fluid.dygraph.tracing", "fluid.io"): "loads protobuf, for who saves",
+    ("fluid.executor.stepwise.files", "fluid.formats.tensors"): "loads protobuf, for programs that save and load by ops",
+    ("fluid.executor.stepwise.files", "fluid.formats.writing"): "as above",
+    ("fluid.formats.tensors", "fluid.values.selected_rows"): "reading a file of dense tensors needs no sparse ones",
+    ("fluid.formats.text", "fluid.formats.program"): "loads protobuf, which only what came from the wire needs",
+    ("fluid.layers.generate", "fluid.ops.activation"): "a script for developers, read by the tests",
+    ("fluid.layers.io", "fluid.reader"): "loads threads and queues, for programs that read by them",
+}
+"""Imports inside functions that point down, or beside, and why they are not at the top."""
+
+
+FLUID_1_6 = {
+    "average",
+    "backward",
+    "clip",
+    "compiler",
+    "core",
+    "data_feeder",
+    "dygraph_grad_clip",
+    "evaluator",
+    "executor",
+    "framework",
+    "initializer",
+    "input",
+    "install_check",
+    "io",
+    "layer_helper",
+    "lod_tensor",
+    "metrics",
+    "nets",
+    "optimizer",
+    "param_attr",
+    "profiler",
+    "reader",
+    "regularizer",
+    "unique_name",
+}
+"""Modules that lie flat in Fluid 1.6, as far as they are here."""
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join((package, *(part for part in parts if part != "__init__")))] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports_of(name: str) -> set[tuple[str, bool]]:
+    """The modules of this package that a module imports, and whether it does so inside a function."""
+    path = MODULES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = set()
+
+    def visit(node: ast.AST, inside: bool) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for child in node.orelse:
+                visit(child, inside)
+            return
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            home = ".".join([*base, *([node.module] if node.module else [])])
+            inner = [f"{home}.{alias.name}" for alias in node.names]
+            names = [each if each in MODULES else home for each in inner]
+        found.update((each, inside) for each in names if each in MODULES and each != name)
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside or isinstance(node, (ast.FunctionDef, ast.Lambda)))
+
+    visit(ast.parse(path.read_text()), False)
+    return found
+
+
+IMPORTS = {name: imports_of(name) for name in MODULES}
+
+
+def floors(document: str) -> list[list[str]]:
+    """The floors of a document's table from the ground up, each with its modules and packages."""
+    text = (ROOT / document).read_text()
+    table = re.search(r"^ *\| floor \|.*?\n *\|[-| ]+\n((?: *\|.*\n)+)", text, re.MULTILINE)
+    assert table, f"{document} has no table of floors"
+    rows = [[cell.strip() for cell in line.strip("| \n").split("|")] for line in table.group(1).splitlines()]
+    return [re.findall(r"`([\w.]+)`", row[0]) for row in rows]
+
+
+FLOORS = floors("docs/design.md")
+
+
+def floor_of(name: str) -> int:
+    """The floor of a module: that of the longest name in the table which it is or is inside of."""
+    number = {f"fluid.{part}" if part != "fluid" else part: floor for floor, parts in enumerate(FLOORS) for part in parts}
+    while name not in number:
+        name = name.rpartition(".")[0]
+    return number[name]
+
+
+def test_every_module_has_a_floor():
+    tops = {name.split(".")[1] if "." in name else name for name in MODULES}
+    listed = [part for parts in FLOORS for part in parts]
+    assert sorted(listed) == sorted(tops)
+
+
+def test_contributing_has_the_same_floors():
+    assert floors("CONTRIBUTING.md") == FLOORS
+
+
+@pytest.mark.parametrize("name", ["upward", "late"])
+def test_imports_point_down_and_stand_at_the_top(name):
+    upward, late = set(), set()
+    for module, imported in IMPORTS.items():
+        for other, inside in imported:
+            if floor_of(other) > floor_of(module):
+                upward.add((module, other))
+            elif inside:
+                late.add((module, other))
+    if name == "upward":
+        assert upward == UPWARD
+        assert all((other, True) in IMPORTS[module] and (other, False) not in IMPORTS[module] for module, other in UPWARD)
+    else:
+        assert late == set(LATE)
+
+
+def test_no_module_imports_itself_through_others():
+    graph = networkx.DiGraph()
+    doors = UPWARD | {("fluid.ir.program", "fluid.ir.verify")}
+    for module, imported in IMPORTS.items():
+        graph.add_edges_from((module, other) for other, _ in imported if (module, other) not in doors)
+    circles = [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
+    assert circles == []
+
+
+def test_flat_modules_are_those_of_fluid_1_6():
+    """What lies flat in the package: names that Fluid 1.6 has, errors and extend; others only hand on names that moved."""
+    flat = {path.stem for path in (ROOT / "fluid").glob("*.py")} - {"__init__"}
+    for door in flat - FLUID_1_6 - {"errors", "extend"}:
+        body = ast.parse((ROOT / "fluid" / f"{door}.py").read_text()).body
+        assert all(isinstance(node, (ast.Expr, ast.ImportFrom, ast.Assign)) for node in body), door
+
+
+def test_imports_are_seen_wherever_they_stand():
+    """The reader of imports itself: inside functions, relative, of a module or of a name in it, and not for type checkers."""
+    by_kind = defaultdict(set)
+    for module, imported in IMPORTS.items():
+        for other, inside in imported:
+            by_kind[inside].add((module, other))
+    assert ("fluid.ir.program", "fluid.values.types") in by_kind[False]
+    assert ("fluid.ir.program", "fluid.transform.edit") in by_kind[True]
+    assert ("fluid.executor.scope", "fluid.values.lod_tensor") in by_kind[False]
+    assert not any(module == "fluid.opdef.registry" and other == "fluid.opdef.inference" for module, other in by_kind[False])

@@ -18,8 +18,9 @@ import numpy as np
 from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from .executor.scope import global_scope
 from .formats.bfloat16 import to_bfloat16, to_float32
-from .formats.pickles import read_pickle, write_arrays
+from .formats.pickles import write_arrays
 from .formats.program import parse_program, serialize_program
+from .formats.state import read_state
 from .formats.tensors import Lod, open_tensors, read_file, write_rows, write_tensor
 from .formats.writing import atomic_writer, together, write_file
 from .ir.checked import checked
@@ -344,8 +345,6 @@ def load_persistables(
 
 # -------------------------------------------------------------------------------------------------------- whole programs
 _PARAMETERS, _STATE, _PROGRAM = ".pdparams", ".pdopt", ".pdmodel"
-_PARAMETER_NAMES = "StructuredToParameterName@@"
-_SLICES = "UnpackBigParamInfor@@"
 
 
 @checked
@@ -403,9 +402,9 @@ def load_program_state(model_path: str | os.PathLike[str]) -> dict[str, Any]:
     for suffix in (_PARAMETERS, _STATE, _PROGRAM):
         model_path = model_path.removesuffix(suffix)
     _check_prefix(model_path)
-    state = _read_state(model_path + _PARAMETERS)
+    state = read_state(model_path + _PARAMETERS)
     if os.path.exists(model_path + _STATE):
-        state.update(_read_state(model_path + _STATE))
+        state.update(read_state(model_path + _STATE))
     return state
 
 
@@ -445,33 +444,6 @@ def get_parameter_value_by_name(name: str, executor: Any, program: Program | Non
 def _check_prefix(model_path: str) -> None:
     if not os.path.basename(model_path):
         raise ProgramError(f"{model_path!r} names a folder; give the start of the files' names too, such as '{model_path}model'")
-
-
-def _read_state(path: str) -> dict[str, Any]:
-    found = read_pickle(path)
-    if not isinstance(found, dict):
-        raise FormatError(f"{path}: it should hold a dict of arrays by name, but holds a {type(found).__name__}")
-    slices, names = (found.pop(key, {}) for key in (_SLICES, _PARAMETER_NAMES))
-    _join_slices(path, found, slices)
-    if isinstance(names, dict):  # names within a layer -> names of the parameters, which programs know
-        found = {names.get(name, name): value for name, value in found.items()}
-    arrays = {
-        name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, (np.ndarray, np.generic))
-    }
-    if found and not arrays and not path.endswith(_STATE):  # the state of an optimizer may be its learning rate alone
-        name, value = next(iter(found.items()))
-        raise FormatError(f"{path}: it holds no array by name; under {name!r} is a {type(value).__name__}")
-    return arrays
-
-
-def _join_slices(path: str, found: dict[str, Any], slices: Any) -> None:
-    """Put together the arrays that were too large for one piece."""
-    for name, info in slices.items() if isinstance(slices, dict) else ():
-        try:
-            parts = [found.pop(part) for part in info["slices"]]
-            found[name] = np.concatenate([np.ravel(part) for part in parts]).reshape(info["OriginShape"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{path}: the pieces of {name!r} do not make one array: {error!r}") from None
 
 
 def _set_state(program: Program, state: Mapping[str, Any], where: str, place: Any, complete: bool) -> list[str]:

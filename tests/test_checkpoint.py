@@ -25,8 +25,9 @@ from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError
 from fluid.executor import Scope, scope_guard
 from fluid.formats import writing
 from fluid.formats.bfloat16 import BFLOAT16, to_bfloat16
+from fluid.formats.npz import read_npz, write_npz
 from fluid.formats.pickles import write_arrays
-from fluid.saving import models as model_io
+from fluid.saving.models import read_arrays
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
@@ -123,7 +124,7 @@ def test_sequences_sparse_rows_and_bfloat16(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- errors
 def written(path: Path, state: Any, **arrays: Any) -> None:
     raw = state if isinstance(state, bytes) else json.dumps(state).encode()
-    model_io._write_npz(str(path), {"@CHECKPOINT@": np.frombuffer(raw, np.uint8), **arrays})
+    write_npz(str(path), {"@CHECKPOINT@": np.frombuffer(raw, np.uint8), **arrays})
 
 
 GOOD = {"format": 1, "step": 0, "seed": 1, "runs": 0, "lod": {}, "height": {}}
@@ -154,7 +155,7 @@ def flipped(path: Path) -> None:
         (not_zip, "c: the file is no checkpoint"),
         (cut, "c: the archive cannot be read: File is not a zip file"),
         (flipped, "c: the archive cannot be read: Bad CRC-32 for file 'w.npy'"),
-        (lambda path: model_io._write_npz(str(path), {"w": W}), "c: the archive holds no @CHECKPOINT@, so it is no checkpoint"),
+        (lambda path: write_npz(str(path), {"w": W}), "c: the archive holds no @CHECKPOINT@, so it is no checkpoint"),
         (lambda path: written(path, b"{", w=W), "c: its @CHECKPOINT@ is damaged"),
         (lambda path: written(path, b"[" * 100_000, w=W), "c: its @CHECKPOINT@ is damaged"),
         (lambda path: written(path, [], w=W), "c: its @CHECKPOINT@ is damaged"),
@@ -255,7 +256,7 @@ def save_as_text(program: fluid.Program, folder: Path) -> None:
 WAYS: dict[str, tuple[Callable[[fluid.Program, Path], Any], Callable[[Path], Any]]] = {
     "checkpoint": (
         lambda program, folder: fluid.save_checkpoint(program, folder / "c"),
-        lambda folder: model_io._read_npz(str(folder / "c"))["w"],
+        lambda folder: read_npz(str(folder / "c"))["w"],
     ),
     "combined": (
         lambda program, folder: io.save_persistables(None, str(folder), program, "all"),
@@ -267,11 +268,11 @@ WAYS: dict[str, tuple[Callable[[fluid.Program, Path], Any], Callable[[Path], Any
     ),
     "pickle": (
         lambda program, folder: write_arrays(str(folder / "p"), {"w": fluid.global_scope().array("w")}),
-        lambda folder: model_io.read_arrays(folder / "p")["w"],
+        lambda folder: read_arrays(folder / "p")["w"],
     ),
     "safetensors": (
         lambda program, folder: fluid.save_model(folder / "w.safetensors", program),
-        lambda folder: model_io.read_arrays(folder / "w.safetensors")["w"],
+        lambda folder: read_arrays(folder / "w.safetensors")["w"],
     ),
 }
 

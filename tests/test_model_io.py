@@ -21,6 +21,7 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FluidError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from fluid.executor import Scope, global_scope
+from fluid.formats import table
 from fluid.saving import models as model_io
 
 ZOO = Path(__file__).parent / "golden" / "zoo"
@@ -388,3 +389,22 @@ def test_parameters_of_another_program(tmp_path):
     with pytest.raises(FormatError, match=r"net.pdiparams"):
         fluid.load_model(tmp_path / "net")
     assert not global_scope().local_var_names()
+
+
+def test_each_format_tells_its_own_files_and_no_others(tmp_path):
+    """The table of formats: what a row writes, that row alone recognizes, and reads back."""
+    arrays = {"w": np.arange(6, dtype="float32").reshape(2, 3)}
+    program = fluid.Program()
+    program.global_block().create_var(name="x", shape=[1], dtype="float32")
+    files = {}
+    for form in (*table.ARRAYS, *table.PROGRAMS):
+        files[form.name] = str(tmp_path / form.name)
+        form.write(files[form.name], arrays if form in table.ARRAYS else program)
+    for name, path in files.items():
+        head, size = table.head_of(path, "file")
+        telling = [form.name for form in (*table.ARRAYS, *table.PROGRAMS) if form.matches(head, size)]
+        assert telling == [name]
+    for form in table.ARRAYS:
+        np.testing.assert_array_equal(form.read(files[form.name])["w"], arrays["w"])
+    for form in table.PROGRAMS:
+        assert str(form.read(files[form.name])) == str(program)

@@ -26,10 +26,12 @@ from .. import io
 from ..errors import FormatError, ProgramError
 from ..executor.random import seed_of
 from ..executor.scope import Scope, global_scope, scope_guard
+from ..formats.npz import is_archive, read_npz, write_npz
+from ..formats.table import head_of
 from ..ir.checked import checked
 from ..ir.program import Program
 from ..values.selected_rows import SelectedRows
-from . import models as model_io
+from .models import few
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
@@ -86,7 +88,7 @@ def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 
                 array = np.asarray(array.get_tensor())
             arrays[var.name] = array
         arrays[_STATE] = np.frombuffer(json.dumps(state).encode(), np.uint8)
-        model_io._write_npz(os.fspath(path), arrays)
+        write_npz(os.fspath(path), arrays)
 
 
 @checked
@@ -111,17 +113,16 @@ def load_checkpoint(
     scope = scope if scope is not None else global_scope()
     if os.path.isdir(where):
         raise FormatError(f"{where} is a folder; a checkpoint is one file: give that file's name")
-    if not model_io._head(where, "checkpoint").startswith(model_io._ARCHIVE):
+    if not is_archive(*head_of(where, "checkpoint")):
         raise FormatError(f"{where}: the file is no checkpoint, which begins as archives do")
-    arrays = model_io._read_npz(where)
+    arrays = read_npz(where)
     state = _state(where, arrays.pop(_STATE, None))
     wanted = {var.name: var for var in io._chosen(program, None, io.is_persistable)}
     expected = {*wanted, *(name + _ROWS for name in state["height"])}
     if arrays.keys() != expected:
         lacking, unknown = sorted(expected - arrays.keys()), sorted(arrays.keys() - expected)
         raise FormatError(
-            f"{where}: it is a checkpoint of another program: it lacks {model_io._few(lacking)}; "
-            f"it has {model_io._few(unknown)} too much"
+            f"{where}: it is a checkpoint of another program: it lacks {few(lacking)}; it has {few(unknown)} too much"
         )
     values = {}
     for name, var in wanted.items():

@@ -16,9 +16,7 @@ What a file is, its first bytes say; names decide only what is written.
 
 from __future__ import annotations
 
-import math
 import os
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,25 +26,20 @@ import numpy as np
 from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.scope import Scope, global_scope, scope_guard
-from ..formats.bfloat16 import BFLOAT16, as_bits, to_float32
-from ..formats.pickles import check_numbers, not_numbers, write_arrays
-from ..formats.program import parse_program, serialize_program
-from ..formats.tensors import read_file
-from ..formats.text import parse_program_text
-from ..formats.writing import atomic_writer, reason, together, write_file
+from ..formats.program import serialize_program
+from ..formats.table import ARRAYS, PROGRAMS, ProgramFormat, array_format, head_of, program_format
+from ..formats.writing import together, write_file
 from ..ir.checked import checked
 from ..ir.program import Program, Variable, default_main_program
-from ..ir.verify import self_owning
 from ..transform.op_versions import convert
 
 __all__ = ["Model", "load_model", "read_arrays", "save_arrays", "save_model"]
 
 _PROGRAM_FILES = ("__model__",)
 _PARAMETER_FILES = ("__params__", "params", "__variables__")
-_ARRAY_FORMATS = ("npz", "safetensors", "pdparams")
-_ARCHIVE = (b"PK\x03\x04", b"PK\x05\x06")
-_ROOM = 64 << 20
-"""What is unpacked may be ten times as large as the file, and so many bytes more."""
+_NAMELESS = b"\0\0\0\0"
+"""How files of parameters without names begin."""
+_NO_ARRAYS = "is no file of arrays by name: no .npz, .safetensors or .pdparams"
 
 
 @dataclass
@@ -108,79 +101,59 @@ def load_model(
     """
     where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
-    file, kind = _recognized(where)
-    if kind in _ARRAY_FORMATS:
+    file = _file_meant(where)
+    head, size = head_of(file, "model")
+    of_arrays = array_format(head, size)
+    if of_arrays is not None:
         if params is not None:
             raise ProgramError(f"{where} holds parameters alone; params= goes with a program")
         arrays = read_arrays(file)
         for name, array in arrays.items():
             scope.put(name, array)
-        return Model(where, kind, None, [], [], list(arrays), scope)
-    program = _read_program(file, kind)
+        return Model(where, of_arrays.name, None, [], [], list(arrays), scope)
+    if head.startswith(_NAMELESS):
+        raise FormatError(_why_nameless(file))
+    of_program = program_format(head, size)
+    program = _read_program(file, of_program or PROGRAMS[-1])  # which says what is wrong with what is neither
     program.allowed_ops = frozenset(allow)
     feeds, fetches = _traffic(file, program)
-    found, missing = _load_parameters(program, file, os.fspath(params) if params is not None else None, scope)
-    return Model(where, "folder" if os.path.isdir(where) else kind or "program", program, feeds, fetches, found, scope, missing)
+    loaded, missing = _load_parameters(program, file, os.fspath(params) if params is not None else None, scope)
+    name = "folder" if os.path.isdir(where) else "pdmodel" if file.endswith(".pdmodel") else (of_program or PROGRAMS[-1]).name
+    return Model(where, name, program, feeds, fetches, loaded, scope, missing)
 
 
-def _recognized(path: str, what: str = "model") -> tuple[str, str]:
-    """The file that is meant, and what it holds: a name of a format, or "" where that is not known."""
+def _file_meant(path: str) -> str:
+    """The file that a path means: itself, the program in a folder, or one whose name begins so."""
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
         programs = [name for name in names if name in _PROGRAM_FILES] or [name for name in names if name.endswith(".pdmodel")]
-        if len(programs) != 1:
-            held = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-            found = (
-                "several programs, " + ", ".join(programs) + ": name one"
-                if programs
-                else f"no __model__, {f'only {held}' if held else 'it is empty'}"
-            )
-            raise FormatError(f"{path}: the folder holds {found}")
-        return _recognized(os.path.join(path, programs[0]))
+        if len(programs) == 1:
+            return os.path.join(path, programs[0])
+        if programs:
+            raise FormatError(f"{path}: the folder holds several programs, {', '.join(programs)}: name one")
+        held = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise FormatError(f"{path}: the folder holds no __model__, {f'only {held}' if held else 'it is empty'}")
     if not os.path.exists(path):
         for suffix in (".pdmodel", ".pdparams", ".txt", ".npz", ".safetensors"):
             if os.path.isfile(path + suffix):
-                return _recognized(path + suffix)
-    head = _head(path, what)
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= os.path.getsize(path) - 8:
-        return path, "safetensors"
-    if head.startswith(_ARCHIVE):
-        return path, "npz"
-    if head.startswith(b"\x80"):
-        return path, "pdparams"
-    if head.startswith(b"\0\0\0\0"):
-        stem = os.path.splitext(path)[0]
-        for other in (stem + ".pdmodel", os.path.join(os.path.dirname(path), "__model__")):
-            if os.path.isfile(other):
-                raise FormatError(f"{path} holds parameters without their names; load the program, {other}, with params={path!r}")
-        raise FormatError(f"{path} holds parameters without their names, which only the program that they are of knows")
-    if head.lstrip().startswith((b"block ", b"program ")):
-        return path, "text"
-    return path, "pdmodel" if path.endswith(".pdmodel") else "program" if head.startswith(b"\x0a") else ""
+                return path + suffix
+    return path
 
 
-def _head(path: str, what: str = "model") -> bytes:
+def _why_nameless(path: str) -> str:
+    """What to do about a file of parameters without names, which was given where a model should be."""
+    stem = os.path.splitext(path)[0]
+    for other in (stem + ".pdmodel", os.path.join(os.path.dirname(path), "__model__")):
+        if os.path.isfile(other):
+            return f"{path} holds parameters without their names; load the program, {other}, with params={path!r}"
+    return f"{path} holds parameters without their names, which only the program that they are of knows"
+
+
+def _read_program(file: str, form: ProgramFormat) -> Program:
     try:
-        with open(path, "rb") as file:
-            return file.read(64)
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path or repr(path)}: there is no such {what}: {reason(error)}") from None
-
-
-def _read_program(file: str, kind: str) -> Program:
-    data = read_file(file)
-    try:
-        if kind != "text":
-            return parse_program(data)
-        program = parse_program_text(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{file}: the text is not UTF-8, at byte {error.start}") from None
+        return form.read(file)
     except FormatError as error:
-        raise FormatError(f"{file}: {error}") from None
-    found = self_owning(program.blocks)  # which text may say
-    if found is not None:
-        raise FormatError(f"{file}: block {found[0].idx} holds itself, by way of an op of block {found[1].idx}")
-    return program
+        raise error if str(error).startswith(file) else FormatError(f"{file}: {error}") from None
 
 
 def _traffic(file: str, program: Program) -> tuple[list[str], list[Variable]]:
@@ -218,12 +191,12 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
                 params = folder
         if os.path.isdir(params):
             io.load_persistables(_OnProcessor, params, program)
-        elif params.endswith(".pdiparams") or _head(params, "file")[:4] in (b"\0\0\0\0", b""):
+        elif params.endswith(".pdiparams") or head_of(params, "file")[0][:4] in (_NAMELESS, b""):
             io.load_persistables(_OnProcessor, os.path.dirname(params), program, os.path.basename(params))
         else:
             state = read_arrays(params)
             if not state.keys() & set(names):
-                raise FormatError(f"{params} holds nothing of the program {file}: it has {_few(state)}, not {_few(names)}")
+                raise FormatError(f"{params} holds nothing of the program {file}: it has {few(state)}, not {few(names)}")
             io._set_state(program, state, params, None, complete=False)
     found = [name for name in names if loaded.array(name) is not None]
     for name in found:
@@ -243,7 +216,8 @@ def _has_file_name(folder: str, var: Variable) -> bool:
     return True
 
 
-def _few(names: Iterable[str]) -> str:
+def few(names: Iterable[str]) -> str:
+    """The first of some names, for a message."""
     listed = list(names)
     return ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "") if listed else "nothing"
 
@@ -255,15 +229,17 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     where = os.fspath(path)
     if os.path.isdir(where):
         raise FormatError(f"{where} is a folder; arrays by name are in one file, .npz, .safetensors or .pdparams")
-    _, kind = _recognized(where, "file")
-    if kind == "npz":
-        return _read_npz(where)
-    if kind == "safetensors":
-        return _read_safetensors(where)
-    if kind == "pdparams":
-        return io.load_program_state(where) if where.endswith((".pdparams", ".pdopt")) else io._read_state(where)
-    what = "holds a program, not arrays by name" if kind else "is no file of arrays by name: no .npz, .safetensors or .pdparams"
-    raise FormatError(f"{where} {what}")
+    file = _file_meant(where)
+    head, size = head_of(file, "file")
+    form = array_format(head, size)
+    if form is None:
+        if head.startswith(_NAMELESS):
+            raise FormatError(_why_nameless(file))
+        is_program = program_format(head, size) is not None or file.endswith(".pdmodel")
+        raise FormatError(f"{where} {'holds a program, not arrays by name' if is_program else _NO_ARRAYS}")
+    if file.endswith((".pdparams", ".pdopt")):
+        return io.load_program_state(file)
+    return form.read(file)
 
 
 @checked
@@ -271,118 +247,10 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None
     """Write arrays by name; the ending of the path says how: ``.npz``, ``.safetensors`` or ``.pdparams``."""
     where = os.fspath(path)
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    if where.endswith(".npz"):
-        _write_npz(where, arrays)
-    elif where.endswith(".safetensors"):
-        _write_safetensors(where, arrays)
-    elif where.endswith(".pdparams"):
-        write_arrays(where, arrays)
-    else:
+    form = next((form for form in ARRAYS if where.endswith("." + form.name)), None)
+    if form is None:
         raise FluidError(f"{where}: arrays are written to names that end in .npz, .safetensors or .pdparams")
-
-
-def _read_npz(path: str) -> dict[str, Any]:
-    size = os.path.getsize(path)
-    found: dict[str, Any] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()
-            total = sum(info.file_size for info in infos)
-            if total > _ROOM + 10 * size:
-                raise FormatError(
-                    f"{path}: its {size} bytes claim to unpack to {total}; repack it without compression to load it"
-                )
-            for info in infos:
-                name = info.filename.removesuffix(".npy")
-                where = f"{path}, array {name!r}"
-                if name == info.filename:
-                    raise FormatError(f"{where}: it is no .npy file")
-                if name in found:
-                    raise FormatError(f"{where}: it is there twice")
-                with archive.open(info) as file:
-                    found[name] = _read_npy(file, info.file_size, where)
-    except FluidError:
-        raise
-    except Exception as error:  # of many modules: archives, compression, headers of arrays
-        raise FormatError(f"{path}: the archive cannot be read: {error}") from None
-    return found
-
-
-def _read_npy(file: Any, size: int, where: str) -> Any:
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise FormatError(f"{where}: its format {version} is unknown")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = read(file)
-    if dtype.hasobject:
-        raise FormatError(f"{where}: it holds Python objects, which would have to be unpickled")
-    if not_numbers(dtype):
-        raise FormatError(f"{where}: its elements are {not_numbers(dtype)}, not numbers")
-    needed = math.prod(shape) * dtype.itemsize
-    data = file.read(needed) if needed <= size else b""
-    if any(extent < 0 for extent in shape) or len(data) != needed or file.read(1):
-        raise FormatError(f"{where}: {dtype}{list(shape)} takes {needed} bytes, which is not what the archive holds")
-    array = np.frombuffer(bytearray(data), dtype)
-    array = np.asarray(array.reshape(shape, order="F" if by_columns else "C"), order="C")
-    return array.astype(dtype.newbyteorder("="), copy=False)
-
-
-def _write_npz(path: str, arrays: Mapping[str, Any]) -> None:
-    check_numbers(path, arrays)
-    with atomic_writer(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            if "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
-                raise FluidError(f"{path}: the variable {name!r} has a name that archives cannot hold")
-            info = zipfile.ZipInfo(f"{name}.npy")  # of a fixed date: equal arrays make equal files
-            with archive.open(info, "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, as_bits(array), allow_pickle=False)
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise FluidError("safetensors files need the package safetensors: pip install fluid-graph[safetensors]") from None
-    return safetensors
-
-
-def _read_safetensors(path: str) -> dict[str, Any]:
-    library = _safetensors()
-    try:
-        with library.safe_open(path, framework="numpy") as file:
-            kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # no dict
-            if all(kind in _SAFE_TYPES for kind in kinds.values()):
-                return {name: file.get_tensor(name) for name in kinds}
-        return {name: _from_safetensors(path, name, entry) for name, entry in library.deserialize(read_file(path))}
-    except FluidError:
-        raise
-    except Exception as error:  # the library's own error derives from nothing narrower
-        raise FormatError(f"{path}: the file cannot be read: {error}") from None
-
-
-_SAFE_TYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?",
-}  # fmt: skip
-
-
-def _from_safetensors(path: str, name: str, entry: Mapping[str, Any]) -> Any:
-    """A tensor of the library; bfloat16, which numpy lacks, as float32."""
-    if entry["dtype"] == "BF16":
-        upper = np.frombuffer(entry["data"], "<u2").astype(np.uint32) << 16
-        return upper.view(np.float32).reshape(entry["shape"])
-    if entry["dtype"] not in _SAFE_TYPES:
-        raise FormatError(f"{path}: the tensor {name!r} is of {entry['dtype']}, which numpy cannot hold")
-    return np.frombuffer(bytearray(entry["data"]), _SAFE_TYPES[entry["dtype"]]).reshape(entry["shape"])
-
-
-def _write_safetensors(path: str, arrays: Mapping[str, Any]) -> None:
-    library = _safetensors()
-    check_numbers(path, arrays)
-    for name, array in arrays.items():
-        if array.dtype.kind == "c" or array.dtype.itemsize > 8:
-            raise FluidError(f"{path}: {name!r} is {array.dtype}, which safetensors cannot hold; write .npz")
-    plain = {name: to_float32(array) if array.dtype == BFLOAT16 else array for name, array in arrays.items()}
-    write_file(path, [library.numpy.save({name: np.asarray(array, order="C") for name, array in plain.items()})])
+    form.write(where, arrays)
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -430,12 +298,12 @@ def save_model(
         program = convert(program, target).program
     ending = os.path.splitext(where)[1][1:]
     with scope_guard(scope):
-        if ending in _ARRAY_FORMATS:
+        if any(ending == form.name for form in ARRAYS):
             names = sorted({var.name for var in program.list_vars() if io.is_persistable(var)})
             save_arrays(where, {name: _value(scope, name, where) for name in names})
             return [where]
         if ending == "txt":
-            write_file(where, [program.to_string().encode("utf-8", "surrogateescape")])
+            PROGRAMS[0].write(where, program)
             return [where]
         data = serialize_program(program)  # before anything is written: it may fail
         if ending == "pdmodel":

@@ -1,0 +1,126 @@
+"""The formats of files that hold a whole program, or arrays by name, a row each: how one is told, read and written.
+
+What a file is, its first bytes say. Parameters without names (``.pdiparams``, a file a variable) are no row: only the program
+that they are of can read them (`fluid.formats.tensors`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import FormatError
+from ..ir.program import Program
+from ..ir.verify import self_owning
+from .npz import is_archive, read_npz, write_npz
+from .pickles import write_arrays
+from .program import parse_program, serialize_program
+from .safetensors import is_safetensors, read_safetensors, write_safetensors
+from .state import is_pickle, read_state
+from .tensors import read_file
+from .text import parse_program_text
+from .writing import reason, write_file
+
+__all__ = ["ARRAYS", "HEAD", "PROGRAMS", "ArrayFormat", "ProgramFormat", "array_format", "head_of", "program_format"]
+
+HEAD = 64
+"""Bytes that suffice to tell a format."""
+
+
+@dataclass(frozen=True)
+class ArrayFormat:
+    """A format of arrays by name.
+
+    Attributes:
+        name: the format's name, which is the ending of its files.
+        matches: whether a file that begins with these bytes, and has so many, is of this format.
+        read: the arrays by name of the file of a path.
+        write: writes arrays by name to a path.
+    """
+
+    name: str
+    matches: Callable[[bytes, int], bool]
+    read: Callable[[str], dict[str, Any]]
+    write: Callable[[str, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class ProgramFormat:
+    """A format of programs.
+
+    Attributes:
+        name: the format's name.
+        endings: of its files' names; the first is that which is written.
+        matches: whether a file that begins with these bytes, and has so many, is of this format.
+        read: the program in a file of this path.
+        write: writes a program to a path.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    matches: Callable[[bytes, int], bool]
+    read: Callable[[str], Program]
+    write: Callable[[str, Program], None]
+
+
+def _is_text(head: bytes, size: int) -> bool:
+    return head.lstrip().startswith((b"block ", b"program "))
+
+
+def _read_text(path: str) -> Program:
+    try:
+        program = parse_program_text(read_file(path).decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: the text is not UTF-8, at byte {error.start}") from None
+    owner = self_owning(program.blocks)  # which text may say
+    if owner is not None:
+        raise FormatError(f"{path}: block {owner[0].idx} holds itself, by way of an op of block {owner[1].idx}")
+    return program
+
+
+def _write_text(path: str, program: Program) -> None:
+    write_file(path, [program.to_string().encode("utf-8", "surrogateescape")])
+
+
+def _is_message(head: bytes, size: int) -> bool:
+    return head.startswith(b"\x0a")
+
+
+def _read_message(path: str) -> Program:
+    return parse_program(read_file(path))
+
+
+def _write_message(path: str, program: Program) -> None:
+    write_file(path, [serialize_program(program)])
+
+
+ARRAYS = (
+    ArrayFormat("safetensors", is_safetensors, read_safetensors, write_safetensors),
+    ArrayFormat("npz", is_archive, read_npz, write_npz),
+    ArrayFormat("pdparams", is_pickle, read_state, write_arrays),
+)
+PROGRAMS = (
+    ProgramFormat("text", (".txt",), _is_text, _read_text, _write_text),
+    ProgramFormat("program", (".pdmodel",), _is_message, _read_message, _write_message),
+)
+
+
+def head_of(path: str, what: str) -> tuple[bytes, int]:
+    """The first bytes of a file, and how many it has; `FormatError` where there is no such file, which should be a `what`."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(HEAD), os.fstat(file.fileno()).st_size
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path or repr(path)}: there is no such {what}: {reason(error)}") from None
+
+
+def array_format(head: bytes, size: int) -> ArrayFormat | None:
+    """The format of arrays by name of a file that begins so, or None."""
+    return next((row for row in ARRAYS if row.matches(head, size)), None)
+
+
+def program_format(head: bytes, size: int) -> ProgramFormat | None:
+    """The format of programs of a file that begins so, or None."""
+    return next((row for row in PROGRAMS if row.matches(head, size)), None)

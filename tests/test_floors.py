@@ -1,4 +1,5 @@
-"""Which module may import which: down the floors of the table in docs/design.md, never up, and never in a circle.
+"""Which module may import which: down the floors of the table in docs/design.md, never up, and never in a circle; and who
+may ask whether a program is that of eager mode.
 
 Imports inside functions count. Those for type checkers alone do not: nothing is imported for them.
 """
@@ -7,7 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import networkx
@@ -189,3 +193,66 @@ def test_imports_are_seen_wherever_they_stand():
     assert ("fluid.ir.program", "fluid.transform.edit") in by_kind[True]
     assert ("fluid.executor.scope", "fluid.values.lod_tensor") in by_kind[False]
     assert not any(module == "fluid.opdef.registry" and other == "fluid.opdef.inference" for module, other in by_kind[False])
+
+
+def test_eager_mode_is_loaded_when_used() -> None:
+    code = "import fluid, sys; print([name for name in sys.modules if name.startswith(('fluid.eager', 'fluid.dygraph'))])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_eager_mode_is_loaded_whole() -> None:
+    """Lower files reach higher ones through one object, which is complete whichever is imported first."""
+    code = """
+import fluid.eager.mode, sys
+x = sys.modules["fluid.eager.tensor"].Tensor([1.0, 2.0], stop_gradient=False)
+(x[0] * x.tanh()).sum().backward(create_graph=True)
+assert x.grad.program().num_blocks == 1 and x.block.program.eager
+assert "fluid.dygraph" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+ASKED = {
+    # what the question is answered with
+    "fluid/ir/program.py in_dygraph_mode": "is the question, asked by users",
+    "fluid/building/versions.py program_of": "finds the tensor among arguments",
+    "fluid/layers/arguments.py eager_program": "the same, where only a tensor's program is wanted",
+    "fluid/building/layer_helper.py LayerHelper.apply": "tensors among the inputs say where an op is applied",
+    "fluid/param_attr.py ParamAttr._to_attr": "a tensor stands for a parameter, a variable of a program does not",
+    # errors that say what to use instead
+    "fluid/building/layer_helper.py refuse_tensor": "While, Switch, StaticRNN and DynamicRNN build blocks",
+    "fluid/building/layer_helper.py LayerHelper.create_parameter": "nobody would keep the parameter of a call",
+    "fluid/building/layer_helper.py check_kept": "nobody would keep the parameters of a call",
+    "fluid/building/layer_helper.py _mixed": "names the tensor and the variable that are given together",
+    "fluid/layers/structured.py crf_decoding": "on tensors it takes what was learned, not a name",
+    "fluid/optimizer.py Optimizer._own_parameters": "step() and clear_grad() are for tensors",
+    "fluid/optimizer.py Optimizer._check_eager": "state_dict() and set_dict() are for tensors",
+    "fluid/optimizer.py Optimizer._create_global_learning_rate": "schedules that are objects are for eager mode",
+    "fluid/optimizer.py Optimizer._add_accumulator": "set_dict() gives values to tensors, programs load theirs",
+    "fluid/optimizer.py RecomputeOptimizer.backward": "is for programs",
+    "fluid/training/averaging.py _Average._chosen": "eager mode has no list of all parameters",
+    "fluid/training/averaging.py _Average.__getstate__": "only averages of tensors are pickled",
+    "fluid/training/averaging.py _Average._check_eager": "state_dict(), set_dict() and update() are for tensors",
+    "fluid/training/states.py ByProgram.__reduce__": "only what is kept for tensors is pickled",
+}
+"""Where it is asked whether a program is that of eager mode, and why. Elsewhere, a method of the program is what differs."""
+
+
+def questions(file: Path) -> Iterator[str]:
+    """The functions of a file that ask for ``program.eager``, or ``in_dygraph_mode()``."""
+
+    def inside(node: ast.AST, names: tuple[str, ...]) -> Iterator[str]:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names = (*names, node.name)
+        is_call = isinstance(node, ast.Call) and ast.unparse(node.func).endswith("in_dygraph_mode")
+        if is_call or (isinstance(node, ast.Attribute) and node.attr == "eager"):
+            yield f"{file.relative_to(ROOT)} {'.'.join(names)}"
+        for child in ast.iter_child_nodes(node):
+            yield from inside(child, names)
+
+    yield from inside(ast.parse(file.read_text()), ())
+
+
+def test_what_differs_in_eager_mode_is_a_method() -> None:
+    outside = (file for name, file in MODULES.items() if not name.startswith(("fluid.eager", "fluid.dygraph")))
+    assert {question for file in outside for question in questions(file)} == ASKED.keys()

@@ -14,7 +14,16 @@ import fluid
 settings.register_profile("fluid", deadline=None, derandomize="FLUID_MORE_EXAMPLES" not in os.environ, print_blob=True)
 settings.load_profile("fluid")
 
-CONFORMANCE = pytest.StashKey[dict[str, dict[str, Any]]]()
+Facts = dict[str, dict[str, set[Any]]]
+"""What the conformance suite says, by op and kind of fact."""
+CONFORMANCE = pytest.StashKey[Facts]()
+
+
+def merge(facts: Facts, others: Facts) -> None:
+    """Add other facts to these."""
+    for op_type, row in others.items():
+        for name, values in row.items():
+            facts.setdefault(op_type, {}).setdefault(name, set()).update(values)
 
 
 @pytest.fixture
@@ -29,8 +38,8 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def conformance(pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
-    """What the conformance suite found out, by op; printed when the run ends."""
+def conformance(pytestconfig: pytest.Config) -> Facts:
+    """What the conformance suite says; printed when the run ends."""
     return pytestconfig.stash.setdefault(CONFORMANCE, {})
 
 
@@ -42,23 +51,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = asked
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands on what it has of the conformance suite."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["conformance"] = session.config.stash.get(CONFORMANCE, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The process that started the workers gathers it."""
+    merge(node.config.stash.setdefault(CONFORMANCE, {}), getattr(node, "workeroutput", {}).get("conformance", {}))
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    found = config.stash.get(CONFORMANCE, {})
-    if not found:
+    facts = config.stash.get(CONFORMANCE, {})
+    if not facts:
         return
-    orders = [max(row.get("orders", {0})) for row in found.values()]
+    orders = [max(row.get("orders", {0})) for row in facts.values()]
     terminalreporter.section("conformance of ops")
-    if config.getoption("verbose") > 0 or config.getoption("capture") == "no":
-        line = "{:<36} {:<32} {:>6}  {:<13} {}".format
-        terminalreporter.write_line(line("op", "dtypes", "orders", "gradient", "-1 inference"))
-        for op_type, row in sorted(found.items()):
+    with_table = config.getoption("verbose") > 0 or config.getoption("capture") == "no"
+    if with_table:
+        line = "{:<36} {:<32} {:>6}  {:<13} {:<12} {:>6}".format
+        terminalreporter.write_line(line("op", "dtypes", "orders", "gradient", "-1 inference", "checks"))
+        for (op_type, row), order in sorted(zip(facts.items(), orders, strict=True), key=lambda pair: pair[0][0]):
             dtypes = " ".join(sorted(row.get("dtypes", ())))
-            terminalreporter.write_line(
-                line(op_type, dtypes, max(row.get("orders", {0})), row["gradient"], "yes" if row.get("unknown") else "-")
-            )
+            unknown = "yes" if "unknown" in row else "-"
+            terminalreporter.write_line(line(op_type, dtypes, order, *row["gradient"], unknown, len(row["facets"])))
     terminalreporter.write_line(
-        f"{len(found)} ops; derivatives checked to order 3 for {orders.count(3)}, to order 2 for {orders.count(2)}, "
+        f"{len(facts)} ops, {sum(len(row['facets']) for row in facts.values())} checks of facets of their samples; "
+        f"derivatives checked to order 3 for {orders.count(3)}, to order 2 for {orders.count(2)}, "
         f"to order 1 for {orders.count(1)}; "
-        f"{sum(row['gradient'] == 'kernel' for row in found.values())} gradient kernels held against their rules"
-        + ("" if config.getoption("verbose") > 0 or config.getoption("capture") == "no" else " (-v prints the table)")
+        f"{sum('kernel' in row['gradient'] for row in facts.values())} gradient kernels held against their rules"
+        + ("" if with_table else " (-v prints the table)")
     )

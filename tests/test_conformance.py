@@ -1,15 +1,25 @@
-"""Every op of the registry against its samples: see `samples` for what they are."""
+"""Every op of the registry against its samples: see `samples` for what they are.
+
+`test_sample[tanh-3]` checks all facets of one sample, each in the dtypes that it is stated for, and reports every facet that
+fails. A facet is a function under `facet`; which samples it applies to is said there.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
+import traceback
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from conftest import Facts, merge
 from numeric import assert_gradients, direction_like, dot, flat, interpret
 from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 
@@ -18,7 +28,7 @@ from fluid.backward import gradients
 from fluid.executor.binding.arrays import Recorder, bind_op, each, lods_of, spec_of, specs_of
 from fluid.executor.binding.op_call import apply_op
 from fluid.executor.executor import Executor
-from fluid.executor.kernels.table import KERNELS
+from fluid.executor.kernels.table import KERNELS, kernel
 from fluid.executor.random import RandomStreams
 from fluid.executor.scope import Scope
 from fluid.formats.text import parse_program_text, program_to_string
@@ -32,7 +42,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import is_floating
 
 ORDINARY = {op_type: found for op_type, found in registry.all_ops().items() if found.forward is None and found.rule is not REGION}
-CASES = {
+CASES: dict[str, tuple[str, Sample]] = {
     f"{op_type}-{number}": (op_type, sample)
     for op_type, samples in sorted(OPS.items())
     for number, sample in enumerate(samples)
@@ -44,13 +54,21 @@ class Case:
     """A sample of an op with its floats in one dtype."""
 
     def __init__(self, key: str, dtype: str) -> None:
+        self.key, self.dtype = key, dtype
         self.type, self.sample = CASES[key]
         self.definition = ORDINARY[self.type]
         self.inputs = cast(self.sample.inputs, dtype)
         self.attrs = self.definition.defaults(self.definition.check_attrs(self.sample.attrs))
         self.lods: dict[str, Any] = dict(self.sample.lods)
         self.rng = np.random.default_rng(zlib.crc32(key.encode()))
+        self.facts: dict[str, set[Any]] = {}
+        """What the facets say of the op, for the table at the end."""
         self._outputs: dict[str, Any] | None = None
+
+    def note(self, **facts: Any) -> None:
+        """Add to what is said of the op."""
+        for name, value in facts.items():
+            self.facts.setdefault(name, set()).add(value)
 
     def forward(self, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
         """Arrays by output slot."""
@@ -132,30 +150,120 @@ class Case:
             for slot in wanted
         }
 
+    @property
+    def draws_anew(self) -> bool:
+        """Whether other numbers are drawn each time."""
+        return self.sample.random and not self.attrs.get("seed")
+
 
 def is_float(array: Any) -> bool:
     return bool(np.asarray(array).dtype.kind == "f")
 
 
-def all_cases(
-    *, dtypes: bool = False, rule: bool = False, grad_kernel: bool = False, meaning: bool = False, **conditions: Any
-) -> pytest.MarkDecorator:
-    """Parametrise by the samples of all ops, or of those with a gradient rule (and a kernel for it), or with a meaning; also by
-    dtype."""
-    keys: list[Any] = []
-    for key, (op_type, sample) in CASES.items():
-        if rule and (not isinstance(ORDINARY[op_type].rule, Rule) or sample.orders == 0 or not Case(key, "float64").wrt):
+def kind_of_gradient(definition: OpDef) -> str:
+    """Who computes the gradient of an op."""
+    if definition.rule is ZERO_GRADIENT:
+        return "zero"
+    if not isinstance(definition.rule, Rule):
+        return "none"
+    return "inline" if definition.inline_grad else "kernel" if definition.grad_type in KERNELS else "rule"
+
+
+# ------------------------------------------------------------------------------------------------------------ facets
+@dataclass(frozen=True)
+class Facet:
+    """One thing that holds of every sample that it applies to, in each of some dtypes."""
+
+    check: Callable[[Case], None]
+    dtypes: Callable[[Sample], Sequence[str]]
+    applies: Callable[[Case], bool]
+
+    @property
+    def name(self) -> str:
+        return self.check.__name__.replace("_", " ")
+
+
+FACETS: list[Facet] = []
+
+
+def every_dtype(sample: Sample) -> Sequence[str]:
+    """Those of the sample; one if none of its inputs floats."""
+    floats = any(is_float(item) for value in sample.inputs.values() for item in flat(value))
+    return sample.dtypes if floats else sample.dtypes[:1]
+
+
+def widest_dtype(sample: Sample) -> Sequence[str]:
+    return ["float64"] if "float64" in sample.dtypes else sample.dtypes[:1]
+
+
+def float64(sample: Sample) -> Sequence[str]:
+    return ["float64"]
+
+
+def float32(sample: Sample) -> Sequence[str]:
+    return ["float32"]
+
+
+def always(case: Case) -> bool:
+    return True
+
+
+def is_differentiated(case: Case) -> bool:
+    return bool(case.wrt)
+
+
+def has_gradient_kernel(case: Case) -> bool:
+    return bool(case.wrt) and case.definition.grad_type in KERNELS
+
+
+def facet(
+    dtypes: Callable[[Sample], Sequence[str]], applies: Callable[[Case], bool] = always
+) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
+    """The function states a facet of the samples that `applies` says (told of them in float64)."""
+
+    def add(check: Callable[[Case], None]) -> Callable[[Case], None]:
+        FACETS.append(Facet(check, dtypes, applies))
+        return check
+
+    return add
+
+
+def failures(key: str, facts: Facts) -> Iterator[tuple[str, BaseException]]:
+    """Check all facets of a sample: which fail, and how. What was checked is added to `facts`."""
+    op_type, sample = CASES[key]
+    _, _, number = key.rpartition("-")
+    probe = Case(key, "float64")
+    for item in FACETS:
+        if not item.applies(probe):
             continue
-        if grad_kernel and ORDINARY[op_type].grad_type not in KERNELS:
-            continue
-        if meaning and ORDINARY[op_type].meaning is None:
-            continue
-        if any(getattr(sample, name) != value for name, value in conditions.items()):
-            continue
-        floats = any(is_float(item) for value in sample.inputs.values() for item in flat(value))
-        keys += [(key, dtype) for dtype in (sample.dtypes if floats else sample.dtypes[:1])] if dtypes else [key]
-    names = "key, dtype" if dtypes else "key"
-    return pytest.mark.parametrize(names, keys, ids=["-".join(item) if dtypes else item for item in keys])
+        for dtype in item.dtypes(sample):
+            case = Case(key, dtype)
+            case.note(gradient=kind_of_gradient(case.definition), facets=f"{number} {item.name} {dtype}")
+            try:
+                item.check(case)
+            except (Exception, pytest.fail.Exception) as error:
+                yield f"{op_type}, sample {number}, {item.name}, {dtype}", error
+            finally:
+                merge(facts, {op_type: case.facts})
+
+
+def told(error: BaseException) -> str:
+    """What an error says, and the line of this file that it comes through."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__]
+    kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+    return f"{kind}{error}\n(line {lines[-1]})"
+
+
+def assert_facets(key: str, facts: Facts) -> None:
+    """All facets of a sample hold; if not, the error tells of each that does not, and comes from the first one's."""
+    failing = list(failures(key, facts))
+    if failing:
+        raise AssertionError("\n\n".join(f"{where}: {told(error)}" for where, error in failing)) from failing[0][1]
+
+
+@pytest.mark.parametrize("key", CASES)
+def test_sample(key: str, conformance: Facts) -> None:
+    assert_facets(key, conformance)
 
 
 def call_reference(sample: Sample, inputs: dict[str, Any], definition: OpDef) -> dict[str, Any]:
@@ -170,44 +278,40 @@ def call_reference(sample: Sample, inputs: dict[str, Any], definition: OpDef) ->
     return found if isinstance(found, dict) else {next(iter(definition.outputs)): found}
 
 
-def note(conformance: dict[str, dict[str, Any]], case: Case, **facts: Any) -> None:
-    """Add facts to the table that is printed at the end."""
-    rule = case.definition.rule
-    kernel = case.definition.grad_type in KERNELS
-    gradient = (
-        "none" if not isinstance(rule, Rule) else "inline" if case.definition.inline_grad else "kernel" if kernel else "rule"
-    )
-    row = conformance.setdefault(case.type, {"gradient": "zero" if rule is ZERO_GRADIENT else gradient})
-    for name, value in facts.items():
-        row.setdefault(name, set()).add(value)
-
-
 # ------------------------------------------------------------------------------------------------------ completeness
-@pytest.mark.parametrize("op_type", sorted(ORDINARY))
-def test_every_op_has_samples(op_type: str) -> None:
-    known = op_type in OPS or op_type in STRUCTURAL
-    assert known, f"{op_type} is defined but has no samples; add some to tests/samples"
+@cache
+def text_of(test_file: str) -> str:
+    return (Path(__file__).parent / test_file).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("op_type", sorted(OPS))
-def test_every_sample_has_an_op(op_type: str) -> None:
-    assert op_type in ORDINARY, f"there are samples of {op_type}, but no such op"
-
-
-@pytest.mark.parametrize("op_type", sorted(STRUCTURAL))
-def test_structural_ops_are_covered_elsewhere(op_type: str) -> None:
-    text = (Path(__file__).parent / STRUCTURAL[op_type]).read_text(encoding="utf-8")
-    assert op_type in text, f"{STRUCTURAL[op_type]} should cover {op_type}"
-
-
-@pytest.mark.parametrize("op_type", sorted(ORDINARY))
-def test_every_op_says_what_it_is(op_type: str) -> None:
+def faults_of(op_type: str) -> Iterator[str]:
+    """What is missing from an op."""
+    if op_type in OPS and op_type not in ORDINARY:
+        yield f"there are samples of {op_type}, but no such op"
+    if op_type in STRUCTURAL and op_type not in text_of(STRUCTURAL[op_type]):
+        yield f"{STRUCTURAL[op_type]} should cover {op_type}"
+    if op_type not in ORDINARY:
+        return
     definition = ORDINARY[op_type]
-    assert definition.doc, f"{op_type} has no docstring"
-    assert definition.rule is not None, f"{op_type} has neither a gradient rule nor a word on why not"
-    if op_type not in STRUCTURAL:
-        assert definition.infer is not None, f"{op_type} has no inference"
-        assert op_type in KERNELS, f"{op_type} has no kernel"
+    if not definition.doc:
+        yield f"{op_type} has no docstring"
+    if definition.rule is None:
+        yield f"{op_type} has neither a gradient rule nor a word on why not"
+    if op_type in STRUCTURAL:
+        return
+    if op_type not in OPS:
+        yield f"{op_type} is defined but has no samples; add some to tests/samples"
+    if definition.infer is None:
+        yield f"{op_type} has no inference"
+    if op_type not in KERNELS:
+        yield f"{op_type} has no kernel"
+
+
+@pytest.mark.parametrize("op_type", sorted({*ORDINARY, *OPS, *STRUCTURAL}))
+def test_op(op_type: str) -> None:
+    """An op is complete: what it is, a kernel, and samples or a file that covers it."""
+    faults = list(faults_of(op_type))
+    assert not faults, "\n".join(faults)
 
 
 def test_no_derivative_goes_unchecked() -> None:
@@ -217,20 +321,20 @@ def test_no_derivative_goes_unchecked() -> None:
     assert with_rule - checked - set(STRUCTURAL) == set()
     ranked = {op_type for op_type, sample in CASES.values() if any(np.ndim(i) for v in sample.inputs.values() for i in flat(v))}
     assert {op_type for op_type in with_rule - set(STRUCTURAL) if ORDINARY[op_type].inputs} <= ranked
+    assert set(CASES) >= THIRD_ORDER
 
 
 # ----------------------------------------------------------------------------------------------------------- forward
 TOLERANCES = {"float32": (3e-5, 3e-6), "float64": (1e-10, 1e-11)}
 
 
-@all_cases(dtypes=True)
-def test_forward(key: str, dtype: str, conformance: dict[str, dict[str, Any]]) -> None:
+@facet(every_dtype)
+def forward(case: Case) -> None:
     """Outputs equal the plain numpy statement, in shape and dtype too; inputs stay as they are."""
-    case = Case(key, dtype)
-    before = cast(case.inputs, dtype)
-    rtol, atol = (limit * case.sample.tolerance for limit in TOLERANCES[dtype])
+    before = cast(case.inputs, case.dtype)
+    rtol, atol = (limit * case.sample.tolerance for limit in TOLERANCES[case.dtype])
     for value in flat(next(iter(case.outputs.values()))):
-        note(conformance, case, dtypes=str(value.dtype))
+        case.note(dtypes=str(value.dtype))
     if case.sample.check is not None:
         case.sample.check(case.inputs, case.outputs)
         return
@@ -266,10 +370,9 @@ def assert_draws(runs: Callable[[int], dict[str, Any]]) -> None:
         assert not np.array_equal(first[drawn], other[drawn])
 
 
-@all_cases(random=True)
-def test_same_seed_same_bits(key: str) -> None:
+@facet(float64, lambda case: case.sample.random)
+def same_seed_same_bits(case: Case) -> None:
     """The seed of the op decides what is drawn, and without one, that of the program."""
-    case = Case(key, "float64")
     if "seed" in case.definition.attrs:
         assert_draws(lambda seed: apply_op(case.type, case.inputs, {**case.sample.attrs, "seed": seed}))
     one = OneOp(case)
@@ -322,10 +425,9 @@ def assert_inferred(inferred: dict[str, Any], outputs: dict[str, Any], exact: bo
                 assert extent == actual or (extent == -1 and not exact), f"{slot} is {array.shape}, inferred {spec.shape}"
 
 
-@all_cases()
-def test_inference(key: str, conformance: dict[str, dict[str, Any]]) -> None:
+@facet(widest_dtype)
+def inference(case: Case) -> None:
     """What is inferred is what is computed; extents that are not known may only make extents unknown."""
-    case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
     specs = specs_of(case.with_lods(case.inputs))
     inferred = infer_specs(case.definition, specs, case.attrs)
     assert_inferred(inferred, case.outputs, exact=not case.sample.shapes_by_value)
@@ -334,14 +436,13 @@ def test_inference(key: str, conformance: dict[str, dict[str, Any]]) -> None:
         assert infer_specs(case.definition, specs, case.attrs, declared)[slot].shape == shape
     for variant in unknown_extents(specs, case.sample.known):
         assert_inferred(infer_specs(case.definition, variant, case.attrs), case.outputs, exact=False)
-        note(conformance, case, unknown=True)
+        case.note(unknown=True)
 
 
 # ------------------------------------------------------------------------------------------------ first derivatives
-@all_cases(rule=True)
-def test_gradient_rule(key: str, conformance: dict[str, dict[str, Any]]) -> None:
+@facet(float64, is_differentiated)
+def gradient_rule(case: Case) -> None:
     """The rule, run over arrays, against central differences of the op; the same whichever gradients are wanted."""
-    case = Case(key, "float64")
     cotangents = case.cotangents()
     found = case.by_rule(cotangents, set(case.wrt))
 
@@ -360,14 +461,13 @@ def test_gradient_rule(key: str, conformance: dict[str, dict[str, Any]]) -> None
         alone = case.by_rule(cotangents, {slot})[slot]
         for one, both in zip(flat(alone), flat(found[slot]), strict=True):
             assert np.array_equal(one, both)
-    note(conformance, case, orders=1)
+    case.note(orders=1)
 
 
-@all_cases(rule=True, grad_kernel=True, dtypes=True)
-def test_gradient_kernel(key: str, dtype: str) -> None:
+@facet(every_dtype, has_gradient_kernel)
+def gradient_kernel(case: Case) -> None:
     """The hand-written kernel of a gradient op against the rule that it replaces, whichever gradients are wanted."""
-    case = Case(key, dtype)
-    rtol, atol = (10 * limit * case.sample.tolerance for limit in TOLERANCES[dtype])
+    rtol, atol = (10 * limit * case.sample.tolerance for limit in TOLERANCES[case.dtype])
     cotangents = case.cotangents()
     expected = case.by_rule(cotangents, set(case.wrt))
     for wanted in [set(case.wrt), *({slot} for slot in case.wrt)]:
@@ -384,10 +484,9 @@ def spoiled(array: Any) -> Any:
     return np.full_like(array, np.nan) if is_float(array) else ~array
 
 
-@all_cases()
-def test_likes_are_read_for_their_shapes(key: str) -> None:
+@facet(widest_dtype)
+def likes_are_read_for_their_shapes(case: Case) -> None:
     """The planner gives away the memory of inputs that are `Like`, so neither an op nor its gradient op may read their values."""
-    case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
 
     def assert_same(definition: OpDef, values: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         likes = [slot for slot in values if definition.inputs[slot].like and values[slot] is not None]
@@ -435,12 +534,9 @@ def steps_of(case: Case, definition: OpDef, inputs: dict[str, Any], outputs: dic
     return bind_op(definition, inputs, outputs, case.attrs, context, np.empty, lods=lods)
 
 
-@all_cases(shapes_by_value=False)
-def test_kernel_binds_once(key: str) -> None:
+@facet(widest_dtype, lambda case: not case.sample.shapes_by_value and not case.draws_anew)
+def kernel_binds_once(case: Case) -> None:
     """What a prepared kernel returns computes from the values at the time of the call; outputs may hold anything."""
-    case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
-    if case.sample.random and not case.attrs.get("seed"):
-        pytest.skip("draws other numbers each time")
     for definition, inputs, expected in bindings(case):
         if any(slot in expected and updated_input(definition, slot) for slot in definition.outputs):
             continue  # inputs are outputs: held against the reference
@@ -463,10 +559,9 @@ def test_kernel_binds_once(key: str) -> None:
                     assert one is None or np.array_equal(one, other, equal_nan=is_float(one)), f"{definition.type}: {slot}"
 
 
-@all_cases()
-def test_kernel_in_place(key: str) -> None:
+@facet(widest_dtype)
+def kernel_in_place(case: Case) -> None:
     """Where a kernel says that an output may share an input's array, sharing it changes no bit."""
-    case = Case(key, "float64" if "float64" in CASES[key][1].dtypes else CASES[key][1].dtypes[0])
     for definition, inputs, expected in bindings(case):
         for slot, source in KERNELS[definition.type].inplace.items():
             if slot not in expected or source not in inputs or updated_input(definition, slot):
@@ -580,14 +675,13 @@ class Meaning(OneOp):
         return {slot: value if isinstance(self.inputs[slot], list) else value[0] for slot, value in grads.items()}
 
 
-@all_cases(meaning=True, dtypes=True)
-def test_meaning(key: str, dtype: str) -> None:
+@facet(every_dtype, lambda case: case.definition.meaning is not None)
+def meaning(case: Case) -> None:
     """What an op means in ordinary ops, against its kernel; its gradient, against that of the meaning, is tested above."""
-    case = Case(key, dtype)
     assert case.definition.grad_type in KERNELS, f"the gradient of {case.type} needs a kernel"
     one = Meaning(case)
     assert case.rule is not None and set(one.outputs) == set(case.rule.cotangents)
-    rtol, atol = (10 * limit * case.sample.tolerance for limit in TOLERANCES[dtype])
+    rtol, atol = (10 * limit * case.sample.tolerance for limit in TOLERANCES[case.dtype])
     for slot, variables in one.outputs.items():
         found = [array_of(value) for value in one.interpret(one.program, one.feed, flat(variables))]
         for value, kept in zip(found, flat(case.outputs[slot]), strict=True):
@@ -595,10 +689,9 @@ def test_meaning(key: str, dtype: str) -> None:
             np.testing.assert_allclose(value, kept, rtol, atol, err_msg=slot)
 
 
-@all_cases(rule=True)
-def test_second_order(key: str, conformance: dict[str, dict[str, Any]]) -> None:
+@facet(float64, is_differentiated)
+def second_order(case: Case) -> None:
     """The gradient program against the rule, and, differentiated again, against its own central differences."""
-    case = Case(key, "float64")
     one = OneOp(case)
     grads, factors = one.first_order()
     cotangents = {slot: cotangent_of(one, slot, value) for slot, value in factors.items()}
@@ -625,22 +718,22 @@ def test_second_order(key: str, conformance: dict[str, dict[str, Any]]) -> None:
     assert_gradients(
         objective, one.feed, {var.name: value for var, value in zip(wrt, found, strict=True)}, case.rng, case.sample.tolerance
     )
-    note(conformance, case, orders=2)
+    case.note(orders=2)
 
 
-THIRD_ORDER = (
+DIFFERENTIATED_THRICE = (
     *("tanh", "sigmoid", "exp", "softplus", "gelu", "swish", "elementwise_mul", "elementwise_div", "elementwise_pow", "matmul"),
     *("mul", "reduce_sum", "reduce_mean", "reduce_prod", "softmax", "log_softmax", "cross_entropy", "softmax_with_cross_entropy"),
     *("layer_norm", "batch_norm", "conv2d", "pool2d", "concat", "slice", "lookup_table_v2", "transpose2", "squared_l2_norm"),
     *("group_norm", "bilinear_tensor_product", "cos_sim", "huber_loss", "gru_unit", "lstm_unit", "sequence_pool"),
     "deformable_conv",
 )
+THIRD_ORDER = {f"{op_type}-0" for op_type in DIFFERENTIATED_THRICE}
 
 
-@pytest.mark.parametrize("op_type", THIRD_ORDER)
-def test_third_order(op_type: str, conformance: dict[str, dict[str, Any]]) -> None:
+@facet(float64, lambda case: case.key in THIRD_ORDER)
+def third_order(case: Case) -> None:
     """The gradient of the gradient of the gradient, against central differences of the program before it."""
-    case = Case(f"{op_type}-0", "float64")
     one = OneOp(case)
     wrt, found = list(one.wrt), one.first_order()[0]
     for order in (2, 3):
@@ -659,7 +752,7 @@ def test_third_order(op_type: str, conformance: dict[str, dict[str, Any]]) -> No
     values = one.interpret(one.program, one.feed, found)
     expected = {var.name: np.zeros(one.feed[var.name].shape) if v is None else v for var, v in zip(wrt, values, strict=True)}
     assert_gradients(objective, one.feed, expected, case.rng, case.sample.tolerance * 5)
-    note(conformance, case, orders=3)
+    case.note(orders=3)
 
 
 def cotangent_of(one: OneOp, slot: str, factor: Any) -> Any:
@@ -669,10 +762,9 @@ def cotangent_of(one: OneOp, slot: str, factor: Any) -> Any:
     return one.feed[factor.name].reshape(one.case.outputs[slot].shape)
 
 
-@all_cases()
-def test_round_trips(key: str) -> None:
+@facet(float32)
+def round_trips(case: Case) -> None:
     """A program of the op and of its gradient op is the same after a trip over the wire or through its text."""
-    case = Case(key, "float32")
     one = OneOp(case)
     if case.wrt:
         one.first_order()
@@ -685,10 +777,9 @@ def test_round_trips(key: str) -> None:
     assert from_text.serialize_to_string() == one.program.serialize_to_string()
 
 
-@all_cases(dtypes=True)
-def test_plan(key: str, dtype: str) -> None:
+@facet(every_dtype)
+def plan(case: Case) -> None:
     """A planned run gives the bits of a run without a plan, each time, and leaves what is fed alone."""
-    case = Case(key, dtype)
     one = OneOp(case)
     fetch = [var for value in one.outputs.values() for var in flat(value)]
     if case.wrt:
@@ -697,10 +788,52 @@ def test_plan(key: str, dtype: str) -> None:
     one.program.random_seed = 1
     expected = Executor().interpret(one.program, one.fed, fetch, Scope())
     executor, scope, before = Executor(), Scope(), copied(one.feed)
-    for _ in range(1 if case.sample.random and not case.attrs.get("seed") else 2):
+    for _ in range(1 if case.draws_anew else 2):
         found = executor.run(one.program, one.fed, fetch, scope=scope)
         for var, value, reference in zip(fetch, found, expected, strict=True):
             assert value.dtype == reference.dtype and value.shape == reference.shape
             assert np.array_equal(value, reference, equal_nan=is_float(value)), var.name
     for name, value in before.items():
         assert np.array_equal(value, one.feed[name], equal_nan=is_float(value)), f"the run wrote to what was fed as {name}"
+
+
+# -------------------------------------------------------------------------------------------------------- the report
+def test_the_report_names_each_facet_that_fails() -> None:
+    """An op whose kernel is wrong in float32, and its gradient everywhere, fails in the facets that see it and in no other."""
+    with patch.dict(registry._ops), patch.dict(KERNELS), patch.dict(ORDINARY), patch.dict(CASES):
+
+        @registry.define("report_probe(X) -> Out", infer=registry.like("X"))
+        def report_probe(f: Any, dOut: Any) -> Any:
+            """Twice X; its gradient is off by a little."""
+            return {"X": 2.001 * dOut}
+
+        @kernel("report_probe")
+        def twice(xp: Any, X: Any, Out: Any) -> None:
+            xp.multiply(X, 2.01 if X.dtype == "float32" else 2, out=Out)
+
+        @kernel("report_probe_grad")
+        def three_times(xp: Any, dOut: Any, dX: Any) -> None:
+            xp.multiply(dOut, 3, out=dX)
+
+        ORDINARY["report_probe"] = report_probe
+        CASES["report_probe-4"] = "report_probe", Sample({"X": np.ones(3)}, reference=lambda X: 2 * X)
+        facts: Facts = {}
+        with pytest.raises(AssertionError) as caught:
+            assert_facets("report_probe-4", facts)
+    report = str(caught.value)
+    assert re.findall(r"^report_probe, sample 4, (.*?):", report, re.MULTILINE) == [
+        "forward, float32",
+        "gradient rule, float64",
+        "gradient kernel, float32",
+        "gradient kernel, float64",
+        "second order, float64",
+    ]
+    assert "Mismatched elements: 3 / 3" in report and "dX along a direction" in report
+    first_line = inspect.getsourcelines(forward)[1]
+    assert first_line < int(re.search(r"\(line (\d+)\)", report)[1]) < first_line + len(inspect.getsourcelines(forward)[0])
+    assert facts["report_probe"]["facets"] >= {
+        "4 forward float32",
+        "4 forward float64",
+        "4 plan float32",
+        "4 second order float64",
+    }

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+
+# The processes that the tests run in, and start, share the cores: threads of BLAS would only wait for each other. Before numpy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +28,13 @@ def merge(facts: Facts, others: Facts) -> None:
     for op_type, row in others.items():
         for name, values in row.items():
             facts.setdefault(op_type, {}).setdefault(name, set()).update(values)
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Without pytest-xdist, what setup.cfg says of its processes is passed over."""
+    if not pluginmanager.hasplugin("xdist"):
+        for option in ("--numprocesses", "--dist"):
+            parser.addoption(option, help="of pytest-xdist, which is not here")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numeric import assert_gradients, interpret
+from numeric import assert_gradients, interpret, interpreter
 
 import fluid
 from fluid import layers
@@ -162,11 +162,12 @@ class Case:
         fetch = [name for name, _ in targets]
 
         def objective_of(program: Program) -> Callable[[dict[str, Any]], float]:
+            run = interpreter(program, fetch)
+
             def objective(feed: dict[str, Any]) -> float:
-                made = interpret(program, feed, fetch)
                 return sum(
                     float(value.sum() if weight is None else (value * feed[weight]).sum())
-                    for value, (_, weight) in zip(made, targets, strict=True)
+                    for value, (_, weight) in zip(run(feed), targets, strict=True)
                 )
 
             return objective

@@ -12,7 +12,7 @@ from fluid.executor.stepwise.interpreter import Environment, Machine, step_captu
 from fluid.ir.program import Program
 from fluid.values.lod_array import LoDArray, array_of
 
-__all__ = ["Arrays", "assert_gradients", "direction_like", "dot", "flat", "interpret", "moved", "slope"]
+__all__ = ["Arrays", "assert_gradients", "direction_like", "dot", "flat", "interpret", "interpreter", "moved", "slope"]
 
 Arrays = Mapping[str, Any]
 """Slot or name -> array, or list of arrays."""
@@ -20,16 +20,30 @@ Arrays = Mapping[str, Any]
 STEP = 1e-5
 
 
-def interpret(program: Program, feed: Arrays, fetch: Sequence[Any]) -> list[Any]:
-    """Run block 0 op by op on these arrays; the values of `fetch` (variables, names, or None for None)."""
+def interpreter(program: Program, fetch: Sequence[Any]) -> Callable[[Arrays], list[Any]]:
+    """A function of arrays to feed that runs block 0 op by op and gives the values of `fetch` (variables, names, or None for
+    None).
+
+    What only shapes decide is worked out in the first call; the program must not change between calls.
+    """
     streams = RandomStreams(np, program.random_seed)
-    streams.begin(0)
     block = program.global_block()
-    values = {name: value if isinstance(value, (list, LoDArray)) else np.array(value) for name, value in feed.items()}
-    environment = Environment(block, None, values)
-    Machine(np, streams, step_captures(program)).run_block(block, environment)
+    machine = Machine(np, streams, step_captures(program))
     names = [None if item is None else item if isinstance(item, str) else item.name for item in fetch]
-    return [None if name is None else array_of(environment.get(name)) for name in names]
+
+    def run(feed: Arrays) -> list[Any]:
+        streams.begin(0)
+        values = {name: value if isinstance(value, (list, LoDArray)) else np.array(value) for name, value in feed.items()}
+        environment = Environment(block, None, values)
+        machine.run_block(block, environment)
+        return [None if name is None else array_of(environment.get(name)) for name in names]
+
+    return run
+
+
+def interpret(program: Program, feed: Arrays, fetch: Sequence[Any]) -> list[Any]:
+    """Run block 0 op by op on these arrays; the values of `fetch`, as of `interpreter`."""
+    return interpreter(program, fetch)(feed)
 
 
 def flat(value: Any) -> list[Any]:

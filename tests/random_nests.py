@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from control_flow_programs import branch, integer, repeat, total
-from numeric import Arrays, assert_gradients, dot, interpret
+from numeric import Arrays, assert_gradients, dot, interpret, interpreter
 
 import fluid
 from fluid import layers
@@ -134,10 +134,10 @@ class Nest:
 def _difference(program: Program, feed: Arrays, targets: Sequence[Variable], weights: Sequence[Variable | None]):
     """The sum of targets, with their weights, as a function of what is fed."""
     names = [None if weight is None else weight.name for weight in weights]
+    run = interpreter(program, targets)
 
     def objective(at: Arrays) -> float:
-        values = interpret(program, at, targets)
-        return sum(dot(value, 1.0 if name is None else at[name]) for value, name in zip(values, names, strict=True))
+        return sum(dot(value, 1.0 if name is None else at[name]) for value, name in zip(run(at), names, strict=True))
 
     return objective
 

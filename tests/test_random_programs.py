@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numeric import assert_gradients, dot, interpret
+from numeric import assert_gradients, dot, interpret, interpreter
 
 import fluid
 from fluid import layers
@@ -314,10 +314,10 @@ def frozen_values(made: RandomProgram) -> dict[str, Any]:
 def check_gradients(instructions: list[Instruction]) -> None:
     made = RandomProgram(instructions)
     fixed = RandomProgram(instructions, frozen_values(made))
-    targets = [var.name for var in made.targets]
+    run = interpreter(fixed.program, [var.name for var in made.targets])
 
     def objective(feed: dict[str, Any]) -> float:
-        return sum(float(value.sum()) for value in interpret(fixed.program, feed, targets))
+        return sum(float(value.sum()) for value in run(feed))
 
     grads = fluid.gradients(made.targets, made.inputs)
     found = interpret(made.program, made.feed, grads)
@@ -348,9 +348,10 @@ def check_second_order(instructions: list[Instruction]) -> None:
     rng = np.random.default_rng(3)
     weights = [made._data(f"weight{i}", rng.standard_normal(value.shape)) for i, value in enumerate(values)]
     second = fluid.gradients(first, made.inputs, weights)
+    run = interpreter(before, first)
 
     def objective(feed: dict[str, Any]) -> float:
-        return sum(dot(value, feed[w.name]) for value, w in zip(interpret(before, feed, first), weights, strict=True))
+        return sum(dot(value, feed[w.name]) for value, w in zip(run(feed), weights, strict=True))
 
     found = interpret(made.program, made.feed, second)
     gradients = {var.name: np.zeros(var.shape) if value is None else value for var, value in zip(made.inputs, found, strict=True)}

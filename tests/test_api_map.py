@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks import Checks
 
 import fluid
 
@@ -33,16 +34,21 @@ OUT_NAMES = {
 }
 
 
-def entries() -> list[str]:
-    found, section = [], ""
+def entries() -> dict[str, list[str]]:
+    """What is covered, by section of the map."""
+    sections: dict[str, list[str]] = {}
+    section = ""
     for line in LINES:
         if line.startswith("["):
             section = line.strip("[]")
         elif line.startswith("fluid."):
             out = any(section.startswith(out) for out in OUT_SECTIONS)
             if not out and not any(re.fullmatch(out, line.partition("(")[0]) for out in OUT_NAMES):
-                found.append(line)
-    return found
+                sections.setdefault(section, []).append(line)
+    return sections
+
+
+ENTRIES = entries()
 
 
 def find(path: str) -> Any:
@@ -69,8 +75,15 @@ def same(ours: Any, theirs: Any) -> bool:
     return type(ours) is type(theirs) and bool(ours == theirs) if isinstance(theirs, bool) else bool(ours == theirs)
 
 
-@pytest.mark.parametrize("line", entries(), ids=lambda line: line.partition("(")[0])
-def test_entry(line: str) -> None:
+@pytest.mark.parametrize("section", ENTRIES)
+def test_section(section: str) -> None:
+    with Checks() as check:
+        for line in ENTRIES[section]:
+            with check(line.partition("(")[0]):
+                check_entry(line)
+
+
+def check_entry(line: str) -> None:
     path, _, arguments = line.partition("(")
     try:
         found = find(path)

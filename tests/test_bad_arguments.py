@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import Checks
 from numeric import interpret
 from samples import OPS, Sample, cast
 from test_schema import OURS
@@ -365,8 +366,8 @@ def stand_ins(annotation: str, variable: Callable[[], Any]) -> Any:
     return None
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_layer_refuses_what_its_annotations_do_not_allow(name: str) -> None:
+def check_annotations(name: str) -> None:
+    """A layer refuses what its annotations do not allow."""
     layer = LAYERS[name]
     for argument, (what, holds, *_) in arguments_of(layer.__wrapped__).items():
         wrong = object()
@@ -380,9 +381,7 @@ def test_layer_refuses_what_its_annotations_do_not_allow(name: str) -> None:
         assert f"made at: {__file__}:{at} in " in str(caught.value)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
-def test_layer_of_any_tensors(name: str, dtype: str) -> None:
+def check_any_tensors(name: str, dtype: str) -> None:
     """A layer either takes tensors of some rank and element type or says, where it is called, what it would take."""
     layer = LAYERS[name]
     faults = []
@@ -409,3 +408,13 @@ def test_layer_of_any_tensors(name: str, dtype: str) -> None:
             except Exception as error:
                 faults.append(f"{list(shape)}: {type(error).__name__}: {error}")
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer(name: str) -> None:
+    with Checks() as check:
+        with check(f"{name}, annotations"):
+            check_annotations(name)
+        for dtype in ("float32", "int64", "bool"):
+            with check(f"{name}, any tensors, {dtype}"):
+                check_any_tensors(name, dtype)

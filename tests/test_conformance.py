@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from checks import Checks
 from conftest import Facts, merge
 from numeric import assert_gradients, direction_like, dot, flat, interpret
 from samples import OPS, STRUCTURAL, Sample, cast, with_lods
@@ -228,42 +228,24 @@ def facet(
     return add
 
 
-def failures(key: str, facts: Facts) -> Iterator[tuple[str, BaseException]]:
-    """Check all facets of a sample: which fail, and how. What was checked is added to `facts`."""
+def check_facets(key: str, facts: Facts) -> None:
+    """Check all facets of a sample; the error tells of each that fails. What was checked is added to `facts`."""
     op_type, sample = CASES[key]
     _, _, number = key.rpartition("-")
     probe = Case(key, "float64")
-    for item in FACETS:
-        if not item.applies(probe):
-            continue
-        for dtype in item.dtypes(sample):
-            case = Case(key, dtype)
-            case.note(gradient=kind_of_gradient(case.definition), facets=f"{number} {item.name} {dtype}")
-            try:
-                item.check(case)
-            except (Exception, pytest.fail.Exception) as error:
-                yield f"{op_type}, sample {number}, {item.name}, {dtype}", error
-            finally:
+    with Checks() as check:
+        for item in FACETS:
+            for dtype in item.dtypes(sample) if item.applies(probe) else ():
+                case = Case(key, dtype)
+                with check(f"{op_type}, sample {number}, {item.name}, {dtype}"):
+                    item.check(case)
+                case.note(gradient=kind_of_gradient(case.definition), facets=f"{number} {item.name} {dtype}")
                 merge(facts, {op_type: case.facts})
-
-
-def told(error: BaseException) -> str:
-    """What an error says, and the line of this file that it comes through."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__]
-    kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-    return f"{kind}{error}\n(line {lines[-1]})"
-
-
-def assert_facets(key: str, facts: Facts) -> None:
-    """All facets of a sample hold; if not, the error tells of each that does not, and comes from the first one's."""
-    failing = list(failures(key, facts))
-    if failing:
-        raise AssertionError("\n\n".join(f"{where}: {told(error)}" for where, error in failing)) from failing[0][1]
 
 
 @pytest.mark.parametrize("key", CASES)
 def test_sample(key: str, conformance: Facts) -> None:
-    assert_facets(key, conformance)
+    check_facets(key, conformance)
 
 
 def call_reference(sample: Sample, inputs: dict[str, Any], definition: OpDef) -> dict[str, Any]:
@@ -819,7 +801,7 @@ def test_the_report_names_each_facet_that_fails() -> None:
         CASES["report_probe-4"] = "report_probe", Sample({"X": np.ones(3)}, reference=lambda X: 2 * X)
         facts: Facts = {}
         with pytest.raises(AssertionError) as caught:
-            assert_facets("report_probe-4", facts)
+            check_facets("report_probe-4", facts)
     report = str(caught.value)
     assert re.findall(r"^report_probe, sample 4, (.*?):", report, re.MULTILINE) == [
         "forward, float32",
@@ -830,7 +812,11 @@ def test_the_report_names_each_facet_that_fails() -> None:
     ]
     assert "Mismatched elements: 3 / 3" in report and "dX along a direction" in report
     first_line = inspect.getsourcelines(forward)[1]
-    assert first_line < int(re.search(r"\(line (\d+)\)", report)[1]) < first_line + len(inspect.getsourcelines(forward)[0])
+    assert (
+        first_line
+        < int(re.search(r"\(test_conformance.py:(\d+)\)", report)[1])
+        < first_line + len(inspect.getsourcelines(forward)[0])
+    )
     assert facts["report_probe"]["facets"] >= {
         "4 forward float32",
         "4 forward float64",

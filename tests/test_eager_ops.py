@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import Checks
 from numeric import direction_like, flat
 from samples import OPS, Sample, cast
 
@@ -20,12 +21,17 @@ from fluid.opdef import registry
 from fluid.opdef.registry import Rule, grad_slot
 from fluid.values.lod_array import LoDArray, array_of, with_lod
 
+
+def holds_arrays(sample: Sample) -> bool:
+    items = [item for value in sample.inputs.values() for item in flat(value)]
+    return all(isinstance(item, (np.ndarray, np.generic, float, int)) for item in items)
+
+
 CASES = {
-    f"{op_type}-{number}": (op_type, sample)
+    op_type: {f"{op_type}-{number}": sample for number, sample in enumerate(samples) if holds_arrays(sample)}
     for op_type, samples in sorted(OPS.items())
-    for number, sample in enumerate(samples)
-    if all(isinstance(item, (np.ndarray, np.generic, float, int)) for value in sample.inputs.values() for item in flat(value))
 }
+"""Samples by op, and by what they are called."""
 
 
 def tensor(array: Any, lod: Any, stop: bool) -> dygraph.Tensor:
@@ -68,9 +74,8 @@ def run_eagerly(op_type: str, sample: Sample, given: dict[str, Any]) -> dict[str
     return {visible[0]: found} if len(visible) == 1 else dict(zip(visible, found, strict=True))
 
 
-@pytest.mark.parametrize("key", [key for key, (_, sample) in CASES.items() if not sample.random])
-def test_forward(key: str) -> None:
-    op_type, sample = CASES[key]
+def check_forward(op_type: str, sample: Sample) -> None:
+    """The bits of the kernel."""
     inputs = cast(sample.inputs, "float32")
     expected = apply_op(op_type, arrays(sample, inputs), sample.attrs)
     for _ in range(2):  # found out, and remembered
@@ -82,8 +87,7 @@ def test_forward(key: str) -> None:
                     assert one.lod == (other.lod if isinstance(other, LoDArray) else ())
 
 
-def differentiable(key: str) -> bool:
-    op_type, sample = CASES[key]
+def differentiable(op_type: str, sample: Sample) -> bool:
     rule = registry.get(op_type).rule
     return isinstance(rule, Rule) and sample.orders > 0 and not sample.random
 
@@ -96,15 +100,13 @@ def wrt_of(op_type: str, sample: Sample) -> list[str]:
     return [s for s in rule.wrt if s in sample.inputs and all(np.asarray(i).dtype.kind == "f" for i in flat(sample.inputs[s]))]
 
 
-@pytest.mark.parametrize("key", [key for key in CASES if differentiable(key)])
-def test_backward(key: str) -> None:
+def check_backward(op_type: str, sample: Sample, seed: int) -> None:
     """First-order gradients are those of the gradient op's kernel; over tensors, by the rule, they are equal up to rounding."""
-    op_type, sample = CASES[key]
     definition = registry.get(op_type)
     wrt = wrt_of(op_type, sample)
     if not wrt:
         return
-    rng = np.random.default_rng(zlib.crc32(key.encode()))
+    rng = np.random.default_rng(seed)
     inputs = cast(sample.inputs, "float64")
     given = tensors(sample, inputs, wrt)
     found = run_eagerly(op_type, sample, given)
@@ -139,6 +141,19 @@ def test_backward(key: str) -> None:
         for value in flat(expected[grad_slot(slot)]):
             assert_same(grads[position], value)
             position += 1
+
+
+@pytest.mark.parametrize("op_type", CASES)
+def test_op(op_type: str) -> None:
+    """All samples of an op, forward and backward."""
+    with Checks() as check:
+        for key, sample in CASES[op_type].items():
+            if not sample.random:
+                with check(f"{key}, forward"):
+                    check_forward(op_type, sample)
+            if differentiable(op_type, sample):
+                with check(f"{key}, backward"):
+                    check_backward(op_type, sample, zlib.crc32(key.encode()))
 
 
 # --------------------------------------------------------------------------------------------------------- fluid.layers

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import Checks
 
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.formats.program import WIRE_SLOTS
@@ -16,8 +17,7 @@ from fluid.opdef.registry import REGION, ZERO_GRADIENT, OpDef, Rule
 
 SCHEMAS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "op_schemas.json").read_text(encoding="utf-8"))
 ALL = registry.all_ops()
-SHARED = sorted(op_type for op_type in ALL if op_type in SCHEMAS)
-FORWARD = [op_type for op_type in SHARED if ALL[op_type].forward is None]
+FORWARD = sorted(op_type for op_type, definition in ALL.items() if definition.forward is None)
 
 OURS = {
     "conv2d_backprop_input": "transposes of conv2d, of which gradients of every order are made",
@@ -162,11 +162,11 @@ def slots_of(definition: OpDef) -> dict[str, dict[str, Any]]:
     return {"inputs": definition.inputs, "outputs": definition.outputs}
 
 
-@pytest.mark.parametrize("op_type", sorted(op_type for op_type, found in ALL.items() if found.forward is None))
-def test_op_is_paddles_or_said_to_be_ours(op_type: str) -> None:
-    found = [op_type in known for known in (SCHEMAS, OURS, OLD)]
-    assert any(found), f"{op_type} is not in golden/op_schemas.json: run make_op_schemas.py, or say in OURS what it is for"
-    assert sum(found) == 1, f"{op_type} is in golden/op_schemas.json, so it is not ours alone"
+def check_origin(op_type: str) -> None:
+    """An op is Paddle's, or said to be ours."""
+    listed = [op_type in ops for ops in (SCHEMAS, OURS, OLD)]
+    assert any(listed), f"{op_type} is not in golden/op_schemas.json: run make_op_schemas.py, or say in OURS what it is for"
+    assert sum(listed) == 1, f"{op_type} is in golden/op_schemas.json, so it is not ours alone"
 
 
 def test_nothing_is_listed_that_is_gone() -> None:
@@ -174,8 +174,7 @@ def test_nothing_is_listed_that_is_gone() -> None:
         assert op_type in ALL, f"{op_type} is no op (any more); run make_op_schemas.py or take it from the lists here"
 
 
-@pytest.mark.parametrize("op_type", FORWARD)
-def test_slots(op_type: str) -> None:
+def check_slots(op_type: str) -> None:
     """Our slots are Paddle's, with Paddle's flags; Paddle's that must be filled are ours."""
     for side, ours in slots_of(ALL[op_type]).items():
         theirs = SCHEMAS[op_type][side]
@@ -192,8 +191,7 @@ def test_slots(op_type: str) -> None:
             assert name in ours or "dispensable" in flags or "intermediate" in flags, f"the slot {name} is missing"
 
 
-@pytest.mark.parametrize("op_type", FORWARD)
-def test_attributes(op_type: str) -> None:
+def check_attributes(op_type: str) -> None:
     """Our attributes are Paddle's, with their kinds and, where known, defaults."""
     theirs = SCHEMAS[op_type]
     for name, attr in ALL[op_type].attrs.items():
@@ -210,8 +208,7 @@ def test_attributes(op_type: str) -> None:
             assert same, f"the default of {name} is {default!r}, not {attr.default!r}"
 
 
-@pytest.mark.parametrize("op_type", [op_type for op_type in FORWARD if "grad" in SCHEMAS[op_type]])
-def test_gradient(op_type: str) -> None:
+def check_gradient(op_type: str) -> None:
     """Our gradient op has the slots of Paddle's; where Paddle writes an ordinary op instead, so do we."""
     definition, theirs = ALL[op_type], SCHEMAS[op_type]["grad"]
     if definition.rule is REGION or op_type == "py_func":  # what py_func's gradient is depends on its attributes
@@ -238,3 +235,18 @@ def test_gradient(op_type: str) -> None:
     assert set(ours.outputs) - MORE_GRADIENTS.get(op_type, set()) <= set(theirs["outputs"])
     left_out = {name + "@GRAD" for name in optional} | FEWER_GRADIENTS.get(op_type, set())
     assert set(theirs["outputs"]) - left_out <= set(ours.outputs)
+
+
+@pytest.mark.parametrize("op_type", FORWARD)
+def test_op(op_type: str) -> None:
+    with Checks() as check:
+        with check(f"{op_type}, origin"):
+            check_origin(op_type)
+        if op_type in SCHEMAS:
+            with check(f"{op_type}, slots"):
+                check_slots(op_type)
+            with check(f"{op_type}, attributes"):
+                check_attributes(op_type)
+            if "grad" in SCHEMAS[op_type]:
+                with check(f"{op_type}, gradient"):
+                    check_gradient(op_type)

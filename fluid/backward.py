@@ -99,7 +99,7 @@ def _append_gradients(
     values = [versions.current(target.name) for target in targets]
     end = max((versions.writer[value] + 1 for value in values if value in versions.writer), default=0)
     starts = [[start_version(versions, name, end) for name in names] for names in held]
-    walker.mark_varied([start for group in starts for start in group if not walker.is_cut(start[0])], end)
+    walker.mark_varied([start for group in starts for start in group if not walker.stops_gradient(start[0])], end)
     cuts = segment_ends(versions, checkpoints, end)
     bounds = [0, *(position for position, _ in cuts), end]
     appended: list[int] = []

@@ -24,7 +24,7 @@ handler runs it, and its gradient is an op of its own, ``type_grad``::
         \"\"\"Run the block `n` times.\"\"\"
 
     @define("repeat_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?", grad=REGION,
-            likes=("X",), region=gradient_region("X", "StepScopes"), gradient_of="repeat", sub_block=block(),
+            shape_only=("X",), region=gradient_region("X", "StepScopes"), gradient_of="repeat", sub_block=block(),
             input_grads=strings())
     def repeat_grad():
         \"\"\"Run the block of gradients once for each run of the block, the last one first.\"\"\"
@@ -59,7 +59,7 @@ from .opdef.registry import (
     NOT_DIFFERENTIABLE,
     REGION,
     ZERO_GRADIENT,
-    Like,
+    ShapeOnly,
     block,
     define,
     floats,
@@ -79,6 +79,7 @@ __all__ = [
     "Like",
     "Region",
     "Runs",
+    "ShapeOnly",
     "Spec",
     "State",
     "Taken",
@@ -102,6 +103,9 @@ __all__ = [
     "runs",
     "strings",
 ]
+
+Like = ShapeOnly
+"""The name of before."""
 
 
 def ops() -> BuildNamespace:

@@ -128,7 +128,7 @@ class Case:
 
     def by_rule(self, cotangents: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
         """Gradients by input slot, computed by the rule over arrays, or by differentiating what the op means."""
-        if self.definition.meaning is not None:
+        if self.definition.decomposition is not None:
             return Meaning(self).gradients(cotangents, wanted)
         values = self.grad_inputs(cotangents)
         if not self.definition.inline_grad:
@@ -471,7 +471,7 @@ def likes_are_read_for_their_shapes(case: Case) -> None:
     """The planner gives away the memory of inputs that are `Like`, so neither an op nor its gradient op may read their values."""
 
     def assert_same(definition: OpDef, values: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        likes = [slot for slot in values if definition.inputs[slot].like and values[slot] is not None]
+        likes = [slot for slot in values if definition.inputs[slot].shape_only and values[slot] is not None]
         if not likes:
             return
         expected, found = run(values), run({**values, **each(spoiled, {slot: values[slot] for slot in likes})})
@@ -641,9 +641,9 @@ class Meaning(OneOp):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        assert case.definition.meaning is not None
+        assert case.definition.decomposition is not None
         known = {**self.inputs, **self.outputs}
-        self.outputs = dict(case.definition.meaning(BuildNamespace(self.program.global_block()), known, case.attrs))
+        self.outputs = dict(case.definition.decomposition(BuildNamespace(self.program.global_block()), known, case.attrs))
 
     def gradients(self, cotangents: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
         """Gradients by input slot."""
@@ -657,9 +657,9 @@ class Meaning(OneOp):
         return {slot: value if isinstance(self.inputs[slot], list) else value[0] for slot, value in grads.items()}
 
 
-@facet(every_dtype, lambda case: case.definition.meaning is not None)
-def meaning(case: Case) -> None:
-    """What an op means in ordinary ops, against its kernel; its gradient, against that of the meaning, is tested above."""
+@facet(every_dtype, lambda case: case.definition.decomposition is not None)
+def decomposition(case: Case) -> None:
+    """The ordinary ops that an op stands for, against its kernel; their gradient against that of the op is tested above."""
     assert case.definition.grad_type in KERNELS, f"the gradient of {case.type} needs a kernel"
     one = Meaning(case)
     assert case.rule is not None and set(one.outputs) == set(case.rule.cotangents)

@@ -37,7 +37,7 @@ def check_constants(op_type: str, rule: Rule) -> None:
         for slot, value in sample.inputs.items()
         if any(np.asarray(item).dtype.kind in "fc" for item in (value if isinstance(value, list) else [value]))
     }
-    shapes = {slot for slot in floating if definition.inputs[slot].like or rule.inputs.get(slot)}
+    shapes = {slot for slot in floating if definition.inputs[slot].shape_only or rule.inputs.get(slot)}
     silent = floating - set(rule.wrt) - shapes - set(definition.constants) - NO_DEPENDENCE.get(op_type, set())
     assert not silent or of_gradients(op_type), (
         f"{op_type} depends on {silent}, to which no gradient flows: name them in constants"

@@ -9,7 +9,7 @@ import pytest
 
 import fluid  # noqa: F401  (fills the registry)
 from fluid.opdef import registry
-from fluid.opdef.registry import Like, Rule, define, like
+from fluid.opdef.registry import Rule, ShapeOnly, define, like
 from fluid.ops import document
 
 
@@ -49,7 +49,7 @@ def test_a_rule_of_several_lines_is_a_block(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(registry, "_ops", dict(registry._ops))
 
     @define("documented(X, Y*, Z?) -> Out, Kept~", infer=like("X"), wrt=("X",), axis=-1)
-    def documented(f, X: Like, Z, dOut, axis):  # type: ignore[no-untyped-def]
+    def documented(f, X: ShapeOnly, Z, dOut, axis):  # type: ignore[no-untyped-def]
         """Two lines
         of words."""
         if Z is None:  # as ever

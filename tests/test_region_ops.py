@@ -54,7 +54,7 @@ def repeat():
     @define(
         "repeat_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?",
         grad=REGION,
-        likes=("X",),
+        shape_only=("X",),
         region=gradient_region("X", "StepScopes"),
         gradient_of="repeat",
         sub_block=block(),

@@ -19,7 +19,7 @@ from fluid.opdef import registry
 from fluid.opdef.registry import (
     NOT_DIFFERENTIABLE,
     Attr,
-    Like,
+    ShapeOnly,
     define,
     floats,
     grad_slot,
@@ -151,16 +151,16 @@ def test_signature_makes_slots_of_op_and_gradient_op(own_ops: None) -> None:
         "blend(X*, Mask?, State) -> Out, Kept~, StateOut&",
         infer=like("State"),
         wrt=["X"],
-        likes=["State"],
+        shape_only=["State"],
         rate=0.5,
         axes=ints(1, 2),
     )
-    def blend(f: Any, X: Like, Kept: Any, State: Like, dOut: Any, dKept: Any = None) -> dict[str, Any]:
+    def blend(f: Any, X: ShapeOnly, Kept: Any, State: ShapeOnly, dOut: Any, dKept: Any = None) -> dict[str, Any]:
         """All marks at once."""
         return {}
 
     definition, grad = registry.get("blend"), registry.get("blend_grad")
-    assert [(s.name, s.many, s.optional, s.like) for s in definition.inputs.values()] == [
+    assert [(s.name, s.many, s.optional, s.shape_only) for s in definition.inputs.values()] == [
         ("X", True, False, False),
         ("Mask", False, True, False),
         ("State", False, False, True),
@@ -174,7 +174,7 @@ def test_signature_makes_slots_of_op_and_gradient_op(own_ops: None) -> None:
     assert definition.defaults({"rate": 1.0}) == {"rate": 1.0, "axes": [1, 2]}
     assert grad.forward is definition
     assert list(grad.inputs) == ["X", "State", "Kept", "Out@GRAD", "Kept@GRAD"]
-    assert grad.inputs["X"].like and grad.inputs["X"].many and not grad.inputs["Kept"].like
+    assert grad.inputs["X"].shape_only and grad.inputs["X"].many and not grad.inputs["Kept"].shape_only
     assert grad.inputs["Kept@GRAD"].optional and not grad.inputs["Out@GRAD"].optional
     assert list(grad.outputs) == [grad_slot("X")]
 
@@ -193,7 +193,7 @@ def test_rule_computes_only_what_is_wanted(own_ops: None) -> None:
     assert asked == [{"X"}]
 
 
-def some_function(f: Any, X: Like, /, Y: Any, dOut: Any = None, *, rate: float, axis: int = 1) -> None:
+def some_function(f: Any, X: ShapeOnly, /, Y: Any, dOut: Any = None, *, rate: float, axis: int = 1) -> None:
     local = rate  # noqa: F841  (a local variable is no parameter)
 
 

@@ -116,7 +116,7 @@ def test_three_orders_where_extents_are_unknown(mode: str) -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_two_orders_inside_a_loop() -> None:
-    """The meaning of an op is written out in the block of gradients that it stands in."""
+    """The decomposition of an op is written out in the block of gradients that it stands in."""
     rng = np.random.default_rng(2)
     x = fluid.data("x", [3, 4, 6], "float64")
     x.stop_gradient = False
@@ -142,7 +142,7 @@ def test_two_orders_inside_a_loop() -> None:
 
 def test_an_op_with_a_meaning_needs_a_kernel_for_its_gradient() -> None:
     rule = fluid.ops.registry.get("gru_unit").rule
-    with pytest.raises(FluidError, match="gru_unit has a meaning instead of a gradient rule, so its gradient needs a kernel"):
+    with pytest.raises(FluidError, match="gru_unit is decomposed and has no gradient rule, so its gradient needs a kernel"):
         rule(None, {}, {}, {"Input"})  # type: ignore[operator,misc,arg-type]
 
 

@@ -28,7 +28,7 @@ from ..scope import Scope
 from ..stepwise.debug import has_effect
 from ..stepwise.handlers import HANDLERS
 from ..stepwise.interpreter import declared_scalars
-from ..stepwise.region_specs import Fact, SpecAnalysis
+from ..stepwise.region_specs import AbstractValue, SpecAnalysis
 from ..unsupported import refuse_unsupported
 from .placement import Tenant, live_bytes, place, place_apart
 
@@ -177,7 +177,7 @@ class _Planner:
 
     def _clear(self) -> None:
         self.specs: dict[Value, Spec] = {(name, 0): spec for name, spec in self.feeds.items()}
-        self.facts: dict[Value, Fact] = {}
+        self.facts: dict[Value, AbstractValue] = {}
         self.storage: dict[str, Spec] = {}
         self.externals: dict[str, Spec] = {}
         self.absent: set[str] = set()
@@ -228,7 +228,7 @@ class _Planner:
         if name in self.loose or spec is None or known not in (None, spec):
             self.loose.add(name)
             if spec is not None:
-                self.facts[value] = Fact(self.specs.pop(value))
+                self.facts[value] = AbstractValue(self.specs.pop(value))
             instruction.dynamic = True
         else:
             self.storage[name] = spec
@@ -310,10 +310,10 @@ class _Planner:
                 if fact.made and fact.tensor is not None:
                     self.specs[value] = fact.tensor
 
-    def _fact(self, value: Value | None) -> Fact | None:
+    def _fact(self, value: Value | None) -> AbstractValue | None:
         if value is None:
             return None
-        return Fact(self.specs[value]) if value in self.specs else self.facts.get(value)
+        return AbstractValue(self.specs[value]) if value in self.specs else self.facts.get(value)
 
     def _inferred(self, op: Operator, definition: OpDef, inputs: dict[str, Any]) -> dict[str, Any]:
         declared = declared_scalars(op)
@@ -425,7 +425,7 @@ class _Planner:
         whole: set[Value] = set()
         for slot, values in instruction.reads.items():
             known = definition.inputs.get(slot)
-            (shapes if known is not None and known.like else whole).update(value for value in values if value is not None)
+            (shapes if known is not None and known.shape_only else whole).update(value for value in values if value is not None)
         return shapes - whole
 
     def plan(self) -> Plan:

@@ -23,11 +23,11 @@ from fluid.values.types import VarType
 from .handlers import ARRAY_HANDLERS, HANDLERS
 from .interpreter import declared_scalars
 
-__all__ = ["UNKNOWN", "Fact", "SpecAnalysis"]
+__all__ = ["UNKNOWN", "AbstractValue", "SpecAnalysis"]
 
 
 @dataclass(frozen=True)
-class Fact:
+class AbstractValue:
     """What is known of a value, whichever way the program goes.
 
     Attributes:
@@ -38,7 +38,7 @@ class Fact:
 
     spec: Spec | None
     made: bool = True
-    frame: Mapping[str, Fact] | None = None
+    frame: Mapping[str, AbstractValue] | None = None
 
     @property
     def is_array(self) -> bool:
@@ -50,12 +50,12 @@ class Fact:
         return self.spec if self.spec is not None and self.spec.known else None
 
 
-UNKNOWN = Fact(None, made=False)
+UNKNOWN = AbstractValue(None, made=False)
 _NO_ENTRIES = Spec((), VarType.RAW, VarType.LOD_TENSOR_ARRAY)
 """Of the entries of an array that has none."""
 
 
-def _either(a: Fact | None, b: Fact | None) -> Fact | None:
+def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue | None:
     """What is known of a value that is one of two; None stands for a value that was never made."""
     if a is None or b is None:
         found = a if b is None else b
@@ -69,18 +69,18 @@ def _either(a: Fact | None, b: Fact | None) -> Fact | None:
     if a.frame is not None and b.frame is not None:
         names = a.frame.keys() | b.frame.keys()
         frame = {name: found for name in names if (found := _either(a.frame.get(name), b.frame.get(name))) is not None}
-    return Fact(spec, a.made and b.made, frame)
+    return AbstractValue(spec, a.made and b.made, frame)
 
 
-class SpecAnalysis(Forward[Fact]):
+class SpecAnalysis(Forward[AbstractValue]):
     """What is known of the values of a program before it runs."""
 
     most_rounds = 20
 
-    def join(self, one: Fact | None, other: Fact | None) -> Fact | None:
+    def join(self, one: AbstractValue | None, other: AbstractValue | None) -> AbstractValue | None:
         return _either(one, other)
 
-    def make(self, op: Operator, index: int, facts: Facts[Fact]) -> None:
+    def make(self, op: Operator, index: int, facts: Facts[AbstractValue]) -> None:
         rule = _RULES.get(op.type)
         if rule is not None:
             rule(op, facts)
@@ -89,48 +89,52 @@ class SpecAnalysis(Forward[Fact]):
         else:
             _infer_ordinary(op, facts)
 
-    def unsettled(self, region: Region, facts: Facts[Fact]) -> None:
+    def unsettled(self, region: Region, facts: Facts[AbstractValue]) -> None:
         facts.set([*region.op.output_arg_names, *outer_names(region.body)[1]], UNKNOWN)
 
-    def sliced(self, fact: Fact | None) -> Fact | None:
+    def sliced(self, fact: AbstractValue | None) -> AbstractValue | None:
         return _sliced(fact)
 
-    def stacked(self, fact: Fact | None, like: Fact | None, region: Region, facts: Facts[Fact]) -> Fact | None:
+    def stacked(
+        self, fact: AbstractValue | None, like: AbstractValue | None, region: Region, facts: Facts[AbstractValue]
+    ) -> AbstractValue | None:
         sequence = facts.get(region.slices[0][1]) if region.slices else None
         length = sequence.tensor.shape[0] if sequence is not None and sequence.tensor is not None else -1
         spec = fact.tensor if fact is not None and fact.made else None
-        return Fact(spec.with_shape((length, *spec.shape)) if spec is not None and length > 0 else None)
+        return AbstractValue(spec.with_shape((length, *spec.shape)) if spec is not None and length > 0 else None)
 
-    def summed(self, fact: Fact | None, like: Fact | None) -> Fact | None:
-        zeros = Fact(_NO_ENTRIES, like.made) if like is not None and like.is_array else like
+    def summed(self, fact: AbstractValue | None, like: AbstractValue | None) -> AbstractValue | None:
+        zeros = AbstractValue(_NO_ENTRIES, like.made) if like is not None and like.is_array else like
         total = zeros if fact is None else _either(fact, zeros)
         return UNKNOWN if total is None else replace(total, made=like is not None and like.made)
 
-    def frames(self, region: Region, facts: Facts[Fact]) -> Mapping[str, Fact] | None:
+    def frames(self, region: Region, facts: Facts[AbstractValue]) -> Mapping[str, AbstractValue] | None:
         if region.frames is None:
             return {}
         scopes = facts.get(region.frames)
         return None if scopes is None else scopes.frame
 
-    def keep(self, region: Region, before: Mapping[str, Fact | None], last: Facts[Fact], facts: Facts[Fact]) -> None:
+    def keep(
+        self, region: Region, before: Mapping[str, AbstractValue | None], last: Facts[AbstractValue], facts: Facts[AbstractValue]
+    ) -> None:
         if region.scopes is not None:
             found = {**before, **{name: fact for name, fact in last.here.items() if name in region.body.vars}}
-            facts.set(region.scopes, Fact(None, True, {name: fact for name, fact in found.items() if fact is not None}))
+            facts.set(region.scopes, AbstractValue(None, True, {name: fact for name, fact in found.items() if fact is not None}))
 
 
-def _sliced(fact: Fact | None) -> Fact | None:
+def _sliced(fact: AbstractValue | None) -> AbstractValue | None:
     spec = fact.tensor if fact is not None else None
-    return Fact(spec.with_shape(spec.shape[1:])) if spec is not None and spec.shape else Fact(None)
+    return AbstractValue(spec.with_shape(spec.shape[1:])) if spec is not None and spec.shape else AbstractValue(None)
 
 
-def _infer_ordinary(op: Operator, facts: Facts[Fact]) -> None:
+def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
     definition = op.definition
     found = {name: facts.get(name) for name in op.input_arg_names}  # before an output takes the name of an input
     if op.type in ARRAY_HANDLERS and any(fact is None or not fact.made or fact.is_array for fact in found.values()):
         facts.set(op.output_arg_names, _handed_on(op, list(found.values())))
         return
     # Any other op fails if an input was not made, so what it makes is made.
-    facts.set(op.output_arg_names, Fact(None))
+    facts.set(op.output_arg_names, AbstractValue(None))
     for slot, names in op.outputs.items():  # what is updated stays what it is
         source = updated_input(definition, slot) if definition is not None else None
         if source is not None and names and op.inputs.get(source):
@@ -152,10 +156,10 @@ def _infer_ordinary(op: Operator, facts: Facts[Fact]) -> None:
     for slot, outputs in op.outputs.items():
         specs_made = made.get(slot)
         for name, spec in zip(outputs, specs_made if isinstance(specs_made, list) else [specs_made], strict=False):
-            facts.set(name, Fact(spec if spec is not None and spec.known else None))
+            facts.set(name, AbstractValue(spec if spec is not None and spec.known else None))
 
 
-def _handed_on(op: Operator, found: list[Fact | None]) -> Fact:
+def _handed_on(op: Operator, found: list[AbstractValue | None]) -> AbstractValue:
     """What is known of the output of an op that hands on arrays, and values that may not have been made."""
     if any(fact is None for fact in found):
         return UNKNOWN
@@ -165,11 +169,11 @@ def _handed_on(op: Operator, found: list[Fact | None]) -> Fact:
     if total is None:
         return UNKNOWN
     if op.type == "fill_zeros_like" and total.is_array:
-        return Fact(_NO_ENTRIES, total.made)
+        return AbstractValue(_NO_ENTRIES, total.made)
     return total
 
 
-_Rule = Callable[[Operator, Facts[Fact]], None]
+_Rule = Callable[[Operator, Facts[AbstractValue]], None]
 _RULES: dict[str, _Rule] = {}
 
 
@@ -184,70 +188,70 @@ def _rule(*op_types: str) -> Callable[[_Rule], _Rule]:
 
 # ------------------------------------------------------------------------------------------------------------- arrays
 @_rule("new_array")
-def _infer_new_array(op: Operator, facts: Facts[Fact]) -> None:
-    facts.set(op.output("Out"), Fact(_NO_ENTRIES))
+def _infer_new_array(op: Operator, facts: Facts[AbstractValue]) -> None:
+    facts.set(op.output("Out"), AbstractValue(_NO_ENTRIES))
 
 
 @_rule("write_to_array")
-def _infer_write(op: Operator, facts: Facts[Fact]) -> None:
+def _infer_write(op: Operator, facts: Facts[AbstractValue]) -> None:
     array, value = facts.get(op.output("Out")[0]), facts.get(op.input("X")[0])
     if op.attr("clears"):
-        facts.set(op.output("Out"), Fact(_NO_ENTRIES if array is None else array.spec))
+        facts.set(op.output("Out"), AbstractValue(_NO_ENTRIES if array is None else array.spec))
         return
     spec = value.tensor if value is not None else None
-    written = Fact(None) if spec is None else Fact(replace(spec, type=VarType.LOD_TENSOR_ARRAY))
+    written = AbstractValue(None) if spec is None else AbstractValue(replace(spec, type=VarType.LOD_TENSOR_ARRAY))
     found = written if array is None else _either(array, written)
-    facts.set(op.output("Out"), Fact(found.spec if found is not None else None))
+    facts.set(op.output("Out"), AbstractValue(found.spec if found is not None else None))
 
 
 @_rule("read_from_array")
-def _infer_read(op: Operator, facts: Facts[Fact]) -> None:
+def _infer_read(op: Operator, facts: Facts[AbstractValue]) -> None:
     array = facts.get(op.input("X")[0])
     like = facts.get(op.input("X_W")[0]) if op.input("X_W") else None
-    entry: Fact | None = UNKNOWN
+    entry: AbstractValue | None = UNKNOWN
     if array is not None and array.is_array and array.spec is not None and array.spec != _NO_ENTRIES:
-        entry = Fact(replace(array.spec, type=VarType.LOD_TENSOR), made=False)  # it may never have been written
+        entry = AbstractValue(replace(array.spec, type=VarType.LOD_TENSOR), made=False)  # it may never have been written
         if like is not None and like.tensor is not None:
-            entry = Fact(entry.spec if entry.spec == like.tensor else None, like.made)
+            entry = AbstractValue(entry.spec if entry.spec == like.tensor else None, like.made)
     elif (array is None or array.spec == _NO_ENTRIES) and like is not None:
         entry = like
     facts.set(op.output("Out"), entry)
 
 
 @_rule("unstack_array")
-def _infer_unstack(op: Operator, facts: Facts[Fact]) -> None:
+def _infer_unstack(op: Operator, facts: Facts[AbstractValue]) -> None:
     found = _sliced(facts.get(op.input("X")[0]))
     spec = found.spec if found is not None else None
-    facts.set(op.output("Out"), Fact(None if spec is None else replace(spec, type=VarType.LOD_TENSOR_ARRAY)))
+    facts.set(op.output("Out"), AbstractValue(None if spec is None else replace(spec, type=VarType.LOD_TENSOR_ARRAY)))
 
 
 @_rule("stack_array_like")
-def _infer_stack_like(op: Operator, facts: Facts[Fact]) -> None:
+def _infer_stack_like(op: Operator, facts: Facts[AbstractValue]) -> None:
     like = facts.get(op.input("Like")[0])
-    facts.set(op.output("Out"), Fact(like.tensor if like is not None else None))
+    facts.set(op.output("Out"), AbstractValue(like.tensor if like is not None else None))
 
 
 @_rule("stack_array", "join_array", "tensor_array_to_tensor")
-def _infer_joined(op: Operator, facts: Facts[Fact]) -> None:
-    facts.set(op.output_arg_names, Fact(None))  # as long as the array, which only running tells
+def _infer_joined(op: Operator, facts: Facts[AbstractValue]) -> None:
+    facts.set(op.output_arg_names, AbstractValue(None))  # as long as the array, which only running tells
 
 
 @_rule("split_array", "tensor_array_to_tensor_grad")
-def _infer_split(op: Operator, facts: Facts[Fact]) -> None:
+def _infer_split(op: Operator, facts: Facts[AbstractValue]) -> None:
     is_split = op.type == "split_array"
     facts.set(op.output("Out" if is_split else grad_slot("X")), facts.get(op.input("Like" if is_split else "X")[0]))
 
 
 @_rule("lod_array_length")
-def _infer_length(op: Operator, facts: Facts[Fact]) -> None:
-    facts.set(op.output("Out"), Fact(Spec((1,), VarType.INT64)))
+def _infer_length(op: Operator, facts: Facts[AbstractValue]) -> None:
+    facts.set(op.output("Out"), AbstractValue(Spec((1,), VarType.INT64)))
 
 
 # ------------------------------------------------------------------------------------------------------------ choosing
 @_rule("select_input")
-def _infer_select_input(op: Operator, facts: Facts[Fact]) -> None:
+def _infer_select_input(op: Operator, facts: Facts[AbstractValue]) -> None:
     found = [fact for name in op.input("X") if (fact := facts.get(name)) is not None]
-    total: Fact | None = found[0] if found else None
+    total: AbstractValue | None = found[0] if found else None
     for fact in found[1:]:
         total = _either(total, fact)
     # The branch that the mask chooses is the one that ran.
@@ -255,24 +259,24 @@ def _infer_select_input(op: Operator, facts: Facts[Fact]) -> None:
 
 
 @_rule("select_output")
-def _infer_select_output(op: Operator, facts: Facts[Fact]) -> None:
+def _infer_select_output(op: Operator, facts: Facts[AbstractValue]) -> None:
     facts.set(op.output("Out"), facts.get(op.input("X")[0]))
 
 
 @_rule("print")
-def _print(op: Operator, facts: Facts[Fact]) -> None:
+def _print(op: Operator, facts: Facts[AbstractValue]) -> None:
     facts.set(op.output("Out"), facts.get(op.input("In")[0]))
 
 
 @_rule("py_func")
-def _py_func(op: Operator, facts: Facts[Fact]) -> None:
+def _py_func(op: Operator, facts: Facts[AbstractValue]) -> None:
     for name in op.output("Out"):
         var = op.block.var(name)
-        facts.set(name, Fact(var.spec if var.has_shape and var.has_dtype and var.spec.known else None))
+        facts.set(name, AbstractValue(var.spec if var.has_shape and var.has_dtype and var.spec.known else None))
 
 
 @_rule("py_func_backward")
-def _py_func_backward(op: Operator, facts: Facts[Fact]) -> None:
+def _py_func_backward(op: Operator, facts: Facts[AbstractValue]) -> None:
     for name, source in zip(op.output("Out"), op.input("Like"), strict=True):
         fact = facts.get(source)
-        facts.set(name, Fact(fact.spec if fact is not None else None))
+        facts.set(name, AbstractValue(fact.spec if fact is not None else None))

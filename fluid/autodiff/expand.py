@@ -1,6 +1,6 @@
 """What gradient ops mean in ordinary ops, so that they can be differentiated in turn.
 
-A ``foo_grad`` op is its rule, written out; that of an op with a meaning is the meaning, once more, and what differentiating
+A ``foo_grad`` op is its rule, written out; that of an op with a decomposition is this, once more, and what differentiating
 it gives. The gradient of a loop becomes a loop that counts down: the forward body is given writes, to arrays, of what the
 gradient block reads of each trip; the new loop reads them back, runs the gradient block, carries the gradients of carried
 variables and adds up those of what is only read. The gradient of a branch becomes a branch on the same condition, to which
@@ -100,8 +100,8 @@ def _replace(block: Block, op: Operator) -> None:
         expansion(block, op)
         return
     with _in_place_of(block, op):
-        if forward is not None and forward.meaning is not None:
-            _expand_meaning(block, op, forward)
+        if forward is not None and forward.decomposition is not None:
+            _expand_decomposition(block, op, forward)
         else:
             _expand_rule(block, op)
 
@@ -192,13 +192,13 @@ def _expand_rule(block: Block, op: Operator) -> None:
                 write("assign", {"X": result}, {"Out": target})
 
 
-def _expand_meaning(block: Block, op: Operator, forward: OpDef) -> None:
+def _expand_decomposition(block: Block, op: Operator, forward: OpDef) -> None:
     """Write out what the forward op means, once more, and the gradient of that."""
     rule, definition = forward.rule, op.definition
-    assert isinstance(rule, Rule) and definition is not None and forward.meaning is not None
+    assert isinstance(rule, Rule) and definition is not None and forward.decomposition is not None
     start = len(block.ops)
     with block.program.derive_guard(block, OpRole.BACKWARD, op):
-        found = forward.meaning(BuildNamespace(block), _inputs_of(op, definition), forward.defaults(op.attrs))
+        found = forward.decomposition(BuildNamespace(block), _inputs_of(op, definition), forward.defaults(op.attrs))
     outputs = _listed(found)
     walker = Differentiator(block, block, frozenset())
     seeds = [

@@ -107,7 +107,7 @@ class Differentiator:
         self._cut: dict[str, bool] = {}
 
     # ------------------------------------------------------------------------------------------------- forward pass
-    def is_cut(self, name: str) -> bool:
+    def stops_gradient(self, name: str) -> bool:
         """Whether no gradient flows through variables of this name: by their type, by flag, or by `no_grad`."""
         found = self._cut.get(name)
         if found is None:
@@ -480,7 +480,7 @@ class _VariedAnalysis(Forward[bool]):
         hands_on = not owns_block and self._hands_on(op, index, facts)
         for _, _, value in walker.versions.written_at(index):
             name = value[0]
-            is_varied = (hands_on or (owns_block and bool(facts.get(name)))) and not walker.is_cut(name)
+            is_varied = (hands_on or (owns_block and bool(facts.get(name)))) and not walker.stops_gradient(name)
             facts.here[name] = is_varied = is_varied or value in self._seeds
             if is_varied:
                 walker.varied.add(value)

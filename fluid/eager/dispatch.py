@@ -208,7 +208,7 @@ class Recipe:
             inputs = definition.inputs
             self.not_wrt = frozenset(i for i, s in enumerate(slots) if s not in rule.wrt or not kinds[i].differentiable)
             self.constants = tuple(i for i, s in enumerate(slots) if s in definition.constants and kinds[i].differentiable)
-            self._save_in = tuple(i for i, s in enumerate(slots) if rule.inputs.get(s) is False and not inputs[s].like)
+            self._save_in = tuple(i for i, s in enumerate(slots) if rule.inputs.get(s) is False and not inputs[s].shape_only)
             self._save_out = tuple(i for i, s in enumerate(self._slots) if rule.outputs.get(s) is False)
             self.recorded &= len(self.not_wrt) < len(slots)
         elif self.recorded:
@@ -443,8 +443,8 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
             values[slot] = value
     positions = recipe.op.positions()
     names = {slot for (slot, _), want in zip(positions, wanted, strict=True) if want}
-    if definition.meaning is not None:
-        found = _through_meaning(definition, values, recipe.op.attrs, names)
+    if definition.decomposition is not None:
+        found = _through_decomposition(definition, values, recipe.op.attrs, names)
     else:
         found = rule(namespace, values, recipe.op.attrs, names)
     return [
@@ -453,7 +453,9 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
     ]
 
 
-def _through_meaning(definition: OpDef, values: Mapping[str, Any], attrs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+def _through_decomposition(
+    definition: OpDef, values: Mapping[str, Any], attrs: Mapping[str, Any], names: set[str]
+) -> dict[str, Any]:
     """Gradients of an op by differentiating the ordinary ops that it stands for."""
     given = {slot: value for slot, value in values.items() if not slot.endswith(grad_slot(""))}
     points: list[Tensor] = []
@@ -467,7 +469,7 @@ def _through_meaning(definition: OpDef, values: Mapping[str, Any], attrs: Mappin
 
     for slot in names:
         given[slot] = [point(item) for item in given[slot]] if isinstance(given[slot], list) else point(given[slot])
-    outputs = definition.meaning(namespace, given, attrs)  # type: ignore[misc]
+    outputs = definition.decomposition(namespace, given, attrs)  # type: ignore[misc]
     pairs = []
     for slot, output in outputs.items():
         weights = values.get(grad_slot(slot))

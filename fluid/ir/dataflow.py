@@ -179,7 +179,7 @@ def reads_of(versions: BlockVersions, index: int) -> dict[Value, bool]:
     found: dict[Value, bool] = {}
     for slot, _, value in versions.read_at(index):
         described = definition.inputs.get(slot) if definition is not None else None
-        found[value] = found.get(value, True) and described is not None and described.like
+        found[value] = found.get(value, True) and described is not None and described.shape_only
     if definition is None or op.sub_blocks:
         names = {name: None for sub in op.sub_blocks for part in outer_names(sub) for name in part}
         found.update((versions.before(name, index), False) for name in (*names, *op.output_arg_names) if name != EMPTY)

@@ -169,7 +169,7 @@ def shape_slots(op: Operator) -> list[str]:
     definition = op.definition
     if definition is None or not definition.gradient_of:
         return []
-    return [slot for slot in op.inputs if slot in definition.inputs and definition.inputs[slot].like]
+    return [slot for slot in op.inputs if slot in definition.inputs and definition.inputs[slot].shape_only]
 
 
 def gradient_region(reads_slot: str, scopes_slot: str) -> Callable[[Operator], Region]:

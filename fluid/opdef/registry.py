@@ -17,15 +17,15 @@ stands for the same number in all inputs, or ``...`` for any extents. What break
 A rule names what it reads: input and output slots by name, the cotangent of the output ``Out`` as ``dOut``, attributes
 by name or, as a dict, all of them as ``attrs``, ``wanted`` for the set of input slots whose gradients are wanted, and
 first ``f``, the namespace of ops. A cotangent with a default of ``None`` may be absent (zero); others are made zeros when
-they are. An input with a default of ``None`` may be missing from gradient ops in files. A slot annotated `Like` is read for
+they are. An input with a default of ``None`` may be missing from gradient ops in files. A slot annotated `ShapeOnly` is read for
 its shape and dtype only. The rule returns input slot -> gradient; a function in place of a gradient is called only if that
 gradient is wanted.
 
-An op whose gradient is no short formula has a meaning instead: ``define(..., meaning=fn)``, where ``fn(f, values, attrs)``
+An op whose gradient is no short formula is decomposed instead: ``define(..., decomposition=fn)``, where ``fn(f, values, attrs)``
 builds the op from ordinary ones and returns output slot -> value. Of the decorated function only the parameters count,
 which say what the gradient op reads, all inputs that have a gradient among them. That op is computed by a kernel and
-differentiated through the meaning (`fluid.autodiff.expand`). `values` holds what the gradient op reads but for cotangents, by
-slot, so that outputs without a gradient (what was drawn, say) can be read again.
+differentiated through its decomposition (`fluid.autodiff.expand`). `values` holds what the gradient op reads but for
+cotangents, by slot, so that outputs without a gradient (what was drawn, say) can be read again.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ __all__ = [
     "REGION",
     "ZERO_GRADIENT",
     "Attr",
-    "Like",
     "OpDef",
     "Rule",
+    "ShapeOnly",
     "Slot",
     "all_ops",
     "block",
@@ -76,8 +76,12 @@ __all__ = [
 ]
 
 
-class Like:
+class ShapeOnly:
     """Annotation of a rule's parameter: only the shape and dtype of this slot are read, so its value need not be kept."""
+
+
+_SHAPE_ONLY = (ShapeOnly, "ShapeOnly", "Like")
+"""How annotations say it; `Like` is its name of before."""
 
 
 class _NoGradient:
@@ -113,7 +117,7 @@ class Slot(NamedTuple):
     optional: bool = False
     intermediate: bool = False
     updated: bool = False
-    like: bool = False
+    shape_only: bool = False
     """Only shape and dtype are read."""
     kinds: tuple[str, ...] = ()
     """Of elements: ``int``, ``float``, ``bool``; any by default."""
@@ -322,7 +326,7 @@ class Rule:
         self.all_attrs: tuple[str, ...] = ()
         self.takes_wanted = False
         for position, (name, (annotation, has_default)) in enumerate(parameters_of(fn).items()):
-            shape_only = annotation in (Like, "Like")
+            shape_only = annotation in _SHAPE_ONLY
             if position == 0:
                 continue
             if name == "wanted":
@@ -358,7 +362,7 @@ class Rule:
             kwargs["wanted"] = wanted
         found = self.fn(f, **kwargs)
         if found is None:
-            raise ProgramError(f"{self.fn.__name__} has a meaning instead of a gradient rule, so its gradient needs a kernel")
+            raise ProgramError(f"{self.fn.__name__} is decomposed and has no gradient rule, so its gradient needs a kernel")
         return {slot: value() if callable(value) else value for slot, value in found.items() if slot in wanted}
 
 
@@ -377,7 +381,7 @@ class OpDef:
     """The type of the gradient op, ``type_grad`` but for few."""
     inline_grad: bool = False
     """The gradient is written as the rule's ordinary ops, not as one ``type_grad`` op (as Paddle has it for this op)."""
-    meaning: Callable[..., Mapping[str, Any]] | None = None
+    decomposition: Callable[..., Mapping[str, Any]] | None = None
     """Builds the op from ordinary ones, where the gradient is no short formula; see the module's text."""
     sparse_grad: str = ""
     """The input slot whose gradient is a `SelectedRows` where the attribute ``is_sparse`` is set."""
@@ -575,8 +579,8 @@ def define(
     wrt: Iterable[str] | None = None,
     inline_grad: bool = False,
     grad_type: str = "",
-    meaning: Callable[..., Mapping[str, Any]] | None = None,
-    likes: Iterable[str] = (),
+    decomposition: Callable[..., Mapping[str, Any]] | None = None,
+    shape_only: Iterable[str] = (),
     constants: Iterable[str] = (),
     region: Callable[[Any], Any] | None = None,
     gradient_of: str = "",
@@ -593,8 +597,8 @@ def define(
         wrt: input slots that have a gradient; all of them by default.
         inline_grad: write the rule's ops themselves on the wire, not one gradient op.
         grad_type: the type of the gradient op, where it is not ``type_grad``.
-        meaning: builds the op from ordinary ones, instead of a rule; see the module's text.
-        likes: input slots of which only shape, dtype and sequences are read.
+        decomposition: builds the op from ordinary ones, instead of a rule; see the module's text.
+        shape_only: input slots of which only shape, dtype and sequences are read.
         constants: input slots without a gradient on which the result depends (see `OpDef`).
         region, gradient_of: of an op that owns a block (see `OpDef`).
         lod_aware: `infer` says which sequences the outputs hold (see `OpDef`).
@@ -606,8 +610,8 @@ def define(
         raise ProgramError(f"{signature!r} is not a signature such as 'scale(X) -> Out'")
     name, ins, outs = match.groups()
     inputs = _parse_slots(ins, name)
-    for slot in likes:
-        inputs[slot] = inputs[slot]._replace(like=True)
+    for slot in shape_only:
+        inputs[slot] = inputs[slot]._replace(shape_only=True)
     definition = OpDef(
         type=name,
         inputs=inputs,
@@ -616,7 +620,7 @@ def define(
         infer=infer,
         grad_type=grad_type or name + "_grad",
         inline_grad=inline_grad,
-        meaning=meaning,
+        decomposition=decomposition,
         constants=tuple(constants),
         region=region,
         gradient_of=gradient_of,
@@ -653,10 +657,10 @@ def _grad_definition(forward: OpDef, rule: Rule) -> OpDef:
     inputs = {}
     for name, shape_only in rule.inputs.items():
         slot = forward.inputs[name]
-        inputs[name] = Slot(name, slot.many, slot.optional or name in rule.optional, like=shape_only or slot.like)
+        inputs[name] = Slot(name, slot.many, slot.optional or name in rule.optional, shape_only=shape_only or slot.shape_only)
     for name, shape_only in rule.outputs.items():
         slot = forward.outputs[name]
-        inputs[name] = Slot(name, slot.many, slot.optional, like=shape_only)
+        inputs[name] = Slot(name, slot.many, slot.optional, shape_only=shape_only)
     for name in rule.cotangents:
         slot = forward.outputs[name]
         inputs[grad_slot(name)] = Slot(grad_slot(name), slot.many, name in rule.optional or slot.optional)

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..ir.program import Operator
 from ..ir.regions import Region, State, Taken, gradient_region
-from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Like, block, define, grad_slot, strings
+from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, ShapeOnly, block, define, grad_slot, strings
 from ..values.spec import Spec
 from ..values.types import VarType
 
@@ -98,7 +98,7 @@ def while_() -> None:
 @define(
     "while_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?",
     grad=REGION,
-    likes=("X",),
+    shape_only=("X",),
     region=gradient_region("X", "StepScopes"),
     gradient_of="while",
     sub_block=block(),
@@ -125,7 +125,7 @@ def conditional_block() -> None:
 @define(
     "conditional_block_grad(Cond*, Input*?, Out*, Out@GRAD*?, Scope, Carried*?, Saved*?) -> Input@GRAD*?, CarriedOut*?",
     grad=REGION,
-    likes=("Input",),
+    shape_only=("Input",),
     region=gradient_region("Input", "Scope"),
     gradient_of="conditional_block",
     sub_block=block(),
@@ -191,13 +191,13 @@ def _infer_select_input(X: list[Spec]) -> Spec:
 
 
 @define("select_input(X*, Mask) -> Out", infer=_infer_select_input, wrt=["X"], inline_grad=True)
-def select_input(f, X: Like, Mask, dOut):  # type: ignore[no-untyped-def]
+def select_input(f, X: ShapeOnly, Mask, dOut):  # type: ignore[no-untyped-def]
     """The one of `X` whose position `Mask` holds."""
     return {"X": lambda: f.select_output(dOut, Mask)}
 
 
 @define("select_output(X, Mask) -> Out*", infer=lambda X: ([X, X],), wrt=["X"], inline_grad=True)
-def select_output(f, X: Like, Mask, dOut):  # type: ignore[no-untyped-def]
+def select_output(f, X: ShapeOnly, Mask, dOut):  # type: ignore[no-untyped-def]
     """`X` at the position that `Mask` holds, zeros at the other."""
     return {"X": f.select_input(dOut, Mask)}
 
@@ -216,7 +216,7 @@ def _entry(X: Spec, X_W: Spec | None) -> Spec:
 
 
 @define("write_to_array(X, I) -> Out&", infer=_as_array, inline_grad=True, wrt=["X", "Out"], clears=False)
-def write_to_array(f, X: Like, I, dOut):  # type: ignore[no-untyped-def]
+def write_to_array(f, X: ShapeOnly, I, dOut):  # type: ignore[no-untyped-def]
     """Put `X` at position `I` (int64 of one element) of the array `Out`, which grows as needed.
 
     With `clears`, `X` is zeros, and there is no entry at this position afterwards, which counts as zeros of any shape. Paddle,
@@ -250,12 +250,12 @@ def stack_array(f, dOut):  # type: ignore[no-untyped-def]
     infer=lambda X: Spec(X.shape[1:], X.dtype, VarType.LOD_TENSOR_ARRAY),
     inline_grad=True,
 )
-def unstack_array(f, X: Like, dOut):  # type: ignore[no-untyped-def]
+def unstack_array(f, X: ShapeOnly, dOut):  # type: ignore[no-untyped-def]
     """The slices of `X` along its first axis, as an array."""
     return {"X": f.stack_array_like(dOut, X)}
 
 
-@define("stack_array_like(X, Like) -> Out", infer=lambda Like: Like, likes=["Like"], wrt=["X"], inline_grad=True)
+@define("stack_array_like(X, Like) -> Out", infer=lambda Like: Like, shape_only=["Like"], wrt=["X"], inline_grad=True)
 def stack_array_like(f, dOut):  # type: ignore[no-untyped-def]
     """As `stack_array`, into the shape of `Like`; entries that the array lacks are zeros."""
     return {"X": f.unstack_array(dOut)}

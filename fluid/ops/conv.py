@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import Attr, Like, choice, counted, define, ints, least, like
+from ..opdef.registry import Attr, ShapeOnly, choice, counted, define, ints, least, like
 from ..values.spec import Spec
 
 Pair = tuple[int, int]
@@ -224,7 +224,7 @@ def _define(base: str, count: int) -> None:
         (f"{base}_backprop_input(Filter, Output, Like) -> Input", input_rule, ("Filter", "Output")),
         (f"{base}_backprop_filter(Input, Output, Like) -> Filter", filter_rule, ("Input", "Output")),
     ):
-        define(signature, infer=like("Like"), wrt=wrt, likes=("Like",), **attributes)(rule)
+        define(signature, infer=like("Like"), wrt=wrt, shape_only=("Like",), **attributes)(rule)
 
 
 _define("conv2d", 2)
@@ -245,11 +245,11 @@ _TRANSPOSE: dict[str, Any] = {"wrt": ("Input", "Filter"), "output_padding": leas
 @define(
     "conv2d_transpose(Input: int|float, Filter, Bias?) -> Output",
     infer=_transposed(2),
-    likes=("Bias",),
+    shape_only=("Bias",),
     **_TRANSPOSE,
     **_attrs(2),
 )
-def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: Like, dOutput: Any, attrs: dict[str, Any]) -> Any:
+def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `conv2d` with Filter [C, M/groups, h, w]: images of C channels to larger ones of M channels.
 
     Of the sizes that a convolution maps to Input's, the output has the least, plus `output_padding`, or is `output_size`.
@@ -260,11 +260,11 @@ def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: Like, dOutput: Any, 
 @define(
     "depthwise_conv2d_transpose(Input: int|float, Filter, Bias?) -> Output",
     infer=_transposed(2),
-    likes=("Bias",),
+    shape_only=("Bias",),
     **_TRANSPOSE,
     **_attrs(2),
 )
-def depthwise_conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: Like, dOutput: Any, attrs: dict[str, Any]) -> Any:
+def depthwise_conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """`conv2d_transpose` with as many groups as channels."""
     return _transpose_rule(f, "conv2d", Input, Filter, dOutput, attrs)
 

@@ -167,7 +167,7 @@ def fill_constant() -> None:
     infer=_filled_like_batch_with,
     lod_aware=True,
     grad=ZERO_GRADIENT,
-    likes=["Input"],
+    shape_only=["Input"],
     shape=required("ints"),
     input_dim_idx=0,
     output_dim_idx=0,
@@ -180,12 +180,12 @@ def fill_constant_batch_size_like() -> None:
     """As `fill_constant`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
 
 
-@define("fill_zeros_like(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT, likes=["X"])
+@define("fill_zeros_like(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT, shape_only=["X"])
 def fill_zeros_like() -> None:
     """Zeros, shaped and typed like X."""
 
 
-@define("fill_any_like(X) -> Out", infer=_filled_any, grad=ZERO_GRADIENT, likes=["X"], value=0.0, dtype=-1)
+@define("fill_any_like(X) -> Out", infer=_filled_any, grad=ZERO_GRADIENT, shape_only=["X"], value=0.0, dtype=-1)
 def fill_any_like() -> None:
     """`value` in every place, shaped like X, and typed like X if `dtype` is -1."""
 
@@ -212,12 +212,12 @@ def assign_value() -> None:
     """A tensor of `shape` and `dtype` with the values that the attribute for its element type lists."""
 
 
-@define("shape(Input) -> Out", infer=_shape, grad=ZERO_GRADIENT, likes=["Input"])
+@define("shape(Input) -> Out", infer=_shape, grad=ZERO_GRADIENT, shape_only=["Input"])
 def shape() -> None:
     """The shape of `Input`, as a vector of int32."""
 
 
-@define("size(Input) -> Out", infer=_size, grad=ZERO_GRADIENT, likes=["Input"])
+@define("size(Input) -> Out", infer=_size, grad=ZERO_GRADIENT, shape_only=["Input"])
 def size() -> None:
     """How many elements `Input` has, as int64."""
 

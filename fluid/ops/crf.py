@@ -30,7 +30,7 @@ def _padded_positions(X: Spec, Length: Spec) -> Spec:
     return Spec(X.shape[:2], VarType.INT64)
 
 
-@define("padded_positions(X, Length: int) -> Out", infer=_padded_positions, grad=ZERO_GRADIENT, likes=("X",))
+@define("padded_positions(X, Length: int) -> Out", infer=_padded_positions, grad=ZERO_GRADIENT, shape_only=("X",))
 def padded_positions() -> None:
     """``Out[b, t] = b * steps + t`` for X ``[batch, steps, ...]``, where entry t of sequence b is among the rows of all; -1 from
     ``Length[b]`` on."""
@@ -72,7 +72,7 @@ def _counts(Label: Spec, Rows: Spec, Transition: Spec) -> Spec:
     "crf_counts(Label: int, Rows: int, Transition) -> Out",
     infer=_counts,
     grad=ZERO_GRADIENT,
-    likes=("Transition",),
+    shape_only=("Transition",),
     lod_aware=True,
 )
 def crf_counts() -> None:
@@ -80,7 +80,7 @@ def crf_counts() -> None:
     and go from tag i to j (``Out[b, 2 + i, j]``)."""
 
 
-def _crf_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _crf_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     emission, transition, label, length = (values.get(slot) for slot in ("Emission", "Transition", "Label", "Length"))
     assert emission is not None and transition is not None and label is not None
     tags = transition.shape[1]
@@ -117,7 +117,7 @@ def last_step(f: Any, sequence: Any) -> Any:
     " -> Alpha~, EmissionExps~, TransitionExps~, LogLikelihood",
     infer=_crf,
     wrt=("Emission", "Transition"),
-    meaning=_crf_meaning,
+    decomposition=_crf_decomposed,
     lod_aware=True,
 )
 def linear_chain_crf(  # type: ignore[no-untyped-def]

@@ -58,7 +58,7 @@ def _states(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: S
     "ctc_states(Logits: float, Label: int, LogitsLength?: int, LabelLength?: int) -> Rows, States, Start, Skip, End, Weight",
     infer=_states,
     grad=ZERO_GRADIENT,
-    likes=("Logits",),
+    shape_only=("Logits",),
     lod_aware=True,
     blank=0,
 )
@@ -68,7 +68,7 @@ def ctc_states() -> None:
     may begin before, skip the state before, and end; -1e30 elsewhere. Weight: 1, or 0 where no path is short enough."""
 
 
-def _ctc_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _ctc_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     logits, label = values["Logits"], values.get("Label")
     if label is None:
         raise BackwardError(
@@ -115,7 +115,7 @@ def _warpctc(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: 
     "warpctc(Logits: float, Label: int, LogitsLength?: int, LabelLength?: int) -> Loss, WarpCTCGrad~",
     infer=_warpctc,
     wrt=("Logits",),
-    meaning=_ctc_meaning,
+    decomposition=_ctc_decomposed,
     lod_aware=True,
     blank=0,
     norm_by_times=False,

@@ -88,7 +88,7 @@ def _backward(Like: Sequence[Spec]) -> list[Spec]:
     "py_func_backward(X*, Like*) -> Out*",
     infer=_backward,
     grad=NOT_DIFFERENTIABLE,
-    likes=["Like"],
+    shape_only=["Like"],
     callable_id=required("int"),
 )
 def py_func_backward() -> None:

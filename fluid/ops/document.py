@@ -100,8 +100,9 @@ def _gradient(definition: OpDef) -> Iterator[str]:
     elif rule is REGION:
         yield "Gradient: that of the block it owns, as a block of its own."
     elif isinstance(rule, Rule):
-        if definition.meaning is not None:
-            yield f"Gradient: through what it means in ordinary ops, `{definition.meaning.__name__}` in `{definition.module}`."
+        if definition.decomposition is not None:
+            where = f"`{definition.decomposition.__name__}` in `{definition.module}`"
+            yield f"Gradient: through its decomposition into ordinary ops, {where}."
         else:
             formulas = _formulas(rule)
             lines = formulas if formulas is not None else _body(rule)
@@ -128,7 +129,7 @@ def _gradient(definition: OpDef) -> Iterator[str]:
 def _slot(slot: Slot) -> str:
     marks = "*" * slot.many + "?" * slot.optional + "~" * slot.intermediate + "&" * slot.updated
     says = "|".join(slot.kinds) + slot.says[len(" or ".join(slot.kinds)) :]
-    return slot.name + marks + (":shape" if slot.like else "") + (f": {says}" if says else "")
+    return slot.name + marks + (":shape" if slot.shape_only else "") + (f": {says}" if says else "")
 
 
 def _signature(definition: OpDef) -> str:

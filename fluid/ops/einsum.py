@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import Like, define, required
+from ..opdef.registry import ShapeOnly, define, required
 from ..values.spec import Spec
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -83,7 +83,7 @@ def _parts(f: Any, values: Sequence[Any], terms: Sequence[str], grad: Any, resul
 
 
 @define("einsum(Operands*) -> Out, InnerCache*~, XShape*~", infer=_einsum, equation=required("string"))
-def einsum(f: Any, InnerCache: Any, XShape: Like, dOut: Any, equation: str, dInnerCache: Any = None) -> Any:
+def einsum(f: Any, InnerCache: Any, XShape: ShapeOnly, dOut: Any, equation: str, dInnerCache: Any = None) -> Any:
     """The sum over all labels that the result lacks of the products of the operands: ``"ij,jk->ik"`` multiplies matrices.
 
     ``...`` stands for further dimensions, which broadcast. Without ``->`` the result has the labels that stand once, sorted.
@@ -98,7 +98,9 @@ def einsum(f: Any, InnerCache: Any, XShape: Like, dOut: Any, equation: str, dInn
     return {"Operands": parts}
 
 
-@define("einsum_like(Operands*, Like) -> Out", infer=_einsum_like, wrt=["Operands"], likes=["Like"], equation=required("string"))
+@define(
+    "einsum_like(Operands*, Like) -> Out", infer=_einsum_like, wrt=["Operands"], shape_only=["Like"], equation=required("string")
+)
 def einsum_like(f: Any, Operands: Any, dOut: Any, equation: str) -> Any:
     """As `einsum`, brought to the shape of Like: transposes `einsum`.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .shapes import aligned, broadcast, in_order, one_number
@@ -106,13 +106,13 @@ def _cast(X: Spec, out_dtype: int) -> Spec:
 
 # ----------------------------------------------------------------------------------------------------------- arithmetic
 @define("elementwise_add(X, Y) -> Out", infer=_binary, axis=-1)
-def elementwise_add(f: Any, X: Like, Y: Like, dOut: Any, axis: int) -> Any:
+def elementwise_add(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any, axis: int) -> Any:
     """``X + Y``; the smaller operand's first dimension stands at `axis` of the larger one, -1 aligns the last ones."""
     return {"X": lambda: f.sum_to(dOut, X, axis=axis), "Y": lambda: f.sum_to(dOut, Y, axis=axis)}
 
 
 @define("elementwise_sub(X: int|float, Y: int|float) -> Out", infer=_binary, axis=-1)
-def elementwise_sub(f: Any, X: Like, Y: Like, dOut: Any, axis: int) -> Any:
+def elementwise_sub(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any, axis: int) -> Any:
     """``X - Y``; operands are aligned as in `elementwise_add`."""
     return {"X": lambda: f.sum_to(dOut, X, axis=axis), "Y": lambda: -f.sum_to(dOut, Y, axis=axis)}
 
@@ -127,7 +127,7 @@ def elementwise_mul(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
 
 
 @define("elementwise_div(X: int|float, Y: int|float) -> Out", infer=_binary, axis=-1)
-def elementwise_div(f: Any, X: Like, Y: Any, Out: Any, dOut: Any, axis: int) -> Any:
+def elementwise_div(f: Any, X: ShapeOnly, Y: Any, Out: Any, dOut: Any, axis: int) -> Any:
     """``X / Y``, of integers cut towards zero; operands are aligned as in `elementwise_add`."""
     return {
         "X": lambda: f.sum_to(f.elementwise_div(dOut, Y, axis=axis), X, axis=axis),
@@ -194,20 +194,20 @@ def minus(f: Any, dOut: Any) -> Any:
     return {"X": lambda: f.scale(dOut, scale=1.0), "Y": lambda: f.scale(dOut, scale=-1.0)}
 
 
-@define("sum_to(X, Like) -> Out", infer=_sum_to, likes=["Like"], wrt=["X"], axis=-1)
-def sum_to(f: Any, X: Like, dOut: Any, axis: int) -> Any:
+@define("sum_to(X, Like) -> Out", infer=_sum_to, shape_only=["Like"], wrt=["X"], axis=-1)
+def sum_to(f: Any, X: ShapeOnly, dOut: Any, axis: int) -> Any:
     """X summed down to the shape of `Like`, from which it broadcasts: what undoes broadcasting in gradients."""
     return {"X": f.expand_to(dOut, X, axis=axis)}
 
 
-@define("expand_to(X, Like) -> Out", infer=_expand_to, likes=["Like"], wrt=["X"], axis=-1)
-def expand_to(f: Any, X: Like, dOut: Any, axis: int) -> Any:
+@define("expand_to(X, Like) -> Out", infer=_expand_to, shape_only=["Like"], wrt=["X"], axis=-1)
+def expand_to(f: Any, X: ShapeOnly, dOut: Any, axis: int) -> Any:
     """X broadcast to the shape of `Like`, aligned as in `elementwise_add`."""
     return {"X": f.sum_to(dOut, X, axis=axis)}
 
 
 @define("sum(X*) -> Out", infer=_sum, inline_grad=True)
-def sum_(f: Any, X: Like, dOut: Any) -> Any:
+def sum_(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The sum of tensors of one shape."""
     return {"X": lambda: [f.scale(dOut, scale=1.0) for _ in X]}  # type: ignore[attr-defined]
 
@@ -228,7 +228,7 @@ def scale(f: Any, ScaleTensor: Any, dOut: Any, scale: float) -> Any:
 
 
 @define("cast(X) -> Out", infer=_cast, inline_grad=True, in_dtype=required("int"), out_dtype=required("int"))
-def cast(f: Any, X: Like, dOut: Any) -> Any:
+def cast(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X with elements of the type numbered `out_dtype`; `in_dtype` is that of X."""
     return {"X": dOut.astype(X.dtype)}  # type: ignore[attr-defined]
 
@@ -289,7 +289,7 @@ def _lerp(X: Spec, Y: Spec, Weight: Spec) -> Spec:
 
 
 @define("lerp(X: int|float, Y: int|float, Weight: int|float) -> Out", infer=_lerp)
-def lerp(f: Any, X: Any, Y: Any, Weight: Any, Out: Like, dOut: Any) -> Any:
+def lerp(f: Any, X: Any, Y: Any, Weight: Any, Out: ShapeOnly, dOut: Any) -> Any:
     """``X + Weight * (Y - X)``; all three broadcast."""
     return {
         "X": lambda: f.sum_to(dOut * (1.0 - Weight), X),
@@ -326,7 +326,7 @@ def _add_grad_grad(DOut: Spec) -> Spec:
     "elementwise_add_grad_grad(Y, DOut, DDX?, DDY?) -> DDOut",
     infer=_add_grad_grad,
     grad=NOT_DIFFERENTIABLE,
-    likes=["Y", "DOut"],
+    shape_only=["Y", "DOut"],
     axis=-1,
 )
 def elementwise_add_grad_grad() -> None:
@@ -355,7 +355,7 @@ for _name, _doc in {
     _predicate(f"{_name}(X, Y) -> Out", _comparison, _doc, axis=-1, force_cpu=False)
 for _name, _doc in {"and": "X and Y", "or": "X or Y", "xor": "X or Y, but not both"}.items():
     _predicate(f"logical_{_name}(X, Y) -> Out", _logical, f"``{_doc}``, as bools; what is not zero counts as true.")
-_predicate("is_empty(X) -> Out", _one_bool, "Whether X has no elements: one bool.", likes=["X"])
+_predicate("is_empty(X) -> Out", _one_bool, "Whether X has no elements: one bool.", shape_only=["X"])
 _predicate("logical_not(X) -> Out", _bools, "``not X``, as bools; what is not zero counts as true.")
 for _name, _doc in {"isfinite": "is finite", "isinf": "is infinite", "isnan": "is not a number"}.items():
     _predicate(f"{_name}_v2(X) -> Out", _bools, f"Whether each element of X {_doc}, as bools.")
@@ -364,7 +364,7 @@ for _name, _doc in {"isfinite": "is finite", "isinf": "is infinite", "isnan": "i
 
 
 @define("where(Condition: bool, X, Y) -> Out", infer=_where, wrt=["X", "Y"])
-def where(f: Any, Condition: Any, X: Like, Y: Like, dOut: Any) -> Any:
+def where(f: Any, Condition: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any) -> Any:
     """X where `Condition` holds, Y elsewhere; all of one shape."""
     return {
         "X": lambda: f.where(Condition, dOut, f.fill_zeros_like(dOut)),

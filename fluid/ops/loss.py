@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import Like, define, least, long, required
+from ..opdef.registry import ShapeOnly, define, least, long, required
 from ..values.spec import Spec
 from ..values.types import is_floating
 from .elementwise import merged
@@ -88,7 +88,7 @@ def _cross_entropy2(X: Spec, Label: Spec) -> tuple[Spec, Spec, Spec]:
     grad_type="cross_entropy_grad2",
     ignore_index=-100,
 )
-def cross_entropy2(f: Any, Label: Any, XShape: Like, MatchX: Any, dY: Any, ignore_index: Any, dMatchX: Any = None) -> Any:
+def cross_entropy2(f: Any, Label: Any, XShape: ShapeOnly, MatchX: Any, dY: Any, ignore_index: Any, dMatchX: Any = None) -> Any:
     """`cross_entropy` with class numbers; keeps the labelled probabilities in MatchX for the gradient."""
     found = -(dY / MatchX)
     return {"X": f.place(found if dMatchX is None else found + dMatchX, Label, XShape, ignore_index=ignore_index)}
@@ -242,7 +242,7 @@ def _label_smooth(X: Spec, PriorDist: Spec | None, epsilon: float) -> Spec:
 
 
 @define("label_smooth(X: float[..., C], PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
-def label_smooth(f: Any, PriorDist: Like, dOut: Any, epsilon: float) -> Any:
+def label_smooth(f: Any, PriorDist: ShapeOnly, dOut: Any, epsilon: float) -> Any:
     """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given."""
     return {"X": dOut * (1.0 - epsilon), "PriorDist": lambda: f.sum_to(dOut * epsilon, PriorDist)}
 
@@ -327,7 +327,7 @@ def _nll_loss(X: Spec, Label: Spec, Weight: Spec | None, reduction: str, declare
 )
 def nll_loss(
     f: Any,
-    X: Like,
+    X: ShapeOnly,
     Label: Any,
     Weight: Any,
     Total_weight: Any,
@@ -410,7 +410,7 @@ def _squared_l2_distance(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
 
 
 @define("squared_l2_distance(X: float, Y) -> sub_result~, Out", infer=_squared_l2_distance)
-def squared_l2_distance(f: Any, X: Like, Y: Like, sub_result: Any, dOut: Any, dsub_result: Any = None) -> Any:
+def squared_l2_distance(f: Any, X: ShapeOnly, Y: ShapeOnly, sub_result: Any, dOut: Any, dsub_result: Any = None) -> Any:
     """For each row, the sum of the squares of X - Y, of shape [rows, 1]; Y may have one row for all."""
     apart = dOut * sub_result * 2.0
     gradient = f.reshape_like(apart if dsub_result is None else apart + dsub_result, X)
@@ -423,7 +423,7 @@ def _cos_sim(X: Spec, Y: Spec) -> tuple[Spec, Spec, Spec]:
 
 
 @define("cos_sim(X: float, Y) -> Out, XNorm~, YNorm~", infer=_cos_sim)
-def cos_sim(f: Any, X: Any, Y: Any, Out: Like, XNorm: Like, YNorm: Like, dOut: Any) -> Any:
+def cos_sim(f: Any, X: Any, Y: Any, Out: ShapeOnly, XNorm: ShapeOnly, YNorm: ShapeOnly, dOut: Any) -> Any:
     """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all."""
 
     def unit(value: Any) -> tuple[Any, Any]:

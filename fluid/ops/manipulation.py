@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Like, define, ints, least, long, longs, required, strings
+from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, ints, least, long, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import as_dtype
 from .shapes import broadcast, different_axes, normalize_axes, normalize_axis, one_each, taken
@@ -392,7 +392,7 @@ def _one_hot_v2(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> S
 
 # ------------------------------------------------------------------------------------------------------- reshaping
 @define("reshape2(X, Shape?: int[R], ShapeTensor*?: int) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
-def reshape2(f: Any, XShape: Like, dOut: Any) -> Any:
+def reshape2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     """X in another shape: 0 copies X's extent at that place, one -1 takes what is left.
 
     XShape is empty, of shape [0, ...X's shape], and tells the gradient op X's shape.
@@ -401,25 +401,25 @@ def reshape2(f: Any, XShape: Like, dOut: Any) -> Any:
 
 
 @define("reshape(X, Shape?: int[R], ShapeTensor*?: int) -> Out", infer=_reshape, wrt=("X",), shape=ints())
-def reshape(f: Any, X: Like, Out: Like, Shape: Like, ShapeTensor: Like, dOut: Any) -> Any:
+def reshape(f: Any, X: ShapeOnly, Out: ShapeOnly, Shape: ShapeOnly, ShapeTensor: ShapeOnly, dOut: Any) -> Any:
     """X in another shape, as `reshape2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
-@define("reshape_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
-def reshape_like(f: Any, X: Like, dOut: Any) -> Any:
+@define("reshape_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
+def reshape_like(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X in the shape of Like."""
     return {"X": f.reshape_like(dOut, X)}
 
 
-@define("unreshape(X, XShape) -> Out", infer=_drop_front, wrt=("X",), likes=("XShape",))
-def unreshape(f: Any, X: Like, dOut: Any) -> Any:
+@define("unreshape(X, XShape) -> Out", infer=_drop_front, wrt=("X",), shape_only=("XShape",))
+def unreshape(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X in the shape of XShape without its first extent."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("squeeze2(X) -> Out, XShape~", infer=_squeeze2, axes=ints())
-def squeeze2(f: Any, XShape: Like, dOut: Any) -> Any:
+def squeeze2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     """X without those of `axes` whose extent is 1 (without all such, if no axes are given).
 
     Where an extent is not known as the program is built, it is taken to be 1. A run in which it is not is refused.
@@ -428,37 +428,37 @@ def squeeze2(f: Any, XShape: Like, dOut: Any) -> Any:
 
 
 @define("squeeze(X) -> Out", infer=_squeeze, axes=ints())
-def squeeze(f: Any, X: Like, dOut: Any) -> Any:
+def squeeze(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X without axes of extent 1, as `squeeze2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("unsqueeze2(X, AxesTensor?: int, AxesTensorList*?: int) -> Out, XShape~", infer=_unsqueeze2, wrt=("X",), axes=ints())
-def unsqueeze2(f: Any, XShape: Like, AxesTensor: Like, AxesTensorList: Like, dOut: Any) -> Any:
+def unsqueeze2(f: Any, XShape: ShapeOnly, AxesTensor: ShapeOnly, AxesTensorList: ShapeOnly, dOut: Any) -> Any:
     """X with axes of extent 1 put in, one after the other, at `axes`."""
     return {"X": f.unreshape(dOut, XShape)}
 
 
 @define("unsqueeze(X) -> Out", infer=_unsqueeze, axes=ints())
-def unsqueeze(f: Any, X: Like, dOut: Any) -> Any:
+def unsqueeze(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X with axes of extent 1 put in, as `unsqueeze2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("flatten2(X) -> Out, XShape~", infer=_flatten2, axis=1)
-def flatten2(f: Any, XShape: Like, dOut: Any) -> Any:
+def flatten2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     """X as a matrix: axes before `axis` become its rows, the others its columns."""
     return {"X": f.unreshape(dOut, XShape)}
 
 
 @define("flatten(X) -> Out", infer=_flatten, axis=1)
-def flatten(f: Any, X: Like, dOut: Any) -> Any:
+def flatten(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X as a matrix, as `flatten2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("flatten_contiguous_range(X) -> Out, XShape~", infer=_flatten_range, start_axis=1, stop_axis=1)
-def flatten_contiguous_range(f: Any, XShape: Like, dOut: Any) -> Any:
+def flatten_contiguous_range(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     """X with the axes from `start_axis` to `stop_axis`, both included, made one."""
     return {"X": f.unreshape(dOut, XShape)}
 
@@ -469,32 +469,32 @@ def _inverse(axis: list[int]) -> list[int]:
 
 
 @define("transpose2(X) -> Out, XShape~", infer=_transpose2, axis=required("ints"))
-def transpose2(f: Any, XShape: Like, dOut: Any, axis: Any) -> Any:
+def transpose2(f: Any, XShape: ShapeOnly, dOut: Any, axis: Any) -> Any:
     """X with its axes in the order `axis`."""
     return {"X": f.transpose(dOut, axis=_inverse(axis))}
 
 
 @define("transpose(X) -> Out", infer=_transposed, axis=required("ints"))
-def transpose(f: Any, X: Like, Out: Like, dOut: Any, axis: Any) -> Any:
+def transpose(f: Any, X: ShapeOnly, Out: ShapeOnly, dOut: Any, axis: Any) -> Any:
     """X with its axes in the order `axis`."""
     return {"X": f.transpose(dOut, axis=_inverse(axis))}
 
 
 # ------------------------------------------------------------------------------------------------ joining and cutting
 @define("concat(X*, AxisTensor?: int) -> Out", infer=_concat, wrt=("X",), axis=0)
-def concat(f: Any, X: Like, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
+def concat(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """The inputs joined along `axis`."""
     return {"X": f.split_like(dOut, X, AxisTensor, axis=axis)}
 
 
-@define("split_like(X, Like*, AxisTensor?) -> Out*", infer=_split_like, wrt=("X",), likes=("Like",), axis=0)
-def split_like(f: Any, X: Like, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
+@define("split_like(X, Like*, AxisTensor?) -> Out*", infer=_split_like, wrt=("X",), shape_only=("Like",), axis=0)
+def split_like(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """X cut along `axis` into parts shaped as the Likes: the transpose of `concat`."""
     return {"X": f.concat(dOut, axis=axis) if AxisTensor is None else f.concat_like(dOut, X, AxisTensor)}
 
 
-@define("concat_like(X*, Like, AxisTensor) -> Out", infer=_like_of_first, wrt=("X",), likes=("Like",))
-def concat_like(f: Any, X: Like, AxisTensor: Any, dOut: Any) -> Any:
+@define("concat_like(X*, Like, AxisTensor) -> Out", infer=_like_of_first, wrt=("X",), shape_only=("Like",))
+def concat_like(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any) -> Any:
     """The inputs joined along the axis in AxisTensor, which is known to give a tensor shaped as Like."""
     return {"X": f.split_like(dOut, X, AxisTensor)}
 
@@ -508,13 +508,13 @@ def concat_like(f: Any, X: Like, AxisTensor: Any, dOut: Any) -> Any:
     num=0,
     sections=ints(),
 )
-def split(f: Any, X: Like, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
+def split(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """X cut along `axis` into `num` equal parts, or into parts of extents `sections`, of which one may be -1."""
     return {"X": f.concat(dOut, axis=axis) if AxisTensor is None else f.concat_like(dOut, X, AxisTensor)}
 
 
 @define("stack(X*) -> Y", infer=_stack, axis=0)
-def stack(f: Any, X: Like, dY: Any, axis: Any) -> Any:
+def stack(f: Any, X: ShapeOnly, dY: Any, axis: Any) -> Any:
     """The inputs, all of one shape, joined along a new axis."""
     return {"X": f.unstack(dY, axis=axis, num=len(X))}  # type: ignore[arg-type]  # a list of values
 
@@ -539,7 +539,7 @@ _SLICE_SLOTS = "StartsTensor?: int[R], EndsTensor?: int[R], StartsTensorList*?: 
 )
 def slice_(
     f: Any,
-    Input: Like,
+    Input: ShapeOnly,
     StartsTensor: Any,
     EndsTensor: Any,
     StartsTensorList: Any,
@@ -571,7 +571,7 @@ _STRIDED_SLOTS = (
 )
 def strided_slice(
     f: Any,
-    Input: Like,
+    Input: ShapeOnly,
     StartsTensor: Any,
     EndsTensor: Any,
     StridesTensor: Any,
@@ -594,7 +594,7 @@ def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -
 
     def plain(
         f: Any,
-        X: Like,
+        X: ShapeOnly,
         StartsTensor: Any,
         EndsTensor: Any,
         StartsTensorList: Any,
@@ -607,7 +607,7 @@ def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -
 
     def with_strides(
         f: Any,
-        X: Like,
+        X: ShapeOnly,
         StartsTensor: Any,
         EndsTensor: Any,
         StridesTensor: Any,
@@ -624,7 +624,7 @@ def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -
     rule.__doc__ = doc
     more: dict[str, Any] = {"strides": ints()} if strided else {}
     signature = f"{op_type}(X, Like, {_STRIDED_SLOTS if strided else _SLICE_SLOTS}) -> Out"
-    define(signature, infer=_like_shape, wrt=("X",), likes=("Like",), **more, **_SLICE_ATTRS)(rule)
+    define(signature, infer=_like_shape, wrt=("X",), shape_only=("Like",), **more, **_SLICE_ATTRS)(rule)
 
 
 for _slice_op in ("slice", "strided_slice"):
@@ -653,19 +653,19 @@ def reverse(f: Any, dOut: Any, axis: Any) -> Any:
 
 # ---------------------------------------------------------------------------------------------------------- indexing
 @define("gather(X: [N, ...], Index: int, Axis?: int) -> Out", infer=_gather, wrt=("X",), axis=0)
-def gather(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
+def gather(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X along `axis` (or the number in Axis) that Index, of shape [n] or [n, 1], names."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
 
 
-@define("scatter_add_like(X, Index: int, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), axis=0)
-def scatter_add_like(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
+@define("scatter_add_like(X, Index: int, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), axis=0)
+def scatter_add_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X added, where Index says, to zeros of Like's shape: the transpose of `gather`."""
     return {"X": f.gather(dOut, Index, axis=axis) if Axis is None else f.gather_like(dOut, Index, X, Axis)}
 
 
-@define("gather_like(X, Index: int, Like, Axis: int) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
-def gather_like(f: Any, X: Like, Index: Any, Axis: Any, dOut: Any) -> Any:
+@define("gather_like(X, Index: int, Like, Axis: int) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
+def gather_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any) -> Any:
     """As `gather` along the axis in Axis, where it is known that it gives a tensor shaped as Like."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis)}
 
@@ -678,7 +678,7 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
 
 
 @define("scatter(X: [N, ...], Ids: int, Updates: [M, ...]) -> Out", infer=_scatter, wrt=("X", "Updates"), overwrite=True)
-def scatter(f: Any, Ids: Any, Updates: Like, dOut: Any) -> Any:
+def scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
     """X with the rows that Ids name replaced by those of Updates; without `overwrite`, by the sums of them.
 
     With `overwrite`, ids should not come twice: the last row would count, and the gradient go to each.
@@ -722,7 +722,7 @@ def _scatter_nd(X: Spec, Index: Spec, Updates: Spec) -> Spec:
 
 
 @define("scatter_nd_add(X: [N, ...], Index: int[..., D], Updates) -> Out", infer=_scatter_nd, wrt=("X", "Updates"))
-def scatter_nd_add(f: Any, Index: Any, Updates: Like, dOut: Any) -> Any:
+def scatter_nd_add(f: Any, Index: Any, Updates: ShapeOnly, dOut: Any) -> Any:
     """X with Updates added where Index says, as in `gather_nd`."""
     return {"X": dOut, "Updates": lambda: f.gather_nd(dOut, Index)}
 
@@ -737,7 +737,7 @@ def scatter_nd_add(f: Any, Index: Any, Updates: Like, dOut: Any) -> Any:
     is_distributed=False,
     remote_prefetch=False,
 )
-def lookup_table_v2(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
+def lookup_table_v2(f: Any, W: ShapeOnly, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
     """The rows of W that Ids name; zeros, and no gradient, for the id `padding_idx` (-1: none)."""
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
 
@@ -762,24 +762,24 @@ def lookup_table_v2(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> A
     epmap=strings(),
     height_sections=longs(),
 )
-def lookup_table(f: Any, W: Like, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
+def lookup_table(f: Any, W: ShapeOnly, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
     """The rows of W that Ids, of shape [..., 1], name; as `lookup_table_v2`."""
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
 
 
-@define("scatter_rows_like(X, Ids: int, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), padding_idx=long(-1))
-def scatter_rows_like(f: Any, X: Like, Ids: Any, Like: Like, dOut: Any, padding_idx: Any) -> Any:
+@define("scatter_rows_like(X, Ids: int, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), padding_idx=long(-1))
+def scatter_rows_like(f: Any, X: ShapeOnly, Ids: Any, Like: ShapeOnly, dOut: Any, padding_idx: Any) -> Any:
     """The rows of X added, where Ids say, to zeros of Like's shape: the transpose of looking rows up."""
     return {"X": f.reshape_like(f.lookup_table_v2(dOut, Ids, padding_idx=padding_idx), X)}
 
 
 @define("pick(X, Index: int) -> Out", infer=_picked, wrt=("X",), axis=-1, ignore_index=long(-100), default=0.0)
-def pick(f: Any, X: Like, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
+def pick(f: Any, X: ShapeOnly, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     """``Out[.., j, ..] = X[.., Index[.., j, ..], ..]`` along `axis`; `default` where the index is `ignore_index`."""
     return {"X": f.place(dOut, Index, X, axis=axis, ignore_index=ignore_index)}
 
 
-@define("place(X, Index: int, Like) -> Out", infer=_placed, wrt=("X",), likes=("Like",), axis=-1, ignore_index=long(-100))
+@define("place(X, Index: int, Like) -> Out", infer=_placed, wrt=("X",), shape_only=("Like",), axis=-1, ignore_index=long(-100))
 def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
     """X added to zeros of Like's shape where Index says along `axis`: the transpose of `pick`.
 
@@ -817,25 +817,25 @@ def one_hot_v2() -> None:
 
 # --------------------------------------------------------------------------------------------------------- repeating
 @define("expand_v2(X, Shape?: int[R], expand_shapes_tensor*?: int) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
-def expand_v2(f: Any, X: Like, Shape: Like, expand_shapes_tensor: Like, dOut: Any) -> Any:
+def expand_v2(f: Any, X: ShapeOnly, Shape: ShapeOnly, expand_shapes_tensor: ShapeOnly, dOut: Any) -> Any:
     """X broadcast to `shape`, where -1 keeps X's extent."""
     return {"X": f.sum_to(dOut, X)}
 
 
-@define("expand_as_v2(X, Y?) -> Out", infer=_expand_as, wrt=("X",), likes=("Y",), target_shape=ints())
-def expand_as_v2(f: Any, X: Like, dOut: Any) -> Any:
+@define("expand_as_v2(X, Y?) -> Out", infer=_expand_as, wrt=("X",), shape_only=("Y",), target_shape=ints())
+def expand_as_v2(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X broadcast to the shape of Y, or to `target_shape`."""
     return {"X": f.sum_to(dOut, X)}
 
 
 @define("tile(X, RepeatTimes?: int[R], repeat_times_tensor*?) -> Out", infer=_tile, wrt=("X",), repeat_times=ints())
-def tile(f: Any, X: Like, RepeatTimes: Like, repeat_times_tensor: Like, dOut: Any) -> Any:
+def tile(f: Any, X: ShapeOnly, RepeatTimes: ShapeOnly, repeat_times_tensor: ShapeOnly, dOut: Any) -> Any:
     """X repeated along each axis; axes that X lacks are put in front."""
     return {"X": f.untile(dOut, X)}
 
 
 @define("expand(X, ExpandTimes?: int[R], expand_times_tensor*?: int) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
-def expand(f: Any, X: Like, ExpandTimes: Like, expand_times_tensor: Like, dOut: Any) -> Any:
+def expand(f: Any, X: ShapeOnly, ExpandTimes: ShapeOnly, expand_times_tensor: ShapeOnly, dOut: Any) -> Any:
     """X repeated `expand_times` along its axes."""
     return {"X": f.untile(dOut, X)}
 
@@ -846,20 +846,20 @@ def _expand_as_target(X: Spec, target_tensor: Spec) -> Spec:
     return X.with_shape(target_tensor.shape)
 
 
-@define("expand_as(X, target_tensor) -> Out", infer=_expand_as_target, wrt=("X",), likes=("target_tensor",))
-def expand_as(f: Any, X: Like, target_tensor: Like, dOut: Any) -> Any:
+@define("expand_as(X, target_tensor) -> Out", infer=_expand_as_target, wrt=("X",), shape_only=("target_tensor",))
+def expand_as(f: Any, X: ShapeOnly, target_tensor: ShapeOnly, dOut: Any) -> Any:
     """X repeated along its axes until it is shaped as target_tensor."""
     return {"X": f.untile(dOut, X)}
 
 
-@define("untile(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
-def untile(f: Any, X: Like, dOut: Any) -> Any:
+@define("untile(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
+def untile(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The sum of the parts of X that are shaped like Like: the transpose of `tile`."""
     return {"X": f.tile_like(dOut, X)}
 
 
-@define("tile_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",))
-def tile_like(f: Any, X: Like, dOut: Any) -> Any:
+@define("tile_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
+def tile_like(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X repeated until it fills Like's shape."""
     return {"X": f.untile(dOut, X)}
 
@@ -887,13 +887,13 @@ def _diagonal(Input: Spec, offset: int, axis1: int, axis2: int) -> Spec:
 
 
 @define("diagonal(Input) -> Out", infer=_diagonal, offset=0, axis1=0, axis2=1)
-def diagonal(f: Any, Input: Like, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
+def diagonal(f: Any, Input: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
     """The diagonals of the matrices along `axis1` and `axis2`, which the last dimension takes the place of."""
     return {"Input": f.undiagonal(dOut, Input, offset=offset, axis1=axis1, axis2=axis2)}
 
 
-@define("undiagonal(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offset=0, axis1=0, axis2=1)
-def undiagonal(f: Any, X: Like, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
+@define("undiagonal(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), offset=0, axis1=0, axis2=1)
+def undiagonal(f: Any, X: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
     """Zeros of Like's shape with X, or X broadcast, on the diagonals: the transpose of `diagonal`."""
     return {"X": f.sum_to(f.diagonal(dOut, offset=offset, axis1=axis1, axis2=axis2), X)}
 
@@ -905,7 +905,7 @@ def _trace(Input: Spec, offset: int, axis1: int, axis2: int, declared: Mapping[s
 
 
 @define("trace(Input: int|float) -> Out", infer=_trace, offset=0, axis1=0, axis2=1)
-def trace(f: Any, Input: Like, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
+def trace(f: Any, Input: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
     """The sums of the diagonals of the matrices along `axis1` and `axis2`."""
     column = f.unsqueeze(dOut, axes=[dOut.ndim]) if Input.ndim > 2 else dOut  # type: ignore[attr-defined]
     return {"Input": f.undiagonal(column, Input, offset=offset, axis1=axis1, axis2=axis2)}
@@ -921,7 +921,7 @@ def _diag_v2(X: Spec, offset: int) -> Spec:
 
 
 @define("diag_v2(X) -> Out", infer=_diag_v2, offset=0, padding_value=0.0)
-def diag_v2(f: Any, X: Like, dOut: Any, offset: int) -> Any:
+def diag_v2(f: Any, X: ShapeOnly, dOut: Any, offset: int) -> Any:
     """The matrix with the vector X on a diagonal and `padding_value` elsewhere, or the diagonal of the matrix X."""
     if X.ndim == 1:  # type: ignore[attr-defined]
         return {"X": f.diagonal(dOut, offset=offset)}
@@ -949,7 +949,7 @@ def _meshgrid(X: list[Spec]) -> list[Spec]:
 
 
 @define("meshgrid(X*) -> Out*", infer=_meshgrid)
-def meshgrid(f: Any, X: Like, dOut: Any) -> Any:
+def meshgrid(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """Vectors as tensors of one shape, whose extent ``i`` is that of vector ``i``, which runs along axis ``i`` of its tensor."""
 
     def gradient(axis: int, like: Any, grad: Any) -> Any:
@@ -967,7 +967,7 @@ def _roll(X: Spec, ShiftsTensor: Spec | None, shifts: list[int], axis: list[int]
 
 
 @define("roll(X, ShiftsTensor?: int) -> Out", infer=_roll, wrt=("X",), shifts=longs(), axis=longs())
-def roll(f: Any, X: Like, ShiftsTensor: Any, dOut: Any, shifts: list[int], axis: list[int]) -> Any:
+def roll(f: Any, X: ShapeOnly, ShiftsTensor: Any, dOut: Any, shifts: list[int], axis: list[int]) -> Any:
     """X with its elements moved by `shifts` along `axis`, coming in again at the other end; along all of X without `axis`."""
     back = None if ShiftsTensor is None else -ShiftsTensor
     return {"X": f.roll(dOut, back, shifts=[-shift for shift in shifts], axis=axis)}
@@ -978,7 +978,7 @@ def _index_select(X: Spec, Index: Spec, dim: int) -> Spec:
 
 
 @define("index_select(X, Index: int) -> Out", infer=_index_select, wrt=("X",), dim=0)
-def index_select(f: Any, X: Like, Index: Any, dOut: Any, dim: int) -> Any:
+def index_select(f: Any, X: ShapeOnly, Index: Any, dOut: Any, dim: int) -> Any:
     """The slices of X along `dim` that the vector Index names."""
     return {"X": f.scatter_add_like(dOut, Index, X, axis=dim)}
 
@@ -1051,7 +1051,7 @@ def _unpadded(f: Any, X: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
 
 
 @define("pad2d(X) -> Out", infer=_pad2d, paddings=ints(0, 0, 0, 0), mode="constant", pad_value=0.0, data_format="NCHW")
-def pad2d(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
+def pad2d(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
     """Images with a margin: `paddings` are top, bottom, left, right.
 
     The mode "constant" fills it with `pad_value`, "reflect" mirrors the image at its outermost elements, "edge" repeats those.
@@ -1060,7 +1060,7 @@ def pad2d(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str, data_forma
 
 
 @define("pad3d(X) -> Out", infer=_pad3d, paddings=required("ints"), mode="constant", value=0.0, data_format="NCDHW")
-def pad3d(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
+def pad3d(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
     """Volumes with a margin: `paddings` are left, right, top, bottom, front, back.
 
     The mode "constant" fills it with `value`, "reflect" mirrors at the outermost elements, "replicate" repeats those,
@@ -1069,13 +1069,13 @@ def pad3d(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str, data_forma
     return _unpadded(f, X, dOut, all_paddings(paddings, data_format, True), mode)
 
 
-@define("unpad_by(X, Like) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), paddings=required("ints"), mode="edge")
+@define("unpad_by(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), paddings=required("ints"), mode="edge")
 def unpad_by(f: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
     """X without its margin, which is added to the elements of which it holds copies: the transpose of `pad_by`."""
     return {"X": f.pad_by(dOut, paddings=paddings, mode=mode)}
 
 
 @define("pad_by(X) -> Out", infer=_padded, paddings=required("ints"), mode="edge")
-def pad_by(f: Any, X: Like, dOut: Any, paddings: list[int], mode: str) -> Any:
+def pad_by(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str) -> Any:
     """X with a margin of copies of its elements, by numpy's mode "edge", "reflect" or "wrap"; `paddings` as in `pad`."""
     return {"X": f.unpad_by(dOut, X, paddings=paddings, mode=mode)}

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, Like, define
+from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, define
 from ..values.spec import Spec
 from .shapes import aligned, broadcast, normalize_axis
 
@@ -207,7 +207,7 @@ def _addmm(Input: Spec, X: Spec, Y: Spec) -> Spec:
 
 
 @define("addmm(Input: float, X: float, Y: float) -> Out", infer=_addmm, Beta=1.0, Alpha=1.0)
-def addmm(f: Any, Input: Like, X: Any, Y: Any, dOut: Any, Beta: float, Alpha: float) -> Any:
+def addmm(f: Any, Input: ShapeOnly, X: Any, Y: Any, dOut: Any, Beta: float, Alpha: float) -> Any:
     """``Beta * Input + Alpha * X @ Y`` of matrices; Input broadcasts."""
     found = _products(f, X, Y, dOut * Alpha, False, False)
     return {"Input": lambda: f.sum_to(dOut * Beta, Input), **found}
@@ -284,7 +284,7 @@ def _unkron(X: Spec, Like: Spec) -> Spec:
     return X.with_shape(Like.shape)
 
 
-@define("unkron(X, Y, Like) -> Out", infer=_unkron, wrt=["X", "Y"], likes=["Like"])
+@define("unkron(X, Y, Like) -> Out", infer=_unkron, wrt=["X", "Y"], shape_only=["Like"])
 def unkron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """For each element of Like, the sum of Y times that part of X which is Y's in ``kron(Like, Y)``: transposes `kron`."""
     return {"X": lambda: f.kron(dOut, Y), "Y": lambda: _by_second(f, dOut, Y, X)}
@@ -321,7 +321,7 @@ def _bilinear(X: Spec, Y: Spec, Weight: Spec, Bias: Spec | None) -> Spec:
 
 
 @define("bilinear_tensor_product(X: int|float[N, A], Y: int|float[N, B], Weight: int|float, Bias?) -> Out", infer=_bilinear)
-def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, Bias: Like, dOut: Any) -> Any:
+def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, Bias: ShapeOnly, dOut: Any) -> Any:
     """``Out[b, i] = X[b] @ Weight[i] @ Y[b] + Bias[0, i]``, with X [batch, m], Y [batch, n] and Weight [size, m, n]."""
     return {
         "X": lambda: f.einsum_like([dOut, Weight, Y], X, equation="bs,smn,bn->bm"),

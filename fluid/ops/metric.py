@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, Like, choice, define, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, choice, define, least, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .shapes import normalize_axis, one_each, one_number
@@ -25,13 +25,13 @@ def _top_k(X: Spec, K: Spec | None, k: int) -> tuple[Spec, Spec]:
 
 
 @define("top_k(X, K?: int) -> Out, Indices", infer=_top_k, wrt=("X",), k=1)
-def top_k(f: Any, X: Like, Indices: Any, dOut: Any) -> Any:
+def top_k(f: Any, X: ShapeOnly, Indices: Any, dOut: Any) -> Any:
     """The k (or the number in K) largest elements of each row, from the largest on, and where in the row they are."""
     return {"X": f.place(dOut, Indices, X)}
 
 
 @define("top_k_v2(X, K?: int) -> Out, Indices", infer=_top, wrt=("X",), k=1, axis=-1, largest=True, sorted=True)
-def top_k_v2(f: Any, X: Like, K: Like, Indices: Any, dOut: Any, axis: Any) -> Any:
+def top_k_v2(f: Any, X: ShapeOnly, K: ShapeOnly, Indices: Any, dOut: Any, axis: Any) -> Any:
     """The k largest (or smallest) elements along `axis`, in order, and where they are."""
     return {"X": f.place(dOut, Indices, X, axis=axis)}
 
@@ -49,7 +49,7 @@ def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]
     "accuracy(Out, Indices: int[N, k], Label: int[N, ...]) -> Accuracy, Correct, Total",
     infer=_accuracy,
     grad=NOT_DIFFERENTIABLE,
-    likes=("Out",),
+    shape_only=("Out",),
 )
 def accuracy() -> None:
     """The share of rows whose Label [N, 1] is among Indices [N, k], as float32; the number of them, and of all rows."""

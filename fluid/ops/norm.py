@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Like, define, least
+from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, least
 from ..values.spec import Spec
 from ..values.types import VarType
 from .pool import by_channel
@@ -70,12 +70,12 @@ def batch_norm(
     f: Any,
     X: Any,
     Scale: Any,
-    Bias: Like,
-    MeanOut: Like,
-    VarianceOut: Like,
+    Bias: ShapeOnly,
+    MeanOut: ShapeOnly,
+    VarianceOut: ShapeOnly,
     SavedMean: Any,
     SavedVariance: Any,
-    ReserveSpace: Like,
+    ReserveSpace: ShapeOnly,
     dY: Any,
     epsilon: Any,
     data_layout: Any,
@@ -147,7 +147,7 @@ def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis:
     "layer_norm(X: float, Scale?, Bias?) -> Y, Mean~, Variance~", infer=_layer_norm, epsilon=least(0, 1e-5), begin_norm_axis=1
 )
 def layer_norm(
-    f: Any, X: Any, Scale: Any, Bias: Like, Mean: Any, Variance: Any, dY: Any, epsilon: Any, begin_norm_axis: Any
+    f: Any, X: Any, Scale: Any, Bias: ShapeOnly, Mean: Any, Variance: Any, dY: Any, epsilon: Any, begin_norm_axis: Any
 ) -> Any:
     """``(X - Mean) / sqrt(Variance + epsilon) * Scale + Bias``, with statistics over the axes from `begin_norm_axis`.
 
@@ -222,8 +222,8 @@ def group_norm(
     f: Any,
     X: Any,
     Scale: Any,
-    Bias: Like,
-    Y: Like,
+    Bias: ShapeOnly,
+    Y: ShapeOnly,
     Mean: Any,
     Variance: Any,
     dY: Any,
@@ -274,7 +274,7 @@ def _lrn(X: Spec, n: int, data_format: str) -> tuple[Spec, Spec]:
 def lrn(
     f: Any,
     X: Any,
-    Out: Like,
+    Out: ShapeOnly,
     MidOut: Any,
     dOut: Any,
     n: int,
@@ -342,7 +342,7 @@ def _data_norm(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Spe
 def data_norm(
     f: Any,
     scale_w: Any,
-    bias: Like,
+    bias: ShapeOnly,
     X: Any,
     Means: Any,
     Scales: Any,

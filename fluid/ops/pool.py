@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Attr, Like, choice, counted, define, get, ints, least, like, required
+from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, choice, counted, define, get, ints, least, like, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .conv import Pair, image_axes, image_format, resolve_paddings, steps_of_window
@@ -109,7 +109,7 @@ def _define(count: int) -> None:
     """Pooling over `count` extents, and what its gradients are made of."""
     name, attributes, infer = f"pool{count}d", pool_attrs(count), _pooled(count)
 
-    def rule(f: Any, X: Any, Out: Like, dOut: Any, attrs: dict[str, Any]) -> Any:
+    def rule(f: Any, X: Any, Out: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
         windows = {key: attrs[key] for key in attributes}
         if attrs["pooling_type"] == "avg":
             return {"X": getattr(f, f"{name}_average_back")(dOut, X, **windows)}
@@ -130,7 +130,7 @@ def _define(count: int) -> None:
     define(f"{name}(X: float) -> Out", infer=infer, pooling_type=_TYPE, **attributes)(rule)
     define(f"{name}_index(X) -> Index", infer=infer_index, grad=ZERO_GRADIENT, **attributes)(index)
     signature = f"{name}_average_back(Output, Like) -> X"
-    define(signature, infer=like("Like"), wrt=("Output",), likes=("Like",), **attributes)(back)
+    define(signature, infer=like("Like"), wrt=("Output",), shape_only=("Like",), **attributes)(back)
 
 
 _define(2)
@@ -150,7 +150,7 @@ def _define_with_index(count: int) -> None:
         found = infer(X, windows_of(attrs, count))
         return found, found.with_dtype(VarType.INT32)
 
-    def rule(f: Any, X: Like, Mask: Any, dOut: Any) -> Any:
+    def rule(f: Any, X: ShapeOnly, Mask: Any, dOut: Any) -> Any:
         return {"X": place_maxima(f, dOut, Mask, X, 2, count + 1)}
 
     rule.__doc__ = f"`pool{count}d` of maxima, and in Mask where in its image, counted row by row, each of them lies."
@@ -187,7 +187,7 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
             raise InferenceError(f"paddings {attrs['paddings']} should leave something of the images made of X {X}")
         return X.with_shape((*X.shape[:2], *(asked or found)))
 
-    def rule(f: Any, X: Like, Indices: Any, Out: Like, dOut: Any, attrs: dict[str, Any]) -> Any:
+    def rule(f: Any, X: ShapeOnly, Indices: Any, Out: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
         return {"X": getattr(f, f"{name}_back")(dOut, Indices, X, **attrs)}
 
     def back(f: Any, Indices: Any, dX: Any, attrs: dict[str, Any]) -> Any:
@@ -209,7 +209,7 @@ with one index the last stays, and only that one has a gradient."""
     )
     define(f"{name}(X, Indices: int) -> Out", infer=infer, wrt=("X",), **attributes)(rule)
     signature = f"{name}_back(Output, Indices, Like) -> X"
-    define(signature, infer=like("Like"), wrt=("Output",), likes=("Like",), **attributes)(back)
+    define(signature, infer=like("Like"), wrt=("Output",), shape_only=("Like",), **attributes)(back)
 
 
 _define_unpool("unpool", 2, unpooling_type=choice("max"))

@@ -77,7 +77,7 @@ def truncated_gaussian_random() -> None:
     infer=_uniform_like_batch,
     lod_aware=True,
     grad=ZERO_GRADIENT,
-    likes=["Input"],
+    shape_only=["Input"],
     **_BATCH,
     **_UNIFORM,
 )
@@ -90,7 +90,7 @@ def uniform_random_batch_size_like() -> None:
     infer=_floats_like_batch,
     lod_aware=True,
     grad=ZERO_GRADIENT,
-    likes=["Input"],
+    shape_only=["Input"],
     **_BATCH,
     **_NORMAL,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define
 from ..values.spec import Spec
 from ..values.types import VarType
 
@@ -49,7 +49,7 @@ def _fewer(X: Spec) -> Spec:
 
 
 @define("shrink_rnn_memory(X, RankTable, I) -> Out", infer=_fewer, wrt=["X"], lod_aware=True)
-def shrink_rnn_memory(f: Any, X: Like, dOut: Any) -> Any:
+def shrink_rnn_memory(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The rows (or sequences) of X, in rank order, of the sequences that have a step number `I`."""
     return {"X": f.resize_rows(dOut, X)}
 
@@ -58,10 +58,10 @@ def shrink_rnn_memory(f: Any, X: Like, dOut: Any) -> Any:
     "resize_rows(X, Like) -> Out",
     infer=lambda X, Like: Spec(Like.shape, X.dtype, lod=Like.lod),
     wrt=["X"],
-    likes=["Like"],
+    shape_only=["Like"],
     lod_aware=True,
 )
-def resize_rows(f: Any, X: Like, dOut: Any) -> Any:
+def resize_rows(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """As many rows as Like has: the first ones of X, and zeros after its last."""
     return {"X": f.resize_rows(dOut, X)}
 
@@ -90,7 +90,7 @@ def reorder_lod_tensor_by_rank_grad(f, RankTable, dOut):  # type: ignore[no-unty
     lod_aware=True,
     level=0,
 )
-def split_lod_tensor(f, X: Like, Mask, dOutTrue, dOutFalse, level):  # type: ignore[no-untyped-def]
+def split_lod_tensor(f, X: ShapeOnly, Mask, dOutTrue, dOutFalse, level):  # type: ignore[no-untyped-def]
     """The rows (or sequences) of X where Mask, bool ``[rows, 1]``, holds, and the others."""
     return {"X": f.merge_lod_tensor(X, Mask, dOutTrue, dOutFalse, level=level)}
 

@@ -12,7 +12,7 @@ from math import inf, prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, define, ints, least, like, longs, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, ints, least, like, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .shapes import broadcast, different_axes, normalize_axis, reduced
@@ -104,13 +104,13 @@ def _back(f: Any, reduced: Any, X: Any, dim: list[int], keep_dim: bool, reduce_a
 
 
 @_define("reduce_sum")
-def reduce_sum(f: Any, X: Like, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+def reduce_sum(f: Any, X: ShapeOnly, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """The sum of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places."""
     return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all)}
 
 
 @_define("reduce_mean")
-def reduce_mean(f: Any, X: Like, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+def reduce_mean(f: Any, X: ShapeOnly, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """The mean of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places."""
     return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all, average=True)}
 
@@ -144,7 +144,7 @@ def _product_of_others(f: Any, X: Any, axis: int) -> Any:
 
 
 @_define("reduce_prod")
-def reduce_prod(f: Any, X: Any, Out: Like, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
+def reduce_prod(f: Any, X: Any, Out: ShapeOnly, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """The product of X over the dimensions `dim`, or over all. The gradient of a factor is the product of the others."""
 
     gradient = _back(f, dOut, X, dim, keep_dim, reduce_all)
@@ -255,7 +255,7 @@ def _norm(X: Spec, axis: int, epsilon: float) -> tuple[Spec, Spec]:
 
 
 @define("norm(X: float) -> Out, Norm~", infer=_norm, axis=required("int"), epsilon=least(0, 1e-10), is_test=False)
-def norm(f: Any, X: Any, Norm: Like, dOut: Any, axis: int, epsilon: float) -> Any:
+def norm(f: Any, X: Any, Norm: ShapeOnly, dOut: Any, axis: int, epsilon: float) -> Any:
     """X divided by ``Norm = sqrt(sum(X * X) + epsilon)`` along `axis`."""
     size = (f.reduce_sum(X * X, dim=[axis], keep_dim=True) + epsilon) ** 0.5
     unit = X / size
@@ -298,7 +298,7 @@ def reduce_any() -> None:
 
 
 @define("mean(X) -> Out", infer=_one)
-def mean(f: Any, X: Like, dOut: Any) -> Any:
+def mean(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The mean of all elements, of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True, average=True)}
 
@@ -312,7 +312,7 @@ def squared_l2_norm(f: Any, X: Any, dOut: Any) -> Any:
 @define(
     "expand_reduced(X, Like) -> Out",
     infer=_expand_reduced,
-    likes=["Like"],
+    shape_only=["Like"],
     wrt=["X"],
     dim=ints(0),
     keep_dim=False,
@@ -320,7 +320,7 @@ def squared_l2_norm(f: Any, X: Any, dOut: Any) -> Any:
     average=False,
 )
 def expand_reduced(
-    f: Any, X: Like, Like: Like, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool
+    f: Any, X: ShapeOnly, Like: ShapeOnly, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool
 ) -> Any:
     """X, shaped as `Like` reduced, broadcast over the shape of `Like`; `average` divides by how many elements share one."""
     reduce = f.reduce_mean if average else f.reduce_sum
@@ -352,7 +352,7 @@ def arg_min() -> None:
 
 
 @define("cumsum(X) -> Out", infer=_cumsum, axis=-1, flatten=False, exclusive=False, reverse=False)
-def cumsum(f: Any, X: Like, dOut: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
+def cumsum(f: Any, X: ShapeOnly, dOut: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
     """Running sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
     with `exclusive`."""
     found = f.cumsum(dOut, axis=0 if flatten else axis, exclusive=exclusive, reverse=not reverse)

@@ -1,6 +1,6 @@
 """Recurrent networks: whole ones over padded sequences, and single steps of a cell.
 
-The gradients of most are no short formulas: these ops have a meaning in ordinary ops (a recurrence, for those that go over
+The gradients of most are no short formulas: these ops are decomposed into ordinary ops (a recurrence, for those that go over
 time), and kernels for the op and its gradient.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..ir.scan import scan
-from ..opdef.registry import Like, define, least
+from ..opdef.registry import ShapeOnly, define, least
 from ..values.spec import Spec
 from ..values.types import VarType
 from .sequence import offsets_of
@@ -208,7 +208,7 @@ def _infer_rnn(
     return dict(zip(("Out", "State", "DropoutState", "Reserve"), found, strict=True))
 
 
-def _rnn_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _rnn_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     dropped = values["DropoutState"] if drops(attrs) else None
     out, states = _network(
         f,
@@ -227,7 +227,7 @@ def _rnn_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) ->
     "rnn(Input: float, PreState*, WeightList*, SequenceLength?: int) -> Out, DropoutState, State*, Reserve~",
     infer=_infer_rnn,
     wrt=("Input", "PreState", "WeightList"),
-    meaning=_rnn_meaning,
+    decomposition=_rnn_decomposed,
     dropout_prob=0.0,
     is_bidirec=False,
     input_size=10,
@@ -237,7 +237,7 @@ def _rnn_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) ->
     seed=0,
     is_test=False,
 )
-def rnn(f, Input, PreState, WeightList, SequenceLength, Out: Like, DropoutState, Reserve, dOut, dState):  # type: ignore[no-untyped-def]
+def rnn(f, Input, PreState, WeightList, SequenceLength, Out: ShapeOnly, DropoutState, Reserve, dOut, dState):  # type: ignore[no-untyped-def]
     """Layers of recurrent networks over ``Input [time, batch, input_size]``, ``Out [time, batch, directions * hidden_size]``.
 
     `mode` is LSTM (states h and c; gates i, f, candidate, o), GRU (gates r, z, candidate; ``h = z h + (1 - z) n`` where ``n =
@@ -271,7 +271,7 @@ def _infer_cudnn_lstm(
     return {"Out": out, "LastH": h, "LastC": c, "StateOut": state, "Reserve": reserve}
 
 
-def _cudnn_lstm_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _cudnn_lstm_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     g = Geometry.of(attrs, "LSTM")
     weights = values.get("WeightList")
     if not weights:
@@ -291,7 +291,7 @@ def _cudnn_lstm_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, A
     "cudnn_lstm(Input: float, InitH, InitC, W?, WeightList*?, SequenceLength?: int) -> Reserve~, StateOut, Out, LastH, LastC",
     infer=_infer_cudnn_lstm,
     wrt=("Input", "InitH", "InitC", "W", "WeightList"),
-    meaning=_cudnn_lstm_meaning,
+    decomposition=_cudnn_lstm_decomposed,
     dropout_prob=0.0,
     is_bidirec=False,
     input_size=10,
@@ -301,7 +301,7 @@ def _cudnn_lstm_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, A
     seed=0,
 )
 def cudnn_lstm(  # type: ignore[no-untyped-def]
-    f, Input, InitH, InitC, W, WeightList, SequenceLength, Out: Like, StateOut, Reserve, dOut, dLastH, dLastC
+    f, Input, InitH, InitC, W, WeightList, SequenceLength, Out: ShapeOnly, StateOut, Reserve, dOut, dLastH, dLastC
 ):
     """Layers of LSTMs, as `rnn` in that mode; StateOut is its DropoutState.
 
@@ -383,7 +383,7 @@ def gru_step(f: Any, x: Any, hidden: Any, weights: tuple[Any, Any], gate: str, a
     return candidate + update * (hidden - candidate) if origin_mode else hidden + update * (candidate - hidden)
 
 
-def _gru_unit_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _gru_unit_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     x, bias = values["Input"], values.get("Bias")
     if bias is not None:
         x = x + f.reshape2(bias, shape=[-1])
@@ -395,7 +395,7 @@ def _gru_unit_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any
 @define(
     "gru_unit(Input, HiddenPrev: float, Weight, Bias?) -> Gate~, ResetHiddenPrev~, Hidden",
     infer=_infer_gru_unit,
-    meaning=_gru_unit_meaning,
+    decomposition=_gru_unit_decomposed,
     lod_aware=True,
     activation=2,
     gate_activation=1,
@@ -492,7 +492,7 @@ def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int],
     return [f.add_rows(out * inside, rows, like) for out, like in zip(found, likes, strict=True)]
 
 
-def _lstmp_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _lstmp_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     x, weight, bias, projection = values["Input"], values["Weight"], values["Bias"], values.get("ProjWeight")
     size = weight.shape[1] // 4
 
@@ -544,7 +544,7 @@ _LSTM_ATTRS: dict[str, Any] = {
 @define(
     "lstm(Input: float, H0?, C0?, Weight, Bias) -> Hidden, Cell, BatchGate~, BatchCellPreAct~",
     infer=_infer_dynamic_lstm,
-    meaning=_lstmp_meaning,
+    decomposition=_lstmp_decomposed,
     lod_aware=True,
     **_LSTM_ATTRS,
 )
@@ -568,7 +568,7 @@ def _infer_lstmp(
 @define(
     "lstmp(Input: float, H0?, C0?, Weight, ProjWeight, Bias) -> Projection, Cell, BatchGate~, BatchCellPreAct~, BatchHidden~",
     infer=_infer_lstmp,
-    meaning=_lstmp_meaning,
+    decomposition=_lstmp_decomposed,
     lod_aware=True,
     cell_clip=0.0,
     proj_clip=0.0,
@@ -606,7 +606,7 @@ def _infer_gru(Input: Spec, H0: Spec | None, Weight: Spec, Bias: Spec | None, at
     }
 
 
-def _gru_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _gru_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     x, weight, bias = values["Input"], values["Weight"], values.get("Bias")
     size = weight.shape[0]
     if bias is not None:
@@ -624,7 +624,7 @@ def _gru_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) ->
 @define(
     "gru(Input: float, H0?, Weight, Bias?) -> BatchGate~, BatchResetHiddenPrev~, BatchHidden~, Hidden",
     infer=_infer_gru,
-    meaning=_gru_meaning,
+    decomposition=_gru_decomposed,
     lod_aware=True,
     activation="tanh",
     gate_activation="sigmoid",
@@ -632,7 +632,7 @@ def _gru_meaning(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) ->
     origin_mode=False,
 )
 def gru(  # type: ignore[no-untyped-def]
-    f, Input, H0, Weight, Bias, Hidden: Like, BatchGate, BatchResetHiddenPrev, BatchHidden, dHidden
+    f, Input, H0, Weight, Bias, Hidden: ShapeOnly, BatchGate, BatchResetHiddenPrev, BatchHidden, dHidden
 ):
     """Steps as of `gru_unit` over the sequences that the rows of ``Input [rows, 3 * size]`` form; Hidden is ``[rows, size]``.
 

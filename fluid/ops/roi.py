@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import Like, counted, define, ints, least, like
+from ..opdef.registry import ShapeOnly, counted, define, ints, least, like
 from ..values.spec import Spec
 from ..values.types import VarType
 from .conv import steps_of_window
@@ -45,7 +45,7 @@ def _define_averages(name: str, doc: str, **attributes: Any) -> None:
             raise InferenceError(f"X {X} should have output_channels * pooled_height * pooled_width = {needed} channels")
         return _pooled(X, ROIs, RoisNum, channels, attrs)
 
-    def rule(f: Any, X: Like, ROIs: Any, RoisNum: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    def rule(f: Any, X: ShapeOnly, ROIs: Any, RoisNum: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
         return {"X": getattr(f, f"{name}_back")(dOut, ROIs, RoisNum, X, **attrs)}
 
     def back(f: Any, ROIs: Any, RoisNum: Any, dX: Any, attrs: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ def _define_averages(name: str, doc: str, **attributes: Any) -> None:
         **attributes,
     )(rule)
     signature = f"{name}_back(Out, ROIs, RoisNum?, Like) -> X"
-    define(signature, infer=like("Like"), wrt=("Out",), likes=("Like",), lod_aware=True, **attributes)(back)
+    define(signature, infer=like("Like"), wrt=("Out",), shape_only=("Like",), lod_aware=True, **attributes)(back)
 
 
 _define_averages(
@@ -99,7 +99,7 @@ def _roi_pool(X: Spec, ROIs: Spec, RoisNum: Spec | None, attrs: Mapping[str, Any
     lod_aware=True,
     **_POOLED,
 )
-def roi_pool(f: Any, X: Like, ROIs: Any, RoisNum: Any, Argmax: Any, dOut: Any) -> Any:
+def roi_pool(f: Any, X: ShapeOnly, ROIs: Any, RoisNum: Any, Argmax: Any, dOut: Any) -> Any:
     """The maximum of each part of each region ROIs [R, 4] of images X [N, C, H, W]: [R, C, `pooled_height`, `pooled_width`].
 
     Coordinates are rounded; parts hold whole elements and may overlap; empty ones give 0. Argmax says where in its image,
@@ -108,7 +108,9 @@ def roi_pool(f: Any, X: Like, ROIs: Any, RoisNum: Any, Argmax: Any, dOut: Any) -
     return {"X": f.roi_place(dOut, Argmax, ROIs, RoisNum, X)}
 
 
-@define("roi_place(Out, Argmax, ROIs, RoisNum?, Like) -> X", infer=like("Like"), wrt=("Out",), likes=("Like",), lod_aware=True)
+@define(
+    "roi_place(Out, Argmax, ROIs, RoisNum?, Like) -> X", infer=like("Like"), wrt=("Out",), shape_only=("Like",), lod_aware=True
+)
 def roi_place(f: Any, Argmax: Any, ROIs: Any, RoisNum: Any, dX: Any) -> Any:
     """Out put where `roi_pool` found its maxima, and added up, in images shaped like Like."""
     return {"Out": f.roi_pick(dX, Argmax, ROIs, RoisNum)}
@@ -119,7 +121,7 @@ def _picked(X: Spec, Argmax: Spec) -> Spec:
 
 
 @define("roi_pick(X, Argmax, ROIs, RoisNum?) -> Out", infer=_picked, wrt=("X",), lod_aware=True)
-def roi_pick(f: Any, X: Like, Argmax: Any, ROIs: Any, RoisNum: Any, dOut: Any) -> Any:
+def roi_pick(f: Any, X: ShapeOnly, Argmax: Any, ROIs: Any, RoisNum: Any, dOut: Any) -> Any:
     """X's elements where `roi_pool` found its maxima: the transpose of `roi_place`."""
     return {"X": f.roi_place(dOut, Argmax, ROIs, RoisNum, X)}
 
@@ -236,8 +238,8 @@ def _columns(Input: Spec, Offset: Spec, Filter: Spec) -> Spec:
 
 
 @define("deform_columns(Input, Offset, Mask?, Filter) -> Columns", infer=_columns, wrt=("Input", "Offset", "Mask"),
-        likes=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
-def deform_columns(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: Like, dColumns: Any, attrs: dict[str, Any]) -> Any:
+        shape_only=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
+def deform_columns(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: ShapeOnly, dColumns: Any, attrs: dict[str, Any]) -> Any:
     """What the K elements of a filter of Filter's size read at the P places of a `deformable_conv`: [N, C, K, P].
 
     Or, with `along_x`, `along_y` or both, its derivative by the x or y of the places.
@@ -250,8 +252,8 @@ def deform_columns(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: Like, dCo
 
 
 @define("deform_image(Columns, Offset, Mask?, Filter, Like) -> Input", infer=like("Like"), wrt=("Columns", "Offset", "Mask"),
-        likes=("Filter", "Like"), **_WINDOWS, **_SLOPES)  # fmt: skip
-def deform_image(f: Any, Columns: Any, Offset: Any, Mask: Any, Filter: Like, dInput: Any, attrs: dict[str, Any]) -> Any:
+        shape_only=("Filter", "Like"), **_WINDOWS, **_SLOPES)  # fmt: skip
+def deform_image(f: Any, Columns: Any, Offset: Any, Mask: Any, Filter: ShapeOnly, dInput: Any, attrs: dict[str, Any]) -> Any:
     """Columns spread over images shaped like Like: the transpose of `deform_columns` in the image."""
     return {
         "Columns": lambda: f.deform_columns(dInput, Offset, Mask, Filter, **attrs),
@@ -265,8 +267,8 @@ def _mask(Offset: Spec) -> Spec:
 
 
 @define("deform_mask(Input, Offset, Filter, Columns) -> Mask", infer=_mask, wrt=("Input", "Offset", "Columns"),
-        likes=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
-def deform_mask(f: Any, Input: Any, Offset: Any, Filter: Like, Columns: Any, dMask: Any, attrs: dict[str, Any]) -> Any:
+        shape_only=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
+def deform_mask(f: Any, Input: Any, Offset: Any, Filter: ShapeOnly, Columns: Any, dMask: Any, attrs: dict[str, Any]) -> Any:
     """Columns times what `deform_columns` reads of Input, over the channels of a group: the transpose in the mask."""
     return {
         "Input": lambda: f.deform_image(Columns, Offset, dMask, Filter, Input, **attrs),

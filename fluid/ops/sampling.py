@@ -6,7 +6,7 @@ from math import log
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Like, define, longs, required, strings
+from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import VarType
 from .crf import fits
@@ -82,13 +82,13 @@ def _noise(f: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, cl
 def nce(
     f: Any,
     Input: Any,
-    Label: Like,
+    Label: ShapeOnly,
     Weight: Any,
     Bias: Any,
     SampleWeight: Any,
     CustomDistProbs: Any,
-    CustomDistAlias: Like,
-    CustomDistAliasProbs: Like,
+    CustomDistAlias: ShapeOnly,
+    CustomDistAliasProbs: ShapeOnly,
     SampleLogits: Any,  # read by the kernel of nce_grad; the rule makes them again, to be differentiable itself
     SampleLabels: Any,
     dCost: Any,
@@ -125,7 +125,7 @@ def nce(
     return grads
 
 
-@define("is_label(X, Label, Like) -> Out", infer=lambda Like: Like, grad=ZERO_GRADIENT, likes=("X", "Label", "Like"))
+@define("is_label(X, Label, Like) -> Out", infer=lambda Like: Like, grad=ZERO_GRADIENT, shape_only=("X", "Label", "Like"))
 def is_label() -> None:
     """1 in the first columns, those of the labels, and 0 in those of what was drawn, as numbers like those of Like."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, Attr, Like, define, ints, least, long, longs, required
+from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, ints, least, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .elementwise import merged
@@ -20,7 +20,7 @@ def _take(Input: Spec, Index: Spec, Axis: int) -> Spec:
 
 
 @define("take_along_axis(Input, Index: int) -> Result", infer=_take, wrt=("Input",), Axis=required("int"))
-def take_along_axis(f: Any, Input: Like, Index: Any, dResult: Any, Axis: int) -> Any:
+def take_along_axis(f: Any, Input: ShapeOnly, Index: Any, dResult: Any, Axis: int) -> Any:
     """``Result[.., j, ..] = Input[.., Index[.., j, ..], ..]`` along `Axis`; the other extents of Input and Index are equal."""
     return {"Input": f.place(dResult, Index, Input, axis=Axis, ignore_index=-(2**62))}
 
@@ -32,7 +32,7 @@ def _index_sample(X: Spec, Index: Spec) -> Spec:
 
 
 @define("index_sample(X, Index: int) -> Out", infer=_index_sample, wrt=("X",))
-def index_sample(f: Any, X: Like, Index: Any, dOut: Any) -> Any:
+def index_sample(f: Any, X: ShapeOnly, Index: Any, dOut: Any) -> Any:
     """``Out[i, j] = X[i, Index[i, j]]``."""
     return {"X": f.place(dOut, Index, X, axis=1, ignore_index=-(2**62))}
 
@@ -63,7 +63,7 @@ def _put(Input: Spec, Index: Spec, Value: Spec, Axis: int, Reduce: str) -> Spec:
     Include_self=True,
 )
 def put_along_axis(
-    f: Any, Input: Like, Index: Any, Value: Any, Result: Any, dResult: Any, Axis: int, Reduce: str, Include_self: bool
+    f: Any, Input: ShapeOnly, Index: Any, Value: Any, Result: Any, dResult: Any, Axis: int, Reduce: str, Include_self: bool
 ) -> Any:
     """Input with Value put at ``[.., Index[.., j, ..], ..]`` along `Axis`, added there ("add") or multiplied into it ("mul").
 
@@ -108,19 +108,19 @@ def _masked_place(X: Spec, Mask: Spec, Like: Spec) -> Spec:
 
 
 @define("masked_select(X, Mask: bool) -> Y", infer=_masked_select, wrt=("X",))
-def masked_select(f: Any, X: Like, Mask: Any, dY: Any) -> Any:
+def masked_select(f: Any, X: ShapeOnly, Mask: Any, dY: Any) -> Any:
     """The elements of X where Mask, of X's shape, holds, as a vector."""
     return {"X": f.masked_place(dY, Mask, X)}
 
 
-@define("masked_place(X, Mask: bool, Like) -> Out", infer=_masked_place, wrt=("X",), likes=("Like",))
-def masked_place(f: Any, X: Like, Mask: Any, dOut: Any) -> Any:
+@define("masked_place(X, Mask: bool, Like) -> Out", infer=_masked_place, wrt=("X",), shape_only=("Like",))
+def masked_place(f: Any, X: ShapeOnly, Mask: Any, dOut: Any) -> Any:
     """Zeros of Like's shape with the elements of the vector X, in order, where Mask holds: transposes `masked_select`."""
     return {"X": f.masked_pick(dOut, Mask, X)}
 
 
-@define("masked_pick(X, Mask: bool, Like) -> Out", infer=_masked_pick, wrt=("X",), likes=("Like",))
-def masked_pick(f: Any, X: Like, Mask: Any, dOut: Any) -> Any:
+@define("masked_pick(X, Mask: bool, Like) -> Out", infer=_masked_pick, wrt=("X",), shape_only=("Like",))
+def masked_pick(f: Any, X: ShapeOnly, Mask: Any, dOut: Any) -> Any:
     """As `masked_select`, where it is known that it gives as many elements as Like has."""
     return {"X": f.masked_place(dOut, Mask, X)}
 
@@ -132,7 +132,7 @@ def _argsort(X: Spec, axis: int) -> tuple[Spec, Spec]:
 
 
 @define("argsort(X) -> Out, Indices", infer=_argsort, axis=-1, descending=False)
-def argsort(f: Any, X: Like, Indices: Any, dOut: Any, axis: int) -> Any:
+def argsort(f: Any, X: ShapeOnly, Indices: Any, dOut: Any, axis: int) -> Any:
     """X sorted along `axis`, and where in X each element was; equal elements stay in order."""
     return {"X": f.place(dOut, Indices, X, axis=axis)}
 
@@ -154,7 +154,7 @@ def _multiplex(X: Sequence[Spec], Ids: Spec) -> Spec:
 
 
 @define("multiplex(X*, Ids: int) -> Out", infer=_multiplex, wrt=("X",))
-def multiplex(f: Any, X: Like, Ids: Any, dOut: Any) -> Any:
+def multiplex(f: Any, X: ShapeOnly, Ids: Any, dOut: Any) -> Any:
     """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1]."""
 
     def chosen(number: int) -> Any:
@@ -340,7 +340,7 @@ def _set_value(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
 )
 def set_value(
     f: Any,
-    ValueTensor: Like,
+    ValueTensor: ShapeOnly,
     StartsTensorList: Any,
     EndsTensorList: Any,
     StepsTensorList: Any,
@@ -359,9 +359,9 @@ def set_value(
     }
 
 
-@define(f"region_sum(X, Like, {REGION_SLOTS}) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), **_REGION)
+@define(f"region_sum(X, Like, {REGION_SLOTS}) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), **_REGION)
 def region_sum(
-    f: Any, X: Like, StartsTensorList: Any, EndsTensorList: Any, StepsTensorList: Any, dOut: Any, attrs: dict[str, Any]
+    f: Any, X: ShapeOnly, StartsTensorList: Any, EndsTensorList: Any, StepsTensorList: Any, dOut: Any, attrs: dict[str, Any]
 ) -> Any:
     """The region of X that `set_value` would replace, summed down to the shape of Like: transposes putting values there."""
     bounds = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StepsTensorList": StepsTensorList}

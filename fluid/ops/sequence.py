@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, counted, define, ints, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, counted, define, ints, least, required
 from ..values.lod_array import lengths_of
 from ..values.spec import Lod, Spec
 from ..values.types import VarType
@@ -54,7 +54,7 @@ def _take(X: Spec, Index: Spec) -> Spec:
 
 
 @define("take_rows(X, Index: int) -> Out", infer=_take, wrt=("X",), lod_aware=True)
-def take_rows(f: Any, X: Like, Index: Any, dOut: Any) -> Any:
+def take_rows(f: Any, X: ShapeOnly, Index: Any, dOut: Any) -> Any:
     """``Out[i, ...] = X[Index[i]]``, zeros where the index is -1."""
     return {"X": f.add_rows(dOut, Index, X)}
 
@@ -63,7 +63,7 @@ def _add(X: Spec, Index: Spec, Like: Spec) -> Spec:
     return Spec(Like.shape, X.dtype, lod=Like.lod)
 
 
-@define("add_rows(X, Index: int, Like) -> Out", infer=_add, wrt=("X",), likes=("Like",), lod_aware=True)
+@define("add_rows(X, Index: int, Like) -> Out", infer=_add, wrt=("X",), shape_only=("Like",), lod_aware=True)
 def add_rows(f: Any, Index: Any, dOut: Any) -> Any:
     """The rows of X added, where Index says, to zeros of Like's shape: the transpose of `take_rows`."""
     return {"X": f.take_rows(dOut, Index)}
@@ -75,7 +75,7 @@ def _ids(X: Spec) -> Spec:
     return _index(_rows(X), lod=X.lod)
 
 
-@define("sequence_ids(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True)
+@define("sequence_ids(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True)
 def sequence_ids() -> None:
     """For each row of X, the number of its sequence (of the last level)."""
 
@@ -84,12 +84,12 @@ def _per_sequence(X: Spec) -> Spec:
     return _index(_count(offsets_of(X, "X")))
 
 
-@define("sequence_lengths(X) -> Out", infer=_per_sequence, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True)
+@define("sequence_lengths(X) -> Out", infer=_per_sequence, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True)
 def sequence_lengths() -> None:
     """The lengths of X's sequences (of the last level)."""
 
 
-@define("sequence_ends(X) -> Out", infer=_per_sequence, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, first=False)
+@define("sequence_ends(X) -> Out", infer=_per_sequence, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, first=False)
 def sequence_ends() -> None:
     """The position of the last, or `first`, row of each sequence of X; -1 for an empty one."""
 
@@ -99,12 +99,12 @@ def _context(X: Spec, length: int) -> Spec:
     return _index(_rows(X), length, lod=X.lod)
 
 
-@define("sequence_context(X) -> Out", infer=_context, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, start=0, length=1)
+@define("sequence_context(X) -> Out", infer=_context, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, start=0, length=1)
 def sequence_context() -> None:
     """``Out[t, i] = t + start + i``, or -1 where that row is not in the sequence of row t."""
 
 
-@define("sequence_reversed(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True)
+@define("sequence_reversed(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True)
 def sequence_reversed() -> None:
     """For each row of X, the position of its mirror image within the sequence."""
 
@@ -133,7 +133,7 @@ def _padded_length(offsets: tuple[int, ...] | None, padded_length: int) -> int:
     "sequence_positions(X, Like?) -> Out",
     infer=_padded_positions,
     grad=ZERO_GRADIENT,
-    likes=("X", "Like"),
+    shape_only=("X", "Like"),
     lod_aware=True,
     padded_length=-1,
 )
@@ -148,7 +148,9 @@ def _expand_index(X: Spec, Y: Spec, ref_level: int) -> Spec:
     return _index(len(expanded_rows(X, Y, ref_level)), lod=lod)
 
 
-@define("sequence_expanded(X, Y) -> Out", infer=_expand_index, grad=ZERO_GRADIENT, likes=("X", "Y"), lod_aware=True, ref_level=-1)
+@define(
+    "sequence_expanded(X, Y) -> Out", infer=_expand_index, grad=ZERO_GRADIENT, shape_only=("X", "Y"), lod_aware=True, ref_level=-1
+)
 def sequence_expanded() -> None:
     """For each row that `sequence_expand` makes, the row of X that it is."""
 
@@ -157,7 +159,7 @@ def _concat_index(X: list[Spec], which: int) -> Spec:
     return _index(_rows(X[which]), lod=X[which].lod)
 
 
-@define("sequence_concatenated(X*) -> Out", infer=_concat_index, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, which=0)
+@define("sequence_concatenated(X*) -> Out", infer=_concat_index, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, which=0)
 def sequence_concatenated() -> None:
     """For each row of the input `which`, its position in what `sequence_concat` makes."""
 
@@ -170,7 +172,7 @@ def _slice_index(Like: Spec) -> Spec:
     "sequence_sliced(X, Offset: int, Length: int, Like) -> Out",
     infer=_slice_index,
     grad=ZERO_GRADIENT,
-    likes=("X", "Like"),
+    shape_only=("X", "Like"),
     lod_aware=True,
 )
 def sequence_sliced() -> None:
@@ -207,7 +209,7 @@ def _pool(X: Spec, pooltype: str) -> tuple[Spec, Spec]:
     is_test=False,
     pad_value=0.0,
 )
-def sequence_pool(f: Any, X: Any, MaxIndex: Like, dOut: Any, pooltype: str) -> Any:
+def sequence_pool(f: Any, X: Any, MaxIndex: ShapeOnly, dOut: Any, pooltype: str) -> Any:
     """Each sequence as one row: its AVERAGE, SUM, SQRT (sum over the root of the length), MAX, LAST or FIRST row;
     `pad_value` for an empty one."""
     pooltype = pooltype.upper()
@@ -230,14 +232,14 @@ def _at_most(X: Spec, Like: Spec) -> Spec:
     return Spec(Like.shape, X.dtype, lod=Like.lod)
 
 
-@define("place_at_most(X, Index: int, Like) -> Out", infer=_at_most, wrt=("X",), likes=("Like",), lod_aware=True)
+@define("place_at_most(X, Index: int, Like) -> Out", infer=_at_most, wrt=("X",), shape_only=("Like",), lod_aware=True)
 def place_at_most(f: Any, Index: Any, dOut: Any) -> Any:
     """``Out[Index[s, j], j] = X[s, j]``, zeros elsewhere: the transpose of `take_at_most`."""
     return {"X": f.take_at_most(dOut, Index)}
 
 
 @define("take_at_most(X, Index) -> Out", infer=lambda X, Index: Spec(Index.shape, X.dtype), wrt=("X",), lod_aware=True)
-def take_at_most(f: Any, X: Like, Index: Any, dOut: Any) -> Any:
+def take_at_most(f: Any, X: ShapeOnly, Index: Any, dOut: Any) -> Any:
     """``Out[s, j] = X[Index[s, j], j]``, zeros where the index is -1."""
     return {"X": f.place_at_most(dOut, Index, X)}
 
@@ -250,7 +252,7 @@ def _softmax(X: Spec) -> Spec:
 
 
 @define("sequence_softmax(X: float) -> Out", infer=_softmax, lod_aware=True)
-def sequence_softmax(f: Any, X: Like, Out: Any, dOut: Any) -> Any:
+def sequence_softmax(f: Any, X: ShapeOnly, Out: Any, dOut: Any) -> Any:
     """Softmax over each sequence of X, ``[rows, 1]``."""
     ids = f.sequence_ids(X)
     total = f.sequence_pool(f.lod_reset(Out * dOut, X), pooltype="SUM")
@@ -300,8 +302,8 @@ def _expand(X: Spec, Y: Spec, ref_level: int) -> Spec:
     return Spec((len(expanded_rows(X, Y, ref_level)), *X.shape[1:]), X.dtype, lod=lod)
 
 
-@define("sequence_expand(X, Y) -> Out", infer=_expand, wrt=("X",), likes=("Y",), lod_aware=True, ref_level=-1)
-def sequence_expand(f: Any, X: Like, Y: Like, dOut: Any, ref_level: int) -> Any:
+@define("sequence_expand(X, Y) -> Out", infer=_expand, wrt=("X",), shape_only=("Y",), lod_aware=True, ref_level=-1)
+def sequence_expand(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any, ref_level: int) -> Any:
     """Sequence (or row, where X has no sequences) i of X as often as sequence i of Y's level `ref_level` is long."""
     return {"X": f.add_rows(dOut, f.sequence_expanded(X, Y, ref_level=ref_level), X)}
 
@@ -313,8 +315,8 @@ def _expand_as(X: Spec, Y: Spec) -> Spec:
     return Spec((_rows(Y), *X.shape[1:]), X.dtype, lod=Y.lod or (None,))
 
 
-@define("sequence_expand_as(X, Y) -> Out", infer=_expand_as, wrt=("X",), likes=("Y",), lod_aware=True)
-def sequence_expand_as(f: Any, X: Like, Y: Like, dOut: Any) -> Any:
+@define("sequence_expand_as(X, Y) -> Out", infer=_expand_as, wrt=("X",), shape_only=("Y",), lod_aware=True)
+def sequence_expand_as(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any) -> Any:
     """Row i of X as often as sequence i of Y is long."""
     return {"X": f.add_rows(dOut, f.sequence_ids(Y), X)}
 
@@ -335,7 +337,7 @@ def _concat(X: list[Spec]) -> Spec:
 
 
 @define("sequence_concat(X*) -> Out", infer=_concat, lod_aware=True)
-def sequence_concat(f: Any, X: Like, dOut: Any) -> Any:
+def sequence_concat(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """Sequence i of each input after the other, as sequence i."""
     return {"X": [f.take_rows(dOut, f.sequence_concatenated(X, which=which)) for which in range(len(X))]}  # type: ignore[arg-type]
 
@@ -349,7 +351,7 @@ def _slice(X: Spec, Offset: Spec, Length: Spec) -> Spec:
 
 
 @define("sequence_slice(X, Offset: int, Length: int) -> Out", infer=_slice, wrt=("X",), lod_aware=True)
-def sequence_slice(f: Any, X: Like, Offset: Any, Length: Any, dOut: Any) -> Any:
+def sequence_slice(f: Any, X: ShapeOnly, Offset: Any, Length: Any, dOut: Any) -> Any:
     """Of each sequence of X, Length[i] rows from Offset[i] on."""
     return {"X": f.add_rows(dOut, f.sequence_sliced(X, Offset, Length, dOut), X)}
 
@@ -366,7 +368,7 @@ def _pad(X: Spec, PadValue: Spec, padded_length: int) -> tuple[Spec, Spec]:
 @define(
     "sequence_pad(X, PadValue) -> Out, Length", infer=_pad, wrt=("X",), constants=("PadValue",), lod_aware=True, padded_length=-1
 )
-def sequence_pad(f: Any, X: Like, dOut: Any) -> Any:
+def sequence_pad(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The sequences of X as ``[sequences, padded_length, ...]``, filled up with PadValue (one number, or a row), and their
     lengths; `padded_length` -1 is that of the longest."""
     return {"X": f.add_rows(dOut, f.sequence_positions(X, dOut), X)}
@@ -383,7 +385,7 @@ def _unpad(X: Spec, Length: Spec) -> Spec:
 
 
 @define("sequence_unpad(X, Length: int) -> Out", infer=_unpad, wrt=("X",), lod_aware=True)
-def sequence_unpad(f: Any, X: Like, dOut: Any) -> Any:
+def sequence_unpad(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The first Length[i] entries of each X[i], as sequences; of X [sequences, steps], rows of one element."""
     return {"X": f.reshape_like(f.take_rows(dOut, f.sequence_positions(dOut, X)), X)}
 
@@ -402,7 +404,7 @@ def _reshape(X: Spec, new_dim: int) -> Spec:
 
 
 @define("sequence_reshape(X) -> Out", infer=_reshape, lod_aware=True, new_dim=required("int"))
-def sequence_reshape(f: Any, X: Like, dOut: Any) -> Any:
+def sequence_reshape(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The numbers of each sequence in rows of `new_dim`."""
     return {"X": f.reshape_like(dOut, X)}
 
@@ -463,7 +465,7 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
 
 
 @define("sequence_scatter(X, Ids: int, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), lod_aware=True)
-def sequence_scatter(f: Any, Ids: Any, Updates: Like, dOut: Any) -> Any:
+def sequence_scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
     """X with Updates added: row j of sequence i, whose id is k, to ``X[i, k]``."""
     return {"X": dOut, "Updates": lambda: f.reshape_like(f.gather_nd(dOut, f.sequence_scattered(Ids)), Updates)}
 
@@ -536,7 +538,7 @@ def _reset(X: Spec, Y: Spec | None, target_lod: list[int], append: bool) -> Spec
 
 
 @define("lod_reset(X, Y?) -> Out", infer=_reset, wrt=("X",), lod_aware=True, target_lod=ints(), append=False)
-def lod_reset(f: Any, X: Like, dOut: Any) -> Any:
+def lod_reset(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X with other sequences: those of Y, or, where Y has none, between the offsets that it holds, or `target_lod`."""
     return {"X": f.reshape_like(dOut, X)}
 
@@ -569,7 +571,7 @@ _PATCHES: dict[str, Any] = {
 }
 
 
-@define("patch_index(X) -> Out", infer=_patch_index, grad=ZERO_GRADIENT, likes=("X",), lod_aware=True, **_PATCHES)
+@define("patch_index(X) -> Out", infer=_patch_index, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, **_PATCHES)
 def patch_index() -> None:
     """For each number that `im2sequence` makes, where it is among the numbers of X; -1 in the padding."""
 
@@ -585,7 +587,7 @@ def _im2sequence(X: Spec, Y: Spec | None, kernels: list[int], strides: list[int]
 
 
 @define("im2sequence(X, Y?) -> Out", infer=_im2sequence, wrt=("X",), lod_aware=True, out_stride=ints(1, 1), **_PATCHES)
-def im2sequence(f: Any, X: Like, dOut: Any, attrs: Any) -> Any:
+def im2sequence(f: Any, X: ShapeOnly, dOut: Any, attrs: Any) -> Any:
     """The patches of each image, row by row, as a sequence: ``[images * patches, channels * kernel height * kernel width]``."""
     index = f.patch_index(X, **{name: attrs[name] for name in _PATCHES})
     return {"X": f.reshape_like(f.add_rows(dOut, index, f.reshape(X, shape=[-1])), X)}

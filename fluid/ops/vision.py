@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, Like, choice, counted, define, floats, ints, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, counted, define, floats, ints, least, required
 from ..values.spec import Spec
 from .conv import image_axes, image_format, steps_of_window
 from .pool import by_channel, place_maxima
@@ -78,7 +78,7 @@ def _define_shuffles() -> None:
         return shuffled(X, blocksize, "NCHW", True)
 
     @define("space_to_depth(X) -> Out", infer=to_depth, blocksize=least(1, required("int")))
-    def space_to_depth(f: Any, X: Like, dOut: Any, blocksize: int) -> Any:
+    def space_to_depth(f: Any, X: ShapeOnly, dOut: Any, blocksize: int) -> Any:
         """Images [N, C, H b, W b] to [N, C b b, H, W], b the `blocksize`, with elements in the order that Fluid has.
 
         That is the order of the images [N, C / (b b), H b b, W b b] to which squares of b by b, each made of the elements of b b
@@ -163,7 +163,7 @@ def _maxout(X: Spec, groups: int, axis: int) -> Spec:
 
 
 @define("maxout(X) -> Out", infer=_maxout, groups=least(1, required("int")), axis=1)
-def maxout(f: Any, X: Any, Out: Like, dOut: Any, groups: int, axis: int) -> Any:
+def maxout(f: Any, X: Any, Out: ShapeOnly, dOut: Any, groups: int, axis: int) -> Any:
     """The greatest of each `groups` channels in a row; the gradient of equal ones goes to the first."""
     axis = normalize_axis(axis, X.ndim)
     x, d_out = (by_channel(f, value, axis, X.ndim) for value in (X, dOut))
@@ -295,7 +295,7 @@ _PATCHES: dict[str, Any] = {
 
 
 @define("unfold(X) -> Y", infer=_unfold, **_PATCHES)
-def unfold(f: Any, X: Like, dY: Any, attrs: dict[str, Any]) -> Any:
+def unfold(f: Any, X: ShapeOnly, dY: Any, attrs: dict[str, Any]) -> Any:
     """The patches under a filter, [N, C h w, places], of images [N, C, H, W]: what `conv2d` multiplies by its filter.
 
     `paddings`: one number, two (height, width), or four (top, left, bottom, right).
@@ -304,12 +304,12 @@ def unfold(f: Any, X: Like, dY: Any, attrs: dict[str, Any]) -> Any:
 
 
 @define("fold(X) -> Y", infer=_fold, output_sizes=least(1, counted(required("ints"), 2)), **_PATCHES)
-def fold(f: Any, X: Like, dY: Any, attrs: dict[str, Any]) -> Any:
+def fold(f: Any, X: ShapeOnly, dY: Any, attrs: dict[str, Any]) -> Any:
     """Images of `output_sizes` in which each element is the sum of its copies in the patches X: the transpose of `unfold`."""
     return {"X": f.unfold(dY, **{name: attrs[name] for name in _PATCHES})}
 
 
-@define("fold_like(X, Like) -> Y", infer=_like_shape, wrt=("X",), likes=("Like",), **_PATCHES)
+@define("fold_like(X, Like) -> Y", infer=_like_shape, wrt=("X",), shape_only=("Like",), **_PATCHES)
 def fold_like(f: Any, dY: Any, attrs: dict[str, Any]) -> Any:
     """As `fold`, to images shaped like Like."""
     return {"X": f.unfold(dY, **attrs)}
@@ -357,8 +357,8 @@ def _crop_tensor(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     return _cropped(X, shape, offsets)
 
 
-@define("crop(X, Y?, Offsets?: int) -> Out", infer=_crop, wrt=("X",), likes=("Y",), offsets=ints(), shape=ints())
-def crop(f: Any, X: Like, Offsets: Any, dOut: Any, offsets: list[int]) -> Any:
+@define("crop(X, Y?, Offsets?: int) -> Out", infer=_crop, wrt=("X",), shape_only=("Y",), offsets=ints(), shape=ints())
+def crop(f: Any, X: ShapeOnly, Offsets: Any, dOut: Any, offsets: list[int]) -> Any:
     """The part of X that begins at `offsets` (or Offsets), and has the extents of Y, or of `shape`."""
     return {"X": f.uncrop(dOut, X, Offsets, offsets=offsets)}
 
@@ -370,7 +370,7 @@ def crop(f: Any, X: Like, Offsets: Any, dOut: Any, offsets: list[int]) -> Any:
     shape=ints(),
     offsets=ints(),
 )
-def crop_tensor(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
+def crop_tensor(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """The part of X that begins at `offsets` and has the extents `shape`, each as attribute, as tensor or as one for each axis.
 
     In `shape`, -1 takes what is left of an axis.
@@ -379,9 +379,13 @@ def crop_tensor(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, of
 
 
 @define(
-    "uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), offsets=ints()
+    "uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out",
+    infer=_like_shape,
+    wrt=("X",),
+    shape_only=("Like",),
+    offsets=ints(),
 )
-def uncrop(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
+def uncrop(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """X put into zeros of the shape of Like, at `offsets`: the transpose of cropping."""
     return {"X": f.crop_like(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
@@ -390,10 +394,10 @@ def uncrop(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets
     "crop_like(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out",
     infer=_like_shape,
     wrt=("X",),
-    likes=("Like",),
+    shape_only=("Like",),
     offsets=ints(),
 )
-def crop_like(f: Any, X: Like, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
+def crop_like(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """The part of X that begins at `offsets` and has the shape of Like."""
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
@@ -405,8 +409,8 @@ def _pad_constant_like(X: Spec, Y: Spec) -> Spec:
     return Y.with_shape(X.shape)
 
 
-@define("pad_constant_like(X, Y) -> Out", infer=_pad_constant_like, wrt=("Y",), likes=("X",), pad_value=0.0)
-def pad_constant_like(f: Any, Y: Like, dOut: Any) -> Any:
+@define("pad_constant_like(X, Y) -> Out", infer=_pad_constant_like, wrt=("Y",), shape_only=("X",), pad_value=0.0)
+def pad_constant_like(f: Any, Y: ShapeOnly, dOut: Any) -> Any:
     """Y with `pad_value` after its end along each axis, to the shape of X."""
     return {"Y": f.crop_like(dOut, Y)}
 
@@ -498,10 +502,14 @@ def _define_interp(method: str, doc: str) -> None:
         given = {name: attrs[name] for name in _INTERP_ATTRS}
         return {"X": f.uninterp(dOut, X, Scale, scale=list(scale), **{**given, "interp_method": method})}
 
-    def rule(f: Any, X: Like, OutSize: Like, SizeTensor: Like, Scale: Like, dOut: Any, attrs: dict[str, Any]) -> Any:
+    def rule(
+        f: Any, X: ShapeOnly, OutSize: ShapeOnly, SizeTensor: ShapeOnly, Scale: ShapeOnly, dOut: Any, attrs: dict[str, Any]
+    ) -> Any:
         return back(f, X, dOut, attrs)
 
-    def rule_v2(f: Any, X: Like, OutSize: Like, SizeTensor: Like, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    def rule_v2(
+        f: Any, X: ShapeOnly, OutSize: ShapeOnly, SizeTensor: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any]
+    ) -> Any:
         return back(f, X, dOut, attrs) if SizeTensor else back(f, X, dOut, attrs, Scale, attrs["scale"])
 
     rule.__doc__ = f"""As `{method}_interp_v2`, but for `scale`, one number for all extents, which only says the size."""
@@ -526,14 +534,16 @@ _define_interp("trilinear", _SIZED + "Of volumes [N, C, D, H, W].")
 _define_interp("bicubic", _SIZED + "By cubic convolution (with -0.75) along both axes; places are areas if not `align_corners`.")
 
 
-@define("uninterp(X, Like, Scale?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), scale=floats(), **_INTERP_ATTRS)
-def uninterp(f: Any, X: Like, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+@define("uninterp(X, Like, Scale?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), scale=floats(), **_INTERP_ATTRS)
+def uninterp(f: Any, X: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """X spread over an image of Like's shape: the transpose of interpolation by `interp_method`."""
     return {"X": f.interp_like(dOut, X, Scale, **attrs)}
 
 
-@define("interp_like(X, Like, Scale?) -> Out", infer=_like_shape, wrt=("X",), likes=("Like",), scale=floats(), **_INTERP_ATTRS)
-def interp_like(f: Any, X: Like, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+@define(
+    "interp_like(X, Like, Scale?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), scale=floats(), **_INTERP_ATTRS
+)
+def interp_like(f: Any, X: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """X brought to the size of Like by `interp_method`; `scale` (or Scale), if given, is the ratio of the sizes."""
     return {"X": f.uninterp(dOut, X, Scale, **attrs)}
 
@@ -599,7 +609,9 @@ def _scattered(Output: Spec, Grid: Spec, Like: Spec) -> Spec:
     return Output.with_shape(Like.shape)
 
 
-@define("grid_scatter(Output, Grid, Like) -> X", infer=_scattered, wrt=("Output", "Grid"), likes=("Like",), **_GRID, **_ALONG)
+@define(
+    "grid_scatter(Output, Grid, Like) -> X", infer=_scattered, wrt=("Output", "Grid"), shape_only=("Like",), **_GRID, **_ALONG
+)
 def grid_scatter(f: Any, Output: Any, Grid: Any, dX: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `grid_gather`: Output spread over images shaped like Like."""
     return {
@@ -625,7 +637,7 @@ def _affine_grid(Theta: Spec, OutputShape: Spec | None, output_shape: list[int])
     align_corners=True,
     output_shape=ints(),
 )
-def affine_grid(f: Any, Theta: Like, OutputShape: Like, dOutput: Any, align_corners: bool) -> Any:
+def affine_grid(f: Any, Theta: ShapeOnly, OutputShape: ShapeOnly, dOutput: Any, align_corners: bool) -> Any:
     """A grid [N, H, W, 2] for `grid_sampler`: ``Theta @ (x, y, 1)`` for the places (x, y) of an image of size H by W.
 
     `output_shape` (or OutputShape) is [N, C, H, W]; places reach from -1 to 1.
@@ -639,6 +651,6 @@ def _places_like(Like: Spec) -> Spec:
     return Like.with_shape((1, *Like.shape[1:3], 3))
 
 
-@define("places_like(Like) -> Out", infer=_places_like, grad=ZERO_GRADIENT, likes=("Like",), align_corners=True)
+@define("places_like(Like) -> Out", infer=_places_like, grad=ZERO_GRADIENT, shape_only=("Like",), align_corners=True)
 def places_like() -> None:
     """The places (x, y, 1) of a grid of Like's height and width, which `affine_grid` moves."""

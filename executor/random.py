@@ -6,12 +6,14 @@ import contextlib
 import os
 import threading
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from fluid.ir.program import default_main_program
+
+from .binding.calls import Source
 
 __all__ = ["RANDOM", "RandomStream", "RandomStreams", "seed_of"]
 
@@ -55,28 +57,46 @@ class RandomStreams:
         self._draws.clear()
         self._shared.clear()
 
-    def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Callable[[], Any]:
-        """A function that gives the generator for the next draw of the op that writes `name`.
+    def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Source:
+        """What gives the generator for the next draw of the op that writes `name`.
 
         A `drawer` counts its draws by itself, and so draws what the op that writes `name` draws.
         """
-        counter = (name, drawer)
-        if op_seed:
-            return lambda: _generator(self._xp, (op_seed & _MASK, 0), (0, 0))
-        key = (self._seed & _MASK, zlib.crc32(name.encode()) + 1)
+        return _Same(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer)
 
-        def draw() -> Any:
-            number = self._draws.get(counter, 0)
-            self._draws[counter] = number + 1
-            if RANDOM.is_shared:
-                draws = self._shared.setdefault(name, [])
-                if number == len(draws):
-                    draws.append(RANDOM._next())
-                seed, position = draws[number]
-                return _generator(self._xp, (seed & _MASK, 0), (position, 0))
-            return _generator(self._xp, key, (number, self._run))
 
-        return draw
+class _Same(Source):
+    """Draws the same each time, by an op's own seed."""
+
+    __slots__ = ("_key", "_xp")
+
+    def __init__(self, xp: Any, op_seed: int) -> None:
+        self._xp, self._key = xp, (op_seed & _MASK, 0)
+
+    def __call__(self) -> Any:
+        return _generator(self._xp, self._key, (0, 0))
+
+
+class _ByCounter(Source):
+    """Draws from the stream named by a program's seed and a name, at the position of the run and the draw."""
+
+    __slots__ = ("_counter", "_key", "_name", "_streams")
+
+    def __init__(self, streams: RandomStreams, name: str, drawer: Hashable) -> None:
+        self._streams, self._name, self._counter = streams, name, (name, drawer)
+        self._key = (streams._seed & _MASK, zlib.crc32(name.encode()) + 1)
+
+    def __call__(self) -> Any:
+        streams = self._streams
+        number = streams._draws.get(self._counter, 0)
+        streams._draws[self._counter] = number + 1
+        if RANDOM.is_shared:
+            draws = streams._shared.setdefault(self._name, [])
+            if number == len(draws):
+                draws.append(RANDOM._next())
+            seed, position = draws[number]
+            return _generator(streams._xp, (seed & _MASK, 0), (position, 0))
+        return _generator(streams._xp, self._key, (number, streams._run))
 
 
 Draw = tuple[int, int]
@@ -104,16 +124,9 @@ class RandomStream:
         with self._lock:
             self._seed, self._count = int(seed), 0
 
-    def source(self, xp: Any, op_seed: int) -> Callable[[], Any]:
-        """A function that gives the generator for an op's next draw; an op with a seed of its own draws the same each time."""
-        if op_seed:
-            return lambda: _generator(xp, (op_seed & _MASK, 0), (0, 0))
-
-        def draw() -> Any:
-            seed, number = self._next()
-            return _generator(xp, (seed & _MASK, 0), (number, 0))
-
-        return draw
+    def source(self, xp: Any, op_seed: int) -> Source:
+        """What gives the generator for an op's next draw; an op with a seed of its own draws the same each time."""
+        return _Same(xp, op_seed) if op_seed else _Next(self, xp)
 
     def _next(self) -> Draw:
         tape = self._tape
@@ -189,6 +202,19 @@ class RandomStream:
             yield
         finally:
             tape.noted, tape.repeated = before
+
+
+class _Next(Source):
+    """Draws the next numbers of a stream."""
+
+    __slots__ = ("_stream", "_xp")
+
+    def __init__(self, stream: RandomStream, xp: Any) -> None:
+        self._stream, self._xp = stream, xp
+
+    def __call__(self) -> Any:
+        seed, number = self._stream._next()
+        return _generator(self._xp, (seed & _MASK, 0), (number, 0))
 
 
 RANDOM = RandomStream()

@@ -139,7 +139,7 @@ class Case:
         lods = self.lods_of(values)
         wrapped = {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in values.items()}
         cells = self.rule(recorder, wrapped, self.attrs, wanted)
-        for step in recorder.steps:
+        for step in recorder.calls:
             step()
         return {
             slot: [None if cell is None else cell.array for cell in cells[slot]]

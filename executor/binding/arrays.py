@@ -16,7 +16,8 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype
 
-from ..kernels.table import KERNELS, SPARSE_KERNELS, Step, bind
+from ..kernels.table import KERNELS, SPARSE_KERNELS, bind
+from .calls import Call, fill
 
 __all__ = ["Allocate", "Cell", "Recorder", "bind_op", "spec_of"]
 
@@ -68,7 +69,7 @@ class Recorder(OpNamespace):
     def __init__(self, context: Mapping[str, Any], allocate: Allocate) -> None:
         self._context = context
         self._allocate = allocate
-        self.steps: list[Step] = []
+        self.calls: list[Call] = []
 
     def wrap(self, array: Any, lod: Any = ()) -> Any:
         """Arrays as cells; lists and None stay what they are."""
@@ -82,7 +83,7 @@ class Recorder(OpNamespace):
         specs = infer_specs(definition, each(lambda cell: cell.spec, cells), attrs)
         arrays, outputs = each(lambda cell: cell.array, cells), each(self._make, specs)
         lods = {**lods_of(cells), **lods_of(specs)}
-        self.steps += bind_op(definition, arrays, outputs, attrs, self._context, self._allocate, lods=lods)
+        self.calls += bind_op(definition, arrays, outputs, attrs, self._context, self._allocate, lods=lods)
         return {slot: self.wrap(array, lods.get(slot, ())) for slot, array in outputs.items()}
 
     def _make(self, spec: Spec) -> Any:
@@ -129,7 +130,7 @@ def bind_op(
     use_kernel: bool = True,
     lods: Mapping[str, Any] = _NO_LODS,
     is_sparse: bool = False,
-) -> list[Step]:
+) -> list[Call]:
     """The calls that compute an op from these arrays into these arrays.
 
     A gradient op without a kernel of its own (or with `use_kernel` off) is computed by its rule.
@@ -161,18 +162,18 @@ def bind_op(
     found_grads = rule(
         recorder, {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in inputs.items()}, attrs, wanted
     )
-    steps = recorder.steps
+    calls = recorder.calls
     for slot in wanted:
         target, value = outputs[grad_slot(slot)], found_grads.get(slot)
         for out, cell in zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]:
             if out is not None:
-                steps.append(_deliver(context["xp"], out, cell))
-    return steps
+                calls.append(_deliver(context["xp"], out, cell))
+    return calls
 
 
-def _deliver(xp: Any, out: Any, cell: Cell | None) -> Step:
+def _deliver(xp: Any, out: Any, cell: Cell | None) -> Call:
     if cell is None:
-        return partial(out.fill, 0)
+        return fill(xp, out, 0)
     array = cell.array
     if array.shape != out.shape:
         array = array.reshape(out.shape)  # one element, of shape [1] or []

@@ -1,7 +1,7 @@
 """Ops applied to arrays one at a time, with all that shapes decide found out once.
 
 `compiled` gives, for an op on arrays of certain kinds, a function from arrays to arrays: inference is done, the kernel (or
-the gradient rule) is bound, and what is left are its calls (`fluid.executor.binding.replay`).
+the gradient rule) is bound, and what is left are its calls (`fluid.executor.binding.codegen`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fluid.opdef.registry import OpDef, updated_input
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..kernels.table import KERNELS, SPARSE_KERNELS, Step
+from ..kernels.table import KERNELS, SPARSE_KERNELS, Call
 from ..random import RANDOM
 from .arrays import bind_op, lods_of
+from .codegen import Lender, function_of
 from .kinds import Kind, kind_like, kind_of
-from .replay import Lender, function_of
 
 __all__ = ["Argument", "Compiled", "Kind", "compiled", "kind_like", "kind_of"]
 
@@ -142,7 +142,7 @@ class _Call:
                 found[argument.slot] = value
         return found
 
-    def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], lend: Callable[..., Any]) -> list[Step]:
+    def _bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], lend: Callable[..., Any]) -> list[Call]:
         context = {"xp": self.xp, "scratch": lend, "rng": self.rng}
         sparse = self._sparse
         steps = bind_op(self.definition, inputs, outputs, self.attrs, context, lend, lods=self._lods, is_sparse=sparse)
@@ -210,7 +210,7 @@ class _Call:
         made = [item for value in outputs.values() for item in (value if isinstance(value, list) else [value])]
         made = [array for array in made if array is not None and not any(array is given for given in passed)]
         results = [self._result(outputs, inputs, slot, number) for slot, number, _ in places]
-        return function_of(self.definition.type, steps, passed, made, results, lender, [self.rng])
+        return function_of(self.definition.type, steps, passed, made, results, lender)
 
     def _result(self, outputs: Mapping[str, Any], inputs: Mapping[str, Any], slot: str, number: int | None) -> Any:
         if slot in self.into:

@@ -11,20 +11,20 @@ from fluid.ops.activation import GELU_TANH
 
 from .elementwise import scalar
 from .manipulation import ranges
-from .table import Step, kernel, prepared
+from .table import Call, fill, kernel, prepared
 
 _LARGE = 8192
 """From this many elements on, numpy's clip, slow to start, is faster than its maximum with a number."""
 
 
-def at_least(xp: Any, X: Any, low: float, out: Any) -> Step:
+def at_least(xp: Any, X: Any, low: float, out: Any) -> Call:
     """The call that brings elements below `low` up to it."""
     if X.size >= _LARGE and X.dtype.kind == "f":
         return partial(xp.clip, X, scalar(xp, low, X.dtype), scalar(xp, inf, X.dtype), out)
     return partial(xp.maximum, X, scalar(xp, low, X.dtype), out=out)
 
 
-def _numbered(xp: Any, ufunc: str, number: float, out: Any) -> Step:
+def _numbered(xp: Any, ufunc: str, number: float, out: Any) -> Call:
     """The call ``out = ufunc(out, number)``."""
     return partial(getattr(xp, ufunc), out, scalar(xp, number, out.dtype), out)
 
@@ -32,7 +32,7 @@ def _numbered(xp: Any, ufunc: str, number: float, out: Any) -> Step:
 # ---------------------------------------------------------------------------------------------------------- one ufunc
 def _ufunc(op_type: str, name: str) -> None:
     @prepared(op_type, inplace={"Out": "X"})
-    def bind(xp: Any, X: Any, Out: Any) -> Step:
+    def bind(xp: Any, X: Any, Out: Any) -> Call:
         return partial(getattr(xp, name), X, Out)
 
 
@@ -47,7 +47,7 @@ for _op, _name in {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}.i
 
 
 # -------------------------------------------------------------------------------------------------- several ufuncs
-def _sigmoid(xp: Any, X: Any, Out: Any) -> list[Step]:
+def _sigmoid(xp: Any, X: Any, Out: Any) -> list[Call]:
     lowest = -log(float(xp.finfo(X.dtype).max)) + 1.0  # exp would overflow below
     return [
         at_least(xp, X, lowest, Out),
@@ -59,81 +59,81 @@ def _sigmoid(xp: Any, X: Any, Out: Any) -> list[Step]:
 
 
 @prepared("sigmoid", inplace={"Out": "X"})
-def sigmoid(xp: Any, X: Any, Out: Any) -> list[Step]:
+def sigmoid(xp: Any, X: Any, Out: Any) -> list[Call]:
     return _sigmoid(xp, X, Out)
 
 
 @prepared("silu")
-def silu(xp: Any, X: Any, Out: Any) -> list[Step]:
+def silu(xp: Any, X: Any, Out: Any) -> list[Call]:
     return [*_sigmoid(xp, X, Out), partial(xp.multiply, Out, X, Out)]
 
 
 @prepared("swish")
-def swish(xp: Any, X: Any, beta: float, Out: Any) -> list[Step]:
+def swish(xp: Any, X: Any, beta: float, Out: Any) -> list[Call]:
     scaled = partial(xp.multiply, X, scalar(xp, beta, X.dtype), Out)
     return [scaled, *_sigmoid(xp, Out, Out), partial(xp.multiply, Out, X, Out)]
 
 
 @prepared("relu", inplace={"Out": "X"})
-def relu(xp: Any, X: Any, Out: Any) -> Step:
+def relu(xp: Any, X: Any, Out: Any) -> Call:
     return at_least(xp, X, 0.0, Out)
 
 
-def _between(xp: Any, X: Any, low: float, high: float, out: Any) -> Step:
+def _between(xp: Any, X: Any, low: float, high: float, out: Any) -> Call:
     return partial(xp.clip, X, scalar(xp, low, X.dtype), scalar(xp, high, X.dtype), out)
 
 
 @prepared("relu6", inplace={"Out": "X"})
-def relu6(xp: Any, X: Any, threshold: float, Out: Any) -> Step:
+def relu6(xp: Any, X: Any, threshold: float, Out: Any) -> Call:
     return _between(xp, X, 0.0, threshold, Out)
 
 
 @prepared("brelu", inplace={"Out": "X"})
-def brelu(xp: Any, X: Any, t_min: float, t_max: float, Out: Any) -> Step:
+def brelu(xp: Any, X: Any, t_min: float, t_max: float, Out: Any) -> Call:
     return _between(xp, X, t_min, t_max, Out)
 
 
 @prepared("hard_sigmoid", inplace={"Out": "X"})
-def hard_sigmoid(xp: Any, X: Any, slope: float, offset: float, Out: Any) -> list[Step]:
+def hard_sigmoid(xp: Any, X: Any, slope: float, offset: float, Out: Any) -> list[Call]:
     scaled = partial(xp.multiply, X, scalar(xp, slope, X.dtype), Out)
     return [scaled, _numbered(xp, "add", offset, Out), _between(xp, Out, 0.0, 1.0, Out)]
 
 
 @prepared("hard_swish")
-def hard_swish(xp: Any, X: Any, threshold: float, scale: float, offset: float, Out: Any) -> list[Step]:
+def hard_swish(xp: Any, X: Any, threshold: float, scale: float, offset: float, Out: Any) -> list[Call]:
     shifted = partial(xp.add, X, scalar(xp, offset, X.dtype), Out)
     limited = _between(xp, Out, 0.0, threshold, Out)
     return [shifted, limited, partial(xp.multiply, Out, X, Out), _numbered(xp, "multiply", 1.0 / scale, Out)]
 
 
 @prepared("leaky_relu")
-def leaky_relu(xp: Any, X: Any, alpha: float, Out: Any) -> list[Step]:
+def leaky_relu(xp: Any, X: Any, alpha: float, Out: Any) -> list[Call]:
     scaled = partial(xp.multiply, X, scalar(xp, alpha, X.dtype), Out)
     return [scaled, partial(xp.maximum if alpha <= 1.0 else xp.minimum, X, Out, out=Out)]
 
 
 @prepared("rsqrt", inplace={"Out": "X"})
-def rsqrt(xp: Any, X: Any, Out: Any) -> list[Step]:
+def rsqrt(xp: Any, X: Any, Out: Any) -> list[Call]:
     return [partial(xp.sqrt, X, Out), partial(xp.true_divide, scalar(xp, 1.0, X.dtype), Out, Out)]
 
 
 @prepared("softsign")
-def softsign(xp: Any, X: Any, Out: Any) -> list[Step]:
+def softsign(xp: Any, X: Any, Out: Any) -> list[Call]:
     return [partial(xp.absolute, X, Out), _numbered(xp, "add", 1.0, Out), partial(xp.true_divide, X, Out, Out)]
 
 
 @prepared("tanh_shrink")
-def tanh_shrink(xp: Any, X: Any, Out: Any) -> list[Step]:
+def tanh_shrink(xp: Any, X: Any, Out: Any) -> list[Call]:
     return [partial(xp.tanh, X, Out), partial(xp.subtract, X, Out, Out)]
 
 
 @prepared("softshrink")
-def softshrink(xp: Any, X: Any, lambda_: float, Out: Any) -> list[Step]:
+def softshrink(xp: Any, X: Any, lambda_: float, Out: Any) -> list[Call]:
     return [_between(xp, X, -lambda_, lambda_, Out), partial(xp.subtract, X, Out, Out)]
 
 
 @prepared("stanh", inplace={"Out": "X"})
-def stanh(xp: Any, X: Any, scale_a: float, scale_b: float, Out: Any) -> list[Step]:
+def stanh(xp: Any, X: Any, scale_a: float, scale_b: float, Out: Any) -> list[Call]:
     scaled = partial(xp.multiply, X, scalar(xp, scale_a, X.dtype), Out)
     return [scaled, partial(xp.tanh, Out, Out), _numbered(xp, "multiply", scale_b, Out)]
 
@@ -359,7 +359,7 @@ def gelu_grad(xp: Any, X: Any, dOut: Any, approximate: bool) -> Any:
 # ---------------------------------------------------------------------------------------------------------- gradients
 # Where dX may not be dOut, it holds intermediate results.
 @prepared("tanh_grad")
-def tanh_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Step]:
+def tanh_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Call]:
     rest = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), dX, dX)
     return [partial(xp.square, Out, dX), rest, partial(xp.multiply, dX, dOut, dX)]
 
@@ -373,19 +373,19 @@ def tanh_grad_grad(xp: Any, Out: Any, grad_out: Any, dgrad_x: Any, dgrad_out: An
 
 
 @prepared("sigmoid_grad")
-def sigmoid_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Step]:
+def sigmoid_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Call]:
     rest = partial(xp.subtract, scalar(xp, 1.0, dX.dtype), Out, dX)
     return [rest, partial(xp.multiply, dX, Out, dX), partial(xp.multiply, dX, dOut, dX)]
 
 
 @prepared("relu_grad", inplace={"dX": "dOut"})
-def relu_grad(xp: Any, Out: Any, dOut: Any, dX: Any, scratch: Any) -> list[Step]:
+def relu_grad(xp: Any, Out: Any, dOut: Any, dX: Any, scratch: Any) -> list[Call]:
     positive = scratch(Out.shape, bool)
     return [partial(xp.greater, Out, scalar(xp, 0.0, Out.dtype), positive), partial(xp.multiply, dOut, positive, dX)]
 
 
 @prepared("leaky_relu_grad")
-def leaky_relu_grad(xp: Any, X: Any, dOut: Any, alpha: float, dX: Any, scratch: Any) -> list[Step]:
+def leaky_relu_grad(xp: Any, X: Any, dOut: Any, alpha: float, dX: Any, scratch: Any) -> list[Call]:
     positive = scratch(X.shape, bool)
     return [
         partial(xp.greater, X, scalar(xp, 0.0, X.dtype), positive),
@@ -396,30 +396,30 @@ def leaky_relu_grad(xp: Any, X: Any, dOut: Any, alpha: float, dX: Any, scratch: 
 
 
 @prepared("exp_grad", inplace={"dX": "dOut"})
-def exp_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> Step:
+def exp_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> Call:
     return partial(xp.multiply, dOut, Out, dX)
 
 
 @prepared("log_grad", inplace={"dX": "dOut"})
-def log_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> Step:
+def log_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> Call:
     return partial(xp.true_divide, dOut, X, dX)
 
 
 @prepared("sqrt_grad", inplace={"dX": "dOut"})
-def sqrt_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Step]:
+def sqrt_grad(xp: Any, Out: Any, dOut: Any, dX: Any) -> list[Call]:
     return [partial(xp.true_divide, dOut, Out, dX), _numbered(xp, "multiply", 0.5, dX)]
 
 
 @prepared("square_grad", inplace={"dX": "dOut"})
-def square_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> list[Step]:
+def square_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> list[Call]:
     return [partial(xp.multiply, dOut, X, dX), _numbered(xp, "multiply", 2.0, dX)]
 
 
 @prepared("abs_grad")
-def abs_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> list[Step]:
+def abs_grad(xp: Any, X: Any, dOut: Any, dX: Any) -> list[Call]:
     return [partial(xp.sign, X, dX), partial(xp.multiply, dX, dOut, dX)]
 
 
 @prepared("floor_grad", "ceil_grad", "round_grad")
-def step_grad(dX: Any) -> Step:
-    return partial(dX.fill, 0)
+def step_grad(xp: Any, dX: Any) -> Call:
+    return fill(xp, dX, 0)

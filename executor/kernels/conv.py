@@ -16,7 +16,7 @@ from typing import Any
 
 from fluid.ops.conv import conv_geometry, image_axes
 
-from .table import Step, prepared
+from .table import Call, fill, prepared
 
 _PATCHES = 2 << 20
 """Elements of patches that are laid out at a time, unless one image has more."""
@@ -177,13 +177,13 @@ class _Layout:
             return self.xp.moveaxis(frame[(slice(None), *inner)], -1, 0)
         return _swapped(frame[(slice(None), slice(None), *inner)])
 
-    def lay_out(self, images: Any) -> tuple[list[Step], Any]:
+    def lay_out(self, images: Any) -> tuple[list[Call], Any]:
         """Calls that lay out the patches of images, and the matrices of them."""
         g, xp, count = self.geometry, self.xp, len(images)
         if self.own:
             return [], images.reshape(count, g.groups, g.channels // g.groups, g.places)
         frame = self._frame(images)
-        steps: list[Step] = []
+        steps: list[Call] = []
         if self.batch_last or g.is_padded:
             if g.is_padded:
                 steps.append(partial(xp.copyto, frame, 0))
@@ -200,12 +200,12 @@ class _Layout:
         windows = xp.lib.stride_tricks.as_strided(frame, shape, strides)
         return [*steps, partial(xp.copyto, self._windowed(count), windows)], self.patches(count)
 
-    def add_back(self, images: Any) -> list[Step]:
+    def add_back(self, images: Any) -> list[Call]:
         """Calls that set images to the sums of their elements' copies in the patches."""
         g, xp = self.geometry, self.xp
         frame = self._frame(images)
         windowed = self._windowed(len(images))
-        steps: list[Step] = [partial(xp.copyto, frame, 0)]
+        steps: list[Call] = [partial(xp.copyto, frame, 0)]
         at = (slice(None),) * (1 if self.batch_last else 2)
         for tap in product(*map(range, g.kernel)):
             target = frame[at + g.under(tap)]
@@ -226,7 +226,7 @@ class _Layout:
         return matrix, self.xp.moveaxis(turned.reshape(g.filters, *g.out, count), -1, 0)
 
 
-def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: dict[str, Any]) -> list[Step]:
+def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: dict[str, Any]) -> list[Call]:
     g = _geometry(image, filter_, attrs)
     contiguous = not _is_channels_last(image, attrs["data_format"])
     image, out = (_channels_first(array, attrs["data_format"]) for array in (image, out))
@@ -234,7 +234,7 @@ def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: d
         return []
     layout = _Layout(xp, scratch, g, out.dtype, False, contiguous)
     weights = filter_.reshape(g.groups, g.filters // g.groups, g.taps // g.groups)
-    steps: list[Step] = []
+    steps: list[Call] = []
     for start, end in layout.chunks():
         lay_out, patches = layout.lay_out(image[start:end])
         product, turned = layout.outputs(out[start:end])
@@ -246,11 +246,11 @@ def _forward(xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, attrs: d
 
 def _backward(
     xp: Any, scratch: Any, image: Any, filter_: Any, out: Any, d_image: Any, d_filter: Any, attrs: dict[str, Any]
-) -> list[Step]:
+) -> list[Call]:
     """Calls for the gradients of image and filter, each if its array is given, from the gradient `out` of the output."""
     g = _geometry(image if d_image is None else d_image, filter_ if d_filter is None else d_filter, attrs)
     if not out.size:
-        return [partial(array.fill, 0) for array in (d_image, d_filter) if array is not None]
+        return [fill(xp, array, 0) for array in (d_image, d_filter) if array is not None]
     contiguous = not _is_channels_last(out, attrs["data_format"])
     image, out, d_image = (
         None if array is None else _channels_first(array, attrs["data_format"]) for array in (image, out, d_image)
@@ -259,7 +259,7 @@ def _backward(
     matrix = (g.groups, g.filters // g.groups, g.taps // g.groups)
     filter_part = None
     combine = xp.multiply if g.filters == g.groups else xp.matmul  # with one filter in each group, an outer product
-    steps: list[Step] = []
+    steps: list[Call] = []
     for start, end in layout.chunks():
         gradient, turned = layout.outputs(out[start:end])
         if turned is not None:
@@ -297,27 +297,27 @@ def _backward(
 
 
 @prepared("conv2d", "depthwise_conv2d", "conv3d")
-def conv2d(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any], Output: Any) -> list[Step]:
+def conv2d(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any], Output: Any) -> list[Call]:
     return _forward(xp, scratch, Input, Filter, Output, attrs)
 
 
 @prepared("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad")
 def conv2d_grad(
     xp: Any, scratch: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any], dInput: Any, dFilter: Any
-) -> list[Step]:
+) -> list[Call]:
     return _backward(xp, scratch, Input, Filter, dOutput, dInput, dFilter, attrs)
 
 
 @prepared("conv2d_backprop_input", "conv3d_backprop_input")
-def conv2d_backprop_input(xp: Any, scratch: Any, Filter: Any, Output: Any, attrs: dict[str, Any], Input: Any) -> list[Step]:
+def conv2d_backprop_input(xp: Any, scratch: Any, Filter: Any, Output: Any, attrs: dict[str, Any], Input: Any) -> list[Call]:
     return _backward(xp, scratch, None, Filter, Output, Input, None, attrs)
 
 
 @prepared("conv2d_backprop_filter", "conv3d_backprop_filter")
-def conv2d_backprop_filter(xp: Any, scratch: Any, Input: Any, Output: Any, attrs: dict[str, Any], Filter: Any) -> list[Step]:
+def conv2d_backprop_filter(xp: Any, scratch: Any, Input: Any, Output: Any, attrs: dict[str, Any], Filter: Any) -> list[Call]:
     return _backward(xp, scratch, Input, None, Output, None, Filter, attrs)
 
 
 @prepared("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
-def conv2d_transpose(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any], Output: Any) -> list[Step]:
+def conv2d_transpose(xp: Any, scratch: Any, Input: Any, Filter: Any, attrs: dict[str, Any], Output: Any) -> list[Call]:
     return _backward(xp, scratch, None, Filter, Input, Output, None, attrs)

@@ -11,7 +11,7 @@ from fluid.ops.creation import assigned_values
 from fluid.values.types import as_dtype
 
 from .manipulation import copy, numbers
-from .table import Step, kernel, prepared
+from .table import Call, Written, fill, kernel, prepared
 
 
 def made(xp: Any, Out: Any, shape: Sequence[int], ShapeTensor: Any, ShapeTensorList: Sequence[Any] | None, dtype: int) -> Any:
@@ -47,36 +47,38 @@ def fill_constant(
     value: float,
     str_value: str,
     Out: Any,
-) -> Step:
+) -> Call:
     number = _number(value, str_value, as_dtype(dtype).numpy)
     if Out is not None and ValueTensor is None:
-        return partial(Out.fill, number)
+        return fill(xp, Out, number)
+    return partial(_fill_at_run, xp, ValueTensor, ShapeTensor, ShapeTensorList, shape, dtype, number, Out)
 
-    def fill() -> Any:
-        out = made(xp, Out, shape, ShapeTensor, ShapeTensorList, dtype)
-        xp.copyto(out, xp.asarray(number) if ValueTensor is None else ValueTensor.reshape(()), "unsafe")
-        return out
 
-    return fill
+def _fill_at_run(
+    xp: Any, value: Any, tensor: Any, tensors: Any, shape: list[int], dtype: int, number: float, Out: Written
+) -> Any:
+    out = made(xp, Out, shape, tensor, tensors, dtype)
+    xp.copyto(out, xp.asarray(number) if value is None else value.reshape(()), "unsafe")
+    return out
 
 
 @prepared("fill_constant_batch_size_like")
-def fill_constant_batch_size_like(value: float, str_value: str, Out: Any) -> Step:
-    return partial(Out.fill, _number(value, str_value, Out.dtype))
+def fill_constant_batch_size_like(xp: Any, value: float, str_value: str, Out: Any) -> Call:
+    return fill(xp, Out, _number(value, str_value, Out.dtype))
 
 
 @prepared("fill_zeros_like")
-def fill_zeros_like(Out: Any) -> Step:
-    return partial(Out.fill, 0)
+def fill_zeros_like(xp: Any, Out: Any) -> Call:
+    return fill(xp, Out, 0)
 
 
 @prepared("fill_any_like")
-def fill_any_like(value: float, Out: Any) -> Step:
-    return partial(Out.fill, value)
+def fill_any_like(xp: Any, value: float, Out: Any) -> Call:
+    return fill(xp, Out, value)
 
 
 @prepared("assign", inplace={"Out": "X"})
-def assign(xp: Any, X: Any, Out: Any) -> list[Step]:
+def assign(xp: Any, X: Any, Out: Any) -> list[Call]:
     return copy(xp, X, Out)
 
 
@@ -90,7 +92,7 @@ def assign_value(
     int32_values: list[int],
     int64_values: list[int],
     Out: Any,
-) -> Step:
+) -> Call:
     attrs = {
         "dtype": dtype,
         "bool_values": bool_values,
@@ -103,13 +105,13 @@ def assign_value(
 
 
 @prepared("shape")
-def shape(xp: Any, Input: Any, Out: Any) -> Step:
+def shape(xp: Any, Input: Any, Out: Any) -> Call:
     return partial(xp.copyto, Out, xp.asarray(Input.shape, Out.dtype))
 
 
 @prepared("size")
-def size(Input: Any, Out: Any) -> Step:
-    return partial(Out.fill, Input.size)
+def size(xp: Any, Input: Any, Out: Any) -> Call:
+    return fill(xp, Out, Input.size)
 
 
 @kernel("range")
@@ -129,10 +131,10 @@ def linspace(xp: Any, Start: Any, Stop: Any, Num: Any, dtype: int) -> Any:
 
 
 @prepared("eye")
-def eye(Out: Any) -> list[Step]:
+def eye(xp: Any, Out: Any) -> list[Call]:
     rows, columns = Out.shape
     diagonal = Out.reshape(-1)[: min(rows, columns) * columns : columns + 1]
-    return [partial(Out.fill, 0), partial(diagonal.fill, 1)]
+    return [fill(xp, Out, 0), fill(xp, diagonal, 1)]
 
 
 @kernel("where_index")

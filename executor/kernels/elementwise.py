@@ -14,7 +14,7 @@ from fluid.values.spec import Lod
 
 from .manipulation import copy
 from .reduction import sum_over
-from .table import Step, kernel, prepared
+from .table import Call, Written, fill, kernel, prepared
 
 
 def scalar(xp: Any, number: float, dtype: Any) -> Any:
@@ -33,7 +33,7 @@ def pair(X: Any, Y: Any, axis: int) -> tuple[Any, Any]:
     return align(X, ndim, axis), align(Y, ndim, axis)
 
 
-def call(xp: Any, name: str, x: Any, y: Any, out: Any) -> Step:
+def call(xp: Any, name: str, x: Any, y: Any, out: Any) -> Call:
     """The call of a binary ufunc."""
     if name in ("maximum", "minimum"):
         return partial(getattr(xp, name), x, y, out=out)  # numpy refuses these a third argument without its name
@@ -41,15 +41,15 @@ def call(xp: Any, name: str, x: Any, y: Any, out: Any) -> Step:
 
 
 # --------------------------------------------------------------------------------------------------- binary, by a ufunc
-def _binary(ufunc: str) -> Callable[..., Step]:
-    def bind(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Step:
+def _binary(ufunc: str) -> Callable[..., Call]:
+    def bind(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Call:
         return call(xp, ufunc, *pair(X, Y, axis), Out)
 
     return bind
 
 
-def _binary_without_axis(ufunc: str) -> Callable[..., Step]:
-    def bind(xp: Any, X: Any, Y: Any, Out: Any) -> Step:
+def _binary_without_axis(ufunc: str) -> Callable[..., Call]:
+    def bind(xp: Any, X: Any, Y: Any, Out: Any) -> Call:
         return call(xp, ufunc, *pair(X, Y, -1), Out)
 
     return bind
@@ -80,14 +80,14 @@ for _op in ("logical_and", "logical_or", "logical_xor"):
 prepared("minus", inplace={"Out": "X"})(_binary_without_axis("subtract"))
 
 
-def _divide_whole(xp: Any, x: Any, y: Any, Out: Any) -> None:
+def _divide_whole(xp: Any, x: Any, y: Any, Out: Written) -> None:
     uneven = (xp.remainder(x, y) != 0) & ((x < 0) != (y < 0))
     xp.floor_divide(x, y, Out)
     xp.add(Out, uneven.astype(Out.dtype), Out)
 
 
 @prepared("elementwise_div", inplace={"Out": "X"})
-def elementwise_div(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Step:
+def elementwise_div(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Call:
     x, y = pair(X, Y, axis)
     if Out.dtype.kind in "iub":
         return partial(_divide_whole, xp, x, y, Out)
@@ -95,7 +95,7 @@ def elementwise_div(xp: Any, X: Any, Y: Any, axis: int, Out: Any) -> Step:
 
 
 # ------------------------------------------------------------------------------------------------- gradients of binary ops
-def unbroadcast(xp: Any, X: Any, axis: int, Out: Any, scratch: Callable[..., Any]) -> list[Step]:
+def unbroadcast(xp: Any, X: Any, axis: int, Out: Any, scratch: Callable[..., Any]) -> list[Call]:
     """Calls that sum X down to the shape of `Out`."""
     if X.size == Out.size:
         return copy(xp, X, Out)
@@ -104,8 +104,8 @@ def unbroadcast(xp: Any, X: Any, axis: int, Out: Any, scratch: Callable[..., Any
 
 
 def _gradient(
-    xp: Any, dOut: Any, axis: int, target: Any, scratch: Callable[..., Any], make: Callable[[Any], list[Step]]
-) -> list[Step]:
+    xp: Any, dOut: Any, axis: int, target: Any, scratch: Callable[..., Any], make: Callable[[Any], list[Call]]
+) -> list[Call]:
     """Calls that compute a gradient, by those that `make` gives to compute it, shaped like `dOut`, into an array."""
     if target is None:
         return []
@@ -116,24 +116,24 @@ def _gradient(
 
 
 @prepared("sum_to", inplace={"Out": "X"})
-def sum_to(xp: Any, X: Any, axis: int, Out: Any, scratch: Any) -> list[Step]:
+def sum_to(xp: Any, X: Any, axis: int, Out: Any, scratch: Any) -> list[Call]:
     return unbroadcast(xp, X, axis, Out, scratch)
 
 
 @prepared("expand_to", inplace={"Out": "X"})
-def expand_to(xp: Any, X: Any, axis: int, Out: Any) -> list[Step]:
+def expand_to(xp: Any, X: Any, axis: int, Out: Any) -> list[Call]:
     return copy(xp, X, Out) if X.size == Out.size else [partial(xp.copyto, Out, align(X, Out.ndim, axis))]
 
 
 # In all of these dX, which may take the place of dOut, is computed last.
 @prepared("elementwise_add_grad", inplace={"dX": "dOut"})
-def elementwise_add_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+def elementwise_add_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Call]:
     return [step for target in (dY, dX) if target is not None for step in unbroadcast(xp, dOut, axis, target, scratch)]
 
 
 @prepared("elementwise_sub_grad", inplace={"dX": "dOut"})
-def elementwise_sub_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
-    steps: list[Step] = []
+def elementwise_sub_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Call]:
+    steps: list[Call] = []
     if dY is not None and dY.size == dOut.size:
         steps.append(partial(xp.negative, dOut.reshape(dY.shape), dY))
     elif dY is not None:
@@ -142,7 +142,7 @@ def elementwise_sub_grad(xp: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratc
 
 
 @prepared("elementwise_mul_grad", inplace={"dX": "dOut"})
-def elementwise_mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+def elementwise_mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Call]:
     x, y = align(X, dOut.ndim, axis), align(Y, dOut.ndim, axis)
     return [
         *_gradient(xp, dOut, axis, dY, scratch, lambda out: [partial(xp.multiply, dOut, x, out)]),
@@ -151,10 +151,10 @@ def elementwise_mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, axis: int, dX: Any,
 
 
 @prepared("elementwise_div_grad", inplace={"dX": "dOut"})
-def elementwise_div_grad(xp: Any, Y: Any, Out: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+def elementwise_div_grad(xp: Any, Y: Any, Out: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Call]:
     y = align(Y, dOut.ndim, axis)
 
-    def by_divisor(out: Any) -> list[Step]:
+    def by_divisor(out: Any) -> list[Call]:
         return [partial(xp.multiply, dOut, Out, out), partial(xp.true_divide, out, y, out), partial(xp.negative, out, out)]
 
     return [
@@ -163,12 +163,12 @@ def elementwise_div_grad(xp: Any, Y: Any, Out: Any, dOut: Any, axis: int, dX: An
     ]
 
 
-def _choice_grad(chosen: str, other: str) -> Callable[..., list[Step]]:
-    def bind(xp: Any, X: Any, Y: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Step]:
+def _choice_grad(chosen: str, other: str) -> Callable[..., list[Call]]:
+    def bind(xp: Any, X: Any, Y: Any, dOut: Any, axis: int, dX: Any, dY: Any, scratch: Any) -> list[Call]:
         x, y = align(X, dOut.ndim, axis), align(Y, dOut.ndim, axis)
         mask = scratch(dOut.shape, bool)
 
-        def where(holds: str) -> Callable[[Any], list[Step]]:
+        def where(holds: str) -> Callable[[Any], list[Call]]:
             return lambda out: [partial(getattr(xp, holds), x, y, mask), partial(xp.multiply, dOut, mask, out)]
 
         return [*_gradient(xp, dOut, axis, dY, scratch, where(other)), *_gradient(xp, dOut, axis, dX, scratch, where(chosen))]
@@ -182,7 +182,7 @@ prepared("elementwise_min_grad", inplace={"dX": "dOut"})(_choice_grad("less", "g
 
 # ------------------------------------------------------------------------------------------------------ of one tensor
 @prepared("sum", inplace={"Out": "X"})
-def sum_(xp: Any, X: list[Any], Out: Any) -> list[Step]:
+def sum_(xp: Any, X: list[Any], Out: Any) -> list[Call]:
     terms = sorted((x for x in X if x is not None), key=lambda x: not xp.may_share_memory(x, Out))  # read before written
     if len(terms) == 1:
         return copy(xp, terms[0], Out)
@@ -190,7 +190,7 @@ def sum_(xp: Any, X: list[Any], Out: Any) -> list[Step]:
 
 
 @prepared("scale", inplace={"Out": "X"})
-def scale(xp: Any, X: Any, ScaleTensor: Any, scale: float, bias: float, bias_after_scale: bool, Out: Any) -> list[Step]:
+def scale(xp: Any, X: Any, ScaleTensor: Any, scale: float, bias: float, bias_after_scale: bool, Out: Any) -> list[Call]:
     multiply = (xp.multiply, scalar(xp, scale, X.dtype) if ScaleTensor is None else ScaleTensor.reshape(()))
     add = (xp.add, scalar(xp, bias, X.dtype))
     wanted = [(ScaleTensor is not None or scale != 1.0, multiply), (bias != 0.0, add)]
@@ -201,23 +201,23 @@ def scale(xp: Any, X: Any, ScaleTensor: Any, scale: float, bias: float, bias_aft
 
 
 @prepared("increment", inplace={"Out": "X"})
-def increment(xp: Any, X: Any, step: float, Out: Any) -> Step:
+def increment(xp: Any, X: Any, step: float, Out: Any) -> Call:
     return partial(xp.add, X, scalar(xp, step, X.dtype), Out)
 
 
 @prepared("cast")
-def cast(xp: Any, X: Any, Out: Any) -> list[Step]:
+def cast(xp: Any, X: Any, Out: Any) -> list[Call]:
     return copy(xp, X, Out) if X.dtype == Out.dtype else [partial(xp.copyto, Out, X, "unsafe")]
 
 
 @prepared("clip", inplace={"Out": "X"})
-def clip(xp: Any, X: Any, Min: Any, Max: Any, min: float, max: float, Out: Any) -> Step:
+def clip(xp: Any, X: Any, Min: Any, Max: Any, min: float, max: float, Out: Any) -> Call:
     low = scalar(xp, min, X.dtype) if Min is None else Min.reshape(())
     high = scalar(xp, max, X.dtype) if Max is None else Max.reshape(())
     return partial(xp.clip, X, low, high, Out)
 
 
-def _power(xp: Any, X: Any, factor: float, Out: Any) -> list[Step]:
+def _power(xp: Any, X: Any, factor: float, Out: Any) -> list[Call]:
     """Calls that compute ``X ** factor``; the usual powers have ufuncs of their own, which are much faster."""
     ufunc = {2.0: xp.square, 0.5: xp.sqrt, -1.0: xp.reciprocal}.get(factor)
     if ufunc is not None and X.dtype.kind == "f":
@@ -228,12 +228,12 @@ def _power(xp: Any, X: Any, factor: float, Out: Any) -> list[Step]:
 
 
 @prepared("pow", inplace={"Out": "X"})
-def pow_(xp: Any, X: Any, FactorTensor: Any, factor: float, Out: Any) -> list[Step]:
+def pow_(xp: Any, X: Any, FactorTensor: Any, factor: float, Out: Any) -> list[Call]:
     return _power(xp, X, factor, Out) if FactorTensor is None else [partial(xp.power, X, FactorTensor.reshape(()), Out)]
 
 
 @prepared("where", inplace={"Out": "Y"})
-def where(xp: Any, Condition: Any, X: Any, Y: Any, Out: Any) -> list[Step]:
+def where(xp: Any, Condition: Any, X: Any, Y: Any, Out: Any) -> list[Call]:
     return [*copy(xp, Y, Out), partial(xp.copyto, Out, X, "same_kind", Condition)]
 
 
@@ -243,23 +243,23 @@ def lerp(xp: Any, X: Any, Y: Any, Weight: Any, Out: Any) -> None:
 
 
 @prepared("elementwise_add_grad_grad")
-def elementwise_add_grad_grad(xp: Any, DDX: Any, DDY: Any, axis: int, DDOut: Any) -> list[Step]:
+def elementwise_add_grad_grad(xp: Any, DDX: Any, DDY: Any, axis: int, DDOut: Any) -> list[Call]:
     terms = [align(term, DDOut.ndim, axis) for term in (DDX, DDY) if term is not None]
-    return [partial(DDOut.fill, 0), *(partial(xp.add, DDOut, term, DDOut) for term in terms)]
+    return [fill(xp, DDOut, 0), *(partial(xp.add, DDOut, term, DDOut) for term in terms)]
 
 
 @prepared("logical_not", inplace={"Out": "X"})
-def logical_not(xp: Any, X: Any, Out: Any) -> Step:
+def logical_not(xp: Any, X: Any, Out: Any) -> Call:
     return partial(xp.logical_not, X, Out)
 
 
 def _look(ufunc: str) -> None:
     @prepared(f"{ufunc}_v2")
-    def each(xp: Any, X: Any, Out: Any) -> Step:
+    def each(xp: Any, X: Any, Out: Any) -> Call:
         return partial(getattr(xp, ufunc), X, Out)
 
     @prepared(ufunc)
-    def whole(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Step]:
+    def whole(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Call]:
         found = scratch(X.shape, bool)
         gather = xp.all if ufunc == "isfinite" else xp.any
         return [partial(getattr(xp, ufunc), X, found), partial(gather, found, None, Out.reshape(()))]
@@ -270,12 +270,12 @@ for _op in ("isfinite", "isinf", "isnan"):
 
 
 @prepared("is_empty")
-def is_empty(X: Any, Out: Any) -> Step:
-    return partial(Out.fill, X.size == 0)
+def is_empty(xp: Any, X: Any, Out: Any) -> Call:
+    return fill(xp, Out, X.size == 0)
 
 
 @prepared("add_position_encoding")
-def add_position_encoding(xp: Any, X: Any, X_lod: Lod, alpha: float, beta: float, Out: Any) -> list[Step]:
+def add_position_encoding(xp: Any, X: Any, X_lod: Lod, alpha: float, beta: float, Out: Any) -> list[Call]:
     half = X.shape[-1] // 2
     powers = xp.arange(half) / max(half - 1, 1)
     positions = xp.arange(X.shape[1])

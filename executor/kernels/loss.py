@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
 
 from .activation import log1p_exp
 from .manipulation import check_ids, kept_ids, place_into, ranges
-from .table import Step, kernel, prepared
+from .table import Call, Written, fill, kernel, prepared
 
 _ZERO_PROBABILITY_LOSS = 1e20
 """What the negative logarithm of 0 counts as."""
@@ -26,11 +26,11 @@ def _rows(axis: int, *arrays: Any) -> tuple[int, list[tuple[Any, ...]]]:
     return -1, [tuple(array[start:end] for array in flat) for start, end in ranges(first.size // width, width)]
 
 
-def _exponentials(xp: Any, X: Any, out: Any, row: Any, axis: int, top: Any = None, shifted: Sequence[Step] = ()) -> list[Step]:
+def _exponentials(xp: Any, X: Any, out: Any, row: Any, axis: int, top: Any = None, shifted: Sequence[Call] = ()) -> list[Call]:
     """Calls that set `out` to ``exp(X - max)``, `row` to its sums and `top` to the maxima; `shifted` are made when `out` is
     ``X - max``."""
     top = row if top is None else top
-    steps: list[Step] = [partial(xp.maximum.reduce, X, axis, None, top, True), partial(xp.subtract, X, top, out)]
+    steps: list[Call] = [partial(xp.maximum.reduce, X, axis, None, top, True), partial(xp.subtract, X, top, out)]
     return [*steps, *shifted, partial(xp.exp, out, out), partial(xp.add.reduce, out, axis, None, row, True)]
 
 
@@ -40,8 +40,8 @@ def _row_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 @prepared("softmax", inplace={"Out": "X"})
-def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step]:
-    steps: list[Step] = []
+def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call]:
+    steps: list[Call] = []
     axis, parts = _rows(axis, X, Out)
     for x, out in parts:
         row = scratch(_row_shape(x.shape, axis), X.dtype)
@@ -50,8 +50,8 @@ def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step]:
 
 
 @prepared("softmax_grad")
-def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Step]:
-    steps: list[Step] = []
+def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Call]:
+    steps: list[Call] = []
     axis, parts = _rows(axis, Out, dOut, dX)
     for out, d_out, d_x in parts:
         row = scratch(_row_shape(out.shape, axis), Out.dtype)
@@ -65,8 +65,8 @@ def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any)
 
 
 @prepared("log_softmax")
-def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step]:
-    steps: list[Step] = []
+def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call]:
+    steps: list[Call] = []
     axis, parts = _rows(axis, X, Out)
     for x, out in parts:
         row, top = (scratch(_row_shape(x.shape, axis), X.dtype) for _ in range(2))
@@ -83,8 +83,8 @@ def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Step
 
 
 @prepared("log_softmax_grad")
-def log_softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Step]:
-    steps: list[Step] = []
+def log_softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any) -> list[Call]:
+    steps: list[Call] = []
     axis, parts = _rows(axis, Out, dOut, dX)
     for out, d_out, d_x in parts:
         row = scratch(_row_shape(out.shape, axis), Out.dtype)
@@ -107,32 +107,33 @@ def _label_places(xp: Any, shape: tuple[int, ...], axis: int) -> Any:
     return (rows // stride * (stride * shape[axis]) + rows % stride).reshape(row_shape), stride
 
 
-_Find = Callable[[], tuple[Any, Any]]
-"""Gives flat indices of the labelled elements; and which labels are not to be ignored, None for all."""
+_Labelled = tuple[Any, Any, int, int, int]
+"""Labels, where rows begin, the distance and number of classes, and the label to ignore: what tells the labelled elements."""
 
 
-def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> _Find:
-    """What finds the labelled elements, one for each row along `axis`, in arrays of one shape."""
-    first, stride = _label_places(xp, shape, axis)
-    return partial(_find, xp, Label, first, stride, shape[axis], ignore_index)
+def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> _Labelled:
+    """What tells the labelled elements, one for each row along `axis`, in arrays of one shape."""
+    return (Label, *_label_places(xp, shape, axis), shape[axis], ignore_index)
 
 
-def _find(xp: Any, label: Any, first: Any, stride: int, classes: int, ignore_index: int) -> tuple[Any, Any]:
+def _find(xp: Any, labelled: _Labelled) -> tuple[Any, Any]:
+    """Flat indices of the labelled elements; and which labels are not to be ignored, None for all."""
+    label, first, stride, classes, ignore_index = labelled
     ids, kept = kept_ids(xp, label, ignore_index, classes)
     return first + (ids if stride == 1 else ids * stride), kept
 
 
-def _get(find: _Find, array: Any, out: Any, ignored: float) -> None:
+def _get(xp: Any, labelled: _Labelled, array: Any, out: Written, ignored: float) -> None:
     """The labelled elements into `out`."""
-    at, kept = find()
+    at, kept = _find(xp, labelled)
     out[...] = array.reshape(-1)[at]
     if kept is not None:
         out[~kept] = ignored
 
 
-def _subtract(find: _Find, values: Any, array: Any) -> None:
+def _subtract(xp: Any, labelled: _Labelled, values: Any, array: Written) -> None:
     """Subtract values from the labelled elements that are not ignored."""
-    at, kept = find()
+    at, kept = _find(xp, labelled)
     flat = array.reshape(-1)
     if kept is None:
         flat[at] -= values
@@ -145,25 +146,25 @@ def _negative_log(xp: Any, probabilities: Any) -> Any:
     return xp.where(is_zero, probabilities.dtype.type(_ZERO_PROBABILITY_LOSS), -xp.log(xp.where(is_zero, 1, probabilities)))
 
 
-def _hard_losses(xp: Any, find: _Find, probabilities: Any, matched: Any, out: Any) -> None:
-    _get(find, probabilities, matched, 1.0)
+def _hard_losses(xp: Any, labelled: _Labelled, probabilities: Any, matched: Written, out: Written) -> None:
+    _get(xp, labelled, probabilities, matched, 1.0)
     if out is not None:
         xp.copyto(out, _negative_log(xp, matched))
 
 
-def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: Any) -> None:
+def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: Written) -> None:
     xp.add.reduce(label * _negative_log(xp, probabilities), axis, None, out, True)
 
 
 @prepared("cross_entropy")
-def cross_entropy(xp: Any, scratch: Any, X: Any, Label: Any, soft_label: bool, ignore_index: int, Y: Any) -> Step:
+def cross_entropy(xp: Any, scratch: Any, X: Any, Label: Any, soft_label: bool, ignore_index: int, Y: Any) -> Call:
     if soft_label:
         return partial(_soft_losses, xp, X, Label, -1, Y)
     return partial(_hard_losses, xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, scratch(Y.shape, X.dtype), Y)
 
 
 @prepared("cross_entropy2")
-def cross_entropy2(xp: Any, scratch: Any, X: Any, Label: Any, ignore_index: int, Y: Any, MatchX: Any) -> Step:
+def cross_entropy2(xp: Any, scratch: Any, X: Any, Label: Any, ignore_index: int, Y: Any, MatchX: Any) -> Call:
     matched = scratch(Label.shape, X.dtype) if MatchX is None else MatchX
     return partial(_hard_losses, xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, matched, Y)
 
@@ -171,8 +172,8 @@ def cross_entropy2(xp: Any, scratch: Any, X: Any, Label: Any, ignore_index: int,
 @prepared("cross_entropy_grad")
 def cross_entropy_grad(
     xp: Any, scratch: Any, X: Any, Label: Any, dY: Any, soft_label: bool, ignore_index: int, dX: Any, dLabel: Any
-) -> list[Step]:
-    steps: list[Step] = []
+) -> list[Call]:
+    steps: list[Call] = []
     if soft_label:
         if dX is not None:
             steps += [partial(xp.multiply, Label, dY, dX), partial(xp.divide, dX, X, dX), partial(xp.negative, dX, dX)]
@@ -182,31 +183,31 @@ def cross_entropy_grad(
     return _hard_gradient(xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, dY, scratch(dY.shape, X.dtype), dX)
 
 
-def _label_gradient(xp: Any, probabilities: Any, d_loss: Any, out: Any) -> list[Step]:
+def _label_gradient(xp: Any, probabilities: Any, d_loss: Any, out: Any) -> list[Call]:
     """Calls for the gradient of soft labels, ``-log(probabilities) * d_loss``."""
     return [partial(xp.log, probabilities, out), partial(xp.multiply, out, d_loss, out), partial(xp.negative, out, out)]
 
 
-def _hard_gradient(xp: Any, find: _Find, probabilities: Any, d_loss: Any, row: Any, out: Any) -> list[Step]:
+def _hard_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any, row: Any, out: Any) -> list[Call]:
     """Calls for ``-d_loss / probabilities`` at the label, and 0 elsewhere; `row` is lent."""
     return [
-        partial(_get, find, probabilities, row, 1.0),
+        partial(_get, xp, labelled, probabilities, row, 1.0),
         partial(xp.divide, d_loss, row, row),
-        partial(out.fill, 0),
-        partial(_subtract, find, row, out),
+        fill(xp, out, 0),
+        partial(_subtract, xp, labelled, row, out),
     ]
 
 
-def _losses_unless_ignored(xp: Any, find: _Find, probabilities: Any, matched: Any, out: Any) -> None:
-    _hard_losses(xp, find, probabilities, matched, out)
-    kept = find()[1]
+def _losses_unless_ignored(xp: Any, labelled: _Labelled, probabilities: Any, matched: Written, out: Written) -> None:
+    _hard_losses(xp, labelled, probabilities, matched, out)
+    kept = _find(xp, labelled)[1]
     if kept is not None:
         out[~kept] = 0
 
 
-def _stable_losses(xp: Any, find: _Find, logits: Any, top: Any, row: Any, out: Any) -> None:
+def _stable_losses(xp: Any, labelled: _Labelled, logits: Any, top: Any, row: Written, out: Written) -> None:
     """``log(row) - (logit of the label - top)``."""
-    at, kept = find()
+    at, kept = _find(xp, labelled)
     xp.log(row, out)
     out -= logits.reshape(-1)[at] - top
     if kept is not None:
@@ -225,19 +226,19 @@ def softmax_with_cross_entropy(
     axis: int,
     Softmax: Any,
     Loss: Any,
-) -> list[Step]:
+) -> list[Call]:
     probabilities = Softmax if Softmax is not None else scratch(Logits.shape, Logits.dtype)
     shape = _row_shape(Logits.shape, axis)
-    find = _labelled(xp, Logits.shape, Label, axis, ignore_index) if not soft_label else None
+    labelled = _labelled(xp, Logits.shape, Label, axis, ignore_index) if not soft_label else None
     if not use_softmax:
-        steps: list[Step] = [] if Softmax is None else [partial(xp.copyto, Softmax, Logits)]
+        steps: list[Call] = [] if Softmax is None else [partial(xp.copyto, Softmax, Logits)]
         if Loss is None:
             return steps
-        if find is None:
+        if labelled is None:
             return [*steps, partial(_soft_losses, xp, Logits, Label, axis, Loss)]
-        return [*steps, partial(_losses_unless_ignored, xp, find, Logits, scratch(shape, Logits.dtype), Loss)]
+        return [*steps, partial(_losses_unless_ignored, xp, labelled, Logits, scratch(shape, Logits.dtype), Loss)]
     row, top = scratch(shape, Logits.dtype), scratch(shape, Logits.dtype)
-    picked: list[Step] = []
+    picked: list[Call] = []
     if soft_label and Loss is not None:  # the labels' part of the logarithms of softmax, while the exponents are at hand
         weighted, part = scratch(Logits.shape, Logits.dtype), scratch(shape, Logits.dtype)
         picked = [partial(xp.multiply, Label, probabilities, weighted), partial(xp.add.reduce, weighted, axis, None, part, True)]
@@ -246,8 +247,8 @@ def softmax_with_cross_entropy(
         steps.append(partial(xp.divide, probabilities, row, probabilities))
     if Loss is None:
         return steps
-    if find is not None:
-        return [*steps, partial(_stable_losses, xp, find, Logits, top, row, Loss)]
+    if labelled is not None:
+        return [*steps, partial(_stable_losses, xp, labelled, Logits, top, row, Loss)]
     return [
         *steps,
         partial(xp.add.reduce, Label, axis, None, Loss, True),
@@ -271,8 +272,8 @@ def softmax_with_cross_entropy_grad(
     axis: int,
     dLogits: Any,
     dLabel: Any,
-) -> list[Step]:
-    steps: list[Step] = []
+) -> list[Call]:
+    steps: list[Call] = []
     if dLabel is not None:
         steps += _label_gradient(xp, Softmax, dLoss, dLabel)
     if dLogits is None:
@@ -290,11 +291,11 @@ def softmax_with_cross_entropy_grad(
         else:
             steps += [partial(xp.divide, part, Softmax, part), partial(xp.negative, part, dLogits)]
     else:
-        find = _labelled(xp, Softmax.shape, Label, axis, ignore_index)
+        labelled = _labelled(xp, Softmax.shape, Label, axis, ignore_index)
         if use_softmax:
-            steps.append(partial(_stable_gradient, xp, find, Softmax, dLoss, dLogits))
+            steps.append(partial(_stable_gradient, xp, labelled, Softmax, dLoss, dLogits))
         else:
-            steps += _hard_gradient(xp, find, Softmax, dLoss, row, dLogits)
+            steps += _hard_gradient(xp, labelled, Softmax, dLoss, row, dLogits)
     if dSoftmax is None:
         return steps
     through = scratch(Softmax.shape, Softmax.dtype)
@@ -305,9 +306,9 @@ def softmax_with_cross_entropy_grad(
     return [*steps, partial(xp.add, dLogits, through, dLogits)]
 
 
-def _stable_gradient(xp: Any, find: _Find, probabilities: Any, d_loss: Any, out: Any) -> None:
+def _stable_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any, out: Written) -> None:
     """``(probabilities - 1 at the label) * d_loss``, with 0 for what is ignored."""
-    at, kept = find()
+    at, kept = _find(xp, labelled)
     if kept is not None:
         d_loss = xp.where(kept, d_loss, d_loss.dtype.type(0))
     xp.multiply(probabilities, d_loss, out)
@@ -328,9 +329,9 @@ def sigmoid_cross_entropy_with_logits(
 
 
 @prepared("huber_loss")
-def huber_loss(xp: Any, scratch: Any, X: Any, Y: Any, delta: float, Out: Any, Residual: Any) -> list[Step]:
+def huber_loss(xp: Any, scratch: Any, X: Any, Y: Any, delta: float, Out: Any, Residual: Any) -> list[Call]:
     residual = Residual if Residual is not None else scratch(X.shape, X.dtype)
-    steps: list[Step] = [partial(xp.subtract, Y, X, residual)]
+    steps: list[Call] = [partial(xp.subtract, Y, X, residual)]
     if Out is None:
         return steps
     bounded = scratch(X.shape, X.dtype)
@@ -346,9 +347,9 @@ def huber_loss(xp: Any, scratch: Any, X: Any, Y: Any, delta: float, Out: Any, Re
 @prepared("huber_loss_grad")
 def huber_loss_grad(
     xp: Any, scratch: Any, Residual: Any, dOut: Any, dResidual: Any, delta: float, dX: Any, dY: Any
-) -> list[Step]:
+) -> list[Call]:
     d_y = dY if dY is not None else scratch(Residual.shape, Residual.dtype)
-    steps: list[Step] = [partial(xp.clip, Residual, -delta, delta, d_y), partial(xp.multiply, d_y, dOut, d_y)]
+    steps: list[Call] = [partial(xp.clip, Residual, -delta, delta, d_y), partial(xp.multiply, d_y, dOut, d_y)]
     if dResidual is not None:
         steps.append(partial(xp.add, d_y, dResidual, d_y))
     return steps if dX is None else [*steps, partial(xp.negative, d_y, dX)]

@@ -12,10 +12,10 @@ from fluid.ops.shapes import taken
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
-from .table import Step, kernel, prepared
+from .table import Call, Written, fill, kernel, prepared
 
 
-def copy(xp: Any, source: Any, target: Any) -> list[Step]:
+def copy(xp: Any, source: Any, target: Any) -> list[Call]:
     """Calls that copy `source` to `target`, of as many elements; none if they are the same memory."""
     if xp.may_share_memory(source, target):
         return []
@@ -63,7 +63,7 @@ def take(xp: Any, array: Any, ids: Any, axis: int, out: Any) -> None:
     "flatten_contiguous_range",
     inplace={"Out": "X"},
 )
-def reshape(xp: Any, X: Any, Out: Any) -> list[Step]:
+def reshape(xp: Any, X: Any, Out: Any) -> list[Call]:
     return copy(xp, X, Out)
 
 
@@ -76,7 +76,7 @@ def _reshape_to(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int])
 
 
 @prepared("reshape2", "reshape", inplace={"Out": "X"})
-def reshape2(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int], Out: Any) -> list[Step]:
+def reshape2(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int], Out: Any) -> list[Call]:
     if Out is None:
         return [partial(_reshape_to, xp, X, Shape, ShapeTensor, shape)]
     return copy(xp, X, Out)
@@ -89,7 +89,7 @@ def _insert_axes(xp: Any, X: Any, AxesTensor: Any, AxesTensorList: Any, axes: li
 
 
 @prepared("unsqueeze2", inplace={"Out": "X"})
-def unsqueeze2(xp: Any, X: Any, AxesTensor: Any, AxesTensorList: Any, axes: list[int], Out: Any) -> list[Step]:
+def unsqueeze2(xp: Any, X: Any, AxesTensor: Any, AxesTensorList: Any, axes: list[int], Out: Any) -> list[Call]:
     if Out is None:
         return [partial(_insert_axes, xp, X, AxesTensor, AxesTensorList, axes)]
     return copy(xp, X, Out)
@@ -107,17 +107,17 @@ def unsqueeze2(xp: Any, X: Any, AxesTensor: Any, AxesTensorList: Any, axes: list
     "flatten_contiguous_range_grad",
     inplace={"dX": "dOut"},
 )
-def reshape_grad(xp: Any, dOut: Any, dX: Any) -> list[Step]:
+def reshape_grad(xp: Any, dOut: Any, dX: Any) -> list[Call]:
     return copy(xp, dOut, dX)
 
 
 @prepared("transpose2", "transpose")
-def transpose2(xp: Any, X: Any, axis: list[int], Out: Any) -> Step:
+def transpose2(xp: Any, X: Any, axis: list[int], Out: Any) -> Call:
     return partial(xp.copyto, Out, X.transpose(axis))
 
 
 @prepared("transpose2_grad", "transpose_grad")
-def transpose2_grad(xp: Any, dOut: Any, axis: list[int], dX: Any) -> Step:
+def transpose2_grad(xp: Any, dOut: Any, axis: list[int], dX: Any) -> Call:
     return partial(xp.copyto, dX.transpose(axis), dOut)
 
 
@@ -130,41 +130,45 @@ def _parts(whole: Any, extents: list[int], axis: int) -> list[Any]:
     return parts
 
 
+def _join_at_run(xp: Any, X: list[Any], axis: Any, out: Written) -> Any:
+    return xp.concatenate(X, numbers(axis, None, ())[0], out)
+
+
 @prepared("concat")
-def concat(xp: Any, X: list[Any], AxisTensor: Any, axis: int, Out: Any) -> list[Step]:
+def concat(xp: Any, X: list[Any], AxisTensor: Any, axis: int, Out: Any) -> list[Call]:
     if Out is None:
-        return [lambda: xp.concatenate(X, numbers(AxisTensor, None, ())[0])]
+        return [partial(_join_at_run, xp, X, AxisTensor, None)]
     return [partial(xp.copyto, part, x) for part, x in zip(_parts(Out, [x.shape[axis] for x in X], axis), X, strict=True)]
 
 
-def _cut(xp: Any, X: Any, likes: list[Any], axis: int, Out: list[Any]) -> list[Step]:
+def _cut(xp: Any, X: Any, likes: list[Any], axis: int, Out: list[Any]) -> list[Call]:
     parts = _parts(X, [like.shape[axis] for like in likes], axis)
     return [partial(xp.copyto, out, part) for out, part in zip(Out, parts, strict=True) if out is not None]
 
 
-def _cut_along(xp: Any, X: Any, likes: list[Any], AxisTensor: Any, axis: int, Out: list[Any]) -> list[Step]:
+def _cut_along(xp: Any, X: Any, likes: list[Any], AxisTensor: Any, axis: int, Out: list[Any]) -> list[Call]:
     if AxisTensor is None:
         return _cut(xp, X, likes, axis, Out)
+    return [partial(_cut_at_run, xp, X, likes, AxisTensor, Out)]
 
-    def cut() -> None:
-        for step in _cut(xp, X, likes, numbers(AxisTensor, None, ())[0], Out):
-            step()
 
-    return [cut]
+def _cut_at_run(xp: Any, X: Any, likes: list[Any], axis: Any, out: list[Written]) -> None:
+    for call in _cut(xp, X, likes, numbers(axis, None, ())[0], out):
+        call()
 
 
 @prepared("concat_like")
-def concat_like(xp: Any, X: list[Any], AxisTensor: Any, Out: Any) -> Step:
-    return lambda: xp.concatenate(X, numbers(AxisTensor, None, ())[0], Out)
+def concat_like(xp: Any, X: list[Any], AxisTensor: Any, Out: Any) -> Call:
+    return partial(_join_at_run, xp, X, AxisTensor, Out)
 
 
 @prepared("split_like")
-def split_like(xp: Any, X: Any, Like: list[Any], AxisTensor: Any, axis: int, Out: list[Any]) -> list[Step]:
+def split_like(xp: Any, X: Any, Like: list[Any], AxisTensor: Any, axis: int, Out: list[Any]) -> list[Call]:
     return _cut_along(xp, X, Like, AxisTensor, axis, Out)
 
 
 @prepared("concat_grad")
-def concat_grad(xp: Any, X: list[Any], AxisTensor: Any, dOut: Any, axis: int, dX: list[Any]) -> list[Step]:
+def concat_grad(xp: Any, X: list[Any], AxisTensor: Any, dOut: Any, axis: int, dX: list[Any]) -> list[Call]:
     return _cut_along(xp, dOut, X, AxisTensor, axis, dX)
 
 
@@ -181,7 +185,7 @@ def _split_at_run(
 @prepared("split")
 def split(
     xp: Any, X: Any, AxisTensor: Any, SectionsTensorList: Any, axis: int, sections: list[int], num: int, Out: list[Any]
-) -> list[Step]:
+) -> list[Call]:
     if AxisTensor is not None or SectionsTensorList:
         return [partial(_split_at_run, xp, X, AxisTensor, SectionsTensorList, axis, [] if num else sections, Out)]
     extent = X.shape[axis]
@@ -198,66 +202,85 @@ def _faces(xp: Any, array: Any, axis: int) -> list[Any]:
 
 
 @prepared("stack")
-def stack(xp: Any, X: list[Any], axis: int, Y: Any) -> list[Step]:
+def stack(xp: Any, X: list[Any], axis: int, Y: Any) -> list[Call]:
     return [partial(xp.copyto, part, x) for part, x in zip(_faces(xp, Y, axis), X, strict=True)]
 
 
-def _unstack(xp: Any, X: Any, axis: int, Y: list[Any]) -> list[Step]:
+def _unstack(xp: Any, X: Any, axis: int, Y: list[Any]) -> list[Call]:
     return [partial(xp.copyto, out, part) for out, part in zip(Y, _faces(xp, X, axis), strict=True) if out is not None]
 
 
 @prepared("unstack")
-def unstack(xp: Any, X: Any, axis: int, Y: list[Any]) -> list[Step]:
+def unstack(xp: Any, X: Any, axis: int, Y: list[Any]) -> list[Call]:
     return _unstack(xp, X, axis, Y)
 
 
 @prepared("stack_grad")
-def stack_grad(xp: Any, dY: Any, axis: int, dX: list[Any]) -> list[Step]:
+def stack_grad(xp: Any, dY: Any, axis: int, dX: list[Any]) -> list[Call]:
     return _unstack(xp, dY, axis, dX)
 
 
-class _Bounds:
-    """What a slice takes: from attributes, or from tensors that are read when it is taken."""
+_Bounds = dict[str, Any]
+"""What a slice takes: attributes, and under the names of slots the tensors that are read in their place when it is taken."""
 
-    def __init__(self, attrs: dict[str, Any], **tensors: Any) -> None:
-        self.attrs, self.tensors = attrs, tensors
-        self.at_run = any(tensor is not None and len(tensor) for tensor in tensors.values())
 
-    def _numbers(self, name: str) -> list[int]:
-        slot = name.capitalize() + "Tensor"
-        return numbers(self.tensors.get(slot), self.tensors.get(slot + "List"), self.attrs.get(name, ()))
+def _bounds(attrs: dict[str, Any], **tensors: Any) -> tuple[_Bounds, bool]:
+    """The bounds of a slice, and whether they are known only when it is taken."""
+    read = {slot: tensor for slot, tensor in tensors.items() if tensor is not None and len(tensor)}
+    names = ("axes", "starts", "ends", "strides")
+    return {**{name: attrs[name] for name in names if name in attrs}, **read}, bool(read)
 
-    def of(self, array: Any) -> Any:
-        """The part of `array` that the slice takes, with all axes."""
-        index = [slice(None)] * array.ndim
-        axes, starts, ends = self.attrs["axes"], self._numbers("starts"), self._numbers("ends")
-        strides = self._numbers("strides") or [1] * len(axes)
-        if 0 in strides:
-            raise ExecutionError(f"slice: strides {strides} should not be 0")
-        for axis, *bounds in zip(axes, starts, ends, strides, strict=True):
-            index[axis] = taken(*bounds)
-        return array[(*index, ...)]
 
-    def take(self, xp: Any, source: Any, out: Any) -> Step:
-        dropped = tuple(self.attrs["decrease_axis"])
-        if out is None:
-            return lambda: self.of(source).squeeze(dropped).copy() if dropped else self.of(source).copy()
-        if self.at_run:
-            return lambda: xp.copyto(out, self.of(source).reshape(out.shape))
-        part = self.of(source)
-        return partial(xp.copyto, out, part.squeeze(dropped).reshape(out.shape) if dropped else part)
+def _bound_numbers(bounds: _Bounds, name: str) -> list[int]:
+    slot = name.capitalize() + "Tensor"
+    return numbers(bounds.get(slot), bounds.get(slot + "List"), bounds.get(name, ()))
 
-    def put_back(self, xp: Any, source: Any, out: Any) -> list[Step]:
-        """Calls for the transpose of `take`."""
 
-        def put() -> None:
-            part = self.of(out)
-            xp.copyto(part, source.reshape(part.shape))
+def _part(array: Any, bounds: _Bounds) -> Any:
+    """The part of `array` that a slice takes, with all axes."""
+    index = [slice(None)] * array.ndim
+    axes, starts, ends = bounds["axes"], _bound_numbers(bounds, "starts"), _bound_numbers(bounds, "ends")
+    strides = _bound_numbers(bounds, "strides") or [1] * len(axes)
+    if 0 in strides:
+        raise ExecutionError(f"slice: strides {strides} should not be 0")
+    for axis, *limits in zip(axes, starts, ends, strides, strict=True):
+        index[axis] = taken(*limits)
+    return array[(*index, ...)]
 
-        if self.at_run:
-            return [partial(out.fill, 0), put]
-        part = self.of(out)
-        return [partial(out.fill, 0), partial(xp.copyto, part, source.reshape(part.shape))]
+
+def _take_at_run(source: Any, bounds: _Bounds, dropped: tuple[int, ...]) -> Any:
+    part = _part(source, bounds)
+    return part.squeeze(dropped).copy() if dropped else part.copy()
+
+
+def _copy_at_run(xp: Any, source: Any, bounds: _Bounds, out: Written) -> None:
+    xp.copyto(out, _part(source, bounds).reshape(out.shape))
+
+
+def _put_back_at_run(xp: Any, source: Any, bounds: _Bounds, out: Written) -> None:
+    part = _part(out, bounds)
+    xp.copyto(part, source.reshape(part.shape))
+
+
+def _take(xp: Any, source: Any, attrs: dict[str, Any], out: Any, **tensors: Any) -> Call:
+    """The call that gives the part of an array that a slice takes."""
+    bounds, at_run = _bounds(attrs, **tensors)
+    dropped = tuple(attrs["decrease_axis"])
+    if out is None:
+        return partial(_take_at_run, source, bounds, dropped)
+    if at_run:
+        return partial(_copy_at_run, xp, source, bounds, out)
+    part = _part(source, bounds)
+    return partial(xp.copyto, out, part.squeeze(dropped).reshape(out.shape) if dropped else part)
+
+
+def _put_back(xp: Any, source: Any, attrs: dict[str, Any], out: Any, **tensors: Any) -> list[Call]:
+    """Calls for the transpose of `_take`."""
+    bounds, at_run = _bounds(attrs, **tensors)
+    if at_run:
+        return [fill(xp, out, 0), partial(_put_back_at_run, xp, source, bounds, out)]
+    part = _part(out, bounds)
+    return [fill(xp, out, 0), partial(xp.copyto, part, source.reshape(part.shape))]
 
 
 @prepared("slice")
@@ -270,10 +293,10 @@ def slice_(
     EndsTensorList: Any,
     attrs: dict[str, Any],
     Out: Any,
-) -> Step:
+) -> Call:
     tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor}
     lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList}
-    return _Bounds(attrs, **tensors, **lists).take(xp, Input, Out)
+    return _take(xp, Input, attrs, Out, **tensors, **lists)
 
 
 @prepared("slice_like")
@@ -286,7 +309,7 @@ def slice_like(
     EndsTensorList: Any,
     attrs: dict[str, Any],
     Out: Any,
-) -> Step:
+) -> Call:
     return slice_(xp, X, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, attrs, Out)  # type: ignore[no-any-return]
 
 
@@ -300,10 +323,10 @@ def unslice(
     EndsTensorList: Any,
     attrs: dict[str, Any],
     Out: Any,
-) -> list[Step]:
+) -> list[Call]:
     tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor}
     lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList}
-    return _Bounds(attrs, **tensors, **lists).put_back(xp, X, Out)
+    return _put_back(xp, X, attrs, Out, **tensors, **lists)
 
 
 @prepared("slice_grad")
@@ -316,7 +339,7 @@ def slice_grad(
     dOut: Any,
     attrs: dict[str, Any],
     dInput: Any,
-) -> list[Step]:
+) -> list[Call]:
     return unslice(xp, dOut, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, attrs, dInput)  # type: ignore[no-any-return]
 
 
@@ -332,10 +355,10 @@ def strided_slice(
     StridesTensorList: Any,
     attrs: dict[str, Any],
     Out: Any,
-) -> Step:
+) -> Call:
     tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor, "StridesTensor": StridesTensor}
     lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StridesTensorList": StridesTensorList}
-    return _Bounds(attrs, **tensors, **lists).take(xp, Input, Out)
+    return _take(xp, Input, attrs, Out, **tensors, **lists)
 
 
 @prepared("strided_slice_like")
@@ -350,7 +373,7 @@ def strided_slice_like(
     StridesTensorList: Any,
     attrs: dict[str, Any],
     Out: Any,
-) -> Step:
+) -> Call:
     bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
     return strided_slice(xp, X, *bounds, attrs, Out)  # type: ignore[no-any-return]
 
@@ -367,14 +390,14 @@ def strided_unslice(
     StridesTensorList: Any,
     attrs: dict[str, Any],
     Out: Any,
-) -> list[Step]:
+) -> list[Call]:
     tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor, "StridesTensor": StridesTensor}
     lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StridesTensorList": StridesTensorList}
-    return _Bounds(attrs, **tensors, **lists).put_back(xp, X, Out)
+    return _put_back(xp, X, attrs, Out, **tensors, **lists)
 
 
 @prepared("flip", "reverse")
-def flip(xp: Any, X: Any, axis: list[int], Out: Any) -> Step:
+def flip(xp: Any, X: Any, axis: list[int], Out: Any) -> Call:
     return partial(xp.copyto, Out, xp.flip(X, tuple(axis)))
 
 
@@ -500,7 +523,7 @@ def pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, default: flo
     xp.copyto(Out, found if kept is None else xp.where(kept, found, X.dtype.type(default)))
 
 
-def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: Any) -> None:
+def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: Written) -> None:
     """Adds X to zeros in `out` at the indices along `axis`."""
     ids, kept = kept_ids(xp, Index, ignore_index, out.shape[axis])
     out.fill(0)
@@ -541,25 +564,25 @@ def one_hot_v2(xp: Any, X: Any, depth_tensor: Any, depth: int, dtype: int, allow
 
 # ----------------------------------------------------------------------------------------------------------- repeating
 @prepared("expand_v2")
-def expand_v2(xp: Any, X: Any, Shape: Any, expand_shapes_tensor: Any, shape: list[int], Out: Any) -> Step:
+def expand_v2(xp: Any, X: Any, Shape: Any, expand_shapes_tensor: Any, shape: list[int], Out: Any) -> Call:
     if Out is not None:
         return partial(xp.copyto, Out, X)
+    return partial(_expand_at_run, xp, X, Shape, expand_shapes_tensor, shape)
 
-    def expand() -> Any:
-        wanted = numbers(Shape, expand_shapes_tensor, shape)
-        extents = (1,) * (len(wanted) - X.ndim) + X.shape
-        return xp.broadcast_to(X, [have if want == -1 else want for have, want in zip(extents, wanted, strict=True)]).copy()
 
-    return expand
+def _expand_at_run(xp: Any, X: Any, tensor: Any, tensors: Any, shape: list[int]) -> Any:
+    wanted = numbers(tensor, tensors, shape)
+    extents = (1,) * (len(wanted) - X.ndim) + X.shape
+    return xp.broadcast_to(X, [have if want == -1 else want for have, want in zip(extents, wanted, strict=True)]).copy()
 
 
 @prepared("expand_as")
-def expand_as(xp: Any, X: Any, Out: Any) -> Step:
+def expand_as(xp: Any, X: Any, Out: Any) -> Call:
     return _tile(xp, X, None, None, [], Out)
 
 
 @prepared("expand_as_v2")
-def expand_as_v2(xp: Any, X: Any, Out: Any) -> Step:
+def expand_as_v2(xp: Any, X: Any, Out: Any) -> Call:
     return partial(xp.copyto, Out, X)
 
 
@@ -571,51 +594,55 @@ def _tiled_views(X: Any, Out: Any) -> tuple[Any, Any]:
     return X.reshape([n for extent in extents for n in (1, extent)]), Out.reshape(repeated)
 
 
-def _tile(xp: Any, X: Any, tensor: Any, tensors: Any, times: list[int], Out: Any) -> Step:
+def _tile(xp: Any, X: Any, tensor: Any, tensors: Any, times: list[int], Out: Any) -> Call:
     if Out is None:
-        return lambda: xp.tile(X, numbers(tensor, tensors, times))
+        return partial(_tile_at_run, xp, X, tensor, tensors, times)
     source, target = _tiled_views(X, Out)
     return partial(xp.copyto, target, source)
 
 
+def _tile_at_run(xp: Any, X: Any, tensor: Any, tensors: Any, times: list[int]) -> Any:
+    return xp.tile(X, numbers(tensor, tensors, times))
+
+
 @prepared("tile")
-def tile(xp: Any, X: Any, RepeatTimes: Any, repeat_times_tensor: Any, repeat_times: list[int], Out: Any) -> Step:
+def tile(xp: Any, X: Any, RepeatTimes: Any, repeat_times_tensor: Any, repeat_times: list[int], Out: Any) -> Call:
     return _tile(xp, X, RepeatTimes, repeat_times_tensor, repeat_times, Out)
 
 
 @prepared("expand")
-def expand(xp: Any, X: Any, ExpandTimes: Any, expand_times_tensor: Any, expand_times: list[int], Out: Any) -> Step:
+def expand(xp: Any, X: Any, ExpandTimes: Any, expand_times_tensor: Any, expand_times: list[int], Out: Any) -> Call:
     return _tile(xp, X, ExpandTimes, expand_times_tensor, expand_times, Out)
 
 
 @prepared("tile_like")
-def tile_like(xp: Any, X: Any, Out: Any) -> Step:
+def tile_like(xp: Any, X: Any, Out: Any) -> Call:
     return _tile(xp, X, None, None, [], Out)
 
 
-def _untile(xp: Any, X: Any, out: Any) -> Step:
+def _untile(xp: Any, X: Any, out: Any) -> Call:
     target, source = _tiled_views(out, X)
     return partial(xp.add.reduce, source, tuple(range(0, source.ndim, 2)), None, target, True)
 
 
 @prepared("untile")
-def untile(xp: Any, X: Any, Out: Any) -> Step:
+def untile(xp: Any, X: Any, Out: Any) -> Call:
     return _untile(xp, X, Out)
 
 
 @prepared("tile_grad", "expand_grad", "expand_as_grad")
-def tile_grad(xp: Any, dOut: Any, dX: Any) -> Step:
+def tile_grad(xp: Any, dOut: Any, dX: Any) -> Call:
     return _untile(xp, dOut, dX)
 
 
 # --------------------------------------------------------------------------------------------------- triangles, diagonals
 @prepared("diag")
-def diag(Diagonal: Any, Out: Any, xp: Any) -> list[Step]:
-    return [partial(Out.fill, 0), partial(xp.copyto, Out.reshape(-1)[:: len(Out) + 1], Diagonal)]
+def diag(Diagonal: Any, Out: Any, xp: Any) -> list[Call]:
+    return [fill(xp, Out, 0), partial(xp.copyto, Out.reshape(-1)[:: len(Out) + 1], Diagonal)]
 
 
 @prepared("meshgrid")
-def meshgrid(xp: Any, X: list[Any], Out: list[Any]) -> list[Step]:
+def meshgrid(xp: Any, X: list[Any], Out: list[Any]) -> list[Call]:
     def along(axis: int, vector: Any) -> Any:
         return vector.reshape([-1 if place == axis else 1 for place in range(len(X))])
 
@@ -636,7 +663,7 @@ def _on_diagonal(xp: Any, X: Any, offset: int, axis1: int, axis2: int, out: Any)
 
 
 @prepared("diagonal")
-def diagonal(xp: Any, Input: Any, offset: int, axis1: int, axis2: int, Out: Any) -> Step:
+def diagonal(xp: Any, Input: Any, offset: int, axis1: int, axis2: int, Out: Any) -> Call:
     return partial(xp.copyto, Out, xp.diagonal(Input, offset, axis1, axis2))
 
 
@@ -673,36 +700,40 @@ def index_select(xp: Any, X: Any, Index: Any, dim: int, Out: Any) -> None:
 
 
 @prepared("unbind")
-def unbind(xp: Any, X: Any, axis: int, Out: list[Any]) -> list[Step]:
+def unbind(xp: Any, X: Any, axis: int, Out: list[Any]) -> list[Call]:
     return _unstack(xp, X, axis, Out)
 
 
 # ------------------------------------------------------------------------------------------------------------- padding
-def _pad(xp: Any, X: Any, paddings: list[int], mode: str, value: float, out: Any) -> list[Step]:
+def _pad(xp: Any, X: Any, paddings: list[int], mode: str, value: float, out: Any) -> list[Call]:
     if mode != "constant":
         widths = list(zip(paddings[::2], paddings[1::2], strict=True))
-        return [lambda: xp.copyto(out, xp.pad(X, widths, mode))]
+        return [partial(_pad_by_itself, xp, X, widths, mode, out)]
     inner = out[tuple(slice(low, low + extent) for low, extent in zip(paddings[::2], X.shape, strict=True))]
-    return [partial(out.fill, value), partial(xp.copyto, inner, X)]
+    return [fill(xp, out, value), partial(xp.copyto, inner, X)]
+
+
+def _pad_by_itself(xp: Any, X: Any, widths: list[tuple[int, int]], mode: str, out: Written) -> None:
+    xp.copyto(out, xp.pad(X, widths, mode))
 
 
 @prepared("pad")
-def pad(xp: Any, X: Any, paddings: list[int], pad_value: float, Out: Any) -> list[Step]:
+def pad(xp: Any, X: Any, paddings: list[int], pad_value: float, Out: Any) -> list[Call]:
     return _pad(xp, X, paddings, "constant", pad_value, Out)
 
 
 @prepared("pad2d")
-def pad2d(xp: Any, X: Any, paddings: list[int], mode: str, pad_value: float, data_format: str, Out: Any) -> list[Step]:
+def pad2d(xp: Any, X: Any, paddings: list[int], mode: str, pad_value: float, data_format: str, Out: Any) -> list[Call]:
     return _pad(xp, X, all_paddings(paddings, data_format, False), PAD_MODES[mode], pad_value, Out)
 
 
 @prepared("pad3d")
-def pad3d(xp: Any, X: Any, paddings: list[int], mode: str, value: float, data_format: str, Out: Any) -> list[Step]:
+def pad3d(xp: Any, X: Any, paddings: list[int], mode: str, value: float, data_format: str, Out: Any) -> list[Call]:
     return _pad(xp, X, all_paddings(paddings, data_format, True), PAD_MODES[mode], value, Out)
 
 
 @prepared("pad_by")
-def pad_by(xp: Any, X: Any, paddings: list[int], mode: str, Out: Any) -> list[Step]:
+def pad_by(xp: Any, X: Any, paddings: list[int], mode: str, Out: Any) -> list[Call]:
     return _pad(xp, X, paddings, mode, 0.0, Out)
 
 

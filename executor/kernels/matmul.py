@@ -12,17 +12,17 @@ from fluid.ops.shapes import aligned, broadcast
 
 from .einsum import contracted
 from .elementwise import scalar, unbroadcast
-from .table import Step, kernel, prepared
+from .table import Call, kernel, prepared
 
 
-def _matrices(xp: Any, a: Any, b: Any, out: Any) -> Step:
+def _matrices(xp: Any, a: Any, b: Any, out: Any) -> Call:
     """The call that multiplies two matrices."""
     if out.flags.c_contiguous and a.dtype == b.dtype == out.dtype:
         return partial(xp.dot, a, b, out)  # asks less of its arguments than matmul, which costs time
     return partial(xp.matmul, a, b, out)
 
 
-def _stacks(xp: Any, a: Any, b: Any, out: Any, scratch: Callable[..., Any]) -> list[Step]:
+def _stacks(xp: Any, a: Any, b: Any, out: Any, scratch: Callable[..., Any]) -> list[Call]:
     """Calls that multiply matrices, or stacks of them, and sum over those leading dimensions that `out` has not."""
     if a.ndim == b.ndim == out.ndim == 2:
         return [_matrices(xp, a, b, out)]
@@ -59,21 +59,21 @@ def _as_product(array: Any, x: Any, y: Any) -> Any:
     return array.reshape(*broadcast(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
 
 
-def _times(xp: Any, by: float, out: Any) -> list[Step]:
+def _times(xp: Any, by: float, out: Any) -> list[Call]:
     return [] if by == 1.0 else [partial(xp.multiply, out, scalar(xp, by, out.dtype), out)]
 
 
-def _product(xp: Any, X: Any, Y: Any, turn_x: bool, turn_y: bool, alpha: float, Out: Any, scratch: Any) -> list[Step]:
+def _product(xp: Any, X: Any, Y: Any, turn_x: bool, turn_y: bool, alpha: float, Out: Any, scratch: Any) -> list[Call]:
     x, y = _turned(_as_row(X), turn_x), _turned(_as_column(Y), turn_y)
     return _stacks(xp, x, y, _as_product(Out, x, y), scratch) + _times(xp, alpha, Out)
 
 
 def _gradients(
     xp: Any, X: Any, Y: Any, dOut: Any, turn_x: bool, turn_y: bool, alpha: float, dX: Any, dY: Any, scratch: Any
-) -> list[Step]:
+) -> list[Call]:
     x, y = _turned(_as_row(X), turn_x), _turned(_as_column(Y), turn_y)
     grad = _as_product(dOut, x, y)
-    steps: list[Step] = []
+    steps: list[Call] = []
     if dX is not None:
         target = _as_row(dX)
         if turn_x:
@@ -92,26 +92,26 @@ def _gradients(
 
 
 @prepared("matmul_v2")
-def matmul_v2(xp: Any, X: Any, Y: Any, trans_x: bool, trans_y: bool, Out: Any, scratch: Any) -> list[Step]:
+def matmul_v2(xp: Any, X: Any, Y: Any, trans_x: bool, trans_y: bool, Out: Any, scratch: Any) -> list[Call]:
     return _product(xp, X, Y, trans_x and X.ndim > 1, trans_y and Y.ndim > 1, 1.0, Out, scratch)
 
 
 @prepared("matmul_v2_grad")
 def matmul_v2_grad(
     xp: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool, dX: Any, dY: Any, scratch: Any
-) -> list[Step]:
+) -> list[Call]:
     return _gradients(xp, X, Y, dOut, trans_x and X.ndim > 1, trans_y and Y.ndim > 1, 1.0, dX, dY, scratch)
 
 
 @prepared("matmul")
-def matmul(xp: Any, X: Any, Y: Any, transpose_X: bool, transpose_Y: bool, alpha: float, Out: Any, scratch: Any) -> list[Step]:
+def matmul(xp: Any, X: Any, Y: Any, transpose_X: bool, transpose_Y: bool, alpha: float, Out: Any, scratch: Any) -> list[Call]:
     return _product(xp, X, Y, transpose_X, transpose_Y, alpha, Out, scratch)
 
 
 @prepared("matmul_grad")
 def matmul_grad(
     xp: Any, X: Any, Y: Any, dOut: Any, transpose_X: bool, transpose_Y: bool, alpha: float, dX: Any, dY: Any, scratch: Any
-) -> list[Step]:
+) -> list[Call]:
     return _gradients(xp, X, Y, dOut, transpose_X, transpose_Y, alpha, dX, dY, scratch)
 
 
@@ -121,12 +121,12 @@ def _flat(array: Any, rows: int) -> Any:
 
 
 @prepared("mul")
-def mul(xp: Any, X: Any, Y: Any, x_num_col_dims: int, y_num_col_dims: int, Out: Any) -> Step:
+def mul(xp: Any, X: Any, Y: Any, x_num_col_dims: int, y_num_col_dims: int, Out: Any) -> Call:
     return _matrices(xp, _flat(X, x_num_col_dims), _flat(Y, y_num_col_dims), _flat(Out, x_num_col_dims))
 
 
 @prepared("mul_grad")
-def mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_dims: int, dX: Any, dY: Any) -> list[Step]:
+def mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_dims: int, dX: Any, dY: Any) -> list[Call]:
     grad = _flat(dOut, x_num_col_dims)
     steps = []
     if dX is not None:
@@ -138,12 +138,12 @@ def mul_grad(xp: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_
 
 # ---------------------------------------------------------------------------------------------- products of fixed ranks
 @prepared("bmm")
-def bmm(xp: Any, X: Any, Y: Any, Out: Any, scratch: Any) -> list[Step]:
+def bmm(xp: Any, X: Any, Y: Any, Out: Any, scratch: Any) -> list[Call]:
     return _product(xp, X, Y, False, False, 1.0, Out, scratch)
 
 
 @prepared("mv")
-def mv(xp: Any, X: Any, Vec: Any, Out: Any, scratch: Any) -> list[Step]:
+def mv(xp: Any, X: Any, Vec: Any, Out: Any, scratch: Any) -> list[Call]:
     return _product(xp, X, Vec, False, False, 1.0, Out, scratch)
 
 

@@ -10,17 +10,21 @@ from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_gl
 
 from .elementwise import scalar
 from .manipulation import copy, ranges
-from .table import Step, kernel, prepared
+from .table import Call, Written, fill, kernel, prepared
 
 
-def sum_of_products(xp: Any, subscripts: str, left: Any, right: Any, out: Any) -> Step:
+def sum_of_products(xp: Any, subscripts: str, left: Any, right: Any, out: Any) -> Call:
     """The call of ``einsum`` into an array; cupy's takes none to write to."""
     if xp.__name__ == "numpy":
         return partial(xp.einsum, subscripts, left, right, out=out)
-    return lambda: xp.copyto(out, xp.einsum(subscripts, left, right))
+    return partial(_einsum, xp, subscripts, left, right, out)
 
 
-def sums_of_products(xp: Any, left: Any, right: Any, out: Any) -> Step:
+def _einsum(xp: Any, subscripts: str, left: Any, right: Any, out: Written) -> None:
+    xp.copyto(out, xp.einsum(subscripts, left, right))
+
+
+def sums_of_products(xp: Any, left: Any, right: Any, out: Any) -> Call:
     """The call that gives, for each row of two arrays, the sum of their products."""
     if xp.__name__ == "numpy" and left.dtype == right.dtype == out.dtype:
         return partial(xp.vecdot, left, right, out)
@@ -31,7 +35,7 @@ _DEFAULT_BUFFER, _BUFFER = 8192, 512
 """Elements that numpy's ufuncs take at a time where they have to copy."""
 
 
-def by_row(xp: Any, width: int, steps: list[Step]) -> list[Step]:
+def by_row(xp: Any, width: int, steps: list[Call]) -> list[Call]:
     """The calls, which combine rows of `width` elements with one number each.
 
     Where two rows fit numpy's buffer, numpy takes them together, by way of copies, which takes twice as long as row by row if
@@ -73,10 +77,10 @@ class _Channels:
             return [(slice(*part), slice(None)) for part in ranges(rows, each, _PART)]
         return [(slice(row, row + 1), slice(*part)) for row in range(rows) for part in channels]
 
-    def chain(self, part: tuple[slice, slice], out: Any, *calls: tuple[Any, Any, Any]) -> list[Step]:
+    def chain(self, part: tuple[slice, slice], out: Any, *calls: tuple[Any, Any, Any]) -> list[Call]:
         """Calls of ufuncs of two arrays, one after the other, into a part of `out`. Either array is a view, numbers by channel,
         or None for what there is in `out`."""
-        steps: list[Step] = []
+        steps: list[Call] = []
         for ufunc, *operands in calls:
             left, right = (
                 out[part] if operand is None else operand[part] if operand.ndim > 1 else self.spread(operand[part[1]])
@@ -85,11 +89,11 @@ class _Channels:
             steps.append(partial(ufunc, left, right, out[part]))
         return steps
 
-    def chained(self, out: Any, *calls: tuple[Any, Any, Any]) -> list[Step]:
+    def chained(self, out: Any, *calls: tuple[Any, Any, Any]) -> list[Call]:
         """The same for all parts."""
         return by_row(self.xp, self.shape[-1], [step for part in self.parts() for step in self.chain(part, out, *calls)])
 
-    def sums(self, left: Any, right: Any, out: Any) -> list[Step]:
+    def sums(self, left: Any, right: Any, out: Any) -> list[Call]:
         """Calls for the sums by channel of `left`, times `right` if that is given."""
         xp = self.xp
         if right is None:
@@ -99,13 +103,13 @@ class _Channels:
         found = self.scratch(left.shape[:2], out.dtype)
         return [sum_of_products(xp, "rcp,rcp->rc", left, right, found), partial(xp.add.reduce, found, 0, None, out)]
 
-    def products_with_centered(self, x: Any, mean: Any, other: Any, centered: Any, out: Any) -> list[Step]:
+    def products_with_centered(self, x: Any, mean: Any, other: Any, centered: Any, out: Any) -> list[Call]:
         """Calls for ``centered = x - mean``, and for the sums by channel of its products with `other`."""
         xp = self.xp
         if self.is_last:
             return [partial(xp.subtract, x, mean, centered), *self.sums(other, centered, out)]
         found = self.scratch(x.shape[:2], out.dtype)
-        steps: list[Step] = []
+        steps: list[Call] = []
         for part in self.parts():
             steps += self.chain(part, centered, (xp.subtract, x, mean))
             steps.append(sums_of_products(xp, other[part], centered[part], found[part]))
@@ -133,7 +137,7 @@ def batch_norm(
     VarianceOut: Any,
     SavedMean: Any,
     SavedVariance: Any,
-) -> list[Step]:
+) -> list[Call]:
     c = _Channels(xp, scratch, X.shape, data_layout, X.dtype)
     mean = scratch(Mean.shape, Mean.dtype) if SavedMean is None else SavedMean
     inverse = scratch(Variance.shape, Variance.dtype) if SavedVariance is None else SavedVariance
@@ -141,7 +145,7 @@ def batch_norm(
     is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
     if Y is None:
         y = c.view(scratch(X.shape, X.dtype))
-    steps: list[Step] = []
+    steps: list[Call] = []
     if is_global:
         steps += [
             partial(xp.copyto, mean, Mean),
@@ -186,7 +190,7 @@ def batch_norm(
     return steps
 
 
-def _move(running: Any, new: Any, momentum: Any) -> None:
+def _move(running: Written, new: Any, momentum: Any) -> None:
     running *= momentum
     running += new * (1 - momentum)
 
@@ -209,7 +213,7 @@ def batch_norm_grad(
     dX: Any,
     dScale: Any,
     dBias: Any,
-) -> list[Step]:
+) -> list[Call]:
     c = _Channels(xp, scratch, X.shape, data_layout, X.dtype)
     by_channel = partial(scratch, SavedMean.shape, SavedMean.dtype)
     d_scale, d_bias = dScale if dScale is not None else by_channel(), dBias if dBias is not None else by_channel()
@@ -217,7 +221,7 @@ def batch_norm_grad(
     d_x = c.view(dX if dX is not None else scratch(X.shape, X.dtype))
     is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
     inverse = SavedVariance
-    steps: list[Step] = []
+    steps: list[Call] = []
     if dBias is not None or not is_global:
         steps += c.sums(d_y, None, d_bias)
     if dScale is not None or not is_global:
@@ -240,26 +244,36 @@ def batch_norm_grad(
     ]
     calls = ((xp.multiply, None, slope), (xp.subtract, d_y, None), (xp.subtract, None, shift), (xp.multiply, None, scale))
     steps += c.chained(d_x, *calls)
+    # What reaches X through the saved mean and inverse deviation, if somebody reads those.
+    if dSavedMean is not None:
+        steps.append(partial(_through_mean, c.spread(dSavedMean), c.count, d_x))
+    if dSavedVariance is not None:
+        mean, inverse, gradient = (c.spread(statistic) for statistic in (SavedMean, SavedVariance, dSavedVariance))
+        steps.append(partial(_through_deviation, x, mean, inverse, gradient, c.count, d_x))
+    return steps
 
-    def through_statistics() -> None:
-        """What reaches X through the saved mean and inverse deviation, if somebody reads those."""
-        if dSavedMean is not None:
-            d_x[...] += c.spread(dSavedMean / c.count)
-        if dSavedVariance is not None:
-            d_x[...] -= (x - c.spread(SavedMean)) * c.spread(dSavedVariance * SavedVariance**3 / c.count)
 
-    return steps if dSavedMean is None and dSavedVariance is None else [*steps, through_statistics]
+def _through_mean(gradient: Any, count: int, out: Written) -> None:
+    out += gradient / count
+
+
+def _through_deviation(x: Any, mean: Any, inverse: Any, gradient: Any, count: int, out: Written) -> None:
+    out -= (x - mean) * (gradient * inverse**3 / count)
 
 
 # --------------------------------------------------------------------------------------------------------- layer_norm
-def _product(xp: Any, left: Any, right: Any, out: Any) -> Step:
+def _product(xp: Any, left: Any, right: Any, out: Any) -> Call:
     """The call of ``dot`` of a matrix and a vector, in this order or the other, into an array."""
     if left.dtype == right.dtype == out.dtype:
         return partial(xp.dot, left, right, out)
-    return lambda: xp.copyto(out, xp.dot(left, right), casting="same_kind")
+    return partial(_dot, xp, left, right, out)
 
 
-def _inverse_deviation(xp: Any, variance: Any, epsilon: float, out: Any) -> list[Step]:
+def _dot(xp: Any, left: Any, right: Any, out: Written) -> None:
+    xp.copyto(out, xp.dot(left, right), casting="same_kind")
+
+
+def _inverse_deviation(xp: Any, variance: Any, epsilon: float, out: Any) -> list[Call]:
     number = partial(scalar, xp, dtype=out.dtype)
     return [
         partial(xp.add, variance, number(epsilon), out),
@@ -268,7 +282,7 @@ def _inverse_deviation(xp: Any, variance: Any, epsilon: float, out: Any) -> list
     ]
 
 
-def _tiled(xp: Any, scratch: Any, row: Any, parts: list[tuple[int, int]]) -> tuple[list[Step], Any]:
+def _tiled(xp: Any, scratch: Any, row: Any, parts: list[tuple[int, int]]) -> tuple[list[Call], Any]:
     """Calls that repeat a row for each of a part, and the array of them: numpy combines equal shapes twice as fast. Where there
     is one part only, that is not worth it."""
     if row is None or len(parts) == 1:
@@ -289,7 +303,7 @@ def layer_norm(
     Y: Any,
     Mean: Any,
     Variance: Any,
-) -> list[Step]:
+) -> list[Call]:
     rows = prod(X.shape[:begin_norm_axis])
     if not X.size:
         return []
@@ -333,10 +347,10 @@ def layer_norm_grad(
     dX: Any,
     dScale: Any,
     dBias: Any,
-) -> list[Step]:
+) -> list[Call]:
     rows = Mean.size
     if not X.size:
-        return [partial(array.fill, 0) for array in (dScale, dBias) if array is not None]
+        return [fill(xp, array, 0) for array in (dScale, dBias) if array is not None]
     x, d_y = X.reshape(rows, -1), dY.reshape(rows, -1)
     width = x.shape[1]
     d_x = dX.reshape(x.shape) if dX is not None else None
@@ -406,15 +420,15 @@ class _Groups:
     def by_channel(self) -> Any:
         return self.scratch((self.rows, self.each), self.dtype)
 
-    def repeated(self, by_channel: Any, number: float) -> tuple[Step, Any]:
+    def repeated(self, by_channel: Any, number: float) -> tuple[Call, Any]:
         """The call that gives each row its channels' numbers (`number` where there are none), and the array of them."""
         found = self.by_channel()
         if by_channel is None:
-            return partial(found.fill, number), found
+            return fill(self.xp, found, number), found
         source = by_channel.reshape(self.groups, self.each)
         return partial(self.xp.copyto, found.reshape(-1, self.groups, self.each), source), found
 
-    def taken(self, array: Any, back: bool = False) -> tuple[list[Step], Any]:
+    def taken(self, array: Any, back: bool = False) -> tuple[list[Call], Any]:
         """An array as rows, and the calls that bring it there, or `back`: where channels come last, there is a copy."""
         if self.channel == 1:
             return [], array.reshape(self.rows, self.each, self.places)
@@ -424,7 +438,7 @@ class _Groups:
         return [step], found.reshape(self.rows, self.each, self.places)
 
 
-def _normalize(images: _Groups, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, mean: Any, variance: Any) -> list[Step]:
+def _normalize(images: _Groups, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, mean: Any, variance: Any) -> list[Call]:
     """Calls that write X, normalized by row, then scaled by channel; `mean` and `variance` are flat."""
     xp, scratch, width = images.xp, images.scratch, images.width
     inverse, shares = scratch(mean.shape, images.dtype), xp.full(width, 1 / max(width, 1), images.dtype)
@@ -451,7 +465,7 @@ def _normalize(images: _Groups, X: Any, Scale: Any, Bias: Any, epsilon: float, Y
 
 def _normalize_back(
     images: _Groups, X: Any, Scale: Any, mean: Any, inverse: Any, dY: Any, dX: Any, dScale: Any, dBias: Any
-) -> list[Step]:
+) -> list[Call]:
     """Calls for the gradients; `mean` and `inverse`, one over the deviation, are flat."""
     xp, scratch = images.xp, images.scratch
     (before, x), (coming, d_y) = images.taken(X), images.taken(dY)
@@ -461,7 +475,7 @@ def _normalize_back(
     squared, along, average = (scratch(mean.shape, images.dtype) for _ in range(3))
     ones = xp.ones(images.places, images.dtype)
     spare = scratch((images.parts[0][1] if images.parts else 0, *x.shape[1:]), X.dtype)
-    steps: list[Step] = [
+    steps: list[Call] = [
         *before,
         *coming,
         scaling,
@@ -503,7 +517,7 @@ def _normalize_back(
 @prepared("instance_norm")
 def instance_norm(
     xp: Any, scratch: Any, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, SavedMean: Any, SavedVariance: Any
-) -> list[Step]:
+) -> list[Call]:
     dtype = X.dtype if SavedMean is None else SavedMean.dtype
     images = _Groups(xp, scratch, X, X.shape[1], 1, dtype)
     mean, variance = SavedMean if SavedMean is not None else scratch((images.rows,), dtype), scratch((images.rows,), dtype)
@@ -514,7 +528,7 @@ def instance_norm(
 @prepared("instance_norm_grad")
 def instance_norm_grad(
     xp: Any, scratch: Any, X: Any, Scale: Any, SavedMean: Any, SavedVariance: Any, dY: Any, dX: Any, dScale: Any, dBias: Any
-) -> list[Step]:
+) -> list[Call]:
     images = _Groups(xp, scratch, X, X.shape[1], 1, SavedMean.dtype)
     return _normalize_back(images, X, Scale, SavedMean, SavedVariance, dY, dX, dScale, dBias)
 
@@ -532,7 +546,7 @@ def group_norm(
     Y: Any,
     Mean: Any,
     Variance: Any,
-) -> list[Step]:
+) -> list[Call]:
     dtype = X.dtype if Mean is None else Mean.dtype
     images = _Groups(xp, scratch, X, groups, channel_axis(data_layout, X.ndim), dtype)
     mean, variance = (scratch((images.rows,), dtype) if own is None else own.reshape(-1) for own in (Mean, Variance))
@@ -554,7 +568,7 @@ def group_norm_grad(
     dX: Any,
     dScale: Any,
     dBias: Any,
-) -> list[Step]:
+) -> list[Call]:
     images = _Groups(xp, scratch, X, groups, channel_axis(data_layout, X.ndim), Mean.dtype)
     inverse = scratch((images.rows,), Mean.dtype)
     steps = _normalize_back(images, X, Scale, Mean.reshape(-1), inverse, dY, dX, dScale, dBias)
@@ -565,12 +579,12 @@ def group_norm_grad(
 @prepared("lrn")
 def lrn(
     xp: Any, scratch: Any, X: Any, n: int, k: float, alpha: float, beta: float, data_format: str, Out: Any, MidOut: Any
-) -> list[Step]:
+) -> list[Call]:
     channel = channel_axis(data_format, X.ndim)
     channels, before = X.shape[channel], (n - 1) // 2
     squares = scratch(X.shape, X.dtype)
     sums = MidOut if MidOut is not None else scratch(X.shape, X.dtype)
-    steps: list[Step] = [partial(xp.multiply, X, X, squares), partial(sums.fill, 0)]
+    steps: list[Call] = [partial(xp.multiply, X, X, squares), fill(xp, sums, 0)]
     for tap in range(n):
         start, end = max(0, before - tap), min(channels, channels + before - tap)
         if start < end:
@@ -584,7 +598,7 @@ def lrn(
 
 
 @prepared("affine_channel", inplace={"Out": "X"})
-def affine_channel(xp: Any, X: Any, Scale: Any, Bias: Any, data_layout: str, Out: Any) -> list[Step]:
+def affine_channel(xp: Any, X: Any, Scale: Any, Bias: Any, data_layout: str, Out: Any) -> list[Call]:
     channel = channel_axis(data_layout, X.ndim)
     scale, bias = (by.reshape([-1 if axis == channel else 1 for axis in range(X.ndim)]) for by in (Scale, Bias))
     return [partial(xp.multiply, X, scale, Out), partial(xp.add, Out, bias, Out)]
@@ -640,7 +654,7 @@ def spectral_vectors(xp: Any, Weight: Any, U: Any, V: Any, dim: int, power_iters
 
 
 # ------------------------------------------------------------------------------------------------------------ dropout
-def _scaled(xp: Any, source: Any, scale: float, out: Any) -> list[Step]:
+def _scaled(xp: Any, source: Any, scale: float, out: Any) -> list[Call]:
     return copy(xp, source, out) if scale == 1.0 else [partial(xp.multiply, source, scale, out)]
 
 
@@ -656,28 +670,28 @@ def dropout(
     is_test: bool,
     Out: Any,
     Mask: Any,
-) -> list[Step]:
+) -> list[Call]:
     scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
     if is_test:
-        steps = [] if Mask is None else [partial(Mask.fill, 1)]
-        return steps + ([] if Out is None else _scaled(xp, X, scale, Out))
+        return [*([] if Mask is None else [fill(xp, Mask, 1)]), *([] if Out is None else _scaled(xp, X, scale, Out))]
     mask = Mask if Mask is not None else scratch(X.shape, xp.dtype("uint8"))
     draws = scratch(X.shape, xp.dtype("float32"))
-
-    def draw() -> None:
-        generator = rng() if Seed is None else xp.random.default_rng(int(Seed.reshape(-1)[0]))
-        generator.random(out=draws, dtype=draws.dtype)
-        xp.greater_equal(draws, dropout_prob, out=mask)
-
+    steps: list[Call] = [partial(_draw, xp, rng, Seed, draws), partial(xp.greater_equal, draws, dropout_prob, mask)]
     if Out is None:
-        return [draw]
-    return [draw, partial(xp.multiply, X, mask, Out), *([] if scale == 1.0 else [partial(xp.multiply, Out, scale, Out)])]
+        return steps
+    return [*steps, partial(xp.multiply, X, mask, Out), *([] if scale == 1.0 else [partial(xp.multiply, Out, scale, Out)])]
+
+
+def _draw(xp: Any, rng: Any, seed: Any, out: Written) -> None:
+    """Uniform numbers, drawn by the seed in a tensor, if there is one."""
+    generator = rng() if seed is None else xp.random.default_rng(int(seed.reshape(-1)[0]))
+    generator.random(out=out, dtype=out.dtype)
 
 
 @prepared("dropout_grad", inplace={"dX": "dOut"})
 def dropout_grad(
     xp: Any, Mask: Any, dOut: Any, dropout_prob: float, dropout_implementation: str, is_test: bool, dX: Any
-) -> list[Step]:
+) -> list[Call]:
     scale = dropout_scale(dropout_prob, dropout_implementation, is_test)
     if is_test:
         return _scaled(xp, dOut, scale, dX)

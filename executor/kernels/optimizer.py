@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from .manipulation import copy
-from .table import Step, kernel, prepared
+from .table import Call, Written, kernel, prepared
 
 _PART = 1 << 15
 """Elements of each array that are worked on together."""
@@ -27,14 +27,14 @@ def _parts(*arrays: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple(array[start : start + _PART] for array in flat)
 
 
-def _in_place(xp: Any, *pairs: tuple[Any, Any]) -> list[Step]:
+def _in_place(xp: Any, *pairs: tuple[Any, Any]) -> list[Call]:
     """Calls that bring each input to the output that updates it, if they are not one array."""
     return [step for source, target in pairs if target is not None for step in copy(xp, source, target)]
 
 
 def _target(
     xp: Any, param: Any, out: Any, master: Any, master_out: Any, multi_precision: bool
-) -> tuple[Any, list[Step], list[Step]]:
+) -> tuple[Any, list[Call], list[Call]]:
     """The array to update, and the calls before and after: with `multi_precision` it is the more precise copy."""
     if multi_precision and master is not None:
         target = master if master_out is None else master_out
@@ -57,7 +57,7 @@ def _pieces(scratch: Any, count: int, *arrays: Any) -> Iterator[tuple[Any, ...]]
         yield (*parts, *(_spare(scratch, spare, parts[0]) for spare in spares))
 
 
-def _average(xp: Any, mean: Any, value: Any, beta: Any, rest: Any, spare: Any, square: bool = False) -> list[Step]:
+def _average(xp: Any, mean: Any, value: Any, beta: Any, rest: Any, spare: Any, square: bool = False) -> list[Call]:
     """``mean = beta * mean + rest * value``, or of the value's square; `spare` may not be `value`."""
     squared = [partial(xp.multiply, spare, value, spare)] if square else []
     return [
@@ -68,7 +68,7 @@ def _average(xp: Any, mean: Any, value: Any, beta: Any, rest: Any, spare: Any, s
     ]
 
 
-def _descend(xp: Any, param: Any, step: Any, rate: Any) -> list[Step]:
+def _descend(xp: Any, param: Any, step: Any, rate: Any) -> list[Call]:
     """``param -= rate * step``; `step` is overwritten."""
     return [partial(xp.multiply, step, rate, step), partial(xp.subtract, param, step, param)]
 
@@ -84,20 +84,20 @@ def _ratio(xp: Any, usable: Any, above: Any, below: Any) -> Any:
     return xp.where(usable, above / xp.where(usable, below, 1), 1)
 
 
-def _unless(skip: Any, before: list[Step], steps: list[Step]) -> list[Step]:
+def _unless(skip: Any, before: list[Call], steps: list[Call]) -> list[Call]:
     """The calls, of which all but those before are left out in a run where `skip` holds True."""
     if skip is None:
         return before + steps
-
-    def update() -> None:
-        if not bool(skip.reshape(-1)[0]):
-            for step in steps:
-                step()
-
-    return [*before, update]
+    return [*before, partial(_make_unless, skip, steps)]
 
 
-def _raise_powers(xp: Any, *powers: tuple[Any, Any]) -> list[Step]:
+def _make_unless(skip: Any, calls: list[Call]) -> None:
+    if not bool(skip.reshape(-1)[0]):
+        for call in calls:
+            call()
+
+
+def _raise_powers(xp: Any, *powers: tuple[Any, Any]) -> list[Call]:
     """Calls that multiply each power by its base, if it is there."""
     return [partial(xp.multiply, power, beta, power) for power, beta in powers if power is not None]
 
@@ -113,7 +113,7 @@ def sgd(
     multi_precision: bool,
     ParamOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     for param, grad, step in _pieces(scratch, 1, target, Grad):
         steps += [partial(xp.multiply, grad, LearningRate, step), partial(xp.subtract, param, step, param)]
@@ -155,7 +155,7 @@ def momentum(
     ParamOut: Any,
     VelocityOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     steps += _in_place(xp, (Velocity, VelocityOut))
     for param, grad, velocity, step, changed in _pieces(scratch, 2, target, Grad, VelocityOut):
@@ -202,32 +202,18 @@ def adam(
     Beta1PowOut: Any,
     Beta2PowOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, attrs["multi_precision"])
     pairs = ((Moment1, Moment1Out), (Moment2, Moment2Out), (Beta1Pow, Beta1PowOut), (Beta2Pow, Beta2PowOut))
     before += _in_place(xp, *pairs)
     with_decay = attrs.get("with_decay", False)
     numbers = scratch((7,), target.dtype)
     b1, b2, rest1, rest2, rate, eps, kept = (numbers[i : i + 1] for i in range(7))
-
-    def number(tensor: Any, attribute: str) -> Any:
-        return attrs[attribute] if tensor is None else tensor.reshape(-1)[0]
-
-    def prepare() -> None:
-        """The numbers of this step, in the parameter's precision."""
-        b1[...] = number(Beta1Tensor, "beta1")
-        b2[...] = number(Beta2Tensor, "beta2")
-        xp.subtract(1, b1, rest1)
-        xp.subtract(1, b2, rest2)
-        xp.sqrt(1 - Beta2Pow.reshape(-1), out=eps)
-        xp.multiply(LearningRate.reshape(-1), attrs["lr_ratio"] if with_decay else 1, out=rate)
-        if with_decay:
-            xp.subtract(1, rate * attrs["coeff"], kept)
-        xp.multiply(rate, eps, out=rate)
-        xp.divide(rate, 1 - Beta1Pow.reshape(-1), out=rate)
-        xp.multiply(eps, number(EpsilonTensor, "epsilon"), out=eps)
-
-    steps: list[Step] = [prepare]
+    tensors = ((Beta1Tensor, "beta1"), (Beta2Tensor, "beta2"), (EpsilonTensor, "epsilon"))
+    beta1, beta2, epsilon = (attrs[name] if tensor is None else tensor.reshape(-1)[0, ...] for tensor, name in tensors)
+    decay = (attrs["lr_ratio"], attrs["coeff"]) if with_decay else None
+    rates = LearningRate.reshape(-1), Beta1Pow.reshape(-1), Beta2Pow.reshape(-1)
+    steps: list[Call] = [partial(_adam_numbers, xp, beta1, beta2, epsilon, decay, *rates, numbers)]
     for param, grad, moment1, moment2, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out):
         if with_decay:
             steps.append(partial(xp.multiply, param, kept, param))
@@ -239,6 +225,32 @@ def adam(
     if not attrs["use_global_beta_pow"]:
         steps += _raise_powers(xp, (Beta1PowOut, b1[0, ...]), (Beta2PowOut, b2[0, ...]))
     return _unless(SkipUpdate, before, steps)
+
+
+def _adam_numbers(
+    xp: Any,
+    beta1: Any,
+    beta2: Any,
+    epsilon: Any,
+    decay: tuple[float, float] | None,
+    learning_rate: Any,
+    power1: Any,
+    power2: Any,
+    numbers: Written,
+) -> None:
+    """The numbers of this step, in the parameter's precision."""
+    b1, b2, rest1, rest2, rate, eps, kept = (numbers[i : i + 1] for i in range(7))
+    b1[...] = beta1
+    b2[...] = beta2
+    xp.subtract(1, b1, rest1)
+    xp.subtract(1, b2, rest2)
+    xp.sqrt(1 - power2, out=eps)
+    xp.multiply(learning_rate, 1 if decay is None else decay[0], out=rate)
+    if decay is not None:
+        xp.subtract(1, rate * decay[1], kept)
+    xp.multiply(rate, eps, out=rate)
+    xp.divide(rate, 1 - power1, out=rate)
+    xp.multiply(eps, epsilon, out=eps)
 
 
 @prepared("lamb", inplace=_ADAM)
@@ -266,42 +278,41 @@ def lamb(
     Beta1PowOut: Any,
     Beta2PowOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     pairs = ((Moment1, Moment1Out), (Moment2, Moment2Out), (Beta1Pow, Beta1PowOut), (Beta2Pow, Beta2PowOut))
     before += _in_place(xp, *pairs)
     dtype, direction = target.dtype, scratch(target.shape, target.dtype)
     numbers = scratch((3,), dtype)
     rate, rest1, rest2 = (numbers[i : i + 1] for i in range(3))
-
-    def prepare() -> None:
-        xp.subtract(1, Beta1Pow.reshape(-1), out=rest1)
-        xp.subtract(1, Beta2Pow.reshape(-1), out=rest2)
-
-    def adapt() -> None:
-        rate[...] = LearningRate.reshape(-1)
-        if weight_decay != 0 or always_adapt:
-            size, change = _norm(xp, target, dtype), _norm(xp, direction, dtype)
-            xp.multiply(rate, _ratio(xp, (size > 0) & (change > 0), size, change), out=rate)
-
-    steps: list[Step] = [prepare]
+    steps: list[Call] = [
+        partial(xp.subtract, 1, Beta1Pow.reshape(-1), rest1),
+        partial(xp.subtract, 1, Beta2Pow.reshape(-1), rest2),
+    ]
     for param, grad, m1, m2, r, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out, direction):
         steps += _average(xp, m1, grad, beta1, 1 - beta1, step)
         steps += _average(xp, m2, grad, beta2, 1 - beta2, step, square=True)
         steps += [partial(xp.divide, m2, rest2, step), partial(xp.sqrt, step, step), partial(xp.add, step, epsilon, step)]
         steps += [partial(xp.divide, m1, rest1, r), partial(xp.divide, r, step, r)]
         steps += [partial(xp.multiply, param, weight_decay, step), partial(xp.add, r, step, r)]
-    steps.append(adapt)
+    steps.append(partial(xp.copyto, rate, LearningRate.reshape(-1), "unsafe"))
+    if weight_decay != 0 or always_adapt:
+        steps.append(partial(_adapt_to_norms, xp, target, direction, rate))
     for param, r in _parts(target, direction):
         steps += _descend(xp, param, r, rate)
     steps += after + _raise_powers(xp, (Beta1PowOut, beta1), (Beta2PowOut, beta2))
     return _unless(SkipUpdate, before, steps)
 
 
+def _adapt_to_norms(xp: Any, param: Any, direction: Any, rate: Written) -> None:
+    size, change = _norm(xp, param, param.dtype), _norm(xp, direction, param.dtype)
+    xp.multiply(rate, _ratio(xp, (size > 0) & (change > 0), size, change), out=rate)
+
+
 def _adagrad(
     xp: Any, scratch: Any, target: Any, grads: Any, rate: Any, moments: Any, epsilon: float, decay: float | None
-) -> list[Step]:
-    steps: list[Step] = []
+) -> list[Call]:
+    steps: list[Call] = []
     for param, grad, moment, step in _pieces(scratch, 1, target, grads, moments):
         if decay is None:
             steps += [partial(xp.multiply, grad, grad, step), partial(xp.add, moment, step, moment)]
@@ -326,7 +337,7 @@ def adagrad(
     ParamOut: Any,
     MomentOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     before += _in_place(xp, (Moment, MomentOut))
     return before + _adagrad(xp, scratch, target, Grad, LearningRate, MomentOut, epsilon, None) + after
@@ -344,7 +355,7 @@ def decayed_adagrad(
     epsilon: float,
     ParamOut: Any,
     MomentOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     before = _in_place(xp, (Param, ParamOut), (Moment, MomentOut))
     return before + _adagrad(xp, scratch, ParamOut, Grad, LearningRate, MomentOut, epsilon, decay)
 
@@ -369,7 +380,7 @@ def adadelta(
     AvgSquaredGradOut: Any,
     AvgSquaredUpdateOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     steps += _in_place(xp, (AvgSquaredGrad, AvgSquaredGradOut), (AvgSquaredUpdate, AvgSquaredUpdateOut))
     pieces = _pieces(scratch, 2, target, Grad, AvgSquaredGradOut, AvgSquaredUpdateOut)
@@ -401,7 +412,7 @@ def adamax(
     MomentOut: Any,
     InfNormOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     steps += _in_place(xp, (Moment, MomentOut), (InfNorm, InfNormOut))
     rate = scratch((1,), target.dtype)
@@ -443,7 +454,7 @@ def rmsprop(
     MeanSquareOut: Any,
     MeanGradOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
     steps += _in_place(xp, (Moment, MomentOut), (MeanSquare, MeanSquareOut), (MeanGrad, MeanGradOut))
     means = MeanGradOut if centered else MeanSquareOut
@@ -487,11 +498,11 @@ def ftrl(
     ParamOut: Any,
     SquaredAccumOut: Any,
     LinearAccumOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     pairs = ((Param, ParamOut), (SquaredAccumulator, SquaredAccumOut), (LinearAccumulator, LinearAccumOut))
     steps = _in_place(xp, *pairs)
 
-    def root(source: Any, target: Any) -> Step:
+    def root(source: Any, target: Any) -> Call:
         return partial(xp.sqrt, source, target) if lr_power == -0.5 else partial(xp.power, source, -lr_power, target)
 
     for param, grad, squared, linear, step, after in _pieces(scratch, 2, ParamOut, Grad, SquaredAccumOut, LinearAccumOut):
@@ -517,7 +528,7 @@ def lars_momentum(
     ParamOut: Any,
     VelocityOut: Any,
     MasterParamOut: Any,
-) -> list[Step]:
+) -> list[Call]:
     count = len(Param)
     none, decays = [None] * count, attrs["lars_weight_decay"]
     columns = (Param, ParamOut, Grad, Velocity, VelocityOut, LearningRate, MasterParam or none, MasterParamOut or none)
@@ -538,22 +549,24 @@ def _lars(
     learning_rate: Any,
     master: Any,
     master_out: Any,
-) -> list[Step]:
+) -> list[Call]:
     target, steps, after = _target(xp, source, out, master, master_out, attrs["multi_precision"])
     steps += _in_place(xp, (velocity_in, velocities))
     rate, factor = scratch((1,), target.dtype), attrs["rescale_grad"]
-
-    def adapt() -> None:
-        rate[...] = learning_rate.reshape(-1)
-        if decay > 0:
-            size, slope = _norm(xp, target, target.dtype), _norm(xp, grads, target.dtype) * factor
-            usable, below = (size > 0) & (slope > 0), slope + decay * size + attrs["epsilon"]
-            xp.multiply(rate, _ratio(xp, usable, attrs["lars_coeff"] * size, below), out=rate)
-
-    steps.append(adapt)
+    steps.append(partial(xp.copyto, rate, learning_rate.reshape(-1), "unsafe"))
+    if decay > 0:
+        steps.append(partial(_adapt_to_slope, xp, target, grads, factor, decay, attrs["epsilon"], attrs["lars_coeff"], rate))
     for param, grad, velocity, step, spare in _pieces(scratch, 2, target, grads, velocities):
         steps += [partial(xp.multiply, grad, factor, step), partial(xp.multiply, param, decay, spare)]
         steps += [partial(xp.add, step, spare, step), partial(xp.multiply, step, rate, step)]
         steps += [partial(xp.multiply, velocity, attrs["mu"], velocity), partial(xp.add, velocity, step, velocity)]
         steps.append(partial(xp.subtract, param, velocity, param))
     return steps + after
+
+
+def _adapt_to_slope(
+    xp: Any, param: Any, grads: Any, factor: float, decay: float, epsilon: float, coefficient: float, rate: Written
+) -> None:
+    size, slope = _norm(xp, param, param.dtype), _norm(xp, grads, param.dtype) * factor
+    usable, below = (size > 0) & (slope > 0), slope + decay * size + epsilon
+    xp.multiply(rate, _ratio(xp, usable, coefficient * size, below), out=rate)

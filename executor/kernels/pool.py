@@ -17,7 +17,7 @@ from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, windows_of
 
 from .manipulation import place_into, ranges
-from .table import Step, kernel, prepared
+from .table import Call, Written, fill, kernel, prepared
 
 
 class _Axis:
@@ -60,24 +60,24 @@ class _Axis:
         """An index that is `where` along this axis."""
         return (slice(None),) * self.axis + (where,)
 
-    def reduce(self, xp: Any, combine: Any, identity: float, source: Any, target: Any) -> list[Step]:
+    def reduce(self, xp: Any, combine: Any, identity: float, source: Any, target: Any) -> list[Call]:
         """Calls that combine the elements of `source` in each window into `target`."""
-        steps: list[Step] = []
+        steps: list[Call] = []
         pairs = [(target[self.at(windows)], source[self.at(elements)]) for windows, elements in self.taps()]
         if len(pairs) > 1 and pairs[0][0].shape == pairs[1][0].shape == target.shape:
             steps.append(partial(combine, pairs[0][1], pairs[1][1], out=target))
             pairs = pairs[2:]
         else:
-            steps.append(partial(target.fill, identity) if len(pairs) != 1 else partial(xp.copyto, target, identity))
+            steps.append(fill(xp, target, identity) if len(pairs) != 1 else partial(xp.copyto, target, identity))
         return steps + [partial(combine, windows, elements, out=windows) for windows, elements in pairs]
 
-    def spread(self, xp: Any, source: Any, target: Any) -> list[Step]:
+    def spread(self, xp: Any, source: Any, target: Any) -> list[Call]:
         """Calls that add what each window has in `source` to all its elements in `target`: the transpose of a sum."""
-        steps: list[Step] = []
+        steps: list[Call] = []
         pairs = [(source[self.at(windows)], target[self.at(elements)]) for windows, elements in self.taps()]
         apart = self.stride >= self.size
         if not apart or sum(part.shape[self.axis] for _, part in pairs) < self.extent:
-            steps.append(partial(target.fill, 0))
+            steps.append(fill(xp, target, 0))
         for windows, elements in pairs:
             steps.append(partial(xp.copyto, elements, windows) if apart else partial(xp.add, elements, windows, elements))
         return steps
@@ -140,7 +140,7 @@ def _weights(xp: Any, axes: list[_Axis], pooled: Any, exclusive: bool) -> Any:
     return weights[..., None] if axes[0].axis == 1 else weights
 
 
-def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: float, image: Any, pooled: Any) -> list[Step]:
+def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: float, image: Any, pooled: Any) -> list[Call]:
     """Calls that combine the elements of each window of `image` into `pooled`."""
     if _by_window(axes):
         pooled_axes = tuple(axis.axis for axis in axes)
@@ -158,21 +158,21 @@ def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: f
     ]
 
 
-def _maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any) -> list[Step]:
+def _maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any) -> list[Call]:
     return _reduced(xp, scratch, axes, xp.maximum, _lowest(xp, X.dtype), X, Out)
 
 
-def _averages(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any, exclusive: bool) -> list[Step]:
+def _averages(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Out: Any, exclusive: bool) -> list[Call]:
     steps = _reduced(xp, scratch, axes, xp.add, 0, X, Out)
     return [*steps, partial(xp.multiply, Out, _weights(xp, axes, Out, exclusive), Out)]
 
 
-def _share(xp: Any, scratch: Any, axes: list[_Axis], pooled: Any, image: Any, exclusive: bool) -> list[Step]:
+def _share(xp: Any, scratch: Any, axes: list[_Axis], pooled: Any, image: Any, exclusive: bool) -> list[Call]:
     """Calls for the transpose of averages."""
     shares = scratch(pooled.shape, pooled.dtype)
-    steps: list[Step] = [partial(xp.multiply, pooled, _weights(xp, axes, pooled, exclusive), shares)]
+    steps: list[Call] = [partial(xp.multiply, pooled, _weights(xp, axes, pooled, exclusive), shares)]
     if _by_window(axes):
-        steps.append(partial(image.fill, 0))
+        steps.append(fill(xp, image, 0))
         return steps + [partial(xp.add, window, share, window) for window, share in _windows(axes, image, shares)]
     stages = _between(scratch, axes, image, shares)
     for axis, source, target in zip(reversed(axes), stages[:0:-1], stages[-2::-1], strict=True):
@@ -180,45 +180,44 @@ def _share(xp: Any, scratch: Any, axes: list[_Axis], pooled: Any, image: Any, ex
     return steps
 
 
-def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any) -> list[Step]:
+def _find_maxima(xp: Any, scratch: Any, axes: list[_Axis], X: Any, Index: Any) -> list[Call]:
     """Calls that find where in its image the first maximum of each window lies."""
     extents = tuple(axis.extent for axis in axes)
     places = xp.arange(prod(extents), dtype=Index.dtype).reshape(extents)
-    steps: list[Step] = [partial(Index.fill, 0)]
+    steps: list[Call] = [fill(xp, Index, 0)]
     if _by_window(axes):
         first, count = axes[0].axis, len(axes)
-
-        def find(window: Any, here: Any, target: Any) -> None:
-            shape = window.shape
-            flat = window.reshape(*shape[:first], prod(shape[first : first + count]), *shape[first + count :])
-            xp.copyto(target, here[flat.argmax(first)].reshape(target.shape))
-
         for window in product(*(enumerate(axis.spans()) for axis in axes)):
             spans = tuple(slice(*span) for _, span in window)
             target = Index[_at(axes, tuple(slice(i, i + 1) for i, _ in window))]
             if places[spans].size:
-                steps.append(partial(find, X[_at(axes, spans)], places[spans].reshape(-1), target))
+                steps.append(partial(_find_maximum, xp, first, count, X[_at(axes, spans)], places[spans].reshape(-1), target))
         return steps
     best, better = scratch(Index.shape, X.dtype), scratch(Index.shape, xp.dtype(bool))
     places = places[None, ..., None] if axes[0].axis == 1 else places[None, None]
-    steps.append(partial(best.fill, -xp.inf))
-
-    def consider(value: Any, top: Any, where: Any, index: Any, place: Any) -> None:
-        xp.greater(value, top, where)
-        xp.copyto(top, value, where=where)
-        xp.copyto(index, place, where=where)
-
+    steps.append(fill(xp, best, -xp.inf))
     for windows, elements in _taps(axes):
-        steps.append(partial(consider, X[elements], best[windows], better[windows], Index[windows], places[elements]))
+        steps += [
+            partial(xp.greater, X[elements], best[windows], better[windows]),
+            partial(xp.copyto, best[windows], X[elements], where=better[windows]),
+            partial(xp.copyto, Index[windows], places[elements], where=better[windows]),
+        ]
     return steps
 
 
-def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> list[Step]:
+def _find_maximum(xp: Any, first: int, count: int, window: Any, places: Any, out: Written) -> None:
+    """Writes which of the places has the first maximum of a window, which goes along `count` axes from `first` on."""
+    shape = window.shape
+    flat = window.reshape(*shape[:first], prod(shape[first : first + count]), *shape[first + count :])
+    xp.copyto(out, places[flat.argmax(first)].reshape(out.shape))
+
+
+def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> list[Call]:
     """Calls for the gradient of maxima of 2 by 2 windows next to each other, some images at a time."""
     rows, columns = axes
-    steps: list[Step] = []
+    steps: list[Call] = []
     if (2 * rows.out, 2 * columns.out) != (rows.extent, columns.extent):
-        steps.append(partial(dX.fill, 0))
+        steps.append(fill(xp, dX, 0))
     first = rows.axis - 1
     images = [array.reshape(-1, *array.shape[first + 1 :]) for array in (X, dOut, dX)]
     rows, columns = (_Axis(a.axis - first, a.extent, a.out, a.size, a.stride, a.pad) for a in axes)
@@ -254,12 +253,12 @@ def _flat(axes: list[_Axis], array: Any) -> Any:
     return array.reshape(*shape[:first], prod(shape[first:end]), *shape[end:])
 
 
-def _maxima_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> list[Step]:
+def _maxima_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> list[Call]:
     if len(axes) == 2 and all(axis.is_halving for axis in axes):
         return _halved_back(xp, scratch, axes, X, dOut, dX)
     if _by_window(axes):
         index = scratch(dOut.shape, xp.dtype("int64"))
-        put: Step = partial(place_into, xp, _flat(axes, dOut), _flat(axes, index), axes[0].axis, -100, _flat(axes, dX))
+        put: Call = partial(place_into, xp, _flat(axes, dOut), _flat(axes, index), axes[0].axis, -100, _flat(axes, dX))
         return [*_find_maxima(xp, scratch, axes, X, index), put]
     return [_overlapping_back(xp, scratch, axes, X, dOut, dX)]
 
@@ -268,7 +267,7 @@ _PART = 1 << 17
 """Elements of images that are taken at a time, few enough to stay in a near cache."""
 
 
-def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> Step:
+def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX: Any) -> Call:
     """The call for the gradient of maxima of windows that overlap.
 
     Images are laid out as grids, one for each place of an element within a stride (with rows and columns and a stride of 2,
@@ -277,7 +276,7 @@ def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: An
     their columns. Thus the first of equal elements gets the gradient. What grids have beside the windows gets zeros.
     """
     if not X.size:
-        return partial(dX.fill, 0)
+        return fill(xp, dX, 0)
     first = axes[0].axis
     x, d_out, d_x = (array.reshape(-1, *array.shape[first:]) for array in (X, dOut, dX))
     phases = [min(axis.stride, axis.size) for axis in axes]
@@ -318,11 +317,11 @@ def _take_back(
     xp: Any,
     x: Any,
     d_out: Any,
-    d_x: Any,
-    values: list[Any],
-    grads: list[Any],
-    spare: Any,
-    masks: Any,
+    d_x: Written,
+    values: list[Written],
+    grads: list[Written],
+    spare: Written,
+    masks: Written,
     grid: tuple[int, ...],
     taps: list[Any],
     places: list[Any],
@@ -369,7 +368,7 @@ def _take_back(
 
 
 @prepared("pool2d", "pool3d")
-def pool(xp: Any, scratch: Any, X: Any, pooling_type: str, exclusive: bool, attrs: dict[str, Any], Out: Any) -> list[Step]:
+def pool(xp: Any, scratch: Any, X: Any, pooling_type: str, exclusive: bool, attrs: dict[str, Any], Out: Any) -> list[Call]:
     axes = _axes(X.shape, attrs)
     if pooling_type == "max":
         return _maxima(xp, scratch, axes, X, Out)
@@ -379,7 +378,7 @@ def pool(xp: Any, scratch: Any, X: Any, pooling_type: str, exclusive: bool, attr
 @prepared("pool2d_grad", "pool3d_grad")
 def pool_grad(
     xp: Any, scratch: Any, X: Any, dOut: Any, pooling_type: str, exclusive: bool, attrs: dict[str, Any], dX: Any
-) -> list[Step]:
+) -> list[Call]:
     axes = _axes(X.shape, attrs)
     if pooling_type == "max":
         return _maxima_back(xp, scratch, axes, X, dOut, dX)
@@ -387,17 +386,17 @@ def pool_grad(
 
 
 @prepared("pool2d_index", "pool3d_index")
-def pool_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Index: Any) -> list[Step]:
+def pool_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Index: Any) -> list[Call]:
     return _find_maxima(xp, scratch, _axes(X.shape, attrs), X, Index)
 
 
 @prepared("pool2d_average_back", "pool3d_average_back")
-def pool_average_back(xp: Any, scratch: Any, Output: Any, exclusive: bool, attrs: dict[str, Any], X: Any) -> list[Step]:
+def pool_average_back(xp: Any, scratch: Any, Output: Any, exclusive: bool, attrs: dict[str, Any], X: Any) -> list[Call]:
     return _share(xp, scratch, _axes(X.shape, attrs), Output, X, exclusive)
 
 
 @prepared("max_pool2d_with_index", "max_pool3d_with_index")
-def max_pool_with_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Out: Any, Mask: Any) -> list[Step]:
+def max_pool_with_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Out: Any, Mask: Any) -> list[Call]:
     axes = _axes(X.shape, windows_of(attrs, X.ndim - 2))
     steps = [] if Out is None else _maxima(xp, scratch, axes, X, Out)
     return steps if Mask is None else [*steps, *_find_maxima(xp, scratch, axes, X, Mask)]

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from math import inf, prod
 from typing import Any
 
 from fluid.ops.reduction import reduces_all
 
 from .manipulation import copy, numbers
-from .table import Step, kernel, prepared
+from .table import Call, Written, fill, kernel, prepared
 
 _LONG = 4096
 """Up to this many, elements are summed by BLAS, which is fastest; beyond, pairwise, which rounds less."""
-
-
-@lru_cache(maxsize=64)
-def ones(xp: Any, size: int, dtype: Any) -> Any:
-    """A vector of ones; not to be written to."""
-    return xp.ones(size, dtype)
 
 
 def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
@@ -36,7 +30,7 @@ def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
     return runs
 
 
-def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[..., Any]) -> list[Step]:
+def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[..., Any]) -> list[Call]:
     """Calls that sum X over `axes` into `Out`, which has as many elements as are left, in whatever shape.
 
     A product with ones is two to five times as fast as numpy's own reduction.
@@ -47,16 +41,16 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
     if X.dtype == Out.dtype and X.dtype.kind == "f" and X.dtype.itemsize >= 4 and X.flags.c_contiguous and X.size:
         match runs:
             case [(True, total)] if total <= _LONG:
-                return [partial(xp.dot, X.reshape(total), ones(xp, total, X.dtype), Out.reshape(()))]
+                return [partial(xp.dot, X.reshape(total), xp.ones(total, X.dtype), Out.reshape(()))]
             case [(True, rows), (False, width)] if rows <= 16 * _LONG:
-                return [partial(xp.dot, ones(xp, rows, X.dtype), X.reshape(rows, width), Out.reshape(width))]
+                return [partial(xp.dot, xp.ones(rows, X.dtype), X.reshape(rows, width), Out.reshape(width))]
             case [(False, rows), (True, width)] if width <= _LONG:
-                return [partial(xp.dot, X.reshape(rows, width), ones(xp, width, X.dtype), Out.reshape(rows))]
+                return [partial(xp.dot, X.reshape(rows, width), xp.ones(width, X.dtype), Out.reshape(rows))]
             case [(True, rows), (False, kept), (True, width)] if width <= _LONG and rows <= 16 * _LONG:
                 sums = scratch((rows * kept,), X.dtype)
                 return [
-                    partial(xp.dot, X.reshape(rows * kept, width), ones(xp, width, X.dtype), sums),
-                    partial(xp.dot, ones(xp, rows, X.dtype), sums.reshape(rows, kept), Out.reshape(kept)),
+                    partial(xp.dot, X.reshape(rows * kept, width), xp.ones(width, X.dtype), sums),
+                    partial(xp.dot, xp.ones(rows, X.dtype), sums.reshape(rows, kept), Out.reshape(kept)),
                 ]
     return [partial(xp.sum, X, tuple(axes), None, Out.reshape(_kept(X.shape, axes)))]
 
@@ -75,18 +69,18 @@ def _spread(X: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
     return X.reshape([1 if axis in axes else extent for axis, extent in enumerate(shape)])
 
 
-def _mean(xp: Any, X: Any, axes: tuple[int, ...], Out: Any, scratch: Callable[..., Any]) -> list[Step]:
+def _mean(xp: Any, X: Any, axes: tuple[int, ...], Out: Any, scratch: Callable[..., Any]) -> list[Call]:
     if X.dtype.kind != "f" or X.dtype.itemsize < 4:
         return [partial(_mean_by_floats, xp, X, axes, Out)]
     count = xp.asarray(prod(X.shape[axis] for axis in axes), Out.dtype)
     return [*sum_over(xp, X, axes, Out, scratch), partial(xp.true_divide, Out, count, Out)]
 
 
-def _mean_by_floats(xp: Any, X: Any, axes: tuple[int, ...], Out: Any) -> None:
+def _mean_by_floats(xp: Any, X: Any, axes: tuple[int, ...], Out: Written) -> None:
     xp.copyto(Out, xp.mean(X, axes, "float64").reshape(Out.shape), "unsafe")
 
 
-def _expand(xp: Any, X: Any, axes: Sequence[int], average: bool, Out: Any, scratch: Callable[..., Any]) -> list[Step]:
+def _expand(xp: Any, X: Any, axes: Sequence[int], average: bool, Out: Any, scratch: Callable[..., Any]) -> list[Call]:
     """Calls that broadcast X, reduced over `axes`, to `Out`; with `average`, divided by how many elements share one."""
     if not average:
         return [partial(xp.copyto, Out, _spread(X, Out.shape, axes), "unsafe")]
@@ -97,42 +91,42 @@ def _expand(xp: Any, X: Any, axes: Sequence[int], average: bool, Out: Any, scrat
 
 # ---------------------------------------------------------------------------------------------------------------- kernels
 @prepared("reduce_sum")
-def reduce_sum(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any, scratch: Any) -> list[Step]:
+def reduce_sum(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any, scratch: Any) -> list[Call]:
     return sum_over(xp, X, reduced_axes(X.ndim, dim, reduce_all), Out, scratch)
 
 
 @prepared("reduce_mean")
-def reduce_mean(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any, scratch: Any) -> list[Step]:
+def reduce_mean(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any, scratch: Any) -> list[Call]:
     return _mean(xp, X, reduced_axes(X.ndim, dim, reduce_all), Out, scratch)
 
 
 @prepared("mean")
-def mean(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Step]:
+def mean(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Call]:
     return _mean(xp, X, tuple(range(X.ndim)), Out, scratch)
 
 
 @prepared("reduce_sum_grad")
-def reduce_sum_grad(xp: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any, scratch: Any) -> list[Step]:
+def reduce_sum_grad(xp: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any, scratch: Any) -> list[Call]:
     return _expand(xp, dOut, reduced_axes(dX.ndim, dim, reduce_all), False, dX, scratch)
 
 
 @prepared("reduce_mean_grad")
-def reduce_mean_grad(xp: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any, scratch: Any) -> list[Step]:
+def reduce_mean_grad(xp: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any, scratch: Any) -> list[Call]:
     return _expand(xp, dOut, reduced_axes(dX.ndim, dim, reduce_all), True, dX, scratch)
 
 
 @prepared("mean_grad")
-def mean_grad(xp: Any, dOut: Any, dX: Any, scratch: Any) -> list[Step]:
+def mean_grad(xp: Any, dOut: Any, dX: Any, scratch: Any) -> list[Call]:
     return _expand(xp, dOut, range(dX.ndim), True, dX, scratch)
 
 
 @prepared("expand_reduced")
-def expand_reduced(xp: Any, X: Any, dim: list[int], reduce_all: bool, average: bool, Out: Any, scratch: Any) -> list[Step]:
+def expand_reduced(xp: Any, X: Any, dim: list[int], reduce_all: bool, average: bool, Out: Any, scratch: Any) -> list[Call]:
     return _expand(xp, X, reduced_axes(Out.ndim, dim, reduce_all), average, Out, scratch)
 
 
 @prepared("reduce_prod")
-def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Step:
+def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
     axes = reduced_axes(X.ndim, dim, reduce_all)
     return partial(xp.prod, X, axes, None, Out.reshape(_kept(X.shape, axes)))
 
@@ -151,8 +145,8 @@ def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: boo
     xp.multiply(xp.moveaxis(others.reshape(moved.shape), last, axes), _spread(dOut, X.shape, axes), dX)
 
 
-def _extremum(function: str) -> Callable[..., Step]:
-    def bind(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Step:
+def _extremum(function: str) -> Callable[..., Call]:
+    def bind(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> Call:
         axes = reduced_axes(X.ndim, dim, reduce_all)
         return partial(getattr(xp, function), X, axes, Out.reshape(_kept(X.shape, axes)))
 
@@ -224,13 +218,17 @@ def clip_by_norm(xp: Any, X: Any, max_norm: float, Out: Any) -> None:
     xp.multiply(X, max_norm / xp.maximum(size, X.dtype.type(max_norm)), Out)
 
 
-def _test(function: str) -> Callable[..., Step]:
+def _test_at_run(test: Any, X: Any, tensor: Any, tensors: Any, dim: list[int], keep_dim: bool) -> Any:
+    return test(X, tuple(numbers(tensor, tensors, dim)), keepdims=keep_dim)
+
+
+def _test(function: str) -> Callable[..., Call]:
     def bind(
         xp: Any, X: Any, AxisTensor: Any, AxisTensorList: Any, dim: list[int], keep_dim: bool, reduce_all: bool, Out: Any
-    ) -> Step:
+    ) -> Call:
         test = getattr(xp, function)
         if Out is None:
-            return lambda: test(X, tuple(numbers(AxisTensor, AxisTensorList, dim)), keepdims=keep_dim)
+            return partial(_test_at_run, test, X, AxisTensor, AxisTensorList, dim, keep_dim)
         axes = reduced_axes(X.ndim, dim, reduce_all)
         return partial(test, X, axes, Out.reshape(_kept(X.shape, axes)))
 
@@ -242,7 +240,7 @@ prepared("reduce_any")(_test("any"))
 
 
 @prepared("squared_l2_norm")
-def squared_l2_norm(xp: Any, X: Any, Out: Any) -> Step:
+def squared_l2_norm(xp: Any, X: Any, Out: Any) -> Call:
     flat = X.reshape(-1)
     return partial(xp.dot, flat, flat, Out.reshape(()))
 
@@ -260,11 +258,11 @@ kernel("arg_min")(_position("argmin"))
 
 
 @prepared("cumsum")
-def cumsum(xp: Any, X: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool, Out: Any) -> list[Step]:
+def cumsum(xp: Any, X: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool, Out: Any) -> list[Call]:
     source = X.reshape(-1) if flatten else xp.moveaxis(X, axis, 0)
     target = Out if flatten else xp.moveaxis(Out, axis, 0)
     if reverse:
         source, target = source[::-1], target[::-1]
     if exclusive:
-        return [partial(target[:1].fill, 0), partial(xp.cumsum, source[:-1], 0, None, target[1:])]
+        return [fill(xp, target[:1], 0), partial(xp.cumsum, source[:-1], 0, None, target[1:])]
     return [partial(xp.cumsum, source, 0, None, target)]

@@ -11,7 +11,7 @@ from fluid.ops.shapes import taken
 from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, numbers, place_into
-from .table import Step, kernel, prepared
+from .table import Call, Written, kernel, prepared
 
 
 # ------------------------------------------------------------------------------------------------ picking along an axis
@@ -246,17 +246,18 @@ def set_value(
     StepsTensorList: Any,
     attrs: dict[str, Any],
     Out: Any,
-) -> list[Step]:
+) -> list[Call]:
     value = ValueTensor
     if value is None:
         value = xp.asarray(attrs["values"]).astype(Out.dtype).reshape(attrs["shape"])
-
-    def put() -> None:
-        part = _region(Out, StartsTensorList, EndsTensorList, StepsTensorList, attrs)
-        part[...] = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
-
+    put = partial(_set_region, Out, StartsTensorList, EndsTensorList, StepsTensorList, attrs, value)
     first = [] if xp.may_share_memory(Input, Out) else [partial(xp.copyto, Out, Input)]
     return [*first, put]
+
+
+def _set_region(Out: Written, starts: Any, ends: Any, steps: Any, attrs: dict[str, Any], value: Any) -> None:
+    part = _region(Out, starts, ends, steps, attrs)
+    part[...] = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
 
 
 @kernel("region_sum")

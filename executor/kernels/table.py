@@ -13,7 +13,7 @@ until the op is done) and ``rng`` (a function that gives the op's random generat
 
 Such a function runs whenever the op does. Where the same arrays are used run after run, work can be done once: a
 function under `prepared` has the same parameters, is called when arrays are bound, and returns the call, or list of
-calls, without arguments, that compute the op::
+calls, that compute the op, as data: see `fluid.executor.binding.calls` for what that is::
 
     @prepared("relu", inplace={"Out": "X"})
     def relu(xp, X, Out):
@@ -32,9 +32,9 @@ from typing import Any
 from fluid.errors import ProgramError
 from fluid.opdef import registry
 
-__all__ = ["KERNELS", "SPARSE_KERNELS", "Kernel", "Step", "bind", "kernel", "prepared", "sparse"]
+from ..binding.calls import KERNEL_FUNCTIONS, Call, Written, fill
 
-Step = Callable[[], Any]
+__all__ = ["KERNELS", "SPARSE_KERNELS", "Call", "Kernel", "Written", "bind", "fill", "kernel", "prepared", "sparse"]
 
 
 @dataclass
@@ -97,7 +97,15 @@ def _register(op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: 
     slots = {
         k: registry.grad_slot(v[1:]) if v[:1] == "d" and v not in registry.get(op_type).inputs else v for k, v in slots.items()
     }
-    KERNELS[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
+    found = KERNELS[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
+    if not is_prepared:
+        _name(op_type, found)
+
+
+def _name(op_type: str, found: Kernel) -> None:
+    """Let the calls of a kernel go by the name of its op."""
+    writes = frozenset(name for name, source, _ in found.parameters if source == "out")
+    KERNEL_FUNCTIONS.setdefault(found.fn, (op_type, writes))
 
 
 def kernel(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -118,6 +126,7 @@ def sparse(*op_types: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:
             SPARSE_KERNELS[op_type] = Kernel(fn, False, {}, _resolve(op_type, fn))
+            _name(op_type, SPARSE_KERNELS[op_type])
         return fn
 
     return register
@@ -141,7 +150,7 @@ def bind(
     attrs: Mapping[str, Any],
     context: Mapping[str, Any],
     lods: Mapping[str, Any],
-) -> list[Step]:
+) -> list[Call]:
     """The calls that compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
     kwargs = {}
     for name, source, key in found.parameters:

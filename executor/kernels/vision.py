@@ -14,7 +14,7 @@ from fluid.ops.shapes import scaled
 from fluid.ops.vision import four_paddings, interp_size, patch_counts, resized_axes, scale_factors
 
 from .manipulation import numbers
-from .table import Step, kernel, prepared
+from .table import Call, fill, kernel, prepared
 
 
 # ------------------------------------------------------------------------------------------------- channels and places
@@ -37,16 +37,16 @@ def _split_axis(array: Any, axis: int, parts: int) -> Any:
 
 
 @prepared("pixel_shuffle")
-def pixel_shuffle(xp: Any, X: Any, upscale_factor: int, data_format: str, Out: Any) -> Step:
+def pixel_shuffle(xp: Any, X: Any, upscale_factor: int, data_format: str, Out: Any) -> Call:
     return _shuffle_pixels(xp, X, Out, upscale_factor, data_format, False)
 
 
 @prepared("pixel_unshuffle")
-def pixel_unshuffle(xp: Any, X: Any, downscale_factor: int, data_format: str, Out: Any) -> Step:
+def pixel_unshuffle(xp: Any, X: Any, downscale_factor: int, data_format: str, Out: Any) -> Call:
     return _shuffle_pixels(xp, Out, X, downscale_factor, data_format, True)
 
 
-def _shuffle_pixels(xp: Any, deep: Any, wide: Any, by: int, data_format: str, back: bool) -> Step:
+def _shuffle_pixels(xp: Any, deep: Any, wide: Any, by: int, data_format: str, back: bool) -> Call:
     """A call that copies between images of many channels and those of many places; `back`: to those of many channels."""
     n, h, w = (deep.shape[axis] for axis in (0, *image_axes(data_format, 4)[1]))
     if image_axes(data_format, 4)[0] == 3:
@@ -57,7 +57,7 @@ def _shuffle_pixels(xp: Any, deep: Any, wide: Any, by: int, data_format: str, ba
     return partial(xp.copyto, small, large) if back else partial(xp.copyto, large, small)
 
 
-def _reorder(xp: Any, deep: Any, wide: Any, by: int, back: bool) -> Step:
+def _reorder(xp: Any, deep: Any, wide: Any, by: int, back: bool) -> Call:
     """As `_shuffle_pixels` in the order of `space_to_depth`: `wide` [N, C, H by, W by] is the op's input."""
     n, c, h, w = wide.shape
     small = wide.reshape(n, by, by, c // (by * by), h, w)
@@ -66,16 +66,16 @@ def _reorder(xp: Any, deep: Any, wide: Any, by: int, back: bool) -> Step:
 
 
 @prepared("space_to_depth")
-def space_to_depth(xp: Any, X: Any, blocksize: int, Out: Any) -> Step:
+def space_to_depth(xp: Any, X: Any, blocksize: int, Out: Any) -> Call:
     return _reorder(xp, Out, X, blocksize, False)
 
 
 @prepared("depth_to_space")
-def depth_to_space(xp: Any, X: Any, blocksize: int, Out: Any) -> Step:
+def depth_to_space(xp: Any, X: Any, blocksize: int, Out: Any) -> Call:
     return _reorder(xp, X, Out, blocksize, True)
 
 
-def _shuffle_channels(xp: Any, X: Any, groups: int, data_format: str, Out: Any) -> Step:
+def _shuffle_channels(xp: Any, X: Any, groups: int, data_format: str, Out: Any) -> Call:
     axis = image_axes(data_format, 4)[0]
     each = X.shape[axis] // groups
     source = X.reshape(*X.shape[:axis], groups, each, *X.shape[axis + 1 :])
@@ -84,16 +84,16 @@ def _shuffle_channels(xp: Any, X: Any, groups: int, data_format: str, Out: Any) 
 
 
 @prepared("shuffle_channel")
-def shuffle_channel(xp: Any, X: Any, group: int, Out: Any) -> Step:
+def shuffle_channel(xp: Any, X: Any, group: int, Out: Any) -> Call:
     return _shuffle_channels(xp, X, group, "NCHW", Out)
 
 
 @prepared("channel_shuffle")
-def channel_shuffle(xp: Any, X: Any, groups: int, data_format: str, Out: Any) -> Step:
+def channel_shuffle(xp: Any, X: Any, groups: int, data_format: str, Out: Any) -> Call:
     return _shuffle_channels(xp, X, groups, data_format, Out)
 
 
-def _shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any, back: bool) -> list[Step]:
+def _shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any, back: bool) -> list[Call]:
     images = attrs["seg_num"]
     x, out = (_channels_first(array, attrs["data_format"]) for array in (X, Out))
     x, out = (_split_axis(array, 0, len(array) // images) for array in (x, out))
@@ -101,7 +101,7 @@ def _shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any, back: bool) -> list
     first, second = scaled(channels, attrs["shift_ratio"]), scaled(2 * channels, attrs["shift_ratio"])
     later, earlier = (slice(first, second), slice(0, first)) if back else (slice(0, first), slice(first, second))
     return [
-        partial(out[:, 0, later].fill, 0) if out[:, 0, later].flags.c_contiguous else partial(xp.copyto, out[:, 0, later], 0),
+        fill(xp, out[:, 0, later], 0) if out[:, 0, later].flags.c_contiguous else partial(xp.copyto, out[:, 0, later], 0),
         partial(xp.copyto, out[:, 1:, later], x[:, :-1, later]),
         partial(xp.copyto, out[:, -1, earlier], 0),
         partial(xp.copyto, out[:, :-1, earlier], x[:, 1:, earlier]),
@@ -110,24 +110,24 @@ def _shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any, back: bool) -> list
 
 
 @prepared("temporal_shift")
-def temporal_shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any) -> list[Step]:
+def temporal_shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any) -> list[Call]:
     return _shift(xp, X, attrs, Out, False)
 
 
 @prepared("temporal_unshift")
-def temporal_unshift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any) -> list[Step]:
+def temporal_unshift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any) -> list[Call]:
     return _shift(xp, X, attrs, Out, True)
 
 
 @prepared("maxout")
-def maxout(xp: Any, X: Any, groups: int, axis: int, Out: Any) -> Step:
+def maxout(xp: Any, X: Any, groups: int, axis: int, Out: Any) -> Call:
     axis %= X.ndim
     parts = X.reshape(*X.shape[:axis], X.shape[axis] // groups, groups, *X.shape[axis + 1 :])
     return partial(xp.maximum.reduce, parts, axis + 1, None, Out)
 
 
 @prepared("fsp")
-def fsp(xp: Any, X: Any, Y: Any, Out: Any) -> list[Step]:
+def fsp(xp: Any, X: Any, Y: Any, Out: Any) -> list[Call]:
     x, y = (array.reshape(*array.shape[:2], -1) for array in (X, Y))
     return [partial(xp.matmul, x, y.swapaxes(1, 2), Out), partial(xp.divide, Out, max(x.shape[2], 1), Out)]
 
@@ -149,7 +149,7 @@ def similarity_focus(xp: Any, X: Any, axis: int, indexes: list[int], Out: Any) -
 
 
 @prepared("prelu")
-def prelu(xp: Any, scratch: Any, X: Any, Alpha: Any, mode: str, data_format: str, Out: Any) -> list[Step]:
+def prelu(xp: Any, scratch: Any, X: Any, Alpha: Any, mode: str, data_format: str, Out: Any) -> list[Call]:
     alpha = Alpha.reshape(-1)
     if mode == "element":
         alpha = Alpha.reshape(X.shape[1:])
@@ -184,21 +184,21 @@ def _frame(scratch: Any, image: Any, attrs: dict[str, Any]) -> tuple[Any, Any]:
 
 
 @prepared("unfold")
-def unfold(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Y: Any) -> list[Step]:
+def unfold(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Y: Any) -> list[Call]:
     counts = patch_counts(X.shape[2:], attrs)
     frame, inner = _frame(scratch, X, attrs)
-    steps: list[Step] = [] if inner is None else [partial(frame.fill, 0), partial(xp.copyto, inner, X)]
+    steps: list[Call] = [] if inner is None else [fill(xp, frame, 0), partial(xp.copyto, inner, X)]
     windows = _windows(xp, frame, attrs, counts)
     return [*steps, partial(xp.copyto, Y.reshape(windows.shape), windows)]
 
 
 @prepared("fold", "fold_like")
-def fold(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Y: Any) -> list[Step]:
+def fold(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Y: Any) -> list[Call]:
     counts = patch_counts(Y.shape[2:], attrs)
     frame, inner = _frame(scratch, Y, attrs)
     windows = _windows(xp, frame, attrs, counts)
     patches = X.reshape(windows.shape)
-    steps: list[Step] = [partial(frame.fill, 0)]
+    steps: list[Call] = [fill(xp, frame, 0)]
     for tap in product(*map(range, attrs["kernel_sizes"])):  # elements of one tap lie apart: none is added to twice at once
         target = windows[(slice(None), slice(None), *tap)]
         steps.append(partial(xp.add, target, patches[(slice(None), slice(None), *tap)], target))
@@ -254,8 +254,8 @@ def uncrop(xp: Any, X: Any, Offsets: Any, OffsetsTensor: Any, offsets: list[int]
 
 
 @prepared("pad_constant_like")
-def pad_constant_like(xp: Any, Y: Any, pad_value: float, Out: Any) -> list[Step]:
-    return [partial(Out.fill, pad_value), partial(xp.copyto, Out[(*map(slice, Y.shape), ...)], Y)]
+def pad_constant_like(xp: Any, Y: Any, pad_value: float, Out: Any) -> list[Call]:
+    return [fill(xp, Out, pad_value), partial(xp.copyto, Out[(*map(slice, Y.shape), ...)], Y)]
 
 
 @kernel("random_crop")

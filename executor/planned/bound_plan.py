@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import length_hint
 from typing import Any
 
@@ -20,7 +21,8 @@ from fluid.values.lod_array import array_of
 from fluid.values.place import Place, to_numpy
 
 from ..binding.arrays import bind_op, spec_of
-from ..kernels.table import KERNELS, Step
+from ..binding.calls import Call
+from ..kernels.table import KERNELS
 from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
@@ -30,6 +32,9 @@ from .placement import padded
 from .plan import Instruction, Plan, byte_size
 
 __all__ = ["BoundPlan", "Memory"]
+
+Step = Callable[[], Any]
+"""A call, or an op that runs step by step."""
 
 
 class _Scratch:
@@ -174,7 +179,7 @@ class BoundPlan:
             return self._stored[name]
         return self._views.get(value)
 
-    def _bind_op(self, instruction: Instruction) -> list[Step]:
+    def _bind_op(self, instruction: Instruction) -> list[Call]:
         op, definition, xp = instruction.op, instruction.definition, self.place.xp
         assert definition is not None
         inputs: dict[str, Any] = {}
@@ -184,7 +189,7 @@ class BoundPlan:
                 arrays = [self._array(value) if value is not None else None for value in values]
                 inputs[slot] = arrays if known.many else arrays[0]
         outputs: dict[str, Any] = {}
-        copies: list[Step] = []
+        copies: list[Call] = []
         found = KERNELS.get(op.type)
         for slot, values in instruction.writes.items():
             known = definition.outputs.get(slot)
@@ -196,7 +201,7 @@ class BoundPlan:
         context = {"xp": xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
         return bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
 
-    def _target(self, instruction: Instruction, slot: str, value: Value | None, found: Any, copies: list[Step]) -> Any:
+    def _target(self, instruction: Instruction, slot: str, value: Value | None, found: Any, copies: list[Call]) -> Any:
         """Where an op writes a value: in place, unless it would overwrite what its kernel still reads."""
         array = self._array(value)
         if value is None or value[0] not in self.plan.storage:
@@ -208,8 +213,7 @@ class BoundPlan:
         if readers <= allowed:
             return array
         temporary = self._scratch(array.shape, array.dtype)
-        xp = self.place.xp
-        copies.append(lambda: xp.copyto(array, temporary))
+        copies.append(partial(self.place.xp.copyto, array, temporary))
         return temporary
 
     def _dynamic_step(self, instruction: Instruction, frees: list[Value]) -> Step:

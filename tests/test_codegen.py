@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fluid.executor.binding.codegen import Lender, function_of
 from fluid.executor.binding.compiled import Argument, compiled
 from fluid.executor.binding.kinds import kind_of
-from fluid.executor.binding.replay import Lender, function_of
 from fluid.executor.kernels.table import KERNELS
 from fluid.opdef import registry
 
@@ -55,33 +55,40 @@ def test_views_are_made_of_what_is_given() -> None:
     assert np.array_equal(run(x)[0], x.T)
 
 
-def test_closures_are_made_anew_around_the_arrays() -> None:
+def add_all(array: Any, numbers: dict[str, Any], out: Any) -> None:
+    np.add(array, numbers["each"][0], out)
+
+
+def make_all(calls: list[Any]) -> None:
+    for call in calls:
+        call()
+
+
+def test_calls_among_the_operands_and_arrays_in_dicts() -> None:
     x, out = np.zeros(3), np.zeros(3)
-    inner = [partial(np.multiply, out, 2.0, out)]
-
-    def step() -> None:
-        np.add(x, 1.0, out)
-        for call in inner:
-            call()
-
-    run = function_of("f", [step], [x], [out], [out], Lender(np))
+    run = function_of("f", [partial(make_all, [partial(add_all, x, {"each": [x]}, out)])], [x], [out], [out], Lender(np))
     assert run is not None
-    assert run(np.arange(3.0)).tolist() == [2, 4, 6]
+    assert run(np.arange(3.0)).tolist() == [0, 2, 4]
     assert not out.any()
 
 
-def test_what_hides_its_arrays_is_not_written_down() -> None:
+def test_what_is_no_data_is_not_written_down() -> None:
     x, out = np.zeros(3), np.zeros(3)
 
     class Hidden:
         def step(self) -> None:
             np.add(x, 1.0, out)
 
-    def of_a_default(array: Any = x) -> None:
-        np.add(array, 1.0, out)
-
-    for step in (Hidden().step, of_a_default, partial(print, {"x": x})):
-        assert function_of("f", [step], [x], [out], [out], Lender(np)) is None
+    hidden = Hidden().step
+    for call in (
+        hidden,
+        partial(hidden),
+        partial(lambda: None),
+        partial(out.fill, 0),
+        partial(print, Hidden()),
+        partial(print, [hidden]),
+    ):
+        assert function_of("f", [call], [x], [out], [out], Lender(np)) is None
     part = np.lib.stride_tricks.as_strided(x, (2,), (8,))
     assert function_of("f", [partial(np.copyto, out[:2], part)], [x], [out], [out], Lender(np))(np.ones(3))[:2].tolist() == [1, 1]  # type: ignore[misc]
 

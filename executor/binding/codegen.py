@@ -11,8 +11,8 @@ and local variables (outputs, intermediate results)::
         b1 = dot(c0, a0)
         return b0, b1
 
-A function that holds arrays in its closure is made anew around others. Calls that hide arrays elsewhere, in objects, cannot be
-written down; then `function_of` gives None.
+Calls are data (`fluid.executor.binding.calls`), so all that a call works on is there to be written. Of a call that is not,
+such as a lambda of a user's kernel, nothing is written: then `function_of` gives None.
 
 Large intermediate results are parts of the thread's spare memory, which the function gives back when it is done.
 """
@@ -20,16 +20,15 @@ Large intermediate results are parts of the thread's spare memory, which the fun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 from functools import lru_cache, partial
 from keyword import iskeyword
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from ..kernels.table import KERNELS, Step
 from . import spare
+from .calls import PLAIN, Call, is_named
 
 __all__ = ["Lender", "function_of"]
 
@@ -38,7 +37,7 @@ _ALIGNED = 64
 
 
 class _Opaque(Exception):
-    """A call hides what it works on."""
+    """A call is no data."""
 
 
 class Lender:
@@ -56,26 +55,24 @@ class Lender:
 
 def function_of(
     name: str,
-    steps: Sequence[Step],
+    calls: Sequence[Call],
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     results: Sequence[Any],
     lender: Lender,
-    known: Sequence[Any] = (),
 ) -> Callable[..., Any] | None:
     """A function of arrays like `inputs` that makes these calls and gives arrays like `results`; None if it cannot be written.
 
     Args:
-        steps: calls on the arrays named next, on arrays of the lender, and on constants.
+        calls: on the arrays named next, on arrays of the lender, and on constants.
         inputs: arrays that stand for the arguments; None for arguments that nothing reads.
         outputs: arrays that the calls write, to be made anew each time.
         results: of `inputs` and `outputs`, what the function returns: one array as itself, several as a tuple. None stays None.
-        known: functions, perhaps with closures, that are the same each time.
     """
-    writer = _Writer(inputs, [*outputs, *lender.lent], lender, known)
+    writer = _Writer(inputs, [*outputs, *lender.lent], lender)
     try:
-        for step in steps:
-            writer.step(step)
+        for call in calls:
+            writer.call(call)
         found = [writer.whole(array) for array in results]
     except _Opaque:
         return None
@@ -96,26 +93,17 @@ def _code(source: str, name: str) -> CodeType:
     return compile(source, name, "exec")
 
 
-@lru_cache(1)
-def _kernels(count: int) -> frozenset[int]:
-    """Ids of the functions of so many kernels, which are all that there are."""
-    return frozenset(id(kernel.fn) for kernel in KERNELS.values())
-
-
 class _Writer:
     """Writes calls as source. `constants` are the globals of the function."""
 
-    def __init__(self, inputs: Sequence[Any], made: Sequence[Any], lender: Lender, known: Sequence[Any]) -> None:
+    def __init__(self, inputs: Sequence[Any], made: Sequence[Any], lender: Lender) -> None:
         self._xp = lender.xp
-        self._lender = lender
-        self._known = {id(function) for function in known}
         self._roots = {id(array): (array, f"a{number}") for number, array in enumerate(inputs) if array is not None}
         self._made = {id(array): (array, f"b{number}") for number, array in enumerate(made) if array is not None}
         self._spare = {id(array) for array in lender.lent if lender.xp is np and array.nbytes >= spare.LARGE}
         self._spare_bytes = 0
         self._views: dict[Any, str] = {}
         self._constant_names: dict[int, str] = {}
-        self._open: list[FunctionType] = []
         self.constants: dict[str, Any] = {}
         self.lines: list[str] = []
 
@@ -126,19 +114,18 @@ class _Writer:
         taken = f"spare = {self.constant(spare.take)}({self._spare_bytes})"
         return [taken, *self.lines, f"{self.constant(spare.give_back)}(spare)"]
 
-    # ------------------------------------------------------------------------------------------------------- steps
-    def step(self, step: Step) -> None:
-        function: Any = step
-        args: tuple[Any, ...] = ()
-        kwargs: dict[str, Any] = {}
-        while isinstance(function, partial):
-            args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
-        if self._fills_new(function, args, kwargs):
-            return
-        call = self._callable(function)
+    # ------------------------------------------------------------------------------------------------------- calls
+    def call(self, call: Call) -> None:
+        if not isinstance(call, partial):
+            raise _Opaque
+        function, args, keywords = call.func, call.args, call.keywords
+        if not self._fills_new(function, args, keywords):
+            named = self._named(function)
+            self.lines.append(f"{named}({self._operands(args, keywords)})")
+
+    def _operands(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
         parts = [self.expression(arg) for arg in args]
-        parts += [f"{key}={self.expression(value)}" for key, value in kwargs.items()]
-        self.lines.append(f"{call}({', '.join(parts)})")
+        return ", ".join([*parts, *(f"{key}={self.expression(value)}" for key, value in keywords.items())])
 
     def _fills_new(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Write calls that fill an array just as the function would make it, if asked: that saves one call."""
@@ -172,46 +159,22 @@ class _Writer:
             inner = "".join(self.expression(item) + ", " for item in value)
             return f"[{inner}]" if isinstance(value, list) else f"({inner})"
         if isinstance(value, dict):
-            if any(isinstance(item, self._xp.ndarray) for item in value.values()):
-                raise _Opaque
-            return self.constant(value)
-        if callable(value) and not isinstance(value, type):
-            return self._callable(value)
-        if isinstance(value, (str, float, complex, np.generic, np.dtype, slice, range, Enum, ModuleType, type, type(Ellipsis))):
-            return self.constant(value)
-        raise _Opaque
+            if not self._holds_arrays(value):
+                return self.constant(value)
+            return f"{{{''.join(f'{key!r}: {self.expression(item)}, ' for key, item in value.items())}}}"
+        if isinstance(value, partial):
+            return f"{self.constant(partial)}({self._named(value.func)}, {self._operands(value.args, value.keywords)})"
+        return self.constant(value) if isinstance(value, PLAIN) else self._named(value)
 
-    def _callable(self, function: Any) -> str:
-        if function is self._lender:
-            return self.constant(self._xp.empty)
-        if isinstance(function, np.ufunc) or id(function) in self._known or id(function) in _kernels(len(KERNELS)):
-            return self.constant(function)
-        if isinstance(function, FunctionType):
-            return self._closure(function)
-        if isinstance(function, partial):
-            parts = [self.expression(arg) for arg in (function.func, *function.args)]
-            parts += [f"{key}={self.expression(value)}" for key, value in function.keywords.items()]
-            return f"{self.constant(partial)}({', '.join(parts)})"
-        owner = getattr(function, "__self__", None)
-        if isinstance(owner, self._xp.ndarray) and not isinstance(function, MethodType):
-            return f"{self.array(owner)}.{function.__name__}"
-        if isinstance(function, BuiltinFunctionType) and (owner is None or isinstance(owner, (ModuleType, np.ufunc))):
-            return self.constant(function)
-        if type(function).__module__.partition(".")[0] in ("numpy", "cupy") and owner is None:
-            return self.constant(function)  # such as numpy's functions that ask their arguments' types first
-        raise _Opaque
+    def _holds_arrays(self, value: Any) -> bool:
+        if isinstance(value, (dict, list, tuple)):
+            return any(map(self._holds_arrays, value.values() if isinstance(value, dict) else value))
+        return isinstance(value, self._xp.ndarray)
 
-    def _closure(self, function: FunctionType) -> str:
-        """A function, made anew if it holds arrays."""
-        if function.__defaults__ or function.__kwdefaults__ or function in self._open:
+    def _named(self, function: Any) -> str:
+        if not is_named(function):
             raise _Opaque
-        if not _holds(function.__closure__, self._xp.ndarray):
-            return self.constant(function)
-        self._open.append(function)
-        cells = [f"{self.constant(CellType)}({self.expression(cell.cell_contents)})" for cell in function.__closure__ or ()]
-        self._open.pop()
-        made = f"{self.constant(function.__code__)}, {self.constant(function.__globals__)}"
-        return f"{self.constant(FunctionType)}({made}, None, None, ({''.join(cell + ', ' for cell in cells)}))"
+        return self.constant(function)
 
     def constant(self, value: Any) -> str:
         name = self._constant_names.get(id(value))
@@ -278,29 +241,6 @@ class _Writer:
         if self._xp is not np:
             raise _Opaque
         return f"{self.constant(np.ndarray)}({array.shape!r}, {self.constant(array.dtype)}, {name}, {offset}, {array.strides!r})"
-
-
-def _holds(value: Any, kind: type, depth: int = 8) -> bool:
-    """Whether an array may be found in closures, partial calls and lists; too deep in them, it may."""
-    if isinstance(value, kind) or not depth:
-        return True
-    if isinstance(value, (list, tuple)):
-        return any(_holds(item, kind, depth - 1) for item in value)
-    if isinstance(value, CellType):
-        return _holds(_content(value), kind, depth - 1)
-    if isinstance(value, FunctionType):
-        return _holds(value.__closure__, kind, depth - 1)
-    if isinstance(value, partial):
-        return _holds((value.func, value.args, list(value.keywords.values())), kind, depth - 1)
-    # An object of a class of ours may hold anything.
-    return type(value).__module__.startswith("fluid") and not isinstance(value, (type, Enum))
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def _address(array: Any) -> int:

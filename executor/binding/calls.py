@@ -1,0 +1,157 @@
+"""Calls as data: a function that has a name, and what it is called with.
+
+What a prepared kernel gives is a list of calls. A call is a `functools.partial`, which is the fastest to make, of a ufunc, a
+function of the array namespace, a method of its arrays (``xp.ndarray.fill``), or a function that stands in a module; never a
+lambda, a function inside a function, or a bound method, which hide what they work on. Operands are arrays, numbers, texts,
+element types, slices, the namespace, the source of random numbers, such functions, and lists, tuples and dicts of these;
+a list may also hold calls, which the function makes or leaves out. So a call can be printed, written down as source, or made
+by another engine than Python.
+
+A function of a module says by the annotation `Written` which of its parameters are arrays that it writes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["KERNEL_FUNCTIONS", "PLAIN", "Call", "Source", "Written", "destinations", "fault_of", "fill", "is_named", "name_of"]
+
+Call = partial[Any]
+"""``call.func``, ``call.args`` and ``call.keywords`` are what is called, and with what; ``call()`` makes it."""
+
+Written: TypeAlias = Any
+"""An array that a function writes to."""
+
+KERNEL_FUNCTIONS: dict[Callable[..., Any], tuple[str, frozenset[str]]] = {}
+"""Functions of kernels -> their op, which is the name of those that other functions have made, and the parameters that they
+write to."""
+
+
+class Source:
+    """Gives the random generator for the next draw of an op."""
+
+    __slots__ = ()
+
+    def __call__(self) -> Any:
+        raise NotImplementedError
+
+
+PLAIN: tuple[Any, ...] = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    np.generic,
+    np.dtype,
+    slice,
+    range,
+    Enum,
+    ModuleType,
+    type,
+    type(Ellipsis),
+    Source,
+)
+"""Types of operands that are the same each time, besides None."""
+
+
+def fill(xp: Any, array: Any, number: Any) -> Call:
+    """The call that sets all elements of an array to a number."""
+    return partial(xp.ndarray.fill, array, number)
+
+
+def is_named(function: Any) -> bool:
+    """Whether a function can be found by a name, so that it cannot hide what it works on."""
+    if isinstance(function, np.ufunc):
+        return True
+    if isinstance(function, FunctionType):
+        return "<" not in function.__qualname__ or function in KERNEL_FUNCTIONS  # as in "<lambda>" and "<locals>"
+    if isinstance(function, (BuiltinFunctionType, MethodDescriptorType)):
+        return isinstance(getattr(function, "__self__", None), (type(None), ModuleType, np.ufunc))
+    # Such as numpy's functions that ask their arguments' types first, and cupy's ufuncs.
+    of_arrays = type(function).__module__.partition(".")[0] in ("numpy", "cupy")
+    return of_arrays and not isinstance(function, np.ndarray) and not hasattr(function, "__self__")
+
+
+def name_of(function: Any) -> str:
+    """The name of a function: ``add``, ``add.reduce``, ``ndarray.fill``, ``kernels.loss._get``, or an op's for its kernel."""
+    if isinstance(function, FunctionType) and function in KERNEL_FUNCTIONS:
+        return KERNEL_FUNCTIONS[function][0]
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, np.ufunc):
+        return f"{owner.__name__}.{function.__name__}"
+    if isinstance(function, MethodDescriptorType):
+        return f"{function.__objclass__.__name__}.{function.__name__}"
+    name = getattr(function, "__qualname__", None) or function.__name__
+    module = function.__module__ if isinstance(function, FunctionType) else ""
+    return f"{module.removeprefix('fluid.executor.')}.{name}" if module.startswith("fluid.") else str(name)
+
+
+# ------------------------------------------------------------------------------------------------------ what is written
+_OUT_AT = {"copyto": 0, "fill": 0, "dot": 2, "clip": 3, "sum": 3, "prod": 3, "cumsum": 3, "max": 2, "min": 2, "all": 2, "any": 2}
+"""Functions of arrays -> the position of the array that is written to; ``add.reduce`` has it at 3."""
+
+
+def destinations(call: Call) -> list[Any]:
+    """The arrays that a call writes to: where they are operands of their own, and in lists."""
+    function, args, keywords = call.func, call.args, call.keywords
+    if isinstance(function, FunctionType) and (function.__module__ or "").partition(".")[0] not in ("numpy", "cupy"):
+        code = function.__code__
+        named = {**dict(zip(code.co_varnames[: code.co_argcount], args, strict=False)), **keywords}
+        written = [array for name in _written_parameters(function) for array in _arrays(named.get(name))]
+        return written + [array for value in named.values() for inner in _calls(value) for array in destinations(inner)]
+    if keywords.get("out") is not None:
+        return [keywords["out"]]
+    if isinstance(function, np.ufunc):
+        return list(args[function.nin :])
+    at = 3 if isinstance(getattr(function, "__self__", None), np.ufunc) else _OUT_AT.get(function.__name__)
+    return [args[at]] if at is not None and len(args) > at and args[at] is not None else []
+
+
+def _written_parameters(function: FunctionType) -> Collection[str]:
+    if function in KERNEL_FUNCTIONS:
+        return KERNEL_FUNCTIONS[function][1]
+    return [name for name, annotation in function.__annotations__.items() if "Written" in str(annotation)]
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _arrays(item)
+    elif value is not None:
+        yield value
+
+
+def _calls(value: Any) -> Iterator[Call]:
+    if isinstance(value, partial):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _calls(item)
+
+
+# ----------------------------------------------------------------------------------------------------------- their form
+def fault_of(call: Any, array_type: Any = np.ndarray) -> str:
+    """What of a call is no data; nothing if all is."""
+    if not isinstance(call, partial):
+        return f"{call!r} is no partial"
+    if not is_named(call.func):
+        return f"{call.func!r} has no name"
+    return next(filter(None, (_fault_of_operand(value, array_type) for value in (*call.args, *call.keywords.values()))), "")
+
+
+def _fault_of_operand(value: Any, array_type: Any) -> str:
+    if value is None or isinstance(value, (array_type, *PLAIN)):
+        return ""
+    if isinstance(value, partial):
+        return fault_of(value, array_type)
+    if isinstance(value, (list, tuple, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return next(filter(None, (_fault_of_operand(item, array_type) for item in items)), "")
+    return "" if callable(value) and is_named(value) else f"{value!r} is no data"

@@ -12,7 +12,7 @@ from common import header, milliseconds, race, row
 from torch.nn import functional
 
 from fluid.executor.binding.arrays import bind_op
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.opdef import registry
 
 ROUNDS, BLOCK = 3, 0.2

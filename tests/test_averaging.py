@@ -14,7 +14,7 @@ import pytest
 import fluid
 from fluid import layers, optimizer
 from fluid.errors import FluidError, FluidTypeError, ProgramError
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.ir.program import OpRole, Variable
 from fluid.opdef import registry
 from fluid.param_attr import WeightNormParamAttr

@@ -17,7 +17,7 @@ from test_schema import OURS
 
 from fluid import layers
 from fluid.errors import FluidError, FluidTypeError, InferenceError
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels.table import KERNELS
 from fluid.ir.checked import arguments_of
 from fluid.ir.program import Program, program_guard

@@ -12,7 +12,7 @@ from test_conformance import CASES, Case
 
 from fluid.executor.binding import arrays as binding
 from fluid.executor.binding.calls import Call, destinations, fault_of, fill, name_of
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels import loss
 from fluid.opdef.registry import Rule, grad_slot
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fluid.executor.binding.arrays import spec_of
 from fluid.executor.binding.codegen import Lender, function_of
 from fluid.executor.binding.compiled import Argument, compiled
-from fluid.executor.binding.kinds import kind_of
 from fluid.executor.kernels.table import KERNELS
 from fluid.opdef import registry
 
@@ -18,8 +18,8 @@ def source(op_type: str, inputs: dict[str, Any], **attrs: Any) -> tuple[Any, str
     """The function for an op on arrays like these, and its source."""
     definition = registry.get(op_type)
     full = definition.defaults(definition.check_attrs(attrs))
-    arguments = [Argument(slot, kind_of(array)) for slot, array in inputs.items()]
-    found = compiled(definition, full, arguments, dict.fromkeys(definition.outputs, True), np)
+    arguments = [Argument(slot, spec_of(array)) for slot, array in inputs.items()]
+    found = compiled(definition, full, arguments, np, write_after=0)
     return found.run, found.run.__doc__ or ""
 
 
@@ -95,13 +95,13 @@ def test_what_is_no_data_is_not_written_down() -> None:
 
 def test_overwriting_an_input() -> None:
     definition = registry.get("elementwise_sub")
-    kinds = [Argument("X", kind_of(floats(3))), Argument("Y", kind_of(floats(3)))]
-    found = compiled(definition, {"axis": -1}, kinds, {"Out": True}, np, into={"Out": "X"})
+    arguments = [Argument("X", spec_of(floats(3))), Argument("Y", spec_of(floats(3)))]
+    found = compiled(definition, {"axis": -1}, arguments, np, into={"Out": "X"}, write_after=0)
     x, y = floats(3), floats(3)
     assert found.run(x, y) is x and x.tolist() == [0, 0, 0]
     assert "Out" in KERNELS["elementwise_sub"].inplace
     # A kernel that cannot write there gets an array of its own, from which the result is copied.
-    found = compiled(registry.get("softmax"), {"axis": -1}, [kinds[0]], {"Out": True}, np, into={"Out": "X"})
+    found = compiled(registry.get("softmax"), {"axis": -1}, arguments[:1], np, into={"Out": "X"}, write_after=0)
     x = floats(3)
     expected = np.exp(x) / np.exp(x).sum()
     assert found.run(x) is x

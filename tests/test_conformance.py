@@ -26,7 +26,7 @@ from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.backward import gradients
 from fluid.executor.binding.arrays import Recorder, bind_op, each, lods_of, spec_of, specs_of
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.executor.executor import Executor
 from fluid.executor.kernels.table import KERNELS, kernel
 from fluid.executor.random import RandomStreams

@@ -15,7 +15,7 @@ from samples import OPS, Sample, cast
 import fluid
 from fluid import dygraph
 from fluid.errors import FluidTypeError
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels.table import KERNELS
 from fluid.opdef import registry
 from fluid.opdef.registry import Rule, grad_slot

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels import activation, norm, pool
 from fluid.opdef import registry
 

@@ -12,7 +12,7 @@ from samples import OPS
 import fluid
 from fluid import clip, layers, optimizer, regularizer
 from fluid.errors import FluidError, FluidTypeError, InferenceError, ProgramError
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.ir.program import OpRole, Parameter, Variable
 from fluid.opdef import registry
 

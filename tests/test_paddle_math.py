@@ -12,7 +12,7 @@ from numeric import interpret
 
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.backward import gradients
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.ir.program import Program
 from fluid.opdef import registry
 

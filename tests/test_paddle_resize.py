@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 
 with np.load(Path(__file__).parent / "golden" / "paddle_resize.npz") as file:
     GOLDEN = dict(file)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.opdef import registry
 from fluid.opdef.registry import grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod

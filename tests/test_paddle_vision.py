@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fluid
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.ir.program import Program
 
 

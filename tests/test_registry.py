@@ -13,7 +13,7 @@ from numeric import assert_gradients, interpret
 
 import fluid
 from fluid.errors import AttributeRuleError, InferenceError, ProgramError
-from fluid.executor.binding.op_call import apply_op
+from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels.table import KERNELS, kernel, prepared
 from fluid.opdef import registry
 from fluid.opdef.registry import (

@@ -10,8 +10,8 @@ import pytest
 
 import fluid
 from fluid import layers
-from fluid.executor.binding import op_call
-from fluid.executor.stepwise import interpreter
+from fluid.executor.binding import compiled
+from fluid.executor.binding.arrays import spec_of
 from fluid.opdef import registry
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -42,19 +42,18 @@ def trained(build: Callable[[], Any], feeds: list[dict[str, Any]]) -> Runs:
 
 def assert_same_bits(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    compiled = op_call.compiled
+    function_of = compiled.function_of
 
-    def noting(definition: Any, *args: Any, **kwargs: Any) -> Any:
-        found = compiled(definition, *args, **kwargs)
-        written.append(definition.type)
-        return found
+    def noting(name: str, *args: Any) -> Any:
+        written.append(name)
+        return function_of(name, *args)
 
-    monkeypatch.setattr(op_call, "compiled", noting)
-    monkeypatch.setattr(interpreter, "_WRITE_AT", NEVER)
+    monkeypatch.setattr(compiled, "function_of", noting)
+    monkeypatch.setattr(compiled, "WRITE_AFTER", NEVER)
     expected = runs()
     assert not written
-    for often in (1, 2):
-        monkeypatch.setattr(interpreter, "_WRITE_AT", often)
+    for often in (0, 1, 2):
+        monkeypatch.setattr(compiled, "WRITE_AFTER", often)
         assert runs() == expected
         assert {"mul", "mul_grad", "tanh"} <= set(written)
         written.clear()
@@ -83,17 +82,22 @@ def test_sequences_of_different_lengths(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_an_op_overwrites_is_a_copy() -> None:
     definition = registry.get("sgd")
-    call = interpreter.OpCall(definition, definition.defaults({}), None, lambda: None, np)
     param, grad, rate = np.ones(3, "float32"), np.full(3, 2, "float32"), np.array([0.5], "float32")
     arrays = {"Param": param, "Grad": grad, "LearningRate": rate}
-    found = call.written(call.made(arrays), arrays)
-    assert found is not None
-    assert found.run(*arrays.values()).tolist() == [0, 0, 0]
-    assert param.tolist() == [1, 1, 1]
+    arguments = [compiled.Argument(slot, spec_of(array)) for slot, array in arrays.items()]
+    into = compiled.updates_of(definition)
+    for after, copies in ((0, True), (NEVER, True), (0, False), (NEVER, False)):
+        op = compiled.compiled(definition, definition.defaults({}), arguments, np, into=into, on_copies=copies, write_after=after)
+        assert op.is_written == (after == 0)
+        out = op.by_slot(op.run(*arrays.values()))["ParamOut"]
+        assert (out is param) == (not copies)
+        assert param.tolist() == ([1, 1, 1] if copies else [0, 0, 0])
+        assert out.tolist() == [0, 0, 0]
+        param[...] = 1
 
 
 def test_arrays_that_lie_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "_WRITE_AT", 1)
+    monkeypatch.setattr(compiled, "WRITE_AFTER", 1)
     x = fluid.data("x", [None, 3], lod_level=1)
     table = fluid.data("table", [3, 4])
     y = layers.transpose(layers.tanh(table), [1, 0])

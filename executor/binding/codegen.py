@@ -60,6 +60,7 @@ def function_of(
     outputs: Sequence[Any],
     results: Sequence[Any],
     lender: Lender,
+    copied: Sequence[Any] = (),
 ) -> Callable[..., Any] | None:
     """A function of arrays like `inputs` that makes these calls and gives arrays like `results`; None if it cannot be written.
 
@@ -67,10 +68,13 @@ def function_of(
         calls: on the arrays named next, on arrays of the lender, and on constants.
         inputs: arrays that stand for the arguments; None for arguments that nothing reads.
         outputs: arrays that the calls write, to be made anew each time.
+        copied: of `inputs`, those that the calls overwrite and the function copies first.
         results: of `inputs` and `outputs`, what the function returns: one array as itself, several as a tuple. None stays None.
     """
     writer = _Writer(inputs, [*outputs, *lender.lent], lender)
     try:
+        for array in copied:
+            writer.lines.append(f"{writer.whole(array)} = {writer.whole(array)}.copy()")
         for call in calls:
             writer.call(call)
         found = [writer.whole(array) for array in results]

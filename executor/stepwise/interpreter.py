@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,15 @@ from fluid.ir.program import Block, Operator, Program
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY
+from fluid.values.lod_array import LoDArray, array_of
+from fluid.values.selected_rows import SelectedRows
 
-from ..binding.op_call import _KNOWN_SPECS, _WRITE_AT, OpCall
+from ..binding.arrays import spec_of
+from ..binding.compiled import Argument, Compiled, compiled, updates_of
 from ..random import RandomStreams
 from .handlers import ARRAY_HANDLERS, HANDLERS
 
-__all__ = ["Environment", "Machine", "OpCall", "step_captures"]
+__all__ = ["Environment", "Machine", "step_captures"]
 
 
 Check = Callable[[Operator, str, Any], None]
@@ -130,34 +133,62 @@ def _warn_of_late_reads(op: Operator, forward: Block, carried: set[str]) -> None
                     )
 
 
-class _BlockCall:
+class _BlockOp:
     """An op of a block, with what is the same each time it is run.
 
     Attributes:
-        slots: (slot, names, whether it is one of many) of what the op reads.
-        names: all of these names, one after another, without gaps.
-        written: for kinds of arrays that are met often: a function of them, and the names of what it gives.
+        names: what it reads, one name after another, without gaps.
+        compiled: the op for each sort of values that it has met, and the names of what `run` gives.
     """
 
-    __slots__ = ("compute", "names", "op", "slots", "written")
+    __slots__ = ("_arguments", "_attrs", "_declared", "_definition", "_into", "_rng", "_wants", "_xp", "compiled", "names", "op")
 
     def __init__(self, machine: Machine, op: Operator) -> None:
         definition = op.definition
         if definition is None:
             raise ExecutionError(f"the op {op.type} is not known here, so it cannot run")
-        wants: dict[str, Any] = {}
+        self._wants: dict[str, Any] = {}
         for slot, names in op.outputs.items():
             known = definition.outputs.get(slot)
             if known is not None and names:
-                wants[slot] = [name != EMPTY for name in names] if known.many else names[0] != EMPTY
-        attrs = definition.defaults(op.attrs)
-        random = machine.random_source(op, attrs)
-        self.op = op
-        inputs = [(slot, names) for slot, names in op.inputs.items() if slot in definition.inputs and names]
-        self.slots = [(slot, names, definition.inputs[slot].many) for slot, names in inputs]
-        self.names = [name for _, names, many in self.slots for name in (names if many else names[:1]) if name != EMPTY]
-        self.compute = OpCall(definition, attrs, wants, random, machine.xp, declared=declared_scalars(op))
-        self.written: dict[Any, tuple[Callable[..., Any], list[str]]] = {}
+                self._wants[slot] = [name != EMPTY for name in names] if known.many else names[0] != EMPTY
+        self.op, self._definition, self._xp, self._declared = op, definition, machine.xp, declared_scalars(op)
+        self._attrs = definition.defaults(op.attrs)
+        self._rng = machine.random_source(op, self._attrs)
+        self._into = updates_of(definition)
+        pairs = [
+            (slot, name)
+            for slot, names in op.inputs.items()
+            if slot in definition.inputs
+            for name in (names if definition.inputs[slot].many else names[:1])
+        ]
+        self._arguments = [Argument(slot, None, name != EMPTY) for slot, name in pairs]
+        self.names = [name for _, name in pairs if name != EMPTY]
+        self.compiled: dict[Any, tuple[Compiled, list[str]]] = {}
+
+    def compile(self, key: Any, values: Sequence[Any]) -> tuple[Compiled, list[str]]:
+        """The op for values of a new sort."""
+        specs = map(spec_of, values)
+        compiled_op = compiled(
+            self._definition,
+            self._attrs,
+            [each._replace(spec=next(specs)) if each.passed else each for each in self._arguments],
+            self._xp,
+            wants=self._wants,
+            into=self._into,
+            on_copies=True,
+            declared=self._declared,
+            rng=self._rng,
+        )
+        if len(self.compiled) >= _SORTS:
+            self.compiled.clear()
+        names = [self.op.outputs[slot][number or 0] for slot, number in compiled_op.places]
+        found = self.compiled[key] = compiled_op, names
+        return found
+
+
+_SORTS = 64
+"""An op may meet other shapes on every trip of a loop; so many are remembered."""
 
 
 class Machine:
@@ -170,7 +201,7 @@ class Machine:
         self.check: Check | None = None
         """Called with each op, output name and array as they are made."""
         self._array_type = xp.ndarray
-        self._calls: dict[Operator, _BlockCall] = {}
+        self._ops: dict[Operator, _BlockOp] = {}
         self._regions: dict[Operator, Region | None] = {}
 
     def region(self, op: Operator) -> Region | None:
@@ -204,63 +235,45 @@ class Machine:
         return failure
 
     def _compute(self, op: Operator, env: Environment) -> None:
-        call = self._calls.get(op)
-        if call is None:
-            call = self._calls[op] = _BlockCall(self, op)
+        block_op = self._ops.get(op)
+        if block_op is None:
+            block_op = self._ops[op] = _BlockOp(self, op)
         own, get, array_type = env.values, env.get, self._array_type
         key: list[Any] = []
         arrays = []
-        for name in call.names:
+        for name in block_op.names:
             value = own[name] if name in own else get(name)
             if type(value) is not array_type or not value.flags.c_contiguous:
-                break
+                self._compute_any(block_op, env)
+                return
             arrays.append(value)
             key += (value.shape, value.dtype)
-        else:
-            kind = tuple(key)
-            written = call.written.get(kind)
-            if written is None:
-                self._bind(call, env, kind)
-                return
-            run, names = written
-            found = run(*arrays)
-            for name, value in zip(names, found if type(found) is tuple else (found,), strict=True):
+        sort = tuple(key)
+        compiled_op, names = block_op.compiled.get(sort) or block_op.compile(sort, arrays)
+        for name, value in zip(names, compiled_op.values(compiled_op.run(*arrays)), strict=True):
+            if value is not None:
                 self._give(op, env, name, value)
-            return
-        self._bind(call, env, None)
 
-    def _bind(self, call: _BlockCall, env: Environment, kind: Any) -> None:
-        """Run an op that meets arrays of a kind (shapes and types; None for values of other sorts) not often, or not yet."""
-        op = call.op
-        arrays: dict[str, Any] = {}
-        for slot, names, many in call.slots:
-            values = [None if name == EMPTY else env.get(name) for name in names]
-            for name, value in zip(names, values, strict=True):
-                if isinstance(value, list) or (value is None and name != EMPTY):
-                    if op.type in ARRAY_HANDLERS:
-                        ARRAY_HANDLERS[op.type](self, op, env)
-                        return
-                    env.need(name)
-            if many:
-                arrays[slot] = values
-            elif values[0] is not None:
-                arrays[slot] = values[0]
-        made = call.compute.made(arrays)
-        for slot, value in call.compute.run(made, arrays).items():
-            for name, item in zip(op.outputs[slot], value if isinstance(value, list) else [value], strict=False):
-                if name != EMPTY and item is not None:
-                    self._give(op, env, name, item)
-        if kind is None or not made.is_writable:
-            return
-        made.meetings += 1
-        if made.meetings >= _WRITE_AT:
-            found = call.compute.written(made, arrays)
-            if found is None:
-                made.is_writable = False
-                return
-            if len(call.written) >= _KNOWN_SPECS:
-                call.written.clear()
-            call.written[kind] = found.run, [op.outputs[slot][number or 0] for slot, number, _ in found.places]
+    def _compute_any(self, block_op: _BlockOp, env: Environment) -> None:
+        """Run an op on any values: arrays in another order, of rows that form sequences or that are few of many, or no arrays."""
+        op = block_op.op
+        values = []
+        for name in block_op.names:
+            value = env.get(name)
+            if value is None or isinstance(value, list):
+                if op.type in ARRAY_HANDLERS:
+                    ARRAY_HANDLERS[op.type](self, op, env)
+                    return
+                env.need(name)
+            values.append(value)
+        key = tuple([part for value in values for part in _sort_of(value)])
+        compiled_op, names = block_op.compiled.get(key) or block_op.compile(key, values)
+        arrays = [array_of(value) for value in values]
+        in_order = all(type(array) is self._array_type and array.flags.c_contiguous for array in arrays)
+        found = (compiled_op.run if in_order else compiled_op.bound_run)(*arrays)
+        for name, value in zip(names, compiled_op.values(found), strict=True):
+            if value is not None:
+                self._give(op, env, name, value)
 
     def _give(self, op: Operator, env: Environment, name: str, value: Any) -> None:
         env.set(name, value)
@@ -282,6 +295,13 @@ def _describe(value: Any) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else str(value)
+
+
+def _sort_of(value: Any) -> tuple[Any, ...]:
+    """What an op on a value depends on: shape and type, and which sequences it holds."""
+    if type(value) is LoDArray:
+        return value.shape, value.dtype, value.lod
+    return (value.shape, value.dtype, SelectedRows) if type(value) is SelectedRows else (value.shape, value.dtype)
 
 
 _HELD_TO_RANK = ("matmul", "squeeze", "squeeze2")

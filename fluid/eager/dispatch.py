@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackwardError, ExecutionError, FluidError, ProgramError
-from ..executor.binding.compiled import Argument, compiled
+from ..executor.binding.compiled import Argument, compiled, inputs_of
 from ..executor.binding.kinds import CPU, Kind, array_of, default_xp, kind_like, kind_of, quietly
+from ..executor.kernels.table import KERNELS, SPARSE_KERNELS
 from ..opdef import registry
-from ..opdef.inference import OpNamespace
+from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
 from ..values.lod_array import array_of as array_in
 from ..values.lod_array import lod_of
+from ..values.spec import Spec
 from ..values.types import VarType
 from .graph import LARGE, OpNode, leaf_edge, line_text, sequence, user_line
 from .mode import state
@@ -34,6 +36,20 @@ _PRODUCTS = ("matmul", "conv", "rnn")
 """Families of ops that multiply matrices."""
 _MANY = 4096
 """So many ops with attributes, and so many recipes of each, are remembered."""
+_LISTS = "use Python's lists in place of arrays"
+_STEPS = (
+    "loop in Python over the steps of padded sequences (sequence_pad), or use dygraph.LSTM or GRU with sequence_length, or "
+    "layers.rnn with a cell"
+)
+_ROWS = "choose rows by a mask: layers.gather of where(mask), and layers.scatter to put them back"
+_INSTEAD = {
+    **dict.fromkeys(("lod_rank_table", "max_sequence_len", "lod_tensor_to_array", "array_to_lod_tensor"), _STEPS),
+    **dict.fromkeys(("shrink_rnn_memory", "reorder_lod_tensor_by_rank"), _STEPS),
+    **dict.fromkeys(("split_lod_tensor", "merge_lod_tensor"), _ROWS),
+    "beam_search_decode": "use layers.dynamic_decode with a BeamSearchDecoder, or gather_tree on the steps' ids and parents",
+    **dict.fromkeys(("save", "save_combine", "load_combine"), "use dygraph.save_dygraph and load_dygraph"),
+}
+"""Op type -> what to use for it outside of programs."""
 
 
 class TensorOp:
@@ -189,12 +205,16 @@ class Recipe:
         rule = definition.rule
         read = rule.outputs if isinstance(rule, Rule) else {}
         wants = {name: name in op.visible or read.get(name) is False for name in definition.outputs}
-        arguments = [Argument(slot, kind) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]
-        found = compiled(definition, op.attrs, arguments, wants, kinds[0].xp if kinds else default_xp())
+        if definition.forward is None and definition.type not in KERNELS and definition.type not in SPARSE_KERNELS:
+            what = _INSTEAD.get(definition.type, _LISTS)
+            raise ExecutionError(f"{definition.type} runs in programs only; on tensors, {what}")
+        arguments = [Argument(slot, kind.spec) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]
+        self._specs = infer_specs(definition, inputs_of(definition, arguments), op.attrs)
+        xp = kinds[0].xp if kinds else default_xp()
+        found = compiled(definition, op.attrs, arguments, xp, wants=wants, specs=self._specs, write_after=0)
         self.run = found.run
-        self._specs = found.specs
-        self.out_kinds = tuple(kind for _, _, kind in found.places)
-        self._slots = tuple(slot for slot, _, _ in found.places)
+        self.out_kinds = tuple(self._out_kind(xp, *place) for place in found.places)
+        self._slots = tuple(slot for slot, _ in found.places)
         only = len(found.places) == len(op.visible) == 1 and found.places[0][1] is None
         self.single = self.out_kinds[0] if only else None
         self.recorded = rule is not ZERO_GRADIENT and any(kind.differentiable for kind in kinds)
@@ -220,6 +240,15 @@ class Recipe:
         self.backwards: dict[Any, Backward] = {}
         self._known: dict[Any, Recipe] = {}
         self._reads: dict[tuple[bool, ...], list[tuple[str, str, Any]]] = {}
+
+    def _out_kind(self, xp: Any, slot: str, number: int | None) -> Kind | None:
+        """The kind of an output; None where only running tells it."""
+        spec: Spec = self._specs[slot] if number is None else self._specs[slot][number]
+        if spec.type is VarType.LOD_TENSOR:
+            return None if -1 in spec.shape or None in spec.lod else kind_like(spec, xp)
+        if spec.type is not VarType.SELECTED_ROWS:
+            raise ExecutionError(f"{self.op.definition.type} makes no tensor; on tensors, {_LISTS}")
+        return None
 
     def _work(self) -> float:
         """About how many elements it computes, or multiplications it takes, for products."""
@@ -362,13 +391,13 @@ class Backward:
         self._grads: list[int] = []
         for slot, what, which in recipe.reads(rule, given):
             if what == "saved":
-                arguments.append(Argument(slot, saved_kinds[which]))
+                arguments.append(Argument(slot, _spec(saved_kinds[which])))
                 self._saved.append(which)
             elif what == "grad":
-                arguments.append(Argument(slot, recipe.out_kinds[which]))
+                arguments.append(Argument(slot, _spec(recipe.out_kinds[which])))
                 self._grads.append(which)
             else:
-                arguments.append(Argument(slot, which, passed=False, zeros=what == "zeros"))
+                arguments.append(Argument(slot, _spec(which), passed=False, zeros=what == "zeros"))
         wants: dict[str, Any] = {}
         specs: dict[str, Any] = {}
         for (slot, nth), kind, want in zip(op.positions(), recipe.kinds, wanted, strict=True):
@@ -382,8 +411,8 @@ class Backward:
             else:
                 wants.setdefault(key, []).append(want)
                 specs.setdefault(key, []).append(kind.spec)
-        found = compiled(grad, op.attrs, arguments, wants, recipe.kinds[0].xp, specs=specs)
-        places = {(slot, nth): number for number, (slot, nth, _) in enumerate(found.places)}
+        found = compiled(grad, op.attrs, arguments, recipe.kinds[0].xp, wants=wants, specs=specs, write_after=0)
+        places = {place: number for number, place in enumerate(found.places)}
         self._run = found.run
         order = [places.get((grad_slot(slot), nth), -1) for slot, nth in op.positions()]
         self._places = None if order == list(range(len(found.places))) else order
@@ -394,6 +423,10 @@ class Backward:
         if self._places is None:
             return listed
         return [None if place < 0 else listed[place] for place in self._places]
+
+
+def _spec(kind: Kind | None) -> Spec | None:
+    return None if kind is None else kind.spec
 
 
 _inline: dict[str, OpDef] = {}
@@ -656,9 +689,9 @@ class UpdateOp:
             version[1:] = [self._definition.type, line]
 
     def _compiled(self, kinds: Sequence[Kind]) -> Callable[..., Any]:
-        arguments = [Argument(slot, kind) for slot, kind in zip(self._slots, kinds, strict=True)]
-        wants = dict.fromkeys(self._into, True)
-        return compiled(self._definition, self._attrs, arguments, wants, kinds[0].xp, into=self._into).run
+        arguments = [Argument(slot, kind.spec) for slot, kind in zip(self._slots, kinds, strict=True)]
+        wants, into = dict.fromkeys(self._into, True), self._into
+        return compiled(self._definition, self._attrs, arguments, kinds[0].xp, wants=wants, into=into, write_after=0).run
 
 
 def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], into: Mapping[str, str]) -> UpdateOp:

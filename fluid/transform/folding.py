@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FluidError, ProgramError
 from ..executor.binding.arrays import specs_of
-from ..executor.binding.op_call import apply_op
+from ..executor.binding.compiled import apply_op
 from ..executor.kernels.table import KERNELS
 from ..executor.scope import Scope, global_scope
 from ..ir.checked import checked

@@ -16,8 +16,9 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype
 
-from ..kernels.table import KERNELS, SPARSE_KERNELS, bind
+from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS, bind
 from .calls import Call, fill
+from .engine import engine_of
 
 __all__ = ["Allocate", "Cell", "Recorder", "bind_op", "spec_of"]
 
@@ -143,17 +144,20 @@ def bind_op(
         lods: the LoD of inputs and outputs, by slot, where rows form sequences.
         is_sparse: whether an input or output is a `SelectedRows`.
     """
+    engine = engine_of(context["xp"])
+    check = CHECKS.get(definition.type) if engine.checks_values else None
     if is_sparse:
-        sparse = SPARSE_KERNELS.get(definition.type)
+        sparse = engine.sparse_kernels.get(definition.type) or SPARSE_KERNELS.get(definition.type)
         if sparse is None:
             raise ExecutionError(
                 f"{definition.type} does not take the sparse gradient of an embedding with is_sparse=True; "
                 "use is_sparse=False there, or merge_selected_rows and get_tensor_from_selected_rows"
             )
-        return bind(sparse, inputs, outputs, attrs, context, lods)
-    found = KERNELS.get(definition.type)
+        check = SPARSE_CHECKS.get(definition.type, check) if engine.checks_values else None
+        return bind(sparse, check, inputs, outputs, attrs, context, lods)
+    found = engine.kernels.get(definition.type) or KERNELS.get(definition.type)
     if found is not None and (use_kernel or definition.forward is None):
-        return bind(found, inputs, outputs, attrs, context, lods)
+        return bind(found, check, inputs, outputs, attrs, context, lods)
     if definition.forward is None or not isinstance(definition.forward.rule, Rule):
         raise ExecutionError(f"the op {definition.type} has no kernel")
     recorder = Recorder(context, allocate)

@@ -28,6 +28,7 @@ from ..random import RANDOM, RandomStreams
 from .arrays import bind_op, lods_of, spec_of
 from .calls import Call
 from .codegen import Lender, function_of
+from .engine import engine_of
 
 __all__ = ["Argument", "Compiled", "apply_op", "compiled", "inputs_of", "updates_of"]
 
@@ -125,6 +126,7 @@ class Compiled:
         write_after: int,
     ) -> None:
         self._definition, self._attrs, self._arguments, self._xp, self._rng = definition, attrs, arguments, xp, rng
+        self._engine = engine_of(xp)
         self._use_kernel, self._runs_left = use_kernel, write_after
         self.specs = specs
         self.lods: dict[str, Any] = {**lods_of(inputs), **lods_of(specs)}
@@ -151,7 +153,7 @@ class Compiled:
             for made, target in zip(_listed(specs[slot]), _listed(inputs[source]), strict=True):
                 if (target.shape, target.dtype) != (made.shape, made.dtype):
                     raise ExecutionError(f"{definition.type} makes {made}, which cannot take the place of {target}")
-        self._is_writable = not (self._is_sparse or self._unknown)
+        self._is_writable = self._engine.writes_functions and not (self._is_sparse or self._unknown)
         self._fixed = None if all(argument.passed for argument in arguments) else self._stand_ins(passed=False)
         if self._is_writable and not write_after:
             self._write()
@@ -172,8 +174,8 @@ class Compiled:
             inputs[source] = inputs[source].copy()
         outputs = self._outputs(inputs)
         result = None
-        for call in self._bind(inputs, outputs, self._xp.empty):
-            result = call()
+        for step in self._engine.steps(self._bind(inputs, outputs, self._xp.empty)):
+            result = step()
         if self._unknown:
             results = result if isinstance(result, tuple) else (result,)
             if len(results) != len(self._unknown) or results[0] is None:

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from .activation import log1p_exp
-from .manipulation import check_ids, kept_ids, place_into, ranges
-from .table import Call, Written, fill, kernel, prepared
+from .manipulation import check_ids, check_kept_ids, kept_ids, place_into, ranges
+from .table import Call, Written, checked, fill, kernel, prepared
 
 _ZERO_PROBABILITY_LOSS = 1e20
 """What the negative logarithm of 0 counts as."""
@@ -107,38 +107,33 @@ def _label_places(xp: Any, shape: tuple[int, ...], axis: int) -> Any:
     return (rows // stride * (stride * shape[axis]) + rows % stride).reshape(row_shape), stride
 
 
-_Labelled = tuple[Any, Any, int, int, int]
-"""Labels, where rows begin, the distance and number of classes, and the label to ignore: what tells the labelled elements."""
+_Labelled = tuple[Any, Any, int, int]
+"""Labels, where rows begin, the distance of classes, and the label to ignore: what tells the labelled elements."""
 
 
 def _labelled(xp: Any, shape: tuple[int, ...], Label: Any, axis: int, ignore_index: int) -> _Labelled:
     """What tells the labelled elements, one for each row along `axis`, in arrays of one shape."""
-    return (Label, *_label_places(xp, shape, axis), shape[axis], ignore_index)
+    return (Label, *_label_places(xp, shape, axis), ignore_index)
 
 
 def _find(xp: Any, labelled: _Labelled) -> tuple[Any, Any]:
-    """Flat indices of the labelled elements; and which labels are not to be ignored, None for all."""
-    label, first, stride, classes, ignore_index = labelled
-    ids, kept = kept_ids(xp, label, ignore_index, classes)
+    """Flat indices of the labelled elements; and which labels are not to be ignored."""
+    label, first, stride, ignore_index = labelled
+    ids, kept = kept_ids(xp, label, ignore_index)
     return first + (ids if stride == 1 else ids * stride), kept
 
 
 def _get(xp: Any, labelled: _Labelled, array: Any, out: Written, ignored: float) -> None:
     """The labelled elements into `out`."""
     at, kept = _find(xp, labelled)
-    out[...] = array.reshape(-1)[at]
-    if kept is not None:
-        out[~kept] = ignored
+    xp.copyto(out, xp.where(kept, array.reshape(-1)[at], array.dtype.type(ignored)))
 
 
 def _subtract(xp: Any, labelled: _Labelled, values: Any, array: Written) -> None:
     """Subtract values from the labelled elements that are not ignored."""
     at, kept = _find(xp, labelled)
     flat = array.reshape(-1)
-    if kept is None:
-        flat[at] -= values
-    else:
-        flat[at[kept]] -= values[kept]
+    flat[at] -= xp.where(kept, values, values.dtype.type(0))
 
 
 def _negative_log(xp: Any, probabilities: Any) -> Any:
@@ -154,6 +149,36 @@ def _hard_losses(xp: Any, labelled: _Labelled, probabilities: Any, matched: Writ
 
 def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: Written) -> None:
     xp.add.reduce(label * _negative_log(xp, probabilities), axis, None, out, True)
+
+
+@checked("cross_entropy", "cross_entropy_grad")
+def check_labels(xp: Any, X: Any, Label: Any, soft_label: bool, ignore_index: int) -> None:
+    if not soft_label:
+        check_kept_ids(xp, Label, ignore_index, X.shape[-1])
+
+
+@checked("cross_entropy2")
+def check_hard_labels(xp: Any, X: Any, Label: Any, ignore_index: int) -> None:
+    check_kept_ids(xp, Label, ignore_index, X.shape[-1])
+
+
+@checked("cross_entropy_grad2")
+def check_hard_labels_back(xp: Any, Label: Any, ignore_index: int, dX: Any) -> None:
+    check_kept_ids(xp, Label, ignore_index, dX.shape[-1])
+
+
+@checked("softmax_with_cross_entropy")
+def check_softmax_labels(xp: Any, Logits: Any, Label: Any, soft_label: bool, ignore_index: int, axis: int, Loss: Any) -> None:
+    if not soft_label and Loss is not None:
+        check_kept_ids(xp, Label, ignore_index, Logits.shape[axis])
+
+
+@checked("softmax_with_cross_entropy_grad")
+def check_softmax_labels_back(
+    xp: Any, Label: Any, Softmax: Any, soft_label: bool, ignore_index: int, axis: int, dLogits: Any
+) -> None:
+    if not soft_label and dLogits is not None:
+        check_kept_ids(xp, Label, ignore_index, Softmax.shape[axis])
 
 
 @prepared("cross_entropy")
@@ -200,9 +225,7 @@ def _hard_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any
 
 def _losses_unless_ignored(xp: Any, labelled: _Labelled, probabilities: Any, matched: Written, out: Written) -> None:
     _hard_losses(xp, labelled, probabilities, matched, out)
-    kept = _find(xp, labelled)[1]
-    if kept is not None:
-        out[~kept] = 0
+    out[~_find(xp, labelled)[1]] = 0
 
 
 def _stable_losses(xp: Any, labelled: _Labelled, logits: Any, top: Any, row: Written, out: Written) -> None:
@@ -210,8 +233,7 @@ def _stable_losses(xp: Any, labelled: _Labelled, logits: Any, top: Any, row: Wri
     at, kept = _find(xp, labelled)
     xp.log(row, out)
     out -= logits.reshape(-1)[at] - top
-    if kept is not None:
-        out[~kept] = 0
+    out[~kept] = 0
 
 
 @prepared("softmax_with_cross_entropy")
@@ -309,8 +331,7 @@ def softmax_with_cross_entropy_grad(
 def _stable_gradient(xp: Any, labelled: _Labelled, probabilities: Any, d_loss: Any, out: Written) -> None:
     """``(probabilities - 1 at the label) * d_loss``, with 0 for what is ignored."""
     at, kept = _find(xp, labelled)
-    if kept is not None:
-        d_loss = xp.where(kept, d_loss, d_loss.dtype.type(0))
+    d_loss = xp.where(kept, d_loss, d_loss.dtype.type(0))
     xp.multiply(probabilities, d_loss, out)
     out.reshape(-1)[at] -= d_loss
 
@@ -395,12 +416,16 @@ def kldiv_loss(xp: Any, X: Any, Target: Any, reduction: str, Loss: Any) -> None:
         Loss[...] = each.sum() / {"sum": 1, "mean": max(X.size, 1), "batchmean": max((*X.shape, 1)[0], 1)}[reduction]
 
 
+@checked("nll_loss")
+def check_nll_loss(xp: Any, X: Any, Label: Any, ignore_index: int) -> None:
+    check_kept_ids(xp, Label, ignore_index, X.shape[1])
+
+
 @kernel("nll_loss")
 def nll_loss(xp: Any, X: Any, Label: Any, Weight: Any, ignore_index: int, reduction: str, Out: Any, Total_weight: Any) -> None:
-    ids, kept = kept_ids(xp, Label, ignore_index, X.shape[1])
+    ids, kept = kept_ids(xp, Label, ignore_index)
     weights = xp.ones(Label.shape, X.dtype) if Weight is None else Weight[ids]
-    if kept is not None:
-        weights = xp.where(kept, weights, X.dtype.type(0))
+    weights = xp.where(kept, weights, X.dtype.type(0))
     each = -weights * xp.take_along_axis(X, ids[:, None], 1)[:, 0]
     total = weights.sum()
     if Total_weight is not None:
@@ -424,9 +449,13 @@ def margin_rank_loss(xp: Any, X1: Any, X2: Any, Label: Any, margin: float, Out: 
         xp.copyto(Out, found)
 
 
+@checked("bpr_loss")
+def check_bpr_loss(X: Any, Label: Any) -> None:
+    check_ids(Label, X.shape[-1], "bpr_loss: Label")
+
+
 @kernel("bpr_loss")
 def bpr_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
-    check_ids(Label, X.shape[-1], "bpr_loss: Label")
     each = log1p_exp(xp, X - xp.take_along_axis(X, Label, -1))
     xp.put_along_axis(each, Label, 0, -1)
     xp.divide(each.sum(-1, keepdims=True), X.shape[-1] - 1, out=Y)
@@ -485,6 +514,11 @@ def teacher_student_sigmoid_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
     xp.copyto(Y, by_click + xp.where(score, log1p_exp(xp, X) - X * (Label - click), 0))
 
 
+@checked("center_loss")
+def check_center_loss(Label: Any, Centers: Any) -> None:
+    check_ids(Label, len(Centers), "center_loss: Label")
+
+
 @kernel("center_loss")
 def center_loss(
     xp: Any,
@@ -498,7 +532,6 @@ def center_loss(
     Loss: Any,
 ) -> None:
     ids = Label.reshape(-1)
-    check_ids(ids, len(Centers), "center_loss: Label")
     apart = X - Centers[ids]
     if SampleCenterDiff is not None:
         xp.copyto(SampleCenterDiff, apart)

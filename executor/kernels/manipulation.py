@@ -12,7 +12,7 @@ from fluid.ops.shapes import taken
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
-from .table import Call, Written, fill, kernel, prepared
+from .table import SPARSE_CHECKS, Call, Written, checked, fill, kernel, prepared
 
 
 def copy(xp: Any, source: Any, target: Any) -> list[Call]:
@@ -402,11 +402,25 @@ def flip(xp: Any, X: Any, axis: list[int], Out: Any) -> Call:
 
 
 # ------------------------------------------------------------------------------------------------------------ indexing
+@checked("gather")
+def check_gather(X: Any, Index: Any, Axis: Any, axis: int) -> None:
+    check_ids(Index, X.shape[numbers(Axis, None, [axis])[0]], "gather")
+
+
+@checked("gather_like")
+def check_gather_like(X: Any, Index: Any, Axis: Any) -> None:
+    check_gather(X, Index, Axis, 0)
+
+
+@checked("index_select")
+def check_index_select(X: Any, Index: Any, dim: int) -> None:
+    check_gather(X, Index, None, dim)
+
+
 @kernel("gather")
 def gather(xp: Any, X: Any, Index: Any, Axis: Any, axis: int, Out: Any) -> Any:
     axis = numbers(Axis, None, [axis])[0]
     ids = Index.reshape(-1) if Index.ndim else Index
-    check_ids(ids, X.shape[axis], "gather")
     if Out is None:
         return X.take(ids, axis)
     take(xp, X, ids, axis, Out)
@@ -420,11 +434,20 @@ def gather_like(xp: Any, X: Any, Index: Any, Axis: Any, Out: Any) -> None:
 
 def _scatter_add(xp: Any, rows: Any, Index: Any, axis: int, out: Any) -> None:
     ids = Index.reshape(-1)
-    check_ids(ids, out.shape[axis], "the gradient of gather")
     out.fill(0)
     if not Index.ndim:
         rows = xp.expand_dims(rows, axis)
     add_rows_at(xp, xp.moveaxis(rows, axis, 0), ids, xp.moveaxis(out, axis, 0))
+
+
+@checked("scatter_add_like")
+def check_scatter_add_like(Index: Any, Axis: Any, axis: int, Out: Any) -> None:
+    check_ids(Index, Out.shape[numbers(Axis, None, [axis])[0]], "the gradient of gather")
+
+
+@checked("gather_grad")
+def check_gather_grad(Index: Any, Axis: Any, axis: int, dX: Any) -> None:
+    check_scatter_add_like(Index, Axis, axis, dX)
 
 
 @kernel("scatter_add_like")
@@ -437,32 +460,44 @@ def gather_grad(xp: Any, dOut: Any, Index: Any, Axis: Any, axis: int, dX: Any) -
     _scatter_add(xp, dOut, Index, numbers(Axis, None, [axis])[0], dX)
 
 
+@checked("scatter")
+def check_scatter(X: Any, Ids: Any) -> None:
+    check_ids(Ids, len(X), "scatter")
+
+
 @kernel("scatter")
 def scatter(xp: Any, X: Any, Ids: Any, Updates: Any, overwrite: bool, Out: Any) -> None:
     ids = Ids.reshape(-1)
-    check_ids(ids, len(X), "scatter")
     xp.copyto(Out, X)
     Out[ids] = Updates if overwrite else 0
     if not overwrite:
         add_rows_at(xp, Updates, ids, Out)
 
 
-def _nd_index(xp: Any, Index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    index = tuple(xp.moveaxis(Index, -1, 0))
-    for ids, extent in zip(index, shape, strict=False):
+@checked("gather_nd", "scatter_nd_add")
+def check_nd_index(xp: Any, X: Any, Index: Any) -> None:
+    for ids, extent in zip(_nd_index(xp, Index), X.shape, strict=False):
         check_ids(ids, extent, "gather_nd or scatter_nd_add")
-    return index
+
+
+def _nd_index(xp: Any, Index: Any) -> tuple[Any, ...]:
+    return tuple(xp.moveaxis(Index, -1, 0))
 
 
 @kernel("gather_nd")
 def gather_nd(xp: Any, X: Any, Index: Any, Out: Any) -> None:
-    xp.copyto(Out, X[_nd_index(xp, Index, X.shape)])
+    xp.copyto(Out, X[_nd_index(xp, Index)])
 
 
 @kernel("scatter_nd_add")
 def scatter_nd_add(xp: Any, X: Any, Index: Any, Updates: Any, Out: Any) -> None:
     xp.copyto(Out, X)
-    xp.add.at(Out, _nd_index(xp, Index, X.shape), Updates)
+    xp.add.at(Out, _nd_index(xp, Index), Updates)
+
+
+@checked("lookup_table_v2", "lookup_table")
+def check_lookup_table(xp: Any, W: Any, Ids: Any, padding_idx: int) -> None:
+    check_ids(Ids if padding_idx == -1 else xp.where(Ids == padding_idx, 0, Ids), len(W), "the table's rows")
 
 
 @kernel("lookup_table_v2", "lookup_table")
@@ -470,13 +505,10 @@ def lookup_table(xp: Any, W: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
     ids = Ids.reshape(-1)
     rows = Out.reshape(ids.size, W.shape[1])
     if padding_idx == -1:
-        check_ids(ids, len(W), "the table's rows")
         take(xp, W, ids, 0, rows)
         return
     padded = ids == padding_idx
-    ids = xp.where(padded, 0, ids)
-    check_ids(ids, len(W), "the table's rows")
-    take(xp, W, ids, 0, rows)
+    take(xp, W, xp.where(padded, 0, ids), 0, rows)
     rows[padded] = 0
 
 
@@ -487,8 +519,22 @@ def _scatter_rows(xp: Any, rows: Any, Ids: Any, padding_idx: int, out: Any) -> N
     if padding_idx != -1:
         kept = ids != padding_idx
         ids, rows = ids[kept], rows[kept]
-    check_ids(ids, len(out), "the table's rows")
     add_rows_at(xp, rows, ids, out)
+
+
+@checked("scatter_rows_like")
+def check_scatter_rows_like(Ids: Any, padding_idx: int, Out: Any) -> None:
+    check_ids(Ids if padding_idx == -1 else Ids[Ids != padding_idx], len(Out), "the table's rows")
+
+
+@checked("lookup_table_v2_grad", "lookup_table_grad")
+def check_lookup_table_grad(Ids: Any, padding_idx: int, dW: Any) -> None:
+    check_scatter_rows_like(Ids, padding_idx, dW)
+
+
+@checked("lookup_table_v2_grad", "lookup_table_grad", table=SPARSE_CHECKS)
+def check_lookup_table_grad_of_rows(W: Any, Ids: Any, padding_idx: int) -> None:
+    check_scatter_rows_like(Ids, padding_idx, W)
 
 
 @kernel("scatter_rows_like")
@@ -501,34 +547,40 @@ def lookup_table_grad(xp: Any, Ids: Any, dOut: Any, padding_idx: int, dW: Any) -
     _scatter_rows(xp, dOut, Ids, padding_idx, dW)
 
 
-def kept_ids(xp: Any, Index: Any, ignore_index: int, extent: int) -> tuple[Any, Any]:
-    """Indices, checked, with 0 for those that are ignored; and which are kept, None for all."""
-    if not Index.size:
-        return Index, None
-    low, high = int(Index.min()), int(Index.max())
+def check_kept_ids(xp: Any, ids: Any, ignore_index: int, extent: int) -> None:
+    """An `ExecutionError` if an index that is not ignored is outside of [0, extent)."""
+    if not ids.size:
+        return
+    low, high = int(ids.min()), int(ids.max())
     if low <= ignore_index <= high:
-        kept = Index != ignore_index
-        Index = xp.where(kept, Index, 0)
-        check_ids(Index, extent, "an index or label")
-        return Index, kept
-    if low < 0 or high >= extent:
+        check_ids(xp.where(ids == ignore_index, 0, ids), extent, "an index or label")
+    elif low < 0 or high >= extent:
         raise ExecutionError(f"an index or label: {low if low < 0 else high} is outside of [0, {extent})")
-    return Index, None
+
+
+def kept_ids(xp: Any, ids: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Indices with 0 for those that are ignored; and which are kept."""
+    kept = ids != ignore_index
+    return xp.where(kept, ids, 0), kept
+
+
+@checked("pick")
+def check_pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int) -> None:
+    check_kept_ids(xp, Index, ignore_index, X.shape[axis])
 
 
 @kernel("pick")
 def pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, default: float, Out: Any) -> None:
-    ids, kept = kept_ids(xp, Index, ignore_index, X.shape[axis])
+    ids, kept = kept_ids(xp, Index, ignore_index)
     found = xp.take_along_axis(X, ids, axis)
-    xp.copyto(Out, found if kept is None else xp.where(kept, found, X.dtype.type(default)))
+    xp.copyto(Out, xp.where(kept, found, X.dtype.type(default)))
 
 
 def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: Written) -> None:
     """Adds X to zeros in `out` at the indices along `axis`."""
-    ids, kept = kept_ids(xp, Index, ignore_index, out.shape[axis])
+    ids, kept = kept_ids(xp, Index, ignore_index)
     out.fill(0)
-    if kept is not None:
-        X = xp.where(kept, X, X.dtype.type(0))
+    X = xp.where(kept, X, X.dtype.type(0))
     target, ids, values = (xp.moveaxis(array, axis, -1) for array in (out, ids, X))
     if ids.shape[-1] == 1:
         xp.put_along_axis(target, ids, values, -1)  # one index each: none can come twice
@@ -537,15 +589,24 @@ def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: W
     xp.add.at(target, (*index[:-1], ids), values)
 
 
+@checked("place")
+def check_place(xp: Any, Index: Any, axis: int, ignore_index: int, Out: Any) -> None:
+    check_kept_ids(xp, Index, ignore_index, Out.shape[axis])
+
+
 @kernel("place")
 def place(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, Out: Any) -> None:
     place_into(xp, X, Index, axis, ignore_index, Out)
 
 
-def _one_hot(xp: Any, ids: Any, depth_tensor: Any, depth: int, dtype: int, out_of_range: bool, prefix: Any, out: Any) -> Any:
+@checked("one_hot", "one_hot_v2")
+def check_one_hot(X: Any, depth_tensor: Any, depth: int, allow_out_of_range: bool) -> None:
+    if not allow_out_of_range:
+        check_ids(X, numbers(depth_tensor, None, [depth])[0], "one_hot")
+
+
+def _one_hot(xp: Any, ids: Any, depth_tensor: Any, depth: int, dtype: int, prefix: Any, out: Any) -> Any:
     depth = numbers(depth_tensor, None, [depth])[0]
-    if not out_of_range:
-        check_ids(ids, depth, "one_hot")
     if out is None:
         out = xp.empty((*prefix, depth), as_dtype(dtype).numpy)
     xp.equal(ids[..., None] if out.ndim > ids.ndim else ids, xp.arange(depth), out=out, casting="unsafe")
@@ -553,13 +614,13 @@ def _one_hot(xp: Any, ids: Any, depth_tensor: Any, depth: int, dtype: int, out_o
 
 
 @kernel("one_hot")
-def one_hot(xp: Any, X: Any, depth_tensor: Any, depth: int, dtype: int, allow_out_of_range: bool, Out: Any) -> Any:
-    return _one_hot(xp, X, depth_tensor, depth, dtype, allow_out_of_range, X.shape[:-1], Out)
+def one_hot(xp: Any, X: Any, depth_tensor: Any, depth: int, dtype: int, Out: Any) -> Any:
+    return _one_hot(xp, X, depth_tensor, depth, dtype, X.shape[:-1], Out)
 
 
 @kernel("one_hot_v2")
-def one_hot_v2(xp: Any, X: Any, depth_tensor: Any, depth: int, dtype: int, allow_out_of_range: bool, Out: Any) -> Any:
-    return _one_hot(xp, X, depth_tensor, depth, dtype, allow_out_of_range, X.shape, Out)
+def one_hot_v2(xp: Any, X: Any, depth_tensor: Any, depth: int, dtype: int, Out: Any) -> Any:
+    return _one_hot(xp, X, depth_tensor, depth, dtype, X.shape, Out)
 
 
 # ----------------------------------------------------------------------------------------------------------- repeating

@@ -6,8 +6,8 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 
-from .manipulation import check_ids, numbers, place_into
-from .table import kernel
+from .manipulation import check_ids, check_kept_ids, numbers, place_into
+from .table import checked, kernel
 
 _FULL_SORT = 256
 """Up to this many elements a row is sorted, which leaves equal elements in order; of longer ones, first k are set apart."""
@@ -46,6 +46,16 @@ def top_k_v2(xp: Any, X: Any, K: Any, k: int, axis: int, largest: bool, Out: Any
     return _top_k(xp, X, numbers(K, None, [k])[0], axis, largest, Out, Indices)
 
 
+@checked("top_k_grad")
+def check_top_k_grad(xp: Any, Indices: Any, dX: Any) -> None:
+    check_kept_ids(xp, Indices, -1, dX.shape[-1])
+
+
+@checked("top_k_v2_grad")
+def check_top_k_v2_grad(xp: Any, Indices: Any, axis: int, dX: Any) -> None:
+    check_kept_ids(xp, Indices, -1, dX.shape[axis])
+
+
 @kernel("top_k_grad")
 def top_k_grad(xp: Any, Indices: Any, dOut: Any, dX: Any) -> None:
     place_into(xp, dOut, Indices, -1, -1, dX)
@@ -74,6 +84,14 @@ def _area(xp: Any, positive: Any, negative: Any) -> float:
     return area / total if total > 0 else area
 
 
+@checked("auc")
+def check_auc(Predict: Any) -> None:
+    predictions = Predict[:, -1]
+    if predictions.size and not (float(predictions.min()) >= 0 and float(predictions.max()) <= 1):
+        low, high = predictions.min(), predictions.max()
+        raise ExecutionError(f"auc: predictions should be in [0, 1]; there are some from {low} to {high}")
+
+
 @kernel("auc")
 def auc(
     xp: Any,
@@ -89,9 +107,6 @@ def auc(
     StatNegOut: Any,
 ) -> None:
     predictions, labels, bins = Predict[:, -1], Label.reshape(-1) != 0, num_thresholds + 1
-    if predictions.size and not (float(predictions.min()) >= 0 and float(predictions.max()) <= 1):
-        low, high = predictions.min(), predictions.max()
-        raise ExecutionError(f"auc: predictions should be in [0, 1]; there are some from {low} to {high}")
     places = (predictions * num_thresholds).astype("int64")
     weights = xp.ones(len(places), "int64") if InsTagWeight is None else InsTagWeight.reshape(-1).astype("int64")
     sums = []
@@ -115,6 +130,12 @@ def auc(
         AUC.fill(_area(xp, *sums))
 
 
+@checked("mean_iou")
+def check_mean_iou(Predictions: Any, Labels: Any, num_classes: int) -> None:
+    check_ids(Predictions, num_classes, "mean_iou: Predictions")
+    check_ids(Labels, num_classes, "mean_iou: Labels")
+
+
 @kernel("mean_iou")
 def mean_iou(
     xp: Any,
@@ -129,8 +150,6 @@ def mean_iou(
     OutCorrect: Any,
 ) -> None:
     predicted, labels = Predictions.reshape(-1), Labels.reshape(-1)
-    check_ids(predicted, num_classes, "mean_iou: Predictions")
-    check_ids(labels, num_classes, "mean_iou: Labels")
 
     def counts(ids: Any) -> Any:
         return xp.bincount(ids, minlength=num_classes)

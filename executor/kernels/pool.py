@@ -17,7 +17,7 @@ from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, windows_of
 
 from .manipulation import place_into, ranges
-from .table import Call, Written, fill, kernel, prepared
+from .table import Call, Written, checked, fill, kernel, prepared
 
 
 class _Axis:
@@ -403,26 +403,36 @@ def max_pool_with_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Ou
 
 
 # ----------------------------------------------------------------------------------------------------------- unpooling
-def _unpool(xp: Any, values: Any, Indices: Any, image: Any, op_type: str) -> tuple[Any, Any, Any]:
-    """Values, indices and image as one row for each channel of each image; an `ExecutionError` if an index is outside."""
+def _unpool(values: Any, Indices: Any, image: Any) -> tuple[Any, Any, Any]:
+    """Values, indices and image as one row for each channel of each image."""
     rows, places = prod(image.shape[:2]), prod(image.shape[2:])
     ids = Indices.reshape(rows, -1)
-    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < places:
-        bad = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise ExecutionError(f"{op_type}: index {bad} lies outside of the output, whose images have {places} elements")
     return values.reshape(ids.shape), ids, image.reshape(rows, places)
+
+
+@checked("unpool", "unpool3d")
+def check_unpool(Indices: Any, Out: Any) -> None:
+    places = prod(Out.shape[2:])
+    if Indices.size and not 0 <= int(Indices.min()) <= int(Indices.max()) < places:
+        bad = int(Indices.min()) if int(Indices.min()) < 0 else int(Indices.max())
+        raise ExecutionError(f"unpool: index {bad} lies outside of the output, whose images have {places} elements")
+
+
+@checked("unpool_back", "unpool3d_back")
+def check_unpool_back(Output: Any, Indices: Any) -> None:
+    check_unpool(Indices, Output)
 
 
 @kernel("unpool", "unpool3d")
 def unpool(xp: Any, X: Any, Indices: Any, Out: Any) -> None:
-    values, ids, image = _unpool(xp, X, Indices, Out, "unpool")
+    values, ids, image = _unpool(X, Indices, Out)
     image.fill(0)
     xp.put_along_axis(image, ids, values, 1)
 
 
 @kernel("unpool_back", "unpool3d_back")
 def unpool_back(xp: Any, Output: Any, Indices: Any, X: Any) -> None:
-    found, ids, image = _unpool(xp, X, Indices, Output, "unpool")
+    found, ids, image = _unpool(X, Indices, Output)
     last = xp.empty(image.shape, "int64")  # which of the elements with one index stays
     places = xp.broadcast_to(xp.arange(ids.shape[1]), ids.shape)
     xp.put_along_axis(last, ids, places, 1)

@@ -8,7 +8,7 @@ from typing import Any
 from fluid.errors import ExecutionError
 
 from .creation import made
-from .table import kernel
+from .table import checked, kernel
 
 
 def _draw(method: Callable[..., Any], out: Any) -> None:
@@ -105,14 +105,19 @@ def randperm(xp: Any, rng: Any, n: int, Out: Any) -> None:
     Out[...] = xp.argsort(rng().random(n, dtype="float64"))
 
 
-@kernel("multinomial")
-def multinomial(xp: Any, rng: Any, X: Any, num_samples: int, replacement: bool, Out: Any) -> None:
-    weights = X.reshape(-1, X.shape[-1]).astype("float64")
+@checked("multinomial")
+def check_multinomial(xp: Any, X: Any, num_samples: int, replacement: bool) -> None:
+    weights = X.reshape(-1, X.shape[-1])
     if not bool((xp.isfinite(weights) & (weights >= 0)).all()):
         raise ExecutionError("multinomial: weights should be numbers, not below 0")
     least = 1 if replacement else num_samples
     if bool(((weights > 0).sum(1) < least).any()):
         raise ExecutionError(f"multinomial: each row should have at least {least} weights above 0 to draw from")
+
+
+@kernel("multinomial")
+def multinomial(xp: Any, rng: Any, X: Any, num_samples: int, replacement: bool, Out: Any) -> None:
+    weights = X.reshape(-1, X.shape[-1]).astype("float64")
     generator = rng()
     if replacement:
         sums = xp.cumsum(weights, 1)

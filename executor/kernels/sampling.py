@@ -12,7 +12,7 @@ from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows, add_rows_at
 
 from .manipulation import check_ids
-from .table import kernel, sparse
+from .table import checked, kernel, sparse
 
 
 def _log_uniform(xp: Any, rng: Any, shape: Any, classes: int) -> Any:
@@ -37,6 +37,11 @@ def _sigmoid(xp: Any, x: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------- noise-contrastive estimation
+@checked("nce")
+def check_nce(Label: Any, num_total_classes: int) -> None:
+    check_ids(Label, num_total_classes, "Label")
+
+
 @kernel("nce")
 def nce(
     xp: Any,
@@ -56,7 +61,6 @@ def nce(
     SampleLogits: Any,
     SampleLabels: Any,
 ) -> None:
-    check_ids(Label, num_total_classes, "Label")
     shape = (len(Input), num_neg_samples)
     if sampler == LOG_UNIFORM:
         drawn = _log_uniform(xp, rng(), shape, num_total_classes - 1)
@@ -202,11 +206,23 @@ def is_label(Label: Any, Out: Any) -> None:
 def _path(xp: Any, label: Any, table: Any, code: Any, num_classes: int, depth: int) -> tuple[Any, Any]:
     if table is not None:
         return xp.where(table < 0, -1, table), xp.where(table < 0, 0, code)
-    check_ids(label, num_classes, "Label")
     leaf = label.reshape(-1, 1).astype("int64") + num_classes
     bits = xp.arange(depth)
     node = leaf >> (bits + 1)
     return node - 1, xp.where(node > 0, (leaf >> bits) & 1, 0)
+
+
+@checked("tree_path", "hierarchical_sigmoid_grad")
+def check_tree_path(Label: Any, PathTable: Any, num_classes: int) -> None:
+    if PathTable is None:
+        check_ids(Label, num_classes, "Label")
+
+
+@checked("hierarchical_sigmoid")
+def check_hierarchical_sigmoid(xp: Any, W: Any, Label: Any, PathTable: Any, PathCode: Any, num_classes: int) -> None:
+    check_tree_path(Label, PathTable, num_classes)
+    index, _ = _path(xp, Label, PathTable, PathCode, num_classes, (num_classes - 1).bit_length())
+    check_ids(xp.maximum(index, 0), len(W), "a node of the path")
 
 
 @kernel("tree_path")
@@ -233,7 +249,6 @@ def hierarchical_sigmoid(
     depth = (num_classes - 1).bit_length() if PathTable is None else PathTable.shape[1]
     index, code = _path(xp, Label, PathTable, PathCode, num_classes, depth)
     kept, nodes = index >= 0, xp.maximum(index, 0)
-    check_ids(nodes, len(W), "a node of the path")
     scores = xp.clip(_scores(xp, W[nodes], Bias, nodes, X), -40.0, 40.0)
     scores = xp.where(kept, scores, 0)
     found = xp.logaddexp(scores, xp.zeros_like(scores))
@@ -302,6 +317,13 @@ def _different(rng: Any, count: int, classes: int) -> tuple[Any, int]:
     return np.array(list(seen), np.int64), tries
 
 
+@checked("sample_logits")
+def check_sample_logits(Logits: Any, Labels: Any, CustomizedSamples: Any, use_customized_samples: bool) -> None:
+    check_ids(Labels, Logits.shape[1], "Labels")
+    if use_customized_samples:
+        check_ids(CustomizedSamples, Logits.shape[1], "CustomizedSamples")
+
+
 @kernel("sample_logits")
 def sample_logits(
     xp: Any,
@@ -320,10 +342,8 @@ def sample_logits(
     SampledLabels: Any,
 ) -> None:
     classes, known = Logits.shape[1], Labels.shape[1]
-    check_ids(Labels, classes, "Labels")
     if use_customized_samples:
         samples, shares = CustomizedSamples, CustomizedProbabilities
-        check_ids(samples, classes, "CustomizedSamples")
     else:
         seed = np.random.default_rng(int(to_numpy(rng().integers(0, 2**62, 1))[0]))  # what is drawn depends on what was
         if uniq:

@@ -10,24 +10,34 @@ from fluid.ops.selection import REDUCTIONS
 from fluid.ops.shapes import taken
 from fluid.values.types import as_dtype
 
-from .manipulation import check_ids, numbers, place_into
-from .table import Call, Written, kernel, prepared
+from .manipulation import check_ids, check_kept_ids, numbers, place_into
+from .table import Call, Written, checked, kernel, prepared
 
 
 # ------------------------------------------------------------------------------------------------ picking along an axis
-def _picked(xp: Any, X: Any, Index: Any, axis: int, what: str, out: Any) -> None:
-    check_ids(Index, X.shape[axis], what)
-    xp.copyto(out, xp.take_along_axis(X, Index, axis))
+@checked("take_along_axis")
+def check_take_along_axis(Input: Any, Index: Any, Axis: int) -> None:
+    check_ids(Index, Input.shape[Axis], "take_along_axis")
 
 
 @kernel("take_along_axis")
 def take_along_axis(xp: Any, Input: Any, Index: Any, Axis: int, Result: Any) -> None:
-    _picked(xp, Input, Index, Axis, "take_along_axis", Result)
+    xp.copyto(Result, xp.take_along_axis(Input, Index, Axis))
+
+
+@checked("index_sample")
+def check_index_sample(X: Any, Index: Any) -> None:
+    check_ids(Index, X.shape[1], "index_sample")
 
 
 @kernel("index_sample")
 def index_sample(xp: Any, X: Any, Index: Any, Out: Any) -> None:
-    _picked(xp, X, Index, 1, "index_sample", Out)
+    xp.copyto(Out, xp.take_along_axis(X, Index, 1))
+
+
+@checked("index_sample_grad")
+def check_index_sample_grad(xp: Any, Index: Any, dX: Any) -> None:
+    check_kept_ids(xp, Index, -1, dX.shape[1])
 
 
 @kernel("index_sample_grad")
@@ -35,9 +45,13 @@ def index_sample_grad(xp: Any, Index: Any, dOut: Any, dX: Any) -> None:
     place_into(xp, dOut, Index, 1, -1, dX)
 
 
+@checked("put_along_axis")
+def check_put_along_axis(Input: Any, Index: Any, Axis: int) -> None:
+    check_ids(Index, Input.shape[Axis], "put_along_axis")
+
+
 @kernel("put_along_axis")
 def put_along_axis(xp: Any, Input: Any, Index: Any, Value: Any, Axis: int, Reduce: str, Include_self: bool, Result: Any) -> None:
-    check_ids(Index, Input.shape[Axis], "put_along_axis")
     reduce = REDUCTIONS[Reduce]
     xp.copyto(Result, Input)
     if reduce == "assign" or not Include_self:
@@ -93,18 +107,26 @@ def argsort_grad(xp: Any, Indices: Any, dOut: Any, axis: int, dX: Any) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- choosing and counting
+@checked("multiplex")
+def check_multiplex(X: list[Any], Ids: Any) -> None:
+    check_ids(Ids, len(X), "multiplex")
+
+
 @kernel("multiplex")
 def multiplex(xp: Any, X: list[Any], Ids: Any, Out: Any) -> None:
     ids = Ids.reshape(-1)
-    check_ids(ids, len(X), "multiplex")
     for number, source in enumerate(X):
         rows = xp.nonzero(ids == number)[0]
         Out[rows] = source[rows]
 
 
+@checked("shard_index")
+def check_shard_index(X: Any, index_num: int) -> None:
+    check_ids(X, index_num, "shard_index")
+
+
 @kernel("shard_index")
 def shard_index(xp: Any, X: Any, index_num: int, nshards: int, shard_id: int, ignore_value: int, Out: Any) -> None:
-    check_ids(X, index_num, "shard_index")
     size = -(-index_num // nshards)
     xp.copyto(Out, xp.where(X // size == shard_id, X % size, ignore_value))
 
@@ -197,9 +219,13 @@ def unique_with_counts(xp: Any, X: Any, dtype: int, Index: Any) -> Any:
     return values, counts.astype(as_dtype(dtype).numpy)
 
 
+@checked("gather_tree")
+def check_gather_tree(Ids: Any, Parents: Any) -> None:
+    check_ids(Parents, Ids.shape[2], "gather_tree: Parents")
+
+
 @kernel("gather_tree")
 def gather_tree(xp: Any, Ids: Any, Parents: Any, Out: Any) -> None:
-    check_ids(Parents, Ids.shape[2], "gather_tree: Parents")
     if not len(Ids):
         return
     beams = xp.broadcast_to(xp.arange(Ids.shape[2]), Ids.shape[1:])

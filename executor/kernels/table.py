@@ -20,6 +20,15 @@ calls, that compute the op, as data: see `fluid.executor.binding.calls` for what
         return partial(xp.maximum, X, 0, Out)
 
 It must not look at the values in the arrays. `inplace` names, for an output, the input whose array it may share.
+
+What values have to be is checked apart, by a function under `checked` that raises an error and is called before the kernel, so
+that an engine that cannot look at values leaves it out::
+
+    @checked("gather")
+    def check_gather(X, Index, axis):
+        check_ids(Index, X.shape[axis], "gather")
+
+A kernel that reads a value to know what to compute, such as a number of rows, checks that itself.
 """
 
 from __future__ import annotations
@@ -34,7 +43,21 @@ from fluid.opdef import registry
 
 from ..binding.calls import KERNEL_FUNCTIONS, Call, Written, fill
 
-__all__ = ["KERNELS", "SPARSE_KERNELS", "Call", "Kernel", "Written", "bind", "fill", "kernel", "prepared", "sparse"]
+__all__ = [
+    "CHECKS",
+    "KERNELS",
+    "SPARSE_CHECKS",
+    "SPARSE_KERNELS",
+    "Call",
+    "Kernel",
+    "Written",
+    "bind",
+    "checked",
+    "fill",
+    "kernel",
+    "prepared",
+    "sparse",
+]
 
 
 @dataclass
@@ -53,6 +76,12 @@ KERNELS: dict[str, Kernel] = {}
 
 SPARSE_KERNELS: dict[str, Kernel] = {}
 """Op type -> kernel where an input or output is a `SelectedRows`."""
+
+CHECKS: dict[str, Kernel] = {}
+"""Op type -> what checks the values of its inputs before they are computed with."""
+
+SPARSE_CHECKS: dict[str, Kernel] = {}
+"""The same where an input or output is a `SelectedRows`, if it differs."""
 
 _CONTEXT = ("xp", "scratch", "rng", "attrs", "inputs", "outputs")
 
@@ -143,15 +172,44 @@ def prepared(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callab
     return register
 
 
+def checked(*op_types: str, table: dict[str, Kernel] = CHECKS) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function that raises an error where these ops cannot compute with the values that their inputs have. It takes
+    what a kernel takes; of outputs, whose values are not there yet, only the shapes."""
+
+    def register(fn: Callable[..., None]) -> Callable[..., None]:
+        for op_type in op_types:
+            if op_type in table:
+                raise ProgramError(f"the op {op_type!r} already has a check")
+            table[op_type] = Kernel(fn, False, {}, _resolve(op_type, fn))
+        return fn
+
+    return register
+
+
 def bind(
     found: Kernel,
+    check: Kernel | None,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
     attrs: Mapping[str, Any],
     context: Mapping[str, Any],
     lods: Mapping[str, Any],
 ) -> list[Call]:
-    """The calls that compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
+    """The calls that check and compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
+    operands = _operands(found, inputs, outputs, attrs, context, lods)
+    made = found.fn(**operands) if found.is_prepared else partial(found.fn, **operands)
+    calls = made if isinstance(made, list) else [made]
+    return calls if check is None else [partial(check.fn, **_operands(check, inputs, outputs, attrs, context, lods)), *calls]
+
+
+def _operands(
+    found: Kernel,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    context: Mapping[str, Any],
+    lods: Mapping[str, Any],
+) -> dict[str, Any]:
     kwargs = {}
     for name, source, key in found.parameters:
         if source == "in":
@@ -164,7 +222,4 @@ def bind(
             kwargs[name] = lods.get(key, ())
         else:
             kwargs[name] = context[key] if key in context else {"attrs": attrs, "inputs": inputs, "outputs": outputs}[key]
-    if not found.is_prepared:
-        return [partial(found.fn, **kwargs)]
-    steps = found.fn(**kwargs)
-    return steps if isinstance(steps, list) else [steps]
+    return kwargs

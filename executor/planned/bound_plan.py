@@ -22,6 +22,7 @@ from fluid.values.place import Place, to_numpy
 
 from ..binding.arrays import bind_op, spec_of
 from ..binding.calls import Call
+from ..binding.engine import Step, engine_of
 from ..kernels.table import KERNELS
 from ..random import RandomStreams
 from ..scope import Scope
@@ -32,9 +33,6 @@ from .placement import padded
 from .plan import Instruction, Plan, byte_size
 
 __all__ = ["BoundPlan", "Memory"]
-
-Step = Callable[[], Any]
-"""A call, or an op that runs step by step."""
 
 
 class _Scratch:
@@ -100,6 +98,7 @@ class BoundPlan:
     def __init__(self, plan: Plan, scope: Scope, place: Place, arena: Any = None) -> None:
         self.plan = plan
         self.place = place
+        self._engine = engine_of(place.xp)
         self._scope = weakref.ref(scope)
         self._machine = Machine(place.xp, RandomStreams(place.xp, plan.program.random_seed), step_captures(plan.program))
         self._cells: dict[Value, Any] = {}
@@ -161,7 +160,7 @@ class BoundPlan:
                 if instruction.dynamic:
                     self.steps.append(self._dynamic_step(instruction, plan.frees[number]))
                 else:
-                    self.steps += self._bind_op(instruction)
+                    self.steps += self._engine.steps(self._bind_op(instruction))
             except FluidError as error:
                 raise ExecutionError(f"{instruction.op.type}: {error}\n{locate(instruction.op)}") from error
             except Exception as error:

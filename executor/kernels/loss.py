@@ -346,7 +346,7 @@ def sigmoid_cross_entropy_with_logits(
         missed *= pos_weight
     kept = Label != ignore_index
     found = ((1 - Label) * X + missed) * kept
-    xp.copyto(Out, found / max(int(kept.sum()), 1) if normalize else found)
+    xp.copyto(Out, found / xp.maximum(kept.sum(), 1).astype(found.dtype) if normalize else found)
 
 
 @prepared("huber_loss")

@@ -516,9 +516,9 @@ def _scatter_rows(xp: Any, rows: Any, Ids: Any, padding_idx: int, out: Any) -> N
     ids = Ids.reshape(-1)
     rows = rows.reshape(ids.size, out.shape[1])
     out.fill(0)
-    if padding_idx != -1:
-        kept = ids != padding_idx
-        ids, rows = ids[kept], rows[kept]
+    if padding_idx != -1:  # zeros are added to the first row
+        ids, kept = kept_ids(xp, ids, padding_idx)
+        rows = xp.where(kept[:, None], rows, rows.dtype.type(0))
     add_rows_at(xp, rows, ids, out)
 
 

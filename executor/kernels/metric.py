@@ -159,7 +159,7 @@ def mean_iou(
     correct = sum(InCorrects or (), correct)
     wrong = sum(InWrongs or (), wrong)
     union = correct + wrong
-    mean = (correct / xp.maximum(union, 1)).sum() / max(int((union > 0).sum()), 1)
+    mean = (correct / xp.maximum(union, 1)).sum() / xp.maximum((union > 0).sum(), 1)
     mean = sum((item.reshape(()) for item in InMeanIou or ()), mean)
     for target, value in ((OutMeanIou, mean), (OutWrong, wrong), (OutCorrect, correct)):
         if target is not None:

@@ -12,6 +12,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from fluid.errors import ExecutionError
 from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, windows_of
@@ -132,12 +134,12 @@ def _lowest(xp: Any, dtype: Any) -> float:
 
 def _weights(xp: Any, axes: list[_Axis], pooled: Any, exclusive: bool) -> Any:
     """One over the number of elements in each window, shaped to multiply pooled images."""
-    weights = xp.ones((), pooled.dtype)
+    weights = np.ones((), pooled.dtype)
     for axis in axes:
-        weights = weights[..., None] * (1 / xp.asarray(axis.counts(exclusive), pooled.dtype))
-    if bool((weights == weights.reshape(-1)[0]).all()):
-        return pooled.dtype.type(float(weights.reshape(-1)[0]))
-    return weights[..., None] if axes[0].axis == 1 else weights
+        weights = weights[..., None] * (1 / np.asarray(axis.counts(exclusive), pooled.dtype))
+    if (weights == weights.reshape(-1)[0]).all():
+        return weights.reshape(-1)[0]
+    return xp.asarray(weights[..., None] if axes[0].axis == 1 else weights)
 
 
 def _reduced(xp: Any, scratch: Any, axes: list[_Axis], combine: Any, identity: float, image: Any, pooled: Any) -> list[Call]:

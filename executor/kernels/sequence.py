@@ -32,8 +32,11 @@ def take_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
 @kernel("add_rows")
 def add_rows(xp: Any, X: Any, Index: Any, Out: Any) -> None:
     Out.fill(0)
-    kept = Index >= 0
-    add_rows_at(xp, X[kept], Index[kept], Out)
+    if not len(Out):
+        return
+    kept = Index >= 0  # elsewhere, zeros are added to the first row
+    rows = xp.where(kept.reshape(*kept.shape, *[1] * (X.ndim - kept.ndim)), X, X.dtype.type(0))
+    add_rows_at(xp, rows, xp.where(kept, Index, 0).reshape(-1), Out)
 
 
 @kernel("take_at_most")
@@ -157,7 +160,7 @@ def sequence_scattered(xp: Any, Ids: Any, Ids_lod: Lod, Out: Any) -> None:
 def _reduce(xp: Any, ufunc: Any, X: Any, offsets: Any, Out: Any) -> None:
     """`ufunc` over the rows of each sequence that has any."""
     filled = np.flatnonzero(np.diff(offsets))
-    if xp is not np:  # cupy has reduceat for sums alone
+    if xp.__name__ != "numpy":  # cupy has reduceat for sums alone
         others = np.setdiff1d(np.arange(offsets[-1]), offsets[:-1])
         Out[xp.asarray(filled)] = X[xp.asarray(offsets[filled])]
         ufunc.at(Out, xp.asarray(ids_of(offsets)[others]), X[xp.asarray(others)])

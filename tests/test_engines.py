@@ -1,0 +1,211 @@
+"""What an engine brings: kernels of its own, an array namespace, and how calls are made (see docs/design.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import recording
+from numeric import flat
+from recording import Namespace, Recording, ValueAsked
+from test_conformance import CASES, Case
+
+from fluid.errors import ExecutionError, FluidError
+from fluid.executor.binding import engine as engines
+from fluid.executor.binding.arrays import spec_of
+from fluid.executor.binding.calls import Call, name_of
+from fluid.executor.binding.compiled import Argument, Compiled, compiled, updates_of
+from fluid.executor.binding.engine import Engine, add_engine, engine_of
+from fluid.executor.kernels.table import KERNELS, Kernel
+from fluid.opdef import registry
+from fluid.opdef.registry import OpDef, Rule, grad_slot
+from fluid.values.lod_array import array_of
+
+XP = Namespace()
+
+
+@pytest.fixture(autouse=True)
+def the_engine() -> Iterator[None]:
+    add_engine(Engine(XP, checks_values=False, writes_functions=False))
+    yield
+    engines._engines.pop(XP)
+
+
+def bound_to(xp: Any, definition: OpDef, attrs: dict[str, Any], values: dict[str, Any], wants: Any) -> Compiled:
+    arguments = [
+        Argument(slot, None if item is None else spec_of(item)) for slot, value in values.items() for item in flat(value)
+    ]
+    updates = updates_of(definition)
+    return compiled(definition, attrs, arguments, xp, wants=wants, into=updates, on_copies=True, rng=recording.refused)
+
+
+def arrays_in(values: dict[str, Any]) -> list[Any]:
+    arrays = [array_of(item) for value in values.values() for item in flat(value)]
+    return [None if array is None else np.array(array, order="C") for array in arrays]
+
+
+def results(found: Any) -> list[Any]:
+    return [array_of(value) for value in found] if isinstance(found, tuple) else [array_of(found)]
+
+
+def assert_played_back(definition: OpDef, attrs: dict[str, Any], values: dict[str, Any], wants: Any = None) -> None:
+    """What was recorded on zeros gives the bits of the kernel."""
+    inputs = arrays_in(values)
+    with np.errstate(all="ignore"):
+        expected = results(bound_to(np, definition, attrs, values, wants).bound_run(*arrays_in(values)))
+        recording.current = Recording()
+        zeros = [None if array is None else recording.current.input(np.zeros_like(array)) for array in inputs]
+        outputs = results(bound_to(XP, definition, attrs, values, wants).bound_run(*zeros))
+        played = recording.current.play([array for array in inputs if array is not None], outputs)
+    for mine, value in zip(played, expected, strict=True):
+        assert (mine.shape, mine.dtype) == (value.shape, value.dtype)
+        assert mine.tobytes() == value.tobytes()
+
+
+NUMBERS = [
+    "Axis",
+    "AxesTensor",
+    "AxesTensorList",
+    "AxisTensor",
+    "AxisTensorList",
+    "EndsTensor",
+    "EndsTensorList",
+    "ExpandTimes",
+    "K",
+    "MaxLenTensor",
+    "Offsets",
+    "OffsetsTensor",
+    "OutSize",
+    "OutputShape",
+    "RepeatTimes",
+    "SectionsTensorList",
+    "Shape",
+    "ShapeTensor",
+    "ShapeTensorList",
+    "ShiftsTensor",
+    "SizeTensor",
+    "StartsTensor",
+    "StartsTensorList",
+    "StepsTensorList",
+    "StridesTensor",
+    "StridesTensorList",
+    "depth_tensor",
+    "expand_shapes_tensor",
+    "expand_times_tensor",
+    "repeat_times_tensor",
+]
+"""Slots with numbers that say what to compute: axes, bounds, extents."""
+_COUNTS = "how many there are decides a shape"
+_LENGTHS = "lengths decide what is computed"
+_SEARCH = "what is found at one step decides the next"
+BY_VALUE = {
+    **dict.fromkeys(("masked_pick", "masked_place", "masked_select", "mean_iou", "multiplex"), _COUNTS),
+    **dict.fromkeys(("place_at_most", "take_at_most"), _COUNTS),
+    **dict.fromkeys(("hierarchical_sigmoid", "unique", "unique_with_counts", "where_index", "sequence_erase"), _COUNTS),
+    **dict.fromkeys(("crf_counts", "crf_decoding", "linear_chain_crf", "ctc_states", "warpctc", "lod_reset"), _LENGTHS),
+    **dict.fromkeys(("sequence_slice", "sequence_sliced", "sequence_unpad", "padded_positions", "sequence_mask"), _LENGTHS),
+    **dict.fromkeys(("chunk_eval", "ctc_align", "edit_distance", "similarity_focus"), _SEARCH),
+    **dict.fromkeys(("psroi_pool", "psroi_pool_back", "roi_align", "roi_align_back", "roi_pick", "roi_place"), "regions decide"),
+    "roi_pool": "regions decide",
+    **dict.fromkeys(("range", "linspace"), "the numbers decide a shape"),
+    **dict.fromkeys(("average_accumulates", "check_finite_and_unscale", "update_loss_scaling"), "branches by a value"),
+    "auc": "the area is computed by Python's numbers",
+    "random_crop": "numbers are drawn",
+    "dist": "numpy's power of a single number has other bits than its power of an array",
+}
+"""Ops that depend on values -> in what."""
+
+
+def by_value(key: str) -> bool:
+    """Whether what a sample computes depends on its values, or is drawn."""
+    op_type, sample = CASES[key]
+    slots = {*sample.inputs} & {*NUMBERS, *(["Scale"] if "interp" in op_type else []), *(["Seed"] if sample.random else [])}
+    return bool(slots) or op_type in BY_VALUE or sample.random
+
+
+def assert_case_played_back(key: str) -> None:
+    """The same of an op and of its gradient."""
+    case = Case(key, CASES[key][1].dtypes[0])
+    assert_played_back(case.definition, case.attrs, case.with_lods(case.inputs))
+    rule = case.definition.rule
+    if isinstance(rule, Rule) and case.wrt and not case.definition.inline_grad and case.definition.meaning is None:
+        values, wants = case.grad_inputs(case.cotangents()), {grad_slot(slot): True for slot in case.wrt}
+        assert_played_back(registry.get(case.definition.grad_type), case.attrs, case.with_lods(values), wants)
+
+
+@pytest.mark.parametrize("key", [key for key in CASES if not by_value(key)])
+def test_what_is_recorded_gives_the_same_bits(key: str) -> None:
+    assert_case_played_back(key)
+
+
+@pytest.mark.parametrize("op_type", BY_VALUE)
+def test_what_is_said_to_depend_on_values_does(op_type: str) -> None:
+    keys = [key for key in CASES if CASES[key][0] == op_type]
+    assert not all(map(is_played_back, keys))
+
+
+def is_played_back(key: str) -> bool:
+    try:
+        assert_case_played_back(key)
+    except (AssertionError, AttributeError, FluidError, IndexError, TypeError, ValueError):
+        return False
+    return True
+
+
+def test_values_are_not_to_be_asked_for() -> None:
+    array = recording.current.input(np.zeros(2))
+    for ask in (bool, int, float, lambda value: value.item(), lambda value: value.tolist()):
+        with pytest.raises(ValueAsked):
+            ask(array[:1])
+
+
+# ----------------------------------------------------------------------------------------------------------- the doors
+def run(op_type: str, **inputs: Any) -> Any:
+    definition = registry.get(op_type)
+    return recording.plain(bound_to(XP, definition, definition.defaults({}), inputs, None).run(*arrays_in(inputs)))
+
+
+def test_an_engines_kernel_is_asked_first() -> None:
+    def twice(X: Any, Out: Any) -> None:
+        Out[...] = X + X
+
+    own = Kernel(twice, False, {}, (("X", "in", "X"), ("Out", "out", "Out")))
+    add_engine(Engine(XP, kernels={"tanh": own}, writes_functions=False))
+    x = np.ones(3, "float32")
+    assert run("tanh", X=x).tolist() == [2, 2, 2]
+    assert run("square", X=3 * x).tolist() == [9, 9, 9]
+    assert KERNELS["tanh"] is not own
+
+
+def test_an_engine_may_leave_out_what_looks_at_values() -> None:
+    def nothing(X: Any, Index: Any, Out: Any) -> None:
+        Out.fill(7)
+
+    parameters = (("X", "in", "X"), ("Index", "in", "Index"), ("Out", "out", "Out"))
+    kernels = {"gather": Kernel(nothing, False, {}, parameters)}
+    add_engine(Engine(XP, kernels, checks_values=False, writes_functions=False))
+    assert run("gather", X=np.zeros(3), Index=np.array([9])).tolist() == [7]
+    add_engine(Engine(XP, kernels, writes_functions=False))
+    with pytest.raises(ExecutionError, match=r"gather: index 9 is outside of \[0, 3\)"):
+        run("gather", X=np.zeros(3), Index=np.array([9]))
+
+
+def test_an_engine_says_what_is_run_for_calls() -> None:
+    names: list[str] = []
+
+    def steps(calls: list[Call]) -> Sequence[Callable[[], Any]]:
+        names.extend(name_of(call.func) for call in calls)
+        return calls
+
+    add_engine(Engine(XP, writes_functions=False, steps=steps))
+    run("sigmoid", X=np.zeros(3, "float32"))
+    assert names == ["maximum", "negative", "exp", "add", "divide"]
+
+
+def test_a_namespace_that_nobody_added_brings_nothing() -> None:
+    engine = engine_of(np)
+    assert (engine.kernels, engine.checks_values, engine.writes_functions) == ({}, True, True)
+    calls: list[Call] = []
+    assert engine.steps(calls) is calls

@@ -7,6 +7,7 @@ import os
 # The processes that the tests run in, and start, share the cores: threads of BLAS would only wait for each other. Before numpy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,6 +61,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         asked = [item for item in items if item.get_closest_marker("paddle") is None]
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("paddle") is not None])
         items[:] = asked
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay: the garbage collector need not go through them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

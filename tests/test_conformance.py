@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from checks import Checks
 from conftest import Facts, merge
-from numeric import assert_gradients, direction_like, dot, flat, interpret
+from numeric import assert_gradients, direction_like, dot, flat, interpreter
 from samples import OPS, STRUCTURAL, Sample, cast, with_lods
 
 import fluid.ops  # noqa: F401  (fills the registry)
@@ -597,9 +597,14 @@ class OneOp:
         shape = (-1, *value.shape[1:]) if lod else value.shape
         return self.program.global_block().create_var(name=name, shape=shape, dtype=value.dtype, lod_level=len(lod), is_data=True)
 
+    def interpreter(self, program: Program, fetch: Sequence[Any]) -> Callable[[dict[str, Any]], list[Any]]:
+        """A function that runs a program of these inputs without a plan."""
+        run = interpreter(program, fetch)
+        return lambda feed: run({name: with_lod(value, self.lods.get(name, ())) for name, value in feed.items()})
+
     def interpret(self, program: Program, feed: dict[str, Any], fetch: Sequence[Any]) -> list[Any]:
-        """Run a program of these inputs without a plan."""
-        return interpret(program, {name: with_lod(value, self.lods.get(name, ())) for name, value in feed.items()}, fetch)
+        """Run a program of these inputs once."""
+        return self.interpreter(program, fetch)(feed)
 
     @property
     def fed(self) -> dict[str, Any]:
@@ -691,9 +696,10 @@ def second_order(case: Case) -> None:
     weights = one.factors("weight", first, [value for value in found if value is not None], lods)
     second = gradients(first, wrt, weights)
 
+    run = one.interpreter(before, first)
+
     def objective(feed: dict[str, Any]) -> float:
-        values = one.interpret(before, feed, first)
-        return sum(dot(value, feed[weight.name]) for value, weight in zip(values, weights, strict=True))
+        return sum(dot(value, feed[weight.name]) for value, weight in zip(run(feed), weights, strict=True))
 
     values = one.interpret(one.program, one.feed, second)
     found = [np.zeros(one.feed[var.name].shape) if value is None else value for var, value in zip(wrt, values, strict=True)]
@@ -727,9 +733,10 @@ def third_order(case: Case) -> None:
         if not any(grad is not None for grad in found):
             break  # a linear op: this and what comes after is zero
 
+    run = one.interpreter(before, goals)
+
     def objective(feed: dict[str, Any]) -> float:
-        values = one.interpret(before, feed, goals)
-        return sum(dot(value, feed[weight.name]) for value, weight in zip(values, weights, strict=True))
+        return sum(dot(value, feed[weight.name]) for value, weight in zip(run(feed), weights, strict=True))
 
     values = one.interpret(one.program, one.feed, found)
     expected = {var.name: np.zeros(one.feed[var.name].shape) if v is None else v for var, v in zip(wrt, values, strict=True)}

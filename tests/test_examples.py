@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import struct
@@ -147,9 +148,36 @@ def test_a_search_shows_the_best_translations():
     assert all(line.startswith("<s>") is bool(number % 4) for number, line in enumerate(shown))
 
 
-@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py") if "def main()" in path.read_text()))
-def test_help_says_what_an_example_does(script):
-    out, _ = run(script, "--help")
+SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py") if "def main()" in path.read_text())
+
+
+@pytest.fixture(scope="module")
+def helps():
+    """Script -> (status, output) of its --help; one process asks all of them."""
+    code = """
+import contextlib, io, json, runpy, sys
+folder, *scripts = sys.argv[1:]
+sys.path[0] = folder
+helps = {}
+for script in scripts:
+    sys.argv = [script, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            runpy.run_path(f"{folder}/{script}", None, "__main__")
+            status = 0
+        except SystemExit as end:
+            status = end.code
+    helps[script] = status, out.getvalue()
+print(json.dumps(helps))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(EXAMPLES), *SCRIPTS], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_says_what_an_example_does(helps, script):
+    status, out = helps[script]
+    assert status == 0, out
     assert "usage" in out and "--" in out and len(out.splitlines()) > 8
 
 

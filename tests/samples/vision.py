@@ -421,13 +421,12 @@ def sampled(X: Any, Grid: Any, mode: str = "bilinear", padding_mode: str = "zero
     out = np.zeros((n, channels, *Grid.shape[1:3]), X.dtype)
     for i, row, column in np.ndindex(n, *Grid.shape[1:3]):
         x, y = (place_of(Grid[i, row, column, k], X.shape[3 - k], padding_mode, align_corners) for k in (0, 1))
-        for v in range(height):
-            for u in range(width):
-                if mode == "nearest":
-                    weight = float(u == round(x) and v == round(y))
-                else:
-                    weight = max(1 - abs(x - u), 0) * max(1 - abs(y - v), 0)
-                out[i, :, row, column] += X[i, :, v, u] * weight
+        v, u = np.ogrid[:height, :width]
+        if mode == "nearest":
+            weights = (u == round(x)) & (v == round(y))
+        else:
+            weights = np.maximum(1 - abs(x - u), 0) * np.maximum(1 - abs(y - v), 0)
+        out[i, :, row, column] = (X[i] * weights).sum((1, 2))
     return out
 
 

@@ -130,7 +130,7 @@ def assert_case_played_back(key: str) -> None:
     case = Case(key, CASES[key][1].dtypes[0])
     assert_played_back(case.definition, case.attrs, case.with_lods(case.inputs))
     rule = case.definition.rule
-    if isinstance(rule, Rule) and case.wrt and not case.definition.inline_grad and case.definition.meaning is None:
+    if isinstance(rule, Rule) and case.wrt and not case.definition.inline_grad and case.definition.decomposition is None:
         values, wants = case.grad_inputs(case.cotangents()), {grad_slot(slot): True for slot in case.wrt}
         assert_played_back(registry.get(case.definition.grad_type), case.attrs, case.with_lods(values), wants)
 

@@ -203,8 +203,8 @@ class Variable(ValueOperators, metaclass=ABCMeta):
             )
 
     def declared_in(self, block: Block) -> Variable:
-        """Declare this variable, persistable, in the block of another program too."""
-        return block.create_var(name=self.name, type=self.type, dtype=self.dtype, shape=self.shape, persistable=True)
+        """Declare this variable as a persistable one of another program's block, too."""
+        return block.declare(self)
 
     def describe(self) -> str:
         """Such as ``float32[-1, 784]``."""
@@ -573,7 +573,7 @@ class Block:
 
     def declare(self, var: Variable, **said: Any) -> Variable:
         """Declare a persistable variable of another program here, too; a tensor of eager mode needs no declaration."""
-        return self.create_var(name=var.name, shape=var.shape, dtype=var.dtype, persistable=True, **said)
+        return self.create_var(name=var.name, type=var.type, shape=var.shape, dtype=var.dtype, persistable=True, **said)
 
     def initialize(self, var: Variable, initializer: Callable[[Variable, Block], Any]) -> Variable:
         """Set the first value of a persistable variable of another program; gives the variable here that has its name.
@@ -846,9 +846,9 @@ class Program:
         return contextlib.nullcontext()
 
     def version_of(self, layer: Callable[..., Any]) -> Callable[..., Any]:
-        """What is called for a layer that builds blocks, arrays of tensors or schedules: that layer itself.
+        """What is called for a layer that builds what only programs have, such as blocks and schedules: that layer itself.
 
-        Eager mode has functions for such layers that do at once what the layer builds: see `fluid.building.versions`.
+        Eager mode has others in their places, which do at once what the layer builds: see `fluid.building.versions`.
         """
         return layer
 

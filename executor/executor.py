@@ -23,6 +23,7 @@ from . import timing
 from .binding.arrays import spec_of
 from .planned.bound_plan import BoundPlan, Memory
 from .planned.plan import Plan, compile_plan
+from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, global_scope
 from .stepwise.program import StepwiseProgram
 
@@ -109,7 +110,8 @@ class Executor:
         fetch_list: Sequence[Variable | str] | Variable | str | None = None,
         scope: Scope | None = None,
     ) -> Plan:
-        """The plan that `run` with these arguments uses; print it to see what runs, and where values are kept."""
+        """The plan that `run` with these arguments uses; print it to see what runs, and where values are kept, or its
+        ``to_string(calls=True)`` to see the calls of each op, too."""
         program, scope = _program(program), scope if scope is not None else global_scope()
         feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
         with self.place.active():
@@ -187,6 +189,7 @@ class Executor:
             with collector_paused():
                 if plan is None or not _fits(plan, scope):
                     plan = compile_plan(program, specs, fetches, scope)
+                    plan.calls_of = calls_of
                 if memory.size < plan.arena_bytes:
                     bound_plans.clear()  # bound anew when they run next, they let go of the smaller arena
                 bound = BoundPlan(plan, scope, self.place, memory.lend(plan.arena_bytes))

@@ -106,8 +106,11 @@ class Recording:
 
         def array(view: View) -> Any:
             interface = {"shape": view.shape, "strides": view.strides, "typestr": view.dtype.str, "version": 3}
-            root = buffers[view.buffer]
-            interface["data"] = (bounds(root)[0] + view.offset, False)
+            start, end = bounds(buffers[view.buffer])
+            reach = sum(max((extent - 1) * stride, 0) for extent, stride in zip(view.shape, view.strides, strict=True))
+            if 0 not in view.shape and start + view.offset + reach + view.dtype.itemsize > end:
+                raise IndexError("a buffer has another size than when it was recorded")
+            interface["data"] = (start + view.offset, False)
             return np.asarray(SimpleNamespace(__array_interface__=interface))
 
         for function, args, kwargs, results in self.notes:

@@ -640,3 +640,31 @@ def test_sharing_memory_changes_no_bit(instructions: list[tuple[int, int, int]],
         ]
         plan = assert_runs_agree(feeds, fetch)
         assert not set(step_by_step(plan)) & PLAIN
+
+
+def test_the_calls_of_a_plan_can_be_printed() -> None:
+    x, y = data("x", (2, 3)), data("y", (2, 4))
+    h = layers.relu(layers.matmul(x, y, transpose_x=True))
+    loss = layers.reduce_sum(layers.concat([h, h], axis=0))
+    plan = Executor().plan(main(), {"x": array(2, 3), "y": array(2, 4)}, [loss])
+    text = plan.to_string(calls=True)
+    calls = [line.strip() for line in text.splitlines() if line.startswith("          ")]
+    assert [line for line in text.splitlines() if not line.startswith("          ")] == str(plan).splitlines()
+    product, positive, joined = "matmul_0.tmp_0", "relu_0.tmp_0", "concat_0.tmp_0"
+    assert calls == [
+        f"dot(x.view([3, 2], strides=[1, 3]), y) -> {product}",
+        f"maximum({product}, 0.0) -> {positive}",
+        f"copyto({positive}) -> {joined}.view([3, 4])",
+        f"copyto({positive}) -> {joined}.view([3, 4], offset=12)",
+        f"dot({joined}.view([24]), float32[24]) -> reduce_sum_0.tmp_0.view([])",
+    ]
+    assert plan.to_string() == str(plan)
+
+
+def test_ops_that_run_step_by_step_have_no_calls_to_print() -> None:
+    h = layers.assign(data("x", (1, 2)))
+    loop(3, lambda i: layers.assign(layers.tanh(h), h))
+    plan = Executor().plan(main(), {"x": array(1, 2)}, [h])
+    lines = plan.to_string(calls=True).splitlines()
+    number = next(number for number, line in enumerate(lines) if "(step by step)" in line)
+    assert lines[number + 1].startswith("  fetch")

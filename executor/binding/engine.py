@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluid.values.place import add_namespace
+
 from ..kernels.table import Kernel
 from .calls import Call
 
@@ -55,3 +57,4 @@ def engine_of(xp: Any) -> Engine:
 def add_engine(engine: Engine) -> None:
     """Compute on arrays of the engine's namespace as it says."""
     _engines[engine.xp] = engine
+    add_namespace(engine.xp)

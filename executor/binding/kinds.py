@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.values.place import Place, import_cupy
+from fluid.values.place import Place, namespace_on
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype, is_floating
@@ -62,10 +62,10 @@ def kind_of(array: Any, lod: Lod = ()) -> Kind:
     device = device_of(array)
     if type(array) is SelectedRows:
         key = (array.shape, array.dtype, device, (), VarType.SELECTED_ROWS)
-        return _kind(key, np if device == CPU else import_cupy(), device)
+        return _kind(key, namespace_on(device), device)
     if device == CPU and not lod:
         return _kind((array.shape, array.dtype), np, CPU)
-    return _kind((array.shape, array.dtype, device, lod), np if device == CPU else import_cupy(), device)
+    return _kind((array.shape, array.dtype, device, lod), namespace_on(device), device)
 
 
 def kind_like(spec: Spec, xp: Any) -> Kind:
@@ -100,7 +100,7 @@ def making_on(place: Place) -> Iterator[None]:
 
 def default_xp() -> Any:
     """The array namespace in which ops without inputs make their arrays."""
-    return np if _device.get() == CPU else import_cupy()
+    return namespace_on(_device.get())
 
 
 def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -112,8 +112,7 @@ def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
     """
     wanted = None if dtype is None else as_dtype(dtype).numpy
     if hasattr(value, "__cuda_array_interface__"):
-        cupy = import_cupy()
-        return cupy.array(value, dtype=wanted, copy=bool(copy), order="C")
+        return namespace_on("cuda").array(value, dtype=wanted, copy=bool(copy), order="C")
     found = np.array(value, dtype=wanted, order="C", copy=copy)
     if type(found) is not np.ndarray:
         found = found.view(np.ndarray)

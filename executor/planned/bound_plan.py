@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -56,6 +56,10 @@ class _Scratch:
             self._free = [raw for raw in self._free if raw is not fitting]
         self._lent.append(fitting)
         return fitting[: count * spec_dtype.itemsize].view(spec_dtype).reshape(shape)
+
+    @property
+    def memory(self) -> list[Any]:
+        return sorted([*self._free, *self._lent], key=lambda raw: int(raw.nbytes))
 
     def reclaim(self) -> None:
         self._free += self._lent
@@ -169,7 +173,7 @@ class BoundPlan:
                 self._scratch.reclaim()
         self.generation = scope.generation
 
-    def _array(self, value: Value | None) -> Any:
+    def array(self, value: Value | None) -> Any:
         """The array that a value with a spec lies in."""
         if value is None:
             return None
@@ -178,6 +182,19 @@ class BoundPlan:
             return self._stored[name]
         return self._views.get(value)
 
+    def calls(self) -> Iterator[tuple[Instruction, list[Any]]]:
+        """The ops, each with the calls that compute it; none for those that run step by step."""
+        if not self._fits_scope():
+            self._bind()
+        ends = [*self._starts[1:], len(self.steps)]
+        for instruction, start, end in zip(self.plan.instructions, self._starts, ends, strict=True):
+            yield instruction, [] if instruction.dynamic else self.steps[start:end]
+
+    @property
+    def scratch_memory(self) -> list[Any]:
+        """What ops have for themselves while they are computed, as bytes."""
+        return self._scratch.memory
+
     def _bind_op(self, instruction: Instruction) -> list[Call]:
         op, definition, xp = instruction.op, instruction.definition, self.place.xp
         assert definition is not None
@@ -185,7 +202,7 @@ class BoundPlan:
         for slot, values in instruction.reads.items():
             known = definition.inputs.get(slot)
             if known is not None and values:
-                arrays = [self._array(value) if value is not None else None for value in values]
+                arrays = [self.array(value) if value is not None else None for value in values]
                 inputs[slot] = arrays if known.many else arrays[0]
         outputs: dict[str, Any] = {}
         copies: list[Call] = []
@@ -202,7 +219,7 @@ class BoundPlan:
 
     def _target(self, instruction: Instruction, slot: str, value: Value | None, found: Any, copies: list[Call]) -> Any:
         """Where an op writes a value: in place, unless it would overwrite what its kernel still reads."""
-        array = self._array(value)
+        array = self.array(value)
         if value is None or value[0] not in self.plan.storage:
             return array
         readers = {s for s, values in instruction.reads.items() if any(v is not None and v[0] == value[0] for v in values)}
@@ -217,11 +234,11 @@ class BoundPlan:
 
     def _dynamic_step(self, instruction: Instruction, frees: list[Value]) -> Step:
         op, block, machine, cells = instruction.op, self.plan.program.global_block(), self._machine, self._cells
-        fixed = {name: self._array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
+        fixed = {name: self.array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
         fixed = {name: array for name, array in fixed.items() if array is not None}
         loose = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
         outs = instruction.written
-        targets = [(value, self._array(value) if value in self.plan.specs else None) for value in outs]
+        targets = [(value, self.array(value) if value in self.plan.specs else None) for value in outs]
         xp = self.place.xp
         kept = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
         planned = {id(array) for array in fixed.values()}
@@ -317,12 +334,12 @@ class BoundPlan:
                     raise
                 raise self._failure(start, error) from error
             for value in instruction.written if check is not None else ():
-                found = self._array(value) if value in self.plan.specs else self._cells.get(value)
+                found = self.array(value) if value in self.plan.specs else self._cells.get(value)
                 if check is not None and hasattr(found, "dtype"):
                     check(instruction.op, value[0], found)
 
     def _fetch(self, name: str, value: Value) -> Any:
-        found = self._array(value) if value in self.plan.specs else self._cells.get(value)
+        found = self.array(value) if value in self.plan.specs else self._cells.get(value)
         if found is None:
             raise not_made(name)
         return list(found) if isinstance(found, list) else found.copy()

@@ -8,7 +8,7 @@ values that are never alive together share), or a cell (arrays of tensors, and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,10 @@ class Instruction:
         return [value for values in self.reads.values() for value in values if value is not None]
 
 
+def _no_calls(plan: Plan) -> list[list[str]]:
+    return [[] for _ in plan.instructions]
+
+
 @dataclass
 class Plan:
     """What a program computes for one feed signature, and where each value is kept.
@@ -108,8 +112,21 @@ class Plan:
     temporaries_bytes: int = 0
     live_bytes: int = 0
     """Most bytes of temporaries that are alive at one time."""
+    calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
+    """Tells the calls of each op, as `to_string` shows them: those who bind plans do."""
 
     def __str__(self) -> str:
+        return self.to_string()
+
+    def to_string(self, calls: bool = False) -> str:
+        """The plan as text.
+
+        Args:
+            calls: show below each op the calls that compute it (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``. What is no
+                value as a whole is shown as a view of it, ``x.view([8, 4], offset=32, strides=[1, 8])``, in elements;
+                ``scratch0`` is memory that an op has for itself, and what else is there stays the same.
+        """
+        below = self.calls_of(self) if calls else [[] for _ in self.instructions]
         lines = [
             f"plan: {len(self.instructions)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
             f"values, at most {_size(self.live_bytes)} alive at once"
@@ -121,6 +138,7 @@ class Plan:
             ins = ", ".join(map(self._value, instruction.read))
             mark = "  (step by step)" if instruction.dynamic else ""
             lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
+            lines += [f"          {call}" for call in below[number]]
         lines.append(f"  fetch {', '.join(self._value(value) for value in self.fetch_values)}")
         return "\n".join(lines)
 

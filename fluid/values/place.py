@@ -17,6 +17,7 @@ __all__ = [
     "CUDAPinnedPlace",
     "CUDAPlace",
     "Place",
+    "add_namespace",
     "cpu_places",
     "cuda_pinned_places",
     "cuda_places",
@@ -24,6 +25,7 @@ __all__ = [
     "import_cupy",
     "is_compiled_with_cuda",
     "namespace_of",
+    "namespace_on",
     "to_numpy",
 ]
 
@@ -54,7 +56,7 @@ class CPUPlace(Place):
 
     @property
     def xp(self) -> Any:
-        return np
+        return namespace_on("cpu")
 
     def asarray(self, value: Any) -> Any:
         return to_numpy(value)
@@ -72,7 +74,7 @@ class CUDAPlace(Place):
 
     @property
     def xp(self) -> Any:
-        cupy = import_cupy()
+        cupy = namespace_on("cuda")
         if self.device_id >= cupy.cuda.runtime.getDeviceCount():
             raise ExecutionError(f"there is no CUDA device {self.device_id} on this machine; use CPUPlace()")
         return cupy
@@ -123,9 +125,24 @@ def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]
     return [CUDAPinnedPlace()] * (1 if device_count is None else device_count)
 
 
+_namespaces: dict[type, Any] = {np.ndarray: np}
+"""Types of arrays -> their namespace, where that is not cupy."""
+
+
 def namespace_of(array: Any) -> Any:
-    """numpy or cupy, whichever this is an array of."""
-    return np if isinstance(array, np.ndarray) else import_cupy()
+    """The array namespace that this is an array of: numpy, cupy, or one that was added."""
+    found = _namespaces.get(type(array))
+    return found if found is not None else namespace_on("cpu" if isinstance(array, np.ndarray) else "cuda")
+
+
+def namespace_on(device: str) -> Any:
+    """The array namespace of a device, such as ``"cpu"`` or ``"cuda:0"``."""
+    return np if device == "cpu" else import_cupy()
+
+
+def add_namespace(xp: Any) -> None:
+    """Let `namespace_of` know the arrays of another namespace."""
+    _namespaces[xp.ndarray] = xp
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

@@ -1,0 +1,117 @@
+"""The calls of a plan as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from fluid.ir.versions import Value
+from fluid.values.place import CPUPlace
+
+from ..binding.calls import Call, Source, destinations, is_named, name_of
+from ..scope import Scope
+from .bound_plan import BoundPlan
+from .plan import Plan
+
+__all__ = ["calls_of"]
+
+_Named = list[tuple[str, Any]]
+"""Names of arrays, of which several may be in one place: the first that fits is taken."""
+
+
+def calls_of(plan: Plan) -> list[list[str]]:
+    """For each op, the calls that compute it on numpy; none for those that run step by step."""
+    scope = Scope()
+    for name, spec in {**plan.externals, **plan.storage}.items():
+        scope.put(name, np.empty(spec.shape, spec.dtype.numpy))
+    bound = BoundPlan(plan, scope, CPUPlace())
+    texts = []
+    for instruction, calls in bound.calls():
+        slots = instruction.definition.inputs if instruction.definition is not None else {}
+        shapes = {name for name, slot in slots.items() if slot.shape_only}
+        read = [value for slot, values in instruction.reads.items() if slot not in shapes for value in values]
+        shape_only = [value for slot in shapes for value in instruction.reads.get(slot, ())]
+        scratch = [(f"scratch{number}", array) for number, array in enumerate(bound.scratch_memory)]
+        reads = _named(bound, [*read, *instruction.written, *shape_only]) + scratch
+        writes = _named(bound, [*instruction.written, *read]) + scratch
+        texts.append([_text(call, reads, writes) for call in calls])
+    return texts
+
+
+def _named(bound: BoundPlan, values: Sequence[Value | None]) -> _Named:
+    arrays = [(value[0], bound.array(value)) for value in values if value is not None]
+    return [(name, array) for name, array in arrays if array is not None]
+
+
+def _text(call: Call, named: _Named, targets: _Named) -> str:
+    """A call such as ``add(x, bias) -> out``."""
+    operands = list(call.args)
+    keywords = {key: value for key, value in call.keywords.items() if value is not None}
+    written = destinations(call)
+    for array in written:  # what is behind the arrow is not said twice, unless it is read, too
+        key = next((key for key, value in keywords.items() if value is array), None)
+        place = next((at for at in reversed(range(len(operands))) if operands[at] is array), None)
+        if key is not None:
+            del keywords[key]
+        elif place is not None:
+            del operands[place]
+    while operands and operands[-1] is None:
+        operands.pop()
+    shown = [_operand(value, named) for value in operands if not isinstance(value, ModuleType)]
+    shown += [f"{key}={_operand(value, named)}" for key, value in keywords.items() if not isinstance(value, ModuleType)]
+    arrow = f" -> {', '.join(_array(array, targets) for array in written)}" if written else ""
+    return f"{name_of(call.func)}({', '.join(shown)}){arrow}"
+
+
+def _operand(value: Any, named: _Named) -> str:
+    if isinstance(value, np.ndarray):
+        return _array(value, named)
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(_operand(item, named) for item in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_operand(item, named)}' for key, item in value.items())}}}"
+    if isinstance(value, partial):
+        return _text(value, named, named)
+    if isinstance(value, Source):
+        return "random"
+    if isinstance(value, slice):
+        return f"{value.start}:{value.stop}" + (f":{value.step}" if value.step is not None else "")
+    if callable(value) and not isinstance(value, type) and is_named(value):
+        return name_of(value)
+    return str(value) if isinstance(value, (np.generic, np.dtype)) else repr(value)
+
+
+def _array(array: Any, named: _Named) -> str:
+    """The name of an array, or of what it is a view of; of what has no name, a number, or the type and shape."""
+    for name, root in named:
+        if (_bounds(array), array.shape, array.dtype, array.strides) == (_bounds(root), root.shape, root.dtype, root.strides):
+            return name
+    low, high = _bounds(array)
+    for name, root in named:
+        start, end = _bounds(root)
+        if start <= low and high <= end:
+            return f"{name}.view({_view(array, (_address(array) - _address(root)) // array.itemsize)})"
+    return str(array[()]) if not array.ndim else f"{array.dtype}{list(array.shape)}"
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _bounds(array: Any) -> tuple[int, int]:
+    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (_address(array), _address(array))
+    return int(low), int(high)
+
+
+def _view(array: Any, offset: int) -> str:
+    parts = [str(list(array.shape))]
+    if offset:
+        parts.append(f"offset={offset}")
+    if not array.flags.c_contiguous:
+        parts.append(f"strides={[stride // array.itemsize for stride in array.strides]}")
+    return ", ".join(parts)

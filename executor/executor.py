@@ -13,6 +13,7 @@ import numpy as np
 from fluid.errors import ExecutionError, FeedError, did_you_mean, locate
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
+from fluid.values.cache import FEW
 from fluid.values.lod_array import LoDArray, array_of, lod_of, to_lengths, to_lod
 from fluid.values.place import CPUPlace, Place, to_numpy
 from fluid.values.selected_rows import SelectedRows
@@ -29,7 +30,6 @@ from .stepwise.program import StepwiseProgram
 
 __all__ = ["Executor"]
 
-_CACHED_PLANS = 64
 _Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...]]
 """Id and version of the program, feeds, fetches. Plans hold their program, so that no other gets its id."""
 
@@ -231,7 +231,7 @@ def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
         del plans[old]
     plans[key] = plan
     plans.move_to_end(key)
-    while len(plans) > _CACHED_PLANS:
+    while len(plans) > FEW:
         plans.popitem(last=False)
 
 

@@ -17,9 +17,9 @@ import fluid
 from fluid import layers
 from fluid.errors import ExecutionError, FeedError
 from fluid.executor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Executor, LoDTensor, Scope
-from fluid.executor.executor import _CACHED_PLANS
 from fluid.executor.kernels.table import KERNELS
 from fluid.ir.program import Program, Variable, program_guard
+from fluid.values.cache import FEW
 from fluid.values.types import VarType
 
 X = np.arange(6, dtype="float32").reshape(2, 3) / 4
@@ -592,9 +592,9 @@ def test_plans_are_kept_by_program_version_and_feed_shapes() -> None:
 def test_only_so_many_plans_are_kept() -> None:
     y = data() * 2.0
     exe = Executor()
-    for rows in range(1, _CACHED_PLANS + 10):
+    for rows in range(1, FEW + 10):
         assert exe.run(main(), {"x": np.ones((rows, 3), "float32")}, [y])[0].sum() == rows * 6
-    assert len(exe._plans) == _CACHED_PLANS
+    assert len(exe._plans) == FEW
 
 
 def test_scopes_share_plans_and_are_not_kept_alive() -> None:

@@ -20,12 +20,14 @@ Large intermediate results are parts of the thread's spare memory, which the fun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from keyword import iskeyword
 from types import CodeType
 from typing import Any
 
 import numpy as np
+
+from fluid.values.cache import Cache
 
 from . import spare
 from .calls import PLAIN, Call, is_named
@@ -85,16 +87,15 @@ def function_of(
     body = "".join(f"    {line}\n" for line in [*writer.whole_body(), f"return {returned}"])
     name = f"{name}_" if iskeyword(name) else name
     source = f"def {name}({parameters}):\n{body}"
-    exec(_code(source, f"<{name}>"), writer.constants)
+    code = _codes.get(source) or _codes.keep(source, compile(source, f"<{name}>", "exec"))
+    exec(code, writer.constants)
     function: Callable[..., Any] = writer.constants[name]
     function.__doc__ = source
     return function
 
 
-@lru_cache(4096)
-def _code(source: str, name: str) -> CodeType:
-    """Compiled source, which is the same for functions that differ in constants only."""
-    return compile(source, name, "exec")
+_codes: Cache[str, CodeType] = Cache()
+"""Source -> that compiled, which is the same for functions that differ in constants only."""
 
 
 class _Writer:

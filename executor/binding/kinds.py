@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fluid.values.cache import Cache
 from fluid.values.place import Place, namespace_on
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
@@ -42,10 +43,7 @@ DEVICES = {CPU}
 """The devices on which there have been arrays."""
 
 
-_kinds: dict[Any, Kind] = {}
-
-
-_MANY_KINDS = 8192
+_kinds: Cache[Any, Kind] = Cache()
 
 
 def device_of(array: Any) -> str:
@@ -76,12 +74,7 @@ def kind_like(spec: Spec, xp: Any) -> Kind:
 
 
 def _kind(key: tuple[Any, ...], xp: Any, device: str) -> Kind:
-    found = _kinds.get(key)
-    if found is None:
-        if len(_kinds) >= _MANY_KINDS:
-            _kinds.clear()  # kinds in use stay what they are; they are only found no more
-        found = _kinds[key] = Kind(tuple(key[0]), key[1], xp, device, *key[3:])
-    return found
+    return _kinds.get(key) or _kinds.keep(key, Kind(tuple(key[0]), key[1], xp, device, *key[3:]))
 
 
 _device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=CPU)

@@ -13,6 +13,7 @@ from fluid.ir.program import Block, Operator, Program
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY
+from fluid.values.cache import FEW, Cache
 from fluid.values.lod_array import LoDArray, array_of
 from fluid.values.selected_rows import SelectedRows
 
@@ -164,7 +165,7 @@ class _BlockOp:
         ]
         self._arguments = [Argument(slot, None, name != EMPTY) for slot, name in pairs]
         self.names = [name for _, name in pairs if name != EMPTY]
-        self.compiled: dict[Any, tuple[Compiled, list[str]]] = {}
+        self.compiled: Cache[Any, tuple[Compiled, list[str]]] = Cache(FEW)
 
     def compile(self, key: Any, values: Sequence[Any]) -> tuple[Compiled, list[str]]:
         """The op for values of a new sort."""
@@ -180,15 +181,8 @@ class _BlockOp:
             declared=self._declared,
             rng=self._rng,
         )
-        if len(self.compiled) >= _SORTS:
-            self.compiled.clear()
         names = [self.op.outputs[slot][number or 0] for slot, number in compiled_op.places]
-        found = self.compiled[key] = compiled_op, names
-        return found
-
-
-_SORTS = 64
-"""An op may meet other shapes on every trip of a loop; so many are remembered."""
+        return self.compiled.keep(key, (compiled_op, names))  # an op may meet other shapes on every trip of a loop
 
 
 class Machine:

@@ -19,6 +19,7 @@ from ..executor.kernels.table import KERNELS, SPARSE_KERNELS
 from ..opdef import registry
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from ..values.cache import Cache
 from ..values.lod_array import array_of as array_in
 from ..values.lod_array import lod_of
 from ..values.spec import Spec
@@ -34,8 +35,6 @@ Slots = tuple[tuple[str, "int | None"], ...]
 """Input slots that are given: (slot, None), or (slot, how many) for slots of many."""
 _PRODUCTS = ("matmul", "conv", "rnn")
 """Families of ops that multiply matrices."""
-_MANY = 4096
-"""So many ops with attributes, and so many recipes of each, are remembered."""
 _LISTS = "use Python's lists in place of arrays"
 _STEPS = (
     "loop in Python over the steps of padded sequences (sequence_pad), or use dygraph.LSTM or GRU with sequence_length, or "
@@ -69,7 +68,7 @@ class TensorOp:
         self.attrs = definition.defaults(definition.check_attrs(attrs))
         self.slots = slots
         self.visible = [name for name, slot in definition.outputs.items() if not slot.intermediate or name in also]
-        self._recipes: dict[Any, Recipe] = {}
+        self._recipes: Cache[Any, Recipe] = Cache()
 
     def __call__(self, *tensors: Tensor) -> Any:
         if state.tracer is not None:
@@ -131,17 +130,14 @@ class TensorOp:
                 )
 
     def _recipe(self, tensors: Sequence[Tensor]) -> Recipe:
-        if len(self._recipes) >= _MANY:
-            self._recipes.clear()
         kinds = tuple(tensor._kind for tensor in tensors)
         try:
-            found = self._recipes[kinds] = Recipe(self, kinds)
+            return self._recipes.keep(kinds, Recipe(self, kinds))
         except FluidError as error:
             said = self._said(kinds)
             raise type(error)(
                 f"{self.definition.type}: {error}\n  inputs: {said}\n  called at: {line_text(user_line())}"
             ) from error
-        return found
 
     def _failure(self, error: Exception, tensors: Sequence[Tensor]) -> Exception:
         said = self._said([tensor._kind for tensor in tensors])
@@ -238,7 +234,7 @@ class Recipe:
         self.saves = bool(self._save_in or self._save_out)
         self.all_wanted = (True,) * len(kinds)
         self.backwards: dict[Any, Backward] = {}
-        self._known: dict[Any, Recipe] = {}
+        self._known: Cache[Any, Recipe] = Cache()
         self._reads: dict[tuple[bool, ...], list[tuple[str, str, Any]]] = {}
 
     def _out_kind(self, xp: Any, slot: str, number: int | None) -> Kind | None:
@@ -283,9 +279,7 @@ class Recipe:
         """This recipe where only running has told the kinds of the outputs."""
         found = self._known.get(out_kinds)
         if found is None:
-            if len(self._known) >= _MANY:
-                self._known.clear()
-            found = self._known[out_kinds] = copy(self)
+            found = self._known.keep(out_kinds, copy(self))
             found.out_kinds, found.backwards, found._reads = out_kinds, {}, {}
             found._specs = {**self._specs, **self.by_slot([kind.spec for kind in out_kinds])}
         return found
@@ -528,7 +522,7 @@ def _shaped(grad: Any, kind: Kind) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------- by the registry
-_ops: dict[Any, TensorOp] = {}
+_ops: Cache[Any, TensorOp] = Cache()
 
 
 def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Sequence[str] = ()) -> TensorOp:
@@ -538,11 +532,7 @@ def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Seque
         found = _ops.get(key)
     except TypeError:  # what cannot be a key is checked, and refused, below
         return TensorOp(definition, attrs, slots, also)
-    if found is None:
-        if len(_ops) >= _MANY:
-            _ops.clear()
-        found = _ops[key] = TensorOp(definition, attrs, slots, also)
-    return found
+    return found if found is not None else _ops.keep(key, TensorOp(definition, attrs, slots, also))
 
 
 def _key(value: Any) -> Any:
@@ -567,7 +557,7 @@ class TensorNamespace(OpNamespace):
         definition = registry.get(op_type)
         names = list(definition.inputs)
         plain = definition.forward is None and not any(slot.many for slot in definition.inputs.values())
-        known: dict[Any, TensorOp] = {}
+        known: Cache[Any, TensorOp] = Cache()
 
         def call(*args: Any, **kwargs: Any) -> Any:
             key = (len(args), *kwargs.items())
@@ -582,10 +572,8 @@ class TensorNamespace(OpNamespace):
                 if not plain or len(args) > len(names) or not definition.attrs.keys() >= kwargs.keys():
                     return general(*args, **kwargs)
                 op = op_on(definition, kwargs, tuple((name, None) for name in names[: len(args)]))
-                if len(known) >= _MANY:
-                    known.clear()
                 if not any(map(_is_zero, kwargs.values())):
-                    known[key] = op
+                    known.keep(key, op)
             return op(*args)
 
         call.__name__ = op_type
@@ -641,16 +629,14 @@ def simple(op_type: str, *slots: str) -> TensorOp:
     return op_on(registry.get(op_type), {}, tuple((slot, None) for slot in slots))
 
 
-_scales: dict[float, TensorOp] = {}
+_scales: Cache[float, TensorOp] = Cache()
 
 
 def scaled(tensor: Tensor, by: float) -> Tensor:
     """``tensor * by``."""
     op = _scales.get(by) if by else op_on(registry.get("scale"), {"scale": by}, (("X", None),))  # -0.0 == 0.0
     if op is None:
-        if len(_scales) >= _MANY:
-            _scales.clear()
-        op = _scales[by] = op_on(registry.get("scale"), {"scale": by}, (("X", None),))
+        op = _scales.keep(by, op_on(registry.get("scale"), {"scale": by}, (("X", None),)))
     return op(tensor)  # type: ignore[no-any-return]
 
 
@@ -671,7 +657,7 @@ class UpdateOp:
         self._attrs = self._definition.defaults(self._definition.check_attrs(attrs))
         self._slots, self._into = tuple(slots), dict(into)
         self._targets = [self._slots.index(slot) for slot in into.values()]
-        self._recipes: dict[Any, Callable[..., Any]] = {}
+        self._recipes: Cache[Any, Callable[..., Any]] = Cache()
 
     def __call__(self, *tensors: Tensor) -> None:
         if state.tracer is not None:
@@ -679,7 +665,7 @@ class UpdateOp:
         kinds = tuple([tensor._kind for tensor in tensors])
         run = self._recipes.get(kinds)
         if run is None:
-            run = self._recipes[kinds] = self._compiled(kinds)
+            run = self._recipes.keep(kinds, self._compiled(kinds))
         arrays = [tensor._array for tensor in tensors]
         quietly.run(run, *arrays)
         line = user_line()
@@ -698,14 +684,10 @@ def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], int
     """The op with these attributes and input slots that overwrites some of the tensors it reads; see `UpdateOp`."""
     key = (op_type, tuple(inputs), tuple(into.items()), _key(list(attrs.items())))
     found = _updates.get(key)
-    if found is None:
-        if len(_updates) >= _MANY:
-            _updates.clear()
-        found = _updates[key] = UpdateOp(op_type, attrs, key[1], into)
-    return found
+    return found if found is not None else _updates.keep(key, UpdateOp(op_type, attrs, key[1], into))
 
 
-_updates: dict[Any, UpdateOp] = {}
+_updates: Cache[Any, UpdateOp] = Cache()
 
 
 # ------------------------------------------------------------------------------------------------------ what tensors call

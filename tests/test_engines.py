@@ -135,9 +135,11 @@ def assert_case_played_back(key: str) -> None:
         assert_played_back(registry.get(case.definition.grad_type), case.attrs, case.with_lods(values), wants)
 
 
-@pytest.mark.parametrize("key", [key for key in CASES if not by_value(key)])
-def test_what_is_recorded_gives_the_same_bits(key: str) -> None:
-    assert_case_played_back(key)
+@pytest.mark.parametrize("op_type", sorted({CASES[key][0] for key in CASES if not by_value(key)}))
+def test_what_is_recorded_gives_the_same_bits(op_type: str) -> None:
+    for key in CASES:
+        if CASES[key][0] == op_type and not by_value(key):
+            assert_case_played_back(key)
 
 
 @pytest.mark.parametrize("op_type", BY_VALUE)

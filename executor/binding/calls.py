@@ -74,9 +74,9 @@ def is_named(function: Any) -> bool:
         return "<" not in function.__qualname__ or function in KERNEL_FUNCTIONS  # as in "<lambda>" and "<locals>"
     if isinstance(function, (BuiltinFunctionType, MethodDescriptorType)):
         return isinstance(getattr(function, "__self__", None), (type(None), ModuleType, np.ufunc))
-    # Such as numpy's functions that ask their arguments' types first, and cupy's ufuncs.
-    of_arrays = type(function).__module__.partition(".")[0] in ("numpy", "cupy")
-    return of_arrays and not isinstance(function, np.ndarray) and not hasattr(function, "__self__")
+    # Such as numpy's functions that ask their arguments' types first, and what cupy has compiled.
+    homes = (str(home).partition(".")[0] for home in (type(function).__module__, getattr(function, "__module__", "")))
+    return callable(function) and getattr(function, "__self__", None) is None and not {"numpy", "cupy"}.isdisjoint(homes)
 
 
 def name_of(function: Any) -> str:

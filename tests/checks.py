@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from differentiation import new_case
 
-__all__ = ["Checks"]
+import fluid
+
+__all__ = ["Checks", "each"]
 
 
 class Checks:
@@ -47,3 +53,88 @@ def _told(error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if here in Path(frame.filename).parents]
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
     return f"{kind}{error}\n({Path(frames[-1].filename).relative_to(here)}:{frames[-1].lineno})"
+
+
+def each(
+    names: str | Sequence[str], cases: Iterable[Any], ids: Any = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """In place of ``pytest.mark.parametrize``, where the cases are small and many: all of them are one test, which tells of
+    each that fails.
+
+    Each case has programs, names and a scope of its own, and of `tmp_path` a folder. ``pytest --case WORD`` runs those
+    in whose name the word is.
+    """
+    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    named = [_named(case, len(listed), ids, number) for number, case in enumerate(cases)]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        inner, parameters, others = getattr(test, "_each", (test, [], [("", ())]))  # of another `each` below this one
+        parameters = [*parameters, *listed]
+        pairs = itertools.product(others, named)
+        products = [("-".join(filter(None, (one, two))), (*values, *more)) for (one, values), (two, more) in pairs]
+
+        @functools.wraps(inner)
+        def run(*, pytestconfig: pytest.Config, **fixtures: Any) -> None:
+            word, skipped = pytestconfig.getoption("case"), []
+            chosen = [(name, values) for name, values in products if word in name]
+            with Checks() as check:
+                for number, (name, values) in enumerate(chosen):
+                    with check(name), _apart(fixtures, number, f"{inner.__name__}[{name}]") as own:
+                        try:
+                            inner(**own, **dict(zip(parameters, values, strict=True)))
+                        except pytest.skip.Exception as reason:
+                            skipped.append(str(reason))
+            if len(skipped) == len(chosen):
+                pytest.skip(skipped[0] if skipped else f"no case has {word!r} in its name")
+
+        signature = inspect.signature(inner)
+        kept = [parameter for name, parameter in signature.parameters.items() if name not in parameters]
+        config = inspect.Parameter("pytestconfig", inspect.Parameter.KEYWORD_ONLY)
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in kept]
+        run.__signature__ = signature.replace(parameters=[*own, config])  # type: ignore[attr-defined]
+        run._each = inner, parameters, products  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _named(case: Any, count: int, ids: Any, number: int) -> tuple[str, Sequence[Any]]:
+    """The name of a case, and its values."""
+    name = getattr(case, "id", None)
+    if hasattr(case, "values") and hasattr(case, "marks"):
+        assert not case.marks, "a case with marks is a test of its own: use pytest.mark.parametrize"
+        values = case.values
+    else:
+        values = tuple(case) if count > 1 else (case,)
+    if name is None and ids is not None:
+        name = ids(case) if callable(ids) else list(ids)[number]
+    return str(name) if name is not None else "-".join(map(_told_as, values)), values
+
+
+def _told_as(value: Any) -> str:
+    text = getattr(value, "__name__", None) or str(value)
+    return " ".join(text.split())[:60]
+
+
+@contextmanager
+def _apart(fixtures: dict[str, Any], number: int, title: str) -> Iterator[dict[str, Any]]:
+    """The fixtures of a test for one of its cases, which shares nothing with the others."""
+    own = dict(fixtures)
+    main, startup = fluid.Program(), fluid.Program()
+    if "programs" in own:
+        main.random_seed = startup.random_seed = own["programs"].random_seed
+        own["programs"] = main
+    with ExitStack() as stack:
+        stack.enter_context(fluid.program_guard(main, startup))
+        stack.enter_context(fluid.unique_name.guard())
+        stack.enter_context(fluid.scope_guard(fluid.Scope()))
+        if "case" in own:
+            own["case"] = stack.enter_context(new_case(title))
+        if "tmp_path" in own:
+            own["tmp_path"] = own["tmp_path"] / str(number)
+            own["tmp_path"].mkdir()
+        if "monkeypatch" in own:
+            own["monkeypatch"] = stack.enter_context(own["monkeypatch"].context())
+        if "capsys" in own:
+            own["capsys"].readouterr()
+        yield own

@@ -32,7 +32,8 @@ def merge(facts: Facts, others: Facts) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Without pytest-xdist, what setup.cfg says of its processes is passed over."""
+    """Cases of tests that have many; without pytest-xdist, what setup.cfg says of its processes is passed over."""
+    parser.addoption("--case", default="", help="of tests with many cases, run those with this word in their names")
     if not pluginmanager.hasplugin("xdist"):
         for option in ("--numprocesses", "--dist"):
             parser.addoption(option, help="of pytest-xdist, which is not here")

@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-from checks import Checks
+from checks import Checks, each
 
 import fluid
 
@@ -75,7 +74,7 @@ def same(ours: Any, theirs: Any) -> bool:
     return type(ours) is type(theirs) and bool(ours == theirs) if isinstance(theirs, bool) else bool(ours == theirs)
 
 
-@pytest.mark.parametrize("section", ENTRIES)
+@each("section", ENTRIES)
 def test_section(section: str) -> None:
     with Checks() as check:
         for line in ENTRIES[section]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import io, viewer
@@ -110,7 +111,7 @@ def good_values() -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:set_program_state")
-@pytest.mark.parametrize("function", list(functions()), ids=lambda function: f"{function.__module__}.{function.__name__}")
+@each("function", list(functions()), ids=lambda function: f"{function.__module__}.{function.__name__}")
 def test_what_an_argument_cannot_be_is_refused(
     function: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +142,7 @@ def test_what_an_argument_cannot_be_is_refused(
     assert refused or not any(says for says, *_ in known.values())
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "says"),
     [
         (lambda program: fluid.load_model(3), "load_model: path should be a string or a path, not 3"),
@@ -187,7 +188,7 @@ def test_any_list_will_do(tmp_path: Path) -> None:
         io.prune(program, program.global_block().vars["x"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "says"),
     [
         ("folder", "folder is a folder; a checkpoint is one file: give that file's name"),
@@ -219,7 +220,7 @@ def handed_on(
     return dict(locals())
 
 
-@pytest.mark.parametrize(
+@each(
     ("argument", "value", "plain"),
     [
         ("whole", np.int64(2), 2),
@@ -260,7 +261,7 @@ def test_what_is_checked_is_handed_on_as_pythons_own(argument: str, value: Any, 
         assert repr(found) == repr(plain)  # which tells 2 from 2.0, True and np.int64(2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("argument", "value", "says"),
     [
         ("whole", np.float64(2.5), "whole should be a whole number, not 2.5|np.float64"),

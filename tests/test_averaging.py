@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers, optimizer
@@ -33,7 +34,7 @@ def golden_cases() -> list[Any]:
         return json.loads(str(data["cases"]))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("case", golden_cases(), ids=lambda case: case["name"])
+@each("case", golden_cases(), ids=lambda case: case["name"])
 def test_updates_are_paddles(case: Any) -> None:
     """After one step and after five, in float32; updates of about 0.1 are rounded differently in their last bits."""
     with np.load(GOLDEN) as data:
@@ -251,7 +252,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(WRONG)))
+@each("number", range(len(WRONG)))
 def test_wrong_arguments(number: int) -> None:
     build()
     make, message = WRONG[number]
@@ -261,7 +262,7 @@ def test_wrong_arguments(number: int) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- weight normalization
-@pytest.mark.parametrize("dim", [None, 0, 1, -1])
+@each("dim", [None, 0, 1, -1])
 def test_weight_normalization(dim: int | None) -> None:
     """g and v train by the chain rule through ``g * v / norm(v)``; at first the product is what v is."""
     x = fluid.data("x", [None, 3], "float64")

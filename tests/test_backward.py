@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from differentiation import Case, new_case
 
 import fluid
@@ -48,7 +49,7 @@ def test_parameter_read_three_times(case: Case) -> None:
     case.golden()
 
 
-@pytest.mark.parametrize("op_type", ["elementwise_mul", "elementwise_pow", "matmul_v2"])
+@each("op_type", ["elementwise_mul", "elementwise_pow", "matmul_v2"])
 def test_one_variable_in_two_slots(case: Case, op_type: str) -> None:
     x, w = case.data("x", [2, 2]), case.parameter("w", [2, 2])
     both = case.program.global_block().create_var(name="both")
@@ -140,7 +141,7 @@ def test_stop_gradient_of_a_parameter(case: Case) -> None:
     case.golden()
 
 
-@pytest.mark.parametrize("give", [lambda h: h.name, lambda h: h], ids=["name", "variable"])
+@each("give", [lambda h: h.name, lambda h: h], ids=["name", "variable"])
 def test_no_grad_set(case: Case, give: Callable[[Variable], Any]) -> None:
     case.name = "no_grad_set"
     x, w = case.data("x"), case.parameter("w")
@@ -164,7 +165,7 @@ def test_parameter_in_no_grad_set(case: Case) -> None:
     case.golden()
 
 
-@pytest.mark.parametrize("give", [lambda p: p.name, lambda p: p], ids=["name", "parameter"])
+@each("give", [lambda p: p.name, lambda p: p], ids=["name", "parameter"])
 def test_parameter_list(case: Case, give: Callable[[Parameter], Any]) -> None:
     case.name = "parameter_list"
     x, (u, v, w) = case.data("x"), [case.parameter(name) for name in "uvw"]
@@ -241,7 +242,7 @@ def apply_odd(op_type: str, x: Variable) -> tuple[Variable, str]:
 
 
 @pytest.mark.usefixtures("odd_op")
-@pytest.mark.parametrize("op_type", WITHOUT)
+@each("op_type", WITHOUT)
 def test_op_without_gradient_on_the_path(case: Case, op_type: str) -> None:
     x, w = case.data("x"), case.parameter("w")
     out, line = apply_odd(op_type, layers.tanh(x * w))
@@ -256,7 +257,7 @@ def test_op_without_gradient_on_the_path(case: Case, op_type: str) -> None:
 
 
 @pytest.mark.usefixtures("odd_op")
-@pytest.mark.parametrize("op_type", WITHOUT)
+@each("op_type", WITHOUT)
 def test_op_without_gradient_off_the_path(case: Case, op_type: str) -> None:
     """It hangs beside the path, and lies before it where nothing wanted is."""
     x, w = case.data("x"), case.parameter("w")
@@ -266,7 +267,7 @@ def test_op_without_gradient_off_the_path(case: Case, op_type: str) -> None:
     case.golden()
 
 
-@pytest.mark.parametrize("cut_by", ["stop_gradient", "no_grad_set", "not_wanted"])
+@each("cut_by", ["stop_gradient", "no_grad_set", "not_wanted"])
 def test_op_without_gradient_that_is_cut_off(case: Case, cut_by: str) -> None:
     case.name = "op_without_gradient_that_is_cut_off"
     x, w = case.data("x"), case.parameter("w")
@@ -287,7 +288,7 @@ def two_losses(case: Case) -> tuple[Variable, Variable]:
     return layers.mean(h * v), layers.mean(layers.exp(h) + w)
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first_then_second", "second_then_first"])
+@each("order", [(0, 1), (1, 0)], ids=["first_then_second", "second_then_first"])
 def test_two_losses(case: Case, order: tuple[int, int]) -> None:
     """Whichever comes first, each gets the same ops, and its own gradients."""
     losses = two_losses(case)
@@ -588,7 +589,7 @@ def test_loss_must_have_one_element(case: Case) -> None:
     )
 
 
-@pytest.mark.parametrize("call", [append_backward, lambda loss: gradients(loss, loss)], ids=["append_backward", "gradients"])
+@each("call", [append_backward, lambda loss: gradients(loss, loss)], ids=["append_backward", "gradients"])
 def test_loss_in_a_sub_block(case: Case, call: Callable[[Variable], Any]) -> None:
     x, i = case.data("x"), layers.fill_constant([1], "int64", 0)
     loop = layers.While(layers.less_than(i, layers.fill_constant([1], "int64", 2)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from checks import each
 from control_flow_programs import BUILDERS, branch, integer, repeat, total
 from differentiation import Case, new_case
 
@@ -24,7 +25,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
         yield made
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@each("name", BUILDERS)
 def test_first_order(case: Case, name: str) -> None:
     """Each of the small programs; see `control_flow_programs` for what they are."""
     case.name = name
@@ -33,7 +34,7 @@ def test_first_order(case: Case, name: str) -> None:
     case.golden()
 
 
-@pytest.mark.parametrize("name", ["parameter_inside_a_loop", "parameter_in_different_blocks", "cond_true", "rnn_of_layers"])
+@each("name", ["parameter_inside_a_loop", "parameter_in_different_blocks", "cond_true", "rnn_of_layers"])
 def test_append_backward(name: str) -> None:
     """Parameters get their gradients from inside loops, branches and recurrences."""
     with new_case(f"append_backward_{name}") as case:
@@ -110,7 +111,7 @@ def loop_with_local(case: Case) -> tuple[Variable, Variable, Variable]:
     return x, found[0], total(h)
 
 
-@pytest.mark.parametrize("how", ["stop_gradient", "no_grad_set", "no_grad_set by name"])
+@each("how", ["stop_gradient", "no_grad_set", "no_grad_set by name"])
 def test_gradient_cut_inside_a_loop(case: Case, how: str) -> None:
     """No gradient flows along `found`; held against a program in which it is made of something else."""
     case.name = "gradient_cut_inside_a_loop"
@@ -131,7 +132,7 @@ def test_gradient_cut_inside_a_loop(case: Case, how: str) -> None:
     np.testing.assert_allclose(value, slope, rtol=1e-12)
 
 
-@pytest.mark.parametrize("op_type", ["clip_by_norm", "never_defined"])
+@each("op_type", ["clip_by_norm", "never_defined"])
 def test_op_without_gradient_inside_a_loop(case: Case, op_type: str) -> None:
     x, w = case.data("x"), case.parameter("w")
     h, lines = layers.tanh(x * w), []
@@ -173,9 +174,7 @@ def entries_of(*entries: Variable) -> Variable:
     return array
 
 
-@pytest.mark.parametrize(
-    ("axis", "use_stack"), [(0, False), (1, False), (-1, False), (0, True), (1, True), (2, True), (-1, True), (-2, True)]
-)
+@each(("axis", "use_stack"), [(0, False), (1, False), (-1, False), (0, True), (1, True), (2, True), (-1, True), (-2, True)])
 def test_tensor_array_to_tensor(case: Case, axis: int, use_stack: bool) -> None:
     """Its value, and its gradients of three orders."""
     x, y, w = case.data("x"), case.data("y"), case.data("w", [6, 2] if axis in (1, -1) and not use_stack else [12])
@@ -230,7 +229,7 @@ def test_arrays_that_cannot_be_one_tensor(case: Case) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- several losses
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first_then_second", "second_then_first"])
+@each("order", [(0, 1), (1, 0)], ids=["first_then_second", "second_then_first"])
 def test_two_losses_through_one_loop(case: Case, order: tuple[int, int]) -> None:
     x, w = case.data("x"), case.parameter("w")
     h, g = layers.tanh(x * w), layers.exp(x * w)
@@ -315,7 +314,7 @@ def many_branches(length: int) -> Variable:
     return total(h)
 
 
-@pytest.mark.parametrize("build", [long_body, many_branches])
+@each("build", [long_body, many_branches])
 def test_number_of_ops_is_linear(build: Callable[[int], Variable]) -> None:
     small, twice, large = (emitted(build, length) for length in (3, 6, 30))
     assert large - small == 9 * (twice - small) > 0
@@ -366,7 +365,7 @@ def test_slices_of_a_sequence_that_is_overwritten_outside_the_branch(case: Case)
     case.gradients(total(out * sequence), x)
 
 
-@pytest.mark.parametrize("name", ["loop", "branch_taken", "rnn"])
+@each("name", ["loop", "branch_taken", "rnn"])
 def test_a_part_of_a_gradient_that_a_trip_does_not_leave_is_an_error(case: Case, name: str) -> None:
     """It must not pass for zero."""
     target, inputs = BUILDERS[name](case)

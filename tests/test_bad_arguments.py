@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import Checks
+from checks import Checks, each
 from numeric import interpret
 from samples import OPS, Sample, cast
 from test_schema import OURS
@@ -264,7 +264,7 @@ ONLY_WHEN_RUN = {
 """Arguments of which some values are refused by the kernel alone, as the op runs: in its words, with the op and the line."""
 
 
-@pytest.mark.parametrize("op_type", OPERATORS)
+@each("op_type", OPERATORS)
 def test_op(op_type: str) -> None:
     """Each change of a sample is taken, and then runs to the shapes that were inferred, or is refused with what is wrong."""
     definition = registry.get(op_type)
@@ -320,7 +320,7 @@ def test_what_a_signature_says_of_inputs() -> None:
             del registry._ops[name]
 
 
-@pytest.mark.parametrize(
+@each(
     ("attr", "value", "said"),
     [
         (choice("SAME", "VALID"), "same", "'same' is not 'SAME' or 'VALID'"),
@@ -410,7 +410,7 @@ def check_any_tensors(name: str, dtype: str) -> None:
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@each("name", LAYERS)
 def test_layer(name: str) -> None:
     with Checks() as check:
         with check(f"{name}, annotations"):

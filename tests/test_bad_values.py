@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import initializer, layers, optimizer
@@ -269,7 +270,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_value_is_refused(name: str) -> None:
     call, said = REFUSED[name]
     with program_guard(Program(), Program()), fluid.unique_name.guard(), pytest.raises(FluidError) as caught:
@@ -295,7 +296,7 @@ ALLOWED: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ALLOWED)
+@each("name", ALLOWED)
 def test_value_at_the_edge_is_taken(name: str) -> None:
     with program_guard(Program(), Program()), fluid.unique_name.guard(), fluid.scope_guard(fluid.Scope()):
         found = ALLOWED[name]()
@@ -313,7 +314,7 @@ def test_optimizers_take_settings_at_the_edge() -> None:
     optimizer.Ftrl(0.1, lr_power=0.0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("slots", "said"),
     [
         ({"Num": 0}, "linspace: Num is 0; there should be at least one number"),
@@ -328,7 +329,7 @@ def test_values_that_only_a_run_knows(slots: dict[str, int], said: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------- what is known only in a run
-@pytest.mark.parametrize("stepwise", [False, True])
+@each("stepwise", [False, True])
 def test_squeeze_of_what_turns_out_not_to_be_1(stepwise: bool) -> None:
     """The declaration holds, or the run is refused; it is not silently another shape."""
     with program_guard(Program(), Program()), fluid.unique_name.guard():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from numeric import flat
 from test_conformance import CASES, Case
 
@@ -17,8 +18,7 @@ from fluid.executor.kernels import loss
 from fluid.opdef.registry import Rule, grad_slot
 
 
-@pytest.fixture
-def bound(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+def bound_by(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """The calls of each op, as it is bound; each looks, when it is made, whether it writes to its destinations alone."""
     calls: list[Call] = []
     bind_op = binding.bind
@@ -65,9 +65,10 @@ def calls_of(key: str, bound: list[Call]) -> list[Call]:
     return bound
 
 
-@pytest.mark.parametrize("op_type", sorted({op_type for op_type, _ in CASES.values()}))
-def test_calls_are_data(op_type: str, bound: list[Call]) -> None:
+@each("op_type", sorted({op_type for op_type, _ in CASES.values()}))
+def test_calls_are_data(op_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call of the samples, and of their gradients, is one of a named function on data, and writes to its destinations."""
+    bound = bound_by(monkeypatch)
     keys = [key for key in CASES if CASES[key][0] == op_type]
     assert [(key, fault) for key in keys for call in calls_of(key, bound) if (fault := fault_of(call))] == []
 

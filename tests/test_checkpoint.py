@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from resumed import build, train
 
 import fluid
@@ -39,7 +40,7 @@ def values() -> dict[str, bytes]:
     return {name: np.asarray(scope.array(name)).tobytes() for name in scope.local_var_names() if scope.array(name) is not None}
 
 
-@pytest.mark.parametrize("seed", [0, 7])
+@each("seed", [0, 7])
 def test_training_goes_on_with_the_same_bits(tmp_path: Path, seed: int) -> None:
     loss, executor, path = build(seed), fluid.Executor(), str(tmp_path / "deep" / "model.ckpt")
     program = fluid.default_main_program()
@@ -147,7 +148,7 @@ def flipped(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "says"),
     [
         (lambda path: None, "c: there is no such checkpoint: No such file"),
@@ -277,7 +278,7 @@ WAYS: dict[str, tuple[Callable[[fluid.Program, Path], Any], Callable[[Path], Any
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 def test_killed_at_any_call_the_old_or_the_new_file_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     save, load = WAYS[way]
     program = fluid.Program()

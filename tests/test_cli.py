@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -248,7 +249,7 @@ def test_prune_writes_a_part(tmp_path):
     assert "no variable 'fc_9' is visible" in call("prune", LENET, tmp_path / "x", "--fetch", "fc_9", status=2)
 
 
-@pytest.mark.parametrize("output", ["folder", "net.pdmodel", "net.txt", "net.npz", "net.safetensors", "net.pdparams"])
+@each("output", ["folder", "net.pdmodel", "net.txt", "net.npz", "net.safetensors", "net.pdparams"])
 def test_convert_to_every_form(tmp_path, output):
     written = call("convert", LENET, tmp_path / output).splitlines()
     assert written[0] == str(tmp_path / output) and all(os.path.exists(path) for path in written)
@@ -404,7 +405,7 @@ def write_no_models():
         Path(name).write_bytes(data)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 def test_whatever_is_no_model_is_told_in_one_line(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     write_no_models()
@@ -416,7 +417,7 @@ def test_whatever_is_no_model_is_told_in_one_line(tmp_path, monkeypatch, command
     assert sorted(os.listdir()) == before
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "says"),
     [
         (["convert", LENET, "FILE/x"], "FILE/x/batch_norm_0.b_0: the file cannot be written: Not a directory"),

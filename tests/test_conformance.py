@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import checks
 import numpy as np
 import pytest
 from checks import Checks
@@ -289,7 +290,7 @@ def faults_of(op_type: str) -> Iterator[str]:
         yield f"{op_type} has no kernel"
 
 
-@pytest.mark.parametrize("op_type", sorted({*ORDINARY, *OPS, *STRUCTURAL}))
+@checks.each("op_type", sorted({*ORDINARY, *OPS, *STRUCTURAL}))
 def test_op(op_type: str) -> None:
     """An op is complete: what it is, a kernel, and samples or a file that covers it."""
     faults = list(faults_of(op_type))

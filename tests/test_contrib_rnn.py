@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -67,11 +68,11 @@ def expected(step: Any, begin: list[Any], num_layers: int, bidirectional: bool, 
     return np.concatenate(outputs, -1), [np.stack([last[p][part] for p in sorted(last)]) for part in range(len(begin))]
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("num_layers", [1, 2])
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("given", [True, False])
-@pytest.mark.parametrize("kind", ["basic_gru", "basic_lstm"])
+@each("bidirectional", [False, True])
+@each("num_layers", [1, 2])
+@each("batch_first", [True, False])
+@each("given", [True, False])
+@each("kind", ["basic_gru", "basic_lstm"])
 def test_against_numpy(kind: str, given: bool, batch_first: bool, num_layers: int, bidirectional: bool) -> None:
     parts = 1 if kind == "basic_gru" else 2
     shape = (num_layers * (1 + bidirectional), BATCH, HIDDEN)

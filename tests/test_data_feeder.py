@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import reader
@@ -55,7 +56,7 @@ def test_feed_keeps_unknown_extents(program: fluid.Program) -> None:
     assert found["y"].shape == (1, 3, 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rows", "said"),
     [
         ([], "no rows to feed to x, y"),

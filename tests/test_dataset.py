@@ -8,6 +8,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid.dataset
 from fluid.dataset import diabetes, digits
@@ -15,7 +16,7 @@ from fluid.dataset import diabetes, digits
 SETS = {"digits": digits, "diabetes": diabetes}
 
 
-@pytest.mark.parametrize("name", SETS)
+@each("name", SETS)
 def test_parts_are_disjoint_and_complete(name):
     everything, train, test = (SETS[name].arrays(part) for part in ("all", "train", "test"))
     for whole, known, unseen in zip(everything, train, test, strict=True):
@@ -24,8 +25,8 @@ def test_parts_are_disjoint_and_complete(name):
         assert np.array_equal(known, np.delete(whole, np.s_[4::5], axis=0))
 
 
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("part", ["train", "test"])
+@each("name", SETS)
+@each("part", ["train", "test"])
 def test_readers_give_the_arrays_each_time_they_are_called(name, part):
     rows, targets = SETS[name].arrays(part)
     reader = getattr(SETS[name], part)()
@@ -58,7 +59,7 @@ def test_diabetes_is_standardised_by_its_training_rows():
     assert (targets.min(), targets.max()) == (25, 346) and targets[:5, 0].tolist() == [151, 75, 141, 206, 135]
 
 
-@pytest.mark.parametrize("name", SETS)
+@each("name", SETS)
 def test_attribution_ships_with_the_data(name):
     text = resources.files(fluid.dataset).joinpath(f"{name}.txt").read_text()
     for heading in ("Creators", "Source", "Licence", "Changes"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -55,7 +56,7 @@ def test_numbers_give_batches_of_one() -> None:
     np.testing.assert_allclose(found[3], [-math.log(4), -np.inf, -np.inf], 1e-5)
 
 
-@pytest.mark.parametrize("kind", [layers.Uniform, layers.Normal])
+@each("kind", [layers.Uniform, layers.Normal])
 def test_samples(kind: Any) -> None:
     fluid.default_main_program().random_seed = 7
     arrays = kind(LOW, HIGH).sample([4000])

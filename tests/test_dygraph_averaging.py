@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -95,7 +96,7 @@ def averaged_statically(make: Make) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("name", AVERAGES)
+@each("name", AVERAGES)
 def test_averages_are_the_bits_of_the_program(name: str) -> None:
     expected = averaged_statically(AVERAGES[name])
     net, optimizer, steps = Net(), optimizers.SGD(0.3), dygraph.Tensor([0.0])
@@ -115,7 +116,7 @@ def test_averages_are_the_bits_of_the_program(name: str) -> None:
     assert all(tensor.is_leaf for tensor in average.state_dict().values())
 
 
-@pytest.mark.parametrize("name", AVERAGES)
+@each("name", AVERAGES)
 def test_averages_in_averages(name: str) -> None:
     """However often they are put in their place, the parameters themselves come back, and once."""
     optimizers.SGD(0.3).minimize(built())
@@ -147,7 +148,7 @@ def test_averages_in_averages(name: str) -> None:
     np.testing.assert_array_equal(scope.array("w1"), own)
 
 
-@pytest.mark.parametrize("name", AVERAGES)
+@each("name", AVERAGES)
 def test_the_parameters_come_back(name: str) -> None:
     """At the end of the ``with``, after an error, or when asked; an executor may be given as to a program's."""
     net = Net()
@@ -216,7 +217,7 @@ def test_parameters_that_are_left_out() -> None:
         assert not np.array_equal(net.w2.numpy(), before[1])
 
 
-@pytest.mark.parametrize("name", ["exponential", "model"])
+@each("name", ["exponential", "model"])
 def test_averages_are_copied_and_pickled(name: str) -> None:
     net = Net()
     twice = [net.w1, net.w1, net.w2]
@@ -344,8 +345,8 @@ def test_every_optimizer_is_here() -> None:
         assert getattr(optimizers, name) is getattr(optimizers, name.removesuffix("Optimizer") + "Optimizer")
 
 
-@pytest.mark.parametrize("by", ["minimize", "step"])
-@pytest.mark.parametrize("name", TRAINING)
+@each("by", ["minimize", "step"])
+@each("name", TRAINING)
 def test_it_trains_as_in_a_program(name: str, by: str) -> None:
     loss = built()
     TRAINING[name]().minimize(loss)

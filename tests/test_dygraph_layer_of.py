@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -208,8 +209,8 @@ class _Own(layers.RNNCell):
         return [3]
 
 
-@pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize("where", ["a branch of cond", "a while_loop", "the steps of rnn"])
+@each("traced", [False, True])
+@each("where", ["a branch of cond", "a while_loop", "the steps of rnn"])
 def test_no_parameters_are_made_in_branches_and_loops(where: str, traced: bool) -> None:
     def inside(x: Any, layer: Any) -> Any:
         if where == "a branch of cond":
@@ -259,7 +260,7 @@ def test_what_has_a_name_is_used_in_a_branch() -> None:
     assert list(layer.state_dict()) == ["weight"]
 
 
-@pytest.mark.parametrize(
+@each(
     "make",
     [
         lambda: LayerOf(layers.fc, size=3),
@@ -448,7 +449,7 @@ def test_load_reads_a_tensor(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- refused
-@pytest.mark.parametrize("guarded", [False, True])
+@each("guarded", [False, True])
 def test_what_builds_blocks_is_for_programs(guarded: bool) -> None:
     yes, rows = Tensor([True]), tensor(3, 2, lod=(0, 1, 3))
 
@@ -485,7 +486,7 @@ def test_rows_that_are_no_sequences() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ no dimensions
-@pytest.mark.parametrize(
+@each(
     "call",
     [
         lambda a, b: layers.kldiv_loss(a, b, "mean"),

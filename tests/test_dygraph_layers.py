@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -115,7 +116,7 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-@pytest.mark.parametrize("key", CASES)
+@each("key", CASES)
 def test_as_the_layer_of_programs(key: str) -> None:
     """The same bits forward, the same gradients, and parameters of the same shapes in the same order."""
     make, build, given = CASES[key]
@@ -273,7 +274,7 @@ def encoder_state(layer: Any) -> dict[str, Any]:
     return {name: torch.tensor(np.ascontiguousarray(value)) for name, value in found.items()}
 
 
-@pytest.mark.parametrize("before", [False, True])
+@each("before", [False, True])
 def test_transformer_encoder_as_torch(before: bool) -> None:
     torch = pytest.importorskip("torch")
     encoder = dygraph.TransformerEncoder(dygraph.TransformerEncoderLayer(8, 2, 16, normalize_before=before), 2).eval()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, dygraph_grad_clip, layers
@@ -114,7 +115,7 @@ def assert_same(make: Make, said: dict[str, Any] | None = None, minimize: dict[s
         np.testing.assert_array_equal(found[name], expected[name])
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@each("name", OPTIMIZERS)
 def test_every_optimizer_gives_the_bits_of_the_program(name: str) -> None:
     assert_same(OPTIMIZERS[name])
 
@@ -123,7 +124,7 @@ def test_lookahead() -> None:
     assert_same(lambda: optimizers.LookaheadOptimizer(optimizers.SGD(0.1), alpha=0.3, k=2))
 
 
-@pytest.mark.parametrize("decay", [L1Decay(0.1), L2Decay(0.1)])
+@each("decay", [L1Decay(0.1), L2Decay(0.1)])
 def test_weight_decay(decay: Any) -> None:
     assert_same(lambda: OPTIMIZERS["Adam"](regularization=decay))
 
@@ -133,9 +134,7 @@ def test_what_parameters_say_of_themselves() -> None:
     assert_same(OPTIMIZERS["Momentum"], said)
 
 
-@pytest.mark.parametrize(
-    "clip", [GradientClipByValue(0.01), GradientClipByNorm(0.1), GradientClipByGlobalNorm(0.1)], ids=lambda c: type(c).__name__
-)
+@each("clip", [GradientClipByValue(0.01), GradientClipByNorm(0.1), GradientClipByGlobalNorm(0.1)], ids=lambda c: type(c).__name__)
 def test_clips(clip: Any) -> None:
     assert_same(OPTIMIZERS["Adam"], {}, {"grad_clip": clip})
     assert_same(lambda: OPTIMIZERS["SGD"](grad_clip=clip))
@@ -226,7 +225,7 @@ def test_what_is_said_between_steps_takes_effect() -> None:
     assert step() == [-15.75, -14.75]
 
 
-@pytest.mark.parametrize("by", ["step", "minimize"])
+@each("by", ["step", "minimize"])
 def test_a_backward_after_the_update_names_the_line_of_the_update(by: str) -> None:
     w = dygraph.Parameter([1.0, 2.0])
     optimizer = optimizers.Adam(0.1, parameter_list=[w])
@@ -381,7 +380,7 @@ def test_what_of_a_state_is_for_nothing() -> None:
         looking.minimize(loss)
 
 
-@pytest.mark.parametrize("name", STATEFUL)
+@each("name", STATEFUL)
 def test_parameters_that_are_called_alike(name: str) -> None:
     params = [dygraph.Parameter(value, name="w") for value in ([3.0, 1.0], [[-2.0], [5.0]])]
     apart = [dygraph.Parameter(param.numpy(), name=f"w{number}") for number, param in enumerate(params)]
@@ -419,7 +418,7 @@ class Tied(dygraph.Layer):
         return self.dec(layers.tanh(self.enc(x)))
 
 
-@pytest.mark.parametrize(
+@each(
     "make",
     [
         lambda p: optimizers.SGD(0.1, parameter_list=p),
@@ -429,7 +428,7 @@ class Tied(dygraph.Layer):
         lambda p: optimizers.LookaheadOptimizer(optimizers.SGD(0.1, parameter_list=p), 0.5, 2),
     ],
 )
-@pytest.mark.parametrize("source", ["list", "function", "minimize"])
+@each("source", ["list", "function", "minimize"])
 def test_each_parameter_is_updated_once(make: Any, source: str) -> None:
     net = Tied()
     twin = copy.deepcopy(net)
@@ -450,7 +449,7 @@ def test_each_parameter_is_updated_once(make: Any, source: str) -> None:
     np.testing.assert_array_equal(twin.enc.weight.numpy(), net.enc.weight.numpy())
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "said"),
     [
         (lambda net: net.weight, r"a list of parameters, such as layer.parameters\(\), not w_0, a single one; write \[w_0\]"),
@@ -494,7 +493,7 @@ def test_a_parameter_list_that_is_empty() -> None:
         optimizers.Adam(0.1, parameter_list=dygraph.Layer()).step()
 
 
-@pytest.mark.parametrize("by_function", [False, True])
+@each("by_function", [False, True])
 def test_what_is_kept_for_parameters_that_are_gone_is_forgotten(by_function: bool) -> None:
     net, x = dygraph.Sequential(dygraph.Linear(6, 6), dygraph.Linear(6, 2)), dygraph.to_variable(X)
     source: Any = net.parameters if by_function else net
@@ -514,7 +513,7 @@ def test_what_is_kept_for_parameters_that_are_gone_is_forgotten(by_function: boo
     assert all(moment is moments[0] for moment in moments)
 
 
-@pytest.mark.parametrize(
+@each(
     "make",
     [
         lambda p: optimizers.SGD(0.1, parameter_list=p),
@@ -525,8 +524,8 @@ def test_what_is_kept_for_parameters_that_are_gone_is_forgotten(by_function: boo
         lambda p: optimizers.PipelineOptimizer(optimizers.Adam(0.1, parameter_list=p)),
     ],
 )
-@pytest.mark.parametrize("steps", [0, 3])
-@pytest.mark.parametrize("by_layer", [False, True])
+@each("steps", [0, 3])
+@each("by_layer", [False, True])
 def test_optimizers_are_pickled(make: Any, steps: int, by_layer: bool) -> None:
     net = dygraph.Linear(6, 3)
     optimizer = make(net if by_layer else net.parameters())
@@ -590,7 +589,7 @@ def test_layers_that_make_their_parameters_later() -> None:
         net.clear_gradients()
 
 
-@pytest.mark.parametrize(
+@each(
     ("eager", "static"),
     [
         (lambda: dygraph.NaturalExpDecay(0.1, 2, 0.5), lambda: layers.natural_exp_decay(0.1, 2, 0.5)),
@@ -634,7 +633,7 @@ def test_schedules_of_programs_are_objects_in_eager_mode() -> None:
             layers.linear_lr_warmup(0.1, 2, 0.0, 0.1)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@each("name", OPTIMIZERS)
 def test_sparse_gradients(name: str) -> None:
     """A sparse table is trained as a dense one, also by rows that are looked up twice, or twice in a step."""
     dygraph.seed(1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers, optimizer
@@ -79,8 +80,8 @@ def trained(call: Call, order: int = 1) -> tuple[list[Any], list[Any]]:
         return [item.numpy() for item in found], [item.numpy() for item in [*kept, layers.uniform_random([3])]]
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
-@pytest.mark.parametrize("call", [recompute, in_it], ids=["once", "nested"])
+@each("order", [1, 2, 3])
+@each("call", [recompute, in_it], ids=["once", "nested"])
 def test_it_changes_nothing(call: Call, order: int) -> None:
     """Outputs, gradients of every order, dropout, moving statistics, buffers, and the random stream after it."""
     expected, expected_kept = trained(plainly if call is recompute else around, order)

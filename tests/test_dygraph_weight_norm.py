@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers, optimizer
@@ -76,7 +77,7 @@ CASES: dict[str, tuple[Callable[[], dygraph.Layer], Callable[[Any], Any], Any]] 
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_training_gives_the_bits_of_the_program(name: str) -> None:
     make, build, x = CASES[name]
     fed = fluid.data("x", list(x.shape), str(x.dtype))
@@ -101,7 +102,7 @@ def test_training_gives_the_bits_of_the_program(name: str) -> None:
     assert {"w_v", "w_g"} <= {param.name for param in layer.parameters()}
 
 
-@pytest.mark.parametrize("dim", [0, 1, None])
+@each("dim", [0, 1, None])
 def test_linear_as_torch(dim: int | None) -> None:
     torch = pytest.importorskip("torch")
     other = torch.nn.utils.parametrizations.weight_norm(

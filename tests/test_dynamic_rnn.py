@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from numeric import assert_gradients, interpret
 
 import fluid
@@ -183,7 +184,7 @@ def test_two_outputs_and_training_to_a_smaller_loss(program: Program) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- IfElse
-@pytest.mark.parametrize("mask", [[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+@each("mask", [[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
 def test_if_else(program: Program, mask: list[int]) -> None:
     feed = Feed()
     x, other = feed.data("x", (4, 2)), feed.data("other", (4, 2))
@@ -270,8 +271,8 @@ def test_errors_of_dynamic_rnn(program: Program) -> None:
     raises(ProgramError, "what memory.. gave", with_block(lambda rnn: rnn.update_memory(plain, plain)))
 
 
-@pytest.mark.parametrize("lengths", [[0, 0], [0]])
-@pytest.mark.parametrize("initialized", [False, True])
+@each("lengths", [[0, 0], [0]])
+@each("initialized", [False, True])
 def test_sequences_that_are_all_empty(program: Program, lengths: list[int], initialized: bool) -> None:
     """The recurrence makes no step: its outputs have no rows, and its parameters a gradient of zeros."""
     x, first = layers.data("x", [3], lod_level=1), fluid.data("first", [-1, 4])

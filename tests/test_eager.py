@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph
@@ -165,7 +166,7 @@ INDICES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
+@each("index", INDICES, ids=str)
 def test_getitem(index: Any) -> None:
     x = leaf(3, 4)
     found, expected = x[index], x.numpy()[index]
@@ -177,7 +178,7 @@ def test_getitem(index: Any) -> None:
         assert np.array_equal(grad(found.sum(), x)[0].numpy(), gradient)
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
+@each("index", INDICES, ids=str)
 def test_setitem(index: Any) -> None:
     x, array = leaf(3, 4), leaf(3, 4).numpy()
     shape = array[index].shape
@@ -605,7 +606,7 @@ def test_a_saved_tensor_that_was_modified() -> None:
     assert x.grad.tolist() == [3, 3, 3]
 
 
-@pytest.mark.parametrize("create_graph", [False, True])
+@each("create_graph", [False, True])
 def test_a_saved_result_that_was_modified(create_graph: bool) -> None:
     x = leaf(3)
     y = x.tanh()
@@ -855,7 +856,7 @@ def threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("count", [2, 4])
+@each("count", [2, 4])
 def test_the_number_of_threads_changes_no_bit(count: int) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((160, 160)).astype("float32") for _ in range(7)]
@@ -932,7 +933,7 @@ def test_the_number_of_threads_changes_no_bit_of_higher_orders() -> None:
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("count", [1, 3])
+@each("count", [1, 3])
 def test_a_graph_whose_backward_failed_is_freed_without_the_collector(count: int) -> None:
     dygraph.set_num_threads(count)
 
@@ -1186,7 +1187,7 @@ def test_tensors_are_compared_element_by_element_and_hashed_by_what_they_are() -
     assert (parameter == Tensor([1.0, 3.0])).tolist() == [True, False] and hash(parameter) == object.__hash__(parameter)
 
 
-@pytest.mark.parametrize("number", [2**24 + 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1])
+@each("number", [2**24 + 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1])
 def test_whole_numbers_beside_whole_numbers_are_exact(number: int) -> None:
     x = Tensor([3, -2])
     assert (x + number).tolist() == (number + x).tolist() == [number + 3, number - 2]
@@ -1254,7 +1255,7 @@ NUMBERS: list[tuple[list[Any], str, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("elements", "dtype", "others"), NUMBERS, ids=[dtype for _, dtype, _ in NUMBERS])
+@each(("elements", "dtype", "others"), NUMBERS, ids=[dtype for _, dtype, _ in NUMBERS])
 def test_comparisons_with_any_number_are_right(elements: list[Any], dtype: str, others: list[Any]) -> None:
     x = Tensor(np.array(elements, dtype))
     for other in others:
@@ -1276,7 +1277,7 @@ def test_fractions_beside_whole_numbers_and_bools_are_refused_by_comparisons() -
         Tensor([1]) == 1j  # noqa: B015
 
 
-@pytest.mark.parametrize(
+@each(
     ("dtype", "number"),
     [("int8", 200), ("uint8", 300), ("uint8", -1), ("int16", 65537), ("int32", 3e9), ("int32", np.int64(2**31)), ("int64", 1e19)],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 from fluid import dygraph
 from fluid.dygraph import PyLayer, Tensor, grad, gradcheck, gradgradcheck, hessian, hvp, jacobian, jvp, ops, vjp
@@ -108,7 +109,7 @@ def test_a_gradient_that_backward_keeps_is_not_added_to() -> None:
     assert kept.tolist() == [1, 1] and x.grad.tolist() == [2, 2]
 
 
-@pytest.mark.parametrize(
+@each(
     ("gives", "error", "says"),
     [
         (lambda dy: (dy, dy), BackwardError, r"Made.backward gave 2 gradients, but forward took 1 tensors"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import Checks
+from checks import Checks, each
 from numeric import direction_like, flat
 from samples import OPS, Sample, cast
 
@@ -143,7 +143,7 @@ def check_backward(op_type: str, sample: Sample, seed: int) -> None:
             position += 1
 
 
-@pytest.mark.parametrize("op_type", CASES)
+@each("op_type", CASES)
 def test_op(op_type: str) -> None:
     """All samples of an op, forward and backward."""
     with Checks() as check:
@@ -171,7 +171,7 @@ def takes_only_tensors(name: str) -> bool:
 GENERATED = [name for name in fluid.layers.ops.__all__ if takes_only_tensors(name)]
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@each("name", GENERATED)
 def test_layers_take_tensors(name: str) -> None:
     """The layers that are one op each give what the op gives."""
     sample = OPS[name][0]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 from fluid import dygraph
 from fluid.dygraph import Tensor, ops
@@ -144,7 +145,7 @@ def assert_close(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(found.numpy().reshape(expected.shape), expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@each("seed", range(100))
 def test_random_graphs_backward(seed: int) -> None:
     """`backward` from a sum, hooks, retained gradients, `inputs=`; a second pass adds to the first."""
     ours, theirs = Ours(), Theirs()
@@ -171,7 +172,7 @@ def test_random_graphs_backward(seed: int) -> None:
             assert_close(found.grad, expected.grad)
 
 
-@pytest.mark.parametrize("seed", range(100, 200))
+@each("seed", range(100, 200))
 def test_random_graphs_orders(seed: int) -> None:
     """Gradients of gradients of gradients, by leaves and by what lies between; some of it taken as constant."""
     ours, theirs = Ours(), Theirs()
@@ -204,7 +205,7 @@ def test_random_graphs_orders(seed: int) -> None:
         their_loss = sum((other.tanh().sum() for _, other in pairs[1:]), pairs[0][1].tanh().sum())
 
 
-@pytest.mark.parametrize("seed", range(200, 240))
+@each("seed", range(200, 240))
 def test_random_graphs_with_constants(seed: int) -> None:
     """`no_grad_vars` is what `detach` would have given."""
     ours = Ours()
@@ -306,7 +307,7 @@ def test_memory_is_shared_with_torch() -> None:
     assert dygraph.from_dlpack(torch.arange(6).reshape(2, 3).t()).tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-@pytest.mark.parametrize("create_graph", [False, True])
+@each("create_graph", [False, True])
 def test_functional(create_graph: bool) -> None:
     rng = np.random.default_rng(0)
     array, direction = rng.standard_normal(4), rng.standard_normal(4)
@@ -326,7 +327,7 @@ def test_functional(create_graph: bool) -> None:
     assert_close(dygraph.jacobian(lambda x: x.tanh() * x[0], x, create_graph), functional.jacobian(lambda x: x.tanh() * x[0], tx))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_random_augmented_operators(seed: int) -> None:
     """A chain of operators in place, with other names of the tensor, and gradients that are retained on the way."""
 

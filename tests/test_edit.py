@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -210,7 +211,7 @@ def test_two_names_may_swap():
     assert op_of(main(), "elementwise_sub").inputs == {"X": ["y"], "Y": ["x"]} and x.name == "y"
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "message"),
     [
         (("image", "label"), "'image' cannot be called 'label': block 0 has such a variable"),
@@ -634,8 +635,8 @@ def test_weights_that_nobody_has(executor):
 
 
 # --------------------------------------------------------------------------------------------------------------- clones
-@pytest.mark.parametrize("rate", ["constant", "decay", "piecewise"])
-@pytest.mark.parametrize("kind", ["plain", "loop", "branch"])
+@each("rate", ["constant", "decay", "piecewise"])
+@each("kind", ["plain", "loop", "branch"])
 def test_a_clone_for_tests_is_the_same_before_and_after_minimize(kind, rate):
     x, label = fluid.data("x", [4, 6]), fluid.data("label", [4, 1], "int64")
     found = x

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import recording
+from checks import each
 from numeric import flat
 from recording import Namespace, Recording, ValueAsked
 from test_conformance import CASES, Case
@@ -135,14 +136,14 @@ def assert_case_played_back(key: str) -> None:
         assert_played_back(registry.get(case.definition.grad_type), case.attrs, case.with_lods(values), wants)
 
 
-@pytest.mark.parametrize("op_type", sorted({CASES[key][0] for key in CASES if not by_value(key)}))
+@each("op_type", sorted({CASES[key][0] for key in CASES if not by_value(key)}))
 def test_what_is_recorded_gives_the_same_bits(op_type: str) -> None:
     for key in CASES:
         if CASES[key][0] == op_type and not by_value(key):
             assert_case_played_back(key)
 
 
-@pytest.mark.parametrize("op_type", BY_VALUE)
+@each("op_type", BY_VALUE)
 def test_what_is_said_to_depend_on_values_does(op_type: str) -> None:
     keys = [key for key in CASES if CASES[key][0] == op_type]
     assert not all(map(is_played_back, keys))

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from checks import each
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -87,7 +88,7 @@ def test_a_loaded_model_learns_more_digits():
     assert "- fc_1.tmp_2: float32[-1, 10] = softmax(X=fc_1.tmp_1)" in out
 
 
-@pytest.mark.parametrize(
+@each(
     "script",
     [
         "image_classification.py vgg",
@@ -127,7 +128,7 @@ def test_a_net_goes_from_eager_mode_to_a_program():
     run("eager_to_static.py", "--quick")
 
 
-@pytest.mark.parametrize("script", ["image_classification.py resnet --epochs 3", "understand_sentiment.py conv --epochs 2"])
+@each("script", ["image_classification.py resnet --epochs 3", "understand_sentiment.py conv --epochs 2"])
 def test_what_was_learned_holds_for_unseen_data(script):
     out, _ = run(*script.split(), "--goal", 0.9)
     (reached,) = numbers(r"^accuracy on unseen \w+: ([\d.]+)%$", out)
@@ -174,7 +175,7 @@ print(json.dumps(helps))
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@each("script", SCRIPTS)
 def test_help_says_what_an_example_does(helps, script):
     status, out = helps[script]
     assert status == 0, out

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -125,7 +126,7 @@ def test_arrays_of_tensors_can_be_fetched() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- what is fed
-@pytest.mark.parametrize(
+@each(
     ("value", "message"),
     [
         (X.astype("float64"), r"x is declared float32\[-1, 3\], but float64\[2, 3\] is fed; .*\.astype\('float32'\)"),
@@ -154,7 +155,7 @@ def test_lists_are_converted_to_the_declared_type() -> None:
     assert Executor().run(main(), {"ids": []}, [ids])[0].shape == (0,)
 
 
-@pytest.mark.parametrize("value", [[0.5], [2**70]])
+@each("value", [[0.5], [2**70]])
 def test_numbers_that_the_declared_type_cannot_hold(value: list[Any]) -> None:
     ids = data("ids", [-1], "int64")
     with pytest.raises(FeedError, match="ids"):
@@ -276,7 +277,7 @@ def test_persistable_variables_are_updated_in_place() -> None:
     assert exe.run(main(), fetch_list=[c])[0] == 3
 
 
-@pytest.mark.parametrize("run", ["run", "interpret"])
+@each("run", ["run", "interpret"])
 def test_persistable_variables_that_a_loop_updates(run: str) -> None:
     c = counter(value=0.0)
     three = layers.fill_constant([1], "float32", 3.0)
@@ -294,7 +295,7 @@ def test_persistable_variables_that_a_loop_updates(run: str) -> None:
         assert fluid.global_scope().find_var("counter").get_tensor().array == times
 
 
-@pytest.mark.parametrize("run", ["run", "interpret"])
+@each("run", ["run", "interpret"])
 def test_persistable_variables_that_grow(run: str) -> None:
     c = counter()
     layers.assign(layers.concat([c, c], axis=0), c)
@@ -309,7 +310,7 @@ def test_persistable_variables_that_grow(run: str) -> None:
     assert getattr(exe, run)(main(), fetch_list=[total])[0] == 2
 
 
-@pytest.mark.parametrize("run", ["run", "interpret"])
+@each("run", ["run", "interpret"])
 def test_persistable_variables_that_grow_and_shrink(run: str) -> None:
     c = counter()
     following = c * 2.0
@@ -618,7 +619,7 @@ def test_scopes_share_plans_and_are_not_kept_alive() -> None:
     assert array() is None
 
 
-@pytest.mark.parametrize("order", [range(1, 9), range(8, 0, -1)])
+@each("order", [range(1, 9), range(8, 0, -1)])
 def test_plans_of_one_scope_share_their_memory(order: Any) -> None:
     y = layers.fc(layers.tanh(layers.fc(data(), 64)), 64)
     exe, scope = Executor(), fluid.global_scope()

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 import pytest
+from checks import each
 from control_flow_programs import BUILDERS, branch, integer, repeat, total
 from differentiation import Case, new_case
 
@@ -172,7 +173,7 @@ def test_overwritten_name(case: Case) -> None:
     assert "reaches y along:" in explain(case, loss, y, True)
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@each("name", BUILDERS)
 def test_through_blocks(case: Case, name: str) -> None:
     """Loops, branches and recurrences let gradients pass as `gradients` does."""
     target, inputs = BUILDERS[name](case)
@@ -194,7 +195,7 @@ def test_path_through_a_loop(case: Case) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["loop", "branch"])
+@each("kind", ["loop", "branch"])
 def test_cut_inside_a_block(case: Case, kind: str) -> None:
     """What passes through the block is cut there, and the words say by what."""
     x, h = case.data("x"), layers.create_tensor("float64", name="h")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -90,7 +91,7 @@ def test_a_program_from_a_file_may_not(tmp_path: Path) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize("attrs", [{"seek": 8}, {"shape": [2]}])
+@each("attrs", [{"seek": 8}, {"shape": [2]}])
 def test_what_is_not_supported_says_so(attrs: dict[str, Any], tmp_path: Path) -> None:
     out = layers.create_tensor("float32", name="out")
     append("load", {}, {"Out": out}, file_path=str(tmp_path), **attrs)

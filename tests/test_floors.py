@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import networkx
-import pytest
+from checks import each
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"fluid": ROOT / "fluid", "fluid.executor": ROOT / "executor", "fluid.proto": ROOT / "proto"}
@@ -150,7 +150,7 @@ def test_contributing_has_the_same_floors():
     assert floors("CONTRIBUTING.md") == FLOORS
 
 
-@pytest.mark.parametrize("name", ["upward", "late"])
+@each("name", ["upward", "late"])
 def test_imports_point_down_and_stand_at_the_top(name):
     upward, late = set(), set()
     for module, imported in IMPORTS.items():

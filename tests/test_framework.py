@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -97,7 +98,7 @@ def test_a_parameters_initializer_appends_its_op_where_it_is_created() -> None:
         np.testing.assert_array_equal(scope.array("w"), value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "message"),
     [
         ({"shape": [3, 2]}, "with shape [2, 3]; it cannot be declared again with shape [3, 2]"),
@@ -140,7 +141,7 @@ A = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "float32")
 B = np.array([[3.0, 2.0, 1.5], [2.0, 5.0, 0.5]], "float32")
 
 
-@pytest.mark.parametrize("apply", [apply for _, apply in OPERATIONS], ids=[name for name, _ in OPERATIONS])
+@each("apply", [apply for _, apply in OPERATIONS], ids=[name for name, _ in OPERATIONS])
 def test_operators(apply: Callable[..., Any]) -> None:
     x, y = data("x"), data("y")
     fetch = [apply(x, y), apply(x, 2.0), apply(2.0, x), apply(x, 3)]
@@ -158,9 +159,7 @@ def test_more_operators() -> None:
         np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "apply", [lambda x: x < 2.5, lambda x: x == 2.5, lambda x: x**0.5, lambda x: x % 2.5, lambda x: 0.5**x, lambda x: x / 2]
-)
+@each("apply", [lambda x: x < 2.5, lambda x: x == 2.5, lambda x: x**0.5, lambda x: x % 2.5, lambda x: 0.5**x, lambda x: x / 2])
 def test_whole_numbers_and_fractions(apply: Callable[..., Any]) -> None:
     """A fraction is never cut off in silence."""
     x = data("x", [3], "int64")

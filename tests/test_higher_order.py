@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from checks import each
 from control_flow_programs import BUILDERS, total
 from differentiation import Case, new_case
 
@@ -128,7 +129,7 @@ def test_only_gradient_ops_on_the_way_are_written_out(case: Case) -> None:
 
 
 # ----------------------------------------------------------------------------------- loops, branches and recurrences
-@pytest.mark.parametrize("name", BUILDERS)
+@each("name", BUILDERS)
 def test_second_and_third_order(case: Case, name: str) -> None:
     target, inputs = BUILDERS[name](case)
     grad = fluid.gradients(target, inputs[0])[0]
@@ -139,9 +140,7 @@ def test_second_and_third_order(case: Case, name: str) -> None:
             case.golden()
 
 
-@pytest.mark.parametrize(
-    "name", ["parameter_inside_and_outside_a_loop", "cond_false", "cond_in_while_loop", "rnn", "rnn_in_loop"]
-)
+@each("name", ["parameter_inside_and_outside_a_loop", "cond_false", "cond_in_while_loop", "rnn", "rnn_in_loop"])
 def test_second_order_of_every_pair(case: Case, name: str) -> None:
     target, inputs = BUILDERS[name](case)
     for number, grad in enumerate(fluid.gradients(target, inputs)):
@@ -149,9 +148,7 @@ def test_second_order_of_every_pair(case: Case, name: str) -> None:
         case.gradients(grad, inputs, case.data(f"weight{number}", case.shape_of(inputs[number])))
 
 
-@pytest.mark.parametrize(
-    "name", ["loop", "loop_in_loop", "branch_in_loop", "cond_true", "rnn", "rnn_with_a_cond", "array_written_in_a_loop"]
-)
+@each("name", ["loop", "loop_in_loop", "branch_in_loop", "cond_true", "rnn", "rnn_with_a_cond", "array_written_in_a_loop"])
 def test_programs_from_files_can_be_differentiated_further(case: Case, name: str) -> None:
     """Each order is saved and read again before the next."""
     target, inputs = BUILDERS[name](case)

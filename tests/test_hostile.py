@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import io, layers
@@ -148,7 +149,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("what", TEXTS)
+@each("what", TEXTS)
 def test_texts_that_are_refused(tmp_path: Path, what: str) -> None:
     text, says = TEXTS[what]
     path = tmp_path / "net.txt"
@@ -158,7 +159,7 @@ def test_texts_that_are_refused(tmp_path: Path, what: str) -> None:
     assert str(caught.value).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("what", PROGRAMS)
+@each("what", PROGRAMS)
 def test_programs_that_are_refused(tmp_path: Path, what: str) -> None:
     data, says = PROGRAMS[what]
     path = tmp_path / "net.pdmodel"
@@ -212,7 +213,7 @@ UNRUNNABLE: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNRUNNABLE)
+@each("what", UNRUNNABLE)
 def test_programs_that_cannot_run(tmp_path: Path, what: str) -> None:
     change, says = UNRUNNABLE[what]
     path = tmp_path / "net.pdmodel"
@@ -287,7 +288,7 @@ PARAMETERS: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", PARAMETERS)
+@each("what", PARAMETERS)
 def test_parameters_that_are_refused(tmp_path: Path, what: str) -> None:
     data, says = PARAMETERS[what]
     (tmp_path / "net.pdmodel").write_bytes(GOOD)
@@ -301,7 +302,7 @@ def test_parameters_that_are_refused(tmp_path: Path, what: str) -> None:
     assert str(path) in str(caught.value) and not fluid.global_scope().local_var_names()
 
 
-@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "a/../../b", "a\0b", "..", ".", "", "a//b", "..\\out", "C:\\x", "a/"])
+@each("name", ["../out", "/etc/passwd", "a/../../b", "a\0b", "..", ".", "", "a//b", "..\\out", "C:\\x", "a/"])
 def test_names_never_lead_out_of_the_folder(tmp_path: Path, name: str) -> None:
     def rename(message: Any) -> None:
         var(message, b"fc_0.w_0").name = name.encode()

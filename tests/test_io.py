@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import each
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -102,8 +103,8 @@ def record(array, lod=()):
     return head + struct.pack("<Ii", 0, len(desc)) + desc + array.tobytes()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int16", "int32", "int64", "uint8", "bool", "complex64"])
-@pytest.mark.parametrize("shape", [(2, 3), (), (0, 4), (1,)])
+@each("dtype", ["float32", "float64", "float16", "int16", "int32", "int64", "uint8", "bool", "complex64"])
+@each("shape", [(2, 3), (), (0, 4), (1,)])
 def test_records_are_paddles(tmp_path, dtype, shape):
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
     path = tmp_path / "t"
@@ -136,7 +137,7 @@ def at(offset, data, of=GOOD):
     return of[:offset] + data + of[offset + len(data) :]
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "says"),
     [
         (b"", "variable 'w', at byte 0: the version of the record should take 4 bytes, but 0 are left in the file of 0"),
@@ -175,7 +176,7 @@ def long_desc(*extents):
     return struct.pack("<IQIi", 0, 0, 0, len(desc)) + desc
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "says"),
     [
         (long_desc(b"\xff" * 9 + b"\x01", b"\x01"), "the tensor's shape is [-1, 1], which has a negative extent"),
@@ -212,7 +213,7 @@ def test_random_damage_ends_in_an_array_or_a_format_error(tmp_path):
 
 
 # ----------------------------------------------------------------------------------------------------------- variables
-@pytest.mark.parametrize("filename", [None, "all"])
+@each("filename", [None, "all"])
 def test_saved_variables_come_back(tmp_path, filename):
     program = network()
     put(**VALUES)
@@ -290,7 +291,7 @@ def test_unknown_extents_and_scalars_fit(tmp_path):
     assert got("rows").shape == (5, 2) and got("scalar").shape == (1,)
 
 
-@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "a/../../b", "a\0b", "..", "a//b", "..\\out", "C:\\x"])
+@each("name", ["../out", "/etc/passwd", "a/../../b", "a\0b", "..", "a//b", "..\\out", "C:\\x"])
 def test_names_do_not_lead_out_of_the_folder(tmp_path, name):
     program = Program()
     program.global_block().create_var(name=name, shape=[2, 2], dtype="float32", persistable=True)
@@ -405,7 +406,7 @@ def test_prune_leaves_the_block_of_an_op_it_does_not_know_as_it_is():
 
 
 # ---------------------------------------------------------------------------------------------------- inference models
-@pytest.mark.parametrize(("model", "params"), [(None, None), ("net.pdmodel", "net.pdiparams")])
+@each(("model", "params"), [(None, None), ("net.pdmodel", "net.pdiparams")])
 def test_inference_models_come_back(tmp_path, model, params):
     program = network()
     put(**VALUES)
@@ -459,7 +460,7 @@ def test_options_of_saving(tmp_path):
     assert types(parse_program((tmp_path / "b" / "__model__.main_program").read_bytes())) == types(program)
 
 
-@pytest.mark.parametrize(
+@each(
     ("feeds", "targets", "says"),
     [
         (

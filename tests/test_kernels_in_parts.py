@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 from fluid.executor.binding.compiled import apply_op
 from fluid.executor.kernels import activation, norm, pool
@@ -29,8 +30,8 @@ def first_maxima(x: Any, d_out: Any, size: int, stride: int, pad: int) -> Any:
     return found
 
 
-@pytest.mark.parametrize("part", [1, 200, 1 << 17])
-@pytest.mark.parametrize(
+@each("part", [1, 200, 1 << 17])
+@each(
     ("extents", "size", "stride", "pad"),
     [
         ((8, 6), 2, 2, 0),
@@ -68,8 +69,8 @@ def test_the_gradient_of_maxima_of_no_image() -> None:
     assert apply_op("pool2d_grad", {"X": x, "Out": out, "Out@GRAD": out}, attrs)["X@GRAD"].shape == x.shape
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("op_type", ["gelu", "erf", "softplus", "elu", "celu", "selu", "mish"])
+@each("dtype", ["float32", "float64"])
+@each("op_type", ["gelu", "erf", "softplus", "elu", "celu", "selu", "mish"])
 def test_formulas_do_not_depend_on_the_parts(op_type: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).standard_normal((7, 30)).astype(dtype) * 4
     whole = apply_op(op_type, {"X": x})["Out"]
@@ -96,8 +97,8 @@ def given_for(op_type: str, shape: tuple[int, ...], channel: int, dtype: str) ->
     return {slot: value.astype(dtype) for slot, value in given.items()}
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 5, 6), (2, 4, 400), (5, 4, 1), (3, 4)])
-@pytest.mark.parametrize(
+@each("shape", [(3, 4, 5, 6), (2, 4, 400), (5, 4, 1), (3, 4)])
+@each(
     ("op_type", "attrs"),
     [
         ("group_norm", {"groups": 2}),
@@ -131,8 +132,8 @@ def test_normalizations_do_not_depend_on_the_parts(
             np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("shape", [(90, 600), (300, 200), (4, 9), (2, 40_000)])
+@each("dtype", ["float16", "float32", "float64"])
+@each("shape", [(90, 600), (300, 200), (4, 9), (2, 40_000)])
 def test_layer_norm_in_parts(shape: tuple[int, int], dtype: str) -> None:
     given = given_for("layer_norm", shape, 1, dtype)
     d_y = np.random.default_rng(1).standard_normal(shape).astype(dtype)
@@ -152,7 +153,7 @@ def test_layer_norm_in_parts(shape: tuple[int, int], dtype: str) -> None:
         np.testing.assert_allclose(ours, value, rtol=tolerance, atol=tolerance * np.abs(value).max())
 
 
-@pytest.mark.parametrize(("op_type", "attrs"), [("group_norm", {"groups": 2}), ("instance_norm", {}), ("batch_norm", {})])
+@each(("op_type", "attrs"), [("group_norm", {"groups": 2}), ("instance_norm", {}), ("batch_norm", {})])
 def test_normalizations_of_no_image(op_type: str, attrs: dict[str, Any]) -> None:
     given = given_for(op_type, (0, 4, 3, 2), 1, "float32")
     made = {slot: value for slot, value in apply_op(op_type, given, attrs).items() if value is not None}
@@ -164,7 +165,7 @@ def test_normalizations_of_no_image(op_type: str, attrs: dict[str, Any]) -> None
 
 
 # ------------------------------------------------------------------------------------------------------------- formulas
-@pytest.mark.parametrize("op_type", ["erf", "gelu"])
+@each("op_type", ["erf", "gelu"])
 def test_formulas_of_erf_in_float16_are_computed_in_float32(op_type: str) -> None:
     x = np.array([-np.inf, -200.0, -3.0, -0.5, 0.0, 1e-3, 0.5, 3.0, 60_000.0, np.inf], "float16")[1 - (op_type == "erf") :]
     precise = apply_op(op_type, {"X": x.astype("float64")})["Out"]

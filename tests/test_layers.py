@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers, nets
@@ -163,7 +164,7 @@ ONE: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(ONE))
+@each("name", list(ONE))
 def test_layer_builds_infers_and_runs(name: str, programs: fluid.Program) -> None:
     build, shape = ONE[name]
     found = build()
@@ -303,14 +304,14 @@ def test_initializer_that_is_none() -> None:
         layers.fc(fluid.data("x", [None, 3]), 2, param_attr=fluid.ParamAttr(initializer=3))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("layer", [layers.batch_norm, lambda x, **given: layers.group_norm(x, 2, **given)])
+@each("layer", [layers.batch_norm, lambda x, **given: layers.group_norm(x, 2, **given)])
 def test_layout_that_is_none(layer: Callable[..., Any]) -> None:
     with pytest.raises(InferenceError, match="data_layout is 'HWCN'; it should be NCHW or NHWC"):
         layer(fluid.data("x", [None, 4, 4, 4]), data_layout="HWCN")
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("layer", [layers.batch_norm, lambda x, **given: layers.group_norm(x, 2, **given)])
+@each("layout", ["NCHW", "NHWC"])
+@each("layer", [layers.batch_norm, lambda x, **given: layers.group_norm(x, 2, **given)])
 def test_norms_of_no_rows(layer: Callable[..., Any], layout: str, programs: fluid.Program) -> None:
     """A batch without rows is normalized and differentiated as any other."""
     x = fluid.data("x", [None, 4, 3, 4])
@@ -424,7 +425,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(ERRORS))
+@each("name", list(ERRORS))
 def test_error(name: str) -> None:
     build, kind, said = ERRORS[name]
     with pytest.raises(kind, match=said):
@@ -446,7 +447,7 @@ N = [200, 300]
 KERNEL = [50, 40, 5, 5]
 
 
-@pytest.mark.parametrize(
+@each(
     ("initializer", "shape", "std", "limit"),
     [
         (INITIALIZERS.Uniform(-2.0, 2.0), N, 4 / np.sqrt(12), 2.0),
@@ -489,7 +490,7 @@ def test_fixed_initializers() -> None:
     np.testing.assert_allclose(initialized(INITIALIZERS.Bilinear(), [2, 1, 4, 4])[1, 0], np.outer(ramp, ramp))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "int16", "uint8", "uint64"])
+@each("dtype", ["float16", "int8", "int16", "uint8", "uint64"])
 def test_arrays_of_types_that_no_attribute_holds(dtype: str) -> None:
     value = np.array([[0, 1, 100]], dtype) if dtype != "uint64" else np.array([[0, 1, 2**64 - 1]], dtype)
     found = layers.assign(value)
@@ -521,7 +522,7 @@ def test_init_on_cpu() -> None:
 CUBE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
-@pytest.mark.parametrize(
+@each(
     "item",
     [
         0,
@@ -554,7 +555,7 @@ def test_getitem_of_one_element_keeps_a_dimension() -> None:
     np.testing.assert_array_equal(run([found], {"cube": CUBE})[0], [23])
 
 
-@pytest.mark.parametrize(
+@each(
     ("item", "kind", "said"),
     [
         ((0, 0, 0, 0), ProgramError, "cube .* cannot be indexed by 0, 0, 0, 0: too many indices"),
@@ -688,7 +689,7 @@ def test_cond_without_results(programs: fluid.Program) -> None:
     assert run([count])[0].tolist() == [1.0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("then", "other", "said"),
     [
         (
@@ -785,7 +786,7 @@ def test_while_loop_shapes_may_grow() -> None:
     np.testing.assert_array_equal(run([grown])[0], np.full((8, 2), 8.0))
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "said"),
     [
         (lambda i: [i, i], "must have the same structure"),

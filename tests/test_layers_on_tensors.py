@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import ParamAttr, Program, dygraph, layers
@@ -493,7 +494,7 @@ def at_once(call: Callable[[Inputs], Any], folder: Path, first: list[Any]) -> li
     return [(item.numpy(), [np.diff(level).tolist() for level in item.lod]) for item in flat(found)]
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_tensors_and_programs_give_the_same_bits(name: str, tmp_path: Path) -> None:
     first, wanted = in_a_program(CALLS[name], tmp_path)
     found = at_once(CALLS[name], tmp_path, first)
@@ -504,7 +505,7 @@ def test_tensors_and_programs_give_the_same_bits(name: str, tmp_path: Path) -> N
         assert lengths == others
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_what_is_for_programs_says_what_to_do_instead(name: str, tmp_path: Path) -> None:
     call, said = REFUSED[name]
     with dygraph.guard(), pytest.raises(FluidError) as caught:
@@ -513,7 +514,7 @@ def test_what_is_for_programs_says_what_to_do_instead(name: str, tmp_path: Path)
     assert said in text.partition("\n")[0]
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@each("name", SCHEDULES)
 def test_schedules_are_objects_that_give_the_same_rates(name: str) -> None:
     schedule = getattr(layers, name)
     executor, scope = fluid.Executor(), Scope()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -117,7 +118,7 @@ def run(program: fluid.Program, fetch: list[Any], steps: int = 1) -> list[list[A
     return [executor.run(program, feed, fetch) for _ in range(steps)]
 
 
-@pytest.mark.parametrize("case", LAYERS)
+@each("case", LAYERS)
 def test_layer(case: str) -> None:
     build, shape = LAYERS[case]
     out = build()
@@ -142,7 +143,7 @@ def test_layers_train() -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
-@pytest.mark.parametrize(("layer", "make"), [(layers.adaptive_pool2d, image), (layers.adaptive_pool3d, volume)])
+@each(("layer", "make"), [(layers.adaptive_pool2d, image), (layers.adaptive_pool3d, volume)])
 def test_adaptive_pool_with_index(layer: Any, make: Any) -> None:
     x = make()
     out, index = layer(x, 2, require_index=True)
@@ -316,7 +317,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[FluidError], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", ERRORS)
+@each("case", ERRORS)
 def test_error(case: str) -> None:
     build, kind, message = ERRORS[case]
     with pytest.raises(kind, match=message):
@@ -352,7 +353,7 @@ BUILDING: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BUILDING)
+@each("case", BUILDING)
 def test_op_refuses(case: str) -> None:
     op_type, inputs, attrs, message = BUILDING[case]
     with pytest.raises(ProgramError, match=message):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers, optimizer
@@ -80,7 +81,7 @@ SCHEDULES: dict[str, tuple[Callable[[], Variable], Callable[[int], float]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@each("name", SCHEDULES)
 def test_formula(name: str, programs: fluid.Program) -> None:
     build, formula = SCHEDULES[name]
     rate = build()
@@ -89,7 +90,7 @@ def test_formula(name: str, programs: fluid.Program) -> None:
     np.testing.assert_allclose(rates(12, rate), [formula(n) for n in range(12)], rtol=2e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@each("name", SCHEDULES)
 def test_formula_over_the_wire(name: str, programs: fluid.Program) -> None:
     build, formula = SCHEDULES[name]
     rate = build()
@@ -101,7 +102,7 @@ def test_formula_over_the_wire(name: str, programs: fluid.Program) -> None:
     np.testing.assert_allclose(found, [formula(n) for n in range(6)], rtol=2e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@each("name", SCHEDULES)
 def test_roles_and_clones(name: str, programs: fluid.Program) -> None:
     """All ops of a schedule are said to be that; a test clone has none of them and its counter stands still."""
     w = layers.create_parameter([1], "float32", name="w")
@@ -163,8 +164,8 @@ MAKERS: list[Callable[[Any], optimizer.Optimizer]] = [
 ]
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=range(len(MAKERS)))
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("make", MAKERS, ids=range(len(MAKERS)))
+@each("dtype", ["float32", "float64"])
 def test_every_optimizer_follows_a_schedule(make: Callable[[Any], optimizer.Optimizer], dtype: str) -> None:
     """Training with a schedule is training with its numbers, given one by one."""
 
@@ -204,7 +205,7 @@ def test_step_counter(programs: fluid.Program) -> None:
     assert found == [[1, 11], [2, 13], [3, 15]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("build", "message"),
     [
         (lambda: layers.piecewise_decay([1, 2], [0.1, 0.2]), r"one more of values; there are 2 boundaries and 2 values"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers, reader
@@ -48,7 +49,7 @@ def test_buffered_ends_its_thread_when_it_is_forgotten() -> None:
     ends(mine)
 
 
-@pytest.mark.parametrize("order", [False, True])
+@each("order", [False, True])
 def test_xmap_readers(order: bool) -> None:
     def slow_at_first(item: int) -> int:
         time.sleep(0.02 if item == 0 else 0)
@@ -79,7 +80,7 @@ def test_xmap_readers_hand_on_what_is_raised_and_end() -> None:
         reader.xmap_readers(lambda item: item, count(3), 0, 2)
 
 
-@pytest.mark.parametrize("forks", [True, False])
+@each("forks", [True, False])
 def test_multiprocess_reader(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not forks:
         monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn"])
@@ -146,7 +147,7 @@ def test_loader_of_sample_lists_and_of_batches() -> None:
     assert [list(feed) for (feed,) in single] == [["x"]]
 
 
-@pytest.mark.parametrize("kind", ["DataLoader", "PyReader", "py_reader", "by_data"])
+@each("kind", ["DataLoader", "PyReader", "py_reader", "by_data"])
 def test_loader_that_programs_take_from(kind: str) -> None:
     if kind == "py_reader":
         loader = layers.py_reader(4, [[-1, 2], [-1, 1]], ["float32", "int64"], name="feeds")

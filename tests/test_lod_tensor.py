@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid.errors import FeedError
@@ -39,7 +40,7 @@ def test_create_random_int_lodtensor() -> None:
     assert np.asarray(first).shape == (32, 4) and set(np.unique(first)) == {0, 1, 2} and first.lod() == [[0, 2, 32]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "lengths", "says"),
     [
         (np.ones((3, 1)), [[2, 2]], r"the lengths \[2, 2\] are of 4 rows, but the data is float64\[3, 1\]"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -191,7 +192,7 @@ def test_positions_begin_anew_with_each_sequence() -> None:
     np.testing.assert_allclose(np.asarray(slope), np.asarray(found), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
+@each(
     ("build", "arrays", "message"),
     [
         (lambda x, y: layers.cos_sim(x, y), (floats(3, 4), floats(2, 4)), "shapes \\[3, 4\\] and \\[2, 4\\] do not broadcast"),
@@ -213,7 +214,7 @@ def test_wrong_arguments_are_named(build: Callable[..., Any], arrays: Any, messa
         computed(build, *arrays)
 
 
-@pytest.mark.parametrize(
+@each(
     ("equation", "message"),
     [
         ("ij->ji", "is of 1 operands, but there are 2"),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,7 +116,7 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "pdparams"])
+@each("ending", ["npz", "safetensors", "pdparams"])
 def test_arrays_come_back(tmp_path, ending):
     path = tmp_path / f"values.{ending}"
     model_io.save_arrays(path, ARRAYS)
@@ -264,7 +265,7 @@ NOT_NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("what", NOT_NUMBERS)
+@each("what", NOT_NUMBERS)
 def test_elements_that_are_no_numbers(tmp_path, what):
     np.savez(tmp_path / "w.npz", w=NOT_NUMBERS[what])
     for read in (model_io.read_arrays, fluid.load_model):
@@ -272,8 +273,8 @@ def test_elements_that_are_no_numbers(tmp_path, what):
             read(tmp_path / "w.npz")
 
 
-@pytest.mark.parametrize("ending", ["npz", "pdparams", "safetensors"])
-@pytest.mark.parametrize(("what", "array"), [*NOT_NUMBERS.items(), ("Python objects", np.array([None, {}], object))])
+@each("ending", ["npz", "pdparams", "safetensors"])
+@each(("what", "array"), [*NOT_NUMBERS.items(), ("Python objects", np.array([None, {}], object))])
 def test_elements_that_are_no_numbers_are_not_written(tmp_path, what, array, ending):
     with pytest.raises(FluidTypeError, match=rf"w.{ending}: the elements of 'odd' are {what} \(.*\), not numbers"):
         model_io.save_arrays(tmp_path / f"w.{ending}", {"w": np.ones(2), "odd": array})
@@ -290,7 +291,7 @@ def test_numbers_that_safetensors_lacks(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("message", BROKEN_ARCHIVES)
+@each("message", BROKEN_ARCHIVES)
 def test_broken_archives(tmp_path, message):
     path = tmp_path / "w.npz"
     BROKEN_ARCHIVES[message](path)
@@ -325,7 +326,7 @@ def test_damaged_files_end_in_an_error_that_names_them(tmp_path_factory, data):
         path.unlink()
 
 
-@pytest.mark.parametrize(("data", "message"), [(b"", "should take 4 bytes, but 0 are left"), (b"damaged!", "it should be 0")])
+@each(("data", "message"), [(b"", "should take 4 bytes, but 0 are left"), (b"damaged!", "it should be 0")])
 def test_damaged_parameters_are_not_taken_for_a_program(tmp_path, data, message):
     shutil.copy(ZOO / "linreg" / "model.pdmodel", tmp_path / "net.pdmodel")
     (tmp_path / "net.pdiparams").write_bytes(data)

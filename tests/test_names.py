@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers, unique_name
@@ -24,7 +25,7 @@ program_guard reader regularizer require_version save scope_guard unique_name
 """.split()  # noqa: SIM905
 
 
-@pytest.mark.parametrize("name", FLAT)
+@each("name", FLAT)
 def test_flat_name(name: str) -> None:
     assert hasattr(fluid, name)
     assert name in fluid.__all__

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph
@@ -59,7 +60,7 @@ def test_the_program_is_built_as_it_was() -> None:
     assert startup.serialize_to_string() == (FILES / "startup.program").read_bytes()
 
 
-@pytest.mark.parametrize("how", ["checkpoint", "save", "persistables", "combined"])
+@each("how", ["checkpoint", "save", "persistables", "combined"])
 def test_training_goes_on(how: str) -> None:
     program, scope = fresh()
     executor = fluid.Executor()
@@ -80,7 +81,7 @@ def test_training_goes_on(how: str) -> None:
     np.testing.assert_allclose(losses(program, scope, 3), TRAINING["losses"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["load_inference_model", "load_model of a folder", "load_model"])
+@each("how", ["load_inference_model", "load_model of a folder", "load_model"])
 def test_inference_models(how: str, tmp_path: Path) -> None:
     scope = fluid.Scope()
     executor = fluid.Executor()
@@ -97,7 +98,7 @@ def test_inference_models(how: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["arrays.npz", "arrays.safetensors"])
+@each("name", ["arrays.npz", "arrays.safetensors"])
 def test_arrays(name: str) -> None:
     found = fluid.model_io.read_arrays(str(FILES / name))
     np.testing.assert_array_equal(found["x"], make_files.X)
@@ -113,7 +114,7 @@ def expected(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return dict(file)
 
 
-@pytest.mark.parametrize("path", sorted(FILES.glob("net_*.pickle")), ids=lambda path: path.stem)
+@each("path", sorted(FILES.glob("net_*.pickle")), ids=lambda path: path.stem)
 def test_networks(path: Path, expected: dict[str, Any]) -> None:
     with dygraph.guard():
         net, how, average = pickle.loads(path.read_bytes())
@@ -124,7 +125,7 @@ def test_networks(path: Path, expected: dict[str, Any]) -> None:
             assert all(np.isfinite(parameter.numpy()).all() for parameter in net.parameters())
 
 
-@pytest.mark.parametrize("path", sorted(FILES.glob("optimizer_*.pickle")), ids=lambda path: path.stem)
+@each("path", sorted(FILES.glob("optimizer_*.pickle")), ids=lambda path: path.stem)
 def test_optimizers(path: Path, expected: dict[str, Any]) -> None:
     with dygraph.guard():
         for number, value in enumerate(make_files.train(*pickle.loads(path.read_bytes()), 2)):
@@ -158,7 +159,7 @@ def test_every_value_is_looked_at() -> None:
     assert {path.stem.removeprefix("value_") for path in FILES.glob("value_*.pickle")} == VALUES.keys()
 
 
-@pytest.mark.parametrize("name", VALUES)
+@each("name", VALUES)
 def test_values(name: str) -> None:
     with dygraph.guard():
         assert VALUES[name](pickle.loads((FILES / f"value_{name}.pickle").read_bytes()))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -143,7 +144,7 @@ REWRITTEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("target", "build"), [(target, build) for target, builds in REWRITTEN.items() for build in builds])
+@each(("target", "build"), [(target, build) for target, builds in REWRITTEN.items() for build in builds])
 def test_a_rewritten_op_computes_the_same(target, build):
     out, expected = build()
     before = main().to_string()
@@ -181,7 +182,7 @@ def another(value):
 PLAIN_ROWS = [(target, row) for target in TARGETS for row in TABLE[target].values() if row.rewrite is None]
 
 
-@pytest.mark.parametrize(("target", "row"), PLAIN_ROWS, ids=[row.type for _, row in PLAIN_ROWS])
+@each(("target", "row"), PLAIN_ROWS, ids=[row.type for _, row in PLAIN_ROWS])
 def test_newer_attributes_and_slots_are_left_out_or_refused(target: str, row: Row):
     assert row.type in known_ops(target)
     block = main().global_block()
@@ -243,7 +244,7 @@ def made(kind, inputs, **attrs):
     return build
 
 
-@pytest.mark.parametrize(
+@each(
     ("build", "why"),
     [
         (made("matmul_v2", {"X": [2, 3, 4], "Y": [1, 4, 5]}), r"it broadcasts over batches, \[2, 3, 4\] with \[1, 4, 5\]"),
@@ -349,7 +350,7 @@ def test_gradients_of_an_array_of_two_shapes_are_refused():
         convert(main(), "paddle-2.6")
 
 
-@pytest.mark.parametrize("copied", [False, True])
+@each("copied", [False, True])
 def test_a_recurrence_over_what_is_overwritten_is_refused(copied):
     x, first = data("x", [3, 2]), data("first", [2])
     x.stop_gradient = False

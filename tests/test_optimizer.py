@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from samples import OPS
 
 import fluid
@@ -209,7 +210,7 @@ NUMBERS: list[tuple[Callable[[], optimizer.Optimizer], Callable[[int], Array]]] 
 ]
 
 
-@pytest.mark.parametrize(("make", "after"), NUMBERS, ids=range(len(NUMBERS)))
+@each(("make", "after"), NUMBERS, ids=range(len(NUMBERS)))
 def test_numbers(make: Callable[[], optimizer.Optimizer], after: Callable[[int], Array]) -> None:
     make().minimize(linear())
     for steps in (1, 5):
@@ -257,7 +258,7 @@ STATES: list[tuple[Callable[[], optimizer.Optimizer], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "state"), STATES, ids=range(len(STATES)))
+@each(("make", "state"), STATES, ids=range(len(STATES)))
 def test_names_of_states(
     make: Callable[[], optimizer.Optimizer], state: dict[str, str], programs: fluid.Program, tmp_path: Any
 ) -> None:
@@ -414,7 +415,7 @@ def two() -> tuple[Variable, Callable[[], list[Array]]]:
     return loss, after
 
 
-@pytest.mark.parametrize(
+@each(
     ("way", "a", "b"),
     [
         (clip.GradientClipByValue(2.0), [2, 0], [0, 2]),
@@ -424,7 +425,7 @@ def two() -> tuple[Variable, Callable[[], list[Array]]]:
         (clip.GradientClipByGlobalNorm(10.0), [3, 0], [0, 4]),
     ],
 )
-@pytest.mark.parametrize("by", ["set_gradient_clip", "grad_clip", "minimize"])
+@each("by", ["set_gradient_clip", "grad_clip", "minimize"])
 def test_clips(way: Any, a: list[float], b: list[float], by: str) -> None:
     loss, after = two()
     if by == "set_gradient_clip":
@@ -501,7 +502,7 @@ def in_step(w: Variable) -> Variable:
     return layers.reduce_sum(rnn())
 
 
-@pytest.mark.parametrize("build", [in_branch, in_loop, in_step])
+@each("build", [in_branch, in_loop, in_step])
 def test_error_clip_in_sub_block(build: Callable[[Variable], Variable]) -> None:
     w = layers.create_parameter([3, 1], "float64", attr=fluid.ParamAttr("w", fluid.initializer.NumpyArrayInitializer(FIRST)))
     _, ((_, grad),) = optimizer.SGD(0.0).minimize(layers.mean(build(w)))
@@ -533,7 +534,7 @@ def update_of(op_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return {slot: np.array(value) for slot, value in sample.inputs.items()}, dict(sample.attrs)
 
 
-@pytest.mark.parametrize("op_type", [name for name in UPDATES if "MasterParam" in registry.get(name).inputs])
+@each("op_type", [name for name in UPDATES if "MasterParam" in registry.get(name).inputs])
 def test_master_parameters(op_type: str) -> None:
     """With `multi_precision` the more precise copy is updated, and the parameter is what that rounds to."""
     inputs, attrs = update_of(op_type)
@@ -545,7 +546,7 @@ def test_master_parameters(op_type: str) -> None:
     assert np.array_equal(found["ParamOut"], found["MasterParamOut"].astype("float32"))
 
 
-@pytest.mark.parametrize("op_type", ["adam", "adamw", "lamb"])
+@each("op_type", ["adam", "adamw", "lamb"])
 def test_skipped_updates(op_type: str) -> None:
     """Where SkipUpdate holds True nothing changes, and with False everything does."""
     inputs, attrs = update_of(op_type)
@@ -555,7 +556,7 @@ def test_skipped_updates(op_type: str) -> None:
         assert all(np.array_equal(found[slot], inputs[source]) == skip for slot, source in outputs.items())
 
 
-@pytest.mark.parametrize("op_type", ["adam", "adamw"])
+@each("op_type", ["adam", "adamw"])
 def test_betas_given_as_tensors(op_type: str) -> None:
     inputs, attrs = update_of(op_type)
     numbers = {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.01}
@@ -564,7 +565,7 @@ def test_betas_given_as_tensors(op_type: str) -> None:
     assert all(np.array_equal(found[slot], want[slot]) for slot in want)
 
 
-@pytest.mark.parametrize("op_type", UPDATES)
+@each("op_type", UPDATES)
 def test_shapes_that_do_not_fit(op_type: str) -> None:
     inputs, attrs = update_of(op_type)
     inputs["Grad"] = np.zeros((4, 3))

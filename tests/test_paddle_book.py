@@ -9,6 +9,7 @@ from typing import Any
 import book
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 
@@ -27,7 +28,7 @@ def assert_close(found: Any, expected: Any, name: str) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("name", book.CASES)
+@each("name", book.CASES)
 def test_numbers_are_paddles(name: str) -> None:
     golden = np.load(GOLDEN / f"{name}.npz")
     record = json.loads(str(golden["record"]))
@@ -47,7 +48,7 @@ def test_numbers_are_paddles(name: str) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("name", ["recognize_digits", "understand_sentiment_conv", "image_classification_resnet"])
+@each("name", ["recognize_digits", "understand_sentiment_conv", "image_classification_resnet"])
 def test_files_say_all_that_paddle_must_be_told(name: str) -> None:
     """Paddle completes the attributes of ordinary ops alone, and reads slots that Fluid's own gradients do without."""
     program = fluid.Program.parse_from_string(book.CASES[name]().main.serialize_to_string())

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from numeric import assert_gradients
 
 import fluid
@@ -28,7 +29,7 @@ def load(name: str) -> tuple[Program, dict[str, Any], list[str], list[Any]]:
 
 
 @pytest.mark.filterwarnings("ignore:a gradient is wrong")
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_numbers_of_paddle(name: str) -> None:
     """Planned and op by op, twice: what a gradient block counts back must not be left so."""
     program, feed, fetch, values = load(name)
@@ -49,7 +50,7 @@ def check_derivatives(program: Program, feed: dict[str, Any], result: str, gradi
     assert_gradients(value, feed, found, np.random.default_rng(0), tolerance=3000, step=1e-2)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != WRONG])
+@each("name", [name for name in CASES if name != WRONG])
 def test_they_are_derivatives(name: str) -> None:
     program, feed, fetch, values = load(name)
     check_derivatives(program, feed, fetch[0], values[1:])

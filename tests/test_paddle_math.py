@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from checks import each
 from numeric import interpret
 
 import fluid.ops  # noqa: F401  (fills the registry)
@@ -43,7 +43,7 @@ def assert_close(found: Any, expected: Any, what: str) -> None:
     np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6, err_msg=what)
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{case['op']}-{i}" for i, case in enumerate(CASES)])
+@each("number", range(len(CASES)), ids=[f"{case['op']}-{i}" for i, case in enumerate(CASES)])
 def test_paddles_numbers(number: int) -> None:
     case, inputs = CASES[number], slots(number, "in")
     found = apply_op(case["op"], inputs, case["attrs"])

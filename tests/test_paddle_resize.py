@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
+from checks import each
 
 from fluid.executor.binding.compiled import apply_op
 
@@ -14,7 +14,7 @@ with np.load(Path(__file__).parent / "golden" / "paddle_resize.npz") as file:
 PIXELS, WEIGHTS = GOLDEN.pop("pixels"), GOLDEN.pop("weights")
 
 
-@pytest.mark.parametrize("key", GOLDEN)
+@each("key", GOLDEN)
 def test_numbers_of_paddle(key: str) -> None:
     method, corners, mode, *scale = key.split(",")
     axes = {"linear": 1, "trilinear": 3}.get(method, 2)

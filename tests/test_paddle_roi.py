@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from checks import each
 
 from fluid.executor.binding.compiled import apply_op
 from fluid.opdef import registry
@@ -18,7 +18,7 @@ GOLDEN = np.load(Path(__file__).parent / "golden" / "paddle_roi.npz")
 RECORDS = json.loads(str(GOLDEN["records"]))
 
 
-@pytest.mark.parametrize("number", range(len(RECORDS)), ids=[f"{n}-{record['type']}" for n, record in enumerate(RECORDS)])
+@each("number", range(len(RECORDS)), ids=[f"{n}-{record['type']}" for n, record in enumerate(RECORDS)])
 def test_values_and_gradients(number: int) -> None:
     record = RECORDS[number]
     inputs: dict[str, Any] = {slot: GOLDEN[f"{number}.in.{slot}"] for slot in record["inputs"]}

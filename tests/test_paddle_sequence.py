@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from checks import each
 
 from fluid.executor.binding.compiled import apply_op
 from fluid.opdef import registry
@@ -22,7 +22,7 @@ def as_lod(levels: list[list[int]]) -> Any:
     return tuple(tuple(level) for level in levels)
 
 
-@pytest.mark.parametrize("number", range(len(RECORDS)), ids=[f"{n}-{record['type']}" for n, record in enumerate(RECORDS)])
+@each("number", range(len(RECORDS)), ids=[f"{n}-{record['type']}" for n, record in enumerate(RECORDS)])
 def test_values_lod_and_gradients(number: int) -> None:
     record = RECORDS[number]
     inputs: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from checks import each
 
 import fluid
 from fluid.executor.binding.compiled import apply_op
@@ -28,7 +28,7 @@ def ours(slot: str) -> str:
     return slot.replace("F1-Score", "F1_Score")
 
 
-@pytest.mark.parametrize("number", range(len(RECORDS)), ids=[f"{n}-{record['type']}" for n, record in enumerate(RECORDS)])
+@each("number", range(len(RECORDS)), ids=[f"{n}-{record['type']}" for n, record in enumerate(RECORDS)])
 def test_values_lod_and_gradients(number: int) -> None:
     record = RECORDS[number]
     inputs: dict[str, Any] = {
@@ -70,7 +70,7 @@ def drawn_by_paddle(number: int, inputs: dict[str, Any], attrs: dict[str, Any]) 
     return {"Cost": cost, "SampleLogits": found, "SampleLabels": labels}
 
 
-@pytest.mark.parametrize("number", range(len(SEARCHES)))
+@each("number", range(len(SEARCHES)))
 def test_beam_search_decode(number: int) -> None:
     """Backtracking through what was selected, over arrays of tensors."""
     from fluid import layers

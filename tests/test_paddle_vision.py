@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from checks import each
 
 import fluid
 from fluid.executor.binding.compiled import apply_op
@@ -30,7 +30,7 @@ def load(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 CASES, GOLDEN = load(Path(__file__).parent / "golden" / "paddle_vision.npz")
 
 
-@pytest.mark.parametrize("n", range(len(CASES)), ids=[f"{n}-{case['op']}" for n, case in enumerate(CASES)])
+@each("n", range(len(CASES)), ids=[f"{n}-{case['op']}" for n, case in enumerate(CASES)])
 def test_numbers_of_paddle(n: int) -> None:
     case = CASES[n]
     inputs = {

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 from fluid.errors import FormatError
 from fluid.formats.pickles import read_pickle, write_arrays
@@ -54,13 +55,13 @@ def put(tmp_path: Path, data: bytes) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- reading
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.pd[po][ap]*")), ids=lambda path: path.name)
+@each("path", sorted(GOLDEN.glob("*.pd[po][ap]*")), ids=lambda path: path.name)
 def test_paddles_files(path: Path) -> None:
     if path.suffix != ".pdmodel":
         same(read_pickle(str(path)), pickle.loads(path.read_bytes()))
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@each("protocol", range(6))
 def test_numpys_arrays_of_any_protocol(tmp_path: Path, protocol: int) -> None:
     value = {
         **ARRAYS,
@@ -130,8 +131,8 @@ class Evil:
         return self.call
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-@pytest.mark.parametrize(
+@each("protocol", [0, 2, 4, 5])
+@each(
     ("value", "named"),
     [
         (Evil(os.system, ("touch /tmp/fluid-was-here",)), r"(posix|nt)\.system"),
@@ -187,7 +188,7 @@ def array(shape: bytes, dtype: bytes = F4, raw: bytes = b"C\x04\0\0\0\0") -> byt
     return ARRAY + b"(K\x01" + shape + dtype + b"\x89" + raw + b"tb"
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "says"),
     [
         (b"", "the file is empty"),
@@ -259,7 +260,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_pickle(str(tmp_path / "nope"))
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_cut_off_anywhere(tmp_path: Path, name: str) -> None:
     data = (GOLDEN / name).read_bytes()
     for size in range(len(data)):

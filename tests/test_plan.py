@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -195,8 +196,8 @@ def test_training_keeps_only_what_backward_needs() -> None:
     assert (sizes[1] - sizes[0]) / 10 == pytest.approx(activation, rel=0.1)
 
 
-@pytest.mark.parametrize("batch", [5, 64, 200])
-@pytest.mark.parametrize("checkpoints", [0, 8])
+@each("batch", [5, 64, 200])
+@each("checkpoints", [0, 8])
 def test_memory_follows_what_is_alive(checkpoints: int, batch: int) -> None:
     """Activations die while gradients, of another size, come to stay until the optimizer reads them."""
     x, outputs = data("x", (-1, 32)), []
@@ -232,7 +233,7 @@ def test_in_place_ops_take_over_what_dies() -> None:
     assert sum(len(instruction.shares) for instruction in plan.instructions) == 2
 
 
-@pytest.mark.parametrize(
+@each(
     "build",
     [
         lambda x, t: (layers.relu(t), t),  # read again later
@@ -272,7 +273,7 @@ def test_an_overwritten_name_is_another_value() -> None:
     assert_runs_agree([{"x": array(2, 3)}], [name, old, product, x])
 
 
-@pytest.mark.parametrize("op_type", ["swish", "mish", "gelu", "layer_norm", "cumsum", "transpose2"])
+@each("op_type", ["swish", "mish", "gelu", "layer_norm", "cumsum", "transpose2"])
 def test_persistable_outputs_that_their_op_reads_are_not_torn(op_type: str) -> None:
     """A kernel may write its output before it has done with its input, which then must not be one array."""
     block = main().global_block()
@@ -452,7 +453,7 @@ def test_loops_in_loops_and_branches() -> None:
     assert step_by_step(plan) == ["while", "while_grad"]
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@each("sign", [1, -1])
 def test_after_a_branch_everything_is_planned(sign: int) -> None:
     x = data()
     positive = layers.reduce_sum(x) > layers.fill_constant([1], "float32", 0.0)

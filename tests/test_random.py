@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -45,7 +46,7 @@ def runs(fetch: Any, times: int = 1, scope: Scope | None = None, program: Progra
     return [Executor().run(program or main(), fetch_list=fetch, scope=scope) for _ in range(times)]
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@each("draw", DRAWS)
 def test_the_same_seed_gives_the_same_bits_run_after_run(draw: str) -> None:
     main().random_seed = 11
     out = DRAWS[draw]()
@@ -58,7 +59,7 @@ def test_the_same_seed_gives_the_same_bits_run_after_run(draw: str) -> None:
     assert np.array_equal(Executor().interpret(main(), fetch_list=[out], scope=scope)[0], second)
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@each("draw", DRAWS)
 def test_another_seed_gives_other_values(draw: str) -> None:
     out = DRAWS[draw]()
     found = []
@@ -68,7 +69,7 @@ def test_another_seed_gives_other_values(draw: str) -> None:
     assert len({value.tobytes() for value in found}) == 4
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@each("draw", DRAWS)
 def test_an_ops_own_seed_repeats(draw: str) -> None:
     a, b, other = DRAWS[draw](seed=5), DRAWS[draw](seed=5), DRAWS[draw](seed=-6)
     ((first, twin, different), (again, _, _)) = runs([a, b, other], 2)
@@ -128,7 +129,7 @@ def test_distributions() -> None:
     assert integers.min() >= 0 and integers.max() < 10**6 and abs(integers.mean() - 5e5) < 1e4
 
 
-@pytest.mark.parametrize("keeping", ["upscale_in_train", "downgrade_in_infer"])
+@each("keeping", ["upscale_in_train", "downgrade_in_infer"])
 def test_dropout_drops_alike_forward_and_backward(keeping: str) -> None:
     main().random_seed = 3
     x = fluid.data("x", [50, 40])

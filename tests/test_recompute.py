@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from control_flow_programs import BUILDERS, branch, integer, repeat, total
 from differentiation import Case, new_case
 from hypothesis import given, settings
@@ -169,8 +170,8 @@ def assert_same_bits(found: Sequence[Any], expected: Sequence[Any]) -> None:
         assert one.dtype == other.dtype and np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("chosen", [(1, 3), (3,), (0, 1, 2, 3, 4), (4, 2, 2)], ids=str)
-@pytest.mark.parametrize("net", NETS)
+@each("chosen", [(1, 3), (3,), (0, 1, 2, 3, 4), (4, 2, 2)], ids=str)
+@each("net", NETS)
 def test_same_bits(net: str, chosen: Sequence[int]) -> None:
     """Losses, gradients and state of two runs, planned and not, from the wire and from text, are those without checkpoints."""
     plain, made = Made(NETS[net]), Made(NETS[net], chosen)
@@ -386,7 +387,7 @@ def test_copies_are_no_part_of_a_test_program() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- small programs
-@pytest.mark.parametrize("name", BUILDERS)
+@each("name", BUILDERS)
 def test_blocks(name: str) -> None:
     """Each of the small programs with blocks, cut everywhere and here and there: gradients have the same bits."""
     found: list[dict[str, Any]] = []
@@ -406,7 +407,7 @@ def test_blocks(name: str) -> None:
         assert_same_bits(list(other.values()), list(found[0].values()))
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@each("name", BUILDERS)
 def test_second_order_through_blocks(name: str) -> None:
     """A program whose gradients recompute is differentiated once more; `Case` checks by differences."""
     with new_case(f"recompute_{name}") as case:
@@ -420,7 +421,7 @@ def test_second_order_through_blocks(name: str) -> None:
         assert len(second) == len(inputs)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@each("seed", range(15))
 def test_random_nests(seed: int) -> None:
     """Random nests of loops, branches, recurrences, arrays and overwritten names."""
     found = []

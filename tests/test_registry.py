@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from numeric import assert_gradients, interpret
 
 import fluid
@@ -197,7 +198,7 @@ def some_function(f: Any, X: ShapeOnly, /, Y: Any, dOut: Any = None, *, rate: fl
     local = rate  # noqa: F841  (a local variable is no parameter)
 
 
-@pytest.mark.parametrize(
+@each(
     "fn",
     [
         some_function,
@@ -237,7 +238,7 @@ def test_kernel_cannot_be_registered_twice() -> None:
         def tanh(xp: Any, X: Any, Out: Any) -> None: ...
 
 
-@pytest.mark.parametrize("signature", ["tanh", "tanh X -> Out", "(X) -> Out"])
+@each("signature", ["tanh", "tanh X -> Out", "(X) -> Out"])
 def test_signature_that_is_none(signature: str) -> None:
     with pytest.raises(ProgramError, match="is not a signature such as"):
         define(signature)
@@ -270,7 +271,7 @@ def test_kernel_that_names_nothing_known(own_ops: None) -> None:
         def cubic_grad_of_all(xp: Any, X: Any, **rest: Any) -> None: ...
 
 
-@pytest.mark.parametrize(
+@each(
     ("attr", "value", "message"),
     [
         (Attr("int", 1), 1.5, "should be of kind int: 1.5 is not a whole number"),
@@ -293,7 +294,7 @@ def test_attribute_of_a_wrong_kind(own_ops: None, attr: Attr, value: Any, messag
     assert str(caught.value).startswith("odd: attribute 'mode' ") and message in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("attr", "value", "expected"),
     [
         (Attr("int", 1), 2.0, 2),
@@ -339,7 +340,7 @@ def test_slot_that_the_op_lacks() -> None:
         block.append_op("tanh", {"X": x}, {"Y": x})
 
 
-@pytest.mark.parametrize("inline", [False, True])
+@each("inline", [False, True])
 def test_a_rule_may_give_one_result_to_two_slots(inline: bool) -> None:
     op_type = f"twice_the_sum_{'inline' if inline else 'as_op'}"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from make_paddle_rnn import LENGTHS, TARGET, cases
 from make_paddle_rnn import Case as Golden
 
@@ -42,7 +43,7 @@ def built(case: Golden) -> tuple[Program, dict[str, Any], dict[str, Any], dict[s
     return program, feed, inputs, outputs
 
 
-@pytest.mark.parametrize("number", range(len(cases())))
+@each("number", range(len(cases())))
 def test_numbers_are_paddles(number: int) -> None:
     case = cases()[number]
     program, feed, inputs, outputs = built(case)
@@ -93,7 +94,7 @@ def rnn_op(x: Variable, mode: str) -> Variable:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("mode", ["LSTM", "GRU"])
+@each("mode", ["LSTM", "GRU"])
 def test_three_orders_where_extents_are_unknown(mode: str) -> None:
     """Each gradient, of a sum weighted by a fixed array, against central differences of the one before."""
     x = fluid.data("x", [-1, -1, 2], "float64")
@@ -170,9 +171,9 @@ CELLS = {"GRUCell": (gru_cell, 1), "LSTMCell": (lstm_cell, 2)}
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("time_major", [False, True])
-@pytest.mark.parametrize("is_reverse", [False, True])
-@pytest.mark.parametrize("name", CELLS)
+@each("time_major", [False, True])
+@each("is_reverse", [False, True])
+@each("name", CELLS)
 def test_rnn_runs_a_cell(name: str, is_reverse: bool, time_major: bool) -> None:
     """Against each sequence for itself; after its end its states stay."""
     cell, count = CELLS[name]
@@ -207,8 +208,8 @@ def test_rnn_takes_states_and_shares_parameters() -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@each("batch_first", [True, False])
+@each("kind", ["gru", "lstm"])
 def test_stacks_of_cells_in_both_directions(kind: str, batch_first: bool) -> None:
     """The last states are what the last layer puts out at the ends; each layer has parameters of its own."""
     x = fluid.data("x", [-1, 4, 3] if batch_first else [4, -1, 3], "float32")
@@ -264,7 +265,7 @@ class Countdown(layers.Decoder):
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize(("most", "steps"), [(None, 3), (1, 2)])
+@each(("most", "steps"), [(None, 3), (1, 2)])
 def test_dynamic_decode_runs_until_all_are_finished(most: int | None, steps: int) -> None:
     """As in Paddle, `max_step_num` is the number of the last step."""
     x = fluid.data("x", [-1], "float32")
@@ -387,7 +388,7 @@ def inputs_of_rnn(**changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize(
+@each(
     ("changed", "attrs", "text"),
     [
         ({}, {"mode": "LSTMP"}, "mode should be one of LSTM, GRU, RNN_TANH, RNN_RELU, not 'LSTMP'"),
@@ -420,7 +421,7 @@ def one_op(op_type: str, shapes: dict[str, list[int]], lod_level: int = 0, **att
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize(
+@each(
     ("build", "text"),
     [
         (lambda: layers.RNNCell()(None, None), r"RNNCell should define call\(inputs, states\)"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -33,7 +34,7 @@ LAYERS: dict[str, tuple[Callable[[Variable], Variable], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@each("name", LAYERS)
 def test_regions_of_learned_images(name: str) -> None:
     make, shape = LAYERS[name]
     out = make(layers.conv2d(image(), 8, 3, padding=1))
@@ -48,7 +49,7 @@ def test_regions_of_learned_images(name: str) -> None:
     assert losses[-1] < losses[0] / 2
 
 
-@pytest.mark.parametrize("modulated", [True, False])
+@each("modulated", [True, False])
 def test_places_of_a_deformable_convolution_are_learned(modulated: bool) -> None:
     x = image()
     offset = layers.conv2d(x, 2 * 2 * 9, 3, padding=1)
@@ -128,14 +129,14 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@each("name", ERRORS)
 def test_refused(name: str) -> None:
     make, kind, message = ERRORS[name]
     with pytest.raises(kind, match=message):
         make()
 
 
-@pytest.mark.parametrize(
+@each(
     ("rois", "lengths", "kind", "message"),
     [
         (ROIS, [1, 1, 1], ExecutionError, "are regions of 3 images, but X .* holds 2"),

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from checks import Checks
+from checks import Checks, each
 
 import fluid.ops  # noqa: F401  (fills the registry)
 from fluid.formats.program import WIRE_SLOTS
@@ -237,7 +236,7 @@ def check_gradient(op_type: str) -> None:
     assert set(theirs["outputs"]) - left_out <= set(ours.outputs)
 
 
-@pytest.mark.parametrize("op_type", FORWARD)
+@each("op_type", FORWARD)
 def test_op(op_type: str) -> None:
     with Checks() as check:
         with check(f"{op_type}, origin"):

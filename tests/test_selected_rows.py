@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -82,8 +83,8 @@ class Model:
         return {name: np.asarray(self.scope.array(name)).copy() for name in sorted(persistable)}
 
 
-@pytest.mark.parametrize("lookups", [1, 2])
-@pytest.mark.parametrize("v2", [False, True])
+@each("lookups", [1, 2])
+@each("v2", [False, True])
 def test_gradient_is_sparse_and_right(v2: bool, lookups: int) -> None:
     sparse, dense = Model(True, lookups=lookups, v2=v2), Model(False, lookups=lookups, v2=v2)
     assert sparse.grad.type is VarType.SELECTED_ROWS and dense.grad.type is VarType.LOD_TENSOR
@@ -159,8 +160,8 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("part", [1 << 20, 6], ids=["whole", "parts"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@each("part", [1 << 20, 6], ids=["whole", "parts"])
+@each("name", OPTIMIZERS)
 def test_optimizer_does_what_it_does_with_a_dense_gradient(name: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_PART", part)
     sparse, dense = Model(True, OPTIMIZERS[name]), Model(False, OPTIMIZERS[name])
@@ -180,7 +181,7 @@ ROW_BY_ROW: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ROW_BY_ROW)
+@each("name", ROW_BY_ROW)
 def test_only_rows_with_a_gradient_change(name: str) -> None:
     """The rows that are looked up do what they do with a dense gradient, at the first step; no other changes in any."""
     sparse, dense = Model(True, ROW_BY_ROW[name]), Model(False, ROW_BY_ROW[name])
@@ -302,8 +303,8 @@ EXACT: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("count", [3, 5], ids=["3 of 5 rows", "as many as the table has"])
-@pytest.mark.parametrize("name", EXACT)
+@each("count", [3, 5], ids=["3 of 5 rows", "as many as the table has"])
+@each("name", EXACT)
 def test_op_does_what_it_does_with_a_whole_gradient(name: str, count: int) -> None:
     with fluid.dygraph.guard():
         found, expected = EXACT[name](eager_gradient(True, count)), EXACT[name](eager_gradient(False, count))
@@ -337,7 +338,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_op_that_would_change_absent_rows_is_refused(name: str) -> None:
     compute, message = REFUSED[name]
     with fluid.dygraph.guard():
@@ -412,8 +413,8 @@ OPTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("place", PLACES)
+@each("option", OPTIONS)
+@each("place", PLACES)
 def test_training_with_a_table_inside_a_block(place: str, option: str) -> None:
     """The same as with a dense gradient, where blocks run, run often, and do not run."""
     found = {}
@@ -482,7 +483,7 @@ def test_rows_like_those_of_a_sparse_tensor() -> None:
     np.testing.assert_array_equal(found, TABLE[np.unique(IDS)])
 
 
-@pytest.mark.parametrize("decay", [fluid.regularizer.L1Decay(0.5), fluid.regularizer.L2Decay(0.5)])
+@each("decay", [fluid.regularizer.L1Decay(0.5), fluid.regularizer.L2Decay(0.5)])
 def test_a_table_decays_in_eager_mode(decay: Any) -> None:
     """All of it, as with a dense gradient."""
     found = []

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from checks import each
 from hypothesis import given
 from programs import content, programs
 from test_text import small_program
@@ -113,7 +114,7 @@ def test_any_program_comes_back_equal(program):
     assert serialize_program(again) == data
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_files_of_paddle_come_back_byte_for_byte(name):
     data = (ZOO / name).read_bytes()
     assert serialize_program(parse_program(data)) == data
@@ -169,7 +170,7 @@ def test_floats_come_back_as_they_were_written_down():
     assert (attrs["one"], list(map(repr, attrs["many"]))) == (0.1, list(map(repr, values)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "kind"),
     [
         (True, "bool"),
@@ -203,7 +204,7 @@ def test_kinds_of_attributes_by_definition():
     assert attr_kind(lookup, "padding_idx", 0.5) == "float"  # a value that its kind cannot hold is not bent
 
 
-@pytest.mark.parametrize("value", [object(), {"a": 1}, [1, "a"], 1 << 70, None, "\ud800"])
+@each("value", [object(), {"a": 1}, [1, "a"], 1 << 70, None, "\ud800"])
 def test_what_the_wire_cannot_hold_is_said(value):
     program = Program()
     program.global_block().ops.append(Operator(program.global_block(), "thing", {}, {}, {"attr": value}))
@@ -272,7 +273,7 @@ def test_what_is_unknown_survives():
     assert sorted_attrs(copied) == sorted_attrs(data)
 
 
-@pytest.mark.parametrize("position", [0, 1, 3])
+@each("position", [0, 1, 3])
 def test_attributes_of_unknown_types_stay_where_they_are(position):
     message = message_of(small_program())
     attrs = message.blocks[0].ops[0].attrs
@@ -374,7 +375,7 @@ def parents(*indices):
     return change
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "says"),
     [
         (lambda m: setattr(m.blocks[1], "idx", 5), "block 1: it says that it is block 5"),
@@ -405,7 +406,7 @@ def test_nonsense_is_named(change, says):
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "says"),
     [
         (b"", "not a program: the file is empty"),

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -27,9 +27,9 @@ def bounds(start: int, end: int, stride: int, strides: str = "strides") -> dict[
     return {"axes": [1], "starts": [start], "ends": [end], strides: [stride]}
 
 
-@pytest.mark.parametrize("stride", STRIDES)
-@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-@pytest.mark.parametrize("extent", EXTENTS)
+@each("stride", STRIDES)
+@each("known", [True, False], ids=["known", "unknown"])
+@each("extent", EXTENTS)
 def test_strided_slice(extent: int, known: bool, stride: int) -> None:
     """Values, shapes told beforehand, and gradients, of one program with every pair of bounds."""
     program = Program()
@@ -52,7 +52,7 @@ def test_strided_slice(extent: int, known: bool, stride: int) -> None:
     np.testing.assert_array_equal(gradient, expected)
 
 
-@pytest.mark.parametrize("stride", STRIDES)
+@each("stride", STRIDES)
 def test_eager_strided_slice(stride: int) -> None:
     for extent, start, end in product(EXTENTS, BOUNDS, BOUNDS):
         value = np.arange(2.0 * extent).reshape(2, extent)
@@ -66,8 +66,8 @@ def test_eager_strided_slice(stride: int) -> None:
         np.testing.assert_array_equal(x.grad.numpy(), expected)
 
 
-@pytest.mark.parametrize("step", STRIDES)
-@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@each("step", STRIDES)
+@each("known", [True, False], ids=["known", "unknown"])
 def test_set_value(known: bool, step: int) -> None:
     """The op that Paddle writes for ``x[start:end:step] = v``, and its gradients."""
     for extent, start, end in product(EXTENTS, BOUNDS, BOUNDS):

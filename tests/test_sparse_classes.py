@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
+from checks import each
 
 import fluid
 from fluid import layers
@@ -84,7 +84,7 @@ class Model:
         return self.executor.run(self.main, self.feed, list(fetch), scope=self.scope, return_numpy=False)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@each("name", LOSSES)
 def test_sparse_gradient_adds_up_to_the_dense_one(name: str) -> None:
     sparse, dense = Model(LOSSES[name], True), Model(LOSSES[name], False)
     assert sparse.names == dense.names and "x@GRAD" in sparse.names
@@ -103,8 +103,8 @@ def test_sparse_gradient_adds_up_to_the_dense_one(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["nce", "hsigmoid"])
-@pytest.mark.parametrize(
+@each("name", ["nce", "hsigmoid"])
+@each(
     "optimizer",
     [
         lambda: fluid.optimizer.SGD(0.5),
@@ -135,7 +135,7 @@ def test_rows_that_were_not_looked_at_stay() -> None:
     assert len(changed) and set(changed) <= set(rows.rows())
 
 
-@pytest.mark.parametrize("name", ["nce", "hsigmoid"])
+@each("name", ["nce", "hsigmoid"])
 def test_weight_that_is_not_trained(name: str) -> None:
     sparse, dense = (Model(LOSSES[name], is_sparse, trainable=False) for is_sparse in (True, False))
     assert "w@GRAD" not in sparse.names and len(sparse.names) == 2
@@ -143,7 +143,7 @@ def test_weight_that_is_not_trained(name: str) -> None:
         np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["nce", "hsigmoid"])
+@each("name", ["nce", "hsigmoid"])
 def test_round_trips(name: str) -> None:
     main = Model(LOSSES[name], True, lambda: fluid.optimizer.SGD(0.1)).main
     data = main.serialize_to_string()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 from numeric import assert_gradients, dot, interpret
 from samples.crf import FULL, LENGTHS, TAGS
 
@@ -278,7 +279,7 @@ def test_ctc_refuses_what_does_not_fit() -> None:
 CLASSES = 12
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "log_uniform", "custom_dist"])
+@each("sampler", ["uniform", "log_uniform", "custom_dist"])
 def test_nce_draws_as_told(sampler: str) -> None:
     shares = {
         "uniform": np.full(CLASSES, 1 / CLASSES),
@@ -295,7 +296,7 @@ def test_nce_draws_as_told(sampler: str) -> None:
     np.testing.assert_allclose(drawn, shares[sampler], atol=5 * np.sqrt(0.25 / 30000))
 
 
-@pytest.mark.parametrize("kind", ["nce", "nce_sparse", "hsigmoid", "sampled_softmax"])
+@each("kind", ["nce", "nce_sparse", "hsigmoid", "sampled_softmax"])
 def test_learns_classes_without_looking_at_all(kind: str) -> None:
     x, label = data("x", [-1, CLASSES]), data("label", [-1, 1], "int64")
     weight, bias = fluid.ParamAttr(name="w"), fluid.ParamAttr(name="b")

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from checks import each
 from hypothesis import given
 from programs import content, programs
 
@@ -101,7 +102,7 @@ def test_any_program_comes_back_equal(program):
     program_to_screen(program)
 
 
-@pytest.mark.parametrize("name", ["linreg/main.pb", "linreg/train.pb", "linreg/model.pdmodel", "while_rnn/train.pb"])
+@each("name", ["linreg/main.pb", "linreg/train.pb", "linreg/model.pdmodel", "while_rnn/train.pb"])
 def test_programs_of_paddle_come_back_with_their_kinds(name):
     program = parse_program((ZOO / name).read_bytes())
     again = parse_program_text(program_to_string(program))
@@ -187,7 +188,7 @@ def test_a_shared_block_is_printed_once():
     assert content(parse_program_text(text)) == content(program)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "message"),
     [
         ("", "line 1, column 1: there is no block 0"),

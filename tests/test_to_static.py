@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -32,7 +33,7 @@ def rows(seed: int = 0) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------- effects of one call
-@pytest.mark.parametrize("recording", [True, False])
+@each("recording", [True, False])
 def test_a_call_changes_what_one_call_changes(recording: bool) -> None:
     count, called = Tensor([0.0]), []
 
@@ -50,7 +51,7 @@ def test_a_call_changes_what_one_call_changes(recording: bool) -> None:
     assert count.version == 3
 
 
-@pytest.mark.parametrize("recording", [True, False])
+@each("recording", [True, False])
 def test_moving_statistics_move_once_a_call(recording: bool) -> None:
     plain, static = dygraph.BatchNorm(None, 3), dygraph.to_static(dygraph.BatchNorm(None, 3))
     with dygraph.set_grad_enabled(recording):
@@ -308,7 +309,7 @@ def test_arguments_by_name() -> None:
     assert static.trace(ones(1), y=ones(1)).feed_names == ["x", "y"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "message"),
     [
         (lambda f: f({"b": ones(1), "c": ones(1)}, 2.0), r"argument 0 had the keys 'a', 'b', and now the keys 'b', 'c'"),
@@ -467,7 +468,7 @@ CHANGES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(CHANGES)))
+@each("number", range(len(CHANGES)))
 def test_changed_attributes_of_layers_are_seen(number: int) -> None:
     net = Scaled()
     outer = dygraph.to_static(lambda x: net(x) * 1.0)
@@ -584,7 +585,7 @@ def test_a_tensor_that_is_given_twice() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- batch norms
-@pytest.mark.parametrize("said", [{}, {"is_test": True}, {"use_global_stats": True}])
+@each("said", [{}, {"is_test": True}, {"use_global_stats": True}])
 def test_a_batch_norm_by_its_moving_statistics_is_called_in_a_branch(said: Any) -> None:
     norm = dygraph.BatchNorm(None, 3, **said)
     dygraph.BatchNorm(None, 3)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers, profiler
@@ -169,7 +170,7 @@ def test_documenting() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- contrib
-@pytest.mark.parametrize(
+@each(
     ("functors", "expected"),
     [
         (["elementwise_add", "relu"], lambda x, y: x + np.maximum(y, 0)),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -382,7 +383,7 @@ def test_a_decision_by_a_value_is_refused_with_its_line() -> None:
     assert "fluid.layers.cond" in str(caught.value) and "fluid.layers.while_loop" in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("taken", "how"),
     [
         (r"numpy\(\)", lambda x: x.numpy()),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -399,19 +400,19 @@ def test_the_tables_name_all() -> None:
     assert set(dygraph.__all__) - FUNCTIONS.keys() - LAYERS.keys() == NO_FUNCTIONS
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@each("name", sorted(METHODS))
 def test_a_method(name: str) -> None:
     assert_traced_or_refused(METHODS[name])
 
 
 @pytest.mark.filterwarnings("ignore:trace. the backward of Cube")
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@each("name", sorted(FUNCTIONS))
 def test_a_function(name: str) -> None:
     assert_traced_or_refused(FUNCTIONS[name])
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", sorted(LAYERS))
+@each("training", [True, False])
+@each("name", sorted(LAYERS))
 def test_a_layer(name: str, training: bool) -> None:
     layer = LAYERS[name]()
     layer(Tensor(EXAMPLE))  # makes its parameters

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import dygraph, layers
@@ -168,7 +169,7 @@ def with_a_hook_outside() -> Any:
     return f
 
 
-@pytest.mark.parametrize(
+@each(
     "make",
     [
         of_the_other_branch,
@@ -227,7 +228,7 @@ def test_gradients_in_a_program_are_kept_where_it_is_saved_or_cloned() -> None:
     assert found.tolist() == [-4.0]
 
 
-@pytest.mark.parametrize("make", [of_the_other_branch, of_a_loop, of_a_branch_in_a_loop, of_several_results])
+@each("make", [of_the_other_branch, of_a_loop, of_a_branch_in_a_loop, of_several_results])
 def test_gradients_in_a_saved_program(make: Maker, tmp_path: Path) -> None:
     function = make()
     dygraph.trace(function, Tensor([1.0])).save_inference_model(str(tmp_path))
@@ -258,7 +259,7 @@ def hooked(x: Tensor) -> Tensor:
 W = leaf([2.0])
 
 
-@pytest.mark.parametrize(
+@each(
     ("message", "function"),
     [
         (
@@ -331,7 +332,7 @@ def changed_after_detaching(w: Tensor, x: Tensor) -> Tensor:
     return y * x + z * 0.5 * w
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         lambda w, x: w * w * x,
@@ -347,7 +348,7 @@ def changed_after_detaching(w: Tensor, x: Tensor) -> Tensor:
         changed_after_detaching,
     ],
 )
-@pytest.mark.parametrize("recording", [True, False])
+@each("recording", [True, False])
 def test_append_backward_flows_where_eager_gradients_flow(body: Any, recording: bool) -> None:
     w = Tensor([2.0], stop_gradient=False, name="w")  # a leaf that asks for a gradient is a parameter, as a dygraph.Parameter is
     with dygraph.set_grad_enabled(recording):
@@ -412,8 +413,8 @@ _SHARED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("asks", [False, True], ids=["detached", "another leaf"])
-@pytest.mark.parametrize("number", range(len(_SHARED)))
+@each("asks", [False, True], ids=["detached", "another leaf"])
+@each("number", range(len(_SHARED)))
 def test_a_detached_tensor_from_outside_is_another_variable(number: int, asks: bool) -> None:
     w, alias = _aliases()
     alias.stop_gradient = not asks
@@ -442,8 +443,8 @@ def test_a_detached_tensor_from_outside_is_another_variable(number: int, asks: b
         assert all(expected[place] is None for place in range(len(wanted)) if place not in kept)
 
 
-@pytest.mark.parametrize("first", ["w", "alias"])
-@pytest.mark.parametrize("other_read", [False, True])
+@each("first", ["w", "alias"])
+@each("other_read", [False, True])
 def test_what_is_written_to_shared_memory_is_read_by_both(first: str, other_read: bool) -> None:
     w, alias = _aliases()
     one, other = (w, alias) if first == "w" else (alias, w)

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from checks import each
 
 import fluid
 from fluid import layers, unique_name
@@ -88,7 +89,7 @@ def saved() -> tuple[Program, set[str]]:
     return loaded, {var.name for var in loaded.list_vars()}
 
 
-@pytest.mark.parametrize("guards", [0, 1, 2])
+@each("guards", [0, 1, 2])
 def test_layers_on_a_program_from_a_file_take_no_name_that_it_has(guards: int) -> None:
     loaded, names = saved()
     before = loaded.to_string()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from checks import each
 from test_text import small_program
 
 from fluid.errors import ProgramError
@@ -31,9 +32,7 @@ def messages(program):
     return [str(fault) for fault in find_faults(program)]
 
 
-@pytest.mark.parametrize(
-    "name", ["linreg/main.pb", "linreg/train.pb", "linreg/startup.pb", "linreg/model.pdmodel", "while_rnn/train.pb"]
-)
+@each("name", ["linreg/main.pb", "linreg/train.pb", "linreg/startup.pb", "linreg/model.pdmodel", "while_rnn/train.pb"])
 def test_programs_of_paddle_are_well_formed(name):
     parse_program((ZOO / name).read_bytes()).verify()
 
@@ -87,7 +86,7 @@ def unseen_name(block):
     block.ops[3].inputs["X"] = ["inside"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("harm", "says"),
     [
         (rename_input, "block 0, op 3 (tanh): it reads 'h22' (X), a name that no visible block declares; did you mean 'h2'?"),
@@ -158,7 +157,7 @@ def own_ancestor(program):
     program.blocks[2].append_op("loop", {}, {}, {"sub_block": program.blocks[1]})
 
 
-@pytest.mark.parametrize(
+@each(
     ("harm", "says"),
     [
         (orphan, "block 1: it has no parent; only block 0, the root, has none"),

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from checks import each
 from hypothesis import given, settings
 from programs import programs
 
@@ -160,7 +161,7 @@ def test_what_is_no_program_is_refused():
 
 
 # --------------------------------------------------------------------------------------------------------------- pairs
-@pytest.mark.parametrize("build", [convolutional, looping, lambda: residual(2)])
+@each("build", [convolutional, looping, lambda: residual(2)])
 def test_gradient_ops_are_paired_with_the_ops_they_were_made_from(build):
     program = build()
     graph, loaded = Graph(program), Graph(reload(program))
@@ -202,7 +203,7 @@ def test_gradients_that_are_ordinary_ops_are_paired():
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
-@pytest.mark.parametrize("build", [convolutional, looping, lambda: residual(3)])
+@each("build", [convolutional, looping, lambda: residual(3)])
 def test_forward_ops_lie_in_layers_and_gradients_beside_them(build):
     graph = Graph(build())
     sheets = make_sheets(graph)
@@ -255,7 +256,7 @@ def test_rows_stay_narrow_and_ways_few():
     assert [len(cells[0]) for cells in sheet.rows] == [8] * 12 + [4]
 
 
-@pytest.mark.parametrize("shared", [100, 3000])
+@each("shared", [100, 3000])
 def test_values_that_live_long_do_not_fill_the_page(shared):
     """Each op of a chain also reads what the op twice as far from the end has made: far too many ways to draw them all."""
     program = fluid.Program()

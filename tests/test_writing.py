@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import each
 
 import fluid
 from fluid import io
@@ -73,7 +74,7 @@ def test_names_are_as_they_were_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert contents(tmp_path) == {"file": b"1"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "says"),
     [
         ("file/below", "(Not a directory|File exists)"),
@@ -127,7 +128,7 @@ SAVES: dict[str, tuple[Any, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("way", SAVES)
+@each("way", SAVES)
 def test_saves_rename_when_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """And in the order in which readers are safest. Where a rename fails, what was not renamed is gone."""
     save, names = SAVES[way]

@@ -244,7 +244,9 @@ class Machine:
             key += (value.shape, value.dtype)
         sort = tuple(key)
         compiled_op, names = block_op.compiled.get(sort) or block_op.compile(sort, arrays)
-        for name, value in zip(names, compiled_op.values(compiled_op.run(*arrays)), strict=True):
+        found = compiled_op.run(*arrays)
+        values = compiled_op.values(found) if compiled_op.lods else found if type(found) is tuple else (found,)
+        for name, value in zip(names, values, strict=True):
             if value is not None:
                 self._give(op, env, name, value)
 

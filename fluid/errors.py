@@ -1,4 +1,4 @@
-"""What goes wrong, said to the person at the keyboard."""
+"""The exceptions that Fluid raises, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class FluidTypeError(FluidError, TypeError):
 
 
 class ProgramError(FluidError, ValueError):
-    """A program, block, operator or variable is used or built in a way that makes no sense."""
+    """A program, block, operator or variable is built or used wrongly."""
 
 
 class NameNotFoundError(ProgramError, KeyError):
-    """A name that no variable of the block, nor of the blocks around it, has."""
+    """No variable of the block, or of the blocks around it, has this name."""
 
     __str__ = Exception.__str__
 
@@ -59,11 +59,11 @@ class ExecutionError(FluidError, RuntimeError):
     """An operator failed while a program ran."""
 
     located = False
-    """Whether the message says already which operator that was."""
+    """Whether the message already names the operator."""
 
 
 class FeedError(ExecutionError, ValueError):
-    """What was fed, or asked for, does not fit the program."""
+    """What is fed or fetched does not fit the program."""
 
 
 class EOFException(ExecutionError, EOFError):
@@ -71,26 +71,22 @@ class EOFException(ExecutionError, EOFError):
 
 
 class FormatError(FluidError, ValueError):
-    """Bytes that are not what they claim to be."""
+    """A file or its bytes do not have the expected format."""
 
 
-def did_you_mean(name: object, known: Iterable[str], most: int = 3, show: Callable[[str], str] = str) -> str:
-    """The end of a sentence that suggests up to `most` of the known names, nearest first; "" if none is like `name`."""
+def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Callable[[str], str] = str) -> str:
+    """A hint that names up to `most` of the choices that resemble `name`, the closest first; "" if none does."""
     from difflib import get_close_matches
 
-    near = get_close_matches(str(name), list(known), most)
+    near = get_close_matches(str(name), list(choices), most)
     return f"; did you mean {' or '.join(map(show, near))}?" if near else ""
 
 
 def locate(op: Operator) -> str:
-    """Two or three lines that say which operator this is, on what, and which line of the user's code made it."""
+    """Lines that describe an operator, its inputs, and the line of the user's code that made it."""
     lines = [f"  op: {op}"]
-    specs = []
-    for name in op.input_arg_names:
-        var = op.block.find_var(name)
-        if var is not None:
-            specs.append(f"{name}: {var.describe()}")
-    if specs:
+    variables = ((name, op.block.find_var(name)) for name in op.input_arg_names)
+    if specs := [f"{name}: {var.describe()}" for name, var in variables if var is not None]:
         lines.append("  inputs: " + "; ".join(specs))
     frame = op.user_frame
     if frame is not None:

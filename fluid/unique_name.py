@@ -1,6 +1,6 @@
 """Generated names, numbered by key as Fluid numbers them: ``fc_0``, ``fc_1``, ``fc_0.tmp_0``.
 
-Inside ``program_guard`` of a program from a file, whose names no generator here has counted, those that it has are passed over.
+Inside ``program_guard`` of a program that was read from a file, names that the program already has are skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UniqueNameGenerator:
 
 
 class TakenNames:
-    """The names of a program's variables, and those of the layers that they belong to; gathered when first asked for."""
+    """The names of a program's variables and of their layers, collected at the first look-up."""
 
     __slots__ = ("_names", "_program")
 
@@ -47,7 +47,7 @@ class TakenNames:
 
 
 class _UnusedNames(UniqueNameGenerator):
-    """Passes over names that are taken."""
+    """A generator that skips taken names."""
 
     __slots__ = ("_taken",)
 
@@ -62,9 +62,9 @@ class _UnusedNames(UniqueNameGenerator):
 
 
 def unused_in(program: Program) -> UniqueNameGenerator:
-    """Names that a program does not have yet: ``with unique_name.guard(unused_in(program))``.
+    """A generator of names that a program does not have yet: ``with unique_name.guard(unused_in(program))``.
 
-    For programs from files this is not needed inside ``program_guard``.
+    ``program_guard`` does this by itself for programs from files.
     """
     return _UnusedNames(TakenNames(program))
 
@@ -93,13 +93,13 @@ def generate(key: str) -> str:
 
 
 def avoid(taken: TakenNames | None) -> TakenNames | None:
-    """Pass over these names, or none but those that generators themselves do, from now on; returns those until now."""
+    """From now on skip these names as well (None: no others); returns the names that were skipped until now."""
     old, _current.taken = _current.taken, taken
     return old
 
 
 def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenerator:
-    """Use `new_generator`, or a fresh one, from now on; returns the one used until now."""
+    """Use `new_generator`, or a new one if None, from now on; returns the one used until now."""
     old = _current.generator
     _current.generator = new_generator if new_generator is not None else UniqueNameGenerator()
     return old
@@ -107,7 +107,7 @@ def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenera
 
 @contextlib.contextmanager
 def guard(new_generator: UniqueNameGenerator | str | None = None) -> Iterator[None]:
-    """Number names from zero inside the ``with``; a string becomes a prefix of every name."""
+    """Inside the ``with``, use `new_generator` or, if None, one that counts from zero; a string is a prefix of all names."""
     if isinstance(new_generator, str):
         new_generator = UniqueNameGenerator(new_generator)
     old = switch(new_generator)

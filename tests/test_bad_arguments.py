@@ -297,7 +297,7 @@ def test_what_a_signature_says_of_inputs() -> None:
         return {"X": dOut}
 
     try:
-        assert [slot.says for slot in probe.inputs.values()] == ["float[N, ..., C]", "int or bool[N, 1]"]
+        assert [slot.describe() for slot in probe.inputs.values()] == ["float[N, ..., C]", "int or bool[N, 1]"]
         x, y = Spec((2, 5, 3), VarType.FP32), Spec((2, 1), VarType.INT64)
         attrs = probe.defaults({})
         for fitting in ([y], [y, y.with_dtype(VarType.BOOL)], [y.with_shape((-1, 1))], [y.with_shape((2, -1))]):
@@ -330,7 +330,7 @@ def test_what_a_signature_says_of_inputs() -> None:
         (counted(ints(), 0, 2), [1], r"\[1\] does not have 0 or 2 items"),
         (ints(), [2**31], "2147483648 does not fit into 32 bits"),
         (ints(), "12", "'12' is not a list"),
-        (least(0, 1), "1", "'1' is not a whole number"),
+        (least(0, 1), "1", "'1' is not an integer"),
     ],
 )
 def test_what_an_attribute_refuses(attr: Any, value: Any, said: str) -> None:

@@ -1206,7 +1206,7 @@ def test_whole_numbers_beside_whole_numbers_are_exact(number: int) -> None:
 def test_whole_numbers_that_do_not_fit() -> None:
     x = Tensor([1], "int32")
     for compute in (lambda: x + 2**31, lambda: x % 2**31, lambda: x.fill_(2**31)):
-        with pytest.raises(InferenceError, match="holds whole numbers from -2147483648 to 2147483647, and 2147483648 is none"):
+        with pytest.raises(InferenceError, match="holds integers from -2147483648 to 2147483647, and 2147483648 is none"):
             compute()
     with pytest.raises(ProgramError, match=r"setitem: int32\[1\] cannot hold 2147483648"):
         x[0] = 2**31
@@ -1218,7 +1218,7 @@ def test_whole_numbers_that_do_not_fit() -> None:
 def test_what_is_assigned_to_whole_numbers_is_whole() -> None:
     x = Tensor([1, 2])
     for value in (2.7, [2.0, 2.7], np.float64(2.7)):
-        with pytest.raises(InferenceError, match=r"holds whole numbers, and the fraction of 2\.7 would be lost: cast"):
+        with pytest.raises(InferenceError, match=r"holds integers, and the fraction of 2\.7 would be lost: cast"):
             x[:] = value
     x[:] = [3.0, 4]
     assert x.tolist() == [3, 4]
@@ -1273,7 +1273,7 @@ def test_fractions_beside_whole_numbers_and_bools_are_refused_by_comparisons() -
         Tensor([True]) < 0.5  # noqa: B015
     with pytest.raises(InferenceError, match=r"float32\[1\] holds floats, and 1j is none of them"):
         Tensor([1.0]) == 1j  # noqa: B015
-    with pytest.raises(InferenceError, match=r"int64\[1\] holds whole numbers, and 1j is none of them"):
+    with pytest.raises(InferenceError, match=r"int64\[1\] holds integers, and 1j is none of them"):
         Tensor([1]) == 1j  # noqa: B015
 
 
@@ -1290,13 +1290,13 @@ def test_numbers_out_of_range_are_refused_alike(dtype: str, number: Any) -> None
     ]  # fmt: skip
     if not isinstance(number, np.generic):  # in whose place numpy would compute
         for compute in computes:
-            with pytest.raises(InferenceError, match=rf"x: {dtype}\[-1\] holds whole numbers from {least} to {most}, and "):
+            with pytest.raises(InferenceError, match=rf"x: {dtype}\[-1\] holds integers from {least} to {most}, and "):
                 in_a_program(x, compute)
     in_place: list[Callable[[Any], Any]] = [
         lambda x: x.fill_(number), lambda x: x.add_(number), lambda x: x.scale_(number), lambda x: x.scale_(1.0, number),
     ]  # fmt: skip
     for compute in [*computes, *in_place]:
-        with pytest.raises(InferenceError, match=rf"^{dtype}\[1\] holds whole numbers from {least} to {most}, and .* is none of"):
+        with pytest.raises(InferenceError, match=rf"^{dtype}\[1\] holds integers from {least} to {most}, and .* is none of"):
             compute(x)
     with pytest.raises(ProgramError, match=rf"setitem: {dtype}\[1\] cannot hold"):
         x[0] = np.array(number).tolist()

@@ -179,7 +179,7 @@ def test_programs_that_are_refused(tmp_path: Path, what: str) -> None:
 UNRUNNABLE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an int attribute that is text": (
         axis(2, s=b"first"),
-        "elementwise_add: the attribute 'axis' should be of kind int: 'first' is not a whole number",
+        "elementwise_add: the attribute 'axis' should be of kind int: 'first' is not an integer",
     ),
     "an int attribute that is a list": (axis(3, ints=[1, 2]), "elementwise_add: the attribute 'axis' should be of kind int"),
     "a slot without a variable": (

@@ -254,5 +254,5 @@ def test_large_whole_numbers_and_zeros_beside_variables() -> None:
         added = fluid.data("x", [1], "int64") + (2**24 + 1)
     again = Program.parse_from_string(program.serialize_to_string())
     assert fluid.Executor().run(again, {"x": np.array([0])}, [added.name])[0].tolist() == [2**24 + 1]
-    with fluid.program_guard(program), pytest.raises(InferenceError, match="holds whole numbers from -128 to 127, and 16777217"):
+    with fluid.program_guard(program), pytest.raises(InferenceError, match="holds integers from -128 to 127, and 16777217"):
         fluid.data("small", [1], "int8") + (2**24 + 1)

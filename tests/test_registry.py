@@ -250,7 +250,7 @@ def test_slot_that_is_none() -> None:
 
 
 def test_rule_that_names_nothing_known(own_ops: None) -> None:
-    with pytest.raises(ProgramError, match="the gradient rule of cubic names 'Z', which is no slot or attribute of it"):
+    with pytest.raises(ProgramError, match="the gradient rule of cubic names 'Z', which is not a slot or attribute of it"):
 
         @define("cubic(X) -> Out", infer=like("X"))
         def cubic(f: Any, Z: Any, dOut: Any) -> None: ...
@@ -274,15 +274,15 @@ def test_kernel_that_names_nothing_known(own_ops: None) -> None:
 @each(
     ("attr", "value", "message"),
     [
-        (Attr("int", 1), 1.5, "should be of kind int: 1.5 is not a whole number"),
+        (Attr("int", 1), 1.5, "should be of kind int: 1.5 is not an integer"),
         (Attr("int", 1), "x", "should be of kind int"),
-        (long(1), 2.5, "should be of kind long: 2.5 is not a whole number"),
+        (long(1), 2.5, "should be of kind long: 2.5 is not an integer"),
         (Attr("float", 1.0), "x", "should be of kind float"),
         (Attr("bool", True), 2, "should be of kind bool: 2 is not a bool"),
         (Attr("string", ""), 3, "should be of kind string: 3 is not a string"),
         (ints(1), 3, "should be of kind ints: 3 is not a list"),
         (ints(1), "12", "should be of kind ints: '12' is not a list"),
-        (longs(1), [1, 2.5], "should be of kind longs: 2.5 is not a whole number"),
+        (longs(1), [1, 2.5], "should be of kind longs: 2.5 is not an integer"),
         (floats(1.0), [None], "should be of kind floats"),
         (strings("a"), ["a", 1], "should be of kind strings: 1 is not a string"),
     ],

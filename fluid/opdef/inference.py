@@ -1,4 +1,4 @@
-"""Shapes and element types of what ops make: inference, also of gradient ops, whose rules run over specs."""
+"""Inference: the shapes and element types of ops' outputs. For gradient ops, their rules run over specs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["OpNamespace", "SpecNamespace", "infer_specs", "specs_of_grad"]
 class OpNamespace:
     """Ops as functions: ``f.matmul_v2(x, y, trans_y=True)``.
 
-    Positional arguments fill the input slots in the order of the op's signature, keywords name slots or attributes. An output
-    that the op updates (an array that is written to) may be given by keyword; else there is a new one.
-    The result is the op's output, or a tuple where it has several (intermediate outputs are not counted).
+    Positional arguments fill the input slots in the order of the op's signature; keywords name slots or attributes. The current
+    value of an output that the op updates (an array that is written to) is a keyword, too; without it, the op makes a new one.
+    Returns the op's output, or a tuple if it has several, not counting intermediate ones.
     """
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
@@ -45,12 +45,12 @@ class OpNamespace:
         return call
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Apply an op to values (lists of values in slots of many); output slot -> value or list."""
+        """Apply an op to values, or lists of them for slots of many; returns output slot -> value or list."""
         raise NotImplementedError
 
 
 class SpecNamespace(OpNamespace):
-    """Ops over specs: inference alone."""
+    """Ops over specs, which infer the specs of the outputs."""
 
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         return infer_specs(definition, inputs, definition.check_attrs(attrs))
@@ -60,41 +60,35 @@ Spec.namespace = SpecNamespace()
 
 
 def infer_specs(
-    definition: OpDef,
-    inputs: Mapping[str, Any],
-    attrs: Mapping[str, Any],
-    declared: Mapping[str, Any] | None = None,
+    definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Specs of the outputs of an op, ordinary or gradient, by slot; see `OpDef.infer_specs`.
+    """Specs of an op's outputs, by slot; see `OpDef.infer_specs`.
 
-    Of a gradient op, whose gradients are shaped like the inputs they belong to, those whose input the op does not
-    read are inferred by the rule itself, run over specs.
+    A gradient has the spec of its input. Where a gradient op does not read that input, its rule runs over specs to infer it.
     """
     attrs = definition.defaults(attrs)
     try:
         if definition.forward is None:
-            found = definition.infer_specs(inputs, attrs, declared)
-            if definition.lod_aware:
-                return found
+            specs = definition.infer_specs(inputs, attrs, declared)
         else:
-            found = specs_of_grad(definition, inputs, attrs)
-            if definition.forward.lod_aware:
-                return found
+            specs = specs_of_grad(definition, inputs, attrs)
+        if (definition.forward or definition).lod_aware:
+            return specs
     except FluidError:
         raise
     except Exception as error:  # files may hold ops that no layer makes
         raise InferenceError(_why_not(definition, inputs, attrs, error)) from error
     for value in inputs.values():
         if value is not None and any(spec is not None and spec.lod for spec in (value if type(value) is list else (value,))):
-            return _sharing_lod(inputs, found)
-    return found
+            return _share_lod(inputs, specs)
+    return specs
 
 
 def _why_not(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], error: Exception) -> str:
-    """What is wrong with an op that cannot be inferred."""
-    for slot, known in definition.inputs.items():
-        if not (known.optional or known.intermediate) and inputs.get(slot) in (None, []):
-            return f"the input slot {slot!r} is empty; it needs a variable"
+    """The reason why the inference of an op failed with `error`, for the message."""
+    for name, slot in definition.inputs.items():
+        if not (slot.optional or slot.intermediate) and inputs.get(name) in (None, []):
+            return f"the input slot {name!r} is empty; it needs a variable"
     for name, attr in definition.attrs.items():
         try:
             attr.check(attrs.get(name))
@@ -103,30 +97,30 @@ def _why_not(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, A
     return f"its inputs and attributes do not fit together: {type(error).__name__}: {error}"
 
 
-def _sharing_lod(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """`found` where each output has the sequences of the first input that has some and as many rows."""
+def _share_lod(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """`outputs`, where each has the LoD of the first input that has one and as many rows."""
     specs = [spec for value in inputs.values() for spec in (value if isinstance(value, list) else [value])]
-    rows = {spec.shape[0]: spec.lod for spec in reversed(specs) if spec is not None and spec.lod and spec.shape}
+    lods = {spec.shape[0]: spec.lod for spec in reversed(specs) if spec is not None and spec.lod and spec.shape}
 
     def shared(value: Any) -> Any:
         if isinstance(value, list):
             return [shared(item) for item in value]
-        return value if value is None else value.with_lod(rows.get(value.shape[0], ()) if value.shape else ())
+        return value if value is None else value.with_lod(lods.get(value.shape[0], ()) if value.shape else ())
 
-    return {slot: shared(value) for slot, value in found.items()}
+    return {slot: shared(value) for slot, value in outputs.items()}
 
 
 def specs_of_grad(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Specs of a gradient op's outputs, by slot."""
     assert definition.forward is not None
     rule: Any = definition.forward.rule
-    found = {slot + "@GRAD": inputs[slot] for slot in rule.wrt if slot in inputs}
+    gradients = {slot + "@GRAD": inputs[slot] for slot in rule.wrt if slot in inputs}
     if definition.forward.sparse_grad and attrs.get("is_sparse"):
         slot = definition.forward.sparse_grad + "@GRAD"
-        found[slot] = replace(found[slot], type=VarType.SELECTED_ROWS)
-    # An optional input that the rule reads and that is not here was not given: it has no gradient.
+        gradients[slot] = replace(gradients[slot], type=VarType.SELECTED_ROWS)
+    # An optional input that the rule reads, but that is missing here, was not given to the op: it has no gradient.
     absent = {slot for slot in rule.inputs if definition.forward.inputs[slot].optional}
     wanted = {slot for slot in rule.wrt if slot not in inputs and slot not in absent}
     if wanted:
-        found.update((slot + "@GRAD", spec) for slot, spec in rule(Spec.namespace, inputs, attrs, wanted).items())
-    return found
+        gradients.update((slot + "@GRAD", spec) for slot, spec in rule(Spec.namespace, inputs, attrs, wanted).items())
+    return gradients

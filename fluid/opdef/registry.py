@@ -1,4 +1,4 @@
-"""What an op is: slots, attributes, inference and gradient rule, said once.
+"""Definitions of ops: slots, attributes, inference and gradient rule, in one place.
 
 An op is defined by a signature and a function, its gradient rule::
 
@@ -8,24 +8,25 @@ An op is defined by a signature and a function, its gradient rule::
         return {"X": dOut * (1.0 - Out * Out)}
 
 In the signature, ``X*`` is a slot of many variables, ``X?`` may be empty, ``Out~`` is an output that only the op's own
-gradient reads, and ``Out&`` is an output that the op updates: it reads its value too. Attributes follow as keywords.
+gradient reads, and ``Out&`` is an output that the op updates: it also reads its value. Attributes follow as keywords.
 
-What an input has to be stands after a colon, element types first, ``int``, ``float`` or ``bool`` or several as ``int|float``,
-then extents, as in ``batch_norm(X: float[N, C, ...], Scale: float[C], Bias: float[C])``. An extent is a number, a name, which
-stands for the same number in all inputs, or ``...`` for any extents. What breaks this never reaches inference.
+After a colon stands what an input must be: first the element types ``int``, ``float`` or ``bool``, or several as
+``int|float``, then the shape, as in ``batch_norm(X: float[N, C, ...], Scale: float[C], Bias: float[C])``. A dimension is a
+number, a name, which has the same value in all inputs, or ``...`` for any number of dimensions. Inputs are checked against
+this before inference.
 
-A rule names what it reads: input and output slots by name, the cotangent of the output ``Out`` as ``dOut``, attributes
-by name or, as a dict, all of them as ``attrs``, ``wanted`` for the set of input slots whose gradients are wanted, and
-first ``f``, the namespace of ops. A cotangent with a default of ``None`` may be absent (zero); others are made zeros when
-they are. An input with a default of ``None`` may be missing from gradient ops in files. A slot annotated `ShapeOnly` is read for
-its shape and dtype only. The rule returns input slot -> gradient; a function in place of a gradient is called only if that
+The parameters of a rule say what it reads: first ``f``, the namespace of ops; then input and output slots by name, the
+cotangent of the output ``Out`` as ``dOut``, attributes by name or all of them as the dict ``attrs``, and ``wanted``, the set
+of input slots whose gradients are wanted. A missing cotangent is replaced by zeros, or is None if its default is ``None``. An
+input with a default of ``None`` may be missing from gradient ops in files. Only the shape and dtype of a slot annotated
+`ShapeOnly` are read. The rule returns input slot -> gradient; a function in place of a gradient is called only if that
 gradient is wanted.
 
-An op whose gradient is no short formula is decomposed instead: ``define(..., decomposition=fn)``, where ``fn(f, values, attrs)``
-builds the op from ordinary ones and returns output slot -> value. Of the decorated function only the parameters count,
-which say what the gradient op reads, all inputs that have a gradient among them. That op is computed by a kernel and
-differentiated through its decomposition (`fluid.autodiff.expand`). `values` holds what the gradient op reads but for
-cotangents, by slot, so that outputs without a gradient (what was drawn, say) can be read again.
+An op whose gradient is not a short formula has a decomposition instead: ``define(..., decomposition=fn)``, where
+``fn(f, values, attrs)`` builds the op from ordinary ones and returns output slot -> value. The body of the decorated function
+is not used; its parameters say what the gradient op reads, which must include every input that has a gradient. The gradient
+op is computed by a kernel and differentiated through the decomposition (`fluid.autodiff.expand`). `values` holds, by slot,
+what the gradient op reads except cotangents, so that outputs without a gradient (such as random numbers) can be reused.
 """
 
 from __future__ import annotations
@@ -77,11 +78,11 @@ __all__ = [
 
 
 class ShapeOnly:
-    """Annotation of a rule's parameter: only the shape and dtype of this slot are read, so its value need not be kept."""
+    """Annotation of a rule's parameter of which only shape and dtype are read, so that its value need not be kept."""
 
 
 _SHAPE_ONLY = (ShapeOnly, "ShapeOnly", "Like")
-"""How annotations say it; `Like` is its name of before."""
+"""Spellings of the annotation; `Like` is its former name."""
 
 
 class _NoGradient:
@@ -93,24 +94,24 @@ class _NoGradient:
 
 
 NOT_DIFFERENTIABLE = _NoGradient("NOT_DIFFERENTIABLE")
-"""Says that an op has no gradient: a gradient that would have to flow through it is an error."""
+"""The op has no gradient; it is an error to need one."""
 ZERO_GRADIENT = _NoGradient("ZERO_GRADIENT")
-"""Says that an op's outputs do not change with its inputs (or are not numbers to differentiate): no gradient flows."""
+"""The gradient is zero: the outputs are piecewise constant in the inputs, or not differentiable numbers."""
 
 REGION = _NoGradient("REGION")
-"""Says that an op owns a block, into which `fluid.backward` recurses."""
+"""The op owns a block, into which `fluid.backward` recurses."""
 
 EMPTY = "@EMPTY@"
-"""Stands on the wire for 'no variable' at a place in a list of names."""
+"""Stands for 'no variable' in a list of names."""
 
 
 def grad_slot(slot: str) -> str:
-    """The slot of a gradient op that holds the gradient of `slot`."""
+    """The slot of a gradient op for the gradient of `slot`."""
     return slot + "@GRAD"
 
 
 class Slot(NamedTuple):
-    """A named place for variables of an op."""
+    """A named input or output of an op, for one or many variables."""
 
     name: str
     many: bool = False
@@ -119,54 +120,53 @@ class Slot(NamedTuple):
     updated: bool = False
     shape_only: bool = False
     """Only shape and dtype are read."""
-    kinds: tuple[str, ...] = ()
-    """Of elements: ``int``, ``float``, ``bool``; any by default."""
-    extents: tuple[str, ...] | None = None
-    """Numbers and names of extents, and ``...``, as the signature has them; any by default."""
+    elements: tuple[str, ...] = ()
+    """Allowed elements: ``int``, ``float``, ``bool``; any by default."""
+    dims: tuple[str, ...] | None = None
+    """Numbers and names of dimensions, and ``...``, as in the signature; any by default."""
 
-    @property
-    def says(self) -> str:
+    def describe(self, separator: str = " or ") -> str:
         """What a variable here should be, such as ``int[N, 1]``."""
-        return " or ".join(self.kinds) + (f"[{', '.join(self.extents)}]" if self.extents is not None else "")
+        return separator.join(self.elements) + (f"[{', '.join(self.dims)}]" if self.dims is not None else "")
 
 
 # ---------------------------------------------------------------------------------------------------- attributes
 class Attr(NamedTuple):
-    """An attribute: its kind on the wire (``int``, ``float``, ``string``, ``ints``, ..., ``block``) and its default."""
+    """An attribute: its kind in files (``int``, ``float``, ``string``, ``ints``, ..., ``block``) and its default."""
 
     kind: str
     default: Any = None
     required: bool = False
     choices: tuple[Any, ...] = ()
-    """The only values that there are."""
+    """The allowed values; any if empty."""
     least: float | None = None
-    """The least number, in lists too."""
+    """The least allowed number, also of the items of a list."""
     counts: tuple[int, ...] = ()
-    """How many items a list may have."""
+    """The allowed lengths of a list; any if empty."""
     element: bool = False
-    """The number of an element type, or the default (-1 says nothing)."""
+    """Whether the value must be the number of an element type, or the default (such as -1 for none)."""
 
     def check(self, value: Any) -> Any:
-        """`value` in this kind's Python form; ``TypeError``, ``ValueError`` or ``OverflowError`` where it has none."""
-        found = _CHECKS[self.kind](value)
-        if self.element and found != self.default and found not in VarType.__members__.values():
-            raise ValueError(f"{found} is not the number of an element type, such as 5 for float32")
-        if self.choices and found not in self.choices:
-            raise ValueError(f"{found!r} is not {' or '.join(map(repr, self.choices))}")
-        if self.counts and len(found) not in self.counts:
-            raise ValueError(f"{found!r} does not have {' or '.join(map(str, self.counts))} items")
-        if self.least is not None and any(item < self.least for item in (found if type(found) is list else (found,))):
-            raise ValueError(f"{found!r} is below {self.least}, the least that is allowed")
-        return found
+        """`value` as plain Python of this kind; ``TypeError``, ``ValueError`` or ``OverflowError`` if it is not allowed."""
+        value = _CHECKS[self.kind](value)
+        if self.element and value != self.default and value not in VarType.__members__.values():
+            raise ValueError(f"{value} is not the number of an element type, such as 5 for float32")
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{value!r} is not {' or '.join(map(repr, self.choices))}")
+        if self.counts and len(value) not in self.counts:
+            raise ValueError(f"{value!r} does not have {' or '.join(map(str, self.counts))} items")
+        if self.least is not None and any(item < self.least for item in (value if type(value) is list else (value,))):
+            raise ValueError(f"{value!r} is below {self.least}, the least that is allowed")
+        return value
 
 
 def _to_int(value: Any) -> int:
     if type(value) is int:
         return value
     if isinstance(value, (str, bytes)) or not (hasattr(value, "__index__") or hasattr(value, "__int__")):
-        raise TypeError(f"{value!r} is not a whole number")
+        raise TypeError(f"{value!r} is not an integer")
     if isinstance(value, float) and not value.is_integer():
-        raise ValueError(f"{value!r} is not a whole number")
+        raise ValueError(f"{value!r} is not an integer")
     return int(value)
 
 
@@ -265,17 +265,17 @@ def long(default: int) -> Attr:
 
 
 def choice(default: Any, *others: Any) -> Attr:
-    """One of these strings or numbers, the first by default."""
+    """One of these strings or numbers; the first is the default."""
     return Attr(_KIND_OF[type(default)], default, choices=(default, *others))
 
 
 def least(minimum: float, attr: Any) -> Attr:
-    """An attribute that is not less than `minimum`, nor is any of its items."""
+    """An attribute that is not below `minimum`; of a list, no item is."""
     return _as_attr(attr)._replace(least=minimum)
 
 
 def counted(attr: Attr, *counts: int) -> Attr:
-    """A list of so many items, by default as many as its default has."""
+    """A list whose length is one of `counts`, by default the length of its default."""
     return attr._replace(counts=counts or (len(attr.default),))
 
 
@@ -298,21 +298,20 @@ def required(kind: str) -> Attr:
 def parameters_of(fn: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
     """Parameter -> its annotation (`inspect.Parameter.empty` if it has none), and whether it has a default.
 
-    Those of plain functions are read off the code: `inspect.signature` takes six times as long, and there are many to define.
+    For plain functions they are read from the code object: `inspect.signature` takes six times as long, and there are many ops.
     """
     if type(fn) is not FunctionType or fn.__dict__ or fn.__code__.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
-        found = inspect.signature(fn).parameters
-        return {name: (each.annotation, each.default is not each.empty) for name, each in found.items()}
+        parameters = inspect.signature(fn).parameters
+        return {name: (each.annotation, each.default is not each.empty) for name, each in parameters.items()}
     code = fn.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     first = code.co_argcount - len(fn.__defaults__ or ())
     optional = {*names[first : code.co_argcount], *(fn.__kwdefaults__ or ())}
-    annotations, nothing = fn.__annotations__, inspect.Parameter.empty
-    return {name: (annotations.get(name, nothing), name in optional) for name in names}
+    return {name: (fn.__annotations__.get(name, inspect.Parameter.empty), name in optional) for name in names}
 
 
 class Rule:
-    """A gradient rule and what its signature says that it reads."""
+    """A gradient rule, and what it reads by its signature."""
 
     __slots__ = ("all_attrs", "attrs", "cotangents", "fn", "inputs", "optional", "outputs", "takes_wanted", "wrt")
 
@@ -346,12 +345,13 @@ class Rule:
             elif name.rstrip("_") in definition.attrs:  # lambda_ reads the attribute lambda
                 self.attrs.append(name)
             else:
-                raise ProgramError(f"the gradient rule of {definition.type} names {name!r}, which is no slot or attribute of it")
+                text = f"the gradient rule of {definition.type} names {name!r}, which is not a slot or attribute of it"
+                raise ProgramError(text)
         updated = tuple(slot.name for slot in definition.outputs.values() if slot.updated)
         self.wrt = wrt if wrt is not None else tuple(definition.inputs) + updated
 
     def __call__(self, f: OpNamespace, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
-        """The wanted gradients by input slot. `values` maps slots, and ``Out@GRAD`` for cotangents, to values."""
+        """The wanted gradients, by input slot. `values` maps slots to values, cotangents under ``Out@GRAD``."""
         kwargs: dict[str, Any] = {name: values.get(name) for name in self.inputs}
         kwargs.update((name, values.get(name)) for name in self.outputs)
         kwargs.update(("d" + name, values.get(grad_slot(name))) for name in self.cotangents)
@@ -360,16 +360,16 @@ class Rule:
             kwargs["attrs"] = {name: attrs[name] for name in self.all_attrs}
         if self.takes_wanted:
             kwargs["wanted"] = wanted
-        found = self.fn(f, **kwargs)
-        if found is None:
+        gradients = self.fn(f, **kwargs)
+        if gradients is None:
             raise ProgramError(f"{self.fn.__name__} is decomposed and has no gradient rule, so its gradient needs a kernel")
-        return {slot: value() if callable(value) else value for slot, value in found.items() if slot in wanted}
+        return {slot: value() if callable(value) else value for slot, value in gradients.items() if slot in wanted}
 
 
 # ------------------------------------------------------------------------------------------------------ definitions
 @dataclass
 class OpDef:
-    """One op: its slots, attributes, inference, gradient and doc."""
+    """The definition of an op: slots, attributes, inference, gradient and documentation."""
 
     type: str
     inputs: dict[str, Slot]
@@ -378,43 +378,41 @@ class OpDef:
     infer: Callable[..., Any] | None = None
     rule: Rule | _NoGradient | None = None
     grad_type: str = ""
-    """The type of the gradient op, ``type_grad`` but for few."""
+    """The type of the gradient op, usually ``type_grad``."""
     inline_grad: bool = False
-    """The gradient is written as the rule's ordinary ops, not as one ``type_grad`` op (as Paddle has it for this op)."""
+    """Whether the gradient is written as the rule's ordinary ops, not as one ``type_grad`` op (as in Paddle for this op)."""
     decomposition: Callable[..., Mapping[str, Any]] | None = None
-    """Builds the op from ordinary ones, where the gradient is no short formula; see the module's text."""
+    """Builds the op from ordinary ones, if the gradient is not a short formula; see the module's docstring."""
     sparse_grad: str = ""
-    """The input slot whose gradient is a `SelectedRows` where the attribute ``is_sparse`` is set."""
+    """The input slot whose gradient is a `SelectedRows` if the attribute ``is_sparse`` is set."""
     constants: tuple[str, ...] = ()
-    """Input slots on which the result depends, and to which no gradient flows all the same."""
+    """Input slots that the result depends on, but that are treated as constants: no gradient flows to them."""
     region: Callable[[Any], Any] | None = None
     """How values pass through the block that the op owns: a function from an op to `fluid.ir.regions.Region`."""
     gradient_of: str = ""
-    """Of a gradient op that owns a block: the type of the op that it belongs to."""
+    """For a gradient op that owns a block: the type of the forward op."""
     lod_aware: bool = False
-    """Inference says which sequences the outputs hold; for other ops, each output has those of the first input that has
-    some and as many rows."""
+    """Whether inference gives the outputs' LoD. For other ops, an output has the LoD of the first input that has one and as
+    many rows."""
     doc: str = ""
     module: str = ""
-    """Where it is defined."""
+    """The module that defines the op."""
     forward: OpDef | None = None
-    """Of a gradient op: the op whose rule it stands for."""
+    """For a gradient op: the definition of the forward op, whose rule computes it."""
     infer_reads: tuple[str, ...] = field(default=(), repr=False)
     typed: tuple[Slot, ...] = field(init=False, repr=False)
-    """The inputs of which the signature says what they should be."""
+    """The inputs whose element types or shape the signature restricts."""
 
     def __post_init__(self) -> None:
         slots = self.inputs.values() if self.forward is None else ()
-        self.typed = tuple(slot for slot in slots if slot.kinds or slot.extents is not None)
+        self.typed = tuple(slot for slot in slots if slot.elements or slot.dims is not None)
 
     def defaults(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` completed with the defaults of this definition."""
-        full = {name: attr.default for name, attr in self.attrs.items()}
-        full.update(attrs)
-        return full
+        return {**{name: attr.default for name, attr in self.attrs.items()}, **attrs}
 
     def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """`attrs` in their Python forms; an `AttributeRuleError` names one that has no legal value or is missing."""
+        """`attrs` as plain Python; `AttributeRuleError` if a value is not allowed or a required attribute is missing."""
         checked = {}
         for name, value in attrs.items():
             attr = self.attrs.get(name)
@@ -431,8 +429,8 @@ class OpDef:
         return checked
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """`InferenceError` where a `Spec` is not what the signature says of its slot."""
-        known: dict[str, tuple[int, str]] = {}
+        """`InferenceError` if a `Spec` does not have the element type or shape that the signature gives its slot."""
+        sizes: dict[str, tuple[int, str]] = {}
         for slot in self.typed:
             value = inputs.get(slot.name)
             if value is None:
@@ -440,34 +438,31 @@ class OpDef:
             for spec in value if slot.many else (value,):
                 if spec is None:
                     continue
-                if slot.kinds and spec.dtype not in _ELEMENTS[slot.kinds]:
-                    raise InferenceError(f"{slot.name} is {spec}; it should be {slot.says}")
-                if slot.extents is not None and spec.type is VarType.LOD_TENSOR:
-                    _match(slot, spec, known)
+                if slot.elements and spec.dtype not in _ELEMENTS[slot.elements]:
+                    raise InferenceError(f"{slot.name} is {spec}; it should be {slot.describe()}")
+                if slot.dims is not None and spec.type is VarType.LOD_TENSOR:
+                    _match(slot, spec, sizes)
 
     def _naming_inputs(self, error: InferenceError, inputs: Mapping[str, Any]) -> InferenceError:
-        """`error`; where it talks about shapes that could be any input's, with what each of them is."""
+        """`error`, followed by the specs of all inputs if its message names none of them."""
         text = str(error)
         if set(re.findall(r"\w+", text)).intersection(inputs):
             return error
-        shown = (
+        specs = (
             f"{slot} is {', '.join(map(str, value)) if isinstance(value, list) else value}"
             for slot, value in inputs.items()
             if value is not None and slot in self.inputs
         )
-        return InferenceError("; ".join([str(text), *filter(None, [", ".join(shown)])]))
+        return InferenceError("; ".join(filter(None, [text, ", ".join(specs)])))
 
     def infer_specs(
-        self,
-        inputs: Mapping[str, Any],
-        attrs: Mapping[str, Any],
-        declared: Mapping[str, Any] | None = None,
+        self, inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Output slot -> `Spec` (or list of them, for slots of many).
+        """Output slot -> `Spec` (a list for slots of many).
 
-        `inputs` maps each non-empty slot to a `Spec` or a list; `attrs` must be complete (see `defaults`). `declared`
-        holds what is already known of the outputs, for ops whose output a declaration can settle, such as a full
-        reduction, of shape ``[1]`` in Fluid 1.x and ``[]`` in Paddle 2.6.
+        `inputs` maps each non-empty slot to a `Spec` or a list; `attrs` must be complete (see `defaults`). `declared` maps
+        output slots to the specs that their variables were declared with. Some ops follow these: a full reduction has shape
+        ``[1]`` in Fluid 1.x and ``[]`` in Paddle 2.6.
         """
         if self.typed:
             self.check_inputs(inputs)
@@ -486,32 +481,30 @@ class OpDef:
             elif name == "attrs":
                 kwargs[name] = attrs
         try:
-            found = self.infer(**kwargs)
+            specs = self.infer(**kwargs)
         except InferenceError as error:
             raise self._naming_inputs(error, inputs) from None
-        if isinstance(found, dict):
-            return found
-        if not isinstance(found, tuple):
-            found = (found,)
-        return dict(zip(self.outputs, found, strict=False))
+        if isinstance(specs, dict):
+            return specs
+        return dict(zip(self.outputs, specs if isinstance(specs, tuple) else (specs,), strict=False))
 
 
 class _Elements(dict[tuple[str, ...], frozenset[VarType]]):
-    """Kinds of elements, as a signature has them -> the element types."""
+    """Elements as in a signature, such as ``("int", "float")`` -> the element types."""
 
-    def __missing__(self, kinds: tuple[str, ...]) -> frozenset[VarType]:
-        numbers = (VarType.INT8, VarType.UINT8, VarType.INT16, VarType.INT32, VarType.INT64, VarType.SIZE_T)
-        each = {"int": numbers, "bool": (VarType.BOOL,), "float": tuple(filter(is_floating, VarType))}
-        found = self[kinds] = frozenset(dtype for kind in kinds for dtype in each[kind])
-        return found
+    def __missing__(self, elements: tuple[str, ...]) -> frozenset[VarType]:
+        integers = (VarType.INT8, VarType.UINT8, VarType.INT16, VarType.INT32, VarType.INT64, VarType.SIZE_T)
+        types = {"int": integers, "bool": (VarType.BOOL,), "float": tuple(filter(is_floating, VarType))}
+        self[elements] = frozenset(dtype for element in elements for dtype in types[element])
+        return self[elements]
 
 
 _ELEMENTS = _Elements()
 
 
-def _match(slot: Slot, spec: Spec, known: dict[str, tuple[int, str]]) -> None:
-    """Hold a shape against the extents of its slot; `known` has what names stand for, and as what input says."""
-    names, shape = slot.extents or (), spec.shape
+def _match(slot: Slot, spec: Spec, sizes: dict[str, tuple[int, str]]) -> None:
+    """Check a shape against its slot; `sizes` maps names of dimensions to their sizes and to the inputs that set them."""
+    names, shape = slot.dims or (), spec.shape
     if "..." in names:
         place = names.index("...")
         after = len(names) - place - 1
@@ -520,18 +513,14 @@ def _match(slot: Slot, spec: Spec, known: dict[str, tuple[int, str]]) -> None:
     else:
         fits = len(shape) == len(names)
         pairs = list(zip(names, shape, strict=False))
-    if not fits:
-        raise InferenceError(f"{slot.name} is {spec}; it should be {slot.says}")
-    for name, extent in pairs:
-        if extent < 0:
-            continue
-        if name.isdigit():
-            if extent != int(name):
-                raise InferenceError(f"{slot.name} is {spec}; it should be {slot.says}")
-            continue
-        expected, source = known.setdefault(name, (extent, f"{slot.name} {spec}"))
-        if expected != extent:
-            raise InferenceError(f"{slot.name} is {spec}; it should be {slot.says}, where {name} is {expected} as in {source}")
+    if not fits or any(name.isdigit() and size not in (-1, int(name)) for name, size in pairs):
+        raise InferenceError(f"{slot.name} is {spec}; it should be {slot.describe()}")
+    for name, size in pairs:
+        if size >= 0 and not name.isdigit():
+            expected, source = sizes.setdefault(name, (size, f"{slot.name} {spec}"))
+            if expected != size:
+                text = f"{slot.name} is {spec}; it should be {slot.describe()}, where {name} is {expected} as in {source}"
+                raise InferenceError(text)
 
 
 _ELEMENT_ATTRS = ("dtype", "in_dtype", "out_dtype")
@@ -548,7 +537,7 @@ def _parse_slots(text: str, where: str) -> dict[str, Slot]:
         slot = _parse_slot(part)
         if slot is None:
             raise ProgramError(
-                f"{where}: {part!r} is not a slot such as X, X*, X?, Out~ or Out&, with what it takes as in X: float[N, C]"
+                f"{where}: {part!r} is not a slot such as X, X*, X?, Out~ or Out&, or one with a type such as X: float[N, C]"
             )
         slots[slot.name] = slot
     return slots
@@ -559,15 +548,12 @@ def _parse_slot(text: str) -> Slot | None:
     match = _SLOT.match(text)
     if match is None:
         return None
-    name, marks, kinds, extents = match.groups()
+    name, marks, elements, dims = match.groups()
     return Slot(
         name,
-        "*" in marks,
-        "?" in marks,
-        "~" in marks,
-        "&" in marks,
-        kinds=tuple(filter(None, (kinds or "").split("|"))),
-        extents=None if extents is None else tuple(filter(None, (item.strip() for item in extents.split(",")))),
+        *(mark in marks for mark in "*?~&"),
+        elements=tuple(filter(None, (elements or "").split("|"))),
+        dims=None if dims is None else tuple(filter(None, (item.strip() for item in dims.split(",")))),
     )
 
 
@@ -591,17 +577,17 @@ def define(
     """Define an op; decorates its gradient rule, whose docstring documents the op.
 
     Args:
-        signature: ``"type(X, Y?) -> Out, Mask~"``, see the module's text.
-        infer: function of input slots (as `Spec`), attributes and ``declared`` by name, giving the outputs' specs.
-        grad: `NOT_DIFFERENTIABLE` or `ZERO_GRADIENT`, where there is no rule; the decorated function is then only its doc.
+        signature: ``"type(X, Y?) -> Out, Mask~"``, see the module's docstring.
+        infer: a function that returns the outputs' specs; its parameters name input slots (as `Spec`), attributes, ``declared``.
+        grad: `NOT_DIFFERENTIABLE` or `ZERO_GRADIENT` if there is no rule; the decorated function then only has the docstring.
         wrt: input slots that have a gradient; all of them by default.
-        inline_grad: write the rule's ops themselves on the wire, not one gradient op.
-        grad_type: the type of the gradient op, where it is not ``type_grad``.
-        decomposition: builds the op from ordinary ones, instead of a rule; see the module's text.
-        shape_only: input slots of which only shape, dtype and sequences are read.
-        constants: input slots without a gradient on which the result depends (see `OpDef`).
-        region, gradient_of: of an op that owns a block (see `OpDef`).
-        lod_aware: `infer` says which sequences the outputs hold (see `OpDef`).
+        inline_grad: write the gradient as the rule's ops, not as one gradient op.
+        grad_type: the type of the gradient op, if it is not ``type_grad``.
+        decomposition: builds the op from ordinary ones, in place of a rule; see the module's docstring.
+        shape_only: input slots of which only shape, dtype and LoD are read.
+        constants: input slots that are treated as constants (see `OpDef`).
+        region, gradient_of: for an op that owns a block (see `OpDef`).
+        lod_aware: whether `infer` gives the outputs' LoD (see `OpDef`).
         sparse_grad: the input slot whose gradient is sparse if ``is_sparse`` (see `OpDef`).
         attrs: attributes, as defaults (bool, int, float, str) or as `ints`, `longs`, `required`, ...
     """
@@ -644,7 +630,7 @@ def define(
 
 
 def add(definition: OpDef) -> None:
-    """Put a definition, and the one of its gradient op, into the registry."""
+    """Put a definition, and that of its gradient op, into the registry."""
     if definition.type in _ops:
         raise ProgramError(f"the op {definition.type!r} is already defined")
     _ops[definition.type] = definition
@@ -673,7 +659,7 @@ _FULL_NAMES = {"SquaredAccum": "SquaredAccumulator", "LinearAccum": "LinearAccum
 
 
 def updated_input(definition: OpDef, slot: str) -> str | None:
-    """The input whose place the output `slot` takes over (``Param`` for ``ParamOut``), or None."""
+    """The input that the output `slot` is the updated value of (``Param`` for ``ParamOut``), or None."""
     source = slot[:-3] if slot.endswith("Out") else ""
     source = _FULL_NAMES.get(source, source)
     return source if source in definition.inputs and not definition.inputs[source].many else None
@@ -685,7 +671,7 @@ def find(op_type: str) -> OpDef | None:
 
 
 def get(op_type: str) -> OpDef:
-    """The definition of an op; a `ProgramError` that suggests near names where there is none."""
+    """The definition of an op; if there is none, a `ProgramError` that suggests similar names."""
     definition = _ops.get(op_type)
     if definition is None:
         raise ProgramError(f"no op {op_type!r} is defined{did_you_mean(op_type, _ops)}")
@@ -699,10 +685,5 @@ def all_ops() -> dict[str, OpDef]:
 
 # -------------------------------------------------------------------------------------------------- common inference
 def like(slot: str) -> Callable[..., Spec]:
-    """Inference of ops whose one output is shaped like `slot`."""
-
-    def infer(inputs: Mapping[str, Any]) -> Spec:
-        found: Spec = inputs[slot]
-        return found
-
-    return infer
+    """Inference of ops whose only output has the spec of `slot`."""
+    return lambda inputs: inputs[slot]  # type: ignore[no-any-return]

@@ -22,11 +22,7 @@ def _beam_search(
     if beam_size < 1:
         raise InferenceError(f"beam_size is {beam_size}; it should be at least 1")
     lod = (None, None)
-    return (
-        Spec((-1, 1), VarType.INT64, lod=lod),
-        Spec((-1, 1), pre_scores.dtype, lod=lod),
-        Spec((-1,), VarType.INT32),
-    )
+    return (Spec((-1, 1), VarType.INT64, lod=lod), Spec((-1, 1), pre_scores.dtype, lod=lod), Spec((-1,), VarType.INT32))
 
 
 @define(

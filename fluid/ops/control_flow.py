@@ -245,11 +245,7 @@ def stack_array(f, dOut):  # type: ignore[no-untyped-def]
     return {"X": f.unstack_array(dOut)}
 
 
-@define(
-    "unstack_array(X) -> Out",
-    infer=lambda X: Spec(X.shape[1:], X.dtype, VarType.LOD_TENSOR_ARRAY),
-    inline_grad=True,
-)
+@define("unstack_array(X) -> Out", infer=lambda X: Spec(X.shape[1:], X.dtype, VarType.LOD_TENSOR_ARRAY), inline_grad=True)
 def unstack_array(f, X: ShapeOnly, dOut):  # type: ignore[no-untyped-def]
     """The slices of `X` along its first axis, as an array."""
     return {"X": f.stack_array_like(dOut, X)}

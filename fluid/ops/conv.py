@@ -35,11 +35,7 @@ def image_axes(data_format: str, ndim: int) -> tuple[int, list[int]]:
 
 
 def resolve_paddings(
-    paddings: Sequence[int],
-    algorithm: str,
-    extents: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
+    paddings: Sequence[int], algorithm: str, extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int]
 ) -> list[Pair]:
     """Padding before and after each extent. `paddings` has one number per extent, or two: before and after."""
     if algorithm == "VALID":

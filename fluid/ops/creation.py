@@ -116,10 +116,6 @@ def assigned_values(attrs: Mapping[str, Any]) -> list[Any]:
     return own or next((attrs[name] for name in ("fp32_values", *_VALUES.values()) if attrs[name]), [])
 
 
-def _shape(Input: Spec) -> Spec:
-    return Spec((Input.ndim,), VarType.INT32)
-
-
 def _size(declared: Mapping[str, Spec]) -> Spec:
     out = declared.get("Out")
     return Spec((1,) if out is not None and out.shape == (1,) else (), VarType.INT64)
@@ -133,14 +129,6 @@ def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
 
 def _linspace(dtype: int) -> Spec:
     return Spec((-1,), as_dtype(dtype))
-
-
-def _eye(num_rows: int, num_columns: int, dtype: int) -> Spec:
-    return Spec((num_rows, num_rows if num_columns < 0 else num_columns), as_dtype(dtype))
-
-
-def _where_index(Condition: Spec) -> Spec:
-    return Spec((-1, Condition.ndim), VarType.INT64)
 
 
 # ------------------------------------------------------------------------------------------------------------------ ops
@@ -212,7 +200,7 @@ def assign_value() -> None:
     """A tensor of `shape` and `dtype` with the values that the attribute for its element type lists."""
 
 
-@define("shape(Input) -> Out", infer=_shape, grad=ZERO_GRADIENT, shape_only=["Input"])
+@define("shape(Input) -> Out", infer=lambda Input: Spec((Input.ndim,), VarType.INT32), grad=ZERO_GRADIENT, shape_only=["Input"])
 def shape() -> None:
     """The shape of `Input`, as a vector of int32."""
 
@@ -234,7 +222,7 @@ def linspace() -> None:
 
 @define(
     "eye() -> Out",
-    infer=_eye,
+    infer=lambda num_rows, num_columns, dtype: Spec((num_rows, num_rows if num_columns < 0 else num_columns), as_dtype(dtype)),
     grad=ZERO_GRADIENT,
     num_rows=least(0, required("long")),
     num_columns=least(-1, long(-1)),
@@ -244,6 +232,6 @@ def eye() -> None:
     """Ones on the diagonal, zeros elsewhere; square if `num_columns` is -1."""
 
 
-@define("where_index(Condition) -> Out", infer=_where_index, grad=ZERO_GRADIENT)
+@define("where_index(Condition) -> Out", infer=lambda Condition: Spec((-1, Condition.ndim), VarType.INT64), grad=ZERO_GRADIENT)
 def where_index() -> None:
     """The indices, one row each, of the elements of `Condition` that are not zero."""

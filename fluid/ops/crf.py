@@ -64,13 +64,9 @@ def _crf(Emission: Spec, Transition: Spec, Label: Spec, Length: Spec | None) -> 
     return Emission, Emission, Transition, Spec((count, 1), Emission.dtype)
 
 
-def _counts(Label: Spec, Rows: Spec, Transition: Spec) -> Spec:
-    return Spec((Rows.shape[0], *Transition.shape), Transition.dtype)
-
-
 @define(
     "crf_counts(Label: int, Rows: int, Transition) -> Out",
-    infer=_counts,
+    infer=lambda Label, Rows, Transition: Spec((Rows.shape[0], *Transition.shape), Transition.dtype),
     grad=ZERO_GRADIENT,
     shape_only=("Transition",),
     lod_aware=True,

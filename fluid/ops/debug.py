@@ -6,12 +6,11 @@ program from a file can name one, and so no file can have a function called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ExecutionError
 from ..opdef.registry import NOT_DIFFERENTIABLE, define, like, required, strings
-from ..values.spec import Spec
 
 _functions: dict[int, Callable[..., Any]] = {}
 
@@ -62,13 +61,7 @@ def print_(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     return {"In": f.print(dOut, **{**attrs, "is_forward": False})}
 
 
-@define(
-    "py_func(X*) -> Out*",
-    inline_grad=True,
-    forward_callable_id=0,
-    backward_callable_id=-1,
-    backward_skip_vars=strings(),
-)
+@define("py_func(X*) -> Out*", inline_grad=True, forward_callable_id=0, backward_callable_id=-1, backward_skip_vars=strings())
 def py_func(f: Any, X: Any, Out: Any, dOut: Any, backward_callable_id: int, backward_skip_vars: list[str]) -> Any:
     """What a Python function gives for the arrays X. Its gradient is what another gives for X, Out and the gradients of Out.
 
@@ -80,13 +73,9 @@ def py_func(f: Any, X: Any, Out: Any, dOut: Any, backward_callable_id: int, back
     return {"X": lambda: f.py_func_backward([*kept, *dOut], X, callable_id=backward_callable_id)}
 
 
-def _backward(Like: Sequence[Spec]) -> list[Spec]:
-    return list(Like)
-
-
 @define(
     "py_func_backward(X*, Like*) -> Out*",
-    infer=_backward,
+    infer=lambda Like: list(Like),
     grad=NOT_DIFFERENTIABLE,
     shape_only=["Like"],
     callable_id=required("int"),

@@ -128,8 +128,8 @@ def _gradient(definition: OpDef) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------ definition
 def _slot(slot: Slot) -> str:
     marks = "*" * slot.many + "?" * slot.optional + "~" * slot.intermediate + "&" * slot.updated
-    says = "|".join(slot.kinds) + slot.says[len(" or ".join(slot.kinds)) :]
-    return slot.name + marks + (":shape" if slot.shape_only else "") + (f": {says}" if says else "")
+    takes = slot.describe("|")
+    return slot.name + marks + (":shape" if slot.shape_only else "") + (f": {takes}" if takes else "")
 
 
 def _signature(definition: OpDef) -> str:

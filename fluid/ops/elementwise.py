@@ -74,10 +74,6 @@ def _sum(X: Sequence[Spec]) -> Spec:
     return replace(found, type=dense)  # sparse only if every term is
 
 
-def _minus(X: Spec, Y: Spec) -> Spec:
-    return merged(X, Y)
-
-
 def _where(Condition: Spec, X: Spec, Y: Spec) -> Spec:
     if Condition.dtype is not VarType.BOOL:
         raise InferenceError(f"Condition is {Condition}; it should be of bools")
@@ -188,7 +184,7 @@ def elementwise_floordiv() -> None:
     """The largest whole number that is not above ``X / Y``; operands are aligned as in `elementwise_add`."""
 
 
-@define("minus(X: int|float, Y: int|float) -> Out", infer=_minus, inline_grad=True)
+@define("minus(X: int|float, Y: int|float) -> Out", infer=lambda X, Y: merged(X, Y), inline_grad=True)
 def minus(f: Any, dOut: Any) -> Any:
     """``X - Y``, of one shape."""
     return {"X": lambda: f.scale(dOut, scale=1.0), "Y": lambda: f.scale(dOut, scale=-1.0)}
@@ -318,13 +314,9 @@ def add_position_encoding(f: Any, dOut: Any, alpha: float) -> Any:
     return {"X": dOut * alpha}
 
 
-def _add_grad_grad(DOut: Spec) -> Spec:
-    return DOut
-
-
 @define(
     "elementwise_add_grad_grad(Y, DOut, DDX?, DDY?) -> DDOut",
-    infer=_add_grad_grad,
+    infer=lambda DOut: DOut,
     grad=NOT_DIFFERENTIABLE,
     shape_only=["Y", "DOut"],
     axis=-1,

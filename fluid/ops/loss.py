@@ -369,11 +369,7 @@ def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
     return found, found
 
 
-@define(
-    "margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~",
-    infer=_margin_rank_loss,
-    margin=0.0,
-)
+@define("margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~", infer=_margin_rank_loss, margin=0.0)
 def margin_rank_loss(
     f: Any, Label: Any, Activated: Any, dOut: Any, X1: Any = None, X2: Any = None, dActivated: Any = None
 ) -> Any:
@@ -434,10 +430,7 @@ def cos_sim(f: Any, X: Any, Y: Any, Out: ShapeOnly, XNorm: ShapeOnly, YNorm: Sha
     axes = list(range(1, X.ndim))
     cosine = f.reduce_sum(x * y, dim=axes, keep_dim=True)
     gradient = f.reshape_like(dOut, cosine)
-    return {
-        "X": lambda: gradient * (y - cosine * x) / x_length,
-        "Y": lambda: f.sum_to(gradient * (x - cosine * y) / y_length, Y),
-    }
+    return {"X": lambda: gradient * (y - cosine * x) / x_length, "Y": lambda: f.sum_to(gradient * (x - cosine * y) / y_length, Y)}
 
 
 def _smooth_l1_loss(X: Spec, Y: Spec, InsideWeight: Spec | None, OutsideWeight: Spec | None) -> tuple[Spec, Spec]:

@@ -48,10 +48,6 @@ def _like_of_first(X: list[Spec], Like: Spec) -> Spec:
     return X[0].with_shape(Like.shape)
 
 
-def _drop_front(X: Spec, XShape: Spec) -> Spec:
-    return X.with_shape(XShape.shape[1:])
-
-
 def reshaped(x: Shape, shape: Sequence[int]) -> Shape:
     """The shape that the attribute `shape` asks for: 0 copies an extent, one -1 takes what is left."""
     if list(shape).count(-1) > 1 or any(extent < -1 for extent in shape):
@@ -98,10 +94,6 @@ def _transposed(X: Spec, axis: list[int]) -> Spec:
     return X.with_shape(tuple(X.shape[i] for i in axis))
 
 
-def _transpose2(X: Spec, axis: list[int]) -> tuple[Spec, Spec]:
-    return _with_xshape(X, _transposed(X, axis).shape)
-
-
 def _squeezed(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Shape:
     """X's shape without `axes`; what is not 1 stays. What is not known is taken to be 1, and should then turn out to be."""
     drop = set(normalize_axes(axes, X.ndim)) if axes else {i for i, extent in enumerate(X.shape) if extent == 1}
@@ -117,10 +109,6 @@ def _squeezed(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Shape:
 
 def _squeeze(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Spec:
     return X.with_shape(_squeezed(X, axes, declared))
-
-
-def _squeeze2(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> tuple[Spec, Spec]:
-    return _with_xshape(X, _squeezed(X, axes, declared))
 
 
 def _unsqueezed(X: Spec, axes: list[int], AxesTensor: Spec | None = None, AxesTensorList: Any = None) -> Shape:
@@ -146,10 +134,6 @@ def _flattened(X: Spec, axis: int) -> Shape:
     if not 0 <= axis <= X.ndim:
         raise InferenceError(f"flatten: axis {axis} is outside of [0, {X.ndim}] for X {X}")
     return product(X.shape[:axis]), product(X.shape[axis:])
-
-
-def _flatten2(X: Spec, axis: int) -> tuple[Spec, Spec]:
-    return _with_xshape(X, _flattened(X, axis))
 
 
 def _flatten(X: Spec, axis: int) -> Spec:
@@ -292,10 +276,6 @@ def _table(W: Spec) -> int:
     return W.shape[1]
 
 
-def _lookup_v2(W: Spec, Ids: Spec) -> Spec:
-    return W.with_shape((*Ids.shape, _table(W)))
-
-
 def _lookup(W: Spec, Ids: Spec) -> Spec:
     if not Ids.ndim or Ids.shape[-1] not in (1, -1):
         raise InferenceError(f"lookup_table: the last extent of Ids {Ids} should be 1 (lookup_table_v2 takes ids without it)")
@@ -386,10 +366,6 @@ def _one_hot(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec
     return Spec((*X.shape[:-1], _depth(depth, depth_tensor)), as_dtype(dtype))
 
 
-def _one_hot_v2(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec:
-    return Spec((*X.shape, _depth(depth, depth_tensor)), as_dtype(dtype))
-
-
 # ------------------------------------------------------------------------------------------------------- reshaping
 @define("reshape2(X, Shape?: int[R], ShapeTensor*?: int) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
 def reshape2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
@@ -412,13 +388,13 @@ def reshape_like(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.reshape_like(dOut, X)}
 
 
-@define("unreshape(X, XShape) -> Out", infer=_drop_front, wrt=("X",), shape_only=("XShape",))
+@define("unreshape(X, XShape) -> Out", infer=lambda X, XShape: X.with_shape(XShape.shape[1:]), wrt=("X",), shape_only=("XShape",))
 def unreshape(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X in the shape of XShape without its first extent."""
     return {"X": f.reshape_like(dOut, X)}
 
 
-@define("squeeze2(X) -> Out, XShape~", infer=_squeeze2, axes=ints())
+@define("squeeze2(X) -> Out, XShape~", infer=lambda X, axes, declared: _with_xshape(X, _squeezed(X, axes, declared)), axes=ints())
 def squeeze2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     """X without those of `axes` whose extent is 1 (without all such, if no axes are given).
 
@@ -445,7 +421,7 @@ def unsqueeze(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.reshape_like(dOut, X)}
 
 
-@define("flatten2(X) -> Out, XShape~", infer=_flatten2, axis=1)
+@define("flatten2(X) -> Out, XShape~", infer=lambda X, axis: _with_xshape(X, _flattened(X, axis)), axis=1)
 def flatten2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     """X as a matrix: axes before `axis` become its rows, the others its columns."""
     return {"X": f.unreshape(dOut, XShape)}
@@ -468,7 +444,7 @@ def _inverse(axis: list[int]) -> list[int]:
     return [axis.index(i) for i in range(len(axis))]
 
 
-@define("transpose2(X) -> Out, XShape~", infer=_transpose2, axis=required("ints"))
+@define("transpose2(X) -> Out, XShape~", infer=lambda X, axis: _with_xshape(X, _transposed(X, axis).shape), axis=required("ints"))
 def transpose2(f: Any, XShape: ShapeOnly, dOut: Any, axis: Any) -> Any:
     """X with its axes in the order `axis`."""
     return {"X": f.transpose(dOut, axis=_inverse(axis))}
@@ -531,12 +507,7 @@ _SLICE_ATTRS: dict[str, Any] = {"axes": ints(), "starts": ints(), "ends": ints()
 _SLICE_SLOTS = "StartsTensor?: int[R], EndsTensor?: int[R], StartsTensorList*?: int, EndsTensorList*?: int"
 
 
-@define(
-    f"slice(Input, {_SLICE_SLOTS}) -> Out",
-    infer=_slice,
-    wrt=("Input",),
-    **_SLICE_ATTRS,
-)
+@define(f"slice(Input, {_SLICE_SLOTS}) -> Out", infer=_slice, wrt=("Input",), **_SLICE_ATTRS)
 def slice_(
     f: Any,
     Input: ShapeOnly,
@@ -562,13 +533,7 @@ _STRIDED_SLOTS = (
 )
 
 
-@define(
-    f"strided_slice(Input, {_STRIDED_SLOTS}) -> Out",
-    infer=_slice,
-    wrt=("Input",),
-    strides=ints(),
-    **_SLICE_ATTRS,
-)
+@define(f"strided_slice(Input, {_STRIDED_SLOTS}) -> Out", infer=_slice, wrt=("Input",), strides=ints(), **_SLICE_ATTRS)
 def strided_slice(
     f: Any,
     Input: ShapeOnly,
@@ -683,10 +648,7 @@ def scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
 
     With `overwrite`, ids should not come twice: the last row would count, and the gradient go to each.
     """
-    return {
-        "X": lambda: f.scatter(dOut, Ids, f.fill_zeros_like(Updates)),
-        "Updates": lambda: f.gather(dOut, Ids),
-    }
+    return {"X": lambda: f.scatter(dOut, Ids, f.fill_zeros_like(Updates)), "Updates": lambda: f.gather(dOut, Ids)}
 
 
 def _gather_nd(X: Spec, Index: Spec, declared: Mapping[str, Any]) -> Spec:
@@ -729,7 +691,7 @@ def scatter_nd_add(f: Any, Index: Any, Updates: ShapeOnly, dOut: Any) -> Any:
 
 @define(
     "lookup_table_v2(W, Ids: int) -> Out",
-    infer=_lookup_v2,
+    infer=lambda W, Ids: W.with_shape((*Ids.shape, _table(W))),
     wrt=("W",),
     sparse_grad="W",
     padding_idx=long(-1),
@@ -805,7 +767,7 @@ def one_hot() -> None:
 
 @define(
     "one_hot_v2(X: int, depth_tensor?: int) -> Out",
-    infer=_one_hot_v2,
+    infer=lambda X, depth, dtype, depth_tensor: Spec((*X.shape, _depth(depth, depth_tensor)), as_dtype(dtype)),
     grad=ZERO_GRADIENT,
     depth=least(-1, -1),
     dtype=5,
@@ -973,11 +935,7 @@ def roll(f: Any, X: ShapeOnly, ShiftsTensor: Any, dOut: Any, shifts: list[int], 
     return {"X": f.roll(dOut, back, shifts=[-shift for shift in shifts], axis=axis)}
 
 
-def _index_select(X: Spec, Index: Spec, dim: int) -> Spec:
-    return _gather(X, Index, None, dim)
-
-
-@define("index_select(X, Index: int) -> Out", infer=_index_select, wrt=("X",), dim=0)
+@define("index_select(X, Index: int) -> Out", infer=lambda X, Index, dim: _gather(X, Index, None, dim), wrt=("X",), dim=0)
 def index_select(f: Any, X: ShapeOnly, Index: Any, dOut: Any, dim: int) -> Any:
     """The slices of X along `dim` that the vector Index names."""
     return {"X": f.scatter_add_like(dOut, Index, X, axis=dim)}

@@ -106,10 +106,7 @@ def _products(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
     if X.ndim == 1 and Y.ndim == 1:
         if dOut.ndim == 2:  # every product of two elements
             return {"X": lambda: times(dOut, Y, False, False), "Y": lambda: times(dOut, X, True, False)}
-        return {
-            "X": lambda: f.sum_to(f.elementwise_mul(dOut, Y), X),
-            "Y": lambda: f.sum_to(f.elementwise_mul(dOut, X), Y),
-        }
+        return {"X": lambda: f.sum_to(f.elementwise_mul(dOut, Y), X), "Y": lambda: f.sum_to(f.elementwise_mul(dOut, X), Y)}
     rank = max(X.ndim, Y.ndim)
     if X.ndim == 1:
         left = row(X)
@@ -225,10 +222,7 @@ def _dot(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
 @define("dot(X: int|float, Y: int|float) -> Out", infer=_dot)
 def dot(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The product of the vectors X and Y, or of each row of the matrix X with that of Y."""
-    return {
-        "X": lambda: f.expand_reduced(dOut, X, dim=[-1]) * Y,
-        "Y": lambda: f.expand_reduced(dOut, Y, dim=[-1]) * X,
-    }
+    return {"X": lambda: f.expand_reduced(dOut, X, dim=[-1]) * Y, "Y": lambda: f.expand_reduced(dOut, Y, dim=[-1]) * X}
 
 
 def cross_axis(shape: Shape, dim: int) -> int:
@@ -280,23 +274,15 @@ def kron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     return {"X": lambda: f.unkron(dOut, Y, X), "Y": lambda: _by_second(f, X, Y, dOut)}
 
 
-def _unkron(X: Spec, Like: Spec) -> Spec:
-    return X.with_shape(Like.shape)
-
-
-@define("unkron(X, Y, Like) -> Out", infer=_unkron, wrt=["X", "Y"], shape_only=["Like"])
+@define("unkron(X, Y, Like) -> Out", infer=lambda X, Like: X.with_shape(Like.shape), wrt=["X", "Y"], shape_only=["Like"])
 def unkron(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """For each element of Like, the sum of Y times that part of X which is Y's in ``kron(Like, Y)``: transposes `kron`."""
     return {"X": lambda: f.kron(dOut, Y), "Y": lambda: _by_second(f, dOut, Y, X)}
 
 
-def _mul_grad_grad(X: Spec, Y: Spec, DOut: Spec) -> dict[str, Spec]:
-    return {"DX": X, "DY": Y, "DDOut": DOut}
-
-
 @define(
     "mul_grad_grad(X, Y, DOut, DDX?, DDY?) -> DX?, DY?, DDOut?",
-    infer=_mul_grad_grad,
+    infer=lambda X, Y, DOut: {"DX": X, "DY": Y, "DDOut": DOut},
     grad=NOT_DIFFERENTIABLE,
     x_num_col_dims=1,
     y_num_col_dims=1,

@@ -20,11 +20,7 @@ def _top(X: Spec, K: Spec | None, k: int, axis: int) -> tuple[Spec, Spec]:
     return found, found.with_dtype(VarType.INT64)
 
 
-def _top_k(X: Spec, K: Spec | None, k: int) -> tuple[Spec, Spec]:
-    return _top(X, K, k, -1)
-
-
-@define("top_k(X, K?: int) -> Out, Indices", infer=_top_k, wrt=("X",), k=1)
+@define("top_k(X, K?: int) -> Out, Indices", infer=lambda X, K, k: _top(X, K, k, -1), wrt=("X",), k=1)
 def top_k(f: Any, X: ShapeOnly, Indices: Any, dOut: Any) -> Any:
     """The k (or the number in K) largest elements of each row, from the largest on, and where in the row they are."""
     return {"X": f.place(dOut, Indices, X)}

@@ -414,12 +414,7 @@ def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[st
     return {"Weight": f.transpose(f.reshape_like(d_matrix, turned), axis=back)}
 
 
-@define(
-    "spectral_vectors(Weight, U: float, V: float) -> UOut, VOut",
-    infer=_spectral_vectors,
-    grad=ZERO_GRADIENT,
-    **_SPECTRAL,
-)
+@define("spectral_vectors(Weight, U: float, V: float) -> UOut, VOut", infer=_spectral_vectors, grad=ZERO_GRADIENT, **_SPECTRAL)
 def spectral_vectors() -> None:
     """The vectors that `spectral_norm` multiplies Weight by, as numbers that do not change with Weight."""
 

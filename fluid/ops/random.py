@@ -154,10 +154,6 @@ def sampling_id() -> None:
     """
 
 
-def _seed() -> Spec:
-    return Spec((1,), VarType.INT32)
-
-
-@define("seed() -> Out", infer=_seed, grad=ZERO_GRADIENT, seed=0)
+@define("seed() -> Out", infer=lambda: Spec((1,), VarType.INT32), grad=ZERO_GRADIENT, seed=0)
 def seed() -> None:
     """A seed for ops that take one as a tensor: the attribute, or a random number where that is 0."""

@@ -87,13 +87,7 @@ def _cumsum(X: Spec, axis: int, flatten: bool) -> Spec:
 # ------------------------------------------------------------------------------------------------------------ reductions
 def _define(op_type: str, takes: str = "") -> Callable[[Callable[..., Any]], Any]:
     return define(
-        f"{op_type}(X{takes}) -> Out",
-        infer=_reduce,
-        dim=ints(0),
-        keep_dim=False,
-        reduce_all=False,
-        in_dtype=-1,
-        out_dtype=-1,
+        f"{op_type}(X{takes}) -> Out", infer=_reduce, dim=ints(0), keep_dim=False, reduce_all=False, in_dtype=-1, out_dtype=-1
     )
 
 

@@ -559,15 +559,11 @@ def lstm(  # type: ignore[no-untyped-def]
     """
 
 
-def _infer_lstmp(
-    Input: Spec, H0: Spec | None, C0: Spec | None, Weight: Spec, ProjWeight: Spec, Bias: Spec, attrs: dict[str, Any]
-) -> dict[str, Spec]:
-    return _infer_lstm("lstmp", Input, H0, C0, Weight, ProjWeight, Bias, attrs)
-
-
 @define(
     "lstmp(Input: float, H0?, C0?, Weight, ProjWeight, Bias) -> Projection, Cell, BatchGate~, BatchCellPreAct~, BatchHidden~",
-    infer=_infer_lstmp,
+    infer=lambda Input, H0, C0, Weight, ProjWeight, Bias, attrs: _infer_lstm(
+        "lstmp", Input, H0, C0, Weight, ProjWeight, Bias, attrs
+    ),
     decomposition=_lstmp_decomposed,
     lod_aware=True,
     cell_clip=0.0,

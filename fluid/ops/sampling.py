@@ -181,16 +181,7 @@ def _hierarchical(
     is_sparse=False,
 )
 def hierarchical_sigmoid(
-    f: Any,
-    X: Any,
-    W: Any,
-    Label: Any,
-    PathTable: Any,
-    PathCode: Any,
-    Bias: Any,
-    PreOut: Any,
-    dOut: Any,
-    num_classes: int,
+    f: Any, X: Any, W: Any, Label: Any, PathTable: Any, PathCode: Any, Bias: Any, PreOut: Any, dOut: Any, num_classes: int
 ) -> Any:
     """Minus the log of the probability to get to the label's leaf from the root of a tree, ``[batch, 1]``.
 

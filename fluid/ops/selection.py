@@ -95,10 +95,6 @@ def _masked(X: Spec, Mask: Spec) -> Spec:
     return X
 
 
-def _masked_select(X: Spec, Mask: Spec) -> Spec:
-    return _masked(X, Mask).with_shape((-1,))
-
-
 def _masked_pick(X: Spec, Mask: Spec, Like: Spec) -> Spec:
     return _masked(X, Mask).with_shape(Like.shape)
 
@@ -107,7 +103,7 @@ def _masked_place(X: Spec, Mask: Spec, Like: Spec) -> Spec:
     return X.with_shape(_masked(Like, Mask).shape)
 
 
-@define("masked_select(X, Mask: bool) -> Y", infer=_masked_select, wrt=("X",))
+@define("masked_select(X, Mask: bool) -> Y", infer=lambda X, Mask: _masked(X, Mask).with_shape((-1,)), wrt=("X",))
 def masked_select(f: Any, X: ShapeOnly, Mask: Any, dY: Any) -> Any:
     """The elements of X where Mask, of X's shape, holds, as a vector."""
     return {"X": f.masked_place(dY, Mask, X)}

@@ -164,13 +164,9 @@ def sequence_concatenated() -> None:
     """For each row of the input `which`, its position in what `sequence_concat` makes."""
 
 
-def _slice_index(Like: Spec) -> Spec:
-    return _index(_rows(Like), lod=Like.lod)
-
-
 @define(
     "sequence_sliced(X, Offset: int, Length: int, Like) -> Out",
-    infer=_slice_index,
+    infer=lambda Like: _index(_rows(Like), lod=Like.lod),
     grad=ZERO_GRADIENT,
     shape_only=("X", "Like"),
     lod_aware=True,

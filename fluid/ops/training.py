@@ -23,14 +23,10 @@ def check_finite_and_unscale() -> None:
     """Each X divided by Scale, and whether any element of any X is not finite."""
 
 
-def _update_loss_scaling(X: Sequence[Spec], PrevLossScaling: Spec, InGoodSteps: Spec, InBadSteps: Spec) -> tuple[Any, ...]:
-    return list(X), PrevLossScaling, InGoodSteps, InBadSteps
-
-
 @define(
     "update_loss_scaling(X*, FoundInfinite: bool, PrevLossScaling, InGoodSteps: int, InBadSteps: int, StopUpdate?: bool)"
     " -> Out*, LossScaling, OutGoodSteps, OutBadSteps",
-    infer=_update_loss_scaling,
+    infer=lambda X, PrevLossScaling, InGoodSteps, InBadSteps: (list(X), PrevLossScaling, InGoodSteps, InBadSteps),
     grad=NOT_DIFFERENTIABLE,
     incr_every_n_steps=required("int"),
     decr_every_n_nan_or_inf=required("int"),

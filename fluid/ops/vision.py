@@ -111,11 +111,7 @@ def _channel_shuffle(X: Spec, groups: int, data_format: str) -> Spec:
     return X
 
 
-def _shuffle_channel(X: Spec, group: int) -> Spec:
-    return _channel_shuffle(X, group, "NCHW")
-
-
-@define("shuffle_channel(X) -> Out", infer=_shuffle_channel, group=least(1, 1))
+@define("shuffle_channel(X) -> Out", infer=lambda X, group: _channel_shuffle(X, group, "NCHW"), group=least(1, 1))
 def shuffle_channel(f: Any, dOut: Any, group: int) -> Any:
     """Images [N, C, H, W] with the channels of `group` groups taken in turns: the first of each group, the second of each, ..."""
     return {"X": _interleaved(f, dOut, group, "NCHW")}
@@ -445,12 +441,7 @@ METHODS = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "nearest": (2, 3
 """How to interpolate -> over how many extents."""
 
 _INTERP_SLOTS = "OutSize?: int, SizeTensor*?: int, Scale?: float"
-_INTERP_ATTRS: dict[str, Any] = {
-    "data_layout": "NCHW",
-    "interp_method": "bilinear",
-    "align_corners": True,
-    "align_mode": 1,
-}
+_INTERP_ATTRS: dict[str, Any] = {"data_layout": "NCHW", "interp_method": "bilinear", "align_corners": True, "align_mode": 1}
 _INTERP_SIZES: dict[str, Any] = {"out_d": 0, "out_h": 0, "out_w": 0}
 
 
@@ -590,19 +581,13 @@ def grid_sampler(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any])
     "border" (the nearest inside) or "reflection". The borders are the centres of the outermost elements with
     `align_corners`, their outer edges without.
     """
-    return {
-        "X": lambda: f.grid_scatter(dOutput, Grid, X, **attrs),
-        "Grid": lambda: _through_grid(f, X, Grid, dOutput, attrs),
-    }
+    return {"X": lambda: f.grid_scatter(dOutput, Grid, X, **attrs), "Grid": lambda: _through_grid(f, X, Grid, dOutput, attrs)}
 
 
 @define("grid_gather(X: float, Grid) -> Output", infer=_sampled("X"), **_GRID, **_ALONG)
 def grid_gather(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """As `grid_sampler`, or its derivative by the x (`along_x`) or y (`along_y`) of the place, or by both."""
-    return {
-        "X": lambda: f.grid_scatter(dOutput, Grid, X, **attrs),
-        "Grid": lambda: _through_grid(f, X, Grid, dOutput, attrs),
-    }
+    return {"X": lambda: f.grid_scatter(dOutput, Grid, X, **attrs), "Grid": lambda: _through_grid(f, X, Grid, dOutput, attrs)}
 
 
 def _scattered(Output: Spec, Grid: Spec, Like: Spec) -> Spec:
@@ -614,10 +599,7 @@ def _scattered(Output: Spec, Grid: Spec, Like: Spec) -> Spec:
 )
 def grid_scatter(f: Any, Output: Any, Grid: Any, dX: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `grid_gather`: Output spread over images shaped like Like."""
-    return {
-        "Output": lambda: f.grid_gather(dX, Grid, **attrs),
-        "Grid": lambda: _through_grid(f, dX, Grid, Output, attrs),
-    }
+    return {"Output": lambda: f.grid_gather(dX, Grid, **attrs), "Grid": lambda: _through_grid(f, dX, Grid, Output, attrs)}
 
 
 def _affine_grid(Theta: Spec, OutputShape: Spec | None, output_shape: list[int]) -> Spec:

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class LoDArray:
-    """An array and its LoD, offsets level by level (see `fluid.values.spec.Lod`): what a name holds where rows form sequences."""
+    """An array whose rows form sequences, and its LoD: offsets level by level (see `fluid.values.spec.Lod`)."""
 
     __slots__ = ("array", "lod")
 
@@ -54,17 +54,17 @@ class LoDArray:
 
 
 def array_of(value: Any) -> Any:
-    """The array of a value, without its LoD; other values as they are."""
+    """The array of a `LoDArray`; any other value unchanged."""
     return value.array if type(value) is LoDArray else value
 
 
 def lod_of(value: Any) -> Lod:
-    """The LoD of a value, ``()`` where it has none."""
+    """The LoD of a value; ``()`` if it has none."""
     return value.lod if type(value) is LoDArray else ()
 
 
 def with_lod(array: Any, lod: Lod) -> Any:
-    """An array as the value with this LoD."""
+    """A `LoDArray` of `array` and `lod`; the array itself if the LoD is empty."""
     return LoDArray(array, lod) if lod and array is not None else array
 
 
@@ -74,34 +74,34 @@ def lengths_of(offsets: Sequence[int]) -> list[int]:
 
 
 def to_lengths(lod: Lod) -> list[list[int]]:
-    """Lengths of the sequences, level by level."""
+    """Lengths of the sequences, level by level; levels that are not known are left out."""
     return [lengths_of(level) for level in lod if level is not None]
 
 
 def checked_lod(lod: Lod, what: str, otherwise: str = "") -> Lod:
-    """The LoD of `what`; `ExecutionError` where it has none, which says what to do, or `otherwise`."""
+    """`lod`; `ExecutionError` if it is empty. `what` names the value in the message, `otherwise` is further advice."""
     if not lod or lod[-1] is None:
         raise ExecutionError(f"{what} holds no sequences; feed (array, lengths) or a LoDTensor{otherwise}")
     return lod
 
 
 def last_offsets(lod: Lod, what: str = "X", otherwise: str = "") -> Any:
-    """Offsets of the last level, as an array on the host; errors as of `checked_lod`."""
+    """Offsets of the last level, as a numpy array; errors as in `checked_lod`."""
     return np.asarray(checked_lod(lod, what, otherwise)[-1], np.int64)
 
 
 def ids_of(offsets: Any) -> Any:
-    """For each row, the number of its sequence, on the host."""
+    """For each row, the index of its sequence, as a numpy array."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
 def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
-    """The LoD that `levels` mean for an array of so many rows: each level as lengths, or as offsets (from 0 to their end).
+    """The LoD of an array of `rows` rows; each level is given as lengths or as offsets (from 0 to the end).
 
     Raises:
         ExecutionError: the levels do not fit each other, or the rows.
     """
-    found: list[tuple[int, ...]] = []
+    lod: list[tuple[int, ...]] = []
     count = rows
     for depth in range(len(levels) - 1, -1, -1):
         level = [int(item) for item in levels[depth]]
@@ -115,9 +115,9 @@ def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
                 f"level {depth} of the LoD, {_brief(level)}, should be lengths that add up to {count} {what}, "
                 f"or offsets from 0 to {count}"
             )
-        found.append(tuple(offsets))
+        lod.append(tuple(offsets))
         count = len(offsets) - 1
-    return tuple(reversed(found))
+    return tuple(reversed(lod))
 
 
 def _brief(level: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""Tensors as scopes hold them."""
+"""The tensors that a scope holds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["LoDTensor"]
 
 
 class Owner(Protocol):
-    """Who holds a tensor, and wants to know when it is given another array."""
+    """The holder of a tensor, notified when the tensor gets another array."""
 
     def tensor_changed(self) -> None: ...
 
 
 class LoDTensor:
-    """A tensor of a scope: an array on some place, with sequence lengths where it has any.
+    """A tensor of a scope: an array on some place, and the lengths of its sequences if it has any.
 
     `set` gives it an array; ``numpy.asarray(tensor)`` is its value on the host.
     """
@@ -35,7 +35,7 @@ class LoDTensor:
 
     @property
     def array(self) -> Any:
-        """The array itself, on its place; None while nothing has been set."""
+        """The array itself, on its place; None until it is set."""
         return self._array
 
     @array.setter
@@ -46,7 +46,7 @@ class LoDTensor:
             owner.tensor_changed()
 
     def set(self, array: Any, place: Place | None = None) -> None:
-        """Hold a copy of `array` on `place` (the processor by default)."""
+        """Hold a copy of `array` on `place` (the CPU by default)."""
         place = place if place is not None else CPUPlace()
         self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
 
@@ -69,10 +69,10 @@ class LoDTensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self._array is None:
             raise ExecutionError("this tensor holds nothing yet; run the startup program, or set() it")
-        found = to_numpy(self._array)
-        if dtype is not None and found.dtype != dtype:
-            return found.astype(dtype)
-        return found.copy() if copy else found
+        array = to_numpy(self._array)
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def __repr__(self) -> str:
         return f"<LoDTensor {self._array!r}>"

@@ -39,20 +39,20 @@ class Place:
         raise NotImplementedError
 
     def asarray(self, value: Any) -> Any:
-        """`value` as an array of this place, copied only if it has to be."""
+        """`value` as an array of this place; copied only if necessary."""
         return self.xp.asarray(value)
 
     def active(self) -> AbstractContextManager[Any]:
-        """Inside the ``with``, arrays are made on this very device."""
+        """A context inside which new arrays are on this device."""
         return contextlib.nullcontext()
 
     def wait(self) -> None:
-        """Return when all that was begun on this device is done."""
+        """Wait until all work of this device is done."""
 
 
 @dataclass(frozen=True)
 class CPUPlace(Place):
-    """The processor; arrays are numpy's."""
+    """The CPU; arrays are numpy's."""
 
     @property
     def xp(self) -> Any:
@@ -68,7 +68,7 @@ class CUDAPinnedPlace(CPUPlace):
 
 @dataclass(frozen=True)
 class CUDAPlace(Place):
-    """The CUDA device of this number; arrays are cupy's. `ExecutionError` where cupy or the device is missing."""
+    """A CUDA device, by its number; arrays are cupy's. `ExecutionError` if cupy or the device is missing."""
 
     device_id: int = 0
 
@@ -98,7 +98,7 @@ def import_cupy() -> Any:
 
 
 def is_compiled_with_cuda() -> bool:
-    """Whether cupy and at least one CUDA device are there."""
+    """Whether cupy and at least one CUDA device are available."""
     try:
         return bool(import_cupy().cuda.runtime.getDeviceCount())
     except Exception:  # cupy raises errors of its own where the driver is missing
@@ -106,22 +106,22 @@ def is_compiled_with_cuda() -> bool:
 
 
 def get_cuda_device_count() -> int:
-    """How many CUDA devices cupy sees; 0 where it is not installed."""
+    """The number of CUDA devices that cupy finds; 0 if it is not installed."""
     return int(import_cupy().cuda.runtime.getDeviceCount()) if is_compiled_with_cuda() else 0
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """So many times the processor (once, by default)."""
+    """A list of `device_count` CPU places (one by default)."""
     return [CPUPlace()] * (1 if device_count is None else device_count)
 
 
 def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
-    """The CUDA devices of these numbers (all that are there, by default)."""
+    """The CUDA devices of these numbers (all available ones by default)."""
     return [CUDAPlace(number) for number in (range(get_cuda_device_count()) if device_ids is None else device_ids)]
 
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """So many times page-locked host memory (once, by default)."""
+    """A list of `device_count` pinned places (one by default)."""
     return [CUDAPinnedPlace()] * (1 if device_count is None else device_count)
 
 
@@ -146,7 +146,7 @@ def add_namespace(xp: Any) -> None:
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:
-    """An array of any place, or anything array-like, as a numpy array."""
+    """An array of any place, or another array-like value, as a numpy array."""
     get = getattr(value, "get", None)
     if get is not None and hasattr(value, "__cuda_array_interface__"):
         value = get()

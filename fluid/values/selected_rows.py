@@ -1,4 +1,4 @@
-"""Tensors of which only some rows are there."""
+"""Tensors of which only some rows are stored."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["SelectedRows", "add_rows_at"]
 
 
 class SelectedRows:
-    """Some rows of a tensor, the others being zeros; a row that is there several times counts as the sum.
+    """Some rows of a tensor; the others are zeros. A row that is stored several times counts as the sum.
 
     Attributes:
-        index: which rows, an integer array ``[n]``.
+        index: the indices of the rows, an integer array ``[n]``.
         value: the rows, ``[n, ...]``.
-        shape: of the whole tensor.
+        shape: the shape of the whole tensor.
     """
 
     __slots__ = ("index", "shape", "value")
 
-    __array_ufunc__ = None  # an array plus this is up to this
+    __array_ufunc__ = None  # array + self calls __radd__
 
     def __init__(self, index: Any, value: Any, height: int) -> None:
         self.index, self.value = index, value
@@ -40,31 +40,30 @@ class SelectedRows:
 
     @property
     def nbytes(self) -> int:
-        """Of the rows that are there, and their numbers."""
+        """Bytes of the stored rows and their indices."""
         return int(self.index.nbytes + self.value.nbytes)
 
     def rows(self) -> list[int]:
-        """Which rows are there."""
-        found: list[int] = to_numpy(self.index).tolist()
-        return found
+        """The indices of the stored rows."""
+        return to_numpy(self.index).tolist()  # type: ignore[no-any-return]
 
     def height(self) -> int:
         """Number of rows of the whole tensor."""
         return self.shape[0]
 
     def get_tensor(self) -> LoDTensor:
-        """The rows, as a tensor."""
+        """The stored rows, as a tensor."""
         return LoDTensor(self.value)
 
     def copy(self) -> SelectedRows:
         return SelectedRows(self.index.copy(), self.value.copy(), self.shape[0])
 
     def empty(self) -> SelectedRows:
-        """A tensor of this shape of which no row is there: zeros."""
+        """A tensor of this shape without stored rows: zeros."""
         return SelectedRows(self.index[:0].copy(), self.value[:0].copy(), self.shape[0])
 
     def merged(self, xp: Any) -> SelectedRows:
-        """Each row once, in order."""
+        """The same tensor with each row stored once, sorted by index."""
         index, place = xp.unique(self.index, return_inverse=True)
         if len(index) == len(self.index):
             order = xp.argsort(self.index)
@@ -74,43 +73,42 @@ class SelectedRows:
         return SelectedRows(index, value, self.shape[0])
 
     def add_to(self, xp: Any, array: Any) -> None:
-        """Add the rows to those of a dense array."""
+        """Add the rows to a dense array, in place."""
         add_rows_at(xp, self.value, self.index, array)
 
     @staticmethod
     def total(parts: Sequence[SelectedRows]) -> SelectedRows:
-        """The sum of tensors of one shape: all rows of all of them."""
-        xp, height = namespace_of(parts[0].value), parts[0].shape[0]
-        return SelectedRows(
-            xp.concatenate([part.index for part in parts]), xp.concatenate([part.value for part in parts]), height
-        )
+        """The sum of tensors of one shape, which stores all rows of all of them."""
+        xp = namespace_of(parts[0].value)
+        index, value = (xp.concatenate([getattr(part, name) for part in parts]) for name in ("index", "value"))
+        return SelectedRows(index, value, parts[0].shape[0])
 
     def __add__(self, other: Any) -> Any:
-        """All rows of both; with a dense array, that array with these rows added."""
+        """A `SelectedRows` with the rows of both; with a dense array, a dense array."""
         if isinstance(other, SelectedRows):
             return SelectedRows.total([self, other])
-        found = other.copy()
-        self.add_to(namespace_of(found), found)
-        return found
+        total = other.copy()
+        self.add_to(namespace_of(total), total)
+        return total
 
     __radd__ = __add__
 
     def dense(self, xp: Any) -> Any:
-        """The whole tensor."""
-        found = xp.zeros(self.shape, self.dtype)
-        self.add_to(xp, found)
-        return found
+        """The whole tensor, as an array."""
+        array = xp.zeros(self.shape, self.dtype)
+        self.add_to(xp, array)
+        return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        found = SelectedRows(to_numpy(self.index), to_numpy(self.value), self.shape[0]).dense(np)
-        return found if dtype is None else found.astype(dtype)  # type: ignore[no-any-return]
+        array = SelectedRows(to_numpy(self.index), to_numpy(self.value), self.shape[0]).dense(np)
+        return array if dtype is None else array.astype(dtype)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<SelectedRows {len(self.index)} rows of {self.dtype}{list(self.shape)}>"
 
 
 def add_rows_at(xp: Any, rows: Any, ids: Any, out: Any) -> None:
-    """``out[ids] += rows`` along the first axis, for repeated ids too."""
+    """``out[ids] += rows`` along the first axis, in place; repeated ids add up."""
     width = out[:1].size
     if not rows.size:
         return

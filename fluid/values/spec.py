@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 from .operators import ValueOperators
@@ -11,21 +12,21 @@ from .types import VarType
 __all__ = ["Lod", "Spec"]
 
 Lod = tuple[tuple[int, ...] | None, ...]
-"""Where sequences begin and end, level by level from the outermost: offsets, the last of which is the number of entries of
-the next level (of rows, in the last); None for a level of which only the existence is known. ``()`` for a plain tensor."""
+"""How rows form nested sequences: for each level, from the outermost, the offsets at which its sequences begin and end. The last
+offset is the number of sequences of the next level (of rows, in the last level). None is a level whose offsets are not known yet;
+``()`` means a plain tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec(ValueOperators):
-    """What is known of a value before it is computed: shape (``-1`` where unknown), element type, kind of variable, and
-    which of its rows form sequences."""
+    """What is known of a value before it is computed: shape (``-1`` where unknown), element type, type of variable, and LoD."""
 
     shape: tuple[int, ...]
     dtype: VarType
     type: VarType = VarType.LOD_TENSOR
     lod: Lod = ()
     namespace: ClassVar[Any] = None
-    """What ops of specs mean, inference; `fluid.opdef.inference` sets it."""
+    """The namespace in which ops over specs infer specs; set by `fluid.opdef.inference`."""
 
     @property
     def ndim(self) -> int:
@@ -33,18 +34,13 @@ class Spec(ValueOperators):
 
     @property
     def known(self) -> bool:
-        """A plain tensor of which every extent is known."""
+        """Whether this is a plain tensor of known shape."""
         return self.type is VarType.LOD_TENSOR and -1 not in self.shape and not self.lod
 
     @property
     def size(self) -> int:
-        """Number of elements, or -1 where an extent is unknown."""
-        total = 1
-        for extent in self.shape:
-            if extent < 0:
-                return -1
-            total *= extent
-        return total
+        """Number of elements; -1 if a dimension is unknown."""
+        return -1 if any(size < 0 for size in self.shape) else prod(self.shape)
 
     def with_shape(self, shape: tuple[int, ...]) -> Spec:
         return replace(self, shape=tuple(shape))

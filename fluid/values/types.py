@@ -1,4 +1,4 @@
-"""Types of variables and of their elements, numbered as on the wire."""
+"""Types of variables and of their elements, with Paddle's numbers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..errors import FluidTypeError
 __all__ = ["BFLOAT16", "DTypeLike", "VarType", "as_dtype", "is_floating"]
 
 BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
-"""The bits of bfloat16, which numpy cannot compute with; see `fluid.bfloat16`."""
+"""The bits of bfloat16 as integers: numpy cannot compute with it. See `fluid.bfloat16`."""
 
 
 class VarType(IntEnum):
-    """Kinds of variables (7 to 18, 25 and up) and element types (the rest), one enum as in Paddle's ``VarType.Type``."""
+    """Types of variables (7 to 18, 25 and up) and of elements (the others), in one enum as Paddle's ``VarType.Type``."""
 
     BOOL = 0
     INT16 = 1
@@ -52,7 +52,7 @@ class VarType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of this element type; `FluidTypeError` where numpy has none."""
+        """The numpy dtype of this element type; `FluidTypeError` if there is none."""
         try:
             return _TO_NUMPY[self]
         except KeyError:
@@ -61,9 +61,8 @@ class VarType(IntEnum):
 
     @property
     def text(self) -> str:
-        """The name that users write: ``float32``, ``int64``, ..."""
-        found = _TO_NUMPY.get(self)
-        return found.name if found is not None else self.name.lower()
+        """The name as users write it: ``float32``, ``int64``, ..."""
+        return _TO_NUMPY[self].name if self in _TO_NUMPY else self.name.lower()
 
 
 DTypeLike = Union[VarType, str, int, type, np.dtype[Any]]
@@ -82,13 +81,13 @@ _TO_NUMPY: dict[VarType, np.dtype[Any]] = {
     VarType.COMPLEX64: np.dtype("complex64"),
     VarType.COMPLEX128: np.dtype("complex128"),
 }
-_FROM_NUMPY = {dtype: kind for kind, dtype in _TO_NUMPY.items()} | {BFLOAT16: VarType.BF16}
-_FROM_NAME = {dtype.name: kind for kind, dtype in _TO_NUMPY.items()} | {"bfloat16": VarType.BF16}
+_FROM_NUMPY = {dtype: element for element, dtype in _TO_NUMPY.items()} | {BFLOAT16: VarType.BF16}
+_FROM_NAME = {dtype.name: element for element, dtype in _TO_NUMPY.items()} | {"bfloat16": VarType.BF16}
 _FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16, VarType.COMPLEX64, VarType.COMPLEX128})
 
 
 def as_dtype(dtype: DTypeLike) -> VarType:
-    """The element type meant by a `VarType`, its number, a name such as ``"float32"``, or a numpy dtype."""
+    """The element type for a `VarType`, its number, a name such as ``"float32"``, or a numpy dtype."""
     if isinstance(dtype, VarType):
         return dtype
     if isinstance(dtype, str) and dtype in _FROM_NAME:
@@ -103,5 +102,5 @@ def as_dtype(dtype: DTypeLike) -> VarType:
 
 
 def is_floating(dtype: VarType | None) -> bool:
-    """Whether values of this element type can carry a gradient."""
+    """Whether this is a type of floats or complex numbers, whose values can have a gradient."""
     return dtype in _FLOATING

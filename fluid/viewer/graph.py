@@ -324,8 +324,4 @@ def _variable(value: Value) -> dict[str, Any]:
         ("stop_gradient", var.stop_gradient),
     ]
     shown = kind + (spec if var.has_dtype or var.has_shape else "")
-    return {
-        "name": _cut(value.name),
-        "spec": _cut(shown.strip(), 200),
-        "flags": [flag for flag, holds in flags if holds],
-    }
+    return {"name": _cut(value.name), "spec": _cut(shown.strip(), 200), "flags": [flag for flag, holds in flags if holds]}

@@ -29,10 +29,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
 
     class OptimizerWithDecoupledWeightDecay(base_optimizer):  # type: ignore[misc, valid-type]
         def __init__(
-            self,
-            weight_decay: float | Variable,
-            apply_decay_param_fun: Callable[[str], bool] | None = None,
-            **kwargs: Any,
+            self, weight_decay: float | Variable, apply_decay_param_fun: Callable[[str], bool] | None = None, **kwargs: Any
         ) -> None:
             if not isinstance(weight_decay, (int, float, Variable)):
                 raise FluidTypeError(f"weight_decay should be a number or a Variable, not {type(weight_decay).__name__}")

@@ -1,4 +1,4 @@
-"""The command ``fluid``: look at models, change them, run them. Needs ``pip install fluid-graph[cli]``."""
+"""The command ``fluid``: inspects, changes and runs models. Needs ``pip install fluid-graph[cli]``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; without the libraries for it, say in one line what to install."""
+    """Run the command line; if its libraries are missing, exit with a line that says what to install."""
     try:
         import click  # noqa: F401
         import rich  # noqa: F401

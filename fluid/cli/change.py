@@ -1,4 +1,4 @@
-"""Commands that make another model of one: prune, convert."""
+"""Commands that write a changed model: prune, convert."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def prune(
     model: str, params: str | None, output: str, feeds: tuple[str, ...], fetches: tuple[str, ...], target: str | None
 ) -> None:
     """Write to OUTPUT the part of a model that computes some of its variables, as an inference model."""
-    found = read_model(model, params)
-    program = program_of(found)
+    loaded = read_model(model, params)
+    program = program_of(loaded)
     before = sum(len(block.ops) for block in program.blocks)
     wanted = listed(fetches)
     report = program.prune(listed(feeds) or None, wanted)
     names = listed(feeds) or [name for name, var in program.global_block().vars.items() if var.is_data]
-    _save(found, output, names, wanted, target)
+    _save(loaded, output, names, wanted, target)
     echo(f"{len(report.removed_ops)} of {before} ops and {len(report.removed_vars)} variables left out")
 
 
@@ -43,15 +43,15 @@ def convert(model: str, params: str | None, output: str, target: str | None, fol
     .pdmodel (and .pdiparams beside it), .txt (the program alone), .npz, .safetensors, .pdparams (the values alone), anything
     else: a folder with __model__ and a file a parameter.
     """
-    found = read_model(model, params)
-    if found.program is None:
-        save_arrays(output, found.values())
-        echo(f"{output}: {len(found.parameters)} values")
+    loaded = read_model(model, params)
+    if loaded.program is None:
+        save_arrays(output, loaded.values())
+        echo(f"{output}: {len(loaded.parameters)} values")
         return
     if fold:
-        for report in (found.program.fold_constants(found.scope), found.program.fold_batch_norm(found.scope)):
+        for report in (loaded.program.fold_constants(loaded.scope), loaded.program.fold_batch_norm(loaded.scope)):
             echo(str(report).partition("\n")[0])
-    _save(found, output, None, None, target)
+    _save(loaded, output, None, None, target)
 
 
 def _save(model: Model, output: str, feeds: list[str] | None, fetches: list[str] | None, target: str | None) -> None:

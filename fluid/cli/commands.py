@@ -1,4 +1,4 @@
-"""The group of commands, and how errors leave it."""
+"""The group of commands, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ import click
 from .. import __version__
 from ..errors import FluidError
 from . import change, draw, params, run, show
+from .common import printable
 
 __all__ = ["cli"]
 
 
 class _Group(click.Group):
-    """Tells errors of Fluid in one line, without a traceback, and ends with status 2."""
+    """Reports errors of Fluid in one line, without a traceback, and exits with status 2."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except FluidError as error:
-            text = str(error)
-            if not ctx.params.get("verbose"):
-                text = _one_line(text)
-            click.echo(f"{click.style('error:', fg='red', bold=True)} {_printable(text)}", err=True)
+            text = str(error) if ctx.params.get("verbose") else _one_line(str(error))
         except BrokenPipeError:
-            raise  # whoever reads this has seen enough; click ends quietly
+            raise  # the reader of the pipe has closed it; click exits quietly
         except (MemoryError, OSError) as error:
-            click.echo(f"{click.style('error:', fg='red', bold=True)} {_printable(str(error) or 'out of memory')}", err=True)
+            text = str(error) or "out of memory"
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(text)}", err=True)
         ctx.exit(2)
 
 
 def _one_line(text: str) -> str:
-    """The first line of a message, with the list that it announces."""
+    """The first line of a message, and the items of the list that it introduces."""
     first, _, rest = text.partition("\n")
     if not first.endswith(":"):
         return first
@@ -38,18 +37,14 @@ def _one_line(text: str) -> str:
     return f"{first} {'; '.join(items)}"
 
 
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
-
-
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-v", "--verbose", is_flag=True, help="Tell all of an error message, not its first line.")
+@click.option("-v", "--verbose", is_flag=True, help="Print whole error messages, not only the first line.")
 @click.version_option(__version__, prog_name="fluid")
 def cli(verbose: bool) -> None:
-    """Look at models of Paddle and Fluid, change them, run them.
+    """Inspect, change and run models of Paddle and Fluid.
 
-    MODEL is a folder with __model__, a .pdmodel file, the common start of .pdmodel and .pdiparams, any other file of a
-    program, or its text. Status: 0; 1 where `diff` finds differences; 2 on errors.
+    MODEL is a folder with __model__, a .pdmodel file, the common prefix of .pdmodel and .pdiparams, any other file of a
+    program, or its text. Exit status: 0; 1 if `diff` finds differences; 2 on errors.
     """
 
 

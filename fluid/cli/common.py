@@ -1,4 +1,4 @@
-"""What the commands share: reading models, and writing tables that are plain in a pipe."""
+"""Functions that the commands share: reading models, printing tables."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..executor import Scope
 from ..ir.program import Program, Variable
 from ..saving.models import Model, load_model
 
-__all__ = ["as_json", "echo", "human_bytes", "listed", "model_argument", "program_of", "read_model", "table"]
+__all__ = ["as_json", "echo", "human_bytes", "listed", "model_argument", "printable", "program_of", "read_model", "table"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def model_argument(name: str = "model") -> Callable[[_F], _F]:
-    """An argument MODEL, and where its parameters are."""
+    """A decorator that adds an argument for a model, and an option for its parameters."""
 
     def decorate(function: _F) -> _F:
         params = click.option(f"--{name}-params" if name != "model" else "--params", help="File or folder of the parameters.")
@@ -32,24 +32,24 @@ def model_argument(name: str = "model") -> Callable[[_F], _F]:
 
 
 def read_model(path: str, params: str | None = None) -> Model:
-    """A model in a scope of its own."""
+    """Load a model into a new scope."""
     return load_model(path, params=params, scope=Scope())
 
 
 def program_of(model: Model) -> Program:
-    """The program of a model; an error where it holds parameters alone."""
+    """The program of a model; `ProgramError` if it only has parameters."""
     if model.program is None:
         raise ProgramError(f"{model.path} holds parameters alone, no program")
     return model.program
 
 
 def listed(values: Sequence[str]) -> list[str]:
-    """Names given as several options, or in one with commas."""
+    """The names in the values of a repeated option, each of which may list several with commas."""
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def human_bytes(number: float) -> str:
-    """Such as ``1.5 MB``."""
+    """A number of bytes with a unit, such as ``1.5 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000 or unit == "GB":
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -57,23 +57,23 @@ def human_bytes(number: float) -> str:
     raise AssertionError
 
 
-def is_terminal() -> bool:
-    return sys.stdout.isatty()
-
-
 def echo(text: str = "", **style: Any) -> None:
-    """A line, styled on a terminal; control characters, which files may hold, are shown as such."""
-    text = "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
-    click.secho(text, **style)
+    """Print a line, styled on a terminal; control characters, which files may hold, are escaped."""
+    click.secho(printable(text, "\n\t"), **style)
+
+
+def printable(text: str, keep: str = "\n") -> str:
+    """`text` with its unprintable characters, except those in `keep`, escaped."""
+    return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
 
 
 def as_json(value: Any) -> None:
-    """Print as JSON. What it has no numbers for are the strings "NaN", "Infinity" and "-Infinity"."""
+    """Print as JSON; floats that JSON lacks are the strings "NaN", "Infinity" and "-Infinity"."""
     click.echo(json.dumps(_plain(value), indent=2, default=str, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold, of lists, dicts, arrays and what they hold."""
+    """Convert a value, with all that it contains, to types of JSON."""
     if isinstance(value, Variable):
         return {"name": value.name, "type": value.describe()}
     if isinstance(value, dict):
@@ -90,11 +90,10 @@ def _plain(value: Any) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", right: Iterable[int] = ()) -> None:
-    """A table: framed on a terminal, words in columns in a pipe. `right` are columns of numbers."""
-    texts = [[str(cell) for cell in row] for row in rows]
-    texts = [["".join(char if char.isprintable() else repr(char)[1:-1] for char in cell) for cell in row] for row in texts]
+    """Print a table: framed on a terminal, plain columns in a pipe. `right` are the indices of right-aligned columns."""
+    texts = [[printable(str(cell), "") for cell in row] for row in rows]
     numbers = set(right)
-    if not is_terminal():
+    if not sys.stdout.isatty():
         if title:
             click.echo(title)
         lines = [list(columns), *texts]
@@ -107,9 +106,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = ""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=title or None, title_justify="left", header_style="bold", expand=False)
+    framed = Table(title=title or None, title_justify="left", header_style="bold", expand=False)
     for at, column in enumerate(columns):
-        made.add_column(column, justify="right" if at in numbers else "left", overflow="fold")
+        framed.add_column(column, justify="right" if at in numbers else "left", overflow="fold")
     for row in texts:
-        made.add_row(*(Text(cell) for cell in row))
-    Console().print(made)
+        framed.add_row(*map(Text, row))
+    Console().print(framed)

@@ -1,4 +1,4 @@
-"""Commands that make pictures: draw, view."""
+"""Commands that draw programs: draw, view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["COMMANDS"]
 
 @click.command()
 @model_argument()
-@click.option("--out", "output", type=click.Path(), help="A .dot, .svg, .png or .pdf file; the dot goes to the terminal without.")
+@click.option("--out", "output", type=click.Path(), help="A .dot, .svg, .png or .pdf file; by default, the dot is printed.")
 def draw(model: str, params: str | None, output: str | None) -> None:
     """Draw the program as a graph. Pictures need graphviz; large programs are better seen with `view`."""
     text = to_dot(program_of(read_model(model, params)))
@@ -48,11 +48,11 @@ def draw(model: str, params: str | None, output: str | None) -> None:
 @click.option("--out", "output", type=click.Path(), help="The page; MODEL.html by default.")
 @click.option("--open", "shows", is_flag=True, help="Open it in the browser.")
 def view(model: str, params: str | None, output: str | None, shows: bool) -> None:
-    """Write one page that shows the program: works offline, in any browser."""
-    found = read_model(model, params)
+    """Write a page that shows the program in any browser, offline."""
+    program = program_of(read_model(model, params))
     stem = os.path.normpath(model)
     output = output if output is not None else stem.removesuffix(".pdmodel") + ".html"
-    write_html(program_of(found), output, title=os.path.basename(stem))
+    write_html(program, output, title=os.path.basename(stem))
     echo(output)
     if shows:
         webbrowser.open(f"file://{os.path.abspath(output)}")

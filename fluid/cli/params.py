@@ -20,14 +20,14 @@ def _dtype(array: Any) -> str:
 
 @click.group()
 def params() -> None:
-    """The values in a model, or in a file of parameters alone."""
+    """Show or export the values in a model, or in a file of parameters."""
 
 
 @params.command("list")
 @model_argument()
 @click.option("--json", "is_json", is_flag=True, help="For programs.")
 def list_(model: str, params: str | None, is_json: bool) -> None:
-    """Names, types, sizes."""
+    """List names, types and sizes."""
     arrays = read_model(model, params).values()
     if is_json:
         return as_json([{"name": n, "dtype": _dtype(a), "shape": list(a.shape), "bytes": a.nbytes} for n, a in arrays.items()])
@@ -42,7 +42,7 @@ def list_(model: str, params: str | None, is_json: bool) -> None:
 @click.argument("name")
 @click.option("--json", "is_json", is_flag=True, help="For programs: all of the elements.")
 def show(model: str, params: str | None, name: str, is_json: bool) -> None:
-    """One value: statistics and some of its elements."""
+    """Show one value: statistics and some of its elements."""
     array = read_model(model, params).value(name)
     dtype, size = _dtype(array), human_bytes(array.nbytes)
     if array.dtype == BFLOAT16:
@@ -66,9 +66,9 @@ def show(model: str, params: str | None, name: str, is_json: bool) -> None:
 @click.option("--only", multiple=True, help="Names to write; all by default.")
 def export(model: str, params: str | None, output: str, only: tuple[str, ...]) -> None:
     """Write the values to OUTPUT: .npz, .safetensors or .pdparams."""
-    found = read_model(model, params)
-    names = listed(only) or found.parameters
-    save_arrays(output, {name: found.value(name) for name in names})
+    loaded = read_model(model, params)
+    names = listed(only) or loaded.parameters
+    save_arrays(output, {name: loaded.value(name) for name in names})
     echo(f"{output}: {len(names)} values")
 
 

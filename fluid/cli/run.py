@@ -23,7 +23,7 @@ __all__ = ["COMMANDS"]
 @click.option("--fetch", "fetches", multiple=True, help="What to compute; by default, what the model says.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="How often to run; the last run counts.")
 @click.option("--check-nan", is_flag=True, help="Stop at the first op that makes a NaN or an infinity.")
-@click.option("--allow", multiple=True, help="Ops that touch files or run code, and yet may run.")
+@click.option("--allow", multiple=True, help="Ops that access files or run code, and are allowed to.")
 @click.option("--json", "is_json", is_flag=True, help="For programs.")
 def run(
     model: str,
@@ -37,14 +37,14 @@ def run(
     is_json: bool,
 ) -> None:
     """Run a model on arrays from a file."""
-    found = read_model(model, params)
-    program = program_of(found)
+    loaded = read_model(model, params)
+    program = program_of(loaded)
     program.allowed_ops = frozenset(listed(allow))
-    names = listed(fetches) or [var.name for var in found.fetches]
+    names = listed(fetches) or [var.name for var in loaded.fetches]
     if not names:
         raise FeedError(f"{model} does not say what it computes; name it with --fetch")
     feed = read_arrays(feed_file) if feed_file is not None else {}
-    missing = [name for name in found.feeds if name not in feed]
+    missing = [name for name in loaded.feeds if name not in feed]
     if missing:
         held = f"; {feed_file} has {', '.join(feed) or 'none'}" if feed_file is not None else ""
         raise FeedError(f"the model is fed {', '.join(missing)}; give a file of arrays with these names with --feed{held}")
@@ -55,7 +55,7 @@ def run(
     executor = Executor(CPUPlace())
     for _ in range(repeat):
         start = time.perf_counter()
-        results = executor.run(program, feed, names, scope=found.scope, check_nan=check_nan)
+        results = executor.run(program, feed, names, scope=loaded.scope, check_nan=check_nan)
         seconds = time.perf_counter() - start
     arrays = {name: np.asarray(value) for name, value in zip(names, results, strict=True)}
     if output is not None:

@@ -1,4 +1,4 @@
-"""Commands that only look: inspect, dump, diff, explain."""
+"""Commands that print without changing anything: inspect, dump, diff, explain."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["COMMANDS"]
 
 @click.command()
 @model_argument()
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="What unknown extents count as in FLOPs.")
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="The size of unknown dimensions, for FLOPs.")
 @click.option("--json", "is_json", is_flag=True, help="For programs.")
 def inspect(model: str, params: str | None, batch: int, is_json: bool) -> None:
-    """Inputs, outputs, parameters, ops, arithmetic, and what cannot run."""
-    found = read_model(model, params)
-    facts = _facts(found, batch)
+    """Show inputs, outputs, parameters, ops, arithmetic, and what cannot run."""
+    loaded = read_model(model, params)
+    facts = _facts(loaded, batch)
     if is_json:
         return as_json(facts)
     echo(f"{facts['path']}: {facts['format']}", bold=True)
-    if found.program is None:
-        echo(f"{len(found.parameters)} arrays, {human_bytes(facts['parameters']['bytes'])}; no program")
+    if loaded.program is None:
+        echo(f"{len(loaded.parameters)} arrays, {human_bytes(facts['parameters']['bytes'])}; no program")
         return None
     for title, key in (("inputs", "inputs"), ("outputs", "outputs")):
         if facts[key]:
@@ -93,12 +93,12 @@ def _facts(model: Model, batch: int) -> dict[str, Any]:
 @click.command()
 @model_argument()
 @click.option("--format", "kind", type=click.Choice(["text", "json", "pbtxt"]), default="text", show_default=True)
-@click.option("--short", is_flag=True, help="Of the text, what fits a screen.")
+@click.option("--short", is_flag=True, help="Print a shortened text that fits a screen.")
 def dump(model: str, params: str | None, kind: str, short: bool) -> None:
-    """Print the program: as readable text (which loads again), JSON, or protobuf's text."""
+    """Print the program as readable text (which can be loaded again), as JSON, or as protobuf's text."""
     program = program_of(read_model(model, params))
     if kind == "json":
-        as_json(_program(program))
+        as_json({"blocks": [_block(block) for block in program.blocks]})
     elif kind == "pbtxt":
         from google.protobuf import text_format
 
@@ -109,10 +109,6 @@ def dump(model: str, params: str | None, kind: str, short: bool) -> None:
         click.echo(text_format.MessageToString(message), nl=False)
     else:
         click.echo(str(program) if short else program.to_string(), nl=short)
-
-
-def _program(program: Program) -> dict[str, Any]:
-    return {"blocks": [_block(block) for block in program.blocks]}
 
 
 def _block(block: Block) -> dict[str, Any]:
@@ -158,21 +154,21 @@ _COLOURS = {"-": "red", "+": "green", "~": "yellow"}
 def diff_command(
     ctx: click.Context, a: str, a_params: str | None, b: str, b_params: str | None, around: int, is_json: bool
 ) -> None:
-    """What model B has other than model A: ops, declarations, values. Status 1 where there is anything."""
+    """Show how model B differs from model A: ops, declarations, values. Exit status 1 if there are differences."""
     one, two = read_model(a, a_params), read_model(b, b_params)
     empty = Program()
     values = (one.values(), two.values()) if one.parameters and two.parameters else (None, None)
     if (one.program is None) != (two.program is None):
         program_of(one if one.program is None else two)
-    found = diff(one.program or empty, two.program or empty, *values)
+    differences = diff(one.program or empty, two.program or empty, *values)
     if is_json:
-        changes = [{"sign": sign, "block": block, "text": text} for sign, block, text in found.ops if sign != " "]
-        variables = [{"sign": sign, "block": block, "text": text} for sign, block, text in found.variables]
-        as_json({"ops": changes, "variables": variables, "values": found.values})
+        changes = [{"sign": sign, "block": block, "text": text} for sign, block, text in differences.ops if sign != " "]
+        variables = [{"sign": sign, "block": block, "text": text} for sign, block, text in differences.variables]
+        as_json({"ops": changes, "variables": variables, "values": differences.values})
     else:
-        for line in found.lines(around):
+        for line in differences.lines(around):
             echo(line, fg=_COLOURS.get(line[:1]))
-    if found:
+    if differences:
         ctx.exit(1)
 
 
@@ -181,7 +177,7 @@ def diff_command(
 @click.argument("loss")
 @click.argument("var")
 def explain(model: str, params: str | None, loss: str, var: str) -> None:
-    """Along which ops a gradient of LOSS flows to VAR, or what cuts it."""
+    """Show along which ops the gradient of LOSS flows to VAR, or what stops it."""
     echo(program_of(read_model(model, params)).explain_gradient(loss, var))
 
 

@@ -1,4 +1,4 @@
-"""What Fluid 1.6 keeps beside its main interface."""
+"""The parts of ``fluid.contrib`` of Fluid 1.6."""
 
 from __future__ import annotations
 

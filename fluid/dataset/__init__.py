@@ -1,11 +1,11 @@
-"""Small real data sets that ship with the package, as reader creators and as whole arrays.
+"""Small real data sets that are part of the package, as reader creators and as whole arrays.
 
-A data set is a module, imported when wanted (``import fluid.dataset.digits``)::
+A data set is a module, imported at its first use (or by ``import fluid.dataset.digits``)::
 
     train_reader = fluid.io.batch(fluid.dataset.digits.train(), batch_size=32)
     images, labels = fluid.dataset.digits.arrays("test")
 
-Next to each ``.npz`` file a text file of the same name says where it comes from, who made it, and under which licence.
+Beside each ``.npz`` file, a text file of the same name names its source, authors and licence.
 """
 
 from __future__ import annotations

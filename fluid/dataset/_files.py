@@ -1,4 +1,4 @@
-"""What the data sets share: reading a file of the package, and splitting it."""
+"""Functions that the data sets share: reading an array file of the package, and splitting its rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Reader = Callable[[], Iterator[Any]]
 
 
 def load(name: str) -> dict[str, Any]:
-    """The arrays of ``<name>.npz`` of this folder."""
+    """The arrays of ``<name>.npz`` in this folder, by name."""
     with np.load(Path(__file__).with_name(f"{name}.npz"), allow_pickle=False) as file:
         return {key: file[key] for key in file.files}
 
 
 def in_part(size: int, part: Part) -> Any:
-    """Mask of the rows that belong to a part: every fifth row, from the fifth on, is for testing."""
+    """Boolean mask of the rows of a part: every fifth row, starting with the fifth, is for testing."""
     if part == "all":
         return np.ones(size, bool)
     if part not in ("train", "test"):

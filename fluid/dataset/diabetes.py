@@ -1,7 +1,7 @@
-"""442 patients with diabetes: ten measurements each, and how far the disease had moved a year later (Efron et al. 2004).
+"""442 patients with diabetes: ten measurements each, and the progress of the disease a year later (Efron et al. 2004).
 
-Row ``i`` is a test row when ``i % 5 == 4`` (88 rows) and a training row otherwise (354). Features are standardised with
-mean and deviation of the training rows; targets are as measured, from 25 to 346.
+Row ``i`` is a test row if ``i % 5 == 4`` (88 rows) and a training row otherwise (354). Features are standardised with the
+mean and standard deviation of the training rows; targets are as measured, from 25 to 346.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ._files import Part, Reader, in_part, load
 __all__ = ["FEATURES", "arrays", "test", "train"]
 
 FEATURES = ("age", "sex", "bmi", "bp", "tc", "ldl", "hdl", "tch", "ltg", "glu")
-"""What the columns are: age, sex, body mass index, blood pressure, and six measurements of blood serum."""
+"""The columns: age, sex, body mass index, blood pressure, and six measurements of blood serum."""
 
 
 def arrays(part: Part = "all") -> tuple[Any, Any]:
     """``(features, targets)`` of ``"train"``, ``"test"`` or ``"all"``: float32 ``[n, 10]``, standardised, and ``[n, 1]``."""
     data = load("diabetes")
     features, targets = data["features"], data["targets"]
-    known = features[in_part(len(targets), "train")].astype(np.float64)
-    chosen = in_part(len(targets), part)
-    standardised = (features[chosen] - known.mean(axis=0)) / known.std(axis=0)
-    return standardised.astype(np.float32), targets[chosen, None]
+    training = features[in_part(len(targets), "train")].astype(np.float64)
+    rows = in_part(len(targets), part)
+    standardised = (features[rows] - training.mean(axis=0)) / training.std(axis=0)
+    return standardised.astype(np.float32), targets[rows, None]
 
 
 def train() -> Reader:

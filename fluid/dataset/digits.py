@@ -1,7 +1,7 @@
 """1,797 handwritten digits, 8 x 8 pixels each: the "Optical Recognition of Handwritten Digits" images of UCI.
 
-Image ``i`` of the file is a test image when ``i % 5 == 4`` (359 images) and a training image otherwise (1,438). The
-file is ordered by writer, so a test image is one that training has not seen, by a hand that it may have seen.
+Image ``i`` of the file is a test image if ``i % 5 == 4`` (359 images) and a training image otherwise (1,438). The file is
+ordered by writer: test images are not among the training images, but may be by the same writers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def arrays(part: Part = "all") -> tuple[Any, Any]:
     images: float32 ``[n, 1, 8, 8]`` from -1 (paper) to 1 (ink); labels: int64 ``[n, 1]`` from 0 to 9.
     """
     data = load("digits")
-    chosen = in_part(len(data["labels"]), part)
-    images = data["images"][chosen].astype(np.float32) / np.float32(8) - np.float32(1)
-    return images[:, None], data["labels"][chosen].astype(np.int64)[:, None]
+    rows = in_part(len(data["labels"]), part)
+    images = data["images"][rows].astype(np.float32) / np.float32(8) - np.float32(1)
+    return images[:, None], data["labels"][rows].astype(np.int64)[:, None]
 
 
 def train() -> Reader:

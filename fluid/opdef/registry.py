@@ -548,13 +548,10 @@ def _parse_slot(text: str) -> Slot | None:
     match = _SLOT.match(text)
     if match is None:
         return None
-    name, marks, elements, dims = match.groups()
-    return Slot(
-        name,
-        *(mark in marks for mark in "*?~&"),
-        elements=tuple(filter(None, (elements or "").split("|"))),
-        dims=None if dims is None else tuple(filter(None, (item.strip() for item in dims.split(",")))),
-    )
+    name, marks, types, shape = match.groups()
+    elements = tuple(filter(None, (types or "").split("|")))
+    dims = None if shape is None else tuple(filter(None, (item.strip() for item in shape.split(","))))
+    return Slot(name, "*" in marks, "?" in marks, "~" in marks, "&" in marks, elements=elements, dims=dims)
 
 
 def define(
@@ -686,4 +683,4 @@ def all_ops() -> dict[str, OpDef]:
 # -------------------------------------------------------------------------------------------------- common inference
 def like(slot: str) -> Callable[..., Spec]:
     """Inference of ops whose only output has the spec of `slot`."""
-    return lambda inputs: inputs[slot]  # type: ignore[no-any-return]
+    return lambda inputs: inputs[slot]

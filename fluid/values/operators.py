@@ -160,7 +160,7 @@ class ValueOperators:
 
     def __sub__(self, other: Any) -> Any:
         if isinstance(other, numbers.Number) and not self._is_large(other := self._number(other)):
-            return self._ops().scale(self, scale=1.0, bias=-other)
+            return self._ops().scale(self, scale=1.0, bias=-other)  # type: ignore[operator]
         return self._binary("elementwise_sub", other)
 
     def __rsub__(self, other: Any) -> Any:

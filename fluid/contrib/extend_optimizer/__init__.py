@@ -1,4 +1,4 @@
-"""Optimizers made of optimizers."""
+"""Functions that extend optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weight decay apart from the gradient: ``param -= coeff * param``, then the optimizer's own update."""
+"""Weight decay that is decoupled from the gradient: ``param -= coeff * param``, then the optimizer's own update."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["extend_with_decoupled_weight_decay"]
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[Optimizer]:
-    """A class of optimizers like `base_optimizer` that also take `weight_decay` from the parameters themselves::
+    """A subclass of `base_optimizer` with decoupled weight decay::
 
         AdamW = fluid.contrib.extend_optimizer.extend_with_decoupled_weight_decay(fluid.optimizer.Adam)
         AdamW(weight_decay=0.01, learning_rate=0.001).minimize(loss)
 
-    Its arguments are those of `base_optimizer`, by name, and before them
+    Its arguments are those of `base_optimizer`, as keywords, preceded by
 
     - ``weight_decay``: the factor, a number or a variable;
-    - ``apply_decay_param_fun``: function of a parameter's name that says whether it decays; all do if None.
+    - ``apply_decay_param_fun``: a function of a parameter's name that returns whether it decays; by default all do.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
         raise FluidTypeError(f"extend_with_decoupled_weight_decay takes a class of optimizers, not {base_optimizer!r}")
@@ -49,5 +49,5 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
                         layers.assign(param - param * self._weight_decay, output=param)
             return super().apply_optimize(loss, startup_program, pairs)
 
-    OptimizerWithDecoupledWeightDecay.__doc__ = f"`{base_optimizer.__name__}` with weight decay apart from the gradient."
+    OptimizerWithDecoupledWeightDecay.__doc__ = f"`{base_optimizer.__name__}` with decoupled weight decay."
     return OptimizerWithDecoupledWeightDecay

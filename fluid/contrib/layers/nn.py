@@ -1,4 +1,4 @@
-"""Layers that do several ops' work at once."""
+"""Layers that combine several ops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fused_elemwise_activation(
     scale: float = 0.0,
     save_intermediate_out: bool = True,
 ) -> Variable:
-    """A binary op and an activation, one after the other, as two ops.
+    """A binary op and an activation in either order, as two ops.
 
     Args:
         x, y: the operands; `y` broadcasts along `axis`.

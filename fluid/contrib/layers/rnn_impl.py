@@ -1,4 +1,4 @@
-"""Stacks of recurrent cells, one for each direction."""
+"""Layers of recurrent cells, in one direction or both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 
 
 class BasicGRUUnit:
-    """One step of a GRU, as `fluid.layers.GRUCell`; arguments as there."""
+    """One step of a GRU; arguments as in `fluid.layers.GRUCell`."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class BasicGRUUnit:
         self._cell = GRUCell(hidden_size, param_attr, bias_attr, gate_activation, activation, dtype, name_scope)
 
     def forward(self, input: Variable, pre_hidden: Variable) -> Variable:
-        """``[batch, features]`` and ``[batch, hidden_size]`` give the new state."""
+        """The new state, ``[batch, hidden_size]``, for an input ``[batch, features]`` and the state before."""
         return self._cell(input, pre_hidden)[0]  # type: ignore[no-any-return]
 
     __call__ = forward
 
 
 class BasicLSTMUnit:
-    """One step of an LSTM, as `fluid.layers.LSTMCell`; arguments as there."""
+    """One step of an LSTM; arguments as in `fluid.layers.LSTMCell`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BasicLSTMUnit:
         self._cell = LSTMCell(hidden_size, param_attr, bias_attr, gate_activation, activation, forget_bias, dtype, name_scope)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
-        """``[batch, features]`` and states ``[batch, hidden_size]`` give the new states."""
+        """The new states, ``[batch, hidden_size]``, for an input ``[batch, features]`` and the states before."""
         hidden, cell = self._cell(input, [pre_hidden, pre_cell])[1]
         return hidden, cell
 
@@ -64,7 +64,7 @@ class BasicLSTMUnit:
 
 
 class _Stack(RNNCell):
-    """Cells on top of each other, with dropout behind each."""
+    """A stack of cells with dropout after each."""
 
     def __init__(self, cells: Sequence[RNNCell], dropout_prob: float) -> None:
         self.cells, self.dropout_prob = cells, dropout_prob
@@ -99,7 +99,7 @@ def _run(
     batch_first: bool,
     dtype: DTypeLike,
 ) -> tuple[Any, ...]:
-    """What comes out, and the last states, each ``[num_layers * directions, batch, hidden_size]``."""
+    """The output, and the last states, each ``[num_layers * directions, batch, hidden_size]``."""
     if any(state is None for state in first) != all(state is None for state in first):
         raise ProgramError("basic_lstm: give both init_hidden and init_cell, or neither")
     check_kept(f"basic_{'gru' if states == 1 else 'lstm'}", input)
@@ -109,20 +109,20 @@ def _run(
     for direction in range(directions):
 
         def before(layer: int, number: int, direction: int = direction) -> Variable:
-            given, row = first[number], layer * directions + direction
-            if given is None:
+            state, row = first[number], layer * directions + direction
+            if state is None:
                 index = 0 if batch_first else 1
                 return fill_constant_batch_size_like(input, [-1, hidden_size], dtype, 0.0, input_dim_idx=index)
-            picked = slice_(given, axes=[0], starts=[row], ends=[row + 1])
-            return picked._ops().squeeze2(picked, axes=[0])  # type: ignore[no-any-return]
+            state = slice_(state, axes=[0], starts=[row], ends=[row + 1])
+            return state._ops().squeeze2(state, axes=[0])  # type: ignore[no-any-return]
 
         cells = [make("_bw" if direction else "_fw", layer) for layer in range(num_layers)]
         inits: list[Any] = [[before(layer, number) for number in range(states)] for layer in range(num_layers)]
         inits = inits if states > 1 else [state for (state,) in inits]
         stack = _Stack(cells, dropout_prob)
-        out, found = rnn(stack, input, inits, sequence_length, time_major=not batch_first, is_reverse=direction == 1)
+        out, finals = rnn(stack, input, inits, sequence_length, time_major=not batch_first, is_reverse=direction == 1)
         outs.append(out)
-        for layer, state in enumerate(found):
+        for layer, state in enumerate(finals):
             for number, value in enumerate(state if states > 1 else [state]):
                 last[number, layer, direction] = value
     ops = outs[0]._ops()
@@ -148,14 +148,15 @@ def basic_gru(
     dtype: DTypeLike = "float32",
     name: str = "basic_gru",
 ) -> tuple[Variable, Variable]:
-    """A stack of `fluid.layers.GRUCell`, and another one backward if `bidirectional`: what comes out and the last states.
+    """A GRU of `num_layers` layers of `fluid.layers.GRUCell`: returns the output and the last states.
 
     Args:
-        input: ``[batch, time, features]``, or ``[time, batch, features]`` unless `batch_first`; so is what comes out.
-        init_hidden: ``[num_layers * directions, batch, hidden_size]``; zeros if None.
-        sequence_length: ``[batch]``; after the end of a sequence its states stay.
-        dropout_prob: of what each layer puts out.
-        param_attr, bias_attr: a name gets direction, layer and part behind it.
+        input: ``[batch, time, features]``, or ``[time, batch, features]`` if `batch_first` is False; the output alike.
+        init_hidden: the first states, ``[num_layers * directions, batch, hidden_size]``; zeros if None.
+        sequence_length: the lengths of the sequences, ``[batch]``; after its end, a sequence keeps its states.
+        dropout_prob: the dropout probability after each layer.
+        bidirectional: whether a second GRU goes backward; the outputs of the two are concatenated.
+        param_attr, bias_attr: a name is followed by direction, layer and part.
     """
 
     def make(direction: str, layer: int) -> GRUCell:
@@ -185,7 +186,7 @@ def basic_lstm(
     dtype: DTypeLike = "float32",
     name: str = "basic_lstm",
 ) -> tuple[Variable, Variable, Variable]:
-    """A stack of `fluid.layers.LSTMCell`, otherwise as `basic_gru`: what comes out, the last hidden states and cells."""
+    """As `basic_gru`, with `fluid.layers.LSTMCell`: returns the output, the last hidden states and the last cells."""
 
     def make(direction: str, layer: int) -> LSTMCell:
         weight, bias = (_named(ParamAttr._to_attr(attr), f"{direction}_{layer}") for attr in (param_attr, bias_attr))

@@ -1,8 +1,8 @@
-"""Programs as one web page that needs nothing else: `write_html` writes it, any browser shows it, offline.
+"""Programs as one self-contained web page that works offline: `write_html` writes it.
 
-The page draws forward ops in layers, beside them the gradient ops made from them, and beside those the updates of parameters;
-blocks are nested in the ops that own them. `graph` turns a program into nodes and values, `pairs` finds out which op a
-gradient op was made from, `layers` puts nodes into rows; ``*.js`` place, draw and explain them.
+The page draws forward ops in layers, beside them their gradient ops, and beside those the updates of parameters; blocks are
+nested in the ops that own them. `graph` turns a program into nodes and values, `pairs` finds the forward op of each gradient
+op, `layers` puts nodes into rows; ``*.js`` place, draw and explain them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program as nodes and values: numbers and short texts, as the page needs them."""
+"""A program as nodes and values, in the form that the page needs: numbers and short texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .pairs import find_pairs, has_role
 __all__ = ["BACKWARD", "FORWARD", "KINDS", "UPDATE", "Graph", "Node", "Value", "show"]
 
 FORWARD, BACKWARD, UPDATE = range(3)
-"""Parts of a program, which the page draws side by side."""
+"""The parts of a program, which the page draws side by side."""
 KINDS = ("forward", "backward", "optimizer")
 
 _ROLES = {OpRole.RPC: "rpc", OpRole.DIST: "dist", OpRole.LR_SCHED: "learning rate", OpRole.LOSS: "loss"}
@@ -27,7 +27,7 @@ _LETTERS = 1000
 
 
 def _carried(op: Operator) -> dict[str, str]:
-    """What the runs of an op's block hand to each other; nothing where a file holds an op that does not fit together."""
+    """The variables that an op's block carries from one run to the next; empty if the op, from a file, is malformed."""
     try:
         region = region_of(op)
     except ProgramError:
@@ -37,12 +37,12 @@ def _carried(op: Operator) -> dict[str, str]:
 
 @dataclass
 class Node:
-    """An op, or (`op` is None) what a block finds from outside: data that is fed, a value of the block around it.
+    """An op or, if `op` is None, an input of a block: data that is fed, or a value of the block around it.
 
     Attributes:
-        reads, writes: (slot, number of a value or -1 where the place is empty).
+        reads, writes: pairs of a slot and the index of a value, or -1 for an empty name.
         updates: values that the op reads because it updates an output.
-        made_from: number of the op whose gradient this is, or -1.
+        made_from: index of the node whose gradient this is, or -1.
     """
 
     block: int
@@ -63,12 +63,12 @@ class Node:
 
 @dataclass
 class Value:
-    """What a name holds in a block from one op that writes it to the next.
+    """The value of a name in a block, from the op that writes it up to the next op that does.
 
     Attributes:
-        version: 0 for what the block finds.
-        node: the node that makes it, or -1.
-        source: for what a block finds, the value outside that this is, or -1.
+        version: counts the writes; 0 is the value at the start of the block.
+        node: index of the node that makes the value, or -1.
+        source: for version 0, the index of the same value outside of the block, or -1.
     """
 
     name: str
@@ -83,8 +83,8 @@ class Graph:
     """Nodes and values of all the blocks of a program.
 
     Attributes:
-        owner: block -> number of the node that owns it, -1 for none; the first one counts.
-        links: (value, value) pairs by which values get into blocks and out, and from one trip of a loop to the next.
+        owner: for each block, the index of the (first) node that owns it, or -1.
+        links: pairs of values: into blocks, out of them, and from one iteration of a loop to the next.
     """
 
     def __init__(self, program: Program) -> None:
@@ -119,9 +119,9 @@ class Graph:
         elif has_role(op, OpRole.BACKWARD):
             kind = BACKWARD
         node = Node(block, kind, op, index)
-        for slots, found in ((versions.reads[index], node.reads), (versions.writes[index], node.writes)):
+        for slots, pairs in ((versions.reads[index], node.reads), (versions.writes[index], node.writes)):
             for slot, values in slots.items():
-                found.extend((slot, -1 if value is None else self._value(block, *value)) for value in values)
+                pairs.extend((slot, -1 if value is None else self._value(block, *value)) for value in values)
         node.updates = [self._value(block, *value) for value in versions.updates[index].values() if value[0] != EMPTY]
         for value in node.all_writes():
             self.values[value].node = len(self.nodes)
@@ -129,11 +129,10 @@ class Graph:
 
     def _value(self, block: int, name: str, version: int) -> int:
         key = block, name, version
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.values)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.values)
             self.values.append(Value(name, version, block, self.blocks[block].find_var(name)))
-        return found
+        return self._numbers[key]
 
     def _owners(self) -> list[int]:
         owner = [-1] * len(self.blocks)
@@ -146,13 +145,13 @@ class Graph:
         return owner
 
     def _is_around(self, block: int, inner: int, owner: Sequence[int]) -> bool:
-        """Whether `inner` lies in `block`, or is it: files may let blocks own each other."""
+        """Whether `inner` is `block` or nested in it; in files, blocks may own each other."""
         while inner != block and owner[inner] >= 0:
             inner = self.nodes[owner[inner]].block
         return inner == block
 
     def body_of(self, block: int) -> int:
-        """For a block of gradients, the block that these are of if their owners are gradient op and op; or -1."""
+        """For a block of gradients whose owner is the gradient op of another block's owner: that other block; else -1."""
         forward = self.blocks[block].forward
         place = self._place.get(forward, -1) if forward is not None else -1
         if place < 0 or self.owner[place] < 0 or self.owner[block] < 0:
@@ -160,7 +159,7 @@ class Graph:
         return place if self.nodes[self.owner[block]].made_from == self.owner[place] else -1
 
     def _join(self) -> None:
-        """Find where values that a block finds come from, and where those that it leaves go."""
+        """Link the inputs of blocks to the values outside, and what blocks write to the outputs of their owners."""
         for block, versions in enumerate(self._versions):
             owner = self.owner[block]
             if owner < 0:
@@ -175,43 +174,37 @@ class Graph:
                     source = self._value(body, *self._versions[body].current(name))
                 else:
                     source = self._value(node.block, *outside.before(name, node.index))
-                found = self._value(block, name, 0)
-                self.values[found].source = source
-                self.links.append((source, found))
+                initial = self._value(block, name, 0)
+                self.values[initial].source = source
+                self.links.append((source, initial))
             assert node.op is not None
             after = {self.values[value].name: value for value in node.all_writes()}
             carried = _carried(node.op)
             for name, version in versions.last.items():
                 if name in after and name not in inside:
-                    left = self._value(block, name, version)
-                    self.links.append((left, after[name]))
+                    last = self._value(block, name, version)
+                    self.links.append((last, after[name]))
                     if name in carried and name in versions.read_first:
-                        self.links.append((left, self._value(block, name, 0)))
+                        self.links.append((last, self._value(block, name, 0)))
 
     def _add_inputs(self) -> None:
-        """Nodes for what forward ops find that is not kept from run to run: that is said where it is read."""
-        known = {value for node in self.nodes if node.kind == FORWARD for value in node.all_reads()}
-        for value in sorted(known):
-            found = self.values[value]
-            if found.version == 0 and found.var is not None and not found.var.persistable:
-                if found.source >= 0 and self.values[found.source].block == self.body_of(found.block):
+        """Add nodes for the inputs of forward ops, except persistable variables, which are shown at the ops that read them."""
+        for index in sorted({index for node in self.nodes if node.kind == FORWARD for index in node.all_reads()}):
+            value = self.values[index]
+            if value.version == 0 and value.var is not None and not value.var.persistable:
+                if value.source >= 0 and self.values[value.source].block == self.body_of(value.block):
                     continue
-                found.node = len(self.nodes)
-                self.nodes.append(Node(found.block, FORWARD, writes=[("", value)]))
+                value.node = len(self.nodes)
+                self.nodes.append(Node(value.block, FORWARD, writes=[("", index)]))
 
     # ------------------------------------------------------------------------------------------------------ as JSON
     def to_json(self) -> dict[str, Any]:
-        """Numbers and texts; lists that repeat are kept once."""
-        texts: dict[Any, int] = {}
-        stored: list[Any] = []
+        """The graph as plain lists and dicts; texts and tuples of texts are stored once, under ``once``."""
+        places: dict[Any, int] = {}
 
         def once(item: Any) -> int:
-            """The place of a text, or a tuple of such, in the list of what is kept once."""
-            found = texts.get(item)
-            if found is None:
-                found = texts[item] = len(stored)
-                stored.append(item)
-            return found
+            """The index of a text, or of a tuple of texts, in the list ``once``."""
+            return places.setdefault(item, len(places))
 
         numbers: dict[tuple[str, int], int] = {}
         variables: list[dict[str, Any]] = []
@@ -225,41 +218,41 @@ class Graph:
         return {
             "blocks": [{"parent": block.parent_idx, "forward": block.forward_block_idx} for block in self.blocks],
             "owner": self.owner,
-            "nodes": [self._node_json(node, once) for node in self.nodes],
+            "nodes": [self._node_json(node, once) for node in self.nodes],  # fills `places`
             "values": values,
             "vars": variables,
             "links": self.links,
             "loss": self._loss(),
-            "once": stored,
+            "once": list(places),
         }
 
     def _node_json(self, node: Node, once: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "block": node.block,
             "kind": node.kind,
             "reads": [[once(slot), value] for slot, value in node.reads],
             "writes": [[once(slot), value] for slot, value in node.writes],
         }
         if node.updates:
-            found["updates"] = node.updates
+            fields["updates"] = node.updates
         if node.op is not None:
             op = node.op
-            found |= {"type": once(_cut(op.type)), "index": node.index, "attrs": [once(attr) for attr in _attrs(op)]}
-            found["frames"] = [once(frame) for frame in _frames(op)]
+            fields |= {"type": once(_cut(op.type)), "index": node.index, "attrs": [once(attr) for attr in _attrs(op)]}
+            fields["frames"] = [once(frame) for frame in _frames(op)]
             subs = [self._place[sub] for sub in op.sub_blocks if sub in self._place]
             if subs:
-                found["subs"] = subs
+                fields["subs"] = subs
             if node.made_from >= 0:
-                found["from"] = node.made_from
+                fields["from"] = node.made_from
             roles = [name for bit, name in _ROLES.items() if has_role(op, bit)]
             if roles:
-                found["roles"] = once(", ".join(roles))
+                fields["roles"] = once(", ".join(roles))
             if op.definition is None:
-                found["unknown"] = 1
-        return found
+                fields["unknown"] = 1
+        return fields
 
     def _loss(self) -> int:
-        """The value that paths lead to at first: the loss, what is fetched, or what the last forward op makes."""
+        """The value that paths lead to initially: the loss, else the first fetched value, else the last forward output."""
         marked = [node for node in self.nodes if node.op is not None and has_role(node.op, OpRole.LOSS) and node.kind == FORWARD]
         if marked:
             return next(iter(marked[-1].all_writes()), -1)
@@ -275,7 +268,7 @@ def _cut(text: str, letters: int = _LETTERS) -> str:
 
 
 def show(value: Any) -> str:
-    """An attribute's value, shortened."""
+    """The value of an attribute as a short text."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Block):
@@ -287,16 +280,16 @@ def show(value: Any) -> str:
 
 
 def _attrs(op: Operator) -> list[tuple[str, str, int]]:
-    """(name, value, whether it is what the definition gives) of each attribute."""
+    """For each attribute: its name, its value, and whether it has the default."""
     definition = op.definition
-    found = []
+    triples = []
     for name, value in {**(definition.defaults({}) if definition is not None else {}), **op.attrs}.items():
         if name == _CALLSTACK:
             continue
-        known = definition.attrs.get(name) if definition is not None else None
-        usual = name.startswith("op_") or (known is not None and not known.required and show(known.default) == show(value))
-        found.append((_cut(name), show(value), int(usual)))
-    return found
+        attr = definition.attrs.get(name) if definition is not None else None
+        usual = name.startswith("op_") or (attr is not None and not attr.required and show(attr.default) == show(value))
+        triples.append((_cut(name), show(value), int(usual)))
+    return triples
 
 
 def _frames(op: Operator) -> list[str]:
@@ -323,5 +316,5 @@ def _variable(value: Value) -> dict[str, Any]:
         (f"lod_level {var.lod_level}", var.lod_level),
         ("stop_gradient", var.stop_gradient),
     ]
-    shown = kind + (spec if var.has_dtype or var.has_shape else "")
-    return {"name": _cut(value.name), "spec": _cut(shown.strip(), 200), "flags": [flag for flag, holds in flags if holds]}
+    text = kind + (spec if var.has_dtype or var.has_shape else "")
+    return {"name": _cut(value.name), "spec": _cut(text.strip(), 200), "flags": [flag for flag, holds in flags if holds]}

@@ -1,10 +1,10 @@
-"""Rows for the nodes of a program: forward ops in layers, gradient ops and updates in the rows of the ops that they belong to.
+"""The rows of a program's nodes: forward ops in layers, gradient ops and updates in the rows of their forward ops.
 
-A *sheet* is what shares rows: block 0 with its three parts, or the block of a loop and, beside it, the block of its gradients.
-Each part of each block is a column of a sheet. A row holds, for each column, nodes (their numbers) and values that only pass
-through on their way to a later row (``-1 - number``), from left to right.
+A *sheet* is a set of columns with common rows: the three parts of block 0, or the block of a loop and, beside it, the block of
+its gradients. Each part of each block is a column. A row holds, for each column from left to right, items: nodes (their
+indices) and values that only pass through on their way to a later row (``-1 - index``).
 
-All this takes linear time but for the order within rows, which is sorted by barycenters a fixed number of times.
+All this takes linear time, except the order within rows, which is sorted by barycenters a fixed number of times.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .pairs import base_name
 __all__ = ["Sheet", "make_sheets"]
 
 _WIDEST = 8
-"""Most nodes beside each other in a column."""
+"""The maximal number of nodes side by side in a column."""
 _SWEEPS = 6
 _PASSES = 12
-"""So many values may pass through rows for each node; the longest ways beyond that are drawn only when asked for."""
+"""The average number of rows that values may pass through, per node; the longest ways beyond that are drawn on request only."""
 
 Column = tuple[int, int]
 """Block and part."""
@@ -31,7 +31,7 @@ Column = tuple[int, int]
 
 @dataclass
 class _Way:
-    """The way of a value within a column: from the node that makes it, through the rows between, to those that read it."""
+    """The way of a value within a column, from the node that makes it through the rows between to the nodes that read it."""
 
     column: int
     maker: int
@@ -48,7 +48,7 @@ class _Way:
 class Sheet:
     columns: list[Column]
     rows: list[list[list[int]]]
-    """Row, column, items."""
+    """For each row, for each column, its items."""
 
     def to_json(self) -> dict[str, Any]:
         return {"columns": self.columns, "rows": self.rows}
@@ -84,27 +84,27 @@ class _SheetMaker:
         return node.block, node.kind
 
     def _is_body(self, number: int) -> bool:
-        """Whether a node makes layers of its own, rather than to stand beside those that do."""
+        """Whether a node is in the first column, whose nodes determine the layers; others are placed beside these."""
         return self._column(number) == self.columns[0]
 
     def maker(self, value: int) -> int:
-        """The node that makes a value, here or outside."""
+        """The node that makes a value, in this block or outside."""
         values = self.graph.values
         while values[value].node < 0 and values[value].source >= 0:
             value = values[value].source
         return values[value].node
 
     def _makers(self, number: int, inside: set[int]) -> list[int]:
-        found = dict.fromkeys(self.maker(value) for value in self.graph.nodes[number].all_reads())
-        return [maker for maker in found if maker in inside and maker != number]
+        makers = dict.fromkeys(self.maker(value) for value in self.graph.nodes[number].all_reads())
+        return [maker for maker in makers if maker in inside and maker != number]
 
     # -------------------------------------------------------------------------------------------------------- layers
     def _anchors(self, inside: set[int]) -> dict[int, int]:
-        """For gradient ops and updates, the node of the first column beside which each stands, where there is one."""
+        """For gradient ops and updates, the node of the first column beside which each is placed, if there is one."""
         graph = self.graph
         makers: dict[str, int] = {}
         by_name: dict[str, int] = {}
-        found: dict[int, int] = {}
+        anchors: dict[int, int] = {}
         for number in self.members:
             node = graph.nodes[number]
             reads = [graph.values[value].name for value in node.all_reads()]
@@ -112,27 +112,27 @@ class _SheetMaker:
             if self._is_body(number):
                 makers.update(dict.fromkeys(writes, number))
                 continue
-            anchor = found.get(node.made_from, node.made_from)
+            anchor = anchors.get(node.made_from, node.made_from)
             if anchor not in inside or not self._is_body(anchor):
-                made = [maker for maker in self.before[number] if maker in found]
+                placed = [anchors[maker] for maker in self.before[number] if maker in anchors]
                 bases = [makers[base] for name in [*reads, *writes] if (base := base_name(name)) is not None and base in makers]
-                if made and node.kind == UPDATE:
-                    anchor = found[made[0]]
-                elif bases and node.kind != UPDATE and not (made and found[made[-1]] < bases[0]):  # never below what it reads
+                if placed and node.kind == UPDATE:
+                    anchor = placed[0]
+                elif bases and node.kind != UPDATE and not (placed and placed[-1] < bases[0]):  # not below what it reads
                     anchor = bases[0]
-                elif made:
-                    anchor = found[made[-1]]
+                elif placed:
+                    anchor = placed[-1]
                 elif node.kind == BACKWARD and any(self._is_body(maker) for maker in self.before[number]):
                     anchor = next(maker for maker in self.before[number] if self._is_body(maker))
                 else:
                     anchor = next((by_name[name] for name in [*reads, *writes] if name in by_name), -1)
             if anchor >= 0:
-                found[number] = anchor
+                anchors[number] = anchor
                 by_name.update(dict.fromkeys([*reads, *writes], anchor))
-        return found
+        return anchors
 
     def _layers(self) -> dict[int, int]:
-        """Longest ways from the start; a node that only few lead to moves down to those that it leads to."""
+        """Node -> layer: the longest way from the start; a node with few inputs moves down to just above its readers."""
         layer: dict[int, int] = {}
         for number in self.members:
             anchor = self.anchors.get(number)
@@ -154,7 +154,7 @@ class _SheetMaker:
         return layer
 
     def _cells(self, numbers: Iterable[int]) -> list[list[list[int]]]:
-        """The nodes of one layer in rows, each with a list for each column."""
+        """The rows of the nodes of one layer; a row has a list for each column."""
         by_column: dict[Column, list[int]] = defaultdict(list)
         for number in numbers:
             by_column[self._column(number)].append(number)
@@ -169,7 +169,7 @@ class _SheetMaker:
                 lines[depth[number]].append(number)
             stack = [part for level in sorted(lines) for part in _parts(lines[level])]
             stacks[column] = stack[::-1] if column[1] == BACKWARD else stack  # gradients flow upwards
-        # Forward ops stand beside their gradients, not beside the sums of those.
+        # Forward ops are placed beside their gradient ops, not beside the sums of the gradients.
         bodies = set(by_column.get(self.columns[0], ()))
         gradients = [stack for column, stack in stacks.items() if column[1] == BACKWARD]
         nodes = self.graph.nodes
@@ -203,21 +203,21 @@ class _SheetMaker:
 
     # --------------------------------------------------------------------------------------------------------- order
     def _ways(self, row_of: Mapping[int, int]) -> dict[int, _Way]:
-        """For values that are read in the column where they are made."""
+        """Value -> way, for values that are read in the column where they are made."""
         place = {column: index for index, column in enumerate(self.columns)}
-        found: dict[int, _Way] = {}
+        ways: dict[int, _Way] = {}
         for number in self.members:
             column = self._column(number)
             for value in self.graph.nodes[number].all_reads():
                 maker = self.graph.values[value].node
                 if maker == number or maker not in row_of or self._column(maker) != column:
                     continue
-                way = found.setdefault(value, _Way(place[column], maker, row_of[maker], row_of[maker], []))
+                way = ways.setdefault(value, _Way(place[column], maker, row_of[maker], row_of[maker], []))
                 way.readers.append(number)
                 way.start, way.end = min(way.start, row_of[number]), max(way.end, row_of[number])
         budget = _PASSES * len(self.members) + 100
         kept = {}
-        for value, way in sorted(found.items(), key=lambda item: item[1].end - item[1].start):
+        for value, way in sorted(ways.items(), key=lambda item: item[1].end - item[1].start):
             budget -= way.end - way.start
             if budget < 0:
                 break
@@ -225,7 +225,7 @@ class _SheetMaker:
         return kept
 
     def _order(self, rows: list[list[int]], ways: Mapping[int, _Way], column: int, row_of: Mapping[int, int]) -> None:
-        """Sort the items of each row of a column by where those are that they are joined to in the row above, then below."""
+        """Sort the items of each row of a column by the positions of the items joined to them above, then below, and so on."""
         below: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]  # row -> item -> items in the next row
         above: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows]
         for value, way in ways.items():
@@ -263,7 +263,7 @@ def _sort(row: list[int], other: Sequence[int], joined: Mapping[int, Sequence[in
 
 
 def _parts(line: list[int]) -> list[list[int]]:
-    """A line of nodes in lines that are about equally wide and not too wide."""
+    """Split a line of nodes into lines of about equal width that are not too wide."""
     if len(line) <= _WIDEST:
         return [line]
     count = -(-len(line) // _WIDEST)

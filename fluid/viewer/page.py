@@ -1,4 +1,4 @@
-"""One HTML file out of the graph, its rows, and the files beside this one."""
+"""Builds one HTML file from the graph, its rows, and the scripts and styles in this folder."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SCRIPTS = ("graph.js", "layout.js", "draw.js", "panel.js", "main.js")
 
 @checked
 def to_html(program: Program, title: str | None = None) -> str:
-    """A page that shows a program; `title` is its heading. It loads nothing, and runs no script but its own.
+    """The HTML of a page that shows a program, with the heading `title`. It loads nothing and runs only its own script.
 
     Raises:
-        FluidTypeError: this is no program.
+        FluidTypeError: `program` is not a program.
     """
     graph = Graph(program)
     data = {**graph.to_json(), "sheets": [sheet.to_json() for sheet in make_sheets(graph)]}
@@ -42,7 +42,7 @@ def to_html(program: Program, title: str | None = None) -> str:
     }
     page = _read("page.html")
     pieces = []
-    while "{{" in page:  # from left to right: what is put in is not looked at again
+    while "{{" in page:  # from left to right, so that inserted texts are not searched
         before, _, rest = page.partition("{{")
         name, _, page = rest.partition("}}")
         pieces += [before, parts[name]]
@@ -51,7 +51,7 @@ def to_html(program: Program, title: str | None = None) -> str:
 
 @checked
 def write_html(program: Program, path: str | os.PathLike[str], title: str | None = None) -> None:
-    """Write the page of `to_html` to a file, whole or not at all; `FluidError` if that cannot be written."""
+    """Write the page of `to_html` to a file, atomically; `FluidError` if it cannot be written."""
     write_file(os.fspath(path), [to_html(program, title).encode("utf-8", "xmlcharrefreplace")])
 
 
@@ -64,6 +64,6 @@ def _digest(text: str) -> str:
 
 
 def _embedded(data: Any) -> str:
-    """JSON that can stand in a script element whatever its strings hold: of what HTML reads there, it has no `<`."""
+    """JSON that is safe in a script element: the characters that HTML interprets are escaped."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,8 +1,8 @@
-"""Which op each gradient op was made from, told by names alone, so that it is known for programs from files too.
+"""Finds the forward op of each gradient op by names alone, which also works for programs from files.
 
-A gradient op ``foo_grad`` reads or writes under slots of ``foo``, and under these slots with ``@GRAD``, names that `foo` has
-there, with ``@GRAD`` likewise. A gradient may also be ordinary ops, as that of `scale` is a `scale`: then it leads from the
-gradient of an output of the forward op to that of an input.
+A gradient op ``foo_grad`` has slots of ``foo`` with the same names in them, and slots with ``@GRAD`` appended with names with
+``@GRAD`` appended. A gradient may also be ordinary ops, as that of `scale` is a `scale`: such an op reads the gradient of an
+output of the forward op and writes that of an input.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = ["base_name", "find_pairs", "has_role"]
 _GRADIENT = re.compile(r"(?:grad/)*(.+)@GRAD(?:_\d+)?(?:@RENAME@.*)?", re.DOTALL)
 _SAVED = re.compile(r"(.+)@SAVED(?:_\d+)?", re.DOTALL)
 _TRIED = 64
-"""Most ops that are compared for one gradient op: ten thousand ops may read one name."""
+"""The maximal number of ops to compare for one gradient op; ten thousand ops may read one name."""
 
 Index = Mapping[tuple[str, str, str], Sequence[Operator]]
 
 
 def base_name(name: str) -> str | None:
-    """The name whose gradient this one holds, by its spelling; None if it is no gradient's."""
-    found = _GRADIENT.fullmatch(name)
-    return found[1] if found is not None else None
+    """The name whose gradient `name` is, by its spelling; None if it is not a gradient."""
+    match = _GRADIENT.fullmatch(name)
+    return match[1] if match is not None else None
 
 
 def has_role(op: Operator, bits: int) -> bool:
-    """Whether an op has one of these bits of `OpRole`; files may hold anything as role."""
+    """Whether an op has one of these bits of `OpRole`; in files, the role may be anything."""
     role = op.attrs.get(OpRole.NAME, OpRole.FORWARD)
     return isinstance(role, int) and bool(role & bits)
 
@@ -45,7 +45,7 @@ def _slots(op: Operator) -> Iterator[tuple[str, str]]:
 
 
 def _forward_slots(op: Operator) -> Iterator[tuple[str, str]]:
-    """(slot, name) that the forward op should have if `op` is its gradient."""
+    """The pairs of slot and name that the forward op should have if `op` is its gradient."""
     for slot, name in _slots(op):
         if slot.endswith("@GRAD"):
             slot = slot[: -len("@GRAD")]
@@ -56,8 +56,8 @@ def _forward_slots(op: Operator) -> Iterator[tuple[str, str]]:
 
 
 def find_pairs(blocks: Sequence[Block]) -> dict[Operator, Operator]:
-    """Gradient op -> the op that it was made from, for those where names tell."""
-    found: dict[Operator, Operator] = {}
+    """Gradient op -> its forward op, for those where it can be found by names."""
+    pairs: dict[Operator, Operator] = {}
     owners = {sub: op for block in blocks for op in block.ops for sub in op.sub_blocks}
     index: dict[tuple[str, str, str], list[Operator]] = {}
     makers: dict[str, list[Operator]] = {}
@@ -80,9 +80,9 @@ def find_pairs(blocks: Sequence[Block]) -> dict[Operator, Operator]:
             else:
                 continue
             if forward is not None and forward is not op:
-                found[op] = forward
+                pairs[op] = forward
                 taken.add(forward)
-    return found
+    return pairs
 
 
 def _owner(op: Operator, owners: Mapping[Block, Operator]) -> Operator | None:
@@ -98,13 +98,13 @@ def _owner(op: Operator, owners: Mapping[Block, Operator]) -> Operator | None:
 def _by_slots(
     op: Operator, index: Index, near: Iterable[Block | None], place: Mapping[Operator, int], taken: set[Operator]
 ) -> Operator | None:
-    """The op before this one with the most of the names that the forward op should have, best one that has no gradient yet."""
+    """The earlier op with the most of the names that the forward op should have, preferably one without a gradient yet."""
     forward_type = op.type[: -len("_grad")]
     keys = {(forward_type, *slot) for slot in _forward_slots(op)}
-    known = [index[key] for key in keys if key in index]
-    if not known:
+    candidates = [index[key] for key in keys if key in index]
+    if not candidates:
         return None
-    fewest = min(known, key=len)
+    fewest = min(candidates, key=len)
     before = (
         other for other in reversed(fewest) if other.block in near and (other.block is not op.block or place[other] < place[op])
     )
@@ -116,7 +116,7 @@ def _by_slots(
 
 
 def _by_flow(op: Operator, makers: Mapping[str, Sequence[Operator]], near: Iterable[Block | None]) -> Operator | None:
-    """The op through which a gradient flows, if this op leads it from an output to an input of that one."""
+    """The forward op for which this op turns the gradient of an output into the gradient of an input."""
     written = {base_name(name) for name in op.output_arg_names} - {None}
     if not written:
         return None

@@ -158,7 +158,7 @@ def test_what_an_argument_cannot_be_is_refused(
         (lambda program: io.load_vars(None, "d", predicate=3), "load_vars: predicate should be a function or None, not 3"),
         (lambda program: fluid.load_model("x", allow="py_func"), "load_model: allow should be a list of strings, not 'py_func'"),
         (lambda program: program.fold_constants({}), "fold_constants: scope should be a Scope or None, not dict"),
-        (lambda program: flops.count_flops(program, "many"), "count_flops: unknown should be a whole number, not 'many'"),
+        (lambda program: flops.count_flops(program, "many"), "count_flops: unknown should be an integer, not 'many'"),
         (lambda program: compare.diff(program, program, [1]), r"diff: values_p should be a dict by name or None, not \[1\]"),
         (lambda program: io.set_program_state(program, {1: 2}), "state_dict should be a dict by name, not dict"),
         (lambda program: text.parse_program_text(b"block 0 {}"), "parse_program_text: text should be a string, not bytes"),
@@ -264,13 +264,13 @@ def test_what_is_checked_is_handed_on_as_pythons_own(argument: str, value: Any, 
 @each(
     ("argument", "value", "says"),
     [
-        ("whole", np.float64(2.5), "whole should be a whole number, not 2.5|np.float64"),
-        ("whole", float("inf"), "whole should be a whole number, not inf"),
-        ("whole", np.array([1, 2]), "whole should be a whole number, not ndarray"),
+        ("whole", np.float64(2.5), "whole should be an integer, not 2.5|np.float64"),
+        ("whole", float("inf"), "whole should be an integer, not inf"),
+        ("whole", np.array([1, 2]), "whole should be an integer, not ndarray"),
         ("flag", np.array([True, False]), "flag should be True or False, not ndarray"),
-        ("above", np.array(0), "above should be a whole number above 0"),
-        ("several", np.array([0.5, 1]), "several should be a whole number or a list of whole numbers or None, not ndarray"),
-        ("pairs", [[1, [2]]], "pairs should be a list of whole numbers or a list of whole numbers"),
+        ("above", np.array(0), "above should be an integer above 0"),
+        ("several", np.array([0.5, 1]), "several should be an integer or a list of integers or None, not ndarray"),
+        ("pairs", [[1, [2]]], "pairs should be a list of integers or a list of integers"),
     ],
 )
 def test_what_numpy_holds_is_checked_too(argument: str, value: Any, says: str) -> None:

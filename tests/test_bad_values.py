@@ -45,7 +45,7 @@ def op(op_type: str, *values: Any, **attrs: Any) -> Any:
     return getattr(namespace, op_type)(*values, **attrs)
 
 
-SIZE = "should be a whole number above 0"
+SIZE = "should be an integer above 0"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     # bounds that are not in order, numbers outside of where they make sense
     "clip": (lambda: layers.clip(matrix(), 2.0, 1.0), "clip: min 2.0 should not be above max 1.0"),

@@ -197,7 +197,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         with pytest.raises(ProgramError, match="it should be the number of steps that are done"):
             fluid.save_checkpoint(program, tmp_path / "c", step=step)
     for odd in (1.5, None):
-        with pytest.raises(FluidTypeError, match=f"step should be a whole number, not {odd}"):
+        with pytest.raises(FluidTypeError, match=f"step should be an integer, not {odd}"):
             fluid.save_checkpoint(program, tmp_path / "c", step=odd)  # type: ignore[arg-type]
     (tmp_path / "file").write_bytes(b"")
     fluid.global_scope().put("w", W)

@@ -269,7 +269,7 @@ def test_contradictions_name_both_sides_and_change_nothing():
     with pytest.raises(ProgramError, match="has an extent below -1"):
         main().set_shape(image, [-2, 3, 6, 6])
     for odd in ([1.5, 3, 6, 6], "abc", 3):
-        with pytest.raises(FluidTypeError, match=r"set_shape: shape should be a list of whole numbers, not "):
+        with pytest.raises(FluidTypeError, match=r"set_shape: shape should be a list of integers, not "):
             main().set_shape(image, odd)
     assert main().to_string() == before and image.shape == (-1, 3, 6, 6)
 

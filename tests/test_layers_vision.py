@@ -291,7 +291,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[FluidError], str]] = {
     "random_crop seed": (
         lambda: layers.random_crop(image(), [3, 3], "one"),
         FluidTypeError,
-        "random_crop: seed should be a whole number or a Variable",
+        "random_crop: seed should be an integer or a Variable",
     ),
     "image_resize": (lambda: layers.image_resize(image()), ProgramError, "give out_shape or scale"),
     "image_resize method": (lambda: layers.image_resize(image(), [2, 2], resample="BOX"), ProgramError, "not 'BOX'"),
@@ -311,7 +311,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[FluidError], str]] = {
     "affine_grid shape": (
         lambda: layers.affine_grid(data(2, 3), 4),
         FluidTypeError,
-        "out_shape should be a Variable or a list of whole numbers",
+        "out_shape should be a Variable or a list of integers",
     ),
     "affine_grid numbers": (lambda: layers.affine_grid(data(2, 3), [2, 2]), InferenceError, "four numbers, N, C, H and W"),
 }

@@ -403,12 +403,7 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
     gradient.ops[:] = [*start, *found.enter(), *gradient.ops, *end]
     reads, writes = found.lists(condition.name)
     new_scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)
-    write(
-        "while",
-        {"X": reads, "Condition": condition},
-        {"Out": writes, "StepScopes": new_scopes},
-        sub_block=gradient,
-    )
+    write("while", {"X": reads, "Condition": condition}, {"Out": writes, "StepScopes": new_scopes}, sub_block=gradient)
 
 
 @expands("conditional_block_grad")

@@ -1,10 +1,10 @@
-"""Arguments of functions held against their annotations: an error for the person who calls, not one from inside.
+"""Checks the arguments of a function against its annotations, so that the error names the argument that the caller gave.
 
-The annotation is the one statement of what an argument may be: ``int | Sequence[int]``, ``Variable | None``, `Positive`. Those
-with a part that is not known here, such as ``Any``, take anything.
+An annotation alone states what an argument may be: ``int | Sequence[int]``, ``Variable | None``, `Positive`. An annotation with
+a part that is not known here, such as ``Any``, accepts anything.
 
-What is checked is handed on as Python's own: numpy's numbers and arrays, ranges, and floats that are whole where whole numbers
-are asked for, become ints, floats, bools and lists of them.
+Accepted values become plain Python: numpy numbers and arrays, ranges, and integral floats where an integer is expected turn into
+ints, floats, bools and lists of them.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ __all__ = ["Check", "Checks", "Known", "Positive", "arguments_of", "check_variab
 
 Check = Callable[[Any], bool]
 Positive = int
-"""A whole number above 0, as an annotation: how many features, say."""
+"""An integer above 0, as an annotation: a number of features, say."""
 
 
 class Known(NamedTuple):
-    """What is known of the values that an argument may have."""
+    """The values that an argument accepts."""
 
     what: str
-    """In words; "" where it takes anything."""
+    """A description; "" if it accepts anything."""
     holds: Check
-    """Whether a value is that."""
+    """Whether a value is accepted."""
     native: frozenset[type] = frozenset()
-    """Values of exactly these types are, and are handed on as they are."""
+    """Values of exactly these types are accepted and passed on unchanged."""
     plain: Callable[[Any], Any] | None = None
-    """What is handed on in place of a value that is that; None for the value itself."""
+    """Converts an accepted value to plain Python; None if it is passed on unchanged."""
 
 
 Checks = tuple[list[tuple[str, Known]], Mapping[str, Known]]
-"""The arguments in order; and those by name that do not take anything."""
+"""All arguments in order; and by name, those that do not accept anything."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     if type(value) is int:
         return True
     if not _is_number(value):
         return False
     number = _number(value)
-    return isinstance(number, int) or number % 1 == 0  # the rest of what is infinite or no number is none
+    return isinstance(number, int) or number % 1 == 0  # false for infinities and NaN
 
 
 def _is_number(value: Any) -> bool:
@@ -66,31 +66,31 @@ def _is_bool(value: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """A number, numpy's perhaps, as one of Python's."""
+    """A Python or numpy number as a Python number."""
     return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
-def _whole(value: Any) -> int:
-    return value if isinstance(value, bool) else int(_number(value))  # who tells True from 1 may still do so
+def _integer(value: Any) -> int:
+    return value if isinstance(value, bool) else int(_number(value))  # some functions tell True from 1
 
 
-def _is(kind: type | tuple[type, ...]) -> Check:
-    return lambda value: isinstance(value, kind)
+def _is(types: type | tuple[type, ...]) -> Check:
+    return lambda value: isinstance(value, types)
 
 
 def _is_scope(value: Any) -> bool:
-    module = sys.modules.get("fluid.executor.scope")  # what is not loaded yet has made no scopes
+    module = sys.modules.get("fluid.executor.scope")  # there are no scopes before it is loaded
     return module is not None and isinstance(value, module.Scope)
 
 
-_MANY = {
+_PLURAL = {
     "a Variable": "Variables",
-    "a whole number": "whole numbers",
-    "a whole number above 0": "whole numbers above 0",
+    "an integer": "integers",
+    "an integer above 0": "integers above 0",
     "a number": "numbers",
     "a string": "strings",
 }
-_KINDS: dict[str, Known] = {
+_BY_ANNOTATION: dict[str, Known] = {
     "Block": Known("a Block", _is(Block)),
     "Operator": Known("an Operator", _is(Operator)),
     "Parameter": Known("a Parameter", _is(Parameter)),
@@ -98,8 +98,8 @@ _KINDS: dict[str, Known] = {
     "Scope": Known("a Scope", _is_scope),
     "Variable": Known("a Variable", _is(Variable), frozenset({Variable, Parameter})),
     "bytes": Known("bytes", _is((bytes, bytearray, memoryview))),
-    "int": Known("a whole number", _is_whole, frozenset({int}), _whole),
-    "Positive": Known("a whole number above 0", lambda value: _is_whole(value) and value > 0, plain=_whole),
+    "int": Known("an integer", _is_integer, frozenset({int}), _integer),
+    "Positive": Known("an integer above 0", lambda value: _is_integer(value) and value > 0, plain=_integer),
     "float": Known("a number", _is_number, frozenset({float, int, bool}), _number),
     "bool": Known("True or False", _is_bool, frozenset({bool}), bool),
     "str": Known("a string", _is(str), frozenset({str})),
@@ -114,8 +114,8 @@ _BY_NAME = re.compile(r"(?:Mapping|dict)\[str, (.*)\]$")
 
 def _parts(annotation: str) -> list[str]:
     """The alternatives of an annotation."""
-    for alias, meaning in _ALIASES.items():
-        annotation = annotation.replace(alias, meaning)
+    for alias, expansion in _ALIASES.items():
+        annotation = annotation.replace(alias, expansion)
     parts, depth = [""], 0
     for letter in annotation:
         depth += (letter == "[") - (letter == "]")
@@ -126,32 +126,32 @@ def _parts(annotation: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _kind(part: str) -> Known | None:
-    """What is known of one alternative; None for one that is not known here."""
+def _alternative(part: str) -> Known | None:
+    """The values that one alternative of an annotation accepts; None if it is not known here."""
     if _CALLED.match(part):
         return Known("a function", callable)
     if _BY_NAME.match(part):
         return Known("a dict by name", lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value))
     sequence = _SEQUENCE.match(part)
     if sequence is None:
-        return _KINDS.get(part)
-    found = _any_of(sequence.group(2))
-    if found is None:
+        return _BY_ANNOTATION.get(part)
+    item = _any_of(sequence.group(2))
+    if item is None:
         return None
-    is_one = _is_iterable if sequence.group(1) == "Iterable" else _is_list
+    is_sequence = _is_iterable if sequence.group(1) == "Iterable" else _is_list
 
     def holds(value: Any) -> bool:
-        if not is_one(value):
+        if not is_sequence(value):
             return False
-        # an iterator is read only once
-        return iter(value) is value or found.native.issuperset(map(type, value)) or all(map(found.holds, value))
+        # an iterator can be read only once
+        return iter(value) is value or item.native.issuperset(map(type, value)) or all(map(item.holds, value))
 
-    what = f"a list of {' or '.join(_MANY.get(each, each) for each in found.what.split(' or '))}"
-    return Known(what, holds, plain=lambda value: _list(value, found))
+    what = f"a list of {' or '.join(_PLURAL.get(each, each) for each in item.what.split(' or '))}"
+    return Known(what, holds, plain=lambda value: _list(value, item))
 
 
 def _list(value: Any, item: Known) -> Any:
-    """A list whose items are that, with plain ones; the list itself where they are."""
+    """A list with its items as plain Python; the list itself if they are plain already."""
     if isinstance(value, (np.ndarray, range)):
         value = value.tolist() if isinstance(value, np.ndarray) else list(value)
     elif not isinstance(value, (list, tuple)):
@@ -159,8 +159,8 @@ def _list(value: Any, item: Known) -> Any:
     plain = item.plain
     if plain is None or item.native.issuperset(map(type, value)):
         return value
-    found = [one if type(one) in item.native else plain(one) for one in value]
-    return found if any(one is not old for one, old in zip(found, value, strict=True)) else value
+    items = [one if type(one) in item.native else plain(one) for one in value]
+    return items if any(one is not old for one, old in zip(items, value, strict=True)) else value
 
 
 def _is_list(value: Any) -> bool:
@@ -168,86 +168,82 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_iterable(value: Any) -> bool:
-    """Whether a value gives others; of a string, nobody means its letters, and a variable gives none while programs are built."""
+    """Whether a value is iterable; strings and variables do not count."""
     return (isinstance(value, Iterable) and not isinstance(value, (str, bytes, Variable, np.ndarray))) or _is_list(value)
 
 
 def _any_of(annotation: str) -> Known | None:
-    known = []
+    parts = []
     for part in _parts(annotation):
-        kind = _kind(part)
-        if kind is None:
+        alternative = _alternative(part)
+        if alternative is None:
             return None
-        known.append(kind)
-    if len(known) == 1:
-        return known[0]
-    lists = [kind for kind in known if kind.what.startswith("a list") and kind.plain is not None]
-    others = [kind for kind in known if kind not in lists and kind.plain is not None]
+        parts.append(alternative)
+    if len(parts) == 1:
+        return parts[0]
+    lists = [part for part in parts if part.what.startswith("a list") and part.plain is not None]
+    others = [part for part in parts if part not in lists and part.plain is not None]
 
     def holds(value: Any) -> bool:
-        for kind in known:  # noqa: SIM110  (in half the time of any)
-            if kind.holds(value):
+        for part in parts:  # noqa: SIM110  (in half the time of any)
+            if part.holds(value):
                 return True
         return False
 
     def plain(value: Any) -> Any:
-        # an array of one number is a list where there may be one
-        for kind in lists if lists and _is_list(value) else others:
-            if kind.plain is not None and kind.holds(value):
-                return kind.plain(value)
+        # an array of one number counts as a list if a list is accepted
+        for part in lists if lists and _is_list(value) else others:
+            if part.plain is not None and part.holds(value):
+                return part.plain(value)
         return value
 
-    return Known(
-        " or ".join(kind.what for kind in known),
-        holds,
-        frozenset().union(*(kind.native for kind in known)),
-        plain if lists or others else None,
-    )
+    what, native = " or ".join(part.what for part in parts), frozenset[type]().union(*(part.native for part in parts))
+    return Known(what, holds, native, plain if lists or others else None)
 
 
 _ANYTHING = Known("", lambda value: True)
 
 
 def arguments_of(function: Callable[..., Any]) -> dict[str, Known]:
-    """What is known of the arguments of a function, in order."""
-    found = {}
+    """The values that each argument of a function accepts, in order."""
+    accepted = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             break
         known = _any_of(parameter.annotation) if isinstance(parameter.annotation, str) else None
         if known is not None and parameter.default is None and "None" not in parameter.annotation:
             known = None
-        found[name] = known or _ANYTHING
-    return found
+        accepted[name] = known or _ANYTHING
+    return accepted
 
 
 def checks_of(function: Callable[..., Any]) -> Checks:
-    """What positional arguments are held against, and what keywords."""
-    found = arguments_of(function)
-    return list(found.items()), {argument: known for argument, known in found.items() if known.what}
+    """The checks of a function's positional and keyword arguments."""
+    accepted = arguments_of(function)
+    return list(accepted.items()), {argument: known for argument, known in accepted.items() if known.what}
 
 
 def held(function: str, checks: Checks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The positional arguments, plain; those by keyword are made plain where they are. What they may not be is refused."""
+    """Checks arguments; returns the positional ones as plain Python, and converts those in `kwargs` in place."""
     in_order, by_name = checks
     for number, (value, (argument, (what, holds, native, plain))) in enumerate(zip(args, in_order, strict=False)):
         if what and type(value) not in native:
             if not holds(value):
                 refuse(function, argument, what, value)
-            if plain is not None and (found := plain(value)) is not value:
-                args = (*args[:number], found, *args[number + 1 :])
+            if plain is not None and (converted := plain(value)) is not value:
+                args = (*args[:number], converted, *args[number + 1 :])
     for argument, value in kwargs.items():
         known = by_name.get(argument)
         if known is not None and type(value) not in known.native:
             if not known.holds(value):
                 refuse(function, argument, known.what, value)
             if known.plain is not None:
-                kwargs[argument] = known.plain(value)  # of a key that is there, while they are gone through
+                kwargs[argument] = known.plain(value)  # allowed while iterating: the key exists
     return args
 
 
 def refuse(function: str, argument: str, what: str, value: Any) -> NoReturn:
-    """Say that an argument is not what it should be, and what might have been meant."""
+    """Raise the `FluidTypeError` of an argument that is not accepted, with a hint at what may have been meant."""
     where = f"{function}: {argument}"
     if what == "a Variable":
         check_variable(value, where)
@@ -257,7 +253,7 @@ def refuse(function: str, argument: str, what: str, value: Any) -> NoReturn:
 
 
 def checked(function: _F) -> _F:
-    """`function`, refusing arguments that its annotations do not allow; `FluidTypeError` names function, argument and value."""
+    """Decorates a function to check its arguments; the `FluidTypeError` names function, argument and value."""
     checks: Checks | None = None
 
     @functools.wraps(function)
@@ -271,7 +267,7 @@ def checked(function: _F) -> _F:
 
 
 def check_variable(value: Any, where: str) -> None:
-    """A `FluidTypeError` unless `value` is a `Variable`, or a tensor of eager mode; `where` names the layer and argument."""
+    """Raise a `FluidTypeError` unless `value` is a `Variable` or a tensor of eager mode; `where` names the layer and argument."""
     if isinstance(value, Variable):
         return
     hint = "; layers.assign makes one of an array" if isinstance(value, (np.ndarray, np.generic, int, float)) else ""

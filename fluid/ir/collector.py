@@ -1,4 +1,4 @@
-"""Holding off Python's garbage collector."""
+"""Pauses Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 __all__ = ["collector_paused"]
 
-
 _lock = threading.Lock()
 _pauses = 0
 _was_on = False
@@ -17,7 +16,7 @@ _was_on = False
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """For work that makes many objects, all of which stay: the collector would visit them over and over, ever more of them."""
+    """Pauses the collector during work that makes many lasting objects, all of which it would visit again and again."""
     global _pauses, _was_on
     with _lock:
         if not _pauses:
@@ -29,5 +28,5 @@ def collector_paused() -> Iterator[None]:
     finally:
         with _lock:
             _pauses -= 1
-            if not _pauses and _was_on:  # the last of several threads
+            if not _pauses and _was_on:
                 gc.enable()

@@ -8,27 +8,21 @@ from collections.abc import Iterator
 from .program import Block, Operator, OpRole, Variable
 
 RANDOM_STREAM = "random_stream"
-"""Attribute of a random op that draws what the op drew whose first output has (or had) this name."""
-
-
+"""Attribute of a random op that repeats the draws of another: the name of that op's first output."""
 SEEDS = {"seed", "startup_seed"}
-"""Attributes that ops have which draw."""
+"""Attributes that mark an op as one that draws random numbers."""
 
 
 def _is_random(op: Operator) -> bool:
-    """Whether the op may draw numbers, which depend on its first output's name."""
+    """Whether the op may draw random numbers; they depend on the name of its first output."""
     definition = op.definition
     return definition is not None and definition.forward is None and bool(SEEDS & definition.attrs.keys() and op.output_arg_names)
 
 
 def _random_writers(block: Block) -> Counter[str]:
-    """How many random ops draw the numbers of the stream of each name."""
-    found: Counter[str] = Counter()
-    for other in block.program.blocks:
-        for op in other.ops:
-            if _is_random(op) and RANDOM_STREAM not in op.attrs:
-                found.update(op.output_arg_names[:1])
-    return found
+    """How many random ops of the program draw from the stream of each name."""
+    ops = [op for other in block.program.blocks for op in other.ops if _is_random(op) and RANDOM_STREAM not in op.attrs]
+    return Counter(op.output_arg_names[0] for op in ops)
 
 
 def _blocks_in(op: Operator) -> Iterator[Block]:
@@ -40,7 +34,7 @@ def _blocks_in(op: Operator) -> Iterator[Block]:
 
 
 def _copy_op(op: Operator, home: Block, blocks: dict[Block, Block]) -> Operator:
-    """A copy of an op, of the backward part, in the block `home`; `blocks` learns the copies of its blocks."""
+    """A copy of an op, as part of backward, in the block `home`; copies of the blocks that it owns are added to `blocks`."""
     attrs = {name: list(value) if isinstance(value, list) else value for name, value in op.attrs.items()}
     attrs[OpRole.NAME] = OpRole.BACKWARD
     attrs.pop(OpRole.VARS, None)

@@ -1,7 +1,7 @@
-"""What depends on what: analyses over a block and the blocks that its ops own.
+"""Dataflow analyses over a block and the blocks that its ops own.
 
-`Forward` follows facts of names while the ops of a block go by; through a block that an op owns (`fluid.ir.regions`) until
-nothing changes from one run to the next. `needed_ops` goes the other way: which ops do these values need?
+`Forward` carries a fact for each name forward through the ops of a block, and repeats a block that an op owns
+(`fluid.ir.regions`) until the facts no longer change. `needed_ops` goes backward: the ops on which values depend.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ F = TypeVar("F")
 
 # ------------------------------------------------------------------------------------------------------------- forward
 class Facts(Generic[F]):
-    """What is told of the names of a block while its ops go by; what is not found here is looked up outside."""
+    """The facts about the names of a block, while its ops are visited; names without one here are looked up outside."""
 
     def __init__(self, outside: Callable[[str], F | None], first: Mapping[str, F | None] | None = None) -> None:
         self.here: dict[str, F | None] = dict(first or {})
         self._outside = outside
 
     def get(self, name: str) -> F | None:
-        """What is told of a name; None if it has no value."""
+        """The fact about a name; None if the name has no value."""
         return self.here[name] if name in self.here else self._outside(name)
 
     def set(self, names: str | Iterable[str], fact: F | None) -> None:
@@ -38,22 +38,22 @@ class Facts(Generic[F]):
 
 
 class Forward(Generic[F]):
-    """A forward analysis. A subclass says what an op makes of facts, how two facts join, and how one enters or leaves runs."""
+    """A forward analysis. A subclass defines the transfer of ops, the join of facts, and how facts enter and leave a block."""
 
     most_rounds = 1 << 20
-    """So often a block is gone through before it counts as one that does not settle."""
+    """How many times a block is visited before it counts as not settling."""
 
     def __init__(self) -> None:
         self._settled: dict[Operator, tuple[dict[str, F | None], dict[str, F | None]]] = {}
-        """By op that owns a block: the facts from outside that it was gone through with, and those of what it wrote."""
+        """By op that owns a block: the facts from outside that the fixpoint read, and the facts of what the op writes."""
 
-    # -- what a subclass says
+    # -- for subclasses
     def join(self, one: F | None, other: F | None) -> F | None:
-        """What is true of a value that is one of two; None is a value that was never made."""
+        """The fact about a value that is one of two; None stands for a value that was never computed."""
         raise NotImplementedError
 
     def make(self, op: Operator, index: int, facts: Facts[F]) -> None:
-        """Set the facts of what an op that owns no block writes."""
+        """Set the facts of the outputs of an op that owns no block."""
         raise NotImplementedError
 
     def inside(self, op: Operator, index: int) -> Forward[F]:
@@ -61,40 +61,40 @@ class Forward(Generic[F]):
         return self
 
     def unsettled(self, region: Region, facts: Facts[F]) -> None:
-        """Set the facts of what an op writes whose block does not settle."""
+        """Set the facts of the outputs of an op whose block does not settle."""
         raise NotImplementedError
 
     def first(self, state: State, fact: F | None) -> F | None:
-        """Of what the first run finds, where `fact` is told of the variable outside."""
+        """The fact about a state in the first run, from the fact about the variable outside."""
         return fact
 
     def sliced(self, fact: F | None) -> F | None:
-        """Of a slice of a variable."""
+        """The fact about a slice, from the fact about the variable."""
         return fact
 
     def stacked(self, fact: F | None, like: F | None, region: Region, facts: Facts[F]) -> F | None:
-        """Of the values of all runs, stacked; `like` is told of what it is shaped as if there are none."""
+        """The fact about the stacked values of all runs; `like` is that of the variable which gives the shape if none ran."""
         return fact
 
     def summed(self, fact: F | None, like: F | None) -> F | None:
-        """Of the sum of the values of all runs."""
+        """The fact about the sum of the values of all runs; `like` as for `stacked`."""
         return fact
 
     def frames(self, region: Region, facts: Facts[F]) -> Mapping[str, F] | None:
-        """Of the names that the runs of a gradient op's forward op have kept; None if nothing is told of them."""
+        """For a gradient op: the facts about the names that the forward runs kept; None if nothing is known of them."""
         return {}
 
     def keep(self, region: Region, before: Mapping[str, F | None], last: Facts[F], facts: Facts[F]) -> None:
-        """Set the fact of the variable that keeps what gradient blocks read of each run."""
+        """Set the fact about the variable that keeps what gradient blocks read of each run."""
 
-    # -- going through
+    # -- the walk
     def block(self, ops: Iterable[Operator], facts: Facts[F]) -> None:
-        """Let the ops of a block go by."""
+        """Visit the ops of a block in order."""
         for index, op in enumerate(ops):
             self.visit(op, index, facts)
 
     def visit(self, op: Operator, index: int, facts: Facts[F]) -> None:
-        """Let one op go by."""
+        """Visit one op."""
         region = region_of(op)
         if region is None:
             self.make(op, index, facts)
@@ -111,7 +111,7 @@ class Forward(Generic[F]):
     def _settle(
         self, op: Operator, index: int, region: Region, facts: Facts[F]
     ) -> tuple[dict[str, F | None], dict[str, F | None]]:
-        """Go through an op's block until nothing changes; the facts that it looked up, and those of what the op writes."""
+        """Visit an op's block until the facts no longer change; returns those that it read, and those of the op's outputs."""
         entered: dict[str, F | None] = {}
 
         def look(name: str) -> F | None:
@@ -161,7 +161,7 @@ class Forward(Generic[F]):
 
     @staticmethod
     def _seen_inside(region: Region, around: Mapping[str, F | None], outside: Facts[F]) -> Callable[[str], F | None]:
-        """How a run finds what is told of names that it has not written: its own have no value yet."""
+        """The lookup of names that a run has not written; those that its block declares have no value yet."""
 
         def look(name: str) -> F | None:
             if name in region.body.vars:
@@ -173,17 +173,17 @@ class Forward(Generic[F]):
 
 # ------------------------------------------------------------------------------------------------------------ backward
 def reads_of(versions: BlockVersions, index: int) -> dict[Value, bool]:
-    """The values that an op, or a block that it owns, reads or may leave as they are; whether for their shape only."""
+    """The values that an op, or a block that it owns, reads or may leave unchanged -> whether only their shape is read."""
     op = versions.ops[index]
     definition = op.definition
-    found: dict[Value, bool] = {}
+    only_shape: dict[Value, bool] = {}
     for slot, _, value in versions.read_at(index):
         described = definition.inputs.get(slot) if definition is not None else None
-        found[value] = found.get(value, True) and described is not None and described.shape_only
+        only_shape[value] = only_shape.get(value, True) and described is not None and described.shape_only
     if definition is None or op.sub_blocks:
         names = {name: None for sub in op.sub_blocks for part in outer_names(sub) for name in part}
-        found.update((versions.before(name, index), False) for name in (*names, *op.output_arg_names) if name != EMPTY)
-    return found
+        only_shape.update((versions.before(name, index), False) for name in (*names, *op.output_arg_names) if name != EMPTY)
+    return only_shape
 
 
 def needed_ops(
@@ -193,12 +193,12 @@ def needed_ops(
     also: Callable[[Operator], bool] = lambda op: False,
     carried: Mapping[str, str] | None = None,
 ) -> list[int]:
-    """Positions of the ops of a block that the values `needed` depend on, in order; `needed` grows by what these read.
+    """The positions, in order, of the ops of a block on which the values `needed` depend; adds what these read to `needed`.
 
     Args:
-        reads: what the op at a position needs; by default, `reads_of` it.
-        also: ops that are needed whatever they write.
-        carried: of a block that runs again: name that a run starts with -> name under which the one before has left it.
+        reads: the values that the op at a position needs; by default, `reads_of` it.
+        also: whether an op is needed whatever it writes.
+        carried: `Region.carried` of a block that runs repeatedly.
     """
     reads = reads or (lambda index: reads_of(versions, index))
     while True:

@@ -1,4 +1,4 @@
-"""Where in the user's code something was made: a few bare frames, formatted only when somebody asks."""
+"""Where in the user's code something was made: a few (code, line) pairs, formatted only when needed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _EXECUTOR = os.path.join(os.path.dirname(_PACKAGE), "executor") + os.sep
 
 
 class _Ours(dict[str, bool]):
-    """File name -> whether it is Fluid's own (or a file that stands between Fluid and its user)."""
+    """File name -> whether it is part of Fluid, or is contextlib, which calls the user's code on its behalf."""
 
     def __missing__(self, filename: str) -> bool:
-        found = self[filename] = filename.startswith((_HERE, _EXECUTOR)) or filename == contextlib.__file__
-        return found
+        is_ours = self[filename] = filename.startswith((_HERE, _EXECUTOR)) or filename == contextlib.__file__
+        return is_ours
 
 
 OURS = _Ours()
 _seen: dict[Frames, Frames] = {}
-"""Ops made by one line share their frames: a loop makes thousands."""
+"""Ops made by the same line share their frames; a loop may make thousands."""
 
 
 def user_frames(limit: int = 3) -> Frames:
@@ -34,16 +34,16 @@ def user_frames(limit: int = 3) -> Frames:
     frame = sys._getframe(1)
     while frame is not None and OURS[frame.f_code.co_filename]:
         frame = frame.f_back  # type: ignore[assignment]
-    found: list[tuple[CodeType, int]] = []
-    while frame is not None and len(found) < limit:
-        found.append((frame.f_code, frame.f_lineno))
+    pairs: list[tuple[CodeType, int]] = []
+    while frame is not None and len(pairs) < limit:
+        pairs.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]
-    frames = tuple(found)
+    frames = tuple(pairs)
     return _seen.setdefault(frames, frames)
 
 
 def user_frame(frames: Frames) -> tuple[str, int, str] | None:
-    """(file, line, function) of the innermost of these frames."""
+    """(file, line, function) of the innermost of these frames; None if there are none."""
     if not frames:
         return None
     code, line = frames[0]

@@ -1,4 +1,4 @@
-"""Inference over the variables of a block, and values that append ops as they are computed with."""
+"""Inference over the variables of a block, and the namespace of ops that appends each op which is called."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def gather_specs(op: Operator) -> dict[str, Any]:
     assert definition is not None
     specs: dict[str, Any] = {}
     for slot, names in op.inputs.items():
-        known = definition.inputs.get(slot)
-        if known is not None and known.many:
+        described = definition.inputs.get(slot)
+        if described is not None and described.many:
             specs[slot] = [op.block.var(name).spec if name != EMPTY else None for name in names]
         elif names and names[0] != EMPTY:
             specs[slot] = op.block.var(names[0]).spec
@@ -33,25 +33,20 @@ def gather_specs(op: Operator) -> dict[str, Any]:
 
 def declared_specs(op: Operator) -> dict[str, Any]:
     """Specs of the outputs that have been declared with a shape, as `infer_specs` takes them."""
-    found = {}
-    for slot, names in op.outputs.items():
-        if len(names) == 1:
-            var = op.block.find_var(names[0])
-            if var is not None and var.has_shape:
-                found[slot] = var.spec
-    return found
+    variables = {slot: op.block.find_var(names[0]) for slot, names in op.outputs.items() if len(names) == 1}
+    return {slot: var.spec for slot, var in variables.items() if var is not None and var.has_shape}
 
 
 def infer_shape(op: Operator) -> None:
-    """Set shapes and element types of an op's outputs from those of its inputs."""
+    """Infer the shapes and element types of an op's outputs from its inputs, and set them."""
     definition = op.definition
     if definition is None or (definition.infer is None and definition.forward is None):
         return
     try:
-        found = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+        inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
     except FluidError as error:
         raise type(error)(f"{op.type}: {error}\n{locate(op)}") from None
-    for slot, specs in found.items():
+    for slot, specs in inferred.items():
         names = op.outputs.get(slot)
         if not names:
             continue
@@ -62,7 +57,7 @@ def infer_shape(op: Operator) -> None:
             if var is None or var.is_data:
                 continue
             if var._shape is not None and var.block is not op.block and len(var._shape) == len(spec.shape):
-                # A loop or branch overwrites a variable from outside: only what both agree on is known.
+                # A loop or branch overwrites a variable from outside: a dimension on which they differ is unknown.
                 var._shape = tuple(a if a == b else -1 for a, b in zip(var._shape, spec.shape, strict=True))
             elif not var.is_parameter:
                 var._shape = spec.shape
@@ -75,7 +70,7 @@ def infer_shape(op: Operator) -> None:
 
 
 class BuildNamespace(OpNamespace):
-    """Ops over variables: applying one appends it to a block."""
+    """A namespace of ops over variables: calling one appends it to a block."""
 
     def __init__(self, block: Block) -> None:
         self._block = block
@@ -88,20 +83,19 @@ class BuildNamespace(OpNamespace):
                 slot: [item.spec for item in value] if isinstance(value, (list, tuple)) else value.spec
                 for slot, value in inputs.items()
             }
-            found = infer_specs(definition, specs, definition.check_attrs(attrs))
-            count = {slot: len(value) for slot, value in found.items() if isinstance(value, list)}
+            inferred = infer_specs(definition, specs, definition.check_attrs(attrs))
+            count = {slot: len(value) for slot, value in inferred.items() if isinstance(value, list)}
         outputs: dict[str, Any] = {}
         for name, slot in definition.outputs.items():
             if slot.many:
-                outputs[name] = [self._temporary(definition) for _ in range(count.get(name, 1))]
+                outputs[name] = [self._temporary() for _ in range(count.get(name, 1))]
             else:
-                outputs[name] = inputs[name] if slot.updated and name in inputs else self._temporary(definition)
+                outputs[name] = inputs[name] if slot.updated and name in inputs else self._temporary()
         inputs = {name: value for name, value in inputs.items() if name in definition.inputs}
         block.append_op(definition.type, inputs, outputs, attrs)
         return outputs
 
-    def _temporary(self, definition: OpDef) -> Variable:
-        name = unique_name.generate("tmp")
-        while self._block.find_var(name) is not None:
-            name = unique_name.generate("tmp")
+    def _temporary(self) -> Variable:
+        while self._block.find_var(name := unique_name.generate("tmp")) is not None:
+            pass
         return self._block.create_var(name=name)

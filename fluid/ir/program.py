@@ -64,13 +64,13 @@ class OpRole:
 class Variable(ValueOperators, metaclass=ABCMeta):
     """A named value of a block: a tensor, an array of tensors, the scopes of a loop.
 
-    Tensors of `fluid.dygraph` count as variables too, of the program that runs each op at once.
+    Tensors of `fluid.dygraph` are variables too, of the program that runs each op at once.
 
     Attributes:
-        shape: extents, ``-1`` where unknown until fed; None until inferred.
+        shape: the dimensions, ``-1`` where unknown until fed; ``()`` until inferred (see `has_shape`).
         dtype: element type.
         type: kind of variable, `VarType.LOD_TENSOR` for tensors.
-        persistable: lives in the scope from one run to the next.
+        persistable: keeps its value in the scope from one run to the next.
         stop_gradient: no gradient flows into or through it.
         is_data: to be fed.
     """
@@ -111,7 +111,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         self.block = block
         self.name = name if name is not None else unique_name.generate("_generated_var")
         self._type = VarType(type)
-        self._shape = None if shape is None else tuple(int(extent) for extent in shape)
+        self._shape = None if shape is None else tuple(map(int, shape))
         self._dtype = None if dtype is None else as_dtype(dtype)
         self.lod_level = lod_level or 0
         self._persistable = bool(persistable)
@@ -121,7 +121,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         self.need_check_feed = need_check_feed
         self.wire: Any = None
 
-    # -- what it is; setting any of these changes the program
+    # -- setting any of these changes the program
     @property
     def type(self) -> VarType:
         return self._type
@@ -137,7 +137,7 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     @shape.setter
     def shape(self, value: Sequence[int] | None) -> None:
-        self._shape = None if value is None else tuple(int(extent) for extent in value)
+        self._shape = None if value is None else tuple(map(int, value))
         self.block.program._changed()
 
     @property
@@ -183,31 +183,32 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     @property
     def spec(self) -> Spec:
-        """Shape, element type and kind as one value."""
+        """Shape, element type, kind and number of LoD levels as one value."""
         return Spec(self.shape, self.dtype, self._type, (None,) * self.lod_level)
 
-    def _check_same(self, said: Mapping[str, Any]) -> None:
-        """`ProgramError` if what is said of a variable to be declared contradicts this one of the same name."""
-        wanted = {key: said[key] for key in ("shape", "dtype", "type", "lod_level", "persistable") if said.get(key) is not None}
+    def _check_same(self, declared: Mapping[str, Any]) -> None:
+        """Raise `ProgramError` if a second declaration of this variable, given by its arguments, contradicts the first."""
+        keys = ("shape", "dtype", "type", "lod_level", "persistable")
+        wanted = {key: declared[key] for key in keys if declared.get(key) is not None}
         if "shape" in wanted:
-            wanted["shape"] = tuple(int(extent) for extent in wanted["shape"])
+            wanted["shape"] = tuple(map(int, wanted["shape"]))
         if "dtype" in wanted:
             wanted["dtype"] = as_dtype(wanted["dtype"])
         has = {key: getattr(self, key) for key in wanted if key not in ("shape", "dtype") or getattr(self, f"has_{key}")}
         differ = [key for key, value in has.items() if value != wanted[key]]
         if differ:
-            sides = ("; ".join(f"{key} {_said(side[key])}" for key in differ) for side in (has, wanted))
+            sides = ("; ".join(f"{key} {_as_text(side[key])}" for key in differ) for side in (has, wanted))
             raise ProgramError(
                 f"{self.name!r} is declared in block {self.block.idx} already, with {next(sides)}; it cannot be declared again "
                 f"with {next(sides)}. Give the new variable another name"
             )
 
     def declared_in(self, block: Block) -> Variable:
-        """Declare this variable as a persistable one of another program's block, too."""
+        """Declare a persistable variable like this one in the block of another program."""
         return block.declare(self)
 
     def describe(self) -> str:
-        """Such as ``float32[-1, 784]``."""
+        """Element type and shape as text, such as ``float32[-1, 784]``; the kind of a variable that is not a tensor."""
         if self._type is not VarType.LOD_TENSOR:
             return self._type.name.lower()
         shape = list(self._shape) if self._shape is not None else "?"
@@ -218,9 +219,9 @@ class Variable(ValueOperators, metaclass=ABCMeta):
 
     def detach(self) -> Variable:
         """The same value, through which no gradient flows."""
-        found: Variable = self._ops().assign(self)
-        found.stop_gradient = True
-        return found
+        copied: Variable = self._ops().assign(self)
+        copied.stop_gradient = True
+        return copied
 
     def __eq__(self, other: Any) -> Any:
         return self._compare("equal", other)
@@ -254,8 +255,8 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         return f"<{type(self).__name__} {self}>"
 
 
-def _said(value: Any) -> str:
-    """Something that is said of a variable, as it is written down."""
+def _as_text(value: Any) -> str:
+    """A property of a variable as text."""
     if isinstance(value, VarType):
         return value.text
     return str(list(value)) if isinstance(value, tuple) else str(value)
@@ -292,19 +293,16 @@ class Parameter(Variable):
         self.initializer = initializer
 
     def declared_in(self, block: Block) -> Parameter:
-        said = {key: getattr(self, key) for key in ("optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")}
-        return block.create_parameter(name=self.name, shape=self.shape, dtype=self.dtype, trainable=self.trainable, **said)
+        keys = ("name", "shape", "dtype", "trainable", "optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")
+        return block.create_parameter(**{key: getattr(self, key) for key in keys})
 
 
 Names = Mapping[str, Any]
 
 
 def _as_names(value: Any) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, (str, Variable)):
-        value = [value]
-    return [item if isinstance(item, str) else item.name for item in value]
+    values = [value] if isinstance(value, (str, Variable)) else () if value is None else value
+    return [item if isinstance(item, str) else item.name for item in values]
 
 
 class Operator:
@@ -313,7 +311,7 @@ class Operator:
     __slots__ = ("attrs", "block", "frames", "inputs", "outputs", "type", "wire")
 
     again: Callable[[Variable], Any] | None = None
-    """Of an update that has run, in eager mode: makes it once more, by another gradient. None for ops of programs."""
+    """Repeats an optimizer's update with another gradient, in eager mode. None for ops of programs."""
 
     def __init__(
         self,
@@ -334,7 +332,7 @@ class Operator:
 
     @property
     def definition(self) -> OpDef | None:
-        """What this op is, or None if nobody has defined it here."""
+        """The definition of this type of op, or None if it has none here."""
         return registry.find(self.type)
 
     @property
@@ -361,12 +359,12 @@ class Operator:
 
     @property
     def input_arg_names(self) -> list[str]:
-        """Names read, in slot order, absent ones left out."""
+        """Names that the op reads, in slot order, without empty positions."""
         return [name for names in self.inputs.values() for name in names if name != EMPTY]
 
     @property
     def output_arg_names(self) -> list[str]:
-        """Names written, in slot order, absent ones left out."""
+        """Names that the op writes, in slot order, without empty positions."""
         return [name for names in self.outputs.values() for name in names if name != EMPTY]
 
     def has_attr(self, name: str) -> bool:
@@ -374,7 +372,7 @@ class Operator:
         return name in self.attrs or (definition is not None and name in definition.attrs)
 
     def attr(self, name: str) -> Any:
-        """An attribute's value, or the default that its definition gives."""
+        """An attribute's value, or its default by the definition; `ProgramError` if there is neither."""
         if name in self.attrs:
             return self.attrs[name]
         definition = self.definition
@@ -383,7 +381,7 @@ class Operator:
         raise ProgramError(f"{self.type} has no attribute {name!r}")
 
     def all_attrs(self) -> dict[str, Any]:
-        """Every attribute, those left at their defaults included."""
+        """Every attribute, including those left at their defaults."""
         definition = self.definition
         return copy.deepcopy(definition.defaults({})) | self.attrs if definition is not None else dict(self.attrs)
 
@@ -408,18 +406,18 @@ class Operator:
     def role(self) -> int:
         """Bits of `OpRole`."""
         role = self.attrs.get(OpRole.NAME)
-        return int(role) if isinstance(role, Integral) else OpRole.FORWARD  # files may hold anything there
+        return int(role) if isinstance(role, Integral) else OpRole.FORWARD  # a file may hold anything
 
     @property
     def sub_blocks(self) -> list[Block]:
         """The blocks that this op owns."""
-        found = []
+        blocks = []
         for value in self.attrs.values():
             if isinstance(value, Block):
-                found.append(value)
+                blocks.append(value)
             elif isinstance(value, list) and value and isinstance(value[0], Block):
-                found.extend(value)
-        return found
+                blocks.extend(value)
+        return blocks
 
     @property
     def user_frame(self) -> tuple[str, int, str] | None:
@@ -436,9 +434,9 @@ class Operator:
 
 
 class Block:
-    """Variables by name and operators in order, inside the scope of a parent block.
+    """Variables by name and operators in order. The names of the parent block are visible.
 
-    `forward` is, for a block of gradient ops, the block whose gradient it is; its names are visible too.
+    A block of gradient ops has the block that it differentiates as `forward`; the names of that are visible too.
     """
 
     __slots__ = ("_idx", "forward", "ops", "parent", "program", "vars", "wire")
@@ -466,15 +464,15 @@ class Block:
 
     @property
     def namespace(self) -> OpNamespace:
-        """Ops as functions, which append them here."""
+        """The ops as functions; calling one appends it to this block."""
         return BuildNamespace(self)
 
     # -- variables
     def find_var(self, name: str) -> Variable | None:
         """The variable of this name that is visible here, or None."""
-        found = self.vars.get(name)
-        if found is not None or self.parent is None:
-            return found
+        var = self.vars.get(name)
+        if var is not None or self.parent is None:
+            return var
         seen: set[int] = set()
         stack: list[Block | None] = [self]
         while stack:
@@ -482,23 +480,22 @@ class Block:
             if block is None or block.idx in seen:
                 continue
             seen.add(block.idx)
-            found = block.vars.get(name)
-            if found is not None:
-                return found
-            stack.append(block.parent)
-            stack.append(block.forward)
+            var = block.vars.get(name)
+            if var is not None:
+                return var
+            stack += (block.parent, block.forward)
         return None
 
     _find_var_recursive = find_var
 
     def has_var(self, name: str) -> bool:
-        """Whether this very block declares the name."""
+        """Whether this block itself declares the name."""
         return name in self.vars
 
     def var(self, name: str) -> Variable:
-        """The variable of this name, declared here or around; `NameNotFoundError` if there is none."""
-        found = self.find_var(name)
-        if found is None:
+        """The variable of this name that is visible here; `NameNotFoundError` if there is none."""
+        var = self.find_var(name)
+        if var is None:
             hint = did_you_mean(name, self._visible_names())
             inside = next((block.idx for block in self.program.blocks if name in block.vars), None)
             if inside is not None:
@@ -507,7 +504,7 @@ class Block:
                     "result, let the block assign it to a variable from outside"
                 )
             raise NameNotFoundError(f"no variable {name!r} is visible in block {self.idx}{hint}")
-        return found
+        return var
 
     _var_recursive = var
 
@@ -520,42 +517,42 @@ class Block:
         return list(names)
 
     def create_var(self, **kwargs: Any) -> Variable:
-        """Declare a variable here; arguments as of `Variable`. A name that is declared already gives that variable.
+        """Declare a variable here; arguments as of `Variable`. If the name is declared already, returns that variable.
 
         Raises:
             ProgramError: that variable has another shape, element type, kind, number of LoD levels or persistence.
         """
-        known = self.vars.get(kwargs.get("name"))  # type: ignore[arg-type]
-        if known is not None:
-            known._check_same(kwargs)
+        declared = self.vars.get(kwargs.get("name"))  # type: ignore[arg-type]
+        if declared is not None:
+            declared._check_same(kwargs)
             for key in ("shape", "dtype"):
-                if kwargs.get(key) is not None and not getattr(known, f"has_{key}"):
-                    setattr(known, key, kwargs[key])
-            return known
+                if kwargs.get(key) is not None and not getattr(declared, f"has_{key}"):
+                    setattr(declared, key, kwargs[key])
+            return declared
         var = Variable(self, **kwargs)
         self.vars[var.name] = var
         self.program._changed()
         return var
 
     def create_parameter(self, **kwargs: Any) -> Parameter:
-        """Declare a parameter; it goes to block 0. Arguments as of `Parameter`.
+        """Declare a parameter in block 0; arguments as of `Parameter`.
 
-        An `initializer` appends its op to this block, as in Fluid 1.6, unless the parameter was declared, with its value, before.
-        So a value that should be there before the first step, and not again in each, belongs to the startup program's block.
+        An `initializer` appends its op to this block, as in Fluid 1.6, unless the parameter was declared before. To set a value
+        once before training, rather than in each step, call this on a block of the startup program.
         """
         home = self.program.global_block()
         name = kwargs.get("name")
         if kwargs.get("shape") is None or kwargs.get("dtype") is None:
-            said = f"shape={kwargs.get('shape')}, dtype={kwargs.get('dtype')}"
-            raise ProgramError(f"the parameter {name or ''} needs a shape and an element type, not {said}")
-        known = home.vars.get(name) if name is not None else None
-        if isinstance(known, Parameter):
-            if known.shape != tuple(kwargs["shape"]) or known.dtype != as_dtype(kwargs["dtype"]):
+            both = f"shape={kwargs.get('shape')}, dtype={kwargs.get('dtype')}"
+            raise ProgramError(f"the parameter {name or ''} needs a shape and an element type, not {both}")
+        declared = home.vars.get(name) if name is not None else None
+        if isinstance(declared, Parameter):
+            if declared.shape != tuple(kwargs["shape"]) or declared.dtype != as_dtype(kwargs["dtype"]):
                 raise ProgramError(
-                    f"the parameter {name!r} exists as {known.describe()}; it cannot be shared as "
+                    f"the parameter {name!r} exists as {declared.describe()}; it cannot be shared as "
                     f"{as_dtype(kwargs['dtype']).text}{list(kwargs['shape'])}"
                 )
-            return known
+            return declared
         parameter = Parameter(home, **kwargs)
         home.vars[parameter.name] = parameter
         self.program._changed()
@@ -564,22 +561,22 @@ class Block:
         return parameter
 
     def own(self, var: Variable) -> Variable:
-        """The variable here that has the name of `var`, which is of another program; a tensor of eager mode is its own.
+        """The variable here with the same name as `var`, of another program; in eager mode, `var` itself.
 
         Raises:
             NameNotFoundError: there is none.
         """
         return self.var(var.name)
 
-    def declare(self, var: Variable, **said: Any) -> Variable:
-        """Declare a persistable variable of another program here, too; a tensor of eager mode needs no declaration."""
-        return self.create_var(name=var.name, type=var.type, shape=var.shape, dtype=var.dtype, persistable=True, **said)
+    def declare(self, var: Variable, **properties: Any) -> Variable:
+        """Declare a persistable variable of another program here too; a tensor of eager mode needs no declaration."""
+        return self.create_var(name=var.name, type=var.type, shape=var.shape, dtype=var.dtype, persistable=True, **properties)
 
     def initialize(self, var: Variable, initializer: Callable[[Variable, Block], Any]) -> Variable:
-        """Set the first value of a persistable variable of another program; gives the variable here that has its name.
+        """Set the first value of a persistable variable of another program; returns the variable of its name here.
 
-        That is declared, and ``initializer(variable, block)`` appends the op that fills it, unless the name is known here
-        already: it keeps the first value that it has. Eager mode fills the tensor `var` itself at once.
+        Declares the variable here, and ``initializer(variable, block)`` appends the op that fills it. A name that is declared
+        here already keeps its first value. Eager mode fills the tensor `var` itself at once.
         """
         if isinstance(var, Parameter):
             var.initializer = initializer
@@ -592,10 +589,9 @@ class Block:
         return twin
 
     def derive(self, parameter: Any) -> Any:
-        """What stands for a parameter that is computed of others in each step.
+        """The variable for a parameter that is computed from others in each step: ``parameter.build(namespace)``.
 
-        A program computes it here: ``parameter.build(namespace)``. In eager mode it is `parameter`, for a layer of
-        `fluid.dygraph`, which computes it when it is read.
+        In eager mode it is `parameter` itself, which a layer of `fluid.dygraph` computes when it is read.
         """
         return parameter.build(self.namespace)
 
@@ -609,7 +605,7 @@ class Block:
         return [var for var in self.vars.values() if isinstance(var, Parameter)]
 
     def fresh_name(self, base: str) -> str:
-        """`base`, or `base` with the first number that makes it new to this block and those around it."""
+        """`base`, followed by a number if this block or one around it declares it."""
         return _first_free(base, lambda name: self.find_var(name) is not None)
 
     # -- operators
@@ -621,9 +617,9 @@ class Block:
         attrs: Mapping[str, Any] | None = None,
         frames: Frames | None = None,
     ) -> Operator:
-        """Add an op at the end: variables or names (one or a list) by slot. Shapes of its outputs are inferred.
+        """Append an op, given variables or names (one or a list) by slot, and infer the shapes of its outputs.
 
-        `frames` says where the user asked for it; by default, where this is called from.
+        `frames` are the frames of the user's code that asked for it; by default, those that called this.
         """
         op = self._make_op(type, inputs, outputs, attrs, frames)
         infer_shape(op)
@@ -632,7 +628,7 @@ class Block:
         return op
 
     def insert_op(self, index: int, type: str, **kwargs: Any) -> Operator:
-        """Add an op before position `index`; arguments as of `append_op`."""
+        """Insert an op before position `index`; arguments as of `append_op`."""
         op = self._make_op(type, kwargs.get("inputs"), kwargs.get("outputs"), kwargs.get("attrs"), kwargs.get("frames"))
         infer_shape(op)
         self.ops.insert(index, op)
@@ -651,11 +647,11 @@ class Block:
         count: int = 1,
         also: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Apply an op to variables (None for inputs that are left out); its outputs by slot, lists in slots of many.
+        """Apply an op to variables (None for an omitted input); returns its outputs by slot, lists in slots of many.
 
-        A program appends the op, which writes to the variables in `outputs` and otherwise to new ones, that `temporary` makes,
-        `count` of them in a slot of many; optional outputs are made only if they are in `outputs`. Eager mode runs the op, and
-        lets the tensors in `outputs` take over its results; of those that only its gradient reads, it gives those in `also`.
+        A program appends the op. It writes to the variables in `outputs`, otherwise to new ones made by `temporary`, `count` of
+        them in a slot of many; optional outputs exist only if they are in `outputs`. Eager mode runs the op and assigns its
+        results to the tensors in `outputs`; of the outputs that only the gradient reads, it returns those named in `also`.
         """
         written: dict[str, Any] = {}
         for name, slot in definition.outputs.items():
@@ -669,7 +665,7 @@ class Block:
         return written
 
     def prepend_op(self, type: str, **kwargs: Any) -> Operator:
-        """Add an op at the start; arguments as of `append_op`."""
+        """Insert an op at the start; arguments as of `append_op`."""
         return self.insert_op(0, type, **kwargs)
 
     _prepend_op = prepend_op
@@ -702,15 +698,15 @@ class Block:
                 op.attrs = definition.check_attrs(op.attrs)
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
-            for slots, known, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
-                for slot in slots:
-                    if slot not in known:
+            for used, slots, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
+                for name in used:
+                    if name not in slots:
                         raise ProgramError(
-                            f"{type} has no {side} slot {slot!r}; it has {', '.join(known) or 'none'}\n{locate(op)}"
+                            f"{type} has no {side} slot {name!r}; it has {', '.join(slots) or 'none'}\n{locate(op)}"
                         )
-            for expected in definition.inputs.values():
-                if not expected.optional and not op.inputs.get(expected.name):
-                    raise AttributeRuleError(f"{type} needs a variable in its input slot {expected.name!r}\n{locate(op)}")
+            for slot in definition.inputs.values():
+                if not slot.optional and not op.inputs.get(slot.name):
+                    raise AttributeRuleError(f"{type} needs a variable in its input slot {slot.name!r}\n{locate(op)}")
         return op
 
     def __str__(self) -> str:
@@ -745,7 +741,7 @@ class Program:
     )
 
     eager = False
-    """Whether ops run as they are appended, and are forgotten: so in the one program of `fluid.dygraph`."""
+    """Whether ops run when they are appended and are not kept: True for the one program of `fluid.dygraph`."""
 
     def __init__(self) -> None:
         self.blocks = [Block(self, 0)]
@@ -754,18 +750,18 @@ class Program:
         self._role = 0
         self._frames: Frames | None = None
         self._scopes: Counter[str] = Counter()
-        """How many name scopes with ops of this program had each path."""
+        """How many name scopes with ops of this program have used each path."""
         self._version = 0
         self.loaders: list[Any] = []
-        """Of `fluid.reader`, not iterable: they give what runs of this program are not fed."""
+        """Loaders of `fluid.reader` that are not iterable: a run takes from them what it is not fed."""
         self.wire: Any = None
         self.allowed_ops: frozenset[str] | None = None
-        """Of a program from a file: which ops that touch files or run code it may run. None, of others, is any."""
+        """For a program from a file: the ops that it may run though they touch files or run code. Otherwise None, for any."""
 
     # -- version
     @property
     def version(self) -> int:
-        """Counts the changes made to this program; equal versions mean an unchanged program."""
+        """The number of changes made to this program so far; as long as it stays, the program is unchanged."""
         return self._version
 
     def _changed(self) -> None:
@@ -773,7 +769,7 @@ class Program:
 
     @property
     def random_seed(self) -> int:
-        """Seed of the random ops that have none of their own; 0 draws one afresh in every process."""
+        """Seed of the random ops that have none of their own; 0 stands for a new one in every process."""
         return self._seed
 
     @random_seed.setter
@@ -797,7 +793,7 @@ class Program:
         return self.blocks[self._current]
 
     def create_block(self, parent: Block | None = None, forward: Block | None = None) -> Block:
-        """Add a block; layers go on appending where they did."""
+        """Add a block, without making it the one that layers append to."""
         block = Block(self, len(self.blocks), parent if parent is not None else self.current_block(), forward)
         self.blocks.append(block)
         self._changed()
@@ -823,7 +819,7 @@ class Program:
 
     @contextlib.contextmanager
     def derive_guard(self, block: Block, role: int, source: Operator) -> Iterator[None]:
-        """Inside the ``with``, layers and operators append to `block` ops of this role, on behalf of the op `source`."""
+        """Inside the ``with``, ops are appended to `block` with this role and the frames of the op `source`."""
         old, self._frames = self._frames, source.frames
         try:
             with self.block_guard(block), self.role_guard(role):
@@ -831,39 +827,34 @@ class Program:
         finally:
             self._frames = old
 
-    # -- what eager mode does in another way
+    # -- what eager mode overrides
     @property
     def startup(self) -> Program:
-        """Where first values of this program's variables are set: the default startup program. Eager mode sets them itself."""
+        """The program that sets first values of variables: the default startup program; in eager mode, this program."""
         return default_startup_program()
 
     def apart(self) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, parameters are made for whoever keeps them, apart from what is done around.
-
-        For a program that is nothing special. In eager mode, it is no part of what is traced, and takes no random numbers from
-        what runs.
-        """
+        """Inside the ``with``, parameters are created. In eager mode, that is not traced, and draws its own random numbers."""
         return contextlib.nullcontext()
 
     def version_of(self, layer: Callable[..., Any]) -> Callable[..., Any]:
-        """What is called for a layer that builds what only programs have, such as blocks and schedules: that layer itself.
+        """The function to call for a layer that builds what only programs have, such as blocks and schedules: the layer itself.
 
-        Eager mode has others in their places, which do at once what the layer builds: see `fluid.building.versions`.
+        In eager mode, a function that does at once what the layer builds: see `fluid.building.versions`.
         """
         return layer
 
     def key_of(self, parameter: Variable) -> Any:
-        """By what optimizers find what they keep for a parameter: its name. In eager mode, where several may be called alike, and
-        come and go, it is the parameter itself."""
+        """The key of what optimizers keep for a parameter: its name; in eager mode, where names may repeat, the parameter."""
         return parameter.name
 
     def gradients(
         self, loss: Variable | None, parameters: Any, left_out: Any, append: Callable[[Any, Any, Any], list[Any]]
     ) -> list[Any]:
-        """(parameter, gradient) for an optimizer: of these parameters (all by default) but the ones that are left out.
+        """Pairs (parameter, gradient) for an optimizer: those of `parameters` (all by default) that are not in `left_out`.
 
-        For a program, ``append(loss, parameters, left_out)`` appends the backward part, and gives them. In eager mode they are
-        there, since ``loss.backward()`` was called.
+        For a program, ``append(loss, parameters, left_out)`` appends the backward part and returns them. In eager mode,
+        ``loss.backward()`` has computed them.
         """
         return append(loss, parameters, left_out)
 
@@ -872,7 +863,7 @@ class Program:
         return _updating(self, param, grad)
 
     def fresh_name(self, base: str) -> str:
-        """`base`, or `base` with the first number that makes it new to every block."""
+        """`base`, followed by a number if a block declares it."""
         return _first_free(base, lambda name: any(name in block.vars for block in self.blocks))
 
     def list_vars(self) -> Iterator[Variable]:
@@ -885,10 +876,10 @@ class Program:
 
     # -- whole programs
     def clone(self, for_test: bool = False) -> Program:
-        """A copy that shares nothing with this program but what its parameters were told of regularizers and the like.
+        """A copy, which shares only the regularizers and initializers of parameters with this program.
 
-        For a test, ops of the backward and optimizer parts are left out and the others run in test mode
-        (``is_test``), whether the clone is made before or after ``minimize``.
+        With `for_test`, ops of the backward and optimizer parts are left out and the others run in test mode (``is_test``),
+        whether the clone is made before or after ``minimize``.
         """
         new = Program.__new__(Program)
         new._current = 0 if for_test else self._current
@@ -922,7 +913,7 @@ class Program:
         return new
 
     def _drop_unused(self) -> None:
-        """Remove blocks that no op owns, and variables that no op names, parameters and fed variables excepted."""
+        """Remove blocks that no op owns, and variables that no op names, except parameters and fed variables."""
         owned = {0}
         stack = [self.blocks[0]]
         while stack:
@@ -942,14 +933,14 @@ class Program:
         self._changed()
 
     def serialize_to_string(self) -> bytes:
-        """The program on the wire, as Paddle's ``ProgramDesc``."""
+        """The program as bytes: a ``ProgramDesc`` of Paddle."""
         from ..formats.program import serialize_program
 
         return serialize_program(self)
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:
-        """The program in these bytes (a ``ProgramDesc`` of Paddle 1.x to 2.6); `FormatError` if they hold none."""
+        """The program in these bytes (a ``ProgramDesc`` of Paddle 1.x to 2.6); `FormatError` if they are not one."""
         from ..formats.program import parse_program
 
         return parse_program(binary_str)
@@ -967,20 +958,20 @@ class Program:
         verify(self)
 
     def explain_gradient(self, loss: Variable | str, var: Variable | str) -> str:
-        """In words: along which ops a gradient flows from `loss` to `var`, or which op or flag cuts it."""
+        """Text that lists the ops along which a gradient flows from `loss` to `var`, or names the op or flag that cuts it."""
         from ..autodiff.explain import explain_gradient
 
         return explain_gradient(self, loss, var)
 
-    # -- changing it: each of these verifies its result, changes nothing where it fails, and reports what it changed
+    # -- edits: each verifies its result, changes nothing if it fails, and reports what it changed
     def _prune(self, targets: Iterable[Variable | str] | Variable | str) -> Program:
-        """A copy with only what `targets` need, as Fluid 1.x has it; `prune` does it in place and reports."""
+        """A copy with only what `targets` need, as in Fluid 1.x; `prune` does it in place and reports."""
         from ..transform.pruning import prune
 
         return prune(self, [targets] if isinstance(targets, (Variable, str)) else targets)
 
     def _prune_with_input(self, feeded_var_names: Iterable[str], targets: Iterable[Variable | str]) -> Program:
-        """A copy with only what computes `targets` from these feeds."""
+        """A copy with only what is needed to compute `targets` from these feeds."""
         from ..transform.pruning import prune
 
         return prune(self, targets, feeded_var_names)
@@ -989,18 +980,18 @@ class Program:
         """Leave only the ops and variables that the targets need.
 
         Args:
-            feeds: variables of block 0 to be fed, at which needs stop; None for all that is declared as data.
-            targets: what to compute.
+            feeds: variables of block 0 to be fed, which need no op; None for all that are declared as data.
+            targets: variables to compute.
 
         Raises:
-            ProgramError: a target needs what is neither fed, computed nor persistable.
+            ProgramError: a target needs a variable that is neither fed, computed nor persistable.
         """
         from ..transform.edit import prune
 
         return prune(self, feeds, targets)
 
     def extract(self, inputs: NameList, outputs: NameList) -> EditReport:
-        """The part between inputs and outputs as a new program, the report's `program`; this one stays as it is.
+        """Copy the part between inputs and outputs to a new program, the report's `program`; this one is unchanged.
 
         The inputs may be any variables of block 0; in the new program they are data. Errors as of `prune`.
         """
@@ -1009,70 +1000,70 @@ class Program:
         return extract(self, inputs, outputs)
 
     def rename(self, old: Variable | str | Mapping[str, str], new: str | None = None, scope: Scope | None = None) -> EditReport:
-        """Give a variable another name, or several by a dict of old -> new, wherever they are named; two may swap.
+        """Rename a variable, or several by a dict of old -> new, wherever they are named; two may swap.
 
-        With a scope, the values of persistable variables are put there under the new names too.
+        With a scope, the values of persistable variables get the new names there too.
 
         Raises:
-            ProgramError: a name is unknown, or the new one is taken.
+            ProgramError: a name is unknown, or a new one is in use.
         """
         from ..transform.edit import rename
 
         return rename(self, old, new, scope)
 
     def set_shape(self, var: Variable | str, shape: Sequence[int]) -> EditReport:
-        """Declare another shape (-1 for unknown extents), and infer again all that follows from it.
+        """Declare another shape of a variable (-1 for an unknown dimension), and infer again all shapes that depend on it.
 
         Raises:
-            InferenceError: the shape contradicts the op that makes the variable, or what is made of it does not fit an op,
-                a parameter or what is fed; both sides are named.
+            InferenceError: the shape contradicts the op that writes the variable, or a shape that follows does not fit an op,
+                a parameter or a fed variable; the error names both sides.
         """
         from ..transform.edit import set_shape
 
         return set_shape(self, var, shape)
 
     def replace(self, op: OpLike, builder: Callable[..., Any]) -> EditReport:
-        """Put the ops that `builder` makes in the place of an op.
+        """Replace an op by the ops that `builder` appends.
 
         Args:
             op: an `Operator`, its position in block 0, or a variable that no other op writes.
-            builder: called with the op's inputs by slot, as variables (lists in slots of many); what layers it uses goes
-                there. It returns the variable that takes the place of the op's output, or a dict of slot -> variable.
+            builder: called with the op's inputs by slot, as variables (lists in slots of many). It calls layers, and returns
+                the variable that replaces the op's output, or a dict of slot -> variable.
 
-        The report's `startup_program` initializes parameters that the builder made, if any.
+        The report's `startup_program` initializes the parameters that the builder created, if any.
 
         Raises:
-            ProgramError: gradient ops have been made from the op already, or an output that is read has no successor.
-            InferenceError: what follows cannot work on the new shapes.
+            ProgramError: the op has gradient ops already, or an output that is read is not replaced.
+            InferenceError: later ops do not fit the new shapes.
         """
         from ..transform.edit import replace
 
         return replace(self, op, builder)
 
     def insert(self, builder: Callable[..., Any], *, before: OpLike | None = None, after: OpLike | None = None) -> EditReport:
-        """Put the ops that `builder` makes before or after an op.
+        """Insert the ops that `builder` appends before or after an op.
 
         The builder is called with the op's inputs (`before`) or outputs (`after`) by slot. If it returns a variable, or a
-        dict of slot -> variable, the op reads that instead, or those that read the op's output after it do. Errors and
-        report as of `replace`.
+        dict of slot -> variable, that replaces the op's input, or the op's output in all later reads. Errors and report as of
+        `replace`.
         """
         from ..transform.edit import insert
 
         return insert(self, builder, before=before, after=after)
 
     def fold_constants(self, scope: Scope | None = None) -> EditReport:
-        """Compute now what depends on constants only, and on persistable values of the scope, if one is given.
+        """Compute now what depends only on constants and, if a scope is given, on its persistable values.
 
-        Small results become ops that hold them, others persistable variables of the scope. For inference: parameters
-        count as constants then, so that a program with gradient ops is refused. Ops that draw random numbers, own blocks,
-        or write persistable variables stay.
+        Small results become ops that hold them, others persistable variables of the scope. For inference only: with a scope,
+        parameters count as constants, so a program with gradient ops is refused. Ops that draw random numbers, own blocks or
+        write persistable variables stay.
         """
         from ..transform.folding import fold_constants
 
         return fold_constants(self, scope)
 
     def fold_batch_norm(self, scope: Scope | None = None) -> EditReport:
-        """Put batch_norms in test mode into the convolution or product before them: other weights and a bias.
+        """Fold each batch_norm in test mode into the convolution or product before it, by new weights and a bias.
 
         ``W' = W * s`` and ``b' = (b - Mean) * s + Bias`` for each channel, where ``s = Scale / sqrt(Variance + epsilon)``.
         The new weights are new variables of the scope (the global one by default); the old ones stay there. The report
@@ -1083,20 +1074,20 @@ class Program:
         return fold_batch_norm(self, scope)
 
     def make_trainable(self, pattern: str | Iterable[str] = "*") -> EditReport:
-        """Turn an inference program back into one to be trained: append a loss, and `minimize` works.
+        """Make an inference program trainable: after it, append a loss and call `minimize`.
 
         Weights (persistable, floating, read and never written) whose names match the pattern, such as ``"fc_*"``, or one
-        of several, become trainable parameters, others parameters that are not trained. Ops leave test mode; a batch_norm
-        whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops go.
+        of several, become trainable parameters; the others become parameters that are not trained. Ops leave test mode; a
+        batch_norm whose scale and bias are not trained keeps its statistics. ``feed`` and ``fetch`` ops are removed.
         """
         from ..transform.edit import make_trainable
 
         return make_trainable(self, pattern)
 
     def unsupported_ops(self, allow: Iterable[str] = ()) -> list[UnsupportedOp]:
-        """The ops that cannot run here, or must not because they touch files or run code, each type with count and first place.
+        """The types of op that cannot run here, or may not because they touch files or run code, with count and first position.
 
-        `allow` names types of the second kind that may.
+        `allow` names types of the second kind that may run.
         """
         from ..executor.unsupported import unsupported_ops
 
@@ -1138,7 +1129,7 @@ _startup = Program()
 
 
 class _Defaults(threading.local):
-    """All threads share the default programs until a thread guards itself others."""
+    """The default programs of a thread; all threads share them until one enters `program_guard`."""
 
     def __init__(self) -> None:
         self.main = _main
@@ -1179,7 +1170,7 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 
 
 class _NameScope:
-    """One ``with name_scope(prefix)``. A prefix that comes again in a program is numbered there."""
+    """One ``with name_scope(prefix)``. A prefix that a program uses again is numbered."""
 
     __slots__ = ("_paths", "parent", "prefix")
 
@@ -1188,7 +1179,7 @@ class _NameScope:
         self._paths: weakref.WeakKeyDictionary[Program, str] = weakref.WeakKeyDictionary()
 
     def path(self, program: Program) -> str:
-        """What ops of a program carry: such as ``/encoder/attention_1/``."""
+        """The value of ``op_namescope`` for ops of a program, such as ``/encoder/attention_1/``."""
         path = self._paths.get(program)
         if path is None:
             base = (self.parent.path(program) if self.parent is not None else "/") + self.prefix
@@ -1200,9 +1191,9 @@ class _NameScope:
 
 @contextlib.contextmanager
 def name_scope(prefix: str | None = None) -> Iterator[None]:
-    """Ops made inside the ``with`` carry this prefix in their attribute ``op_namescope``; names stay as they are.
+    """Ops made inside the ``with`` have this prefix in their attribute ``op_namescope``; names of variables do not change.
 
-    Inside the same scopes, a prefix that comes again in a program is numbered, as in Fluid 1.6: ``s1``, ``s1_1``, ``s1_2``.
+    Within the same outer scopes, a prefix that a program uses again is numbered, as in Fluid 1.6: ``s1``, ``s1_1``, ``s1_2``.
     """
     if not isinstance(prefix, str) or not prefix:
         raise ProgramError(f"name_scope: the prefix should be a name, not {prefix!r}")
@@ -1214,11 +1205,6 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
         _defaults.scope = outside
 
 
-def in_dygraph_mode() -> bool:
-    """Whether layers that are given no tensor run at once: inside `fluid.dygraph.guard`. On tensors they always do."""
-    return default_main_program().eager
-
-
 @contextlib.contextmanager
 def _updating(program: Program, param: Variable, grad: Variable) -> Iterator[Block]:
     block = program.current_block()
@@ -1227,3 +1213,8 @@ def _updating(program: Program, param: Variable, grad: Variable) -> Iterator[Blo
         yield block
     for op in block.ops[start:]:
         op.attrs[OpRole.VARS] = [param.name, grad.name]
+
+
+def in_dygraph_mode() -> bool:
+    """Whether layers without tensor arguments run at once: inside `fluid.dygraph.guard`. Layers on tensors always do."""
+    return default_main_program().eager

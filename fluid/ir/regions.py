@@ -28,13 +28,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class State:
-    """A value that each run of a block hands to the next.
+    """A value that each run of a block passes to the next.
 
     Attributes:
-        before: the name under which a run finds it; `EMPTY` if it does not look.
-        after: the name under which a run leaves it; `EMPTY` if it leaves nothing, which is zero.
-        first: the variable outside with the value for the first run.
-        from_zero: the first run finds zeros shaped like `first` instead.
+        before: the name that holds it when a run starts; `EMPTY` if the block does not read it.
+        after: the name that holds it when a run ends; `EMPTY` if the block does not write it, which counts as zero.
+        first: the variable outside that holds it for the first run.
+        from_zero: the first run gets zeros shaped like `first` instead.
     """
 
     before: str
@@ -45,12 +45,12 @@ class State:
 
 @dataclass(frozen=True)
 class Taken:
-    """An output of an op that is taken from the runs of its block.
+    """An output of an op that is made of values inside its block.
 
     Attributes:
         name: the variable outside.
         inner: the name inside.
-        like: a variable outside that has the output's shape where the block never ran.
+        like: a variable outside that gives the output's shape if the block never ran.
     """
 
     name: str
@@ -60,20 +60,20 @@ class Taken:
 
 @dataclass(frozen=True)
 class Region:
-    """How values pass through the block that an op owns. Inside, the names of the blocks around it are visible.
+    """How values pass through the block that an op owns. The block sees the names of the blocks around it.
 
     Attributes:
         body: the block.
-        repeats: it may run more than once; what it writes outside, the next run reads.
-        may_skip: it may not run at all, and then leaves what it would write as it was.
+        repeats: it may run more than once; each run reads what the one before wrote to variables outside.
+        may_skip: it may not run at all; then what it would write keeps its value.
         writes: variables outside that it overwrites, under their own names.
-        slices: name inside -> variable outside of which each run finds a slice along the first axis.
-        states: values handed from run to run.
-        stacked: outputs made of the values of all runs, stacked along a new first axis.
-        summed: outputs that are the sum of the values of all runs.
-        final: outputs that are what a state holds in the end; `inner` is the state's `after`.
-        frames: of a gradient op, the `scopes` of the op that it belongs to: the block runs once for each of them, last
-            first, and sees what they keep.
+        slices: name inside -> variable outside of which each run gets a slice along the first axis.
+        states: values passed from run to run.
+        stacked: outputs that stack the values of all runs along a new first axis.
+        summed: outputs that sum the values of all runs.
+        final: outputs that take the last value of a state; `inner` is the state's `after`.
+        frames: of a gradient op, the `scopes` of its forward op: the block runs once for each of them, last first, and sees
+            the values that they keep.
         reads_slot: the input slot that lists what the block reads from outside.
         scopes_slot: the output slot of `scopes`.
     """
@@ -94,24 +94,24 @@ class Region:
 
     @property
     def scopes(self) -> str | None:
-        """The variable that keeps, for each run, what gradient blocks read of it."""
+        """The variable that keeps, for each run, the values that gradient blocks read."""
         names = self.op.outputs.get(self.scopes_slot)
         return names[0] if names else None
 
     @property
     def carried(self) -> dict[str, str]:
-        """Name that a run starts with -> name under which the run before has left it."""
-        found = {name: name for name in self.writes} if self.repeats else {}
-        return found | {state.before: state.after for state in self.states if EMPTY not in (state.before, state.after)}
+        """Name read at the start of a run -> name that holds its value at the end of the run before."""
+        names = {name: name for name in self.writes} if self.repeats else {}
+        return names | {state.before: state.after for state in self.states if EMPTY not in (state.before, state.after)}
 
     @property
     def leaving(self) -> dict[str, str]:
         """Variable outside -> the name inside whose value it takes at the end of a run."""
-        found = {name: name for name in self.writes}
-        return found | {taken.name: taken.inner for taken in (*self.stacked, *self.summed, *self.final) if taken.inner != EMPTY}
+        names = {name: name for name in self.writes}
+        return names | {taken.name: taken.inner for taken in (*self.stacked, *self.summed, *self.final) if taken.inner != EMPTY}
 
     def entering(self, name: str) -> Iterator[str]:
-        """The names inside under which a run finds the variable `name` from outside, or a part of it."""
+        """The names inside that hold the outside variable `name`, or a part of it, when a run starts."""
         hidden = {inner for inner, _ in self.slices} | {state.before for state in self.states}
         if name not in hidden:
             yield name
@@ -120,27 +120,27 @@ class Region:
 
     @property
     def forward(self) -> Block | None:
-        """Of a gradient op's block: the block of the op that it belongs to."""
+        """For the block of a gradient op: the block of its forward op."""
         return (self.body.forward or self.body.parent) if self.frames is not None else None
 
 
 def region_of(op: Operator) -> Region | None:
-    """How values pass through the block that an op owns; None for an op that owns none, or is not known.
+    """How values pass through the block that an op owns; None if it owns none or its type is not defined.
 
     Raises:
-        ProgramError: the op's slots or attributes are not as its definition has them.
+        ProgramError: the op's slots or attributes do not fit its definition.
     """
     definition = op.definition
     if definition is None or definition.region is None:
         return None
     try:
-        found = definition.region(op)
+        region = definition.region(op)
     except FluidError:
         raise
     except Exception as error:  # files may hold anything
         raise ProgramError(f"{op.type}: its slots and attributes do not fit together: {error}\n{locate(op)}") from error
-    assert isinstance(found, Region)
-    return found
+    assert isinstance(region, Region)
+    return region
 
 
 def is_gradient_op(op: Operator) -> bool:
@@ -151,21 +151,21 @@ def is_gradient_op(op: Operator) -> bool:
 
 # -------------------------------------------------------------------------------------------- gradients inside of blocks
 def inner_gradients(op: Operator, slot: str) -> list[str]:
-    """For each name in the input slot of a gradient op that owns a block, what its gradient is called inside.
+    """The name inside a gradient op's block of the gradient of each variable in an input slot.
 
-    Gradient ops that Paddle wrote do not say so; there it follows from the name.
+    Gradient ops that Paddle wrote do not list them; there it is the variable's name with ``@GRAD``.
     """
     return op.attrs.get("input_grads") or [name + "@GRAD" for name in op.input(slot)]
 
 
 def list_inner_gradients(op: Operator) -> None:
-    """Let the gradient op of a loop or branch say what gradients are called inside, so that its inputs may get other names."""
+    """Write the result of `inner_gradients` into the attribute of a gradient op, so that the op's inputs can be renamed."""
     for slot in shape_slots(op):
         op.attrs["input_grads"] = inner_gradients(op, slot)
 
 
 def shape_slots(op: Operator) -> list[str]:
-    """The slots in which the gradient op of a loop or branch repeats what the forward op reads: for its shapes only."""
+    """The slots in which a loop's or branch's gradient op repeats the forward op's inputs, whose shapes alone it reads."""
     definition = op.definition
     if definition is None or not definition.gradient_of:
         return []
@@ -173,14 +173,14 @@ def shape_slots(op: Operator) -> list[str]:
 
 
 def gradient_region(reads_slot: str, scopes_slot: str) -> Callable[[Operator], Region]:
-    """For the definition of the gradient op of a loop or branch: the function from such an op to its `Region`.
+    """The function from the gradient op of a loop or branch to its `Region`, for the definition of that op.
 
-    The gradients of what the forward block overwrites are carried in variables outside (``Carried``, ``CarriedOut``); in
-    Paddle's programs, under names inside, ``original_output_grad``, from ``Out@GRAD`` to the gradients of those inputs.
+    Gradients of what the forward block overwrites are carried in variables outside (``Carried``, ``CarriedOut``). In Paddle's
+    programs they are states: ``original_output_grad`` lists their names inside, which start from ``Out@GRAD``.
 
     Args:
-        reads_slot: the slot in which the forward op lists what its block reads, which the gradient op repeats.
-        scopes_slot: the slot of what the forward op keeps of its runs.
+        reads_slot: the slot in which the forward op lists what its block reads; the gradient op repeats it.
+        scopes_slot: the slot of the variable with the scopes of the forward op's runs.
     """
 
     def region(op: Operator) -> Region:

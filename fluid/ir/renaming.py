@@ -1,8 +1,8 @@
-"""Other names for variables, wherever names are said: in slots, in attributes, and in names that are derived from them.
+"""Renaming variables wherever their names occur: in slots, in attributes, and in names that are derived from them.
 
-By Paddle's convention a slice of a recurrence is called as its sequence, what a step puts out as all of it, and the gradient that
-a gradient block makes of ``x`` is called ``x@GRAD``. When an op's variable gets another name, or the op another variable, the
-names inside its block follow.
+By Paddle's convention, a slice inside a recurrence has the name of its sequence, the output of a step has the name of all steps'
+outputs, and the gradient of ``x`` inside a gradient block is ``x@GRAD``. When a variable of an op is renamed or replaced, the
+names inside the op's block follow.
 """
 
 from __future__ import annotations
@@ -18,24 +18,16 @@ from .versions import outer_names
 __all__ = ["redirect", "redirect_reads", "rename_variables"]
 
 _NAMES_HERE = frozenset({OpRole.VARS, "skip_eager_deletion_vars"})
-"""Attributes whose strings are names of variables of the op's block."""
+"""Attributes that list names as seen from the block in which the op stands."""
 _NAMES_INSIDE = frozenset(
-    {
-        "ex_state_grads",
-        "ex_states",
-        "input_grads",
-        "original_output_grad",
-        "output_grads",
-        "parameter_grads",
-        "state_grads",
-        "states",
-    }
+    ("ex_state_grads", "ex_states", "state_grads", "states")
+    + ("input_grads", "output_grads", "parameter_grads", "original_output_grad")
 )
-"""Attributes whose strings are names of variables that are seen from the block which the op owns."""
+"""Attributes that list names as seen from the block that the op owns."""
 
 
 def _named_after(op: Operator, slots: Mapping[str, list[str]], old: str, new: str) -> Iterator[tuple[Variable, str]]:
-    """The variables in an op's block that are named after `old`, of these slots of it, and their names if that is `new`."""
+    """Variables in an op's block whose names derive from `old`, a name in `slots`; each with the name that derives from `new`."""
     region = region_of(op)
     if region is None or not any(old in names for names in slots.values()):
         return
@@ -44,7 +36,7 @@ def _named_after(op: Operator, slots: Mapping[str, list[str]], old: str, new: st
     var = region.body.vars.get(old) if old in same else None
     if var is not None:
         yield var, new
-    # The name of a gradient is a courtesy to Paddle, that of a slice is all by which it is known.
+    # A gradient is called so for Paddle's sake only (a taken name stays as it is); a slice is known by its name alone.
     old_grad, new_grad = old + "@GRAD", new + "@GRAD"
     var = region.body.vars.get(old_grad)
     named = any(old in names for slot, names in slots.items() if grad_slot(slot) in op.outputs)
@@ -54,7 +46,7 @@ def _named_after(op: Operator, slots: Mapping[str, list[str]], old: str, new: st
 
 
 def rename_variables(names: Mapping[Variable, str]) -> None:
-    """Call variables of a program by other names, which are free, together with what is named after them."""
+    """Rename variables of a program to names that are not in use, and with them the variables whose names derive from theirs."""
     if not names:
         return
     program = next(iter(names)).block.program
@@ -90,7 +82,7 @@ def rename_variables(names: Mapping[Variable, str]) -> None:
 
 
 def _rename_in(op: Operator, names: Mapping[str, str], inside: Mapping[str, str] | None = None) -> None:
-    """Other names in an op's slots and attributes; `inside` are those of the block that it owns."""
+    """Replace names in an op's slots and attributes; `inside` maps names as seen from the block that it owns."""
 
     def renamed(values: list[str], names: Mapping[str, str] = names) -> list[str]:
         return [names.get(name, name) for name in values]
@@ -98,26 +90,26 @@ def _rename_in(op: Operator, names: Mapping[str, str], inside: Mapping[str, str]
     if names:
         op.inputs = {slot: renamed(values) for slot, values in op.inputs.items()}
         op.outputs = {slot: renamed(values) for slot, values in op.outputs.items()}
-    kinds = op.wire.kinds if op.wire is not None else {}
+    attr_types = op.wire.kinds if op.wire is not None else {}
     for name, value in op.attrs.items():
-        if kinds.get(name) == "var" and isinstance(value, str):
+        if attr_types.get(name) == "var" and isinstance(value, str):
             op.attrs[name] = names.get(value, value)
         elif isinstance(value, list) and name in _NAMES_INSIDE:
             op.attrs[name] = renamed(value, inside or {})
-        elif isinstance(value, list) and (name in _NAMES_HERE or kinds.get(name) == "vars"):
+        elif isinstance(value, list) and (name in _NAMES_HERE or attr_types.get(name) == "vars"):
             op.attrs[name] = renamed(value)
 
 
 def redirect(op: Operator, names: Mapping[str, str], shapes: Mapping[str, str] | None = None) -> None:
-    """Let an op, and the blocks that it owns, use other variables of the blocks around it.
+    """Make an op, and the blocks that it owns, use other variables of the blocks around it.
 
     Args:
-        names: old names and new ones.
-        shapes: the same for what is read for its shape only, `names` by default. That is what the gradient op of a loop or branch
-            repeats of the forward op's inputs, and by these names Paddle finds the forward op.
+        names: old name -> new name.
+        shapes: the same for inputs whose shape alone is read, `names` by default. A loop's or branch's gradient op repeats the
+            forward op's inputs so, and Paddle finds the forward op by them.
 
     Raises:
-        ProgramError: a slice of a recurrence would get the name of a variable from outside that the recurrence uses, too.
+        ProgramError: a slice of a recurrence would get the name of an outside variable that the recurrence uses too.
     """
     names = {old: new for old, new in names.items() if old != new}
     shapes = names if shapes is None else {old: new for old, new in shapes.items() if old != new}
@@ -139,7 +131,7 @@ def redirect(op: Operator, names: Mapping[str, str], shapes: Mapping[str, str] |
 
 
 def redirect_reads(op: Operator, names: Mapping[str, str]) -> None:
-    """As `redirect`, of an op whose blocks do not write these variables: what the op itself writes keeps its name."""
+    """As `redirect`, but only for what the op reads; its blocks must not write these variables."""
     names = {old: new for old, new in names.items() if old != new}
     _follow(op, names, op.inputs)
     op.inputs = {slot: [names.get(name, name) for name in values] for slot, values in op.inputs.items()}
@@ -157,7 +149,7 @@ def _redirect_inside(block: Block, names: Mapping[str, str], shapes: Mapping[str
 
 
 def _follow(op: Operator, names: Mapping[str, str], slots: Mapping[str, list[str]]) -> None:
-    """Let what is named after the variables in these slots be named after others."""
+    """Rename the variables inside an op's block whose names derive from variables in these slots."""
     for old, new in names.items():
         derived = dict(_named_after(op, slots, old, new))
         for var, name in derived.items():

@@ -1,4 +1,4 @@
-"""Is a program well formed? All that is wrong, at once, with the ops around each fault."""
+"""Checks that a program is well formed, and reports every fault at once, each with the ops around it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_NAMES = 300
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: what is wrong, in which block and, where it is an op's, at which position."""
+    """One fault: a message, the block and, for a fault of an op, the op's position."""
 
     message: str
     block: Block
@@ -50,7 +50,7 @@ class Finding:
 def verify(program: Program) -> None:
     """Check that names resolve, slots and attributes are legal, and blocks form a tree.
 
-    Ops that nobody has defined are checked for their names only; that a name is read before it is written is no fault.
+    Of ops without a definition, only the names are checked. Reading a name before it is written is not a fault.
 
     Raises:
         ProgramError: lists every fault, with the op, the user's line that made it, and the ops around it.
@@ -87,7 +87,7 @@ def find_faults(program: Program) -> list[Finding]:
 
 
 def self_owning(blocks: Sequence[Block]) -> tuple[Block, Block] | None:
-    """A block of a program that an op in itself owns, be it through others, and the block of that op."""
+    """A block that an op inside it owns, directly or through other blocks, and the block of that op; None if there is none."""
     open_, done = 1, 2
     state = [0] * len(blocks)
     for root in blocks:
@@ -116,13 +116,13 @@ def faults_of(op: Operator) -> list[str]:
 
 
 def _check_tree(program: Program) -> Iterator[Finding]:
-    known = {id(block) for block in program.blocks}
+    members = {id(block) for block in program.blocks}
     broken = False
     for index, block in enumerate(program.blocks):
         if block.idx != index:
             yield Finding(f"it stands at position {index} of the program", block)
         for what, other in (("parent", block.parent), ("forward", block.forward)):
-            if other is not None and id(other) not in known:
+            if other is not None and id(other) not in members:
                 broken = True
                 yield Finding(f"its {what} block is not in this program", block)
         if index == 0 and block.parent is not None:
@@ -137,7 +137,7 @@ def _check_tree(program: Program) -> Iterator[Finding]:
     for block in program.blocks:
         for position, op in enumerate(block.ops):
             for sub in op.sub_blocks:
-                if id(sub) not in known:
+                if id(sub) not in members:
                     yield Finding(f"it owns block {sub.idx}, which is not in this program", block, position)
                     continue
                 first = owners.setdefault(id(sub), (block, position))
@@ -162,14 +162,11 @@ def on_cycles(program: Program) -> Iterator[Block]:
         done.update(path)
 
 
-def _is_inside(block: Block, other: Block) -> bool:
+def _is_inside(block: Block | None, other: Block) -> bool:
     """Whether `other` is `block` or one around it."""
-    at: Block | None = block
-    while at is not None:
-        if at is other:
-            return True
-        at = at.parent
-    return False
+    while block is not None and block is not other:
+        block = block.parent
+    return block is not None
 
 
 def _check_vars(block: Block) -> Iterator[Finding]:
@@ -205,14 +202,14 @@ def _check_op(op: Operator, block: Block) -> Iterator[str]:
             yield f"the attribute {name!r} should be of kind {attr.kind}: {error}"
 
 
-def _check_slots(side: str, given: dict[str, list[str]], known: dict[str, Slot]) -> Iterator[str]:
-    for slot, names in given.items():
-        found = known.get(slot)
-        if found is None:
+def _check_slots(side: str, filled: dict[str, list[str]], defined: dict[str, Slot]) -> Iterator[str]:
+    for slot, names in filled.items():
+        definition = defined.get(slot)
+        if definition is None:
             if names:  # other versions of an op may have more slots; only filled ones matter
-                yield f"it has no {side} slot {slot!r}; known are {', '.join(known) or 'none'}"
-        elif not found.many and len(names) > 1:
+                yield f"it has no {side} slot {slot!r}; known are {', '.join(defined) or 'none'}"
+        elif not definition.many and len(names) > 1:
             yield f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one"
-    for slot, found in known.items():
-        if not (found.optional or found.intermediate) and not any(name != EMPTY for name in given.get(slot, ())):
+    for slot, definition in defined.items():
+        if not (definition.optional or definition.intermediate) and all(name == EMPTY for name in filled.get(slot, ())):
             yield f"the {side} slot {slot!r} is empty; it needs a variable"

@@ -1,6 +1,6 @@
-"""Values under names: a program may overwrite a name, so analysis numbers the versions of each name within a block.
+"""Versions of names: a program may overwrite a name, so analyses number the values that it takes within a block.
 
-Version 0 of a name is what it holds when the block starts; each op that writes it makes the next one.
+Version 0 of a name is its value when the block starts; each op that writes the name makes the next version.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class BlockVersions:
     """The values that each op of a block reads and writes.
 
     Attributes:
-        ops: the ops, as they stood when this was made.
-        reads, writes: for each op, slot -> values, None where a place of the slot is empty.
+        ops: the block's ops when this object was created.
+        reads, writes: for each op, slot -> values, None at an empty position of the slot.
         updates: for each op, output slot -> the value before, for outputs that the op updates.
         last: name -> its last version, for names that the block writes.
-        read_first: names that some op reads as they were when the block started.
-        writer: value -> position of the op that makes it.
+        read_first: names of which some op reads version 0.
+        writer: value -> position of the op that writes it.
     """
 
     __slots__ = ("_one_shape", "block", "last", "ops", "read_first", "reads", "updates", "writer", "writes")
@@ -52,13 +52,13 @@ class BlockVersions:
             definition = op.definition
             updates: dict[str, Value] = {}
             if definition is not None:
-                for slot, known in definition.outputs.items():
-                    if known.updated and op.outputs.get(slot):
+                for slot, described in definition.outputs.items():
+                    if described.updated and op.outputs.get(slot):
                         name = op.outputs[slot][0]
                         updates[slot] = (name, last.get(name, 0))
             self.updates.append(updates)
             self.read_first.update(value[0] for _, _, value in self.read_at(index) if value[1] == 0)
-            made: dict[str, list[Value | None]] = {}
+            writes: dict[str, list[Value | None]] = {}
             for slot, names in op.outputs.items():
                 values: list[Value | None] = []
                 for name in names:
@@ -69,19 +69,19 @@ class BlockVersions:
                     last[name] = value[1]
                     self.writer[value] = index
                     values.append(value)
-                made[slot] = values
-            self.writes.append(made)
+                writes[slot] = values
+            self.writes.append(writes)
 
     def names(self) -> set[str]:
         """All names that ops of the block read or write."""
         return self.read_first | self.last.keys()
 
     def current(self, name: str) -> Value:
-        """What the name holds when the block ends."""
+        """The value of the name when the block ends."""
         return name, self.last.get(name, 0)
 
     def before(self, name: str, index: int) -> Value:
-        """What the name holds when op number `index` is about to run."""
+        """The value of the name just before op number `index` runs."""
         version = self.last.get(name, 0)
         while version and self.writer[(name, version)] >= index:
             version -= 1
@@ -104,25 +104,24 @@ class BlockVersions:
             yield slot, 0, value
 
     def has_one_shape(self, name: str) -> bool:
-        """Whether all values of a name that this block overwrites surely have one shape, the one declared."""
+        """Whether all values of a name that this block overwrites are sure to have the declared shape."""
         if name in self._one_shape:
             return self._one_shape[name]
         checked, waiting = {name}, [name]
-        found = True
-        while waiting and found:
-            name_now = waiting.pop()
-            inputs = self._overwritten_inputs(name_now)
-            found = inputs is not None
+        is_one = True
+        while waiting and is_one:
+            inputs = self._overwritten_inputs(waiting.pop())
+            is_one = inputs is not None
             more = set(inputs or ()) - checked
             checked |= more
             waiting += more
-        self._one_shape.update(dict.fromkeys(checked, True) if found else {name: False})
-        return found
+        self._one_shape.update(dict.fromkeys(checked, True) if is_one else {name: False})
+        return is_one
 
     def _overwritten_inputs(self, name: str) -> set[str] | None:
-        """Overwritten names that the writers of `name` read, or None if one writes another shape than is declared.
+        """Overwritten names that the writers of `name` read, or None if a writer may write a shape other than the declared one.
 
-        Inference knows declared shapes only, so its answer holds if those names keep theirs, too.
+        Inference starts from declared shapes, so its answer holds only if those names keep theirs too.
         """
         var = self.block.var(name)
         if var.type is not VarType.LOD_TENSOR:
@@ -140,8 +139,8 @@ class BlockVersions:
             except InferenceError:
                 return None
             for slot, names in op.outputs.items():
-                known = specs.get(slot)
-                for other, spec in zip(names, known if isinstance(known, list) else [known], strict=False):
+                inferred = specs.get(slot)
+                for other, spec in zip(names, inferred if isinstance(inferred, list) else [inferred], strict=False):
                     if other == name and (spec is None or spec.shape != var.shape):
                         return None
             inputs.update(n for n in op.input_arg_names if self.last.get(n, 0) > (0 if n in self.read_first else 1))
@@ -151,29 +150,28 @@ class BlockVersions:
 def reads_and_writes(block: Block) -> tuple[list[str], list[str]]:
     """Names that a block reads before it writes them, and names that it writes, each in order of first use.
 
-    What its sub-blocks read and write counts as read and written by the op that owns them.
+    What a sub-block reads and writes counts as read and written by the op that owns it.
     """
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
     for op in block.ops:
         names = dict.fromkeys(op.input_arg_names)
-        made = dict.fromkeys(op.output_arg_names)
+        written = dict.fromkeys(op.output_arg_names)
         definition = op.definition
         if definition is not None:
-            for slot, known in definition.outputs.items():
-                if known.updated:
+            for slot, described in definition.outputs.items():
+                if described.updated:
                     names.update(dict.fromkeys(op.outputs.get(slot, ())))
         for sub in op.sub_blocks:
             inner_reads, inner_writes = outer_names(sub)
-            names.update(dict.fromkeys(inner_reads))
-            made.update(dict.fromkeys(inner_writes))
-            names.update(dict.fromkeys(inner_writes))  # a block may not run, and then leaves what was there
+            names.update(dict.fromkeys(inner_reads + inner_writes))  # a block that does not run leaves the old values
+            written.update(dict.fromkeys(inner_writes))
         reads.update((name, None) for name in names if name not in writes)
-        writes.update(made)
+        writes.update(written)
     return list(reads), list(writes)
 
 
 def outer_names(block: Block) -> tuple[list[str], list[str]]:
-    """(reads, writes) of a block, as `reads_and_writes`, of names that are declared outside it."""
+    """`reads_and_writes` of a block, limited to names that are declared outside it."""
     reads, writes = reads_and_writes(block)
     return [name for name in reads if name not in block.vars], [name for name in writes if name not in block.vars]

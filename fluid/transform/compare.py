@@ -66,10 +66,7 @@ def _section(title: str, entries: Sequence[tuple[str, int, str]], around: int) -
 
 @checked
 def diff(
-    p: Program,
-    q: Program,
-    values_p: Mapping[str, Any] | None = None,
-    values_q: Mapping[str, Any] | None = None,
+    p: Program, q: Program, values_p: Mapping[str, Any] | None = None, values_q: Mapping[str, Any] | None = None
 ) -> ProgramDiff:
     """What program `q` has other than `p`, block by block; with arrays by name of both, their differences too."""
     found = ProgramDiff()

@@ -32,18 +32,7 @@ from .pruning import prune_in_place
 if TYPE_CHECKING:
     from ..executor import Scope
 
-__all__ = [
-    "Edit",
-    "EditReport",
-    "extract",
-    "insert",
-    "make_trainable",
-    "prune",
-    "rename",
-    "replace",
-    "set_shape",
-    "show_var",
-]
+__all__ = ["Edit", "EditReport", "extract", "insert", "make_trainable", "prune", "rename", "replace", "set_shape", "show_var"]
 
 NameList = Variable | str | Iterable[Variable | str]
 OpLike = Operator | Variable | str | int
@@ -451,10 +440,7 @@ def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[
 # ------------------------------------------------------------------------------------------------------------ renaming
 @checked
 def rename(
-    program: Program,
-    old: Variable | str | Mapping[str, str],
-    new: str | None = None,
-    scope: Scope | None = None,
+    program: Program, old: Variable | str | Mapping[str, str], new: str | None = None, scope: Scope | None = None
 ) -> EditReport:
     """Give variables other names wherever they are named; see `Program.rename`."""
     asked: Mapping[str, Any] = old if isinstance(old, Mapping) else {_name_of(old): new}
@@ -697,13 +683,7 @@ def _drop_unused(program: Program, names: Iterable[str]) -> None:
 
 
 @checked
-def insert(
-    program: Program,
-    builder: Builder,
-    *,
-    before: OpLike | None = None,
-    after: OpLike | None = None,
-) -> EditReport:
+def insert(program: Program, builder: Builder, *, before: OpLike | None = None, after: OpLike | None = None) -> EditReport:
     """Put the ops that `builder` makes before or after an op, and perhaps between it and its neighbours; see `Program.insert`."""
     place = before if before is not None else after
     if place is None or (before is not None and after is not None):

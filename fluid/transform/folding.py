@@ -151,12 +151,7 @@ def _as_declared(var: Variable, value: Any) -> Any:
 
 
 def _keep_results(
-    edit: Edit,
-    block: Block,
-    kept: list[Operator],
-    folded: list[Operator],
-    known: Mapping[str, Any],
-    computed: Mapping[str, bool],
+    edit: Edit, block: Block, kept: list[Operator], folded: list[Operator], known: Mapping[str, Any], computed: Mapping[str, bool]
 ) -> None:
     """Put the results in the place of the ops that made them: those that the rest of the program reads, or nobody does."""
     inner = {name for op in folded for name in op.input_arg_names}

@@ -1,7 +1,7 @@
 """Differentiating programs: `append_backward` and `gradients`.
 
-Gradient ops between the targets and what is wanted are first written out in ordinary ops (`fluid.autodiff.expand`); then one
-reverse walk (`fluid.autodiff.reverse`) appends the gradient ops of block 0.
+Gradient ops on the way to the targets are first expanded into ordinary ops (`fluid.autodiff.expand`); then one reverse walk
+(`fluid.autodiff.reverse`) appends the gradient ops of block 0.
 """
 
 from __future__ import annotations
@@ -49,14 +49,13 @@ def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str
             raise BackwardError(f"{what} holds {item.name} of another program than the one that is differentiated")
         name = item if isinstance(item, str) else item.name
         if not any(name in block.vars for block in program.blocks):
-            raise BackwardError(f"{what} names {name!r}, which is no variable of the program")
+            raise BackwardError(f"{what} names {name!r}, which is not a variable of the program")
         names.append(name)
     return names
 
 
 def start_version(versions: BlockVersions, name: str, end: int) -> Value:
-    """The value of `name` that gradients are taken with respect to: what it holds first, or after the last update of
-    it by an optimizer among the ops before `end`."""
+    """The value of `name` to take gradients with respect to: the first, or that of an optimizer's last update before `end`."""
     version = 0
     var = versions.block.vars.get(name)
     if versions.last.get(name, 0) and var is not None and not (var.persistable or var.is_data):
@@ -77,8 +76,8 @@ def _differentiate(
     callbacks: Sequence[Callback],
     checkpoints: Sequence[str] = (),
 ) -> list[str | None]:
-    """Append gradient ops to block 0; the gradient variables of `wanted`, None where no gradient arrives."""
-    constant = frozenset(name for known in no_grad for name in (known, *copies_of(block, known)))
+    """Append gradient ops to block 0; returns the gradient variables of `wanted`, None if no gradient reaches one."""
+    constant = frozenset(name for var in no_grad for name in (var, *copies_of(block, var)))
     with collector_paused():
         return _append_gradients(block, targets, seeds, wanted, constant, callbacks, checkpoints)
 
@@ -92,13 +91,13 @@ def _append_gradients(
     callbacks: Sequence[Callback],
     checkpoints: Sequence[str],
 ) -> list[str | None]:
-    held = [[name, *_same(block, name)] for name in wanted]
-    expand_active(block, [target.name for target in targets], [name for names in held for name in names], no_grad)
+    groups = [[name, *_recomputed(block, name)] for name in wanted]
+    expand_active(block, [target.name for target in targets], [name for names in groups for name in names], no_grad)
     walker = Differentiator(block, block, no_grad, callbacks)
     versions = walker.versions
     values = [versions.current(target.name) for target in targets]
     end = max((versions.writer[value] + 1 for value in values if value in versions.writer), default=0)
-    starts = [[start_version(versions, name, end) for name in names] for names in held]
+    starts = [[start_version(versions, name, end) for name in names] for names in groups]
     walker.mark_varied([start for group in starts for start in group if not walker.stops_gradient(start[0])], end)
     cuts = segment_ends(versions, checkpoints, end)
     bounds = [0, *(position for position, _ in cuts), end]
@@ -111,7 +110,7 @@ def _append_gradients(
             appended.append(len(block.ops))
             walker.walk(stop, start)
         appended.append(len(block.ops))
-        found = [_total(walker, [walker.gradient(start) for start in group]) for group in starts]
+        results = [_total(walker, [walker.gradient(start) for start in group]) for group in starts]
         forward = [versions.ops[start:stop] for start, stop in pairwise(bounds)]
         backward = [block.ops[first:after] for first, after in pairwise(appended)][::-1]
         walker.apply_inserts()
@@ -120,22 +119,22 @@ def _append_gradients(
     if walker.constants:
         walker.warn_of_constants(needed_ops(versions, set(values)))
     block.program._changed()
-    return found
+    return results
 
 
-def _same(block: Block, name: str) -> list[str]:
-    """The variables that hold again the value which gradients with respect to `name` are taken of."""
+def _recomputed(block: Block, name: str) -> list[str]:
+    """The variables that recompute `name`; gradients with respect to it are sums over them too."""
     var, copies = block.vars.get(name), copies_of(block, name)
     if not copies or var is None or var.persistable or var.is_data:
-        return []  # what is there when the program starts is not computed again
+        return []  # values from before the run are not recomputed
     writers = Counter(written for op in block.ops for written in op.output_arg_names)
     if any(writers[one] > 1 for one in (name, *copies)):
-        raise BackwardError(f"{name} is overwritten and computed again (recomputation), so its gradient cannot be told")
+        raise BackwardError(f"{name} is overwritten and computed again (recomputation), so its gradient is ambiguous")
     return copies
 
 
 def _total(walker: Differentiator, parts: Sequence[str | None]) -> str | None:
-    """The sum of gradients of variables that hold the same; None is zero."""
+    """The variable with the sum of these gradients; None stands for zero."""
     names = [name for name in parts if name is not None]
     if len(names) < 2:
         return names[0] if names else None
@@ -146,7 +145,7 @@ def _total(walker: Differentiator, parts: Sequence[str | None]) -> str | None:
 
 
 def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
-    """A new variable of ones shaped like a target: its gradient with respect to itself."""
+    """A new variable of ones with the shape of a target: its gradient with respect to itself."""
     name = walker.out.fresh_name(target.name + "@GRAD")
     writer = walker.versions.writer.get(value)
     source = walker.versions.ops[writer] if writer is not None else None
@@ -163,7 +162,7 @@ def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
 
 @contextlib.contextmanager
 def _undone_on_error(program: Program) -> Iterator[None]:
-    """Leave the program as it was if the walk fails half way."""
+    """Restore the program if the body of the ``with`` raises."""
     before = [(block, list(block.ops), dict(block.vars)) for block in program.blocks]
     owners = [(op, op.inputs.copy(), op.outputs.copy()) for _, ops, _ in before for op in ops if op.sub_blocks]
     try:
@@ -188,22 +187,21 @@ def append_backward(
     """Append to the loss's program the ops that compute the loss's gradient with respect to parameters.
 
     Args:
-        loss: one element, in block 0.
+        loss: a floating-point variable with one element, in block 0.
         parameter_list: parameters or their names; all trainable parameters by default.
-        no_grad_set: variables or names through which no gradient shall flow.
-        callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps
-            gradient names to names, and ``"__current_op_desc__"`` to the op that completed it.
-        checkpoints: values, or their names, that cut the forward part into segments. What gradient ops read of a segment but the
-            last is computed again for them, from what lies before the segment, instead of being kept
-            (`fluid.autodiff.recompute`): gradients are the same, bit by bit, and less is alive at once. Parameters, data and the
-            loss cut nothing, since they are kept anyway; a name that is given twice counts once.
+        no_grad_set: variables or names through which no gradient may flow.
+        callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps the names of
+            gradients to those of their variables, and ``"__current_op_desc__"`` to the op that completed the gradient.
+        checkpoints: variables, or their names, that cut the forward part into segments. The values that gradient ops read of a
+            segment, except the last, are recomputed for them instead of being kept (`fluid.autodiff.recompute`): gradients are
+            the same, bit by bit, and need less memory. Parameters, data and the loss cut nothing, since they are kept anyway.
 
     Returns:
         (parameter, gradient) for each parameter that the loss depends on.
 
     Raises:
-        BackwardError: the loss is no scalar, lives in a sub-block, or depends on a parameter through an op without gradient;
-            a checkpoint is unknown, of a sub-block, or computed after the loss.
+        BackwardError: the loss is not a scalar, is in a sub-block, or depends on a parameter through an op without a gradient;
+            a checkpoint is unknown, in a sub-block, or computed after the loss.
     """
     block = _global_block(loss, "the loss")
     if not is_floating(loss.dtype):
@@ -221,18 +219,16 @@ def append_backward(
         wanted = _names(parameter_list, "parameter_list", program)
         for name in wanted:
             if name not in block.vars:
-                raise BackwardError(f"parameter_list names {name!r}, which is no variable of the loss's program")
+                raise BackwardError(f"parameter_list names {name!r}, which is not a variable of the loss's program")
     no_grad = _names(no_grad_set, "no_grad_set", program)
     cuts = _names(checkpoints, "checkpoints", program)
     for name in cuts:
         if name not in block.vars:
-            raise BackwardError(
-                f"the checkpoint {name} lives in a sub-block; name a value of block 0, such as what the loop gives"
-            )
-    found = _differentiate(block, [loss], [None], wanted, no_grad, callbacks or (), cuts)
+            raise BackwardError(f"the checkpoint {name} lives in a sub-block; name a value of block 0, such as the loop's output")
+    results = _differentiate(block, [loss], [None], wanted, no_grad, callbacks or (), cuts)
     _mark_loss(block, loss)
     pairs = []
-    for name, grad in zip(wanted, found, strict=True):
+    for name, grad in zip(wanted, results, strict=True):
         parameter = block.vars[name]
         if grad is not None and (isinstance(parameter, Parameter) or parameter_list is not None):
             pairs.append((parameter, block.vars[grad]))
@@ -248,7 +244,7 @@ def _mark_loss(block: Block, loss: Variable) -> None:
 
 
 def _mark_pairs(block: Block, pairs: Sequence[tuple[Variable, Variable]]) -> None:
-    """Note on the op that completes a parameter's gradient which parameter it is, as Paddle does."""
+    """Set ``op_role_var`` of the ops that complete gradients of parameters, as Paddle does."""
     parameter_of = {grad.name: parameter.name for parameter, grad in pairs}
     for op in reversed(block.ops):
         if not parameter_of:
@@ -269,8 +265,8 @@ def gradients(
 
     Args:
         targets, inputs: variables of block 0 of one program.
-        target_gradients: what to multiply each target by (shaped like it); ones by default, and for a None.
-        no_grad_set: variables or names through which no gradient shall flow.
+        target_gradients: the factor of each target in the sum, of the target's shape; None, the default, stands for ones.
+        no_grad_set: variables or names through which no gradient may flow.
 
     Returns:
         A gradient variable for each input, None where no gradient reaches it.
@@ -301,5 +297,5 @@ def gradients(
                 f"the target gradient {seed.name} is {seed.describe()}, but its target {target.name} is {target.describe()}"
             )
     no_grad = _names(no_grad_set, "no_grad_set", program)
-    found = _differentiate(block, targets, seeds, [var.name for var in inputs], no_grad, ())
-    return [None if name is None else block.vars[name] for name in found]
+    results = _differentiate(block, targets, seeds, [var.name for var in inputs], no_grad, ())
+    return [None if name is None else block.vars[name] for name in results]

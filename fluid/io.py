@@ -1,9 +1,8 @@
-"""Saving and loading: parameters, and programs pruned to what they are used for. Files are those of Paddle.
+"""Saving and loading of parameters, whole programs and inference models, in Paddle's formats.
 
-A folder holds one file a variable, or one file with all of them; an inference model is such a folder with a program,
-``__model__``, which feeds and fetches by ops of its own. Files are written whole or not at all, those of one save all before
-the first of them takes its place (`fluid.formats.writing`), and what is read is checked against the file's real size and against
-the program before anything in the scope changes.
+A folder holds one file per variable, or one file with all of them; an inference model is such a folder with a program,
+``__model__``, whose own ops feed and fetch. Files are written whole or not at all, and the files of one save replace older ones
+together (`fluid.formats.writing`). Values are checked against the file's real size and the program before the scope changes.
 """
 
 from __future__ import annotations
@@ -26,36 +25,14 @@ from .formats.writing import atomic_writer, together, write_file
 from .ir.checked import checked
 from .ir.program import Parameter, Program, Variable, default_main_program
 from .opdef.registry import EMPTY
-from .reader import (
-    ComposeNotAligned,
-    DataLoader,
-    PyReader,
-    batch,
-    buffered,
-    cache,
-    chain,
-    compose,
-    firstn,
-    map_readers,
-    multiprocess_reader,
-    shuffle,
-    xmap_readers,
-)
+from .reader import *  # noqa: F403
+from .reader import __all__ as _READERS
 from .transform.pruning import prune
 from .values.place import CPUPlace
 from .values.selected_rows import SelectedRows
 from .values.types import BFLOAT16, VarType, as_dtype
 
 __all__ = [
-    "ComposeNotAligned",
-    "DataLoader",
-    "PyReader",
-    "batch",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "firstn",
     "get_parameter_value",
     "get_parameter_value_by_name",
     "get_program_parameter",
@@ -68,8 +45,6 @@ __all__ = [
     "load_persistables",
     "load_program_state",
     "load_vars",
-    "map_readers",
-    "multiprocess_reader",
     "prune",
     "save",
     "save_inference_model",
@@ -77,8 +52,7 @@ __all__ = [
     "save_persistables",
     "save_vars",
     "set_program_state",
-    "shuffle",
-    "xmap_readers",
+    *_READERS,
 ]
 
 _MODEL = "__model__"
@@ -94,7 +68,7 @@ def is_parameter(var: Variable) -> bool:
 
 @checked
 def is_persistable(var: Variable) -> bool:
-    """Whether this variable outlives a run and holds values that a file can keep."""
+    """Whether this variable keeps its value between runs and holds what a file can store."""
     return var.persistable and var.type not in _NOT_SAVED
 
 
@@ -114,27 +88,28 @@ Predicate = Callable[[Variable], bool]
 
 
 # ------------------------------------------------------------------------------------------------------ which and where
-def _chosen(program: Program, chosen: Iterable[Variable | str] | None, predicate: Predicate | None) -> list[Variable]:
+def _chosen(program: Program, names: Iterable[Variable | str] | None, predicate: Predicate | None) -> list[Variable]:
     """Variables to save or load, sorted by name."""
-    if chosen is None:
-        found = {var.name: var for var in program.list_vars() if (predicate or is_persistable)(var)}
+    if names is None:
+        chosen = {var.name: var for var in program.list_vars() if (predicate or is_persistable)(var)}
     else:
-        listed = [program.global_block().var(var) if isinstance(var, str) else var for var in chosen]
-        found = {var.name: var for var in listed if predicate is None or predicate(var)}
-    for var in found.values():
+        listed = [program.global_block().var(var) if isinstance(var, str) else var for var in names]
+        chosen = {var.name: var for var in listed if predicate is None or predicate(var)}
+    for var in chosen.values():
         if var.type not in (VarType.LOD_TENSOR, VarType.SELECTED_ROWS):
             raise ProgramError(f"{var.name!r} is a {var.type.name.lower()}; only tensors can be saved to files and loaded")
-    return [found[name] for name in sorted(found)]
+    return [chosen[name] for name in sorted(chosen)]
 
 
 def _check_combined(chosen: Iterable[Variable], filename: str | os.PathLike[str]) -> None:
+    """Raise `ProgramError` if a variable cannot be stored in one file with others."""
     for var in chosen:
         if var.type is VarType.SELECTED_ROWS:
             raise ProgramError(f"{var.name!r} is selected_rows, which need a file of their own: {filename} holds tensors only")
 
 
 def _file_of(dirname: str, var: Variable) -> str:
-    """The file of a variable. Its name comes from a program, which may come from anywhere: it must not lead out of the folder."""
+    """The path of a variable's file. The name may come from an untrusted program, so it must not lead out of the folder."""
     parts = var.name.replace("\\", "/").split("/")
     if os.path.isabs(var.name) or ":" in parts[0] or "\0" in var.name or any(part in ("", ".", "..") for part in parts):
         raise ProgramError(f"the variable {var.name!r} cannot have a file of its own in {dirname}; use one file, with filename=")
@@ -142,19 +117,16 @@ def _file_of(dirname: str, var: Variable) -> str:
 
 
 def _check_inside(dirname: str, path: str) -> None:
-    """Refuse to write where a link within the folder leads out of it."""
+    """Raise `ProgramError` if a link within the folder leads out of it."""
     root, folder = os.path.realpath(dirname), os.path.realpath(os.path.dirname(path))
     if os.path.commonpath([root, folder]) != root:
         raise ProgramError(f"{path} is not in {dirname} but, by way of a link, in {folder}; nothing is written there")
 
 
-def _scope() -> Any:
-    return global_scope()
-
-
 def _value(scope: Any, var: Variable) -> tuple[Any, Lod]:
-    found = scope.find_var(var.name)
-    tensor = found.get_tensor() if found is not None else None
+    """The array of a variable in the scope, and the offsets of its sequences."""
+    holder = scope.find_var(var.name)
+    tensor = holder.get_tensor() if holder is not None else None
     if tensor is None or tensor.array is None:
         raise ExecutionError(
             f"{var.name!r} ({var.describe()}) has no value in the scope; run the startup program, or load it, before it is saved"
@@ -168,7 +140,7 @@ def _check_dense(where: str, name: str, value: Any) -> None:
 
 
 def _fitting(var: Variable, array: Any, where: str) -> Any:
-    """The array, if it is as the program declares; what only differs in how files hold bfloat16 is adapted."""
+    """The array, converted if it differs only in how files store bfloat16; `FormatError` if the program declares another type."""
     shape = array.shape
     scalars = ((), (1,))
     alike = len(shape) == len(var.shape) and all(b < 0 or a == b for a, b in zip(shape, var.shape, strict=True))
@@ -184,7 +156,7 @@ def _fitting(var: Variable, array: Any, where: str) -> Any:
 
 
 def _put(scope: Any, name: str, value: Any, lod: Lod, place: Any) -> None:
-    """Let a variable of the scope hold what was read; on the processor as it is: a view of the file, if that is large."""
+    """Store a value in the scope. On the CPU, the array itself is stored, which is a view of the file if that is large."""
     tensor = scope.var(name).get_tensor()
     if isinstance(value, SelectedRows):
         asarray = (place or CPUPlace()).asarray
@@ -204,7 +176,7 @@ def _type_of(array: Any) -> VarType | None:
 
 
 def _as_declared(var: Variable, array: Any) -> Any:
-    """bfloat16 where the program has float32, and the other way round; pickles and archives hold its bits as uint16."""
+    """Convert between bfloat16 and float32 as the program declares; pickles and archives store bfloat16 as uint16."""
     if not var.has_dtype:
         return array
     if array.dtype == BFLOAT16 and var.dtype is VarType.FP32:
@@ -229,20 +201,20 @@ def save_vars(
     """Save variables of the current scope, each to a file of its name, or all to one file.
 
     Args:
-        executor: not used; saving is no program here.
-        dirname: folder, made if need be.
-        main_program: whose variables; the default main program if None.
-        vars: which variables; those that `predicate` accepts if None.
-        predicate: function of a `Variable` that says whether to save it.
-        filename: name of the one file for all; a file a variable if None.
+        executor: not used; accepted as in Fluid.
+        dirname: folder, created if missing.
+        main_program: the program with the variables; the default main program if None.
+        vars: the variables or their names; if None, those that `predicate` accepts.
+        predicate: function of a `Variable` that returns whether to save it.
+        filename: name of one file for all variables; if None, one file per variable.
 
     Raises:
         ExecutionError: a variable has no value in the scope.
     """
     dirname = os.fspath(dirname)
     chosen = _chosen(main_program or default_main_program(), vars, predicate)
-    scope = _scope()
-    values = [_value(scope, var) for var in chosen]  # all of them first: nothing is written if one is missing
+    scope = global_scope()
+    values = [_value(scope, var) for var in chosen]  # before writing: nothing is written if one is missing
     if filename is not None:
         _check_combined(chosen, filename)
         with atomic_writer(os.path.join(dirname, filename)) as file:
@@ -265,7 +237,7 @@ def save_params(
     main_program: Program | None = None,
     filename: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Save the parameters; see `save_vars`."""
+    """Save the parameters of a program; arguments and errors as of `save_vars`."""
     save_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
 
 
@@ -276,7 +248,14 @@ def save_persistables(
     main_program: Program | None = None,
     filename: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Save all that outlives a run: parameters, statistics, the state of optimizers; see `save_vars`."""
+    """Save all variables that persist: parameters, statistics, the state of optimizers; see `save_vars`.
+
+    >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save_persistables(exe, "model")
+    >>> sorted(os.listdir("model"))
+    ['fc_0.b_0', 'fc_0.w_0']
+    """
     save_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
 
 
@@ -291,14 +270,14 @@ def load_vars(
 ) -> None:
     """Load variables into the current scope, on the executor's place; arguments as of `save_vars`.
 
-    The scope changes only if every variable could be read.
+    The scope changes only if every variable can be read.
 
     Raises:
-        FormatError: a file is missing, damaged, or holds other shapes or dtypes than the program declares.
+        FormatError: a file is missing, damaged, or has other shapes or dtypes than the program declares.
     """
     dirname = os.fspath(dirname)
     chosen = _chosen(main_program or default_main_program(), vars, predicate)
-    found: list[tuple[Variable, Any, Lod]] = []
+    loaded: list[tuple[Variable, Any, Lod]] = []
     if filename is not None:
         path = os.path.join(dirname, filename)
         _check_combined(chosen, filename)
@@ -306,7 +285,7 @@ def load_vars(
             with open_tensors(path) as reader:
                 for var in chosen:
                     array, lod = reader.read(var.name)
-                    found.append((var, _fitting(var, array, path), lod))
+                    loaded.append((var, _fitting(var, array, path), lod))
                 reader.finish(len(chosen))
     else:
         for var in chosen:
@@ -315,9 +294,9 @@ def load_vars(
                 sparse = var.type is VarType.SELECTED_ROWS
                 array, lod = (reader.read_rows(var.name), []) if sparse else reader.read(var.name)
                 reader.finish(1)
-            found.append((var, _fitting(var, array, path), lod))
-    scope, place = _scope(), getattr(executor, "place", None)
-    for var, array, lod in found:
+            loaded.append((var, _fitting(var, array, path), lod))
+    scope, place = global_scope(), getattr(executor, "place", None)
+    for var, array, lod in loaded:
         _put(scope, var.name, array, lod, place)
 
 
@@ -328,7 +307,7 @@ def load_params(
     main_program: Program | None = None,
     filename: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Load the parameters; see `load_vars`."""
+    """Load the parameters of a program; arguments and errors as of `load_vars`."""
     load_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
 
 
@@ -339,7 +318,13 @@ def load_persistables(
     main_program: Program | None = None,
     filename: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Load all that outlives a run; see `load_vars`."""
+    """Load all variables that persist; arguments and errors as of `load_vars`.
+
+    >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save_persistables(exe, "model", filename="parameters")
+    >>> fluid.io.load_persistables(exe, "model", filename="parameters")
+    """
     load_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
 
 
@@ -349,15 +334,20 @@ _PARAMETERS, _STATE, _PROGRAM = ".pdparams", ".pdopt", ".pdmodel"
 
 @checked
 def save(program: Program, model_path: str | os.PathLike[str]) -> None:
-    """Save a program and all that outlives its runs, as three files whose names begin with `model_path`.
+    """Save a program and all its persistent values, as three files whose names begin with `model_path`.
 
-    ``.pdparams`` holds the parameters and ``.pdopt`` what else persists, such as the state of optimizers, both as pickles of
-    arrays by name; ``.pdmodel`` holds the program.
+    ``.pdparams`` holds the parameters and ``.pdopt`` the other persistent values, such as the state of optimizers, both as
+    pickles of arrays by name; ``.pdmodel`` holds the program.
 
-    Each file is the old one or the new one, whole, at any time. Nothing is replaced before all three are on the disk; then they
-    are, one right after the other: ``.pdopt``, ``.pdparams``, ``.pdmodel``. A process that is killed between these leaves some
-    new and others old; where there were none, a ``.pdmodel`` that is there has the other two beside it. (One file,
-    which is whole at any time: `fluid.save_checkpoint`.)
+    Each file is at any time the whole old one or the whole new one. When all three are on the disk, they replace the old ones in
+    the order ``.pdopt``, ``.pdparams``, ``.pdmodel``. A process that is killed between these leaves some new and others old. (For
+    one file that is whole at any time, see `fluid.save_checkpoint`.)
+
+    >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save(fluid.default_main_program(), "model")
+    >>> sorted(os.listdir())
+    ['model.pdmodel', 'model.pdopt', 'model.pdparams']
 
     Raises:
         ProgramError: `model_path` names a folder, not files in one.
@@ -365,25 +355,31 @@ def save(program: Program, model_path: str | os.PathLike[str]) -> None:
     """
     model_path = os.fspath(model_path)
     _check_prefix(model_path)
-    scope = _scope()
-    found = {var.name: (is_parameter(var), _value(scope, var)[0]) for var in _chosen(program, None, is_persistable)}
-    for name, (_, array) in found.items():
-        _check_dense(model_path + _STATE, name, array)
+    scope = global_scope()
+    chosen = _chosen(program, None, is_persistable)
+    values = {var: _value(scope, var)[0] for var in chosen}
+    for var, array in values.items():
+        _check_dense(model_path + _STATE, var.name, array)
     data = serialize_program(program)
-    with together():  # the state first: a reader of the parameters may do without it, and must not find that it is missing
-        write_arrays(model_path + _STATE, {name: array for name, (trained, array) in found.items() if not trained})
-        write_arrays(model_path + _PARAMETERS, {name: array for name, (trained, array) in found.items() if trained})
+    with together():  # the state first: who finds parameters must not take the state for missing
+        write_arrays(model_path + _STATE, {var.name: array for var, array in values.items() if not is_parameter(var)})
+        write_arrays(model_path + _PARAMETERS, {var.name: array for var, array in values.items() if is_parameter(var)})
         write_file(model_path + _PROGRAM, [data])
 
 
 @checked
 def load(program: Program, model_path: str | os.PathLike[str], executor: Any = None) -> None:
-    """Load what `save` has saved into the current scope, on the executor's place (the processor if None).
+    """Load the values that `save` has saved into the current scope, on the executor's place (the CPU if None).
 
-    The scope changes only if every variable that the program keeps from one run to the next was found and fits.
+    The scope changes only if every persistable variable of the program is there and fits.
+
+    >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save(fluid.default_main_program(), "model")
+    >>> fluid.io.load(fluid.default_main_program(), "model", exe)
 
     Raises:
-        FormatError: a file is missing, damaged, lacks a variable, or holds other shapes or dtypes than the program declares.
+        FormatError: a file is missing, damaged, lacks a variable, or has other shapes or dtypes than the program declares.
     """
     model_path = os.fspath(model_path)
     _set_state(program, load_program_state(model_path), model_path, getattr(executor, "place", None), complete=True)
@@ -391,9 +387,15 @@ def load(program: Program, model_path: str | os.PathLike[str], executor: Any = N
 
 @checked
 def load_program_state(model_path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The arrays by name that `save`, or Paddle's, has saved under `model_path`: parameters and the rest as one dict.
+    """The arrays by name that `save`, or Paddle's `save`, has saved under `model_path`: all persistent values in one dict.
 
-    The program need not be known. No code is run that the files may contain; see `fluid.formats.pickles`.
+    The program is not needed. Code that the files may contain does not run; see `fluid.formats.pickles`.
+
+    >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save(fluid.default_main_program(), "model")
+    >>> {name: array.shape for name, array in fluid.io.load_program_state("model").items()}
+    {'fc_0.b_0': (1,), 'fc_0.w_0': (2, 1)}
 
     Raises:
         FormatError: a file is damaged, or ``<model_path>.pdparams`` is missing.
@@ -410,15 +412,18 @@ def load_program_state(model_path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @checked
 def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
-    """Give the program's parameters, and what else of it persists, these values in the current scope.
+    """Set parameters and other persistable variables of a program, in the current scope.
 
     Args:
-        program: whose variables.
-        state_dict: arrays by name, as of `load_program_state`. A warning tells names that the program does not have;
+        program: the program with the variables.
+        state_dict: arrays by name, as of `load_program_state`. A warning lists names that the program does not have;
             variables without an entry keep their values.
 
+    >>> y = fluid.layers.fc(fluid.data("x", [None, 2]), 1, param_attr="w", bias_attr=False)
+    >>> fluid.io.set_program_state(fluid.default_main_program(), {"w": np.ones([2, 1], "float32")})
+
     Raises:
-        FormatError: an array has another shape or dtype than the program declares; nothing is changed then.
+        FormatError: an array has another shape or dtype than the program declares; then nothing changes.
     """
     unused = _set_state(program, state_dict, "the state", None, complete=False)
     if unused:
@@ -428,16 +433,23 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
 
 @checked
 def get_parameter_value(para: Parameter, executor: Any) -> Any:
-    """The value of a parameter in the current scope, as a numpy array."""
-    return _value(_scope(), para)[0].copy()
+    """A copy of a parameter's value in the current scope, as a numpy array.
+
+    >>> w = fluid.layers.create_parameter([2], "float32", default_initializer=fluid.initializer.Constant(0.5))
+    >>> exe = fluid.Executor(fluid.CPUPlace())
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.get_parameter_value(w, exe)
+    array([0.5, 0.5], dtype=float32)
+    """
+    return _value(global_scope(), para)[0].copy()
 
 
 @checked
 def get_parameter_value_by_name(name: str, executor: Any, program: Program | None = None) -> Any:
-    """The value in the current scope of the parameter of this name, as a numpy array."""
+    """A copy of the value, in the current scope, of the parameter of this name, as a numpy array."""
     var = (program or default_main_program()).global_block().var(name)
     if not isinstance(var, Parameter):
-        raise ProgramError(f"{name!r} is no parameter of the program")
+        raise ProgramError(f"{name!r} is not a parameter of the program")
     return get_parameter_value(var, executor)
 
 
@@ -447,25 +459,21 @@ def _check_prefix(model_path: str) -> None:
 
 
 def _set_state(program: Program, state: Mapping[str, Any], where: str, place: Any, complete: bool) -> list[str]:
-    """Put arrays into the scope after checking them all; the names that are no variable's."""
-    known = {var.name: var for var in _chosen(program, None, is_persistable)}
-    missing = [name for name in known if name not in state]
+    """Put arrays into the scope after checking them all; returns the names that no persistable variable has."""
+    variables = {var.name: var for var in _chosen(program, None, is_persistable)}
+    missing = [name for name in variables if name not in state]
     if complete and missing:
-        var = known[missing[0]]
+        var = variables[missing[0]]
         suffix = _PARAMETERS if is_parameter(var) else _STATE
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise FormatError(
             f"{where}{suffix}: there is no {var.name!r} ({var.describe()}){more}; was it saved for another program?"
         )
-    arrays = {name: np.asarray(state[name]) for name in known if name in state}
-    arrays = {name: _fitting(known[name], array, where) for name, array in arrays.items()}
-    scope = _scope()
+    arrays = {name: _fitting(var, np.asarray(state[name]), where) for name, var in variables.items() if name in state}
+    scope = global_scope()
     for name, array in arrays.items():
         scope.var(name).get_tensor().set(array, place)
-    return [name for name in state if name not in known]
-
-
-# -------------------------------------------------------------------------------------------------------------- pruning
+    return [name for name in state if name not in variables]
 
 
 # ---------------------------------------------------------------------------------------------------- inference models
@@ -481,21 +489,26 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Save what computes the targets from the fed variables: the program, pruned and in test mode, and its parameters.
+    """Save the part of a program that computes targets from fed variables, in test mode, and its parameters.
 
     Args:
-        dirname: folder, made if need be.
+        dirname: folder, created if missing.
         feeded_var_names: names of the variables to be fed.
-        target_vars: what the model computes.
+        target_vars: the variables to compute, or their names.
         executor: as of `save_vars`.
         main_program: the program; the default main program if None.
         model_filename: name of the program's file; ``__model__`` if None.
-        params_filename: name of the one file of all parameters; a file a parameter if None.
-        export_for_deployment: False saves the program as it is, to ``<model_filename>.main_program``.
+        params_filename: name of one file for all parameters; if None, one file per parameter.
+        export_for_deployment: False saves the whole program, unchanged, to ``<model_filename>.main_program``.
         program_only: save no parameters.
 
     Returns:
         Names of the targets.
+
+    >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> fluid.io.save_inference_model("model", ["x"], [y], exe)
+    ['fc_0.tmp_1']
 
     Raises:
         ProgramError: the targets need a variable that is neither fed, computed nor persistable.
@@ -516,7 +529,7 @@ def save_inference_model(
     with together():
         if not program_only:
             save_persistables(executor, dirname, program, os.path.basename(params_filename) if params_filename else None)
-        write_file(path, [data])  # the program last: where it is, its parameters are complete
+        write_file(path, [data])  # last: where the program is, its parameters are complete
     return targets
 
 
@@ -529,7 +542,7 @@ def _inference_program(program: Program, feeds: list[str], targets: list[str]) -
         if name not in root.vars:
             kept = program.global_block().vars.get(name)
             if kept is None:
-                root.var(name)  # says which names are near
+                root.var(name)  # its error suggests similar names
                 raise NameNotFoundError(f"no variable {name!r} is in block 0")
             var = Variable(root, name=name, type=kept.type, lod_level=kept.lod_level, stop_gradient=kept.stop_gradient)
             var._shape, var._dtype = kept._shape, kept._dtype
@@ -554,7 +567,7 @@ def _inference_program(program: Program, feeds: list[str], targets: list[str]) -
 
 def _check_complete(program: Program, feeds: list[str], targets: list[str]) -> None:
     written = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
-    # What a recurrence hands from step to step is written by the recurrence itself.
+    # A recurrence itself writes the states that it passes from step to step.
     written |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
     for block in program.blocks:
         for op in block.ops:
@@ -579,20 +592,27 @@ def load_inference_model(
     params_filename: str | os.PathLike[str] | None = None,
     pserver_endpoints: Any = None,
 ) -> list[Any]:
-    """Load a model that `save_inference_model`, or Paddle, has saved, and its parameters into the current scope.
+    """Load a model saved by `save_inference_model` or Paddle, and its parameters into the current scope.
 
     Args:
         dirname: its folder; or, without file names, the common start of ``<path>.pdmodel`` and ``<path>.pdiparams``.
-        executor: on whose place the parameters go.
+        executor: the executor on whose place parameters are put.
         model_filename: name of the program's file; ``__model__`` if None.
-        params_filename: name of the one file of all parameters; a file a parameter if None.
+        params_filename: name of the one file of all parameters; if None, one file per parameter.
         pserver_endpoints: not used; there are no parameter servers.
 
     Returns:
         ``[program, feed_names, fetch_vars]``, in the order of the program's feeds and fetches.
 
+    >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1, act="softmax"), fluid.Executor(fluid.CPUPlace())
+    >>> _ = exe.run(fluid.default_startup_program())
+    >>> _ = fluid.io.save_inference_model("model", ["x"], [y], exe)
+    >>> program, feeds, fetches = fluid.io.load_inference_model("model", exe)
+    >>> exe.run(program, {feeds[0]: np.ones([3, 2], "float32")}, fetches)[0].tolist()
+    [[1.0], [1.0], [1.0]]
+
     Raises:
-        FormatError: a file is missing or damaged, or the program does not say what it is fed and fetches.
+        FormatError: a file is missing or damaged, or the program lacks feed and fetch ops.
     """
     dirname = os.fspath(dirname)
     if model_filename is None and params_filename is None and os.path.isfile(dirname + ".pdmodel"):
@@ -607,16 +627,16 @@ def load_inference_model(
     feeds = _columns(path, program, _FEED, "outputs", "Out")
     fetches = _columns(path, program, _FETCH, "inputs", "X")
     if not fetches:
-        raise FormatError(f"{path}: the program fetches nothing, so it is no inference model; use Program.parse_from_string")
+        raise FormatError(f"{path}: the program fetches nothing, so it is not an inference model; use Program.parse_from_string")
     load_persistables(executor, dirname, program, os.path.basename(params_filename) if params_filename else None)
     root = program.global_block()
     return [program, feeds, [root.var(name) for name in fetches]]
 
 
 def _columns(path: str, program: Program, op_type: str, side: str, slot: str) -> list[str]:
-    """Names that feed or fetch ops move, by column."""
+    """Names that feed or fetch ops copy, in the order of their columns."""
     root = program.global_block()
-    found: dict[int, str] = {}
+    by_column: dict[int, str] = {}
     for position, op in enumerate(root.ops):
         if op.type != op_type:
             continue
@@ -624,7 +644,7 @@ def _columns(path: str, program: Program, op_type: str, side: str, slot: str) ->
         where = f"{path}: block 0, op {position} ({op_type})"
         if len(names) != 1 or names[0] not in root.vars:
             raise FormatError(f"{where}: its slot {slot} should name one variable of the block, not {names}")
-        if not isinstance(column, int) or column in found:
+        if not isinstance(column, int) or column in by_column:
             raise FormatError(f"{where}: its column is {column!r}, which should be a number that no other {op_type} has")
-        found[column] = names[0]
-    return [found[column] for column in sorted(found)]
+        by_column[column] = names[0]
+    return [by_column[column] for column in sorted(by_column)]

@@ -1,5 +1,7 @@
-"""Readers: functions without arguments that give an iterator over samples, functions that make readers of readers, and
-loaders, which feed programs from readers."""
+"""Readers, decorators of readers, and loaders.
+
+A reader is a function without arguments that returns an iterator over samples. A loader feeds programs from a reader.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ class ComposeNotAligned(ProgramError):
 
 
 def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
-    """Lists of `batch_size` samples; the last may be shorter, unless `drop_last`."""
+    """A reader of lists of `batch_size` samples; the last list may be shorter, unless `drop_last`.
+
+    >>> list(fluid.io.batch(lambda: range(5), batch_size=2)())
+    [[0, 1], [2, 3], [4]]
+    """
     if batch_size < 1:
         raise ProgramError(f"batch_size should be a positive number, not {batch_size!r}")
 
@@ -55,7 +61,11 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
-    """The samples in random order, by shuffling `buf_size` of them at a time; ``random.seed`` fixes the order."""
+    """A reader that shuffles `buf_size` samples at a time; ``random.seed`` makes the order reproducible.
+
+    >>> sorted(fluid.io.shuffle(lambda: range(4), buf_size=4)())
+    [0, 1, 2, 3]
+    """
 
     def read() -> Iterator[Any]:
         for part in batch(reader, buf_size)():
@@ -66,7 +76,11 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
-    """``func(a, b, ...)`` of the samples of several readers, as long as all have some."""
+    """A reader of ``func(a, b, ...)`` for samples of several readers; it ends with the shortest of them.
+
+    >>> list(fluid.io.map_readers(max, lambda: [1, 5], lambda: [4, 2])())
+    [4, 5]
+    """
 
     def read() -> Iterator[Any]:
         return map(func, *(reader() for reader in readers))
@@ -75,7 +89,11 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
 
 
 def chain(*readers: Reader) -> Reader:
-    """The samples of the first reader, then those of the next, ..."""
+    """A reader of the samples of several readers, one reader after the other.
+
+    >>> list(fluid.io.chain(lambda: [1, 2], lambda: [3])())
+    [1, 2, 3]
+    """
 
     def read() -> Iterator[Any]:
         return itertools.chain.from_iterable(reader() for reader in readers)
@@ -84,9 +102,12 @@ def chain(*readers: Reader) -> Reader:
 
 
 def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
-    """The fields of the samples of several readers, side by side: ``1`` and ``(2, 3)`` make ``(1, 2, 3)``.
+    """A reader that joins samples of several readers to one tuple: ``1`` and ``(2, 3)`` become ``(1, 2, 3)``.
 
-    Readers of different lengths are an error, `ComposeNotAligned`, or, without `check_alignment`, cut to the shortest.
+    Readers of different lengths raise `ComposeNotAligned`; without `check_alignment`, the shortest ends the iteration.
+
+    >>> list(fluid.io.compose(lambda: [1, 4], lambda: [(2, 3), (5, 6)])())
+    [(1, 2, 3), (4, 5, 6)]
     """
 
     def read() -> Iterator[Any]:
@@ -102,7 +123,11 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
 
 
 def firstn(reader: Reader, n: int) -> Reader:
-    """The first `n` samples."""
+    """A reader of the first `n` samples.
+
+    >>> list(fluid.io.firstn(lambda: range(100), 3)())
+    [0, 1, 2]
+    """
 
     def read() -> Iterator[Any]:
         return itertools.islice(reader(), n)
@@ -111,7 +136,13 @@ def firstn(reader: Reader, n: int) -> Reader:
 
 
 def cache(reader: Reader) -> Reader:
-    """The samples, read once and then kept in memory."""
+    """A reader that reads the samples once and then keeps them in memory.
+
+    >>> samples = iter([1, 2])
+    >>> reader = fluid.io.cache(lambda: samples)
+    >>> list(reader()), list(reader())
+    ([1, 2], [1, 2])
+    """
     kept: list[Any] | None = None
 
     def read() -> Iterator[Any]:
@@ -133,14 +164,14 @@ class _Failure:
 
 
 class _Channel:
-    """A queue of so many items, which either side can close: who waits in it then ends."""
+    """A queue of at most `size` items, which either side can close; then nobody waits in it any more."""
 
     def __init__(self, size: int) -> None:
         self._items: queue.Queue[Any] = queue.Queue(maxsize=max(size, 1))
         self.closed = threading.Event()
 
     def put(self, item: Any) -> bool:
-        """Whether the item was taken: not, where nobody reads any more."""
+        """Add an item when there is room; returns False if the channel is closed instead."""
         while not self.closed.is_set():
             try:
                 self._items.put(item, timeout=0.1)
@@ -150,7 +181,7 @@ class _Channel:
         return False
 
     def get(self) -> Any:
-        """The next item, or `_END` once closed; what went wrong in the thread that wrote is raised here."""
+        """The next item, or `_END` once the channel is closed; raises the error of the writing thread."""
         while True:
             try:
                 item = self._items.get(timeout=0.1)
@@ -164,7 +195,7 @@ class _Channel:
 
 
 def _in_thread(work: Callable[[], None], failures: _Channel) -> None:
-    """Do the work in a thread; what goes wrong goes into the channel."""
+    """Run `work` in a thread; an error goes into the channel."""
 
     def run() -> None:
         try:
@@ -176,7 +207,7 @@ def _in_thread(work: Callable[[], None], failures: _Channel) -> None:
 
 
 class _Ahead:
-    """An iterator over a reader's samples, of which a thread reads up to `size` ahead until `close` or the end."""
+    """An iterator over a reader's samples; a thread reads up to `size` of them ahead, until `close` or the end."""
 
     def __init__(self, reader: Reader, size: int) -> None:
         channel = self._channel = _Channel(size)
@@ -210,14 +241,21 @@ class _Ahead:
 
 
 def buffered(reader: Reader, size: int) -> Reader:
-    """The samples, of which a thread reads up to `size` ahead. What goes wrong there is raised here."""
+    """A reader whose samples a thread reads ahead, up to `size` of them; an error there is raised where samples are read.
+
+    >>> list(fluid.io.buffered(lambda: range(3), size=2)())
+    [0, 1, 2]
+    """
     return lambda: _Ahead(reader, size)
 
 
 def xmap_readers(mapper: Callable[[Any], Any], reader: Reader, process_num: int, buffer_size: int, order: bool = False) -> Reader:
-    """``mapper(sample)`` of the samples, computed by `process_num` threads, `buffer_size` of them ahead.
+    """A reader of ``mapper(sample)``, computed by `process_num` threads, up to `buffer_size` samples ahead.
 
-    They come as they are done or, with `order`, in the reader's order. What goes wrong in a thread is raised here.
+    Results come in the order in which they are ready or, with `order`, in the reader's. Errors in threads are raised here.
+
+    >>> list(fluid.io.xmap_readers(lambda x: x * x, lambda: range(4), process_num=2, buffer_size=4, order=True)())
+    [0, 1, 4, 9]
     """
     if process_num < 1:
         raise ProgramError(f"xmap_readers: process_num should be a positive number, not {process_num!r}")
@@ -263,13 +301,13 @@ def xmap_readers(mapper: Callable[[Any], Any], reader: Reader, process_num: int,
 
 
 def multiprocess_reader(readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000) -> Reader:
-    """The samples of several readers, each of which runs in a process of its own; in no order that can be relied on.
+    """A reader of the samples of several readers, each of which runs in its own process, in no particular order.
 
-    Samples must be picklable. Where the system cannot fork a process (Windows), the readers run in threads.
+    Samples must be picklable. Where the system cannot fork processes (Windows), the readers run in threads.
 
     Args:
         readers: the readers.
-        use_pipe: accepted as in Fluid; of no effect.
+        use_pipe: accepted as in Fluid; without effect.
         queue_size: how many samples may wait to be read.
 
     Raises:
@@ -312,7 +350,7 @@ def _forked(readers: Sequence[Reader], size: int) -> Iterator[Any]:
     def work(reader: Reader) -> None:
         try:
             for sample in reader():
-                samples.put(("sample", pickle.dumps(sample)))  # here, so that what cannot be pickled is an error here
+                samples.put(("sample", pickle.dumps(sample)))  # here, since the queue would hide an error of pickle
             samples.put(("end", None))
         except BaseException as error:
             samples.put(("error", f"{type(error).__name__}: {error}"))
@@ -348,9 +386,9 @@ def _forked(readers: Sequence[Reader], size: int) -> Iterator[Any]:
 class _Loader:
     """Feeds variables from a reader, read ahead by a thread.
 
-    Iterable, it gives for each batch a list of one dict of name -> array, to be fed; or, with `return_list`, of one list
-    of arrays. Otherwise programs that declare the variables take the next batch whenever they are run without being fed
-    them: `start` before an epoch; when the data ends, the run raises `fluid.core.EOFException`; then `reset`.
+    An iterable loader yields for each batch a list of one dict, name -> array, to be fed; or, with `return_list`, of one list of
+    arrays. Otherwise, programs that declare the variables take the next batch whenever they run without being fed them: call
+    `start` before an epoch; when the data ends, the run raises `fluid.core.EOFException`; then call `reset`.
     """
 
     _kind = "DataLoader"
@@ -383,7 +421,7 @@ class _Loader:
 
     @property
     def iterable(self) -> bool:
-        """Whether batches are iterated over, not taken by programs."""
+        """Whether the loader is iterated over; otherwise programs take batches from it."""
         return self._iterable
 
     @property
@@ -402,7 +440,7 @@ class _Loader:
         return self
 
     def set_sample_generator(self, reader: Reader, batch_size: int, drop_last: bool = True, places: Any = None) -> Any:
-        """Take samples ``(field, field, ...)``, one at a time, from a reader. `places` is not needed: runs say where."""
+        """Take samples ``(field, field, ...)``, one at a time, from a reader. `places` has no effect."""
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
     def set_sample_list_generator(self, reader: Reader, places: Any = None) -> Any:
@@ -447,14 +485,14 @@ class _Loader:
 
     # -- not iterable
     def start(self) -> None:
-        """Begin an epoch: read ahead from the beginning."""
+        """Begin an epoch: start to read ahead."""
         self._check_not_iterable("start")
         if self._running is not None:
             raise ProgramError(f"this {self._kind} has been started already; reset() it first")
         self._running = self._ahead()
 
     def reset(self) -> None:
-        """End an epoch, in the middle too."""
+        """End an epoch, even before the data ends."""
         self._check_not_iterable("reset")
         if self._running is not None:
             self._running.close()
@@ -465,13 +503,13 @@ class _Loader:
             raise ProgramError(f"{name}() is for loaders with iterable=False; iterate over this {self._kind}")
 
     def next_feed(self) -> dict[str, Any]:
-        """What the next run is fed; `EOFException` at the end of the data."""
+        """The feed of the next run; `EOFException` at the end of the data."""
         names = ", ".join(var.name for var in self._vars)
         if self._running is None:
             raise FeedError(f"{names}: nothing is fed, and the {self._kind} that gives them has not been started; start() it")
         try:
-            found: dict[str, Any] = next(self._running)
-            return found
+            feed: dict[str, Any] = next(self._running)
+            return feed
         except StopIteration:
             raise EOFException(f"{names}: the data has come to its end; reset() the {self._kind}, and start() it again") from None
 
@@ -501,16 +539,16 @@ class DataLoader:
         Args:
             feed_list: the variables, in the order of a sample's fields.
             capacity: how many batches a thread reads ahead.
-            use_double_buffer: accepted as in Fluid; of no effect.
+            use_double_buffer: accepted as in Fluid; without effect.
             iterable: whether the loader is iterated over. Otherwise ``start()`` it and run the program without `feed`,
                 until ``fluid.core.EOFException``; then ``reset()`` it.
-            return_list: give arrays in a list, not in a dict by name.
+            return_list: yield arrays in a list, not in a dict by name.
         """
         return _Loader(feed_list, capacity, use_double_buffer, iterable, return_list)
 
     @staticmethod
     def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> Any:
-        """Not here: datasets are read by processes of Paddle's own. `ProgramError` says what to use."""
+        """Not supported, since Paddle's own processes read datasets; raises `ProgramError`, which says what to use."""
         raise ProgramError(
             "DataLoader.from_dataset: Paddle's dataset engines are not here; read the files in a generator, and "
             "use DataLoader.from_generator(...).set_sample_generator(...)"
@@ -518,7 +556,7 @@ class DataLoader:
 
 
 class PyReader(_Loader):
-    """A loader under the names that it had before `DataLoader.from_generator`; arguments as there."""
+    """A loader with the method names from before `DataLoader.from_generator`; arguments as there."""
 
     _kind = "PyReader"
     _setters = "decorate_sample_generator, decorate_sample_list_generator or decorate_batch_generator"
@@ -547,6 +585,6 @@ class PyReader(_Loader):
         """Take batches as tuples of arrays, one for each variable."""
         self.set_batch_generator(reader, places)
 
-    # The names of `layers.py_reader`, still older.
+    # The even older names of `layers.py_reader`.
     decorate_paddle_reader = decorate_sample_list_generator
     decorate_tensor_provider = decorate_batch_generator

@@ -628,7 +628,7 @@ def test_variables_of_another_program(case: Case) -> None:
         append_backward(loss, no_grad_set=[stray])
     with pytest.raises(BackwardError, match="no_grad_set holds stray of another program"):
         gradients(loss, x, no_grad_set=[stray])
-    with pytest.raises(BackwardError, match="parameter_list names 'nobody', which is no variable of the program"):
+    with pytest.raises(BackwardError, match="parameter_list names 'nobody', which is not a variable of the program"):
         append_backward(loss, ["nobody"])
 
 
@@ -678,7 +678,7 @@ def test_no_grad_set_names_only_what_there_is():
     program = fluid.Program()
     with fluid.program_guard(program, fluid.Program()):
         loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [2, 2]), 1))
-    with pytest.raises(BackwardError, match=r"no_grad_set names 'fc_0\.weight', which is no variable of the program"):
+    with pytest.raises(BackwardError, match=r"no_grad_set names 'fc_0\.weight', which is not a variable of the program"):
         fluid.append_backward(loss, no_grad_set={"fc_0.weight"})
 
 

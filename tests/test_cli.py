@@ -234,7 +234,7 @@ def test_diff_of_programs_in_python():
 def test_explain():
     out = call("explain", ZOO / "linreg" / "main.pb", "mean_0.tmp_0", "fc_0.w_0")
     assert out.startswith("The gradient of mean_0.tmp_0 reaches fc_0.w_0 along:\n")
-    assert "error: the variable 'fc' is no variable of this program's block 0" in call(
+    assert "error: the variable 'fc' is not a variable of this program's block 0" in call(
         "explain", ZOO / "linreg" / "main.pb", "mean_0.tmp_0", "fc", status=2
     )
 
@@ -435,7 +435,7 @@ def test_whatever_is_no_model_is_told_in_one_line(tmp_path, monkeypatch, command
         (["draw", LENET, "--out", "FILE/net.dot"], "the file cannot be written: Not a directory"),
         (["view", LENET, "--out", ""], "the file cannot be written"),
         (["view", LENET, "--out", "folder"], "folder: the file cannot be written: Is a directory"),
-        (["explain", LENET, "nothing", "fc_0.w_0"], "the loss 'nothing' is no variable"),
+        (["explain", LENET, "nothing", "fc_0.w_0"], "the loss 'nothing' is not a variable"),
         (["run", LENET, "--feed", "words.npz"], "its elements are text"),
         (["run", LENET, "--feed", "other.npz"], "the model is fed img; .*; other.npz has a, b"),
         (["run", LENET, "--feed", "img.npz", "--fetch", "nothing"], "'nothing'"),

@@ -159,7 +159,8 @@ def test_loss_that_does_not_depend(case: Case) -> None:
     layers.exp(x), layers.tanh(x)
     where = line(-1)
     assert explain(case, layers.mean(y), x, False) == (
-        f"mean_0.tmp_0 does not depend on x: what exp ({where}), tanh ({where}) make(s) of it does not lead to mean_0.tmp_0."
+        f"mean_0.tmp_0 does not depend on x: it is read by exp ({where}), tanh ({where}), "
+        "whose results do not lead to mean_0.tmp_0."
     )
 
 
@@ -243,12 +244,12 @@ def test_sub_block(case: Case) -> None:
         with pytest.raises(ProgramError) as error:
             case.program.explain_gradient(target, var)
         assert str(error.value) == (
-            f"the {what} 'exp_0.tmp_0' is no variable of this program's block 0; it lives in sub-block 1, and only what is "
+            f"the {what} 'exp_0.tmp_0' is not a variable of this program's block 0; it lives in sub-block 1, and only what is "
             "visible in block 0 has gradients"
         )
 
 
 def test_unknown_name(case: Case) -> None:
     loss = layers.mean(case.data("x"))
-    with pytest.raises(ProgramError, match=r"the variable 'nobody' is no variable of this program's block 0$"):
+    with pytest.raises(ProgramError, match=r"the variable 'nobody' is not a variable of this program's block 0$"):
         case.program.explain_gradient(loss, "nobody")

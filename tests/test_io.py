@@ -517,7 +517,7 @@ def test_models_that_are_none_are_named(tmp_path):
     with pytest.raises(FormatError, match="__model__: not a program; it looks like JSON"):
         io.load_inference_model(str(tmp_path), EXECUTOR)
     (tmp_path / "__model__").write_bytes((LINREG / "main.pb").read_bytes())
-    with pytest.raises(FormatError, match="the program fetches nothing, so it is no inference model"):
+    with pytest.raises(FormatError, match="the program fetches nothing, so it is not an inference model"):
         io.load_inference_model(str(tmp_path), EXECUTOR)
     program = parse_program((LINREG / "model.pdmodel").read_bytes())
     program.global_block().ops[0].outputs["Out"] = ["gone"]

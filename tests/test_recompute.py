@@ -320,7 +320,7 @@ def test_errors() -> None:
     h, other, loss = simple()
     after = layers.square(loss)
     before = loss.block.program.to_string()
-    with pytest.raises(BackwardError, match=r"checkpoints names 'nobody', which is no variable of the program"):
+    with pytest.raises(BackwardError, match=r"checkpoints names 'nobody', which is not a variable of the program"):
         append_backward(loss, checkpoints=[h, "nobody"])
     with pytest.raises(BackwardError, match=r"checkpoints should hold Variables and names, not a int"):
         append_backward(loss, checkpoints=[7])  # type: ignore[list-item]

@@ -143,7 +143,7 @@ def test_errors(tmp_path: Path) -> None:
         fluid.load(program, path)
     with pytest.raises(NameNotFoundError, match=r"no variable 'fc_0.w_9'.*did you mean fc_0.w_0"):
         io.get_parameter_value_by_name("fc_0.w_9", executor)
-    with pytest.raises(ProgramError, match="'x' is no parameter of the program"):
+    with pytest.raises(ProgramError, match="'x' is not a parameter of the program"):
         io.get_parameter_value_by_name("x", executor)
     with pytest.raises(FluidTypeError, match="get_parameter_value: para should be a Parameter, not 'w'"):
         io.get_parameter_value("w", executor)  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
-"""What gradient ops mean in ordinary ops, so that they can be differentiated in turn.
+"""Expands gradient ops into ordinary ops, so that they can be differentiated in turn.
 
-A ``foo_grad`` op is its rule, written out; that of an op with a decomposition is this, once more, and what differentiating
-it gives. The gradient of a loop becomes a loop that counts down: the forward body is given writes, to arrays, of what the
-gradient block reads of each trip; the new loop reads them back, runs the gradient block, carries the gradients of carried
-variables and adds up those of what is only read. The gradient of a branch becomes a branch on the same condition, to which
-the forward branch hands out what the gradient block reads of it. Before a program is differentiated, the gradient ops on the
-way from its targets to what is wanted are replaced so.
+A ``foo_grad`` op expands to its gradient rule; for an op with a decomposition, to the decomposed op and its gradient. The
+gradient of a loop becomes a loop that counts down: the forward body writes to arrays what the gradient block reads of each
+trip; the new loop reads them back, runs the gradient block, carries the gradients of carried variables and sums those of
+variables that are only read. The gradient of a branch becomes a branch on the same condition; the forward branch outputs what
+the gradient block reads. Before a program is differentiated, the gradient ops between its targets and the variables with
+respect to which gradients are wanted are expanded.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _active(walker: Differentiator, targets: Iterable[str], wanted: Iterable[str
     walker.mark_varied((name, version) for name in wanted for version in range(versions.last.get(name, 0) + 1))
 
     def reads(index: int) -> set[Value]:
-        if versions.ops[index].role & OpRole.OPTIMIZE:  # what an update leaves is a new start
+        if versions.ops[index].role & OpRole.OPTIMIZE:  # an updated parameter does not depend on the old one
             return set()
         return walker.varied.intersection(value for _, _, value in versions.read_at(index))
 
@@ -76,11 +76,11 @@ def _active(walker: Differentiator, targets: Iterable[str], wanted: Iterable[str
 
 Expansion = Callable[[Block, Operator], None]
 _EXPANSIONS: dict[str, Expansion] = {}
-"""For gradient ops that own blocks: puts what the op means in its place."""
+"""For gradient ops that own blocks: the function that replaces the op by ordinary ones."""
 
 
 def expands(*op_types: str) -> Callable[[Expansion], Expansion]:
-    """Let a function write out what gradient ops of these types mean, which own blocks."""
+    """Registers a function that expands gradient ops of these types, which own blocks."""
 
     def register(fn: Expansion) -> Expansion:
         _EXPANSIONS.update(dict.fromkeys(op_types, fn))
@@ -90,7 +90,7 @@ def expands(*op_types: str) -> Callable[[Expansion], Expansion]:
 
 
 def _replace(block: Block, op: Operator) -> None:
-    """Put what a gradient op means in its place."""
+    """Replace a gradient op by ordinary ops."""
     definition = op.definition
     forward = definition.forward if definition is not None else None
     if op.sub_blocks:
@@ -108,7 +108,7 @@ def _replace(block: Block, op: Operator) -> None:
 
 @contextlib.contextmanager
 def _in_place_of(block: Block, op: Operator) -> Iterator[None]:
-    """Let what is appended to `block` stand where `op` stood."""
+    """Inside the ``with``, ops appended to `block` take the place of `op`, which is removed."""
     index = next(i for i, other in enumerate(block.ops) if other is op)
     after = block.ops[index + 1 :]
     del block.ops[index:]
@@ -132,7 +132,7 @@ class _Writer:
         return self.block.append_op(op_type, inputs, outputs, attrs, frames=self.source.frames)
 
     def variable(self, base: str, like: Variable | None = None, **kwargs: Any) -> Variable:
-        """A new variable of the block, shaped like another or as told."""
+        """A new variable of the block, with the properties of another or those given."""
         if like is not None:
             kwargs = {"type": like.type, "shape": like._shape, "dtype": like._dtype, "lod_level": like.lod_level, **kwargs}
         return self.block.create_var(name=self.block.program.fresh_name(base), **kwargs)
@@ -153,8 +153,8 @@ def _inputs_of(op: Operator, definition: OpDef) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for slot, names in op.inputs.items():
         variables = [None if name == EMPTY else op.block.var(name) for name in names]
-        known = definition.inputs.get(slot)
-        if known is not None and known.many:
+        described = definition.inputs.get(slot)
+        if described is not None and described.many:
             values[slot] = variables
         elif variables and variables[0] is not None:
             values[slot] = variables[0]
@@ -173,10 +173,10 @@ def _expand_rule(block: Block, op: Operator) -> None:
     with block.program.derive_guard(block, OpRole.BACKWARD, op):
         results = rule(BuildNamespace(block), values, definition.defaults(op.attrs), wanted)
     write = _Writer(block, op)
-    found = _listed(results)
-    places = nameable(block.ops[first:], [result for values in found.values() for result in values])
+    gradients = _listed(results)
+    places = nameable(block.ops[first:], [result for values in gradients.values() for result in values])
     for slot in rule.wrt:
-        for target, result in zip(targets[slot], found.get(slot, [None]), strict=False):
+        for target, result in zip(targets[slot], gradients.get(slot, [None]), strict=False):
             if target == EMPTY:
                 continue
             if result is None:
@@ -193,19 +193,18 @@ def _expand_rule(block: Block, op: Operator) -> None:
 
 
 def _expand_decomposition(block: Block, op: Operator, forward: OpDef) -> None:
-    """Write out what the forward op means, once more, and the gradient of that."""
+    """Append the decomposition of the forward op, and its gradient."""
     rule, definition = forward.rule, op.definition
     assert isinstance(rule, Rule) and definition is not None and forward.decomposition is not None
     start = len(block.ops)
     with block.program.derive_guard(block, OpRole.BACKWARD, op):
-        found = forward.decomposition(BuildNamespace(block), _inputs_of(op, definition), forward.defaults(op.attrs))
-    outputs = _listed(found)
+        outputs = _listed(forward.decomposition(BuildNamespace(block), _inputs_of(op, definition), forward.defaults(op.attrs)))
     walker = Differentiator(block, block, frozenset())
     seeds = [
-        (walker.versions.current(var.name), given)
+        (walker.versions.current(var.name), cotangent)
         for slot in rule.cotangents
-        for var, given in zip(outputs.get(slot, ()), op.inputs.get(grad_slot(slot), ()), strict=False)
-        if given != EMPTY
+        for var, cotangent in zip(outputs.get(slot, ()), op.inputs.get(grad_slot(slot), ()), strict=False)
+        if cotangent != EMPTY
     ]
     _expand_walk(walker, op, op, rule.wrt, seeds, start, len(block.ops))
 
@@ -219,10 +218,10 @@ def _expand_walk(
     start: int,
     end: int,
 ) -> None:
-    """Write the gradient of the ops from `start` to `end` to where the gradient op `op` puts it.
+    """Append the gradient of the ops from `start` to `end`, and assign it to the outputs of the gradient op `op`.
 
     Args:
-        reader: an op that has in `slots`, under the names of that place, what gradients are of.
+        reader: the op whose inputs in `slots` gradients are taken with respect to.
         seeds: values, and the variables that hold their gradients.
     """
     wanted = [
@@ -232,40 +231,40 @@ def _expand_walk(
         if target != EMPTY
     ]
     walker.mark_varied([value for value, _ in wanted], end, start)
-    for value, given in seeds:
-        walker.seed(value, given)
+    for value, cotangent in seeds:
+        walker.seed(value, cotangent)
     walker.walk(end, start)
     write = _Writer(walker.out, op)
     delivered: set[Value] = set()
     for value, target in wanted:
-        found = walker.gradient(value)
-        # The gradient of a variable in two slots is the sum of both: it goes to one of them.
-        if found is None or value in delivered:
+        gradient = walker.gradient(value)
+        # A variable in two slots has one gradient, the sum of both: it goes to one of them.
+        if gradient is None or value in delivered:
             write("fill_zeros_like", {"X": value[0]}, {"Out": target})
         else:
-            write("assign", {"X": found}, {"Out": target})
+            write("assign", {"X": gradient}, {"Out": target})
             delivered.add(value)
     walker.apply_inserts()
 
 
 # ------------------------------------------------------------------------------------------------------------ regions
 def _forward_of(block: Block, op: Operator, region: Region) -> Operator:
-    """The op whose gradient `op` is: the one that keeps the frames which `op` reads."""
+    """The forward op of the gradient op `op`: the one that writes the frames which `op` reads."""
     var = block.find_var(region.frames) if region.frames is not None else None
     if var is not None:
         for other in var.block.ops:
             if var.name in other.output_arg_names:
                 return other
-    raise BackwardError(f"the op whose gradient {op.type} is cannot be found: nothing writes {region.frames}\n{locate(op)}")
+    raise BackwardError(f"the forward op of {op.type} is missing: no op writes {region.frames}\n{locate(op)}")
 
 
 def _captured(block: Block, body: Block) -> list[Variable]:
-    """The variables local to `body` that `block`, its block of gradients, reads."""
+    """The variables local to `body` that its gradient block, `block`, reads."""
     return [body.vars[name] for name in outer_names(block)[0] if name in body.vars]
 
 
 def _make_movable(home: Block, block: Block) -> None:
-    """Rename variables until every name that `block` looks up outside is the same variable for a block inside `home`."""
+    """Rename variables until every outside name that `block` uses means the same variable in a block inside `home`."""
     for name in dict.fromkeys(name for names in outer_names(block) for name in names):
         var, other = block.find_var(name), home.find_var(name)
         if var is not None and other is not None and var is not other:
@@ -274,7 +273,7 @@ def _make_movable(home: Block, block: Block) -> None:
 
 
 def _movable_region(home: Block, op: Operator) -> Region:
-    """The region of a gradient op, whose block can become an ordinary block inside `home`."""
+    """Make the block of a gradient op ready to become an ordinary block inside `home`; returns the op's region."""
     body: Block = op.attr("sub_block")
     expand_all(body)
     _make_movable(home, body)
@@ -283,23 +282,17 @@ def _movable_region(home: Block, op: Operator) -> Region:
     return region
 
 
-def _move(block: Block, parent: Block) -> None:
-    """Give a block another parent."""
-    block.parent = parent
-    block.forward = None
-
-
 class _GradientBlock:
-    """A block of gradients on its way to being an ordinary sub-block of `home`.
+    """A gradient block that becomes an ordinary sub-block of `home`.
 
-    Of each variable that the forward block carries, `carry` maps the name of its gradient inside to the variable that
-    holds it outside; of each that it reads only, `parts` holds (inside, outside).
+    Attributes:
+        carry: for each variable that the forward block carries, the name of its gradient inside -> the variable that holds it
+            outside.
+        parts: (inside, outside) for each variable that the forward block only reads.
     """
 
     def __init__(self, home: Block, op: Operator, region: Region) -> None:
-        self.op = op
-        self.block = region.body
-        self.write = _Writer(home, op)
+        self.op, self.block, self.write = op, region.body, _Writer(home, op)
         self.carry: dict[str, str] = {}
         self.parts: list[tuple[str, str]] = []
         outside = {taken.inner: taken.name for taken in region.final}
@@ -310,10 +303,10 @@ class _GradientBlock:
         for taken in region.summed:
             self.parts.append((taken.inner, taken.name))
             self.write("fill_zeros_like", {"X": taken.like}, {"Out": taken.name})
-        self._tell_apart()
+        self._rename_shadowing()
 
-    def _tell_apart(self) -> None:
-        """Rename what has one name inside and outside."""
+    def _rename_shadowing(self) -> None:
+        """Rename inner variables that have the name of an outer one."""
         outer = {*self.carry.values(), *(target for _, target in self.parts)}
         new_names = {}
         for old in sorted(outer & set(self.block.vars)):
@@ -323,11 +316,11 @@ class _GradientBlock:
         self.parts = [(new_names.get(inner, inner), target) for inner, target in self.parts]
 
     def enter(self) -> list[Operator]:
-        """Ops that start a run of the block: they give it the carried gradients."""
+        """The ops that start a run of the block: they copy the carried gradients inside."""
         return [self.inside("assign", {"X": [outer]}, {"Out": [inner]}) for inner, outer in self.carry.items()]
 
     def leave(self) -> list[Operator]:
-        """Ops that end a run of the block: they hand the carried gradients on."""
+        """The ops that end a run of the block: they copy the carried gradients outside."""
         return [self.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in self.carry.items()]
 
     def inside(self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
@@ -335,7 +328,7 @@ class _GradientBlock:
         return Operator(self.block, op_type, inputs, outputs, attrs, self.op.frames)
 
     def lists(self, condition: str | None = None) -> tuple[list[str], list[str]]:
-        """Outer names that the block reads or writes, and that it writes."""
+        """Outer names that the block reads or writes, and those that it writes."""
         reads, writes = outer_names(self.block)
         extra = [condition] if condition is not None and condition not in writes else []
         return list(dict.fromkeys([*reads, *writes])), [*writes, *extra]
@@ -343,21 +336,21 @@ class _GradientBlock:
 
 @expands("while_grad")
 def expand_as_loop(block: Block, op: Operator) -> None:
-    """In place of the gradient op of a loop, put a loop over its trips, the last one first."""
+    """Replace the gradient op of a loop by a loop over its trips, last first."""
     region = _movable_region(block, op)
     with _in_place_of(block, op):
         _count_down(block, op, region)
 
 
 def _count_down(block: Block, op: Operator, region: Region) -> None:
-    """Append the loop over the trips of the forward loop, the last one first."""
+    """Append the loop over the trips of the forward loop, last first."""
     forward = _forward_of(block, op, region)
     body: Block = forward.attr("sub_block")
     gradient = region.body
     home = forward.block
     captured = _captured(gradient, body)
 
-    # The forward loop writes down what the gradient block will read, and counts its trips.
+    # The forward loop stores what the gradient block will read, and counts its trips.
     before = _Writer(home, op)
     position = next(i for i, other in enumerate(home.ops) if other is forward)
     rest = home.ops[position:]
@@ -379,9 +372,8 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
     forward.inputs["X"] = [*forward.inputs["X"], *added]
     forward.outputs["Out"] = [*forward.outputs["Out"], *added]
 
-    # The gradient counts down.
-    found = _GradientBlock(block, op, region)
-    write = found.write
+    backward = _GradientBlock(block, op, region)
+    write = backward.write
     trip = write.variable("trip", trips)
     trip._stop_gradient = True
     write("assign", {"X": trips}, {"Out": trip})
@@ -389,38 +381,38 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
     zero = write.index("zero", 0)
     condition = write.variable("condition", shape=[1], dtype=VarType.BOOL, stop_gradient=True)
     write("greater_equal", {"X": trip, "Y": zero}, {"Out": condition})
-    _move(gradient, block)
+    gradient.parent, gradient.forward = block, None
     start: list[Operator] = []
     for var, array in zip(captured, arrays, strict=True):
         local = Variable(gradient, type=var.type, name=var.name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
         local._stop_gradient = var.stop_gradient
         gradient.vars[var.name] = local
-        start.append(found.inside("read_from_array", {"X": [array.name], "I": [trip.name]}, {"Out": [var.name]}))
-    end = found.leave()
-    end += [found.inside("sum", {"X": [outer, inner]}, {"Out": [outer]}) for inner, outer in found.parts]
-    end.append(found.inside("increment", {"X": [trip.name]}, {"Out": [trip.name]}, step=-1.0))
-    end.append(found.inside("greater_equal", {"X": [trip.name], "Y": [zero.name]}, {"Out": [condition.name]}))
-    gradient.ops[:] = [*start, *found.enter(), *gradient.ops, *end]
-    reads, writes = found.lists(condition.name)
+        start.append(backward.inside("read_from_array", {"X": [array.name], "I": [trip.name]}, {"Out": [var.name]}))
+    end = backward.leave()
+    end += [backward.inside("sum", {"X": [outer, inner]}, {"Out": [outer]}) for inner, outer in backward.parts]
+    end.append(backward.inside("increment", {"X": [trip.name]}, {"Out": [trip.name]}, step=-1.0))
+    end.append(backward.inside("greater_equal", {"X": [trip.name], "Y": [zero.name]}, {"Out": [condition.name]}))
+    gradient.ops[:] = [*start, *backward.enter(), *gradient.ops, *end]
+    reads, writes = backward.lists(condition.name)
     new_scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)
     write("while", {"X": reads, "Condition": condition}, {"Out": writes, "StepScopes": new_scopes}, sub_block=gradient)
 
 
 @expands("conditional_block_grad")
-def _expand_conditional_block_grad(block: Block, op: Operator) -> None:
+def _expand_as_branch(block: Block, op: Operator) -> None:
+    """Replace the gradient op of a branch by a branch on the same condition."""
     region = _movable_region(block, op)
     with _in_place_of(block, op):
-        _branch_again(block, op, region)
+        _append_branch(block, op, region)
 
 
-def _branch_again(block: Block, op: Operator, region: Region) -> None:
-    """Append a branch on the condition of the forward branch."""
+def _append_branch(block: Block, op: Operator, region: Region) -> None:
     forward = _forward_of(block, op, region)
     body: Block = forward.attr("sub_block")
     gradient = region.body
     home = forward.block
 
-    # The forward branch hands out what the gradient block will read.
+    # The forward branch outputs what the gradient block will read.
     for var in _captured(gradient, body):
         if sum(var.name in other.vars for other in home.program.blocks) > 1:
             rename_variables({var: home.program.fresh_name(var.name)})
@@ -429,14 +421,14 @@ def _branch_again(block: Block, op: Operator, region: Region) -> None:
         home.vars[var.name] = var
         forward.outputs["Out"] = [*forward.outputs["Out"], var.name]
 
-    found = _GradientBlock(block, op, region)
-    _move(gradient, block)
-    end = found.leave()
-    end += [found.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in found.parts]
-    gradient.ops[:] = [*found.enter(), *gradient.ops, *end]
-    reads, writes = found.lists()
-    new_scopes = found.write.variable("_step_scopes", type=VarType.STEP_SCOPES)
-    found.write(
+    backward = _GradientBlock(block, op, region)
+    gradient.parent, gradient.forward = block, None
+    end = backward.leave()
+    end += [backward.inside("assign", {"X": [inner]}, {"Out": [outer]}) for inner, outer in backward.parts]
+    gradient.ops[:] = [*backward.enter(), *gradient.ops, *end]
+    reads, writes = backward.lists()
+    new_scopes = backward.write.variable("_step_scopes", type=VarType.STEP_SCOPES)
+    backward.write(
         "conditional_block",
         {"Cond": op.input("Cond"), "Input": reads},
         {"Out": writes, "Scope": new_scopes},
@@ -447,7 +439,7 @@ def _branch_again(block: Block, op: Operator, region: Region) -> None:
 
 @expands("recurrent_grad")
 def _expand_recurrent_grad(block: Block, op: Operator) -> None:
-    """Make a loop of the forward op, and of its gradient what the loop's gradient is."""
+    """Replace the forward op by a loop, and its gradient op by the gradient of the loop."""
     with _in_place_of(block, op):
         _differentiate_as_loop(block, op)
 
@@ -465,15 +457,15 @@ def _differentiate_as_loop(block: Block, op: Operator) -> None:
     home.ops += rest
     walker = Differentiator(home, block, frozenset())
     before = [walker.versions.before(name, start) for name in op.input("outputs")]
-    given = op.input(grad_slot("outputs"))
-    seeds = [((name, version + 1), grad) for (name, version), grad in zip(before, given, strict=True) if grad != EMPTY]
+    cotangents = zip(before, op.input(grad_slot("outputs")), strict=True)
+    seeds = [((name, version + 1), grad) for (name, version), grad in cotangents if grad != EMPTY]
     if "CarriedOut" in op.outputs:
         op.outputs[grad_slot("initial_states")] = op.outputs.pop("CarriedOut")
     _expand_walk(walker, op, forward, ("inputs", "initial_states", "parameters"), seeds, start, end)
 
 
 def _lower_recurrent(home: Block, op: Operator) -> None:
-    """Append to `home` a loop over arrays that does what a `recurrent` op does."""
+    """Append to `home` a loop over arrays that is equivalent to a `recurrent` op."""
     write = _Writer(home, op)
     body: Block = op.attr("sub_block")
     reverse = op.attr("reverse")
@@ -496,12 +488,12 @@ def _lower_recurrent(home: Block, op: Operator) -> None:
         carried = write.variable(ex_state + "@STATE", home.var(first))
         write("assign", {"X": first}, {"Out": carried})
         states.append((ex_state, state, carried.name))
-    made = {}
+    outputs_of = {}
     for name in op.output("outputs"):
         inner = body.vars[name]
-        made[name] = write.variable(name + "@STEPS", inner, type=VarType.LOD_TENSOR_ARRAY)
-        write("new_array", {}, {"Out": made[name]}, dtype=int(inner.dtype))
-        made[name].shape = inner.shape
+        outputs_of[name] = write.variable(name + "@STEPS", inner, type=VarType.LOD_TENSOR_ARRAY)
+        write("new_array", {}, {"Out": outputs_of[name]}, dtype=int(inner.dtype))
+        outputs_of[name].shape = inner.shape
 
     def inside(op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any) -> Operator:
         return Operator(body, op_type, inputs, outputs, {**attrs, OpRole.NAME: OpRole.BACKWARD}, op.frames)
@@ -509,7 +501,7 @@ def _lower_recurrent(home: Block, op: Operator) -> None:
     index = [step.name]
     first_ops = [inside("read_from_array", {"X": [array.name], "I": index}, {"Out": [name]}) for name, array in steps.items()]
     first_ops += [inside("assign", {"X": [carried]}, {"Out": [ex_state]}) for ex_state, _, carried in states]
-    last_ops = [inside("write_to_array", {"X": [name], "I": index}, {"Out": [array.name]}) for name, array in made.items()]
+    last_ops = [inside("write_to_array", {"X": [name], "I": index}, {"Out": [array.name]}) for name, array in outputs_of.items()]
     last_ops += [inside("assign", {"X": [state]}, {"Out": [carried]}) for _, state, carried in states]
     last_ops.append(inside("increment", {"X": [step.name]}, {"Out": [step.name]}, step=-1.0 if reverse else 1.0))
     last_ops.append(inside(compare[0], compare[1], {"Out": [condition.name]}))
@@ -518,5 +510,5 @@ def _lower_recurrent(home: Block, op: Operator) -> None:
     scopes = write.variable("_step_scopes", type=VarType.STEP_SCOPES)
     names = list(dict.fromkeys([*reads, *writes]))
     write("while", {"X": names, "Condition": condition}, {"Out": writes, "StepScopes": scopes}, sub_block=body)
-    for name, array in made.items():
+    for name, array in outputs_of.items():
         write("stack_array", {"X": array}, {"Out": name})

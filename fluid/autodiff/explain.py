@@ -1,4 +1,4 @@
-"""Why a gradient flows, or does not."""
+"""Explains why a gradient flows from a loss to a variable, or why not."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..values.types import VarType, is_floating
 
 __all__ = ["explain_gradient"]
 
-_SHOWN = 12
+_MOST_STEPS = 12
 
 Reached = dict[Value, tuple[Value | None, int]]
-"""Values that a gradient connects with where it starts, each with the value and the op before it."""
+"""Values through which a gradient flows to the variable; for each, the previous value on the path and the op between them."""
 
 
 def explain_gradient(program: Program, loss: Variable | str, var: Variable | str) -> str:
-    """In words: along which ops a gradient flows from `loss` to `var`, or which op or flag cuts it.
+    """Text that lists the ops along which a gradient flows from `loss` to `var`, or names the op or flag that cuts it.
 
-    Nothing is added to the program.
+    The program is not changed.
     """
     block = program.global_block()
     names = []
@@ -32,7 +32,7 @@ def explain_gradient(program: Program, loss: Variable | str, var: Variable | str
         if block.find_var(name) is None:
             inside = next((other.idx for other in program.blocks if name in other.vars), None)
             hint = f"; it lives in sub-block {inside}, and only what is visible in block 0 has gradients" if inside else ""
-            raise ProgramError(f"the {what} {name!r} is no variable of this program's block 0{hint}")
+            raise ProgramError(f"the {what} {name!r} is not a variable of this program's block 0{hint}")
         names.append(name)
     return _Explanation(block, *names).text()
 
@@ -68,14 +68,14 @@ class _Explanation:
         text = f"{self.loss} does not depend on {self.var}: "
         if not readers:
             return text + f"no op reads {self.var}."
-        kinds = ", ".join(dict.fromkeys(_name(op) for op in readers[:3]))
-        return text + f"what {kinds} make(s) of it does not lead to {self.loss}."
+        names = ", ".join(dict.fromkeys(_name(op) for op in readers[:3]))
+        return text + f"it is read by {names}, whose results do not lead to {self.loss}."
 
     def _inside(self, op: Operator) -> bool:
         return any(self.var in outer_names(sub)[0] for sub in op.sub_blocks)
 
     def _flow(self, versions: BlockVersions, starts: Iterable[Value], needed: set[Value]) -> Reached:
-        """What a gradient connects with `starts` among the values `needed`; what cuts it goes to `cuts`."""
+        """The values of `needed` through which a gradient flows to `starts`; adds what cuts it to `cuts`."""
         reached: Reached = dict.fromkeys(starts, (None, -1))
         for index, op in enumerate(versions.ops):
             sources = [(slot, value) for slot, _, value in versions.read_at(index) if value in reached]
@@ -85,39 +85,37 @@ class _Explanation:
             definition = op.definition
             rule = definition.rule if definition is not None else None
             if definition is not None and (rule is ZERO_GRADIENT or rule is NOT_DIFFERENTIABLE):
-                why = (
-                    "its outputs do not change smoothly with its inputs" if rule is ZERO_GRADIENT else "it is not differentiable"
-                )
-                self.cuts[f"{_name(op)} cuts it: {why}"] = None
+                zero = "its outputs do not change smoothly with its inputs"
+                self.cuts[f"{_name(op)} cuts it: {zero if rule is ZERO_GRADIENT else 'it is not differentiable'}"] = None
                 continue
             if rule is None and (definition is None or definition.forward is None):
                 self.cuts[f"{_name(op)} cuts it: the op has no gradient rule"] = None
                 continue
-            taken = sources
+            differentiable = sources
             region = region_of(op) if rule is REGION and not is_gradient_op(op) else None
             if region is not None:
                 names = self._through(region, sources, written)
                 written = [value for value in written if value[0] in names]
             elif isinstance(rule, Rule):
-                taken = [(slot, value) for slot, value in sources if slot in rule.wrt]
-                if not taken:
+                differentiable = [(slot, value) for slot, value in sources if slot in rule.wrt]
+                if not differentiable:
                     slots = ", ".join(dict.fromkeys(slot for slot, _ in sources))
                     self.cuts[f"{_name(op)} has no gradient for its input {slots}"] = None
                     continue
             for value in written:
                 flag = _flag(versions.block, value[0])
                 if flag is None:
-                    reached.setdefault(value, (taken[0][1], index))
+                    reached.setdefault(value, (differentiable[0][1], index))
                 elif rule is not REGION:
                     self.cuts[f"after {_name(op)}: {flag}"] = None
         return reached
 
     def _through(self, region: Region, sources: Iterable[tuple[str, Value]], written: Iterable[Value]) -> set[str]:
-        """Names of the outputs that a gradient connects with `sources` by way of the block that an op owns."""
+        """Names of the outputs from which a gradient flows through an op's block to `sources`."""
         inner = BlockVersions(region.body)
-        left = {value[0]: inner.current(region.leaving.get(value[0], value[0])) for value in written}
+        last = {value[0]: inner.current(region.leaving.get(value[0], value[0])) for value in written}
         names = {value[0] for _, value in sources}
-        needed = set(left.values())
+        needed = set(last.values())
         needed_ops(inner, needed, carried=region.carried)
         starts = {(inside, 0) for name in names for inside in region.entering(name)}
         while True:
@@ -126,8 +124,8 @@ class _Explanation:
             if not more:
                 break
             starts |= more
-        found = {name for name, value in left.items() if value in reached}
-        return found | (names & left.keys() if region.may_skip else set())
+        through = {name for name, value in last.items() if value in reached}
+        return through | (names & last.keys() if region.may_skip else set())
 
     def _path(self, start: Value, reached: Reached) -> str:
         steps = []
@@ -136,9 +134,9 @@ class _Explanation:
             before, index = reached[value]
             steps.append(f"  {value[0]}  <-  {_name(self.versions.ops[index])}  <-  {before[0] if before else '?'}")
             value = before
-        if len(steps) > _SHOWN:
-            half = _SHOWN // 2
-            steps = [*steps[:half], f"  ... {len(steps) - _SHOWN} more ops ...", *steps[-half:]]
+        if len(steps) > _MOST_STEPS:
+            half = _MOST_STEPS // 2
+            steps = [*steps[:half], f"  ... {len(steps) - _MOST_STEPS} more ops ...", *steps[-half:]]
         return "\n".join([f"The gradient of {self.loss} reaches {self.var} along:", *steps])
 
 
@@ -150,7 +148,7 @@ def _flag(block: Block, name: str) -> str | None:
     if var.has_dtype and not is_floating(var.dtype):
         return f"{name} is {var.describe()}, and only floating-point values have gradients"
     if var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS):
-        return f"{name} is no tensor"
+        return f"{name} is not a tensor"
     if var.stop_gradient:
         return f"{name} has stop_gradient set"
     return None

@@ -1,18 +1,16 @@
-"""Forward values that are computed again for backward, instead of kept.
+"""Recomputation: forward values are computed again for backward instead of being kept.
 
-Checkpoints cut the forward ops into segments. What gradient ops read of a segment, other than of the last one, is made
-again right before them by copies of the ops that made it, under names of their own (``x@RECOMPUTE``); so the first values need
-not live until then. The gradient ops stay what they are, and a copy gives the same bits as its original, so gradients do
-not change by it.
+Checkpoints cut the forward ops into segments. The values that gradient ops read of a segment, except the last, are computed
+again right before them by copies of the forward ops, under names of their own (``x@RECOMPUTE``); so the original values need
+not live until then. The gradient ops do not change, and a copy gives the same bits as its original, so neither do gradients.
 
-A segment's copies start from what lies before the segment: checkpoints, parameters, data, and other values that cross its
-start, which are all kept. Where such a value is overwritten in the meantime, it is saved first, as it is for gradient ops. A
-loop, branch or recurrence is copied with its blocks, and the gradient blocks then belong to the copy. What a copy updates
-(running statistics, a counter, an array) is a variable of its own that starts from the value before. A random op's copy
-carries the attribute ``random_stream``, which says whose numbers it draws.
+A segment's copies start from values that are kept: checkpoints, parameters, data, and other values from before the segment.
+Such a value is saved if it is overwritten in the meantime, as for gradient ops. A loop, branch or recurrence is copied with its
+blocks, and its gradient blocks then belong to the copy. A copy updates (running statistics, a counter, an array) variables of
+its own, which start from the old value. The copy of a random op has the attribute ``random_stream`` and draws the same numbers.
 
-Kept are the results of ops that cannot be run twice: those that act on the world outside, unknown ones, updates of parameters,
-gradients that own blocks, and random ops of which several write to one name.
+The results of ops that cannot run twice are kept: ops with effects outside the program, unknown ops, updates of parameters,
+gradient ops that own blocks, and random ops of which several write to one name.
 """
 
 from __future__ import annotations
@@ -33,28 +31,28 @@ __all__ = ["copies_of", "recompute", "segment_ends"]
 
 _SUFFIX = "@RECOMPUTE"
 _ONCE = {"feed", "fetch", "print", "py_func", "read", "save", "save_combine", "load", "load_combine", "assert"}
-"""Ops that do more than to compute their outputs."""
+"""Ops that do more than compute their outputs."""
 
 
 def segment_ends(versions: BlockVersions, names: Iterable[str], end: int) -> list[tuple[int, Value]]:
-    """Where the ops before `end` that make these checkpoints are, each with its value; in order, without those of the last op.
+    """The end of each segment, as a position among the ops before `end`, and its checkpoint; the last segment is left out.
 
-    Parameters and data, which no op makes, are kept in any case and are left out.
+    Parameters and data, which no op computes, are kept in any case and end no segment.
     """
-    found: dict[int, Value] = {}
+    ends: dict[int, Value] = {}
     for name in dict.fromkeys(names):
         value = versions.before(name, end)
         if value[1]:
-            found[versions.writer[value]] = value
+            ends[versions.writer[value]] = value
         elif versions.last.get(name, 0) and name not in versions.read_first:
             raise BackwardError(
                 f"the checkpoint {name} is computed after the loss, so it divides nothing; name a value before it"
             )
-    return sorted((index + 1, value) for index, value in found.items() if index + 1 < end)
+    return sorted((index + 1, value) for index, value in ends.items() if index + 1 < end)
 
 
 def copies_of(block: Block, name: str) -> list[str]:
-    """The variables of a block that hold again what `name` holds."""
+    """The variables of a block that hold recomputed values of `name`."""
     copy = re.compile(rf"{re.escape(name)}({_SUFFIX}(_\d+)?)+")
     return [other for other in block.vars if copy.fullmatch(other)]
 
@@ -66,12 +64,12 @@ def recompute(
     checkpoints: Iterable[Value],
     saved: Mapping[Value, str],
 ) -> None:
-    """Let the gradient ops of all segments but the last read values that are computed again.
+    """Make the gradient ops of all segments but the last read recomputed values.
 
     Args:
-        forward, backward: for each segment, its ops, and the gradient ops of these.
+        forward, backward: for each segment, its ops and their gradient ops.
         checkpoints: values that are kept.
-        saved: values that were saved before they are overwritten, and the names of the copies.
+        saved: value that is copied before it is overwritten -> name of the copy.
     """
     _Recomputation(block, forward, backward, set(checkpoints), saved).run()
 
@@ -92,20 +90,20 @@ class _Recomputation:
         self.segment = {op: number for number, ops in enumerate(forward) for op in ops}
         self.last = len(forward) - 1
         self._place_saved()
-        self.given = {
+        self.read_first = {
             value[0]
             for index, op in enumerate(self.versions.ops)
             for values in self.versions.reads[index].values()
             for value in values
             if value is not None and value[1] == 0 and not op.sub_blocks
         }
-        """Names that something must hold before the program runs."""
+        """Names that need a value before the program runs."""
         self.inserts: dict[int, list[Operator]] = {}
         self.random = _random_writers(block)
         self.names: dict[str, str] = {}
-        """Of the segment at hand: names, and what the copies write instead."""
+        """In the current segment: name -> name that the copies write instead."""
         self.copied: dict[Value, str] = {}
-        """Of the segment at hand: values, and the names that hold them again."""
+        """In the current segment: value -> name that holds it again."""
 
     def _place_saved(self) -> None:
         """An op that saves a value before it is overwritten belongs to the segment of that value."""
@@ -115,7 +113,7 @@ class _Recomputation:
                 self.segment[self.versions.ops[self.versions.writer[(name, 1)]]] = source
 
     def _segment_of(self, value: Value) -> int | None:
-        """The segment that makes a value; None for what lies before all of them, or does not belong to any."""
+        """The segment that computes a value; None if no segment does."""
         index = self.versions.writer.get(value)
         return None if index is None else self.segment.get(self.versions.ops[index])
 
@@ -129,7 +127,7 @@ class _Recomputation:
             for value, shape_only in reads_of(self.versions, index).items():
                 number = self._segment_of(value)
                 if number is None or (shape_only and versions.current(value[0]) == value):
-                    continue  # telling a shape keeps nothing alive
+                    continue  # reading a shape keeps nothing alive
                 if owner.get(op) == number:
                     wanted[number].add(value)
                 elif op in owner:
@@ -178,11 +176,11 @@ class _Recomputation:
 
     # -- copying
     def _copy(self, index: int, at: int) -> Iterator[Operator]:
-        """A copy of op number `index` that is to run before op number `at`, after what makes ready what it updates."""
+        """A copy of op number `index`, to run before op number `at`; before it, ops that copy the variables which it updates."""
         versions, op = self.versions, self.versions.ops[index]
         reads = {value: self._name_of(value, at) for value in reads_of(self.versions, index) if self._exists(value)}
         updated = list(versions.updates[index].values())
-        if op.sub_blocks:  # which may leave what they write as it was
+        if op.sub_blocks:  # they may leave variables unchanged
             updated += [versions.before(name, index) for name in op.output_arg_names]
         for value in updated:
             new = self._fresh(value[0])
@@ -192,7 +190,7 @@ class _Recomputation:
         blocks: dict[Block, Block] = {}
         copy = _copy_op(op, self.block, blocks)
         if blocks:
-            self._hand_over(op, blocks)
+            self._move_gradients(op, blocks)
             names = {value[0]: name for value, name in reads.items()} | {n: self._fresh(n) for n in op.output_arg_names}
             redirect(copy, names)
         else:
@@ -203,8 +201,8 @@ class _Recomputation:
         yield copy
         self.copied.update((value, self._fresh(value[0])) for _, _, value in versions.written_at(index))
 
-    def _hand_over(self, op: Operator, blocks: Mapping[Block, Block]) -> None:
-        """Let the gradients of a region, and of those inside it, be those of its copy; `blocks` maps old to new."""
+    def _move_gradients(self, op: Operator, blocks: Mapping[Block, Block]) -> None:
+        """Make the gradient ops of a region, and of those inside it, belong to its copy; `blocks` maps old blocks to new."""
         outs = {name: self._fresh(name) for name in op.output_arg_names}
         for grad_op in (grad_op for ops in self.backward for grad_op in ops):
             if any(sub.forward is op.sub_blocks[0] for sub in grad_op.sub_blocks):
@@ -217,12 +215,12 @@ class _Recomputation:
                     sub.forward = blocks.get(sub.forward, sub.forward) if sub.forward is not None else None
 
     def _exists(self, value: Value) -> bool:
-        """Whether a value has been made, or may have been fed."""
+        """Whether a value is computed, persistable, or may be fed."""
         var = self.block.vars.get(value[0])
-        return value[1] > 0 or var is None or var.persistable or var.is_data or value[0] in self.given
+        return value[1] > 0 or var is None or var.persistable or var.is_data or value[0] in self.read_first
 
     def _name_of(self, value: Value, at: int) -> str:
-        """The name under which op number `at` finds a value, which is saved if its own is overwritten."""
+        """The name by which op number `at` reads a value: its own, or that of a copy if its own is overwritten."""
         if value in self.copied:
             return self.copied[value]
         name = value[0]
@@ -236,7 +234,7 @@ class _Recomputation:
         return self.saved[value]
 
     def _fresh(self, name: str) -> str:
-        """What the copies of this segment write instead of `name`."""
+        """The name that the copies of this segment write instead of `name`."""
         if name not in self.names:
             self.names[name] = self._declare(self.block.program.fresh_name(name + _SUFFIX), name)
         return self.names[name]
@@ -263,9 +261,9 @@ class _Recomputation:
         self.block.ops[:] = [op for op in ops if not (op.type == "assign" and op.outputs["Out"][0] in idle)]
         for name in idle:
             del self.block.vars[name]
-        # Blocks come after those that they refer to.
+        # A block comes after those that it refers to.
         program = self.block.program
         late = {sub for ops_of in self.backward for op in ops_of for sub in _blocks_in(op)}
         program.blocks = [*(b for b in program.blocks if b not in late), *(b for b in program.blocks if b in late)]
-        for number, found in enumerate(program.blocks):
-            found._idx = number
+        for number, block in enumerate(program.blocks):
+            block._idx = number

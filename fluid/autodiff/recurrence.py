@@ -1,10 +1,10 @@
-"""Gradient of `recurrent`: a block run once for each slice of its inputs, with states handed from step to step.
+"""Gradient of `recurrent`: a block that runs once for each slice of its inputs, and passes states from step to step.
 
-By Fluid's convention a slice goes inside the block by the name of the sequence outside, and so does each output. The
-gradient op owns a block of gradients, run once for each step in reverse. Of a sequence, a parameter or an output the
-gradient inside is called as the one outside, ``name@GRAD``; ``input_grads``, ``parameter_grads`` and ``output_grads`` say so,
-or otherwise. The gradients of states are carried around the block, as `fluid.autodiff.regions` has it: ``CarriedOut`` names, for
-each initial state, the variable that holds it.
+By Fluid's convention, a slice has the name of its sequence inside the block, and a step's output that of the stacked outputs.
+The gradient op owns a gradient block, which runs once for each step in reverse. The gradients of sequences, parameters and
+outputs are called ``name@GRAD`` inside too, unless ``input_grads``, ``parameter_grads`` and ``output_grads`` list other names.
+The gradients of states are carried in variables outside, as in `fluid.autodiff.regions`: ``CarriedOut`` names one for each
+initial state.
 """
 
 from __future__ import annotations
@@ -33,24 +33,23 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
     versions = outer.versions
     body: Block = op.attr("sub_block")
     inner = outer.inner_of(index)
-    given = {
+    output_gradients = {
         value[0]: name
         for value, name in zip(versions.writes[index]["outputs"], grads.get("outputs", ()), strict=False)
         if value is not None and name is not None and value in outer.varied
     }
-    if not given:
+    if not output_gradients:
         return
-    varying = regions.live_values(inner, map(inner.versions.current, given), dict(_states(op)))
-    live = {ex_state: state for ex_state, state in _states(op) if (ex_state, 0) in varying}
-    """States whose gradient is not always zero."""
+    live_values = regions.live_values(inner, map(inner.versions.current, output_gradients), dict(_states(op)))
+    live = {ex_state: state for ex_state, state in _states(op) if (ex_state, 0) in live_values}
+    """States whose gradient may be non-zero."""
 
-    block = body.program.create_block(parent=outer.out, forward=body)
-    inner.out = block
+    block = inner.out = body.program.create_block(parent=outer.out, forward=body)
     inner.outer_reads = {}
     output_grads = []
     for name in op.output("outputs"):
-        output_grads.append(name + "@GRAD" if name in given else EMPTY)
-        if name in given:
+        output_grads.append(name + "@GRAD" if name in output_gradients else EMPTY)
+        if name in output_gradients:
             inner.declare(output_grads[-1], body.var(name))
             inner.seed(inner.versions.current(name), output_grads[-1])
     firsts = dict(zip(op.attr("ex_states"), versions.reads[index].get("initial_states", ()), strict=True))
@@ -62,23 +61,23 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         inner.seed(inner.versions.current(state), held[ex_state])
     inner.walk()
     outputs: dict[str, list[str]] = {}
-    left: dict[str, list[str]] = {}
+    inner_grads: dict[str, list[str]] = {}
     wanted: list[tuple[Value, str, int, bool]] = []
     for slot in ("inputs", "parameters"):
-        left[slot], outputs[grad_slot(slot)] = [], []
+        inner_grads[slot], outputs[grad_slot(slot)] = [], []
         for position, (name, value) in enumerate(zip(op.input(slot), versions.reads[index].get(slot, ()), strict=True)):
-            found = inner.gradient((name, 0)) if value is not None and value in outer.varied else None
-            left[slot].append(EMPTY if found is None else regions.by_convention(inner, name, name, found, op))
+            grad = inner.gradient((name, 0)) if value is not None and value in outer.varied else None
+            inner_grads[slot].append(EMPTY if grad is None else regions.by_convention(inner, name, name, grad, op))
             outputs[grad_slot(slot)].append(EMPTY)
-            if found is not None and value is not None:
-                wanted.append((value, grad_slot(slot), position, inner.is_sparse(found)))
+            if grad is not None and value is not None:
+                wanted.append((value, grad_slot(slot), position, inner.is_sparse(grad)))
     _leave_states(inner, held, op)
 
     saved = regions.rename_outer_reads(outer, inner, index)
-    inputs = {slot: op.input(slot) for slot in (*_SLOTS, "outputs")}
-    inputs |= {grad_slot("outputs"): [given.get(name, EMPTY) for name in op.output("outputs")]}
-    inputs |= {"step_scopes": [regions.scopes_of(op, "step_scopes")], "Carried": list(held.values())}
+    inputs = {slot: op.input(slot) for slot in _SLOTS}
     inputs["outputs"] = op.output("outputs")
+    inputs |= {grad_slot("outputs"): [output_gradients.get(name, EMPTY) for name in op.output("outputs")]}
+    inputs |= {"step_scopes": [regions.scopes_of(op, "step_scopes")], "Carried": list(held.values())}
     if saved:
         inputs["Saved"] = list(saved.values())
     outputs["CarriedOut"] = [held.get(ex_state, EMPTY) for ex_state in firsts]
@@ -90,26 +89,26 @@ def differentiate(outer: Differentiator, index: int, op: Operator, grads: Mappin
         reverse=op.attr("reverse"),
         sub_block=block,
         output_grads=output_grads,
-        input_grads=left["inputs"],
-        parameter_grads=left["parameters"],
+        input_grads=inner_grads["inputs"],
+        parameter_grads=inner_grads["parameters"],
     )
     for value, slot, position, is_sparse in wanted:
         outer.contribute(value, grad_op, slot, position, is_sparse)
     for ex_state, name in held.items():
         first = firsts[ex_state]
         if first is not None and first in outer.varied:
-            outer.contribute(first, outer.hand_on(name, EMPTY, op), "Out", 0)
+            outer.contribute(first, outer.copy_gradient(name, EMPTY, op), "Out", 0)
 
 
 def _leave_states(inner: Differentiator, held: dict[str, str], op: Operator) -> None:
-    """Let the gradient block end with the gradients of what states held before the step, each in its variable of `held`."""
-    found = {ex_state: inner.gradient((ex_state, 0)) for ex_state in held}
-    for ex_state, name in found.items():
-        if name is not None and name in held.values():  # which is about to hold another gradient
-            found[ex_state] = kept = inner.new_name(ex_state + "@GRAD")
-            inner.hand_on(name, kept, op)
+    """End the gradient block by writing the gradients of the states before the step to their variables in `held`."""
+    grads = {ex_state: inner.gradient((ex_state, 0)) for ex_state in held}
+    for ex_state, name in grads.items():
+        if name is not None and name in held.values():  # another gradient is about to overwrite it
+            grads[ex_state] = kept = inner.new_name(ex_state + "@GRAD")
+            inner.copy_gradient(name, kept, op)
             inner.declare(kept, inner.block.var(ex_state))
-    for ex_state, name in found.items():
+    for ex_state, name in grads.items():
         if name is None:
             inner.append("fill_zeros_like", {"X": [held[ex_state]]}, {"Out": [held[ex_state]]}, op)
         else:

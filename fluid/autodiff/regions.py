@@ -1,20 +1,19 @@
 """Gradients of ops that own a block and write variables around it: `while`, `conditional_block`.
 
-The gradient op owns a block of gradients, beside which the names of the forward block are visible. For a variable ``v``
-that the forward block overwrites (a *carried* one) there is a variable around the gradient block, in the slots ``Carried``
-and ``CarriedOut``: the gradient block reads there the gradient of what ``v`` holds after a trip, and leaves there the
-gradient of what ``v`` held before it. A block that never runs leaves it as it is. For a variable ``r`` that is only read,
-the gradient block leaves that trip's part of the gradient in a variable of its own; ``input_grads`` lists these variables.
-They are called ``r@GRAD`` where that name is free, since Paddle, which does not know the list, looks for it.
+The gradient op owns a gradient block, which sees the names of the forward block. For a variable ``v`` that the forward block
+overwrites (a *carried* one), a variable outside the gradient block, in the slots ``Carried`` and ``CarriedOut``, holds the
+gradient: of ``v`` after a trip when the gradient block starts, of ``v`` before the trip when it ends. A block that never runs
+leaves it unchanged. For a variable ``r`` that is only read, a variable of the gradient block holds the trip's part of the
+gradient; ``input_grads`` lists these variables. They are called ``r@GRAD`` where that name is free, since Paddle, which does
+not know the list, looks for it.
 
-Paddle runs that as it stands: it hands on the slots that it does not know, and looks up outside what a block does not
-declare. Its own programs carry in another way: ``original_output_grad`` lists names inside the gradient block that hold, one
-after another, what the slot ``Out@GRAD`` names outside. A loop's gradient op must name the loop's ``X`` and ``Out`` for
-Paddle to find the loop; ``Saved`` are copies, of values in ``X`` that are overwritten, which the gradient block reads instead.
+Paddle runs such programs as they are: it ignores the slots that it does not know, and looks up outside what a block does not
+declare. Its own programs carry gradients in another way: ``original_output_grad`` lists names inside the gradient block for
+the variables in the slot ``Out@GRAD``. A loop's gradient op must name the loop's ``X`` and ``Out`` for Paddle to find the loop;
+``Saved`` lists copies of overwritten values in ``X``, which the gradient block reads instead.
 
-What the gradient block reads of a trip must be found when the trip is long over. Names local to the forward block are
-kept for each trip with its scope; values of carried variables are first saved under local names
-(`Differentiator.name_of`).
+The values that the gradient block reads of a trip must outlive the trip. Each trip's scope keeps the local variables of the
+forward block; values of carried variables are first copied to local names (`Differentiator.name_of`).
 """
 
 from __future__ import annotations
@@ -33,17 +32,13 @@ from .reverse import Differentiator, differentiates
 
 __all__ = ["bring_in", "by_convention", "differentiate_block", "live_values", "rename_outer_reads", "scopes_of"]
 
-
 _FORWARD_ONLY = ("is_test",)
-"""Attributes that Paddle declares for gradient ops as well, and does not hand on to them."""
+"""Attributes that Paddle declares for gradient ops as well, but does not set there."""
 
 
 def live_values(inner: Differentiator, targets: Iterable[Value], carried: Mapping[str, str]) -> set[Value]:
-    """Values of a block whose gradient may be other than zero when those of `targets` are.
-
-    `carried`: name that a run of the block starts with -> name under which the one before has left it.
-    """
-    versions, found = inner.versions, set(targets)
+    """Values of a block whose gradients may be non-zero if those of `targets` are; `carried` is `Region.carried`."""
+    versions, live = inner.versions, set(targets)
 
     def reads(index: int) -> Iterator[Value]:
         definition = versions.ops[index].definition
@@ -52,12 +47,12 @@ def live_values(inner: Differentiator, targets: Iterable[Value], carried: Mappin
             if value in inner.varied and (not isinstance(rule, Rule) or slot in rule.wrt):
                 yield value
 
-    needed_ops(versions, found, reads, carried=carried)
-    return found
+    needed_ops(versions, live, reads, carried=carried)
+    return live
 
 
-def _list_what_may_stay(outer: Differentiator, index: int, region: Region) -> None:
-    """Let the op list as read what it may leave as it was."""
+def _list_conditional_writes(outer: Differentiator, index: int, region: Region) -> None:
+    """Add to the op's inputs the variables that it may leave unchanged."""
     op, versions = region.op, outer.versions
     read = {value[0] for _, _, value in versions.read_at(index)}
     for name, version in {value: None for _, _, value in versions.written_at(index) if value[0] in region.writes}:
@@ -75,48 +70,47 @@ def differentiate_block(outer: Differentiator, index: int, op: Operator, grads: 
     body, program, read_slot = region.body, region.body.program, region.reads_slot
     inner = outer.inner_of(index)
     after = {value[0]: value for slot, _, value in versions.written_at(index) if slot == "Out"}
-    given = {
+    output_grads = {
         value[0]: name
         for value, name in zip(versions.writes[index].get("Out", ()), grads.get("Out", ()), strict=True)
         if value is not None and name is not None and value in outer.varied
     }
-    if not given:
+    if not output_grads:
         return
-    _list_what_may_stay(outer, index, region)
-    # The gradient of what one variable holds after a trip reaches what others held before it.
-    live = live_values(inner, map(inner.versions.current, given), region.carried)
-    carried = dict.fromkeys([*given, *(name for name in after if (name, 0) in live)])
+    _list_conditional_writes(outer, index, region)
+    # The gradient of one variable after a trip may reach the values of others before it.
+    live = live_values(inner, map(inner.versions.current, output_grads), region.carried)
+    carried = dict.fromkeys([*output_grads, *(name for name in after if (name, 0) in live)])
     names = list(op.inputs.get(read_slot, ()))
     wanted = [value is not None and value in outer.varied for value in versions.reads[index].get(read_slot, ())]
 
-    block = program.create_block(parent=outer.out, forward=body)
-    inner.out = block
+    block = inner.out = program.create_block(parent=outer.out, forward=body)
     inner.outer_reads = {}
     carried_grads: dict[str, str] = {}
     for name in carried:
-        carried_grads[name] = bring_in(outer, after[name], given.get(name), op)
+        carried_grads[name] = bring_in(outer, after[name], output_grads.get(name), op)
         inner.seed(inner.versions.current(name), carried_grads[name])
         if body.var(name).type is VarType.LOD_TENSOR_ARRAY:
             inner.owned.add(carried_grads[name])
     inner.walk()
-    # What the forward op reads is listed again: its shapes are those of gradients that are zero if the block never ran.
+    # The gradient op lists the forward inputs too: gradients of their shapes are zero if the block never ran.
     values = versions.reads[index].get(read_slot, ())
     seen = [
         name if name in after or value is None else outer.name_of(value, True) for name, value in zip(names, values, strict=True)
     ]
     inner_grads: list[str] = []
     for name, seen_as, is_wanted in zip(names, seen, wanted, strict=True):
-        found = inner.gradient((name, 0)) if is_wanted and name not in after else None
-        inner_grads.append(EMPTY if found is None else by_convention(inner, name, seen_as, found, op))
-    for name, found in carried_grads.items():
-        _leave(inner, name, found, op)
+        grad = inner.gradient((name, 0)) if is_wanted and name not in after else None
+        inner_grads.append(EMPTY if grad is None else by_convention(inner, name, seen_as, grad, op))
+    for name, grad in carried_grads.items():
+        _leave(inner, name, grad, op)
 
     scopes = scopes_of(op, region.scopes_slot)
     saved = [name for name in rename_outer_reads(outer, inner, index).values() if name not in seen]
     gradient = registry.get(op.type + "_grad")
     inputs: dict[str, list[str]] = {}
     for slot, values in versions.reads[index].items():
-        # Which branch was taken is told by the scope; the condition itself may have been overwritten.
+        # The scope tells which branch was taken; the condition itself may have been overwritten.
         if slot != read_slot and slot in gradient.inputs:
             inputs[slot] = [outer.name_of(value) for value in values if value is not None]
     held = list(carried_grads.values())
@@ -129,56 +123,55 @@ def differentiate_block(outer: Differentiator, index: int, op: Operator, grads: 
     grad_op.attrs["input_grads"] = inner_grads
     shared = [name for name in op.attrs if name in gradient.attrs and name not in grad_op.attrs and name not in _FORWARD_ONLY]
     grad_op.attrs |= {name: op.attrs[name] for name in shared}
-    for position, (name, found) in enumerate(zip(names, inner_grads, strict=True)):
+    for position, (name, grad) in enumerate(zip(names, inner_grads, strict=True)):
         read = versions.reads[index][read_slot][position]
         if read is None or not wanted[position]:
             continue
         if name in carried_grads:
-            handed_on = outer.hand_on(carried_grads[name], EMPTY, op)
-            outer.contribute(read, handed_on, "Out", 0)
-        elif found != EMPTY:
-            outer.contribute(read, grad_op, grad_slot(read_slot), position, inner.is_sparse(found))
+            outer.contribute(read, outer.copy_gradient(carried_grads[name], EMPTY, op), "Out", 0)
+        elif grad != EMPTY:
+            outer.contribute(read, grad_op, grad_slot(read_slot), position, inner.is_sparse(grad))
 
 
-def bring_in(outer: Differentiator, value: Value, given: str | None, op: Operator) -> str:
-    """The variable outside the gradient block that holds what it carries: first the gradient `given`, or zeros."""
+def bring_in(outer: Differentiator, value: Value, grad: str | None, op: Operator) -> str:
+    """Declare the variable outside the gradient block that carries a gradient; it starts as `grad`, or zeros."""
     name = outer.out.program.fresh_name(value[0] + "@GRAD@CARRIED")
     var = outer.block.var(value[0])
-    if given is not None:
-        outer.hand_on(given, name, op)
-    elif var.type is not VarType.LOD_TENSOR_ARRAY:  # where an array needs no more than that it be declared
+    if grad is not None:
+        outer.copy_gradient(grad, name, op)
+    elif var.type is not VarType.LOD_TENSOR_ARRAY:  # an array only needs to be declared
         outer.append("fill_zeros_like", {"X": [outer.name_of(value, True)]}, {"Out": [name]}, op)
     outer.declare(name, var)
     return name
 
 
-def by_convention(inner: Differentiator, name: str, seen_as: str, found: str, op: Operator) -> str:
-    """Let the gradient block have `found`, the gradient of `name`, under the name that Paddle looks for, if that is free.
+def by_convention(inner: Differentiator, name: str, seen_as: str, grad: str, op: Operator) -> str:
+    """Copy `grad`, the gradient of `name`, to the name that Paddle looks for, if that is free; returns the name to use.
 
-    `seen_as` is what the gradient op calls the variable.
+    `seen_as` is the name of the variable in the gradient op.
     """
     wanted = seen_as + "@GRAD"
-    if found == wanted or wanted in inner.out.vars or any(wanted in names for names in reads_and_writes(inner.out)):
-        return found
-    inner.declare(wanted, inner.block.var(name), inner.is_sparse(found))
-    inner.hand_on(found, wanted, op)
+    if grad == wanted or wanted in inner.out.vars or any(wanted in names for names in reads_and_writes(inner.out)):
+        return grad
+    inner.declare(wanted, inner.block.var(name), inner.is_sparse(grad))
+    inner.copy_gradient(grad, wanted, op)
     return wanted
 
 
 def _leave(inner: Differentiator, name: str, carried: str, op: Operator) -> None:
-    """Let the gradient block end with the gradient of what `name` held before the trip, in `carried`."""
+    """End the gradient block by writing the gradient of `name` before the trip to `carried`."""
     value = (name, 0)
     if inner.versions.current(name) == value:  # the block does not write it after all
         return
-    found = inner.gradient(value)
-    if found is None:
+    grad = inner.gradient(value)
+    if grad is None:
         inner.append("fill_zeros_like", {"X": [carried]}, {"Out": [carried]}, op)
-    elif found != carried:  # only now: ops before this one may read what came in
-        inner.append("assign", {"X": [found]}, {"Out": [carried]}, op)
+    elif grad != carried:  # last, since ops before may read the old value
+        inner.append("assign", {"X": [grad]}, {"Out": [carried]}, op)
 
 
 def scopes_of(op: Operator, slot: str) -> str:
-    """The variable in which an op keeps its step scopes, declared now if it had none."""
+    """The variable that holds an op's step scopes; declares it if there is none."""
     names = op.outputs.get(slot)
     if names:
         return names[0]
@@ -188,10 +181,10 @@ def scopes_of(op: Operator, slot: str) -> str:
 
 
 def rename_outer_reads(outer: Differentiator, inner: Differentiator, index: int) -> dict[str, str]:
-    """Let the gradients of the block of op number `index` read saved values where outer variables are overwritten later.
+    """Make the gradient block of op number `index` read saved values of outer variables that are overwritten later.
 
     Returns:
-        The names that were changed, and to what.
+        Old name -> new name, of those that were changed.
     """
     names, shapes = {}, {}
     for name, shape_only in inner.outer_reads.items():

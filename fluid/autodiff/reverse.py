@@ -1,8 +1,8 @@
-"""The reverse walk: gradient ops of one block, written into another.
+"""The reverse walk, which appends the gradient ops of one block to another.
 
-What each op's gradient rule contributes to a value is collected under that value and summed where the value's producer
-is reached. No contribution means zero: a zero is made into an array only where a gradient op has to be given one. Ops
-that own blocks are differentiated by walking their blocks (`fluid.autodiff.regions`, `fluid.autodiff.recurrence`).
+The contributions of gradient rules to a value are collected, and summed when the walk reaches the op that writes the value.
+No contribution means zero, which becomes an array only if a gradient op needs one. Ops that own blocks are differentiated by
+walking their blocks (`fluid.autodiff.regions`, `fluid.autodiff.recurrence`).
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ __all__ = ["Callback", "Differentiator", "differentiates", "nameable"]
 Callback = Callable[[Block, Mapping[str, Any]], None]
 
 Place = tuple[Operator, str, int]
-"""An op, a slot of its outputs, a position there."""
+"""An op, one of its output slots, and a position there."""
 
 
 def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dict[str, Place]:
-    """Where a rule's ops put results that may get other names: made by one of them, read by none, given once."""
-    given = Counter(result.name for result in results if result is not None)
+    """The places of a rule's results that may be renamed: `ops` write them and do not read them, and they are returned once."""
+    count = Counter(result.name for result in results if result is not None)
     read = {name for op in ops for name in op.input_arg_names}
     return {
         name: (op, slot, position)
         for op in ops
         for slot, names in op.outputs.items()
         for position, name in enumerate(names)
-        if given[name] == 1 and name not in read
+        if count[name] == 1 and name not in read
     }
 
 
 RegionGradient = Callable[["Differentiator", int, Operator, Mapping[str, "list[str | None]"]], None]
-"""Appends the gradient op of the op at a position, which owns a block, given the gradients of its outputs by slot."""
+"""Appends the gradient op of an op that owns a block: walker, position, op, gradients of the op's outputs by slot."""
 
 _REGION_GRADIENTS: dict[str, RegionGradient] = {}
 
 
 def differentiates(*op_types: str) -> Callable[[RegionGradient], RegionGradient]:
-    """Let a function differentiate ops of these types, which own blocks."""
+    """Registers a function that differentiates ops of these types, which own blocks."""
 
     def register(fn: RegionGradient) -> RegionGradient:
         _REGION_GRADIENTS.update(dict.fromkeys(op_types, fn))
@@ -58,7 +58,7 @@ def differentiates(*op_types: str) -> Callable[[RegionGradient], RegionGradient]
 
 
 class Contribution:
-    """A place in an op's outputs that holds a part of a gradient; its name is settled when the parts are known.
+    """A place in an op's outputs that holds a part of a gradient; it gets its name when all parts are known.
 
     Attributes:
         is_sparse: whether it is a `SelectedRows`.
@@ -78,13 +78,13 @@ class Differentiator:
 
     Attributes:
         block: the block that is differentiated.
-        out: where gradient ops go.
+        out: the block to which gradient ops are appended.
         versions: the values of `block`.
-        varied: values that depend on what gradients are wanted of, through differentiable ops.
-        saved: values that were saved before they are overwritten, and the names of the copies.
-        owned: gradients of arrays that are updated where they are: nothing else reads them.
-        constants: for positions of ops, the slots and names of varied values that the op takes as constants.
-        outer_reads: names that gradient ops read from outside a sub-block that is differentiated; whether for the shape only.
+        varied: values that depend, through differentiable ops, on those with respect to which gradients are wanted.
+        saved: value that is copied before it is overwritten -> name of the copy.
+        owned: gradients of arrays that may be updated in place, since nothing else reads them.
+        constants: position of an op -> slots and names of varied values that the op treats as constants.
+        outer_reads: name that gradient ops read from outside a differentiated sub-block -> whether they read its shape only.
     """
 
     def __init__(self, block: Block, out: Block, no_grad: frozenset[str], callbacks: Sequence[Callback] = ()) -> None:
@@ -108,18 +108,18 @@ class Differentiator:
 
     # ------------------------------------------------------------------------------------------------- forward pass
     def stops_gradient(self, name: str) -> bool:
-        """Whether no gradient flows through variables of this name: by their type, by flag, or by `no_grad`."""
-        found = self._cut.get(name)
-        if found is None:
+        """Whether no gradient flows through variables of this name: because of their type, `stop_gradient` or `no_grad`."""
+        is_cut = self._cut.get(name)
+        if is_cut is None:
             var = self.block.find_var(name)
-            found = self._cut[name] = (
+            is_cut = self._cut[name] = (
                 name in self.no_grad
                 or var is None
                 or var.stop_gradient
                 or (var.has_dtype and not is_floating(var.dtype))
                 or var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS)
             )
-        return found
+        return is_cut
 
     def mark_varied(self, seeds: Iterable[Value], end: int | None = None, start: int = 0) -> None:
         """Find the values, among those of the ops from `start` to `end`, that depend on `seeds`."""
@@ -128,15 +128,14 @@ class Differentiator:
         _VariedAnalysis(self, seeds).range(first, start, len(self.versions.ops) if end is None else end)
 
     def inner_of(self, index: int) -> Differentiator:
-        """What differentiates the block that op number `index` owns; `out` is to be set before it walks."""
-        found = self.inner.get(index)
-        if found is None:
+        """The differentiator of the block that op number `index` owns; set its `out` before it walks."""
+        if index not in self.inner:
             body: Block = self.versions.ops[index].attr("sub_block")
-            found = self.inner[index] = Differentiator(body, body, self.no_grad, self.callbacks)
-        return found
+            self.inner[index] = Differentiator(body, body, self.no_grad, self.callbacks)
+        return self.inner[index]
 
     def warn_of_constants(self, needed: Collection[int]) -> None:
-        """Warn of the ops at these positions that take as a constant what depends on what gradients are wanted of."""
+        """Warn of the ops at these positions that treat a varied value as a constant."""
         for index in sorted(self.constants.keys() & set(needed)):
             op = self.versions.ops[index]
             for slot, name in self.constants.pop(index):
@@ -148,7 +147,7 @@ class Differentiator:
 
     # ------------------------------------------------------------------------------------------------- reverse walk
     def seed(self, value: Value, name: str) -> None:
-        """Let the gradient of `value` be the variable `name` of `out`, besides what the walk adds."""
+        """Add the variable `name` of `out` to the gradient of `value`."""
         self._parts.setdefault(value, []).append(name)
 
     def walk(self, end: int | None = None, start: int = 0) -> None:
@@ -165,9 +164,9 @@ class Differentiator:
         rule = definition.rule if definition is not None else None
         grads: dict[str, list[str | None]] = {}
         for slot, values in versions.writes[index].items():
-            found = [None if value is None else self.gradient(value) for value in values]
-            if any(name is not None for name in found):
-                grads[slot] = found
+            names = [None if value is None else self.gradient(value) for value in values]
+            if any(name is not None for name in names):
+                grads[slot] = names
         if not grads:
             return
         if index in self.constants:
@@ -205,35 +204,35 @@ class Differentiator:
         return BackwardError(f"{what}, and the gradient would flow through it; {advice}\n{locate(op)}")
 
     def _values_of(self, index: int, slot: str) -> list[Value | None]:
-        """What op number `index` has gradients for in `slot`: what it reads there, or what an output was that it updates."""
+        """The values in `slot` that op number `index` has gradients for: its inputs, or the old value of an output it updates."""
         previous = self.versions.updates[index].get(slot)
         return [previous] if previous is not None else self.versions.reads[index].get(slot, [])
 
     def _read_by_rule(
         self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]]
     ) -> dict[str, list[str | None]]:
-        """The names of what a gradient rule reads, by the slots of the gradient op; zeros are made where it needs them."""
+        """The names that a gradient rule reads, by slots of the gradient op; appends ops for the zeros that it needs."""
         versions = self.versions
-        found: dict[str, list[str | None]] = {}
+        names: dict[str, list[str | None]] = {}
         for reads, values in ((rule.inputs, versions.reads[index]), (rule.outputs, versions.writes[index])):
             for slot, shape_only in reads.items():
                 if slot in values:
-                    found[slot] = [None if value is None else self.name_of(value, shape_only) for value in values[slot]]
+                    names[slot] = [None if value is None else self.name_of(value, shape_only) for value in values[slot]]
         for slot in rule.cotangents:
-            written, given = versions.writes[index].get(slot), grads.get(slot)
-            if written is None or (given is None and slot in rule.optional):
+            written = versions.writes[index].get(slot)
+            if written is None or (slot not in grads and slot in rule.optional):
                 continue
-            found[grad_slot(slot)] = [
+            names[grad_slot(slot)] = [
                 name if name is not None or value is None else self.zeros_like(value, op)
-                for name, value in zip(given if given is not None else [None] * len(written), written, strict=True)
+                for name, value in zip(grads.get(slot, [None] * len(written)), written, strict=True)
             ]
-        return found
+        return names
 
     def _emit_grad_op(
         self, index: int, op: Operator, rule: Rule, grads: Mapping[str, list[str | None]], wanted: Mapping[str, list[bool]]
     ) -> None:
-        names = self._read_by_rule(index, op, rule, grads)
-        inputs = {slot: [EMPTY if name is None else name for name in found] for slot, found in names.items()}
+        read = self._read_by_rule(index, op, rule, grads)
+        inputs = {slot: [EMPTY if name is None else name for name in names] for slot, names in read.items()}
         attrs = dict(op.attrs)
         attrs[OpRole.NAME] = OpRole.BACKWARD
         attrs.pop(OpRole.VARS, None)
@@ -258,34 +257,33 @@ class Differentiator:
         wanted: Mapping[str, list[bool]],
     ) -> None:
         slots = {**definition.inputs, **definition.outputs}
-        slots |= {grad_slot(slot): known for slot, known in definition.outputs.items()}
+        slots |= {grad_slot(slot): described for slot, described in definition.outputs.items()}
         values: dict[str, Any] = {}
-        found_names = self._read_by_rule(index, op, rule, grads)
+        read = self._read_by_rule(index, op, rule, grads)
         for slot in self.versions.updates[index]:
-            if slot in wanted:  # the rule updates the gradient, too
-                found_names[grad_slot(slot)] = [self._owned(found_names[grad_slot(slot)][0], op)]
-        for slot, names in found_names.items():
+            if slot in wanted:  # the rule updates the gradient too
+                read[grad_slot(slot)] = [self._owned(read[grad_slot(slot)][0], op)]
+        for slot, names in read.items():
             variables = [None if name is None else self.out.var(name) for name in names]
             values[slot] = variables if slots[slot].many else variables[0] if variables else None
         first = len(self.out.ops)
         with self.out.program.derive_guard(self.out, OpRole.BACKWARD, op):
-            found_grads = rule(BuildNamespace(self.out), values, definition.defaults(op.attrs), set(wanted))
-        results = {slot: value if isinstance(value, list) else [value] for slot, value in found_grads.items()}
-        places = nameable(self.out.ops[first:], [result for found in results.values() for result in found])
+            by_slot = rule(BuildNamespace(self.out), values, definition.defaults(op.attrs), set(wanted))
+        results = {slot: value if isinstance(value, list) else [value] for slot, value in by_slot.items()}
+        places = nameable(self.out.ops[first:], [result for listed in results.values() for result in listed])
         kept: set[int] = set()
         for slot, mask in wanted.items():
-            found = results.get(slot, [None])
-            for value, is_wanted, result in zip(self._values_of(index, slot), mask, found, strict=True):
+            for value, is_wanted, result in zip(self._values_of(index, slot), mask, results.get(slot, [None]), strict=True):
                 if not is_wanted or result is None:
                     continue
                 assert value is not None
                 if result.name in self.owned:
-                    kept.update(id(made) for made in self.out.ops[first:] if result.name in made.output_arg_names)
+                    kept.update(id(writer) for writer in self.out.ops[first:] if result.name in writer.output_arg_names)
                     self.seed(value, result.name)
                     continue
                 place = places.get(result.name)
                 if place is None:
-                    place = self.hand_on(result.name, EMPTY, op), "Out", 0
+                    place = self.copy_gradient(result.name, EMPTY, op), "Out", 0
                 else:
                     self.out.vars.pop(result.name, None)
                 kept.add(id(place[0]))
@@ -293,7 +291,7 @@ class Differentiator:
         self._drop_unused(first, kept)
 
     def _drop_unused(self, first: int, kept: set[int]) -> None:
-        """Of the ops from position `first`, remove those that nothing uses: gradients that were not wanted."""
+        """Remove the ops from position `first` on that nothing uses: they compute gradients that are not wanted."""
         needed: set[str] = set()
         for position in range(len(self.out.ops) - 1, first - 1, -1):
             op = self.out.ops[position]
@@ -306,11 +304,11 @@ class Differentiator:
 
     # --------------------------------------------------------------------------------------------- values and names
     def contribute(self, value: Value, op: Operator, slot: str, position: int, is_sparse: bool = False) -> None:
-        """Add what `op` puts at this place of its outputs, a `SelectedRows` if `is_sparse`, to the gradient of `value`."""
+        """Add the output of `op` at this place, a `SelectedRows` if `is_sparse`, to the gradient of `value`."""
         self._parts.setdefault(value, []).append(Contribution(op, slot, position, is_sparse))
 
     def gradient(self, value: Value) -> str | None:
-        """The variable that holds the whole gradient of `value`, or None for zero; no part may be added later."""
+        """The variable that holds the complete gradient of `value`, None for zero; no part may be added afterwards."""
         if value in self._final:
             return self._final[value]
         parts = self._parts.pop(value, None)
@@ -319,52 +317,51 @@ class Differentiator:
             return None
         var = self.block.var(value[0])
         if len(parts) == 1 and isinstance(parts[0], str):
-            found = parts[0]
+            name = parts[0]
         else:
             updated = [part for part in parts if part in self.owned]
             if updated:
                 parts.sort(key=lambda part: part not in updated)
-            found = updated[0] if updated else self.new_name(value[0] + "@GRAD")
+            name = updated[0] if updated else self.new_name(value[0] + "@GRAD")
             if len(parts) == 1:
                 assert isinstance(parts[0], Contribution)
-                parts[0].rename(found)
+                parts[0].rename(name)
                 producer = parts[0].op
             else:
                 names = []
-                # Paddle takes a name inside a gradient block to be the one outside, if there is one.
+                # Paddle takes a name inside a gradient block for the same name outside, if there is one.
                 place = f"block{self.out.idx}@" if self.out.idx else ""
                 for number, part in enumerate(parts):
                     if isinstance(part, str):
                         names.append(part)
                         continue
-                    renamed = self.out.fresh_name(f"{found}@RENAME@{place}{number}")
+                    renamed = self.out.fresh_name(f"{name}@RENAME@{place}{number}")
                     part.rename(renamed)
                     self.declare(renamed, var, part.is_sparse)
                     names.append(renamed)
                 frames_of = parts[-1].op if isinstance(parts[-1], Contribution) else None
-                producer = self.append("sum", {"X": names}, {"Out": [found]}, frames_of)
+                producer = self.append("sum", {"X": names}, {"Out": [name]}, frames_of)
             if not updated:
-                self.declare(found, var, all(isinstance(part, Contribution) and part.is_sparse for part in parts))
-            self.grad_names[found] = value[0]
+                self.declare(name, var, all(isinstance(part, Contribution) and part.is_sparse for part in parts))
+            self.grad_names[name] = value[0]
             for callback in self.callbacks:
                 callback(self.out, ChainMap({"__current_op_desc__": producer}, self.grad_names))
-        self._final[value] = found
-        return found
+        self._final[value] = name
+        return name
 
     def _owned(self, name: str | None, op: Operator) -> str:
-        """The gradient of this name, or a copy, as a variable of which there are no other readers: it may be updated."""
+        """The gradient of this name, or a copy, as a variable without other readers, which may be updated in place."""
         assert name is not None
-        if name in self.owned or (self._is_region and name in self.out.vars):
-            found = name
-        else:
-            found = self.new_name(name)
-            self.hand_on(name, found, op)
-            self.declare(found, self.out.var(name))
-        self.owned.add(found)
-        return found
+        if not (name in self.owned or (self._is_region and name in self.out.vars)):
+            copied = self.new_name(name)
+            self.copy_gradient(name, copied, op)
+            self.declare(copied, self.out.var(name))
+            name = copied
+        self.owned.add(name)
+        return name
 
     def new_name(self, base: str) -> str:
-        """`base` if it is free in `out`, else a name that no block has: where Paddle looks a name up, blocks may be mixed up."""
+        """`base` if it is free in `out`, else a name that no block has, since Paddle may look names up in the wrong block."""
         return base if self.out.find_var(base) is None else self.out.program.fresh_name(base)
 
     def is_sparse(self, name: str) -> bool:
@@ -372,27 +369,26 @@ class Differentiator:
         return self.out.var(name).type is VarType.SELECTED_ROWS
 
     def declare(self, name: str, like: Variable, is_sparse: bool = False) -> Variable:
-        """Declare in `out` a variable shaped like another."""
-        if name in self.out.vars:
-            return self.out.vars[name]
-        kind = VarType.SELECTED_ROWS if is_sparse else like.type
-        var = Variable(self.out, type=kind, name=name, shape=like._shape, dtype=like._dtype, lod_level=like.lod_level)
-        self.out.vars[name] = var
-        return var
+        """Declare in `out` a variable with the shape and element type of another."""
+        if name not in self.out.vars:
+            kind = VarType.SELECTED_ROWS if is_sparse else like.type
+            var = Variable(self.out, type=kind, name=name, shape=like._shape, dtype=like._dtype, lod_level=like.lod_level)
+            self.out.vars[name] = var
+        return self.out.vars[name]
 
     def append(
         self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], source: Operator | None, **attrs: Any
     ) -> Operator:
-        """Append an op of the backward part that stands for `source`."""
+        """Append an op of the backward part, with the user's frames of `source`."""
         attrs[OpRole.NAME] = OpRole.BACKWARD
         op = Operator(self.out, op_type, inputs, outputs, attrs, source.frames if source is not None else ())
         self.out.ops.append(op)
         return op
 
-    def hand_on(self, name: str, to: str, source: Operator) -> Operator:
-        """Append an op that makes a copy of a gradient."""
+    def copy_gradient(self, name: str, to: str, source: Operator) -> Operator:
+        """Append an op that copies a gradient."""
         var = self.out.find_var(name)
-        # Paddle copies no array that has empty entries, but adds it up.
+        # Paddle's assign fails on an array with empty entries, its sum does not.
         op_type = "sum" if var is not None and var.type is VarType.LOD_TENSOR_ARRAY else "assign"
         return self.append(op_type, {"X": [name]}, {"Out": [to]}, source)
 
@@ -404,7 +400,7 @@ class Differentiator:
         return zeros
 
     def name_of(self, value: Value, shape_only: bool = False) -> str:
-        """The name under which gradient ops find `value`, which is saved under a new one if its own is overwritten."""
+        """The name by which gradient ops read `value`: its own, or that of a copy if its own is overwritten."""
         name, version = value
         last = self.versions.last.get(name, 0)
         local = name in self.block.vars
@@ -429,7 +425,7 @@ class Differentiator:
         return saved
 
     def apply_inserts(self) -> None:
-        """Put the ops that save values where they belong."""
+        """Insert the ops that save values before they are overwritten."""
         if self._inserts:
             ops: list[Operator] = []
             for index, op in enumerate(self.block.ops):
@@ -444,7 +440,7 @@ class Differentiator:
 
 
 class _VariedAnalysis(Forward[bool]):
-    """Finds the varied values of a block, and by the way those of the blocks that its ops own."""
+    """Finds the varied values of a block and of the blocks that its ops own."""
 
     def __init__(self, walker: Differentiator, seeds: frozenset[Value] = frozenset()) -> None:
         super().__init__()
@@ -466,7 +462,7 @@ class _VariedAnalysis(Forward[bool]):
         self.range(facts, 0, len(self._walker.versions.ops))
 
     def range(self, facts: Facts[bool], start: int, end: int) -> None:
-        """Let the ops from `start` to `end` go by."""
+        """Visit the ops from `start` to `end`."""
         walker = self._walker
         walker.varied = {*self._seeds, *((name, 0) for name in walker.versions.names() if facts.get(name))}
         for index in range(start, end):
@@ -477,19 +473,19 @@ class _VariedAnalysis(Forward[bool]):
         owns_block = op.type in _REGION_GRADIENTS
         if owns_block:
             super().visit(op, index, facts)
-        hands_on = not owns_block and self._hands_on(op, index, facts)
+        is_active = not owns_block and self._is_active(op, index, facts)
         for _, _, value in walker.versions.written_at(index):
             name = value[0]
-            is_varied = (hands_on or (owns_block and bool(facts.get(name)))) and not walker.stops_gradient(name)
+            is_varied = (is_active or (owns_block and bool(facts.get(name)))) and not walker.stops_gradient(name)
             facts.here[name] = is_varied = is_varied or value in self._seeds
             if is_varied:
                 walker.varied.add(value)
 
-    def _hands_on(self, op: Operator, index: int, facts: Facts[bool]) -> bool:
-        """Whether what an op that owns no block writes depends on varied values."""
+    def _is_active(self, op: Operator, index: int, facts: Facts[bool]) -> bool:
+        """Whether the outputs of an op that owns no block depend on varied values."""
         walker, definition = self._walker, op.definition
         rule = definition.rule if definition is not None else None
-        if rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:  # what an update leaves is a new start
+        if rule is ZERO_GRADIENT or op.role & OpRole.OPTIMIZE:  # an updated parameter does not depend on the old one
             return False
         varied = [(slot, value[0]) for slot, _, value in walker.versions.read_at(index) if facts.get(value[0])]
         if varied and definition is not None and definition.constants:

@@ -266,7 +266,7 @@ def test_contradictions_name_both_sides_and_change_nothing():
     ):
         with pytest.raises(InferenceError, match=message):
             main().set_shape(var, shape)
-    with pytest.raises(ProgramError, match="has an extent below -1"):
+    with pytest.raises(ProgramError, match="has a dimension below -1"):
         main().set_shape(image, [-2, 3, 6, 6])
     for odd in ([1.5, 3, 6, 6], "abc", 3):
         with pytest.raises(FluidTypeError, match=r"set_shape: shape should be a list of integers, not "):

@@ -144,7 +144,7 @@ TEXTS = {
     "a name twice": ("block 0 {\n  var x: float32[1]\n  var x: float32[2]\n}\n", "'x' is declared twice in block 0"),
     "a kind that does not hold the value": (
         'block 0 {\n  tanh() {axis: int="1"}\n}\n',
-        "'int' is no kind of attribute that can hold",
+        "'int' is not a kind of attribute that can hold",
     ),
 }
 
@@ -278,7 +278,7 @@ PARAMETERS: dict[str, tuple[bytes, str]] = {
     ),
     "an extent of -1": (
         tensor_head(desc=b"\x08\x05\x10" + b"\xff" * 9 + b"\x01"),
-        "variable 'fc_0.b_0', at byte 20: the tensor's shape is [-1], which has a negative extent",
+        "variable 'fc_0.b_0', at byte 20: the tensor's shape is [-1], which has a negative dimension",
     ),
     "an extent of 0": (
         tensor_head(desc=b"\x08\x05\x10\x00") + PARAMS[28:],

@@ -179,7 +179,7 @@ def long_desc(*extents):
 @each(
     ("data", "says"),
     [
-        (long_desc(b"\xff" * 9 + b"\x01", b"\x01"), "the tensor's shape is [-1, 1], which has a negative extent"),
+        (long_desc(b"\xff" * 9 + b"\x01", b"\x01"), "the tensor's shape is [-1, 1], which has a negative dimension"),
         (long_desc(b"\xff" * 8 + b"\x7f", b"\xff" * 8 + b"\x7f"), "should take"),
         (long_desc(b"\0", b"\xff" * 8 + b"\x7f"), "no array of 2 dimensions"),
         (long_desc(*[b"\0"] * 100), "no array of 100 dimensions"),

@@ -247,7 +247,7 @@ def zipped(path, *entries):
 
 BROKEN_ARCHIVES = {
     "unpack to": bomb,
-    "it is no .npy file": lambda path: zipped(path, ("notes.txt", b"hello")),
+    "it is not an .npy file": lambda path: zipped(path, ("notes.txt", b"hello")),
     "it is there twice": lambda path: zipped(path, ("w.npy", npy(np.ones(2))), ("w.npy", npy(np.ones(2)))),
     "it holds Python objects": lambda path: zipped(path, ("w.npy", npy(np.array([{}]), allow_pickle=True))),
     "not what the archive holds": lambda path: zipped(path, ("w.npy", npy(np.ones((2, 3))).replace(b"(2, 3)", b"(9, 9)"))),

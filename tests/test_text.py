@@ -206,11 +206,11 @@ def test_a_shared_block_is_printed_once():
         ),
         ("block 0 {\n  x = tanh(X=x, X=y)", "line 2, column 17: the slot 'X' is given twice"),
         ("block 0 {\n  x = tanh(X=x) {a=1, a=2}", "line 2, column 23: the attribute 'a' is given twice"),
-        ("block 0 {\n  x = tanh(X=x) {a: ints=1}", "line 2, column 21: 'ints' is no kind of attribute that can hold this value"),
+        ("block 0 {\n  x = tanh(X=x) {a: ints=1}", "line 2, column 21: 'ints' is not a kind of attribute that can hold"),
         ("block 0 {\n  x = tanh(X=x) {b=block 4}\n}", "line 2, column 20: there is no block 4"),
         ("block 0 {\n  x = tanh(X=x) extra", "line 2, column 17: expected the end of the line, not 'extra'"),
         ("block 0 {\n  param x: float99[1]", "line 2, column 12: expected an element type such as float32, not 'float99'"),
-        ("block 0 {\n  param x: float32[a]", "line 2, column 20: expected an extent, not 'a'"),
+        ("block 0 {\n  param x: float32[a]", "line 2, column 20: expected a dimension, not 'a'"),
         (
             "block 0 {\n  param x: tensor",
             "line 2, column 12: expected a type such as float32[-1, 13] or lod_tensor_array, not 'tensor'",

@@ -1,1 +1,1 @@
-"""Files and texts: one module a format. They know neither scopes nor executors."""
+"""Formats of files and texts, one module each. None of them depends on scopes or executors."""

@@ -1,7 +1,7 @@
-"""Numbers of 16 bits with the range of float32: kept as files have them, and turned into float32 to compute with.
+"""bfloat16, 16-bit floats with the range of float32: stored as in files, and converted to float32 for computing.
 
-numpy has no such type. Here an array of `BFLOAT16` has elements of one field, the two bytes: it can be copied, cut and
-saved, but not added up. `to_float32` is exact; `to_bfloat16` rounds to nearest, ties to even.
+numpy has no such type. The elements of an array of `BFLOAT16` here are records of one field, the two bytes: such an array can be
+copied, sliced and saved, but not computed with. `to_float32` is exact; `to_bfloat16` rounds to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def to_float32(array: Any) -> Any:
 
 
 def as_bits(array: Any) -> Any:
-    """An array of `BFLOAT16` as uint16, which every format can hold; any other as it is."""
+    """An array of `BFLOAT16` as uint16, which every format can store; any other array unchanged."""
     return array.view("<u2") if array.dtype == BFLOAT16 else array
 
 
 def to_bfloat16(array: Any) -> Any:
-    """The nearest values of `BFLOAT16`; NaN stays NaN, what is too large becomes infinite."""
+    """The nearest values in `BFLOAT16`; NaN stays NaN, values that are too large become infinite."""
     values = np.ascontiguousarray(array, np.float32)
     bits = values.view(np.uint32)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")

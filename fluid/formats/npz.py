@@ -1,4 +1,4 @@
-"""Arrays by name in numpy's archives, ``.npz``: nothing in them is unpickled."""
+"""Arrays by name in numpy's archives, ``.npz``, without unpickling."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .writing import atomic_writer
 __all__ = ["is_archive", "read_npz", "write_npz"]
 
 _ROOM = 64 << 20
-"""What is unpacked may be ten times as large as the file, and so many bytes more."""
+"""The unpacked arrays may be ten times as large as the file, plus this many bytes."""
 
 
 def is_archive(head: bytes, size: int) -> bool:
-    """Whether a file that begins so is an archive."""
+    """Whether a file with this head is an archive."""
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
 def read_npz(path: str) -> dict[str, Any]:
-    """The arrays by name of an archive; `FormatError` where it is damaged, or holds anything else."""
+    """The arrays by name of an archive; `FormatError` if it is damaged or holds anything else."""
     size = os.path.getsize(path)
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
@@ -42,16 +42,16 @@ def read_npz(path: str) -> dict[str, Any]:
                 name = info.filename.removesuffix(".npy")
                 where = f"{path}, array {name!r}"
                 if name == info.filename:
-                    raise FormatError(f"{where}: it is no .npy file")
-                if name in found:
+                    raise FormatError(f"{where}: it is not an .npy file")
+                if name in arrays:
                     raise FormatError(f"{where}: it is there twice")
                 with archive.open(info) as file:
-                    found[name] = _read_npy(file, info.file_size, where)
+                    arrays[name] = _read_npy(file, info.file_size, where)
     except FluidError:
         raise
-    except Exception as error:  # of many modules: archives, compression, headers of arrays
+    except Exception as error:  # from many modules: archives, compression, headers of arrays
         raise FormatError(f"{path}: the archive cannot be read: {error}") from None
-    return found
+    return arrays
 
 
 def _read_npy(file: Any, size: int, where: str) -> Any:
@@ -66,7 +66,7 @@ def _read_npy(file: Any, size: int, where: str) -> Any:
         raise FormatError(f"{where}: its elements are {not_numbers(dtype)}, not numbers")
     needed = math.prod(shape) * dtype.itemsize
     data = file.read(needed) if needed <= size else b""
-    if any(extent < 0 for extent in shape) or len(data) != needed or file.read(1):
+    if any(size < 0 for size in shape) or len(data) != needed or file.read(1):
         raise FormatError(f"{where}: {dtype}{list(shape)} takes {needed} bytes, which is not what the archive holds")
     array = np.frombuffer(bytearray(data), dtype)
     array = np.asarray(array.reshape(shape, order="F" if by_columns else "C"), order="C")
@@ -74,12 +74,12 @@ def _read_npy(file: Any, size: int, where: str) -> Any:
 
 
 def write_npz(path: str, arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name, uncompressed; equal arrays make equal files."""
+    """Write arrays by name, uncompressed; equal arrays give equal files."""
     check_numbers(path, arrays)
     with atomic_writer(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             if "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
                 raise FluidError(f"{path}: the variable {name!r} has a name that archives cannot hold")
-            info = zipfile.ZipInfo(f"{name}.npy")  # of a fixed date: equal arrays make equal files
+            info = zipfile.ZipInfo(f"{name}.npy")  # its date is fixed
             with archive.open(info, "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, as_bits(array), allow_pickle=False)

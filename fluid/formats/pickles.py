@@ -1,8 +1,8 @@
 """Reading and writing ``.pdparams`` and ``.pdopt``: pickles of arrays by name, without Python's unpickler.
 
-A pickle is a program for a stack machine that may call anything. The machine here knows no names but those with which
-numpy writes arrays, and calls nothing but functions of this file: what comes out are dicts, lists, tuples, strings,
-numbers and arrays. Everything a file claims (lengths, references, shapes) is checked against its real size.
+A pickle is a program for a stack machine that may call anything. The machine here accepts only the names with which numpy
+pickles arrays, and calls only functions of this file: the result consists of dicts, lists, tuples, strings, numbers and arrays.
+All lengths, references and shapes in a file are checked against its real size.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .writing import atomic_writer, reason
 __all__ = ["check_numbers", "not_numbers", "read_pickle", "write_arrays"]
 
 _DEPTH = 64
-"""Containers in containers; state dicts have three levels."""
+"""Most levels of nested containers; state dicts have three."""
 _LARGE = 1 << 30
-"""Bytes of an array above which a file takes protocol 4: older ones have 32-bit lengths."""
+"""Size in bytes of an array above which a file needs protocol 4, since older ones have 32-bit lengths."""
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -39,7 +39,7 @@ class _Name:
 
 
 class _DType:
-    """A numpy dtype in the making: its byte order comes later."""
+    """A numpy dtype whose byte order follows later in the pickle."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
@@ -50,11 +50,11 @@ class _Mark:
 
 
 class _Refused(Exception):
-    """What is wrong; where, the machine adds."""
+    """A fault in the pickle; `_read` adds its position."""
 
 
 def _raw(value: Any) -> Any:
-    """Bytes; Python 2's strings come as text of the same code points."""
+    """A value as bytes; strings of Python 2 arrive as text with the same code points."""
     if isinstance(value, str):
         try:
             return value.encode("latin-1")
@@ -66,7 +66,7 @@ def _raw(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message; what has parts, which may be without end, only by its type."""
+    """A value as text for a message; containers, which may be endless, by their type only."""
     if isinstance(value, str):
         return repr(value[:60])
     return str(value) if type(value) is int and abs(value) < 1 << 64 else f"a {type(value).__name__}"
@@ -76,19 +76,19 @@ def _dtype(code: Any, *_: Any) -> _DType:
     if isinstance(code, str) and re.fullmatch(r"[biufc]\d{1,2}", code):
         with contextlib.suppress(TypeError):
             return _DType(np.dtype(code))
-    raise _Refused(f"an array's element type is {_shown(code)}, which is no type of numbers")
+    raise _Refused(f"an array's element type is {_shown(code)}, which is not a type of numbers")
 
 
 def _empty_array(kind: Any, *_: Any) -> Any:
     if not isinstance(kind, _Name) or kind.text != "numpy.ndarray":
-        raise _Refused("something that is no array is made as one")
+        raise _Refused("something that is not an array is made as one")
     return np.empty(0, np.uint8)
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    if isinstance(value, tuple) and len(value) <= 32 and all(type(extent) is int and 0 <= extent < 1 << 63 for extent in value):
+    if isinstance(value, tuple) and len(value) <= 32 and all(type(size) is int and 0 <= size < 1 << 63 for size in value):
         return value
-    raise _Refused(f"an array's shape is {_shown(value)}, not a tuple of extents")
+    raise _Refused(f"an array's shape is {_shown(value)}, not a tuple of dimensions")
 
 
 def _filled(shape: Any, dtype: Any, raw: Any, order: str) -> Any:
@@ -119,12 +119,12 @@ def _encoded(text: Any, encoding: Any) -> bytes:
 
 
 def _pairs(value: Any = ()) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    result: dict[Any, Any] = {}
     for pair in value if isinstance(value, (list, tuple)) else ():
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise _Refused("a dict is made of what are no pairs")
-        found[_key(pair[0])] = pair[1]
-    return found
+            raise _Refused("a dict is made of items that are not pairs")
+        result[_key(pair[0])] = pair[1]
+    return result
 
 
 def _tuple(value: Any = ()) -> tuple[Any, ...]:
@@ -179,15 +179,15 @@ class _Machine:
         position = next((i for i in range(len(self.stack) - 1, -1, -1) if isinstance(self.stack[i], _Mark)), None)
         if position is None:
             raise _Refused("the stack has no mark")
-        found = self.stack[position + 1 :]
+        items = self.stack[position + 1 :]
         del self.stack[position:]
-        return found
+        return items
 
     def popped(self, count: int) -> tuple[Any, ...]:
         return tuple(reversed([self.pop() for _ in range(count)]))
 
     def fill(self, items: Sequence[Any]) -> None:
-        """Pairs for the dict on the stack."""
+        """Add items, keys and values in turn, to the dict on the stack."""
         target = self.top(dict)
         if len(items) % 2:
             raise _Refused("a dict's key has no value")
@@ -218,8 +218,8 @@ class _Machine:
             if not (isinstance(state, tuple) and len(state) == 5):
                 raise _Refused("an array has no shape, type and elements")
             shape, dtype, fortran, raw = state[1:]
-            _filled(shape, dtype, raw, "C")  # raises where these do not fit
-            # In place: parts of the result may hold this very array already.
+            _filled(shape, dtype, raw, "C")  # raises if these do not fit
+            # In place, since parts of the result may refer to this array already.
             target.__setstate__((1, shape, dtype.dtype, bool(fortran), bytes(_raw(raw))))  # type: ignore[arg-type]
         else:
             raise _Refused(f"a {type(target).__name__} is given a state")
@@ -271,7 +271,7 @@ class _Machine:
     def call(self, function: Any, arguments: Any) -> None:
         call = _CALLS.get(function.text) if isinstance(function, _Name) else None
         if call is None or not isinstance(arguments, tuple):
-            raise _Refused("it calls what is no function")
+            raise _Refused("it calls something that is not a function")
         try:
             self.stack.append(call(*arguments))
         except TypeError:
@@ -288,7 +288,7 @@ _VALUES = {
 
 
 def _check_tree(value: Any, limit: int) -> None:
-    """Refuse containers in themselves, ones too deep, and ones so often shared that walking over them would not end."""
+    """Refuse containers that contain themselves, are nested too deeply, or share parts so often that a walk would not end."""
     sizes: dict[int, int] = {}
     path: set[int] = set()
     stack: list[tuple[Any, bool]] = [(value, False)]
@@ -315,17 +315,17 @@ def _check_tree(value: Any, limit: int) -> None:
 
 @checked
 def read_pickle(path: str) -> Any:
-    """What a pickle of arrays, dicts, lists, tuples, strings, bytes, numbers, bools and None holds. No code of it is run.
+    """The value in a pickle of arrays, dicts, lists, tuples, strings, bytes, numbers, bools and None. No code in it runs.
 
     Raises:
-        FormatError: the file cannot be read, is damaged, or holds anything else; names the file, the byte and, where it
-            refers to a class or function, that.
+        FormatError: the file cannot be read, is damaged, or contains anything else; names the file, the byte and the class or
+            function to which it refers, if any.
     """
     try:
         with open(path, "rb") as file:
             if not file.read(1):
                 raise FormatError(f"{path}: the file is empty; it should be a pickle of arrays by name")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # reading what is not there gives less, not more
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # reads past its end are short
                 return _read(path, data)
     except (OSError, ValueError) as error:
         if isinstance(error, FluidError):
@@ -339,7 +339,7 @@ def _read(path: str, data: Any) -> Any:
 
     machine = _Machine()
     size = len(data)
-    left = 300_000 + size // 12  # so that neither time nor memory outgrows the file
+    left = 300_000 + size // 12  # bounds time and memory by the size of the file
     at = 0
     try:
         for opcode, arg, position in pickletools.genops(data):
@@ -348,16 +348,16 @@ def _read(path: str, data: Any) -> Any:
             if left < 0:
                 raise _Refused("it has more small parts than files of parameters have")
             if opcode.name == "STOP":
-                found = machine.pop()
+                value = machine.pop()
                 if machine.stack:
                     raise _Refused("values are left when the pickle ends")
-                _check_tree(found, 100_000 + 16 * size)
-                return found
+                _check_tree(value, 100_000 + 16 * size)
+                return value
             machine.run(opcode.name, arg)
     except _Refused as error:
         fail(error, at)
     except (ValueError, OverflowError, MemoryError) as error:
-        fail(f"this is no pickle, or it is damaged or cut off: {str(error)[:200]}", at)
+        fail(f"this is not a pickle, or it is damaged or cut off: {str(error)[:200]}", at)
     fail("the pickle does not end", at)
 
 
@@ -380,7 +380,7 @@ def _integer(number: int) -> bytes:
 
 
 def _write_bytes(file: BinaryIO, raw: Any, protocol: int) -> None:
-    """Bytes; before protocol 3, text that is encoded when it is read."""
+    """Write bytes; before protocol 3, as text that is encoded when it is read."""
     if protocol >= 4:
         file.write(b"\x8e" + _length(len(raw), 8))
         file.write(raw)
@@ -394,31 +394,33 @@ def _write_bytes(file: BinaryIO, raw: Any, protocol: int) -> None:
 
 
 def not_numbers(dtype: np.dtype[Any]) -> str:
-    """What elements of this type are, where they are no numbers; "" where they are."""
+    """A description of this element type if it is not numeric, otherwise ""."""
     if (dtype.kind in "biufc" and dtype.subdtype is None) or dtype == BFLOAT16:
         return ""
-    kinds = {"U": "text", "S": "bytes", "M": "dates", "m": "spans of time", "O": "Python objects", "V": "records"}
-    return f"{kinds.get(dtype.kind, 'of a kind of their own')} ({dtype})"
+    names = {"U": "text", "S": "bytes", "M": "dates", "m": "spans of time", "O": "Python objects", "V": "records"}
+    return f"{names.get(dtype.kind, 'of a kind of their own')} ({dtype})"
 
 
 def check_numbers(path: str, arrays: Mapping[str, Any]) -> None:
-    """`FluidTypeError` where the elements of an array are no numbers, which no file of parameters can hold."""
+    """Raise `FluidTypeError` if the elements of an array are not numbers, which no file of parameters can store."""
     for name, array in arrays.items():
-        found = not_numbers(array.dtype)
-        if found:
-            raise FluidTypeError(f"{path}: the elements of {name!r} are {found}, not numbers")
+        if elements := not_numbers(array.dtype):
+            raise FluidTypeError(f"{path}: the elements of {name!r} are {elements}, not numbers")
 
 
 @checked
 def write_arrays(path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str]] | None = None) -> None:
-    """Write arrays by name, as ``pickle.dump(dict, protocol=2)`` of any numpy would: whole or not at all.
+    """Write arrays by name atomically, as ``pickle.dump(dict, protocol=2)`` would, in a form that every version of numpy reads.
 
-    `tables` are dicts of strings, which follow the arrays under names of their own.
+    If an array is larger than 1 GiB, the file has protocol 4, since protocol 2 cannot express its length.
 
-    Where an array is larger than 1 GiB, the file has protocol 4, since 2 cannot say its length.
+    Args:
+        path: the file.
+        arrays: arrays by name.
+        tables: dicts of strings by name, which follow the arrays.
 
     Raises:
-        FluidTypeError: the elements of an array are no numbers.
+        FluidTypeError: the elements of an array are not numbers.
     """
     check_numbers(path, arrays)
     protocol = 4 if any(array.nbytes > _LARGE for array in arrays.values()) else 2
@@ -429,7 +431,7 @@ def write_arrays(path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapp
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             file.write(_text(name) + b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + _integer(0) + b"\x85")
             _write_bytes(file, b"b", protocol)
-            file.write(b"\x87R(" + _integer(1) + b"(" + b"".join(_integer(extent) for extent in array.shape) + b"t")
+            file.write(b"\x87R(" + _integer(1) + b"(" + b"".join(map(_integer, array.shape)) + b"t")
             order = array.dtype.str[0].encode()
             file.write(b"cnumpy\ndtype\n" + _text(array.dtype.str[1:]) + b"\x89\x88\x87R(" + _integer(3))
             file.write(_text(order.decode()) + b"NNN" + b"J\xff\xff\xff\xff" * 2 + _integer(0) + b"tb\x89")

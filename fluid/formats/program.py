@@ -1,15 +1,14 @@
-"""Programs on the wire: Paddle's ``ProgramDesc``, read and written. No other module knows protobuf.
+"""Reads and writes programs as Paddle's ``ProgramDesc``. No other module uses protobuf.
 
-What a file says and a `Program` has no place for is kept in the ``wire`` slots of programs, blocks, variables and
-operators, and is written again: fields and attribute types that are newer than this reader, which optional fields were
-written out, attributes whose type in the file is not the one that definition or value suggest. It never overrides what
-the program says now.
+Facts in a file that a `Program` has no place for are kept in the ``wire`` slots of programs, blocks, variables and operators,
+and written back: fields and attribute types that are newer than this reader, which optional fields were present, attributes whose
+type in the file differs from that of their definition or value. They never override the program's current state.
 
-Attributes of 32-bit floats are read as the shortest decimal that is that float: 0.1 comes back as 0.1.
+Attributes of 32-bit floats are read as the shortest decimal that rounds to that float: 0.1 comes back as 0.1.
 
-A file without a single ``is_parameter`` (Fluid 1.x, and exported inference models) does not say which variables are
-parameters. There a `Parameter` is what lives in block 0, persists, holds floating numbers, is read by an op that is no
-optimizer's, and is written by none but optimizers': not the statistics of batch_norm, learning rates, moments, counters.
+A file without any ``is_parameter`` (Fluid 1.x, and exported inference models) does not tell which variables are parameters.
+There, a `Parameter` is a persistable floating-point variable of block 0 that some op other than optimizers' reads and only
+optimizers' ops write: not the statistics of batch_norm, learning rates, moments or counters.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def _is(type_: type) -> Callable[[Any], bool]:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of attribute: its number on the wire, the field that holds it, and which values that can hold."""
+    """A kind of attribute: its number in files, the field that holds it, and the values that the field can hold."""
 
     number: int
     field: str
@@ -124,22 +123,22 @@ _EVERY_OP = {
 @checked
 def fits(kind: str, value: Any) -> bool:
     """Whether an attribute of this kind can hold `value`."""
-    found = KINDS.get(kind)
-    if found is None:
+    definition = KINDS.get(kind)
+    if definition is None:
         return False
-    if found.many:
-        return isinstance(value, (list, tuple)) and all(map(found.holds, value))
-    return found.holds(value)
+    if definition.many:
+        return isinstance(value, (list, tuple)) and all(map(definition.holds, value))
+    return definition.holds(value)
 
 
 def attr_kind(op: Operator, name: str, value: Any) -> str:
-    """The kind that an attribute is written as if no file says otherwise: its definition's, else one that holds its value.
+    """The kind as which an attribute is written unless a file says otherwise: its definition's, else one that can hold its value.
 
-    `ProgramError` where no kind does.
+    `ProgramError` if no kind can.
     """
     definition = op.definition
-    known = definition.attrs.get(name) if definition is not None else None
-    kind = known.kind if known is not None else _EVERY_OP.get(name, "")
+    attr = definition.attrs.get(name) if definition is not None else None
+    kind = attr.kind if attr is not None else _EVERY_OP.get(name, "")
     if fits(kind, value):
         return kind
     many = "s" if isinstance(value, (list, tuple)) else ""
@@ -152,25 +151,24 @@ def attr_kind(op: Operator, name: str, value: Any) -> str:
 # ---------------------------------------------------------------------------------------------- what only files know
 @dataclass(slots=True)
 class OpWire:
-    """What a file says of an op beyond its `Operator`."""
+    """What a file says about an op beyond its `Operator`."""
 
     type: str = ""
     """Type of the op in the file."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """Kinds of attributes that are not as `attr_kind` has them."""
+    """Kinds of attributes that differ from `attr_kind`."""
     rest: bytes = b""
     """Unknown fields, as an ``OpDesc``."""
     asides: list[tuple[int, str, bytes]] = field(default_factory=list)
-    """Attributes that come again later in the file, and those of unknown types: position among them all, name ("" for the
-    latter), message."""
+    """Attributes that are repeated later in the file, and those of unknown types: position, name ("" for the latter), message."""
     parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    """What is left of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
+    """Unknown fields of slots and attributes: (``inputs``, ``outputs`` or ``attrs``, name) -> message."""
 
 
 @dataclass(slots=True)
 class _VarWire:
     written: frozenset[str]
-    """Optional fields that are there, be it with their defaults."""
+    """Optional fields that are present, even with default values."""
     rest: bytes = b""
     guessed_parameter: bool = False
     kind: int | None = None
@@ -199,7 +197,7 @@ _TENSOR_FIELDS = {
     VarType.SPARSE_COO: "sparse_coo",
     VarType.SPARSE_CSR: "sparse_csr",
 }
-"""Where a variable of this kind has its shape and element type; others have them in ``lod_tensor``."""
+"""The field with shape and element type, by kind of variable; ``lod_tensor`` for other kinds."""
 _WITH_LOD = ("lod_tensor", "tensor_array")
 
 
@@ -215,20 +213,20 @@ def _raw(text: str) -> bytes:
 
 
 def _short(value: float) -> float:
-    """The shortest decimal that is this 32-bit float."""
+    """The shortest decimal that rounds to this 32-bit float."""
     return float(str(np.float32(value)))
 
 
 def _short_all(values: Iterable[float]) -> list[float]:
-    found: list[float] = np.array(list(values), np.float32).astype("U32").astype(np.float64).tolist()
-    return found
+    shortest: list[float] = np.array(list(values), np.float32).astype("U32").astype(np.float64).tolist()
+    return shortest
 
 
 _MOST_LEVELS = 64
-"""Of sequences in sequences; models have three at most, and what has many takes memory."""
+"""Most LoD levels; models have at most three, and each level takes memory."""
 _MOST_BYTES = (1 << 31) - 1
 _MOST_VALUES = 1 << 22
-"""Values of one attribute; 16 MB of float32."""
+"""Most values of one attribute: 16 MB of float32."""
 _TOO_LARGE = (
     f"a file of the wire format holds at most {_MOST_BYTES}; values belong into persistable variables, which are saved beside "
     "the program, not into attributes"
@@ -241,14 +239,14 @@ def _leftover(message: Any, *taken: str) -> bytes:
     rest.CopyFrom(message)
     for name in taken:
         rest.ClearField(name)
-    found: bytes = rest.SerializeToString()
-    return found
+    data: bytes = rest.SerializeToString()
+    return data
 
 
 # ----------------------------------------------------------------------------------------------------------- writing
 @checked
 def serialize_program(program: Program) -> bytes:
-    """The program as bytes of a ``ProgramDesc``; `ProgramError` if it holds what the format cannot say."""
+    """The program as bytes of a ``ProgramDesc``; `ProgramError` if the format cannot express it."""
     message = ProgramDesc()
     message.MergeFrom(_NEW_PROGRAM) if program.wire is None else message.MergeFromString(program.wire)
     for index, block in enumerate(program.blocks):
@@ -257,7 +255,7 @@ def serialize_program(program: Program) -> bytes:
         _write_block(block, message.blocks.add())
     try:
         data: bytes = message.SerializeToString()
-    except Exception as error:  # the runtimes name the error differently; size is what is left to go wrong
+    except Exception as error:  # its class depends on the runtime; only the size can be wrong here
         raise ProgramError(f"the program cannot be written, {_TOO_LARGE}: {error}") from None
     if len(data) > _MOST_BYTES:
         raise ProgramError(f"the program cannot be written, its {len(data)} bytes are too many: {_TOO_LARGE}")
@@ -265,21 +263,21 @@ def serialize_program(program: Program) -> bytes:
 
 
 def versions_of(wire: bytes) -> tuple[int, list[tuple[str, int]]]:
-    """The version of Paddle that wrote a program, and those of its ops, in the ``wire`` of the program."""
+    """The version of Paddle that wrote a program, and those of its ops, from the ``wire`` of the program."""
     message = ProgramDesc()
     message.ParseFromString(wire)
     return message.version.version, [(_text(pair.op_name), pair.op_version.version) for pair in message.op_version_map.pair]
 
 
 def with_versions(version: int, of_ops: Iterable[tuple[str, int]]) -> bytes:
-    """What `versions_of` reads."""
+    """The ``wire`` of a program from which `versions_of` reads these versions."""
     message = ProgramDesc()
     message.version.version = version
     for name, number in of_ops:
         pair = message.op_version_map.pair.add()
         pair.op_name, pair.op_version.version = _raw(name), number
-    found: bytes = message.SerializeToString()
-    return found
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _write_block(block: Block, message: Any) -> None:
@@ -328,22 +326,24 @@ WIRE_SLOTS = {
     ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
     ("chunk_eval", "F1_Score"): "F1-Score",
 }
-"""(Op, slot) -> the slot's name on the wire, where Paddle does not name it as it names others."""
+"""(op, slot) -> the slot's name in files, where Paddle does not follow its own naming convention."""
 _OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in WIRE_SLOTS.items()}
 
 
 def _attrs_to_write(op: Operator) -> dict[str, Any]:
-    """The attributes of an operator, and those left at their defaults where Paddle does not know these: of ops that own blocks,
-    and of gradient ops. What was read from a file has all that it needs."""
+    """The attributes of an operator; with defaults for gradient ops and ops that own blocks, whose defaults Paddle does not know.
+
+    An op that was read from a file has all attributes that it needs.
+    """
     definition = op.definition
     if op.wire is not None and op.wire.type == op.type:
         return op.attrs
     if definition is None or (definition.forward is None and definition.rule is not REGION):
         return op.attrs
-    left = {name: attr.default for name, attr in definition.attrs.items() if name not in op.attrs and not attr.required}
-    if definition.rule is REGION:  # Paddle finds names inside by rule, not in lists
-        left = {name: value for name, value in left.items() if not name.endswith("_grads")}
-    return op.attrs | left
+    defaults = {name: attr.default for name, attr in definition.attrs.items() if name not in op.attrs and not attr.required}
+    if definition.rule is REGION:  # Paddle derives names inside, and does not read them from lists
+        defaults = {name: value for name, value in defaults.items() if not name.endswith("_grads")}
+    return op.attrs | defaults
 
 
 def _write_op(op: Operator, message: Any) -> None:
@@ -360,7 +360,7 @@ def _write_op(op: Operator, message: Any) -> None:
                 entry.MergeFromString(parts[side, slot])
             entry.parameter = _raw(WIRE_SLOTS.get((op.type, slot), slot))
             entry.arguments.extend(map(_raw, names))
-    asides = [found for found in wire.asides if not found[1] or found[1] in op.attrs][::-1] if wire is not None else []
+    asides = [aside for aside in wire.asides if not aside[1] or aside[1] in op.attrs][::-1] if wire is not None else []
     for name, value in _attrs_to_write(op).items():
         while asides and asides[-1][0] <= len(message.attrs):
             message.attrs.add().MergeFromString(asides.pop()[2])
@@ -381,31 +381,31 @@ def _write_op(op: Operator, message: Any) -> None:
         entry.name = _raw(name)
         _write_value(op, kind, value, entry)
     for _, name, aside in reversed(asides):
-        if not name:  # what comes again does so before the attribute that counts
+        if not name:  # a repeated attribute comes before the one that counts
             message.attrs.add().MergeFromString(aside)
 
 
 def _write_value(op: Operator, kind: str, value: Any, entry: Any) -> None:
-    known = KINDS[kind]
-    entry.type = known.number
-    base = kind.removesuffix("s") if known.many else kind
+    definition = KINDS[kind]
+    entry.type = definition.number
+    base = kind.removesuffix("s") if definition.many else kind
     if base in ("string", "var"):
-        value = list(map(_raw, value)) if known.many else _raw(value)
+        value = list(map(_raw, value)) if definition.many else _raw(value)
     elif base == "block":
-        for block in value if known.many else [value]:
+        for block in value if definition.many else [value]:
             if block.idx >= len(op.block.program.blocks) or op.block.program.blocks[block.idx] is not block:
                 raise ProgramError(f"{op.type} owns block {block.idx} of another program, or one that has been removed")
-        value = [block.idx for block in value] if known.many else value.idx
+        value = [block.idx for block in value] if definition.many else value.idx
     elif base == "scalar":
-        for item in value if known.many else [value]:
-            _write_scalar(item, entry.scalars.add() if known.many else entry.scalar)
+        for item in value if definition.many else [value]:
+            _write_scalar(item, entry.scalars.add() if definition.many else entry.scalar)
         return
     elif base == "float":
         value = np.asarray(value, np.float32).tolist()
-    if known.many:
-        getattr(entry, known.field).extend(value)
+    if definition.many:
+        getattr(entry, definition.field).extend(value)
     else:
-        setattr(entry, known.field, value)
+        setattr(entry, definition.field, value)
 
 
 def _write_scalar(value: Any, message: Any) -> None:
@@ -422,7 +422,7 @@ def _write_scalar(value: Any, message: Any) -> None:
 # ----------------------------------------------------------------------------------------------------------- reading
 @checked
 def parse_program(data: bytes) -> Program:
-    """The program in the bytes of a ``ProgramDesc``, of whatever version; `FormatError` says where they hold none."""
+    """The program in the bytes of a ``ProgramDesc`` of any version; `FormatError` tells where they are wrong."""
     if len(data) > _MOST_BYTES:
         raise FormatError(f"not a program: {len(data)} bytes, but programs have at most {_MOST_BYTES}, as all of the wire format")
     return _Reader(bytes(data)).program
@@ -444,7 +444,7 @@ def _looks_like(data: bytes) -> str:
 
 
 class _Reader:
-    """Makes a program of bytes. `careful` is set where some message holds fields that the schema lacks."""
+    """Makes a program from bytes. `careful` is set if some message has fields that the schema lacks."""
 
     def __init__(self, data: bytes) -> None:
         message = ProgramDesc()
@@ -455,10 +455,10 @@ class _Reader:
         if not len(message.blocks):
             what = "the file is empty" if not data else f"{len(data)} bytes without a block{_looks_like(data)}"
             raise FormatError(f"not a program: {what}")
-        known = ProgramDesc()
-        known.CopyFrom(message)
-        known.DiscardUnknownFields()
-        self.careful = known.ByteSize() != message.ByteSize()
+        copy = ProgramDesc()
+        copy.CopyFrom(message)
+        copy.DiscardUnknownFields()
+        self.careful = copy.ByteSize() != message.ByteSize()
         self.presence: dict[tuple[str, ...], frozenset[str]] = {}
         self.plain: dict[str, OpWire] = {}
 
@@ -472,7 +472,7 @@ class _Reader:
         for block, desc in zip(self.blocks, message.blocks, strict=True):
             self.read_block(block, desc)
         self.check_owners()
-        self.guess_what_is_not_said()
+        self.guess_roles()
         self.program.wire = _leftover(message, "blocks")
 
     def written(self, names: tuple[str, ...]) -> frozenset[str]:
@@ -508,9 +508,9 @@ class _Reader:
             raise FormatError(f"block 0: the root has a parent, block {self.blocks[0].parent_idx}")
 
     def check_owners(self) -> None:
-        found = self_owning(self.blocks)
-        if found is not None:
-            raise FormatError(f"block {found[0].idx}: it holds itself, by way of an op of block {found[1].idx}")
+        pair = self_owning(self.blocks)
+        if pair is not None:
+            raise FormatError(f"block {pair[0].idx}: it holds itself, by way of an op of block {pair[1].idx}")
 
     # -- their contents
     def read_block(self, block: Block, desc: Any) -> None:
@@ -556,20 +556,12 @@ class _Reader:
                 shape = tuple(tensor.dims)
                 if tensor.HasField("data_type"):
                     dtype, unknown_dtype = _known(tensor.data_type, None)
-        is_parameter = desc.is_parameter
-        known: dict[str, Any] = {
-            "type": kind,
-            "name": name,
-            "lod_level": lod_level,
-            "persistable": desc.persistable,
-            "stop_gradient": desc.stop_gradient,
-            "is_data": desc.need_check_feed,
-            "need_check_feed": desc.need_check_feed,
-        }
+        properties: dict[str, Any] = {"type": kind, "name": name, "lod_level": lod_level, "is_data": desc.need_check_feed}
+        properties |= {flag: getattr(desc, flag) for flag in ("persistable", "stop_gradient", "need_check_feed")}
         var = (
-            Parameter(block, shape, dtype, trainable=not desc.stop_gradient, **known)  # type: ignore[arg-type]
-            if is_parameter
-            else Variable(block, shape=shape, dtype=dtype, **known)
+            Parameter(block, shape, dtype, trainable=not desc.stop_gradient, **properties)  # type: ignore[arg-type]
+            if desc.is_parameter
+            else Variable(block, shape=shape, dtype=dtype, **properties)
         )
         rest = b""
         if self.careful or len(desc.attrs) or len(desc.type.ListFields()) > fields:
@@ -623,20 +615,20 @@ class _Reader:
         return op
 
     def read_slots(self, op_type: str, side: str, entries: Any, parts: dict[tuple[str, str], bytes]) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        slots: dict[str, list[str]] = {}
         for entry in entries:
             if not entry.HasField("parameter"):
                 raise FormatError(f"one of its {side} has no slot")
             slot = _text(entry.parameter)
             slot = _OUR_SLOTS.get((op_type, slot), slot)
-            if slot in found:
+            if slot in slots:
                 raise FormatError(f"the slot {slot!r} is there twice in its {side}")
-            found[slot] = [_text(name) for name in entry.arguments]
+            slots[slot] = [_text(name) for name in entry.arguments]
             if self.careful:
                 rest = _leftover(entry, "parameter", "arguments")
                 if rest:
                     parts[side, slot] = rest
-        return found
+        return slots
 
     def read_value(self, name: str, kind: str, entry: Any) -> Any:
         value = getattr(entry, KINDS[kind].field)
@@ -665,8 +657,9 @@ class _Reader:
             raise FormatError(f"the attribute {name!r} is block {index}, but the file holds {len(self.blocks)} blocks")
         return self.blocks[index]
 
-    # -- what old files leave open
-    def guess_what_is_not_said(self) -> None:
+    # -- old files
+    def guess_roles(self) -> None:
+        """Guess which variables are data and which are parameters, where the file does not say."""
         read: set[str] = set()
         used: set[str] = set()
         written: set[str] = set()
@@ -684,14 +677,14 @@ class _Reader:
             if var.type is not VarType.LOD_TENSOR:
                 continue
             if not var.persistable:
-                # Nothing computes it and something reads it: it has to be fed.
+                # An op reads it and none writes it: it has to be fed.
                 var.is_data = var.is_data or (name in read and name not in written)
             elif not self.marks_parameters and name in used and name not in changed and is_floating(var.dtype) and var.has_shape:
                 root.vars[name] = _as_parameter(var)
 
 
 def _asides(entries: Any, op: Operator) -> list[tuple[int, str, bytes]]:
-    """An op's attributes that come again later or are of unknown types; the others are put in order of where they stand."""
+    """An op's attributes that are repeated later or have unknown types; sorts the others by their position in the file."""
     last = {entry.name: position for position, entry in enumerate(entries) if entry.type in _BY_NUMBER}
     op.attrs = {name: op.attrs[name] for name in map(_text, sorted(last, key=last.__getitem__))}
     return [
@@ -705,7 +698,7 @@ _FLAGS = ("persistable", "need_check_feed", "is_parameter", "stop_gradient")
 
 
 def _known(number: int, otherwise: Any) -> tuple[Any, int | None]:
-    """A type by its number, or, of a number that is none, `otherwise` and the number."""
+    """(type, None) for the number of a type, (`otherwise`, number) for an unknown number."""
     try:
         return VarType(number), None
     except ValueError:
@@ -713,17 +706,8 @@ def _known(number: int, otherwise: Any) -> tuple[Any, int | None]:
 
 
 def _as_parameter(var: Variable) -> Parameter:
-    parameter = Parameter(
-        var.block,
-        var.shape,
-        var.dtype,
-        name=var.name,
-        trainable=not var.stop_gradient,
-        lod_level=var.lod_level,
-        stop_gradient=var.stop_gradient,
-        is_data=var.is_data,
-        need_check_feed=var.need_check_feed,
-    )
+    flags = {key: getattr(var, key) for key in ("name", "lod_level", "stop_gradient", "is_data", "need_check_feed")}
+    parameter = Parameter(var.block, var.shape, var.dtype, trainable=not var.stop_gradient, **flags)
     wire = var.wire
     parameter.wire = _VarWire(wire.written, wire.rest, True, wire.kind, wire.dtype)
     return parameter
@@ -748,8 +732,8 @@ def _var_leftover(desc: Any, tensor_field: str) -> bytes:
             rest.type.ClearField(tensor_field)
     if not rest.type.ByteSize():
         rest.ClearField("type")
-    found: bytes = rest.SerializeToString()
-    return found
+    data: bytes = rest.SerializeToString()
+    return data
 
 
 def _read_scalar(name: str, message: Any) -> Any:
@@ -766,13 +750,13 @@ def _read_scalar(name: str, message: Any) -> Any:
 
 # ---------------------------------------------------------------------------------------------------- tensors in files
 def serialize_tensor_desc(dtype: VarType, shape: Iterable[int]) -> bytes:
-    """Element type and shape as a ``TensorDesc``, as it heads a tensor in a file."""
+    """Element type and shape as the bytes of a ``TensorDesc``, which precedes a tensor in a file."""
     data: bytes = TensorDesc(data_type=int(dtype), dims=shape).SerializeToString()
     return data
 
 
 def parse_tensor_desc(data: bytes) -> tuple[VarType, tuple[int, ...]]:
-    """Element type and shape in the bytes of a ``TensorDesc``; `FormatError` if they hold none."""
+    """Element type and shape from the bytes of a ``TensorDesc``; `FormatError` if they are damaged."""
     message = TensorDesc()
     try:
         message.ParseFromString(data)
@@ -792,12 +776,12 @@ class _Damage(Exception):
 
 
 def find_damage(data: bytes) -> str:
-    """Where, in bytes that should be a ``ProgramDesc``, the first thing is wrong."""
+    """The first fault, as text, in bytes that should be a ``ProgramDesc``."""
     try:
         _walk(data, 0, len(data), ProgramDesc.DESCRIPTOR, "the program")
     except _Damage as damage:
         return str(damage)
-    return "its bytes are no message of the wire format"
+    return "its bytes are not a message of the wire format"
 
 
 def _varint(data: bytes, at: int, end: int, what: str, path: str) -> tuple[int, int]:
@@ -813,13 +797,13 @@ def _varint(data: bytes, at: int, end: int, what: str, path: str) -> tuple[int, 
 
 
 def _walk(data: bytes, at: int, end: int, descriptor: Any, path: str) -> None:
-    """Follow the fields of a message; as deep as the schema, which nests no message in itself."""
+    """Check the fields of a message; the recursion is as deep as the schema, which nests no message in itself."""
     counts: dict[int, int] = {}
     while at < end:
         start = at
         key, at = _varint(data, at, end, "a field's number", path)
         number, wire_type = key >> 3, key & 7
-        found = descriptor.fields_by_number.get(number)
+        field = descriptor.fields_by_number.get(number)
         if not number or wire_type in (3, 4, 6, 7):
             raise _Damage(f"at byte {start}, in {path}: no field begins like this")
         if wire_type == 0:
@@ -829,9 +813,9 @@ def _walk(data: bytes, at: int, end: int, descriptor: Any, path: str) -> None:
         if wire_type == 2:
             size, at = _varint(data, at, end, "a length", path)
         if size > end - at:
-            name = found.name if found is not None else f"field {number}"
+            name = field.name if field is not None else f"field {number}"
             raise _Damage(f"at byte {start}, in {path}: {name} should take {size} bytes, but {end - at} are left")
-        if wire_type == 2 and found is not None and found.message_type is not None:
+        if wire_type == 2 and field is not None and field.message_type is not None:
             count = counts[number] = counts.get(number, -1) + 1
-            _walk(data, at, at + size, found.message_type, f"{path}, {found.name}[{count}]")
+            _walk(data, at, at + size, field.message_type, f"{path}, {field.name}[{count}]")
         at += size

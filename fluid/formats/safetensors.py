@@ -1,4 +1,4 @@
-"""Arrays by name in ``.safetensors`` files, by the library of that name, an extra."""
+"""Arrays by name in ``.safetensors`` files, through the optional library of that name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["is_safetensors", "read_safetensors", "write_safetensors"]
 
 
 def is_safetensors(head: bytes, size: int) -> bool:
-    """Whether a file of `size` bytes that begins so is one: the length of its header, which is JSON."""
+    """Whether a file with this head and size is one: it begins with the length of a header, which is JSON."""
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 
@@ -30,17 +30,17 @@ def _safetensors() -> Any:
 
 
 def read_safetensors(path: str) -> dict[str, Any]:
-    """The arrays by name of a file; `FormatError` where it is damaged, `FluidError` where the library is missing."""
+    """The arrays by name of a file; `FormatError` if it is damaged, `FluidError` if the library is missing."""
     library = _safetensors()
     try:
         with library.safe_open(path, framework="numpy") as file:
-            kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # no dict
-            if all(kind in _SAFE_TYPES for kind in kinds.values()):
-                return {name: file.get_tensor(name) for name in kinds}
+            dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  # not a dict
+            if all(dtype in _SAFE_TYPES for dtype in dtypes.values()):
+                return {name: file.get_tensor(name) for name in dtypes}
         return {name: _from_safetensors(path, name, entry) for name, entry in library.deserialize(read_file(path))}
     except FluidError:
         raise
-    except Exception as error:  # the library's own error derives from nothing narrower
+    except Exception as error:  # the library's own error is a plain Exception
         raise FormatError(f"{path}: the file cannot be read: {error}") from None
 
 
@@ -50,10 +50,9 @@ _SAFE_TYPES = {
 
 
 def _from_safetensors(path: str, name: str, entry: Mapping[str, Any]) -> Any:
-    """A tensor of the library; bfloat16, which numpy lacks, as float32."""
+    """An array from a tensor of the library; bfloat16, which numpy lacks, as float32."""
     if entry["dtype"] == "BF16":
-        upper = np.frombuffer(entry["data"], "<u2").astype(np.uint32) << 16
-        return upper.view(np.float32).reshape(entry["shape"])
+        return to_float32(np.frombuffer(entry["data"], "<u2").reshape(entry["shape"]))
     if entry["dtype"] not in _SAFE_TYPES:
         raise FormatError(f"{path}: the tensor {name!r} is of {entry['dtype']}, which numpy cannot hold")
     return np.frombuffer(bytearray(entry["data"]), _SAFE_TYPES[entry["dtype"]]).reshape(entry["shape"])

@@ -1,7 +1,7 @@
-"""The formats of files that hold a whole program, or arrays by name, a row each: how one is told, read and written.
+"""The formats of files that hold a program, or arrays by name: one row each, with how to recognise, read and write it.
 
-What a file is, its first bytes say. Parameters without names (``.pdiparams``, a file a variable) are no row: only the program
-that they are of can read them (`fluid.formats.tensors`).
+The first bytes of a file tell its format. Parameters without names (``.pdiparams``, or one file per variable) have no row, since
+only their program tells how to read them (`fluid.formats.tensors`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .writing import reason, write_file
 __all__ = ["ARRAYS", "HEAD", "PROGRAMS", "ArrayFormat", "ProgramFormat", "array_format", "head_of", "program_format"]
 
 HEAD = 64
-"""Bytes that suffice to tell a format."""
+"""How many first bytes of a file suffice to tell its format."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class ArrayFormat:
     """A format of arrays by name.
 
     Attributes:
-        name: the format's name, which is the ending of its files.
-        matches: whether a file that begins with these bytes, and has so many, is of this format.
-        read: the arrays by name of the file of a path.
+        name: the format's name, which is the extension of its files.
+        matches: whether a file with these first bytes and this size has this format.
+        read: returns the arrays by name in the file at a path.
         write: writes arrays by name to a path.
     """
 
@@ -52,9 +52,9 @@ class ProgramFormat:
 
     Attributes:
         name: the format's name.
-        endings: of its files' names; the first is that which is written.
-        matches: whether a file that begins with these bytes, and has so many, is of this format.
-        read: the program in a file of this path.
+        endings: extensions of its files; the first is used for writing.
+        matches: whether a file with these first bytes and this size has this format.
+        read: returns the program in the file at a path.
         write: writes a program to a path.
     """
 
@@ -74,7 +74,7 @@ def _read_text(path: str) -> Program:
         program = parse_program_text(read_file(path).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: the text is not UTF-8, at byte {error.start}") from None
-    owner = self_owning(program.blocks)  # which text may say
+    owner = self_owning(program.blocks)  # possible in text
     if owner is not None:
         raise FormatError(f"{path}: block {owner[0].idx} holds itself, by way of an op of block {owner[1].idx}")
     return program
@@ -108,7 +108,7 @@ PROGRAMS = (
 
 
 def head_of(path: str, what: str) -> tuple[bytes, int]:
-    """The first bytes of a file, and how many it has; `FormatError` where there is no such file, which should be a `what`."""
+    """The first bytes of a file and its size; `FormatError` if the file, which should be a `what`, is missing."""
     try:
         with open(path, "rb") as file:
             return file.read(HEAD), os.fstat(file.fileno()).st_size
@@ -117,10 +117,10 @@ def head_of(path: str, what: str) -> tuple[bytes, int]:
 
 
 def array_format(head: bytes, size: int) -> ArrayFormat | None:
-    """The format of arrays by name of a file that begins so, or None."""
+    """The format of arrays by name of a file with this head and size, or None."""
     return next((row for row in ARRAYS if row.matches(head, size)), None)
 
 
 def program_format(head: bytes, size: int) -> ProgramFormat | None:
-    """The format of programs of a file that begins so, or None."""
+    """The format of programs of a file with this head and size, or None."""
     return next((row for row in PROGRAMS if row.matches(head, size)), None)

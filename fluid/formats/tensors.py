@@ -2,13 +2,13 @@
 
 A record is: uint32 version 0; uint64 number of levels of sequence offsets, for each a uint64 size in bytes and that many
 bytes of uint64; uint32 version 0; int32 size of a ``TensorDesc`` and its bytes; the elements, in C order. All numbers are
-little endian. A combined file is one record after the other, in sorted order of the variables' names, which it lacks.
-SelectedRows have files of their own: uint32 version 0; uint64 number of rows, for each its int64 number; int64 height of the
-whole tensor; then the rows, as a tensor from its version on.
+little endian. A combined file has one record per variable, sorted by the variables' names, which it does not contain.
+SelectedRows have files of their own: uint32 version 0; uint64 number of rows, for each its int64 index; int64 height of the
+whole tensor; then the rows as a tensor, from its version on.
 
-No size in a file is believed before the file proves to be that long. Arrays of large files are read-only views of the file,
-mapped into memory: what nobody reads takes none. (A file that another program cuts short meanwhile would end this one;
-files written here replace others instead, see `fluid.formats.writing`.)
+A size in a file is checked against the size of the file before memory is allocated. Arrays of large files are read-only views of
+the memory-mapped file: parts that are not read take no memory. (If another program truncates the file meanwhile, this process
+crashes; files written here replace others instead, see `fluid.formats.writing`.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["TensorReader", "open_tensors", "read_file", "write_rows", "write_ten
 Lod = list[list[int]]
 _LARGE_FILE = 16 << 20
 _LARGE_ARRAY = 1 << 16
-"""Bytes from which on an array of a large file is a view of it."""
+"""Least size in bytes of an array that becomes a view of a large file."""
 
 
 def write_tensor(file: BinaryIO, array: Any, lod: Sequence[Sequence[int]] = ()) -> None:
@@ -64,12 +64,12 @@ def _write_array(file: BinaryIO, array: Any) -> None:
 
 
 def _bytes_of(array: Any) -> Any:
-    """The elements of a contiguous array as a buffer; complex numbers, too, which a memoryview cannot cast."""
+    """The elements of a contiguous array as a buffer of bytes; a memoryview could not cast complex numbers."""
     return array.reshape(-1).view(np.uint8).data
 
 
 class TensorReader:
-    """Reads records one after the other from a file that may hold anything."""
+    """Reads records one after the other from an untrusted file."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file = file
@@ -78,7 +78,7 @@ class TensorReader:
         self._size = os.fstat(file.fileno()).st_size
         self._name = ""
         self._map: Any = None
-        if self._size >= _LARGE_FILE and os.name == "posix":  # elsewhere, a mapped file could not be replaced
+        if self._size >= _LARGE_FILE and os.name == "posix":  # on Windows, a mapped file cannot be replaced
             with contextlib.suppress(OSError, ValueError):
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -97,11 +97,11 @@ class TensorReader:
 
     def _take(self, count: int, what: str) -> bytes:
         self._check(count, what)
-        found = self._file.read(count)
-        if len(found) != count:
-            self.fail(f"{what} should take {count} bytes, but {len(found)} could be read")
+        data = self._file.read(count)
+        if len(data) != count:
+            self.fail(f"{what} should take {count} bytes, but {len(data)} could be read")
         self._at += count
-        return found
+        return data
 
     def _number(self, count: int, what: str) -> int:
         return int.from_bytes(self._take(count, what), "little")
@@ -111,16 +111,16 @@ class TensorReader:
         version = self._number(4, f"the version of the {what}")
         if version != 0:
             self.fail(
-                f"the version of the {what} is {version}, it should be 0; either this is no file of parameters, "
+                f"the version of the {what} is {version}, it should be 0; either this is not a file of parameters, "
                 "or it was not written for this program, so that its records begin elsewhere",
                 start,
             )
 
     def read(self, name: str) -> tuple[Any, Lod]:
-        """The next record, which should be that of the variable `name`: the array and its sequence offsets.
+        """The next record, expected to be that of the variable `name`: the array and its sequence offsets.
 
         Raises:
-            FormatError: names the file, the variable, the byte, and what was expected there.
+            FormatError: the record is damaged; names the file, the variable, the byte, and what was expected there.
         """
         self._name = name
         self._version("record")
@@ -132,7 +132,7 @@ class TensorReader:
         return self._array(), lod
 
     def read_rows(self, name: str) -> SelectedRows:
-        """The next record, which should be that of the SelectedRows `name`; errors as of `read`."""
+        """The next record, expected to be that of the SelectedRows `name`; errors as of `read`."""
         from ..values.selected_rows import SelectedRows
 
         self._name = name
@@ -162,20 +162,16 @@ class TensorReader:
         desc = self._take(size, "the tensor's description")
         try:
             dtype, shape = parse_tensor_desc(desc)
-            kind = BFLOAT16 if dtype is VarType.BF16 else dtype.numpy
+            element = BFLOAT16 if dtype is VarType.BF16 else dtype.numpy
         except (FormatError, FluidTypeError) as error:
             self.fail(str(error), start)
-        if any(extent < 0 for extent in shape):
-            self.fail(f"the tensor's shape is {list(shape)}, which has a negative extent", start)
-        count = math.prod(shape)
-        self._check(count * kind.itemsize, f"the elements of {dtype.text}{list(shape)}")
+        if any(size < 0 for size in shape):
+            self.fail(f"the tensor's shape is {list(shape)}, which has a negative dimension", start)
+        count, stored = math.prod(shape), element.newbyteorder("<")
+        self._check(count * element.itemsize, f"the elements of {dtype.text}{list(shape)}")
+        mapped = self._map is not None and count * element.itemsize >= _LARGE_ARRAY
         try:
-            mapped = self._map is not None and count * kind.itemsize >= _LARGE_ARRAY
-            array = (
-                np.frombuffer(self._map, kind.newbyteorder("<"), count, self._at).reshape(shape)
-                if mapped
-                else np.empty(shape, kind.newbyteorder("<"))
-            )
+            array = np.frombuffer(self._map, stored, count, self._at).reshape(shape) if mapped else np.empty(shape, stored)
         except (ValueError, MemoryError) as error:
             self.fail(f"no array of {len(shape)} dimensions, {dtype.text}{list(shape)[:8]}, can be made: {error}", start)
         if mapped:
@@ -185,21 +181,21 @@ class TensorReader:
             if read != array.nbytes:
                 self.fail(f"{array.nbytes} bytes of elements should be here, but {read} could be read")
         self._at += array.nbytes
-        return array.astype(kind, copy=False)
+        return array.astype(element, copy=False)
 
     def _level(self, index: int) -> list[int]:
         start = self._at
         size = self._number(8, f"the size of level {index} of sequence offsets")
         if size % 8:
-            self.fail(f"level {index} of sequence offsets takes {size} bytes, which is no multiple of 8", start)
+            self.fail(f"level {index} of sequence offsets takes {size} bytes, which is not a multiple of 8", start)
         offsets = np.frombuffer(self._take(size, f"level {index} of sequence offsets"), "<u8")
         if size and (offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any()):
             self.fail(f"level {index} of sequence offsets does not ascend from 0", start)
-        found: list[int] = offsets.tolist()
-        return found
+        level: list[int] = offsets.tolist()
+        return level
 
     def finish(self, expected: int) -> None:
-        """`FormatError` if the file goes on after the `expected` records that have been read."""
+        """Raise `FormatError` if the file continues after the `expected` records that have been read."""
         self._name = ""
         if self.left:
             self.fail(

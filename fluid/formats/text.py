@@ -1,4 +1,4 @@
-"""Programs as text: to read, to compare line by line, and, in the complete form, to parse back.
+"""Programs as text, to read and to compare line by line; the complete form can be parsed back.
 
 ::
 
@@ -14,15 +14,15 @@
       (X@GRAD=x@GRAD: float32[-1, 13]) = mul_grad(X=x, Y=fc_0.w_0, Out@GRAD=fc_0.tmp_0@GRAD)
     }
 
-A block first lists parameters, data, persistable variables and those that none of its ops writes; each other variable is
+A block first lists parameters, data, persistable variables and those that none of its ops writes; every other variable is
 declared where it is first written. Names before ``=`` without a slot are in the slot ``Out``. A line ``-- backward --``
-gives the role of the ops after it, ``-- forward --`` that they have none. A sub-block stands under the (first) op that
-owns it; its parent is the block around it unless ``(parent 3)`` says otherwise, and ``(forward 2)`` names the block whose
-gradient it is. An attribute ``name: longs=[1]`` has another kind on the wire than its definition, or its value, says.
-Names that are not made of letters, digits and ``_.@/-`` stand in quotes, as in JSON.
+sets the role of the ops after it; after ``-- forward --`` they have none. A sub-block is printed under the (first) op that owns
+it; its parent is the block around it unless ``(parent 3)`` says otherwise, and ``(forward 2)`` names the block that it
+differentiates. An attribute ``name: longs=[1]`` is stored in files as another kind than its definition, or its value, suggests.
+Names with characters other than letters, digits and ``_.@/-`` are quoted as in JSON.
 
-A line ``program {random_seed=7, version=2006002, op_versions=[adam=1, pad2d=1]}`` stands before the blocks where there is
-something to say: a seed, the version of Paddle that wrote the program, the versions of its ops.
+A line ``program {random_seed=7, version=2006002, op_versions=[adam=1, pad2d=1]}`` comes before the blocks if the program has any
+of these: a seed, the version of Paddle that wrote it, the versions of its ops.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ROLES = {
 }
 _ROLE_BITS = {name: bit for bit, name in _ROLES.items()}
 NOISE = frozenset({OpRole.NAME, OpRole.VARS, "op_namescope", "op_device", "op_callstack", "with_quant_attr"})
-"""Attributes that say nothing of what an op computes."""
+"""Attributes that do not affect what an op computes."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.@/-]+")
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 _DEEPEST_INDENT = 20
@@ -63,17 +63,17 @@ _SCREEN_COLUMNS = 160
 # ---------------------------------------------------------------------------------------------------------- printing
 @dataclass(frozen=True)
 class _Style:
-    """How much is shown: everything, or what fits a screen."""
+    """How much is printed: everything, or what fits a screen. A limit of 0 is none."""
 
     complete: bool = True
     items: int = 0
-    """Longest list of names or numbers; 0 is any."""
+    """Most names or numbers in a list."""
     ops: int = 0
     """Most ops of a section of a block."""
     vars: int = 0
     """Most variables at the head of a block."""
     columns: int = 0
-    """Longest line; 0 is any."""
+    """Longest line."""
 
 
 _COMPLETE = _Style()
@@ -81,7 +81,7 @@ _SHORT = _Style(complete=False, items=8)
 
 
 def _quoted(text: str) -> str:
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def _name(name: str) -> str:
@@ -123,25 +123,25 @@ def _fits(kind: str, value: Any) -> bool:
 def _attrs(op: Operator, style: _Style, in_section: bool) -> str:
     definition = op.definition
     kinds = op.wire.kinds if style.complete and op.wire is not None else {}
-    found = []
+    texts = []
     for name, value in op.attrs.items():
         if not style.complete:
-            known = definition.attrs.get(name) if definition is not None else None
-            if name in NOISE or (known is not None and not known.required and known.default == value):
+            attr = definition.attrs.get(name) if definition is not None else None
+            if name in NOISE or (attr is not None and not attr.required and attr.default == value):
                 continue
         elif in_section and name == OpRole.NAME and _section(op):
             continue
         mark = f": {kinds[name]}" if name in kinds and _fits(kinds[name], value) else ""
-        found.append(f"{_name(name)}{mark}={_value(value, style)}")
-    return f" {{{', '.join(found)}}}" if found else ""
+        texts.append(f"{_name(name)}{mark}={_value(value, style)}")
+    return f" {{{', '.join(texts)}}}" if texts else ""
+
+
+def _slot(names: list[str], style: _Style, show: Any) -> str:
+    return show(names[0]) if len(names) == 1 else _listed(names, style, show)
 
 
 def _slots(slots: dict[str, list[str]], style: _Style, show: Any) -> list[str]:
-    found = []
-    for slot, names in slots.items():
-        if names or style.complete:
-            found.append(f"{_name(slot)}={show(names[0]) if len(names) == 1 else _listed(names, style, show)}")
-    return found
+    return [f"{_name(slot)}={_slot(names, style, show)}" for slot, names in slots.items() if names or style.complete]
 
 
 def _type(var: Variable) -> str:
@@ -153,20 +153,15 @@ def _type(var: Variable) -> str:
 
 def _flags(var: Variable, style: _Style) -> str:
     parameter = isinstance(var, Parameter)
-    found = []
-    if var.lod_level:
-        found.append(f"lod_level={var.lod_level}")
-    if var.persistable is not parameter:
-        found.append("persistable" if var.persistable else "not_persistable")
-    if parameter and var.is_data:
-        found.append("data")
-    if isinstance(var, Parameter) and not var.trainable:
-        found.append("not_trainable")
-    if var.stop_gradient and (style.complete or not var.is_data):  # what is fed stops gradients, as a rule
-        found.append("stop_gradient")
-    if var.need_check_feed and style.complete:
-        found.append("need_check_feed")
-    return "".join(" " + flag for flag in found)
+    flags = {
+        f"lod_level={var.lod_level}": var.lod_level,
+        "persistable" if var.persistable else "not_persistable": var.persistable is not parameter,
+        "data": parameter and var.is_data,
+        "not_trainable": isinstance(var, Parameter) and not var.trainable,
+        "stop_gradient": var.stop_gradient and (style.complete or not var.is_data),  # data usually stops gradients
+        "need_check_feed": var.need_check_feed and style.complete,
+    }
+    return "".join(f" {flag}" for flag, is_set in flags.items() if is_set)
 
 
 def _declaration(var: Variable, style: _Style) -> str:
@@ -178,13 +173,12 @@ def _op_line(op: Operator, style: _Style, show_output: Any, in_section: bool) ->
     reads = _slots(op.inputs, style, _name)
     call = f"{_name(op.type)}({', '.join(reads)}){_attrs(op, style, in_section)}"
     if list(outputs) == ["Out"]:
-        names = outputs["Out"]
-        return (show_output(names[0]) if len(names) == 1 else _listed(names, style, show_output)) + f" = {call}"
+        return f"{_slot(outputs['Out'], style, show_output)} = {call}"
     if not outputs:
         return call
     writes = _slots(outputs, style, show_output)
     line = f"({', '.join(writes)}) = {call}"
-    if style.columns and len(line) > style.columns:  # what an op is, and its first slots, say more than all it writes
+    if style.columns and len(line) > style.columns:  # the op's type and first slots say more than a long list of outputs
         line = f"({_first(writes, 1)}) = {_name(op.type)}({_first(reads, 4)}){_attrs(op, style, in_section)}"
     return line
 
@@ -195,7 +189,7 @@ def _first(items: Sequence[str], count: int) -> str:
 
 @checked
 def op_to_string(op: Operator) -> str:
-    """One line: what it writes (with types), its type, what it reads, and the attributes that are not at their defaults."""
+    """An op as one line: its outputs (with types), its type, its inputs, and the attributes that are not at their defaults."""
 
     def show(name: str) -> str:
         var = op.block.find_var(name)
@@ -216,7 +210,7 @@ def _section_line(role: int) -> str:
 
 
 def _runs(ops: Iterable[Operator], style: _Style) -> Iterator[tuple[int, list[Operator]]]:
-    """Neighbouring ops of the same role; on a screen, the op that makes the loss, or its gradient, is no section of its own."""
+    """Runs of neighbouring ops with the same role; on a screen, the loss and its gradient are not runs of their own."""
     run: list[Operator] = []
     role = 0
     for op in ops:
@@ -234,15 +228,15 @@ _Item = str | Block
 
 
 def _block_items(block: Block, around: Block | None, depth: int, style: _Style) -> Iterator[_Item]:
-    """The lines of a block; sub-blocks, to be printed where they stand, as they are."""
+    """The lines of a block, with each sub-block itself at the place where it is to be printed."""
     indent = "  " * min(depth, _DEEPEST_INDENT)
     where = []
     if block.parent is not around:
         where.append(f"parent {block.parent_idx}")
     if block.forward is not None:
         where.append(f"forward {block.forward_block_idx}")
-    said = f" ({', '.join(where)})" if where else ""
-    yield f"{indent}block {block.idx}{said} {{"
+    links = f" ({', '.join(where)})" if where else ""
+    yield f"{indent}block {block.idx}{links} {{"
     indent = "  " * min(depth + 1, _DEEPEST_INDENT)
 
     written = {name for op in block.ops for names in op.outputs.values() for name in names}
@@ -280,7 +274,7 @@ def _block_items(block: Block, around: Block | None, depth: int, style: _Style) 
 
 
 def _lines(block: Block, style: _Style, printed: set[int]) -> Iterator[str]:
-    """The lines of a block and of the blocks under it. A stack of our own, since files may nest blocks deeply."""
+    """The lines of a block and of the blocks under it; not recursive, since files may nest blocks deeply."""
     printed.add(id(block))
     stack = [(block, _block_items(block, None, 0, style))]
     while stack:
@@ -290,7 +284,7 @@ def _lines(block: Block, style: _Style, printed: set[int]) -> Iterator[str]:
                 yield item
             elif id(item) not in printed:
                 printed.add(id(item))
-                # The head of a block stands at two more than its op, and its lines at two more than that.
+                # Each level indents the head of a block and its lines.
                 stack.append((item, _block_items(item, inside, 2 * len(stack), style)))
                 break
         else:
@@ -298,14 +292,14 @@ def _lines(block: Block, style: _Style, printed: set[int]) -> Iterator[str]:
 
 
 def _header(program: Program, style: _Style) -> list[str]:
-    found = [f"random_seed={program.random_seed}"] if program.random_seed else []
+    entries = [f"random_seed={program.random_seed}"] if program.random_seed else []
     if program.wire and style.complete:
         from .program import versions_of
 
         version, of_ops = versions_of(program.wire)
-        found += [f"version={version}"] if version else []
-        found += [f"op_versions={_listed(of_ops, style, lambda pair: f'{_name(pair[0])}={pair[1]}')}"] if of_ops else []
-    return found
+        entries += [f"version={version}"] if version else []
+        entries += [f"op_versions={_listed(of_ops, style, lambda pair: f'{_name(pair[0])}={pair[1]}')}"] if of_ops else []
+    return entries
 
 
 def _program_lines(program: Program, style: _Style) -> Iterator[str]:
@@ -326,19 +320,18 @@ def block_to_string(block: Block) -> str:
 
 @checked
 def program_to_string(program: Program) -> str:
-    """The complete text of a program, from which `parse_program_text` makes an equal one."""
+    """The complete text of a program, which `parse_program_text` turns back into an equal program."""
     return "\n".join(_program_lines(program, _COMPLETE)) + "\n"
 
 
 @checked
 def program_to_screen(program: Program) -> str:
-    """The text of a program, cut so that it fits a screen: attributes at their defaults, long lists, lines and blocks."""
+    """The text of a program, shortened to fit a screen: without default attributes, with long lists, lines and blocks cut."""
     lines: list[str] = []
     for most in (_SCREEN_LINES, 40, 24, 16, 10, 6, 4, 2):
         lines = []
-        for line in _program_lines(
-            program, _Style(complete=False, items=8, ops=most, vars=max(2, most // 2), columns=_SCREEN_COLUMNS)
-        ):
+        style = _Style(complete=False, items=8, ops=most, vars=max(2, most // 2), columns=_SCREEN_COLUMNS)
+        for line in _program_lines(program, style):
             lines.append(line if len(line) <= _SCREEN_COLUMNS else line[: _SCREEN_COLUMNS - 4] + " ...")
             if len(lines) > _SCREEN_LINES and most > 2:
                 break
@@ -376,13 +369,13 @@ class _Line:
         self.at = 0
         position = 0
         while not self.tokens or self.tokens[-1].kind != "end":
-            found = _TOKEN.match(text, position)
-            if found is None:
+            match = _TOKEN.match(text, position)
+            if match is None:
                 column = position + len(text[position:]) - len(text[position:].lstrip(" \t\r")) + 1
                 raise FormatError(f"line {number}, column {column}: {text[column - 1]!r} starts no word, string or sign")
-            kind = str(found.lastgroup)
-            self.tokens.append(_Token(found[kind] if kind == "sign" else kind, found[kind], found.start(kind) + 1))
-            position = found.end()
+            kind = str(match.lastgroup)
+            self.tokens.append(_Token(match[kind] if kind == "sign" else kind, match[kind], match.start(kind) + 1))
+            position = match.end()
 
     @property
     def token(self) -> _Token:
@@ -425,23 +418,23 @@ class _Line:
     def integer(self, what: str, bits: int = 0) -> int:
         if not (self.ahead("word") and _INTEGER.fullmatch(self.token.text)):
             self.unexpected(what)
-        token, found = self.token, int(self.take("word"))
-        if bits and not -(1 << bits - 1) <= found < 1 << bits - 1:
-            self.fail(f"{found} takes more than {bits} bits", token)
-        return found
+        token, number = self.token, int(self.take("word"))
+        if bits and not -(1 << bits - 1) <= number < 1 << bits - 1:
+            self.fail(f"{number} takes more than {bits} bits", token)
+        return number
 
     def many(self, close: str, item: Any) -> list[Any]:
-        """Items between commas up to `close`; the opening sign has been taken."""
-        found: list[Any] = []
+        """The items, separated by commas, up to `close`; the opening sign has been taken."""
+        items: list[Any] = []
         while not self.accept(close):
-            if found:
+            if items:
                 self.take(",", f"',' or {close!r}")
-            found.append(item())
-        return found
+            items.append(item())
+        return items
 
 
 class _BlockRef:
-    """Stands for a block until all are known."""
+    """Stands for a block until all blocks are parsed."""
 
     def __init__(self, index: int, line: _Line, token: _Token) -> None:
         self.index = index
@@ -458,7 +451,7 @@ class _Parser:
         self.refs: list[tuple[dict[str, Any], str]] = []
         self.inside: list[Block] = []
         self.roles: list[int] = []
-        self.said: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
 
     def parse(self, text: str) -> Program:
         number = 0
@@ -510,7 +503,7 @@ class _Parser:
             line.unexpected("a block, such as 'block 0 {'")
         if line.ahead("word", "--") and line.ahead("word", by=1):
             return self.section(line)
-        # One word before another makes a declaration: in an op's line, the first name has '(', ':', '=' or ',' behind it.
+        # A declaration begins with two words; in an op's line, '(', ':', '=' or ',' follows the first name.
         if line.ahead("word") and (line.ahead("word", by=1) or line.ahead("string", by=1)):
             word = line.take("word")
             if word not in ("param", "data", "var"):
@@ -522,27 +515,29 @@ class _Parser:
         line.take("word")
         line.take("{")
         line.many("}", lambda: self.fact(line))
-        self.program._seed = self.said.get("random_seed", 0)
-        if self.said.keys() & {"version", "op_versions"}:
+        self.program._seed = self.facts.get("random_seed", 0)
+        if self.facts.keys() & {"version", "op_versions"}:
             from .program import with_versions
 
             try:
-                self.program.wire = with_versions(self.said.get("version", 0), self.said.get("op_versions", []))
+                self.program.wire = with_versions(self.facts.get("version", 0), self.facts.get("op_versions", []))
             except ProgramError as error:
                 line.fail(str(error), line.tokens[0])
 
     def fact(self, line: _Line) -> None:
-        """``version=2006002``, of the whole program."""
-        said, token = self.said, line.token
+        """An entry of the header, such as ``version=2006002``."""
+        facts, token = self.facts, line.token
         word = line.take("word", "random_seed, version or op_versions")
-        if word not in ("random_seed", "version", "op_versions") or word in said:
-            line.fail(f"{word} is given twice" if word in said else f"{word!r} is not random_seed, version or op_versions", token)
+        if word not in ("random_seed", "version", "op_versions") or word in facts:
+            line.fail(
+                f"{word} is given twice" if word in facts else f"{word!r} is not random_seed, version or op_versions", token
+            )
         line.take("=")
         if word == "op_versions":
             line.take("[")
-            said[word] = line.many("]", lambda: self.op_version(line))
+            facts[word] = line.many("]", lambda: self.op_version(line))
         else:
-            said[word] = line.integer("a whole number", 64)
+            facts[word] = line.integer("an integer", 64)
 
     def op_version(self, line: _Line) -> tuple[str, int]:
         name = line.name("the type of an op")
@@ -594,7 +589,7 @@ class _Parser:
         self.roles[-1] = role
 
     def declaration(self, line: _Line, name: str, word: str) -> None:
-        """``: float32[-1, 13] stop_gradient`` behind a name."""
+        """The rest of a declaration after the name: ``: float32[-1, 13] stop_gradient``."""
         block = self.inside[-1]
         if name in block.vars:
             line.fail(f"{name!r} is declared twice in block {block.idx}")
@@ -616,7 +611,7 @@ class _Parser:
                 dtype = _DTYPES[text]
             if not line.accept("?"):
                 line.take("[")
-                shape = line.many("]", lambda: line.integer("an extent"))
+                shape = line.many("]", lambda: line.integer("a dimension"))
         flags = {"persistable": word == "param", "data": word == "data", "trainable": True}
         lod_level = 0
         while line.ahead("word"):
@@ -634,19 +629,12 @@ class _Parser:
             else:
                 line.at -= 1
                 line.unexpected("lod_level=, persistable, stop_gradient, need_check_feed or the like")
-        known: dict[str, Any] = {
-            "type": kind,
-            "name": name,
-            "lod_level": lod_level,
-            "persistable": flags["persistable"],
-            "is_data": flags["data"],
-            "stop_gradient": flags.get("stop_gradient", False),
-            "need_check_feed": flags.get("need_check_feed", False),
-        }
+        properties: dict[str, Any] = {"type": kind, "name": name, "lod_level": lod_level, "is_data": flags["data"]}
+        properties |= {flag: flags.get(flag, False) for flag in ("persistable", "stop_gradient", "need_check_feed")}
         if word == "param":
-            block.vars[name] = Parameter(block, shape, dtype, trainable=flags["trainable"], **known)  # type: ignore[arg-type]
+            block.vars[name] = Parameter(block, shape, dtype, trainable=flags["trainable"], **properties)  # type: ignore[arg-type]
         else:
-            block.vars[name] = Variable(block, shape=shape, dtype=dtype, **known)
+            block.vars[name] = Variable(block, shape=shape, dtype=dtype, **properties)
 
     def op(self, line: _Line) -> None:
         block = self.inside[-1]
@@ -683,18 +671,18 @@ class _Parser:
         return line.many("]", item) if line.accept("[") else [item()]
 
     def slots(self, line: _Line, item: Any) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        by_name: dict[str, list[str]] = {}
 
         def one() -> None:
             token = line.token
             name = line.name("a slot")
-            if name in found:
+            if name in by_name:
                 line.fail(f"the slot {name!r} is given twice", token)
             line.take("=")
-            found[name] = self.slot(line, item)
+            by_name[name] = self.slot(line, item)
 
         line.many(")", one)
-        return found
+        return by_name
 
     # -- attributes
     def attr(self, line: _Line, op: Operator, kinds: dict[str, str]) -> None:
@@ -708,7 +696,7 @@ class _Parser:
         value = line.many("]", lambda: self.value(line)) if line.accept("[") else self.value(line)
         if kind:
             if not kind.startswith("block") and not _fits(kind, value):
-                line.fail(f"{kind!r} is no kind of attribute that can hold this value", kind_token)
+                line.fail(f"{kind!r} is not a kind of attribute that can hold this value", kind_token)
             kinds[name] = kind
         op.attrs[name] = value
         if any(isinstance(item, _BlockRef) for item in (value if isinstance(value, list) else [value])):
@@ -741,5 +729,5 @@ def _float(word: str) -> float:
 
 @checked
 def parse_program_text(text: str) -> Program:
-    """The program that this text, as made by `program_to_string`, describes; `FormatError` with line and column if none."""
+    """The program in a text that `program_to_string` has made; `FormatError`, with line and column, if it is not one."""
     return _Parser().parse(text)

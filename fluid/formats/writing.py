@@ -1,17 +1,15 @@
-"""Writing files so that none is half done, and several so that they belong together.
+"""Atomic writing of files, one at a time or several together.
 
-What is to be a file is first written to a temporary one in the same folder, is brought to the disk, and then takes the other's
-name, which replaces an older file at once. Whenever the process ends, also by being killed, each name stands for the whole old
-file or the whole new one. A new file has the permissions of the one that it replaces; through a link, what that leads to is
-replaced.
+A file is first written to a temporary file in the same folder and flushed to the disk; then it is renamed, which replaces an
+older file atomically. If the process is killed, each name stands for the whole old file or the whole new one. A new file gets
+the permissions of the one that it replaces; if that is a link, the link's target is replaced.
 
-Files that are written inside `together` all wait until the last of them is on the disk, and are renamed in the order in which
-they were written. What can go wrong in writing (a disk that is full, a value that cannot be saved, a kill) thus leaves all of
-them as they were. Only a process that ends between two renames, which follow each other at once, leaves some new beside
-others old; so what readers look for first is to be written last.
+Files that are written inside `together` are renamed when the last of them is on the disk, in the order of writing. An error
+before that (a full disk, a value that cannot be saved, a kill) leaves all old files unchanged. Only a process that ends between
+two renames leaves some files new and others old; so write the file that readers look for first last.
 
-A process that is killed leaves its temporaries: ``.fluid-<16 hexadecimal digits>``, which it had locked, and others with
-``-<number>`` behind this. Who writes to the same folder next removes those that no process holds locked any more.
+A process that is killed leaves temporary files: ``.fluid-<16 hexadecimal digits>``, which it had locked, and others with
+``-<number>`` appended. The next process that writes to the folder removes those whose lock is free.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from ..errors import FluidError
 locks: Any
 try:
     import fcntl as locks
-except ImportError:  # where open files cannot be removed, which tells as much
+except ImportError:  # Windows, where an open file cannot be removed, which serves as a lock
     locks = None
 
 __all__ = ["atomic_writer", "reason", "together", "write_file"]
@@ -40,7 +38,7 @@ _TEMPORARY = re.compile(r"(\.fluid-[0-9a-f]{16})(-[0-9]+)?")
 
 
 def reason(error: Exception) -> str:
-    """What went wrong with a file, in few words."""
+    """The text of an error, without number and path if it is an `OSError`."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -49,7 +47,7 @@ def _failed(path: str, error: Exception) -> FluidError:
 
 
 class _Folder:
-    """A folder that is written to: the names of temporaries there, for as long as the lock is held that says so."""
+    """A folder that is written to; holds the lock of the temporary files there, and makes their names."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -64,14 +62,14 @@ class _Folder:
             self._lock = open(self._name, "xb")  # noqa: SIM115
             if _locked(self._lock.fileno()) is not False and os.path.exists(self._name):
                 break
-            self._lock.close()  # somebody took it for abandoned before it was locked
+            self._lock.close()  # another process removed it as abandoned before it was locked
 
     def temporary(self) -> str:
         self._count += 1
         return f"{self._name}-{self._count}"
 
     def flush(self) -> None:
-        """Have the disk know the new names, where the system can."""
+        """Flush renames in the folder to the disk, where the system supports it."""
         with contextlib.suppress(OSError):
             descriptor = os.open(self.path, os.O_RDONLY)
             try:
@@ -88,7 +86,7 @@ class _Folder:
 
 
 def _locked(descriptor: int) -> bool | None:
-    """Whether this could lock the file: False where another process has, None where it cannot be known."""
+    """Lock a file; returns whether it worked: False if another process has the lock, None if locks are not supported."""
     if locks is None:
         return None
     try:
@@ -101,27 +99,27 @@ def _locked(descriptor: int) -> bool | None:
 
 
 def _remove_abandoned(folder: str) -> None:
-    """Remove what killed processes have left in a folder; what is not surely theirs stays, and so does what cannot be removed."""
+    """Remove the temporary files of killed processes from a folder, as far as possible; files that may be in use stay."""
     try:
-        found = [match for match in map(_TEMPORARY.fullmatch, os.listdir(folder)) if match]
+        matches = [match for match in map(_TEMPORARY.fullmatch, os.listdir(folder)) if match]
     except OSError:
         return
-    for lock in [match[0] for match in found if not match[2]]:
+    for lock in [match[0] for match in matches if not match[2]]:
         path = os.path.join(folder, lock)
         with contextlib.suppress(OSError), _held(path):
-            for match in found:
+            for match in matches:
                 if match[1] == lock and match[2]:
                     _remove_file(os.path.join(folder, match[0]))
-            os.unlink(path)  # last, since the others are known by it
+            os.unlink(path)  # last, since it identifies the others
 
 
 @contextlib.contextmanager
 def _held(path: str) -> Iterator[None]:
-    """Inside, nobody else holds this lock; `OSError` where somebody may."""
+    """Inside the ``with``, this process holds the lock `path`; `OSError` if another may."""
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise OSError
     if locks is None:
-        os.rename(path, path)  # refused where it is open
+        os.rename(path, path)  # fails if it is open
         yield
         return
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -139,27 +137,27 @@ def _remove_file(path: str) -> None:
 
 
 def _target(path: str) -> str:
-    """The file that a path leads to, by links too, whatever the working directory becomes."""
+    """The absolute path of a file, with links resolved."""
     if not os.path.basename(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     return os.path.realpath(path)
 
 
 def _check_name(path: str) -> None:
-    """`OSError` or `ValueError` where no file can have this name: to be known before others have got theirs."""
+    """Raise `OSError` or `ValueError` if no file can have this name, before other files are renamed."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
 class _Group:
-    """Files that take their places when all are written."""
+    """Files that are renamed when all of them are written."""
 
     def __init__(self) -> None:
         self._folders: dict[str, _Folder] = {}
         self._begun: list[str] = []
         self._written: list[tuple[str, str]] = []
-        """(temporary, name) of those that are whole."""
+        """(temporary, path) of the files that are complete."""
 
     @contextlib.contextmanager
     def writer(self, path: str) -> Iterator[BinaryIO]:
@@ -187,7 +185,7 @@ class _Group:
         self._written.append((temporary, path))
 
     def commit(self) -> None:
-        """Give the files their names; the last one once the disk knows the others."""
+        """Rename the files, the last one after the renames of the others are on the disk."""
         count = len(self._written)
         for number in range(count):
             if 0 < number == count - 1:
@@ -206,7 +204,7 @@ class _Group:
 
     def close(self) -> None:
         for temporary in self._begun:
-            with contextlib.suppress(OSError):  # most have got their names
+            with contextlib.suppress(OSError):  # most have been renamed
                 os.unlink(temporary)
         for folder in self._folders.values():
             folder.close()
@@ -217,9 +215,9 @@ _group: ContextVar[_Group | None] = ContextVar("_group", default=None)
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Files that are written inside the ``with`` take their places at its end, in order; on an error, none of them does."""
+    """Files written inside the ``with`` replace older ones at its end, in order; on an error, none of them does."""
     if _group.get() is not None:
-        yield  # inside another, which ends later
+        yield  # the outer one renames
         return
     group = _Group()
     token = _group.set(group)
@@ -233,10 +231,10 @@ def together() -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_writer(path: str) -> Iterator[BinaryIO]:
-    """A file that takes its place under `path` only once everything has been written; on an error nothing changes.
+    """Opens a file that replaces `path` when the ``with`` ends; on an error nothing changes.
 
     Raises:
-        FluidError: the file cannot be written; says which, and why.
+        FluidError: the file cannot be written; names it and the reason.
     """
     with together():
         group: Any = _group.get()
@@ -245,6 +243,6 @@ def atomic_writer(path: str) -> Iterator[BinaryIO]:
 
 
 def write_file(path: str, chunks: Iterable[bytes]) -> None:
-    """Write a file whole or not at all; errors as of `atomic_writer`."""
+    """Write a file atomically; errors as of `atomic_writer`."""
     with atomic_writer(path) as file:
         file.writelines(chunks)

@@ -1,4 +1,4 @@
-"""What two programs differ in: ops aligned with each other, declarations, and values of parameters."""
+"""The differences of two programs: their ops, aligned with each other, declarations, and values of parameters."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["ProgramDiff", "diff"]
 
 @dataclass
 class ProgramDiff:
-    """Differences; print it. False where there are none.
+    """The differences of two programs, which can be printed; false if there are none.
 
     Attributes:
-        ops: (sign, block, line): a space for an op of both, ``-`` of the first, ``+`` of the second.
+        ops: (sign, block, line); the sign is a space for an op of both programs, ``-`` of the first, ``+`` of the second.
         variables: (sign, block, line) of declarations that differ.
         values: name -> how its value differs.
     """
@@ -35,7 +35,7 @@ class ProgramDiff:
         return bool(self.variables or self.values) or any(sign != " " for sign, _, _ in self.ops)
 
     def lines(self, around: int = 2) -> Iterator[str]:
-        """The differences as lines; of equal ops only so many around each difference."""
+        """The differences as lines, with up to `around` equal ops around each difference."""
         yield from _section("variables", self.variables, 0)
         yield from _section("ops", self.ops, around)
         if self.values:
@@ -68,8 +68,8 @@ def _section(title: str, entries: Sequence[tuple[str, int, str]], around: int) -
 def diff(
     p: Program, q: Program, values_p: Mapping[str, Any] | None = None, values_q: Mapping[str, Any] | None = None
 ) -> ProgramDiff:
-    """What program `q` has other than `p`, block by block; with arrays by name of both, their differences too."""
-    found = ProgramDiff()
+    """The differences of program `q` from `p`, block by block; with arrays by name of both, also those of values."""
+    result = ProgramDiff()
     for number in range(max(len(p.blocks), len(q.blocks))):
         one = p.blocks[number] if number < len(p.blocks) else None
         two = q.blocks[number] if number < len(q.blocks) else None
@@ -77,29 +77,29 @@ def diff(
         for name in dict.fromkeys([*declared[0], *declared[1]]):
             texts = [side.get(name) for side in declared]
             if texts[0] != texts[1]:
-                found.variables += [(sign, number, text) for sign, text in zip("-+", texts, strict=True) if text is not None]
+                result.variables += [(sign, number, text) for sign, text in zip("-+", texts, strict=True) if text is not None]
         ops = [block.ops if block else [] for block in (one, two)]
-        found.ops += [(sign, number, op_to_string(op)) for sign, op in _aligned(*ops)]
+        result.ops += [(sign, number, op_to_string(op)) for sign, op in _aligned(*ops)]
     if values_p is not None and values_q is not None:
-        found.values = _compared(values_p, values_q)
-    return found
+        result.values = _compared(values_p, values_q)
+    return result
 
 
 def _key(op: Operator) -> tuple[str, str]:
-    found = {name: value for name, value in op.all_attrs().items() if name not in NOISE}
-    attrs = {name: f"block {value.idx}" if isinstance(value, Block) else value for name, value in found.items()}
+    attrs = {name: value for name, value in op.all_attrs().items() if name not in NOISE}
+    attrs = {name: f"block {value.idx}" if isinstance(value, Block) else value for name, value in attrs.items()}
     return op.type, repr((sorted(op.inputs.items()), sorted(op.outputs.items()), sorted(attrs.items(), key=lambda item: item[0])))
 
 
 def _aligned(one: Sequence[Operator], two: Sequence[Operator]) -> Iterator[tuple[str, Operator]]:
-    """Ops of both sides in order, equal ones matched; between those, ops of equal type side by side."""
+    """The ops of both sides in order: equal ones matched, and between those, ops of the same type paired."""
     keys = [[_key(op) for op in side] for side in (one, two)]
     for tag, a, b, c, d in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
         if tag == "equal":
             yield from ((" ", op) for op in one[a:b])
             continue
-        kinds = [[op.type for op in one[a:b]], [op.type for op in two[c:d]]]
-        for inner, e, f, g, h in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_opcodes():
+        types = [[op.type for op in one[a:b]], [op.type for op in two[c:d]]]
+        for inner, e, f, g, h in SequenceMatcher(None, types[0], types[1], autojunk=False).get_opcodes():
             if inner == "equal":
                 for before, after in zip(one[a + e : a + f], two[c + g : c + h], strict=True):
                     yield "-", before
@@ -110,17 +110,15 @@ def _aligned(one: Sequence[Operator], two: Sequence[Operator]) -> Iterator[tuple
 
 
 def _compared(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
+    texts = {}
     for name in sorted({*one, *two}):
         if name not in two:
-            found[name] = "only the first has a value"
+            texts[name] = "only the first has a value"
         elif name not in one:
-            found[name] = "only the second has a value"
-        else:
-            text = _difference(np.asarray(one[name]), np.asarray(two[name]))
-            if text:
-                found[name] = text
-    return found
+            texts[name] = "only the second has a value"
+        elif text := _difference(np.asarray(one[name]), np.asarray(two[name])):
+            texts[name] = text
+    return texts
 
 
 def _difference(a: Any, b: Any) -> str:
@@ -132,10 +130,10 @@ def _difference(a: Any, b: Any) -> str:
         return ""
     text = f"{count} of {a.size} elements differ"
     if a.dtype.kind in "fiu":
-        known = np.isfinite(a) & np.isfinite(b)  # how far numbers are from infinity says nothing
-        if not known[other].all():
-            text += f", {int((other & ~known).sum())} of them not finite"
-        if (other & known).any():
-            one, two = a[known].astype(np.float64), b[known].astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not finite[other].all():
+            text += f", {int((other & ~finite).sum())} of them not finite"
+        if (other & finite).any():
+            one, two = a[finite].astype(np.float64), b[finite].astype(np.float64)
             text += f", by up to {np.abs(one - two).max():.3g} (the largest is {np.abs(one).max():.3g})"
     return text

@@ -1,7 +1,7 @@
-"""Changing programs: each edit happens whole or not at all, leaves a well-formed program, and reports what it changed.
+"""Edits of programs: each succeeds or changes nothing, leaves a well-formed program, and reports what it changed.
 
-The methods of `Program` call these functions. An edit changes the program in place, so that variables which somebody holds
-stay what they are; where anything fails, the user's own builder included, the program is as it was before.
+The methods of `Program` call these functions. An edit changes the program in place, so that references to variables stay valid.
+If anything fails, including the user's own builder, the program is restored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Edit", "EditReport", "extract", "insert", "make_trainable", "prune",
 
 NameList = Variable | str | Iterable[Variable | str]
 OpLike = Operator | Variable | str | int
-"""An op, its position in block 0, or a variable that only it writes."""
+"""An op: itself, its position in block 0, or a variable that only it writes."""
 Builder = Callable[..., Any]
 _MOST_LINES = 30
 _TRAFFIC = ("feed", "fetch")
@@ -45,18 +45,18 @@ _TRAFFIC = ("feed", "fetch")
 # ------------------------------------------------------------------------------------------------------------ reports
 @dataclass(frozen=True)
 class EditReport:
-    """What an edit changed; print it.
+    """What an edit changed; it can be printed.
 
     Attributes:
-        what: the edit.
-        program: the program that it changed, or made.
+        what: a description of the edit.
+        program: the program that was changed, or the new one.
         removed_ops, added_ops: ops as text.
         changed_ops: ops before and after, as text.
         removed_vars, added_vars: variables as text.
         changed_vars: variables before and after, as text.
-        values: names that were given values in the scope.
-        notes: what was left as it is, and why.
-        startup_program: of an edit that made parameters: the program that gives them their first values.
+        values: names of variables whose values in the scope were set.
+        notes: what was left unchanged, and why.
+        startup_program: the program that initializes the parameters that the edit created, if any.
     """
 
     what: str
@@ -73,16 +73,9 @@ class EditReport:
 
     @property
     def changed(self) -> bool:
-        """Whether anything is other than before."""
-        return bool(
-            self.removed_ops
-            or self.added_ops
-            or self.changed_ops
-            or self.removed_vars
-            or self.added_vars
-            or self.changed_vars
-            or self.values
-        )
+        """Whether the edit changed anything."""
+        ops, variables = self.removed_ops + self.added_ops, self.removed_vars + self.added_vars
+        return bool(ops or self.changed_ops or variables or self.changed_vars or self.values)
 
     def __str__(self) -> str:
         counts = []
@@ -91,20 +84,23 @@ class EditReport:
             ("added", self.added_ops, self.added_vars),
             ("changed", self.changed_ops, self.changed_vars),
         ):
-            found = " and ".join(_count(len(items), noun) for items, noun in ((ops, "op"), (variables, "variable")) if items)
-            if found:
-                counts.append(f"{found} {verb}")
+            text = " and ".join(_count(len(items), noun) for items, noun in ((ops, "op"), (variables, "variable")) if items)
+            if text:
+                counts.append(f"{text} {verb}")
         if self.values:
             counts.append(f"{_count(len(self.values), 'value')} set in the scope")
         lines = [f"{self.what}: {', '.join(counts) or 'nothing changed'}"]
-        for sign, items in (("-", self.removed_ops), ("+", self.added_ops)):
+        for sign, items in {
+            "-": self.removed_ops,
+            "+": self.added_ops,
+            "~": [f"{before}\n    becomes {after}" for before, after in self.changed_ops],
+            "- var": self.removed_vars,
+            "+ var": self.added_vars,
+            "~ var": [f"{before}  ->  {after}" for before, after in self.changed_vars],
+            "=": self.values,
+            "note:": self.notes,
+        }.items():
             lines += _listed(sign, items)
-        lines += _listed("~", [f"{before}\n    becomes {after}" for before, after in self.changed_ops])
-        for sign, items in (("- var", self.removed_vars), ("+ var", self.added_vars)):
-            lines += _listed(sign, items)
-        lines += _listed("~ var", [f"{before}  ->  {after}" for before, after in self.changed_vars])
-        lines += _listed("=", self.values)
-        lines += _listed("note:", self.notes)
         return "\n".join(lines)
 
 
@@ -153,7 +149,7 @@ class _OpState:
         op.type, op.inputs, op.outputs, op.attrs, op.wire = self.type, self.inputs, self.outputs, self.attrs, self.wire
 
     def show(self, block: Block) -> str:
-        """The op as it was, in a block as it was."""
+        """The old op as text; `block` has the old variables."""
         return op_to_string(Operator(block, self.type, self.inputs, self.outputs, self.attrs))
 
 
@@ -169,29 +165,25 @@ class _BlockState:
 
 @checked
 def show_var(var: Variable) -> str:
-    """A declaration as a line, with what is told of it besides shape and type."""
-    flags = [
-        word
-        for word, is_so in (
-            ("persistable", var.persistable and not isinstance(var, Parameter)),
-            ("data", var.is_data),
-            ("not trainable", isinstance(var, Parameter) and not var.trainable),
-            ("stop_gradient", var.stop_gradient and not var.is_data),
-        )
-        if is_so
-    ]
-    kind = "param " if isinstance(var, Parameter) else ""
-    return " ".join([f"{kind}{var.name}: {var.describe()}", *flags])
+    """A declaration as a line: name, type, shape and flags."""
+    flags = {
+        "persistable": var.persistable and not isinstance(var, Parameter),
+        "data": var.is_data,
+        "not trainable": isinstance(var, Parameter) and not var.trainable,
+        "stop_gradient": var.stop_gradient and not var.is_data,
+    }
+    word = "param " if isinstance(var, Parameter) else ""
+    return " ".join([f"{word}{var.name}: {var.describe()}", *(flag for flag, is_set in flags.items() if is_set)])
 
 
 class Edit:
-    """A change of a program, as a ``with``: whatever is raised inside, the program is restored; what is well formed stays.
+    """A change of a program, in a ``with``: if anything is raised inside, the program is restored.
 
-    When it ends, every fault that the program did not have before is an error, and `report` says what is other than before.
+    At the end, a fault that the program did not have before is an error; otherwise `report` tells what has changed.
 
     Attributes:
-        values: arrays that the scope is given once the edit has succeeded.
-        notes: for the report.
+        values: arrays by name that are put into the scope when the edit has succeeded.
+        notes: notes for the report.
     """
 
     def __init__(self, program: Program, what: str, scope: Scope | None = None) -> None:
@@ -241,29 +233,27 @@ class Edit:
             block = state.block
             block._idx, block.parent, block.forward = state.idx, state.parent, state.forward
             block.vars = state.vars
-            block.ops = [known.op for known in state.ops]
-            for known in state.ops:
-                known.restore()
-                known.op.block = block
-        for var, was in self._vars.values():
+            block.ops = [op_state.op for op_state in state.ops]
+            for op_state in state.ops:
+                op_state.restore()
+                op_state.op.block = block
+        for var, before in self._vars.values():
             for slot in _VAR_SLOTS:
-                if hasattr(was, slot):
-                    object.__setattr__(var, slot, getattr(was, slot))
+                if hasattr(before, slot):
+                    object.__setattr__(var, slot, getattr(before, slot))
         program._current, program._seed, program._role, program._frames, program.wire = self._rest
         program._changed()
 
     def _compare(self) -> EditReport:
         now = {id(op): op for block in self.program.blocks for op in block.ops}
-        before = {id(known.op): known for state in self._blocks for known in state.ops}
-        twins = self._blocks_before()
+        before = {id(old.op) for state in self._blocks for old in state.ops}
         removed, changed = [], []
-        for state, twin in zip(self._blocks, twins, strict=True):
-            for known in state.ops:
-                if id(known.op) not in now:
-                    removed.append(known.show(twin))
-                elif not known.is_now():
-                    texts = known.show(twin), op_to_string(known.op)
-                    changed.append(texts)
+        for state, twin in zip(self._blocks, self._blocks_before(), strict=True):
+            for old in state.ops:
+                if id(old.op) not in now:
+                    removed.append(old.show(twin))
+                elif not old.is_now():
+                    changed.append((old.show(twin), op_to_string(old.op)))
         added = [op_to_string(op) for key, op in now.items() if key not in before]
         vars_now = {id(var): var for var in self.program.list_vars()}
         replaced = {(var.block, var.name): var for var in vars_now.values() if id(var) not in self._vars}
@@ -292,7 +282,7 @@ class Edit:
         )
 
     def _blocks_before(self) -> list[Block]:
-        """The blocks with the variables that they had, to show ops of that time."""
+        """Blocks with the old variables, for printing old ops."""
         twins = {id(state.block): Block(self.program, state.idx) for state in self._blocks}
         for state in self._blocks:
             twin = twins[id(state.block)]
@@ -316,9 +306,9 @@ def _names(items: NameList | None) -> list[str]:
 
 
 def find_op(program: Program, which: OpLike) -> Operator:
-    """The op meant by an op of this program, its position in block 0, or a variable (or its name) that no other op writes.
+    """The op that is given as itself, its position in block 0, or a variable (or its name) that only it writes.
 
-    `ProgramError` says what else there is where none, or more than one, is meant.
+    `ProgramError` if there is none, or more than one.
     """
     if isinstance(which, Operator):
         if which.block.program is not program or not any(op is which for op in which.block.ops):
@@ -338,15 +328,15 @@ def find_op(program: Program, which: OpLike) -> Operator:
     if writers:
         listed = "\n".join(f"  {op}" for op in writers[:5])
         raise ProgramError(f"{len(writers)} ops write {name!r}; give the Operator itself:\n{listed}")
-    program.global_block().var(name)  # says which names are near
+    program.global_block().var(name)  # its error suggests similar names
     raise ProgramError(f"no op writes {name!r}")
 
 
 def _any_var(program: Program, name: str) -> Variable:
-    """A variable of any block; block 0 comes first, and two others of the name are one too many."""
-    found = program.global_block().vars.get(name)
-    if found is not None:
-        return found
+    """The variable of block 0 with this name, otherwise the only one of another block; `ProgramError` if there are several."""
+    var = program.global_block().vars.get(name)
+    if var is not None:
+        return var
     others = [block.vars[name] for block in program.blocks if name in block.vars]
     if len(others) > 1:
         raise ProgramError(f"{name!r} is the name of variables of blocks {', '.join(str(var.block.idx) for var in others)}")
@@ -354,7 +344,7 @@ def _any_var(program: Program, name: str) -> Variable:
 
 
 def _refuse_backward(program: Program, op: Operator, what: str) -> None:
-    """No change of the forward part under gradients that were made from what it was."""
+    """Raise `ProgramError` if a forward op is to be changed in a program that has gradient ops."""
     if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
         return
     backward = sum(bool(other.role & OpRole.BACKWARD) for block in program.blocks for other in block.ops)
@@ -368,42 +358,42 @@ def _refuse_backward(program: Program, op: Operator, what: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- cutting
 @checked
 def prune(program: Program, feeds: NameList | None, targets: NameList) -> EditReport:
-    """Leave only the ops and variables that the targets need, given the feeds; see `Program.prune`."""
+    """Keep only the ops and variables that the targets need; see `Program.prune`."""
     wanted = _names(targets)
     if not wanted:
         raise ProgramError("prune: there is nothing to keep: name at least one target")
-    given = _names(feeds) if feeds is not None else None
+    fed = _names(feeds) if feeds is not None else None
     with Edit(program, f"prune to {_some(wanted)}") as edit:
         root = program.global_block()
-        for name in given or ():
+        for name in fed or ():
             root.var(name)
         root.ops = [op for op in root.ops if op.type not in _TRAFFIC]
-        prune_in_place(program, wanted, given or [])
-        _check_fed(program, given, wanted, edit.what)
+        prune_in_place(program, wanted, fed or [])
+        _check_fed(program, fed, wanted, edit.what)
     return edit.report
 
 
 @checked
 def extract(program: Program, inputs: NameList, outputs: NameList) -> EditReport:
-    """A new program of the ops between inputs and outputs; see `Program.extract`."""
-    given, wanted = _names(inputs), _names(outputs)
+    """Copy the ops between inputs and outputs to a new program; see `Program.extract`."""
+    fed, wanted = _names(inputs), _names(outputs)
     if not wanted:
         raise ProgramError("extract: there is nothing to compute: name at least one output")
     part = program.clone()
-    with Edit(part, f"extract {_some(wanted)} from {_some(given) or 'nothing'}") as edit:
+    with Edit(part, f"extract {_some(wanted)} from {_some(fed) or 'nothing'}") as edit:
         root = part.global_block()
         root.ops = [op for op in root.ops if op.type not in _TRAFFIC]
-        for name in given:
+        for name in fed:
             old = root.var(name)
             if old.block is not root:
                 raise ProgramError(f"extract: {name!r} lives in block {old.block.idx}; inputs are variables of block 0")
             new = Variable(root, type=old.type, name=name, lod_level=old.lod_level, is_data=True, need_check_feed=True)
             new._shape, new._dtype, new.stop_gradient = old._shape, old._dtype, True
             root.vars[name] = new
-        prune_in_place(part, wanted, given)
+        prune_in_place(part, wanted, fed)
         read = {name for block in part.blocks for op in block.ops for name in op.input_arg_names}
-        edit.notes += [f"{name} is not needed" for name in given if name not in read and name not in wanted]
-        _check_fed(part, given, wanted, edit.what)
+        edit.notes += [f"{name} is not needed" for name in fed if name not in read and name not in wanted]
+        _check_fed(part, fed, wanted, edit.what)
     return edit.report
 
 
@@ -412,7 +402,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[str], what: str) -> None:
-    """Whether everything that is read is there; `feeds` None lets all data be fed."""
+    """Raise `ProgramError` if a value that is read is missing; with `feeds` None, all data may be fed."""
     written = {name for block in program.blocks for op in block.ops for name in op.output_arg_names}
     written |= {name for block in program.blocks for op in block.ops for name in op.attrs.get("ex_states", ())}
 
@@ -426,9 +416,9 @@ def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[
         for op in block.ops:
             for name in op.input_arg_names:
                 if not is_there(block, name):
-                    given = ", ".join(feeds or ()) or "nothing"
+                    fed = ", ".join(feeds or ()) or "nothing"
                     raise ProgramError(
-                        f"{what}: {name!r} is needed, but it is neither computed, persistable nor among what is fed ({given})\n"
+                        f"{what}: {name!r} is needed, but it is neither computed, persistable nor among what is fed ({fed})\n"
                         f"{locate(op)}"
                     )
     root = program.global_block()
@@ -442,15 +432,15 @@ def _check_fed(program: Program, feeds: Sequence[str] | None, targets: Sequence[
 def rename(
     program: Program, old: Variable | str | Mapping[str, str], new: str | None = None, scope: Scope | None = None
 ) -> EditReport:
-    """Give variables other names wherever they are named; see `Program.rename`."""
-    asked: Mapping[str, Any] = old if isinstance(old, Mapping) else {_name_of(old): new}
+    """Rename variables wherever they are named; see `Program.rename`."""
+    requested: Mapping[str, Any] = old if isinstance(old, Mapping) else {_name_of(old): new}
     mapping: dict[str, str] = {}
-    for before, after in asked.items():
+    for before, after in requested.items():
         if not isinstance(before, str) or not isinstance(after, str) or not after or after == EMPTY:
             raise ProgramError(f"rename: {before!r} cannot be called {after!r}; give rename(old, new), or a dict of names")
         if before != after:
             mapping[before] = after
-    found = {name: _any_var(program, name) for name in mapping}
+    variables = {name: _any_var(program, name) for name in mapping}
     twice = {name for name in mapping.values() if list(mapping.values()).count(name) > 1}
     if twice:
         raise ProgramError(f"rename: two variables would be called {sorted(twice)[0]!r}")
@@ -460,39 +450,39 @@ def rename(
                 raise ProgramError(f"rename: {before!r} cannot be called {after!r}: block {block.idx} has such a variable")
     what = "rename " + _some([f"{before} to {after}" for before, after in mapping.items()])
     with Edit(program, what, scope) as edit:
-        rename_variables({var: mapping[name] for name, var in found.items()})
+        rename_variables({var: mapping[name] for name, var in variables.items()})
         if scope is not None:
-            edit.values = {mapping[n]: scope.array(n) for n in mapping if found[n].persistable and scope.array(n) is not None}
+            edit.values = {mapping[n]: scope.array(n) for n in mapping if variables[n].persistable and scope.array(n) is not None}
     return edit.report
 
 
 # -------------------------------------------------------------------------------------------------------------- shapes
 @checked
 def set_shape(program: Program, var: Variable | str, shape: Sequence[int]) -> EditReport:
-    """Declare another shape, and infer again all that follows from it; see `Program.set_shape`."""
+    """Declare another shape, and infer again all shapes that depend on it; see `Program.set_shape`."""
     name = _name_of(var)
-    found = _any_var(program, name)
-    extents = tuple(int(extent) for extent in shape)
-    if any(extent < -1 for extent in extents):
-        raise ProgramError(f"set_shape: {list(extents)} for {name!r} has an extent below -1, which stands for unknown")
-    what = f"set_shape of {name} to {list(extents)}"
+    target = _any_var(program, name)
+    sizes = tuple(map(int, shape))
+    if any(size < -1 for size in sizes):
+        raise ProgramError(f"set_shape: {list(sizes)} for {name!r} has a dimension below -1, which stands for unknown")
+    what = f"set_shape of {name} to {list(sizes)}"
     with Edit(program, what) as edit:
         for block in program.blocks:
             for op in block.ops:
-                if name in op.output_arg_names and block.find_var(name) is found:
+                if name in op.output_arg_names and block.find_var(name) is target:
                     for written, spec in _inferred(op, what):
-                        if written is found and not agree(spec.shape, extents):
+                        if written is target and not agree(spec.shape, sizes):
                             raise InferenceError(
                                 f"{what}: {op.type} makes {name} as {spec.dtype.text}{list(spec.shape)}, "
-                                f"which contradicts {list(extents)}\n{locate(op)}"
+                                f"which contradicts {list(sizes)}\n{locate(op)}"
                             )
-        found._shape = extents
-        infer_downstream(program, [found], what)
+        target._shape = sizes
+        infer_downstream(program, [target], what)
     return edit.report
 
 
 def agree(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two declared shapes may be one; -1 fits any extent, and a scalar may have a dimension of extent 1."""
+    """Whether two declared shapes may be the same; -1 fits any size, and ``()`` and ``(1,)`` fit each other."""
     scalars = ((), (1,))
     if tuple(one) in scalars and tuple(other) in scalars:
         return True
@@ -500,9 +490,9 @@ def agree(one: Sequence[int], other: Sequence[int]) -> bool:
 
 
 def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
-    """The variables that an op writes, and what inference says that they are."""
+    """The variables that an op writes, with their inferred specs."""
     definition = op.definition
-    if op.sub_blocks and is_gradient_op(op):  # the gradient of what went in is like it
+    if op.sub_blocks and is_gradient_op(op):  # the gradient of an input has its shape
         for slot, names in op.inputs.items():
             for name, grad in zip(names, op.outputs.get(slot + "@GRAD", ()), strict=False):
                 var, like = op.block.find_var(grad), op.block.find_var(name)
@@ -512,10 +502,10 @@ def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
     if definition is None or (definition.infer is None and definition.forward is None):
         return
     try:
-        found = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
+        inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
     except (InferenceError, NameNotFoundError) as error:
         raise InferenceError(f"{what} does not fit the op {op.type}: {error}\n{locate(op)}") from None
-    for slot, specs in found.items():
+    for slot, specs in inferred.items():
         for name, spec in zip(op.outputs.get(slot, ()), specs if isinstance(specs, list) else [specs], strict=False):
             var = op.block.find_var(name) if name != EMPTY else None
             if var is not None and spec is not None:
@@ -523,11 +513,11 @@ def _inferred(op: Operator, what: str) -> Iterator[tuple[Variable, Spec]]:
 
 
 def infer_downstream(program: Program, changed: Iterable[Variable], what: str) -> None:
-    """Infer again every op that reads one of these variables, or what follows from them.
+    """Infer again the outputs of every op that depends on these variables.
 
     Raises:
-        InferenceError: an op cannot work on the new shapes, or makes a shape that contradicts a parameter or what is fed;
-            both sides are named.
+        InferenceError: an op does not accept the new shapes, or its output contradicts a parameter or fed variable; names both
+            sides.
     """
     dirty = {id(var) for var in changed}
     visited: set[int] = set()
@@ -560,9 +550,9 @@ def infer_downstream(program: Program, changed: Iterable[Variable], what: str) -
 
 # -------------------------------------------------------------------------------------------------- putting in new ops
 def _build(
-    edit: Edit, position: int, op: Operator, builder: Builder, given: dict[str, Any], role: int
+    edit: Edit, position: int, op: Operator, builder: Builder, arguments: dict[str, Any], role: int
 ) -> tuple[list[Operator], Any]:
-    """Let `builder` put ops before this position of the op's block; those ops, and what it returns."""
+    """Call `builder`, which inserts ops at a position of the op's block; returns these ops and the builder's result."""
     program, block = edit.program, op.block
     startup = Program()
     tail = block.ops[position:]
@@ -573,52 +563,50 @@ def _build(
         program.block_guard(block),
         program.role_guard(role),
     ):
-        result = builder(**given)
-    made = block.ops[position:]
+        result = builder(**arguments)
+    new_ops = block.ops[position:]
     block.ops += tail
     edit.startup_program = startup if startup.global_block().ops else None
-    return made, result
+    return new_ops, result
 
 
-def _variables(op: Operator, slots: Mapping[str, list[str]], known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Variables by slot, as a builder gets them: lists in slots of many."""
-    found: dict[str, Any] = {}
+def _variables(op: Operator, slots: Mapping[str, list[str]], defined: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arguments of a builder: variables by slot, lists in slots of many."""
+    by_slot: dict[str, Any] = {}
     for slot, names in slots.items():
         variables = [op.block.var(name) for name in names if name != EMPTY]
-        definition = known.get(slot) if known is not None else None
+        definition = defined.get(slot) if defined is not None else None
         many = definition.many if definition is not None else len(variables) != 1
         if variables:
-            found[slot] = variables if many else variables[0]
-    return found
+            by_slot[slot] = variables if many else variables[0]
+    return by_slot
 
 
 def _by_slot(edit: Edit, op: Operator, slots: Mapping[str, list[str]], result: Any, side: str) -> dict[str, Variable]:
-    """What a builder returned, as old name -> new variable."""
+    """The result of a builder as a dict, old name -> new variable."""
     if result is None:
         return {}
     if not isinstance(result, Mapping):
         definition = op.definition
-        known = (definition.outputs if side == "output" else definition.inputs) if definition is not None else {}
-        main = [slot for slot, names in slots.items() if names and not (slot in known and known[slot].intermediate)]
+        defined = (definition.outputs if side == "output" else definition.inputs) if definition is not None else {}
+        main = [slot for slot, names in slots.items() if names and not (slot in defined and defined[slot].intermediate)]
         if len(main) > 1 and slots is op.outputs:
             main = [s for s in main if any(not _is_persistent(op, n) for n in slots[s])] or main
         if len(main) != 1:
             raise ProgramError(f"{edit.what}: the op has the {side} slots {', '.join(slots)}; return a dict of slot -> Variable")
         result = {main[0]: result}
-    found: dict[str, Variable] = {}
+    replacements: dict[str, Variable] = {}
     for slot, value in result.items():
         values = list(value) if isinstance(value, (list, tuple)) else [value]
         names = slots.get(slot)
         if names is None or len(names) != len(values) or not all(isinstance(item, Variable) for item in values):
-            known_slots = ", ".join(f"{key} ({len(value)})" for key, value in slots.items())
-            raise ProgramError(
-                f"{edit.what}: {slot!r} cannot be {value!r}; the op's {side} slots hold variables so: {known_slots}"
-            )
+            held = ", ".join(f"{key} ({len(value)})" for key, value in slots.items())
+            raise ProgramError(f"{edit.what}: {slot!r} cannot be {value!r}; the op's {side} slots hold variables so: {held}")
         for item in values:
             if item.block.program is not edit.program:
                 raise ProgramError(f"{edit.what}: {item.name!r} belongs to another program")
-        found.update((name, item) for name, item in zip(names, values, strict=True) if name != EMPTY)
-    return found
+        replacements.update((name, item) for name, item in zip(names, values, strict=True) if name != EMPTY)
+    return replacements
 
 
 def _is_persistent(op: Operator, name: str) -> bool:
@@ -628,25 +616,25 @@ def _is_persistent(op: Operator, name: str) -> bool:
 
 @checked
 def replace(program: Program, op: OpLike, builder: Builder) -> EditReport:
-    """Put the ops that `builder` makes in the place of an op; see `Program.replace`."""
+    """Replace an op by the ops that `builder` appends; see `Program.replace`."""
     target = find_op(program, op)
     _refuse_backward(program, target, f"replace {target.type}")
     block = target.block
     with Edit(program, f"replace {target.type}") as edit:
         position = target.idx
         definition = target.definition
-        given = _variables(target, target.inputs, definition.inputs if definition is not None else None)
-        made, result = _build(edit, position, target, builder, given, target.role)
+        arguments = _variables(target, target.inputs, definition.inputs if definition is not None else None)
+        new_ops, result = _build(edit, position, target, builder, arguments, target.role)
         new = _by_slot(edit, target, target.outputs, result, "output")
         if not new and any(target.outputs.values()):
             raise ProgramError(f"{edit.what}: the builder should return what takes the place of the op's output, not {result!r}")
-        del block.ops[position + len(made)]
-        end = position + len(made)
+        del block.ops[position + len(new_ops)]
+        end = position + len(new_ops)
         _check_unread(edit, target, {name for name in target.output_arg_names if name not in new})
         for name, var in new.items():
-            made_here = var.block is block and any(var.name in other.output_arg_names for other in made)
+            made_here = var.block is block and any(var.name in other.output_arg_names for other in new_ops)
             if made_here and not var.persistable and [v.name for v in new.values()].count(var.name) == 1:
-                for other in made:
+                for other in new_ops:
                     redirect(other, {var.name: name})
                 block.vars.pop(var.name, None)
             else:
@@ -666,7 +654,7 @@ def _check_unread(edit: Edit, op: Operator, names: set[str]) -> None:
         for reader in block.ops:
             for name in reader.input_arg_names:
                 if name in names and not _is_persistent(op, name):
-                    slot = next(slot for slot, found in op.outputs.items() if name in found)
+                    slot = next(slot for slot, written in op.outputs.items() if name in written)
                     raise ProgramError(
                         f"{edit.what}: nothing takes the place of its output {slot} ({name}), which is read by another op: "
                         f"return a dict of slot -> Variable that has {slot!r}\n{locate(reader)}"
@@ -674,7 +662,7 @@ def _check_unread(edit: Edit, op: Operator, names: set[str]) -> None:
 
 
 def _drop_unused(program: Program, names: Iterable[str]) -> None:
-    """Remove those of these variables that no op names any more."""
+    """Remove those of these variables that no op uses."""
     used = {name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     for block in program.blocks:
         for name in names:
@@ -684,7 +672,7 @@ def _drop_unused(program: Program, names: Iterable[str]) -> None:
 
 @checked
 def insert(program: Program, builder: Builder, *, before: OpLike | None = None, after: OpLike | None = None) -> EditReport:
-    """Put the ops that `builder` makes before or after an op, and perhaps between it and its neighbours; see `Program.insert`."""
+    """Insert the ops that `builder` appends before or after an op; see `Program.insert`."""
     place = before if before is not None else after
     if place is None or (before is not None and after is not None):
         raise ProgramError("insert: say before=op or after=op")
@@ -694,9 +682,9 @@ def insert(program: Program, builder: Builder, *, before: OpLike | None = None, 
     with Edit(program, f"insert {word} {target.type}") as edit:
         slots = target.inputs if before is not None else target.outputs
         definition = target.definition
-        known = None if definition is None else definition.inputs if before is not None else definition.outputs
+        defined = None if definition is None else definition.inputs if before is not None else definition.outputs
         position = target.idx + (after is not None)
-        made, result = _build(edit, position, target, builder, _variables(target, slots, known), target.role)
+        new_ops, result = _build(edit, position, target, builder, _variables(target, slots, defined), target.role)
         new = _by_slot(edit, target, slots, result, "input" if before is not None else "output")
         if new:
             _refuse_backward(program, target, edit.what)
@@ -709,13 +697,13 @@ def insert(program: Program, builder: Builder, *, before: OpLike | None = None, 
         else:
             changed = list(new.values())
             for name, var in new.items():
-                _read_instead(edit, block, position + len(made), name, var)
+                _read_instead(edit, block, position + len(new_ops), name, var)
         infer_downstream(program, changed, edit.what)
     return edit.report
 
 
 def _read_instead(edit: Edit, block: Block, start: int, name: str, var: Variable) -> None:
-    """From op number `start` on, read `var` where `name` is read, until something overwrites `name`."""
+    """Make the ops from number `start` on read `var` instead of `name`, until an op overwrites `name`."""
 
     def check(inner: Block) -> None:
         if name in inner.vars:
@@ -735,7 +723,7 @@ def _read_instead(edit: Edit, block: Block, start: int, name: str, var: Variable
         redirect_reads(op, {name: var.name})
         if name in op.output_arg_names:
             return
-    if not block.idx == 0 and name not in block.vars:
+    if block.idx != 0 and name not in block.vars:
         raise ProgramError(f"{edit.what}: {name!r} lives outside block {block.idx}, where others may read it")
 
 
@@ -745,7 +733,7 @@ _STATISTICS = frozenset({"Mean", "Variance"})
 
 @checked
 def make_trainable(program: Program, pattern: str | Iterable[str] = "*") -> EditReport:
-    """Turn loaded weights into parameters, and the program back to training; see `Program.make_trainable`."""
+    """Make the weights of a loaded program trainable parameters; see `Program.make_trainable`."""
     patterns = [pattern] if isinstance(pattern, str) else list(pattern)
     root = program.global_block()
     weights = _weights(program)
@@ -780,7 +768,7 @@ def make_trainable(program: Program, pattern: str | Iterable[str] = "*") -> Edit
 
 
 def _weights(program: Program) -> list[str]:
-    """Names of what lives in block 0, persists, holds floating numbers and is read but never written, statistics excepted."""
+    """Names of persistable floating-point variables of block 0 that are read but never written, except statistics."""
     read: dict[str, None] = {}
     not_weights: set[str] = set()
     for block in program.blocks:
@@ -793,14 +781,11 @@ def _weights(program: Program) -> list[str]:
             if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
                 raise ProgramError(f"make_trainable: the program is one for training already: it has {op}")
     root = program.global_block()
-    found = []
-    for name in read:
-        var = root.vars.get(name)
-        if var is None or not var.persistable or var.type is not VarType.LOD_TENSOR or name in not_weights:
-            continue
-        if var.has_shape and is_floating(var.dtype):
-            found.append(name)
-    return found
+
+    def is_weight(var: Variable) -> bool:
+        return var.persistable and var.type is VarType.LOD_TENSOR and var.has_shape and is_floating(var.dtype)
+
+    return [name for name in read if name in root.vars and name not in not_weights and is_weight(root.vars[name])]
 
 
 def _as_parameter(var: Variable) -> Parameter:
@@ -821,21 +806,21 @@ def _to_training(op: Operator, frozen: set[str], edit: Edit) -> None:
         op.attrs["use_global_stats"] = stays
     if stays:
         edit.notes.append(f"{op.type} of {affine[0]} keeps its statistics, since its weights are not trained")
-    for slot, known in definition.outputs.items():
+    for slot, described in definition.outputs.items():
         source = op.inputs.get(slot.removesuffix("Out"), [])
-        if slot.endswith("Out") and slot != "Out" and source and not op.outputs.get(slot) and not known.optional:
-            op.outputs[slot] = list(source)  # running statistics are updated where they are
-        elif known.intermediate and not op.outputs.get(slot) and not known.many:
+        if slot.endswith("Out") and slot != "Out" and source and not op.outputs.get(slot) and not described.optional:
+            op.outputs[slot] = list(source)  # running statistics are updated in place
+        elif described.intermediate and not op.outputs.get(slot) and not described.many:
             name = op.block.program.fresh_name(f"{op.output_arg_names[0]}.{slot}" if op.output_arg_names else slot)
             var = op.block.vars[name] = Variable(op.block, name=name)
-            op.outputs[slot] = [name]  # what the gradient reads
+            op.outputs[slot] = [name]  # the gradient reads it
             for written, spec in _inferred(op, edit.what):
                 if written is var:
                     var._shape, var._dtype = spec.shape, spec.dtype
 
 
 def _let_gradients_through(program: Program, chosen: set[str]) -> None:
-    """Clear stop_gradient of what is computed from the chosen weights: files of inference models set it everywhere or nowhere."""
+    """Clear stop_gradient of what is computed from the chosen weights; files of inference models may set it everywhere."""
     flows = set(chosen)
     for block in program.blocks:
         for op in block.ops:

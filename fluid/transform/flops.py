@@ -1,9 +1,9 @@
-"""How much arithmetic a program is.
+"""Counts the arithmetic operations of a program.
 
-A multiplication and an addition are two operations. Products and convolutions count exactly; an element of any other
-result counts as in `PER_ELEMENT` (one operation, for most), whatever its function costs on a machine; moving elements
-counts nothing. A gradient op of a product counts as one such product for each gradient that it makes. A loop's block counts
-once. Ops that are not known here are listed, not guessed.
+A multiplication and an addition are two operations. Products and convolutions are counted exactly; other ops count
+`PER_ELEMENT` operations (mostly one) for each element of their result, whatever the function costs on a machine; moving
+elements counts nothing. The gradient op of a product counts as one product for each gradient that it computes. A loop's block
+counts once. Ops that are not known here are listed, not guessed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PER_ELEMENT = {
     "momentum": 4,
     "sgd": 2,
 }
-"""Operations for each element of the first output; one, where an op that computes is not listed."""
+"""Operations for each element of the first output; one for ops that are not listed."""
 _MOVES = frozenset(
     """assign assign_value cast concat conditional_block diag_v2 dropout expand expand_as_v2 expand_v2 eye feed fetch
     fill_any_like fill_constant fill_constant_batch_size_like fill_zeros_like flatten flatten2 flatten_contiguous_range
@@ -50,12 +50,12 @@ _MOVES = frozenset(
 
 @dataclass
 class FlopCount:
-    """Operations of one run; print it.
+    """The operations of one run, which can be printed.
 
     Attributes:
-        total: of all ops that are counted.
-        by_type: of each type of op.
-        uncounted: how often ops are there of which it is not known.
+        total: operations of all counted ops.
+        by_type: operations by type of op.
+        uncounted: how many ops there are of each type that cannot be counted.
     """
 
     total: int = 0
@@ -64,14 +64,14 @@ class FlopCount:
 
     def __str__(self) -> str:
         lines = [f"{human(self.total)}FLOP"]
-        lines += [f"  {kind}: {human(count)}FLOP" for kind, count in self.by_type.most_common() if count]
+        lines += [f"  {op_type}: {human(count)}FLOP" for op_type, count in self.by_type.most_common() if count]
         if self.uncounted:
-            lines.append("  not counted: " + ", ".join(f"{kind} ({count})" for kind, count in self.uncounted.most_common()))
+            lines.append("  not counted: " + ", ".join(f"{op_type} ({count})" for op_type, count in self.uncounted.most_common()))
         return "\n".join(lines)
 
 
 def human(number: float) -> str:
-    """Such as ``1.23 G``."""
+    """A number with a metric prefix, such as ``1.23 G``."""
     for prefix in ("", "k", "M", "G", "T"):
         if abs(number) < 1000:
             return f"{number:.3g} {prefix}"
@@ -81,25 +81,25 @@ def human(number: float) -> str:
 
 @checked
 def count_flops(program: Program, unknown: int = 1) -> FlopCount:
-    """Operations of one run of every op, where each unknown extent of what is fed is `unknown` (the batch, most often)."""
+    """The operations of running every op once; unknown dimensions of data (mostly the batch size) count as `unknown`."""
     sized = program.clone()
     data = [var for var in sized.list_vars() if var.is_data and var.has_shape and -1 in var.shape]
     for var in data:
-        var._shape = tuple(unknown if extent < 0 else extent for extent in var.shape)
+        var._shape = tuple(unknown if size < 0 else size for size in var.shape)
     try:
         infer_downstream(sized, data, "count_flops")
-    except FluidError:  # shapes that do not fit so: what is not known stays so
+    except FluidError:  # these shapes do not fit: leave them unknown
         sized = program
-    found = FlopCount()
+    result = FlopCount()
     for block in sized.blocks:
         for op in block.ops:
             count = _count(op)
             if count is None:
-                found.uncounted[op.type] += 1
+                result.uncounted[op.type] += 1
             else:
-                found.total += count
-                found.by_type[op.type] += count
-    return found
+                result.total += count
+                result.by_type[op.type] += count
+    return result
 
 
 def _shape(op: Operator, slot: str, outputs: bool = False) -> tuple[int, ...] | None:
@@ -121,23 +121,21 @@ def _count(op: Operator) -> int | None:
     if op.definition is None:
         return None
     elements = _elements(op)
-    if elements is None:
-        return None
-    return elements * PER_ELEMENT.get(base, 1)
+    return None if elements is None else elements * PER_ELEMENT.get(base, 1)
 
 
 def _wanted(op: Operator) -> int:
-    """How many gradients a gradient op makes: each of a product's is a product of that size."""
+    """How many gradients a gradient op computes."""
     return sum(name != EMPTY for names in op.outputs.values() for name in names)
 
 
 def _elements(op: Operator) -> int | None:
-    """Elements of the first output, or of the first input of an op that reduces; of each gradient, for a gradient op."""
+    """Elements of the first output; of all inputs for a reduction, of all gradients for a gradient op. None if unknown."""
     if op.type.startswith("reduce_") or op.type in ("mean", "sum", "squared_l2_norm", "p_norm", "l1_norm"):
         sides = list(op.inputs.values())
     else:
-        known = op.definition.outputs if op.definition is not None else {}
-        first = next((slot for slot in known if op.outputs.get(slot)), "")
+        slots = op.definition.outputs if op.definition is not None else {}
+        first = next((slot for slot in slots if op.outputs.get(slot)), "")
         sides = list(op.outputs.values()) if op.type.endswith("_grad") else [op.outputs.get(first, [])]
     total = 0
     for names in sides:
@@ -194,16 +192,9 @@ def _pool(op: Operator) -> int | None:
 
 
 _PRODUCTS: dict[str, Callable[[Operator], int | None]] = {
-    "conv2d": _conv,
-    "conv3d": _conv,
-    "depthwise_conv2d": _conv,
-    "conv2d_transpose": _conv_transpose,
-    "conv3d_transpose": _conv_transpose,
-    "depthwise_conv2d_transpose": _conv_transpose,
+    **dict.fromkeys(("conv2d", "conv3d", "depthwise_conv2d"), _conv),
+    **dict.fromkeys(("conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"), _conv_transpose),
+    **dict.fromkeys(("matmul", "matmul_v2", "bmm"), _matmul),
+    **dict.fromkeys(("pool2d", "pool3d"), _pool),
     "mul": _mul,
-    "matmul": _matmul,
-    "matmul_v2": _matmul,
-    "bmm": _matmul,
-    "pool2d": _pool,
-    "pool3d": _pool,
 }

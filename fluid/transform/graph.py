@@ -1,4 +1,4 @@
-"""Programs as graphs: for the algorithms of networkx, and for graphviz to draw."""
+"""Programs as graphs, for networkx and graphviz."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..ir.checked import checked
-from ..ir.program import Block, Operator, OpRole, Parameter, Program
+from ..ir.program import Block, OpRole, Parameter, Program
 from ..ir.versions import BlockVersions, Value
 
 if TYPE_CHECKING:
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["OpNode", "ValueNode", "to_dot", "to_networkx"]
 
 ValueNode = tuple[int, str, int]
-"""Block number, name, version of a value; version 0 is what the block finds."""
+"""Block number, name and version of a value; version 0 is the value when the block starts."""
 OpNode = tuple[int, int]
 """Block number and position of an op."""
 
 
 @checked
 def to_networkx(program: Program) -> DiGraph[OpNode | ValueNode]:
-    """A directed graph of ops and values: an edge from each value to the ops that read it, and from an op to what it makes.
+    """A directed graph of ops and values: edges go from each value to the ops that read it, and from each op to its outputs.
 
     Ops are `OpNode`s with the attributes ``op`` (the `Operator`) and ``label``; values are `ValueNode`s with ``var`` (the
-    `Variable`, or None if undeclared) and ``label``. Edges have the slot as ``slot``. What a block reads from outside is
-    joined to the value of the block around it that the op which owns the block sees, and what it leaves there, likewise.
+    `Variable`, or None if undeclared) and ``label``. Edges have the slot as ``slot``. Edges also join a value that a sub-block
+    reads from outside, or writes there, to the value in the block around it.
     """
     import networkx
 
@@ -40,11 +40,11 @@ def _add_block(graph: DiGraph[OpNode | ValueNode], block: Block, seen: set[int])
     versions = BlockVersions(block)
 
     def node(value: Value) -> ValueNode:
-        found = (block.idx, *value)
-        if found not in graph:
+        key = (block.idx, *value)
+        if key not in graph:
             label = value[0] if value[1] < 2 else f"{value[0]} ({value[1]})"
-            graph.add_node(found, var=block.find_var(value[0]), label=label)
-        return found
+            graph.add_node(key, var=block.find_var(value[0]), label=label)
+        return key
 
     for index, op in enumerate(versions.ops):
         here: OpNode = (block.idx, index)
@@ -55,7 +55,7 @@ def _add_block(graph: DiGraph[OpNode | ValueNode], block: Block, seen: set[int])
             graph.add_edge(here, node(value), slot=slot)
         before = {value[0]: value for _, _, value in versions.read_at(index)}
         after = {value[0]: value for _, _, value in versions.written_at(index)}
-        for sub in _owned(op, seen):
+        for sub in [sub for sub in op.sub_blocks if sub.idx not in seen]:
             inner = _add_block(graph, sub, seen)
             for name in [name for name in inner.read_first if name in before and name not in sub.vars]:
                 graph.add_edge(node(before[name]), (sub.idx, name, 0), slot="")
@@ -64,19 +64,15 @@ def _add_block(graph: DiGraph[OpNode | ValueNode], block: Block, seen: set[int])
     return versions
 
 
-def _owned(op: Operator, seen: set[int]) -> list[Block]:
-    return [block for block in op.sub_blocks if block.idx not in seen]
-
-
 # ---------------------------------------------------------------------------------------------------------------- dot
 _COLOURS = ((OpRole.OPTIMIZE, "#e8d5f0"), (OpRole.BACKWARD, "#fbe0c8"), (OpRole.LR_SCHED, "#e8d5f0"), (0, "#d6e6f5"))
 
 
 @checked
 def to_dot(program: Program) -> str:
-    """The program as a graph in graphviz's language: ops as boxes, values as ovals, sub-blocks as boxes around what is in them.
+    """The program in graphviz's language: ops as boxes, values as ovals, sub-blocks as boxes around their contents.
 
-    Parameters are drawn bold, gradient ops and optimizers in colours of their own. ``dot -Tsvg`` makes a picture of it.
+    Parameters are bold; gradient ops and optimizers have their own colours. ``dot -Tsvg`` draws it.
     """
     graph = to_networkx(program)
     inside: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Programs cut down to what targets need."""
+"""Removes the ops and variables that targets do not need."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from ..ir.versions import BlockVersions, Value, outer_names
 def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> Program:
     """A copy of the program with only the ops and variables that the targets need.
 
-    Needs stop at the variables in `feeds`: an op that makes one of them is left out, unless it reads it too (an op that
-    overwrites what is fed). An op with a sub-block stays if one of its outputs is needed; in its block, what neither
-    those outputs nor its own next round need is left out likewise.
+    An op that writes a variable in `feeds` is removed, unless it reads the variable too (it overwrites the fed value). An op with
+    a sub-block stays if one of its outputs is needed; in its block, ops stay if these outputs or the next run need them.
 
     Raises:
-        NameNotFoundError: block 0 declares no such target.
+        NameNotFoundError: block 0 does not declare a target.
     """
     new = program.clone()
     prune_in_place(new, targets, feeds)
@@ -28,7 +27,7 @@ def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[s
 
 
 def prune_in_place(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> None:
-    """What `prune` does, to the program itself."""
+    """As `prune`, but changes the program itself."""
     root = program.global_block()
     names = [target if isinstance(target, str) else target.name for target in targets]
     for name in names:
@@ -55,11 +54,11 @@ def prune_in_place(program: Program, targets: Iterable[Variable | str], feeds: I
 
 
 def _prune_block(block: Block, targets: Iterable[str], boundary: set[str]) -> None:
-    """Leave out the ops of the root, and of the blocks that its ops own, that the targets do not need."""
+    """Remove the ops of the root, and of the blocks that its ops own, that the targets do not need."""
     versions = BlockVersions(block)
 
     def is_made_here(value: Value) -> bool:
-        """Whether a value that is needed has to be made: what is fed is there, unless the op that makes it reads it, too."""
+        """Whether a needed value has to be computed: it is not fed, or the op that writes it reads the fed one."""
         writer = versions.writer.get(value)
         return writer is not None and (value[0] not in boundary or value[0] in versions.ops[writer].input_arg_names)
 
@@ -72,7 +71,7 @@ def _prune_block(block: Block, targets: Iterable[str], boundary: set[str]) -> No
 
 
 def _note_gradient_reads(op: Operator, read_by_gradients: dict[Block, set[str]]) -> None:
-    """Note what the gradient blocks under an op read of each run of their forward blocks."""
+    """Add to `read_by_gradients` what the gradient blocks under an op read of their forward blocks."""
     region = region_of(op)
     if region is not None and region.forward is not None:
         read_by_gradients.setdefault(region.forward, set()).update(outer_names(region.body)[0])
@@ -88,20 +87,20 @@ def _keep(
     needed: set[Value],
     read_by_gradients: Mapping[Block, set[str]],
 ) -> None:
-    """Let a block have only the ops at these positions, and the blocks that these own only what the values `needed` need."""
+    """Keep only the ops at these positions in a block, and prune the blocks that they own to what the values `needed` need."""
     block.ops = [versions.ops[index] for index in positions]
     for index in positions:
         op = versions.ops[index]
         wanted = {name for _, _, (name, version) in versions.written_at(index) if (name, version) in needed}
         region = region_of(op)
-        if region is not None and not is_gradient_op(op):  # which takes gradients from its block by names of their own
+        if region is not None and not is_gradient_op(op):  # a gradient op needs all of its block
             _prune_inside(op, region, wanted, read_by_gradients)
 
 
 def _prune_inside(op: Operator, region: Region, wanted: set[str], read_by_gradients: Mapping[Block, set[str]]) -> None:
-    """Leave out what is not needed of the block that an op owns, where `wanted` are the names of its needed outputs.
+    """Prune the block that an op owns; `wanted` are the names of the op's needed outputs.
 
-    What an op stacks, hands on as a state, or reads again before each run has to be there whatever it is used for.
+    Values that the op stacks, passes on as states, or reads before each run are always needed.
     """
     versions = BlockVersions(region.body)
     names = {inner for outer, inner in region.leaving.items() if outer in wanted or outer not in region.writes}

@@ -1,4 +1,4 @@
-"""Programs in bfloat16 made to compute in float32."""
+"""Converts programs from bfloat16 to float32."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DTYPE_ATTRS = ("dtype", "in_dtype", "out_dtype", "data_type")
 
 
 def widen(program: Program, scope: Any = None) -> list[str]:
-    """Make a program of bfloat16 one of float32, which runs here, and its values in the scope (the current one) likewise.
+    """Convert a program, and its values in the scope (the current one if None), from bfloat16 to float32, which runs here.
 
     Returns:
-        Names of the variables that have changed.
+        Names of the converted variables.
     """
     scope = scope if scope is not None else global_scope()
     changed = []

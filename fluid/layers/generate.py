@@ -5,6 +5,7 @@ The file is checked in, so that editors and type checkers see real functions; a 
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ _WIDTH = 130
 _COMPARISONS = ("less_than", "less_equal", "greater_than", "greater_equal", "equal", "not_equal")
 _BY_HAND = ("pow",)
 _TYPES = {"float": "float", "int": "int", "bool": "bool", "string": "str", "long": "int"}
-# Where Fluid's arguments are not the op's attributes under their own names: (argument, attribute, default). None leaves
-# the op's own default.
+# Layers whose arguments are not all of the op's attributes under their own names: (argument, attribute, default). None means
+# the op's default.
 _ARGUMENTS: dict[str, list[tuple[str, str, object]]] = {
     "cumsum": [("axis", "axis", None), ("exclusive", "exclusive", None), ("reverse", "reverse", None)],
     "hard_shrink": [("threshold", "threshold", None)],
@@ -31,8 +32,8 @@ _ARGUMENTS: dict[str, list[tuple[str, str, object]]] = {
     "thresholded_relu": [("threshold", "threshold", None)],
 }
 
-# Layers of one op by Fluid's names: ``layer(argument: slot or attribute = default, ...)``, where ``-`` stands for an argument
-# that is accepted and changes nothing; ``= op`` follows where the op is not named as the layer.
+# Layers with Fluid's argument names: ``layer(argument: slot or attribute = default, ...)``. ``-`` marks an argument that is
+# accepted and ignored; ``= op`` follows where layer and op have different names.
 _LAYERS = (
     "add_position_encoding(input: X, alpha: alpha, beta: beta, name)",
     "argsort(input: X, axis: axis = -1, name)",
@@ -74,6 +75,133 @@ _LAYERS = (
 )
 _LAYER = re.compile(r"(\w+)\((.*)\)(?: = (\w+))?$")
 
+# An example for each layer, run by tests/test_doctests_layers.py: ``layer(arguments) -> what it prints``. Lists among the
+# positional arguments stand for tensors.
+_EXAMPLES = """
+abs([-1.5, 0.0, 2.0]) -> Tensor([1.5, 0. , 2. ], shape=[3], dtype=float32)
+acos([-1.0, 0.0, 1.0]) -> Tensor([3.1416, 1.5708, 0.    ], shape=[3], dtype=float32)
+acosh([1.0, 2.0]) -> Tensor([0.   , 1.317], shape=[2], dtype=float32)
+add_position_encoding([[[0.0, 0.0], [0.0, 0.0]]], alpha=1.0, beta=1.0) -> Tensor([[[0.    , 1.    ],
+         [0.0001, 1.    ]]], shape=[1, 2, 2], dtype=float32)
+argsort([30, 10, 20]) -> (Tensor([10, 20, 30], shape=[3], dtype=int64), Tensor([1, 2, 0], shape=[3], dtype=int64))
+asin([-1.0, 0.0, 1.0]) -> Tensor([-1.5708,  0.    ,  1.5708], shape=[3], dtype=float32)
+asinh([-1.0, 0.0, 2.0]) -> Tensor([-0.8814,  0.    ,  1.4436], shape=[3], dtype=float32)
+atan([-1.0, 0.0, 2.0]) -> Tensor([-0.7854,  0.    ,  1.1071], shape=[3], dtype=float32)
+atanh([-0.5, 0.0, 0.5]) -> Tensor([-0.5493,  0.    ,  0.5493], shape=[3], dtype=float32)
+bpr_loss([[1.0, 2.0]], [[1]]) -> Tensor([[0.3133]], shape=[1, 1], dtype=float32)
+brelu([-1.0, 5.0, 30.0], t_max=24.0) -> Tensor([ 0.,  5., 24.], shape=[3], dtype=float32)
+ceil([-1.5, 0.2, 2.0]) -> Tensor([-1.,  1.,  2.], shape=[3], dtype=float32)
+celu([-1.0, 0.0, 2.0]) -> Tensor([-0.6321,  0.    ,  2.    ], shape=[3], dtype=float32)
+cos([0.0, 1.0, 3.1416]) -> Tensor([ 1.    ,  0.5403, -1.    ], shape=[3], dtype=float32)
+cos_sim([[1.0, 0.0]], [[1.0, 1.0]]) -> Tensor([[0.7071]], shape=[1, 1], dtype=float32)
+cosh([-1.0, 0.0, 2.0]) -> Tensor([1.5431, 1.    , 3.7622], shape=[3], dtype=float32)
+cumsum([1, 2, 3, 4]) -> Tensor([ 1,  3,  6, 10], shape=[4], dtype=int64)
+diag([1, 2]) -> Tensor([[1, 0],
+        [0, 2]], shape=[2, 2], dtype=int64)
+elementwise_add([1.0, 2.0], [10.0, 20.0]) -> Tensor([11., 22.], shape=[2], dtype=float32)
+elementwise_div([1.0, 9.0], [4.0, 3.0]) -> Tensor([0.25, 3.  ], shape=[2], dtype=float32)
+elementwise_floordiv([7, -7], [2, 2]) -> Tensor([ 3, -4], shape=[2], dtype=int64)
+elementwise_max([1.0, 5.0], [3.0, 2.0]) -> Tensor([3., 5.], shape=[2], dtype=float32)
+elementwise_min([1.0, 5.0], [3.0, 2.0]) -> Tensor([1., 2.], shape=[2], dtype=float32)
+elementwise_mod([7, -7], [3, 3]) -> Tensor([1, 2], shape=[2], dtype=int64)
+elementwise_mul([1.0, 2.0], [10.0, 20.0]) -> Tensor([10., 40.], shape=[2], dtype=float32)
+elementwise_pow([2.0, 3.0], [3.0, 2.0]) -> Tensor([8., 9.], shape=[2], dtype=float32)
+elementwise_sub([10.0, 20.0], [1.0, 2.0]) -> Tensor([ 9., 18.], shape=[2], dtype=float32)
+elu([-1.0, 0.0, 2.0]) -> Tensor([-0.6321,  0.    ,  2.    ], shape=[3], dtype=float32)
+equal([1, 2, 3], [2, 2, 2]) -> Tensor([False,  True, False], shape=[3], dtype=bool)
+erf([-1.0, 0.0, 2.0]) -> Tensor([-0.8427,  0.    ,  0.9953], shape=[3], dtype=float32)
+exp([-1.0, 0.0, 2.0]) -> Tensor([0.3679, 1.    , 7.3891], shape=[3], dtype=float32)
+expand_as([[1, 2]], [[0, 0], [0, 0]]) -> Tensor([[1, 2],
+        [1, 2]], shape=[2, 2], dtype=int64)
+expm1([-1.0, 0.0, 2.0]) -> Tensor([-0.6321,  0.    ,  6.3891], shape=[3], dtype=float32)
+floor([-1.5, 0.2, 2.0]) -> Tensor([-2.,  0.,  2.], shape=[3], dtype=float32)
+gather_nd([[1, 2], [3, 4]], [[1, 0], [0, 1]]) -> Tensor([3, 2], shape=[2], dtype=int64)
+gather_tree([[[5, 6]], [[7, 8]]], [[[0, 0]], [[1, 0]]]).numpy().tolist() -> [[[6, 5]], [[7, 8]]]
+gaussian_random_batch_size_like([[1.0], [2.0]], shape=[-1, 3]).shape -> (2, 3)
+gelu([-1.0, 0.0, 2.0]) -> Tensor([-0.1587,  0.    ,  1.9545], shape=[3], dtype=float32)
+greater_equal([1, 2, 3], [2, 2, 2]) -> Tensor([False,  True,  True], shape=[3], dtype=bool)
+greater_than([1, 2, 3], [2, 2, 2]) -> Tensor([False, False,  True], shape=[3], dtype=bool)
+hard_shrink([-1.0, 0.2, 2.0]) -> Tensor([-1.,  0.,  2.], shape=[3], dtype=float32)
+hard_sigmoid([-4.0, 0.0, 1.0]) -> Tensor([0. , 0.5, 0.7], shape=[3], dtype=float32)
+hard_swish([0.0, 1.0, 4.0]) -> Tensor([0.    , 0.6667, 4.    ], shape=[3], dtype=float32)
+has_inf([1.0, 2.0]) -> Tensor([False], shape=[1], dtype=bool)
+has_nan([1.0, 2.0]) -> Tensor([False], shape=[1], dtype=bool)
+hash([[1, 2]], hash_size=100) -> Tensor([[[24]]], shape=[1, 1, 1], dtype=int64)
+isfinite([1.0, 2.0]) -> Tensor([ True], shape=[1], dtype=bool)
+kldiv_loss([-0.7, -0.7], [0.5, 0.5], reduction="sum") -> Tensor([0.0069], shape=[1], dtype=float32)
+label_smooth([[0.0, 1.0]], epsilon=0.1) -> Tensor([[0.05, 0.95]], shape=[1, 2], dtype=float32)
+leaky_relu([-1.0, 0.0, 2.0]) -> Tensor([-0.02,  0.  ,  2.  ], shape=[3], dtype=float32)
+less_equal([1, 2, 3], [2, 2, 2]) -> Tensor([ True,  True, False], shape=[3], dtype=bool)
+less_than([1, 2, 3], [2, 2, 2]) -> Tensor([ True, False, False], shape=[3], dtype=bool)
+log([1.0, 2.0, 10.0]) -> Tensor([0.    , 0.6931, 2.3026], shape=[3], dtype=float32)
+log10([1.0, 2.0, 10.0]) -> Tensor([0.   , 0.301, 1.   ], shape=[3], dtype=float32)
+log1p([0.0, 1.0]) -> Tensor([0.    , 0.6931], shape=[2], dtype=float32)
+log2([1.0, 2.0, 10.0]) -> Tensor([0.    , 1.    , 3.3219], shape=[3], dtype=float32)
+log_loss([[0.9], [0.2]], [[1.0], [0.0]]) -> Tensor([[0.1052],
+        [0.223 ]], shape=[2, 1], dtype=float32)
+logical_and([True, True, False], [True, False, False]) -> Tensor([ True, False, False], shape=[3], dtype=bool)
+logical_not([True, False]) -> Tensor([False,  True], shape=[2], dtype=bool)
+logical_or([True, True, False], [True, False, False]) -> Tensor([ True,  True, False], shape=[3], dtype=bool)
+logical_xor([True, True, False], [True, False, False]) -> Tensor([False,  True, False], shape=[3], dtype=bool)
+logsigmoid([-1.0, 0.0, 2.0]) -> Tensor([-1.3133, -0.6931, -0.1269], shape=[3], dtype=float32)
+margin_rank_loss([[1.0]], [[0.5]], [[0.7]]) -> Tensor([[0.3]], shape=[1, 1], dtype=float32)
+mean_iou([0, 1, 1], [0, 1, 0], num_classes=2) ->
+(Tensor([0.5], shape=[1], dtype=float32), Tensor([1, 1], shape=[2], dtype=int32), Tensor([1, 1], shape=[2], dtype=int32))
+mish([-1.0, 0.0, 2.0]) -> Tensor([-0.3034,  0.    ,  1.944 ], shape=[3], dtype=float32)
+multiplex(([[1, 2], [3, 4]], [[5, 6], [7, 8]]), [[1], [0]]) -> Tensor([[5, 6],
+        [3, 4]], shape=[2, 2], dtype=int64)
+not_equal([1, 2, 3], [2, 2, 2]) -> Tensor([ True, False,  True], shape=[3], dtype=bool)
+pad([1, 2], paddings=[1, 2], pad_value=9.0) -> Tensor([9, 1, 2, 9, 9], shape=[5], dtype=int64)
+rank_loss([[1.0]], [[0.7]], [[0.5]]) -> Tensor([[0.5981]], shape=[1, 1], dtype=float32)
+reciprocal([1.0, 4.0]) -> Tensor([1.  , 0.25], shape=[2], dtype=float32)
+reduce_all([[True, False], [True, True]], dim=1) -> Tensor([False,  True], shape=[2], dtype=bool)
+reduce_amax([[1.0, 2.0], [3.0, 4.0]], dim=1) -> Tensor([2., 4.], shape=[2], dtype=float32)
+reduce_amin([[1.0, 2.0], [3.0, 4.0]], dim=1) -> Tensor([1., 3.], shape=[2], dtype=float32)
+reduce_any([[True, False], [False, False]], dim=1) -> Tensor([ True, False], shape=[2], dtype=bool)
+reduce_max([[1.0, 2.0], [3.0, 4.0]], dim=1) -> Tensor([2., 4.], shape=[2], dtype=float32)
+reduce_mean([[1.0, 2.0], [3.0, 4.0]], dim=1) -> Tensor([1.5, 3.5], shape=[2], dtype=float32)
+reduce_min([[1.0, 2.0], [3.0, 4.0]], dim=1) -> Tensor([1., 3.], shape=[2], dtype=float32)
+reduce_prod([[1.0, 2.0], [3.0, 4.0]], dim=1) -> Tensor([ 2., 12.], shape=[2], dtype=float32)
+reduce_sum([[1.0, 2.0], [3.0, 4.0]], dim=0) -> Tensor([4., 6.], shape=[2], dtype=float32)
+relu([-1.0, 0.0, 2.0]) -> Tensor([0., 0., 2.], shape=[3], dtype=float32)
+relu6([-1.0, 2.0, 8.0]) -> Tensor([0., 2., 6.], shape=[3], dtype=float32)
+round([-1.5, 0.2, 2.7]) -> Tensor([-2.,  0.,  3.], shape=[3], dtype=float32)
+rsqrt([1.0, 4.0]) -> Tensor([1. , 0.5], shape=[2], dtype=float32)
+sampling_id([[0.0, 1.0], [1.0, 0.0]]) -> Tensor([1, 0], shape=[2], dtype=int64)
+scatter([1.0, 2.0, 3.0], [2, 0], [30.0, 10.0]) -> Tensor([10.,  2., 30.], shape=[3], dtype=float32)
+scatter_nd_add([1.0, 2.0, 3.0], [[2], [0]], [30.0, 10.0]) -> Tensor([11.,  2., 33.], shape=[3], dtype=float32)
+selu([-1.0, 0.0, 2.0]) -> Tensor([-1.1113,  0.    ,  2.1014], shape=[3], dtype=float32)
+shard_index([[1], [6]], index_num=8, nshards=2, shard_id=0) -> Tensor([[ 1],
+        [-1]], shape=[2, 1], dtype=int64)
+sigmoid([-1.0, 0.0, 2.0]) -> Tensor([0.2689, 0.5   , 0.8808], shape=[3], dtype=float32)
+sign([-1.5, 0.0, 2.0]) -> Tensor([-1.,  0.,  1.], shape=[3], dtype=float32)
+silu([-1.0, 0.0, 2.0]) -> Tensor([-0.2689,  0.    ,  1.7616], shape=[3], dtype=float32)
+sin([0.0, 1.0, 2.0]) -> Tensor([0.    , 0.8415, 0.9093], shape=[3], dtype=float32)
+sinh([-1.0, 0.0, 2.0]) -> Tensor([-1.1752,  0.    ,  3.6269], shape=[3], dtype=float32)
+size([[1, 2], [3, 4]]) -> Tensor(4, shape=[], dtype=int64)
+smooth_l1([[1.0, 5.0]], [[1.5, 2.0]]) -> Tensor([[2.625]], shape=[1, 1], dtype=float32)
+soft_relu([-1.0, 0.0, 2.0]) -> Tensor([0.3133, 0.6931, 2.1269], shape=[3], dtype=float32)
+softplus([-1.0, 0.0, 2.0]) -> Tensor([0.3133, 0.6931, 2.1269], shape=[3], dtype=float32)
+softshrink([-1.0, 0.2, 2.0]) -> Tensor([-0.5,  0. ,  1.5], shape=[3], dtype=float32)
+softsign([-1.0, 0.0, 3.0]) -> Tensor([-0.5 ,  0.  ,  0.75], shape=[3], dtype=float32)
+sqrt([1.0, 4.0, 9.0]) -> Tensor([1., 2., 3.], shape=[3], dtype=float32)
+square([-1.0, 2.0, 3.0]) -> Tensor([1., 4., 9.], shape=[3], dtype=float32)
+stanh([-1.0, 0.0, 2.0]) -> Tensor([-1.0038,  0.    ,  1.4957], shape=[3], dtype=float32)
+swish([-1.0, 0.0, 2.0]) -> Tensor([-0.2689,  0.    ,  1.7616], shape=[3], dtype=float32)
+tan([-1.0, 0.0, 1.0]) -> Tensor([-1.5574,  0.    ,  1.5574], shape=[3], dtype=float32)
+tanh([-1.0, 0.0, 2.0]) -> Tensor([-0.7616,  0.    ,  0.964 ], shape=[3], dtype=float32)
+tanh_shrink([-1.0, 0.0, 2.0]) -> Tensor([-0.2384,  0.    ,  1.036 ], shape=[3], dtype=float32)
+teacher_student_sigmoid_loss([[0.5]], [[1.3]]) -> Tensor([[1.2982]], shape=[1, 1], dtype=float32)
+thresholded_relu([-1.0, 0.5, 2.0]) -> Tensor([0., 0., 2.], shape=[3], dtype=float32)
+uniform_random_batch_size_like([[1.0], [2.0]], shape=[-1, 3]).shape -> (2, 3)
+unique([7, 3, 7]) -> (Tensor([7, 3], shape=[2], dtype=int64), Tensor([0, 1, 0], shape=[3], dtype=int32))
+unique_with_counts([7, 3, 7]) ->
+(Tensor([7, 3], shape=[2], dtype=int64), Tensor([0, 1, 0], shape=[3], dtype=int32), Tensor([2, 1], shape=[2], dtype=int32))
+where([True, False, True]) -> Tensor([[0],
+        [2]], shape=[2, 1], dtype=int64)
+"""
+_EXAMPLE = re.compile(r"^((\w+)\(.*?) ->\s(.*?)(?=^\w|\Z)", re.MULTILINE | re.DOTALL)
+
 _HEAD = '''"""Layers of one op each. Do not edit: ``python -m fluid.layers.generate`` writes this file from the op definitions."""
 
 from __future__ import annotations
@@ -101,36 +229,59 @@ def _reduce(op_type: str, input: Variable, dim: int | Sequence[int] | None, keep
 
 
 def _compare(op_type: str, x: Variable, y: Variable, cond: Variable | None) -> Variable:
-    found = apply(op_type, {{"X": x, "Y": y}}, outputs={{"Out": cond}})
-    found.stop_gradient = True
-    return found
+    return _constant(apply(op_type, {{"X": x, "Y": y}}, outputs={{"Out": cond}}))
 
 
-def _given(attrs: dict[str, Any]) -> dict[str, Any]:
+def _without_none(attrs: dict[str, Any]) -> dict[str, Any]:
     return {{name: value for name, value in attrs.items() if value is not None}}
 
 
-def _constant(found: Variable) -> Variable:
-    found.stop_gradient = True
-    return found
+def _constant(var: Variable) -> Variable:
+    var.stop_gradient = True
+    return var
 '''
 
 
-def _doc(definition: OpDef) -> str:
+class _NamedTensors(ast.NodeTransformer):
+    """Replaces lists among the positional arguments of a call by names of tensors, and keeps the lines that make these."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
+        return node
+
+    def visit_List(self, node: ast.List) -> ast.Name:
+        name = "xyz"[len(self.lines)]
+        self.lines.append(f">>> {name} = fluid.dygraph.to_variable({ast.unparse(node)})")
+        return ast.Name(name)
+
+
+def _example(layer: str) -> list[str]:
+    """The lines of the example of a layer; none if `_EXAMPLES` has no row for it."""
+    for call, name, result in _EXAMPLE.findall(_EXAMPLES):
+        if name == layer:
+            tensors = _NamedTensors()
+            call = ast.unparse(tensors.visit(ast.parse(call)))
+            return ["", *tensors.lines, f">>> layers.{call}", *result.splitlines()]
+    return []
+
+
+def _doc(definition: OpDef, layer: str = "") -> str:
+    """The docstring of a layer (by default the one named like its op): that of the op, and an example."""
     lines = definition.doc.replace("\\", "\\\\").splitlines() or [f"The op `{definition.type}`."]
+    lines += _example(layer or definition.type)
     if len(lines) == 1:
         return f'    """{lines[0]}"""\n'
-    body = "".join(f"    {line}".rstrip() + "\n" for line in lines[1:])
-    return f'    """{lines[0]}\n{body}    """\n'
+    return indent('"""' + "\n".join(line.rstrip() for line in lines) + '\n"""\n', "    ")
 
 
 def _arguments(definition: OpDef) -> list[tuple[str, str, str, object]]:
     """(argument, its type, attribute, default) of a function of one tensor."""
-    special = _ARGUMENTS.get(definition.type)
-    if special is not None:
+    if definition.type in _ARGUMENTS:
         return [
             (argument, _TYPES[definition.attrs[attribute].kind] + " | None", attribute, default)
-            for argument, attribute, default in special
+            for argument, attribute, default in _ARGUMENTS[definition.type]
             if attribute in definition.attrs
         ]
     return [
@@ -145,7 +296,7 @@ def _literal(value: object) -> str:
 
 
 def _head(name: str, arguments: list[str], result: str = "Variable") -> str:
-    """The line that begins a function, or lines, as the formatter breaks them."""
+    """The first line of a function, broken into several as the formatter does."""
     line = f"def {name}({', '.join(arguments)}) -> {result}:\n"
     if len(line) <= _WIDTH + 1:
         return line
@@ -157,22 +308,22 @@ def _head(name: str, arguments: list[str], result: str = "Variable") -> str:
 
 def _unary(definition: OpDef) -> str:
     arguments = _arguments(definition)
-    said = [f"{name}: {kind} = {_literal(default)}" for name, kind, _, default in arguments]
-    given = ", ".join(f'"{attribute}": {name}' for name, _, attribute, _ in arguments)
+    parameters = [f"{name}: {kind} = {_literal(default)}" for name, kind, _, default in arguments]
+    attrs = ", ".join(f'"{attribute}": {name}' for name, _, attribute, _ in arguments)
     if any(kind.endswith("None") for _, kind, _, _ in arguments):
-        passed = f", _given({{{given}}})"
-    else:
-        passed = f", {{{given}}}" if given else ""
-    body = f'    return apply("{definition.type}", {{"X": x}}{passed}, name=name)\n'
+        attrs = f", _without_none({{{attrs}}})"
+    elif attrs:
+        attrs = f", {{{attrs}}}"
+    body = f'    return apply("{definition.type}", {{"X": x}}{attrs}, name=name)\n'
     return (
-        _head(definition.type, ["x: Variable", *said, "name: str | None = None"])
+        _head(definition.type, ["x: Variable", *parameters, "name: str | None = None"])
         + _doc(definition)
         + _speaking_of({attribute: name for name, _, attribute, _ in arguments}, body)
     )
 
 
 def _speaking_of(arguments: dict[str, str], body: str) -> str:
-    """`body` where messages name the arguments, by attribute, that are not called as the attribute is."""
+    """`body`, in which error messages name the arguments where `arguments`, by attribute, have other names."""
     renamed = ", ".join(f'"{attribute}": "{argument}"' for attribute, argument in arguments.items() if attribute != argument)
     return f"    with speaking_of({{{renamed}}}):\n{indent(body, '    ')}" if renamed else body
 
@@ -211,14 +362,14 @@ def _reduction(definition: OpDef) -> str:
 
 
 def _layer(text: str) -> tuple[str, str]:
-    """Name and function of a line of `_LAYERS`."""
+    """Name and source of the function that a line of `_LAYERS` describes."""
     match = _LAYER.match(text)
     assert match is not None, text
-    name, said, op_type = match.groups()
+    name, parameters, op_type = match.groups()
     definition = registry.get(op_type or name)
-    arguments, inputs, attrs, given, named = [], [], [], "", False
-    spoken: dict[str, str] = {}
-    for part in said.split(", "):
+    arguments, inputs, attrs, attrs_filter, named = [], [], [], "", False
+    by_attribute: dict[str, str] = {}
+    for part in parameters.split(", "):
         argument, _, rest = part.partition(": ")
         target, _, default = rest.partition(" = ")
         if part == "name":
@@ -236,59 +387,60 @@ def _layer(text: str) -> tuple[str, str]:
             kind = _TYPES.get(attr.kind, "Sequence[int]")
         if target in definition.attrs:
             attrs.append(f'"{target}": {value}')
-            spoken[target] = argument
-            given = "_given" if default == "None" else given
+            by_attribute[target] = argument
+            attrs_filter = "_without_none" if default == "None" else attrs_filter
         end = f" = {default.replace(chr(39), chr(34))}" if default else ""
         arguments.append(f"{argument}: {kind}{' | None' * (default == 'None')}{end}")
-    seen = [slot.name for slot in definition.outputs.values() if not slot.intermediate and not slot.optional]
+    outputs = [slot.name for slot in definition.outputs.values() if not slot.intermediate and not slot.optional]
     constant = definition.rule in (registry.ZERO_GRADIENT, registry.NOT_DIFFERENTIABLE)
-    result = "Variable" if len(seen) == 1 else f"tuple[{', '.join(['Variable'] * len(seen))}]"
-    body = _body(definition.type, inputs, attrs, given, ", name=name" * named, seen, constant)
-    return name, _head(name, arguments, result) + _doc(definition) + _speaking_of(spoken, body)
+    result = "Variable" if len(outputs) == 1 else f"tuple[{', '.join(['Variable'] * len(outputs))}]"
+    body = _body(definition.type, inputs, attrs, attrs_filter, ", name=name" * named, outputs, constant)
+    return name, _head(name, arguments, result) + _doc(definition, name) + _speaking_of(by_attribute, body)
 
 
-def _body(op_type: str, inputs: list[str], attrs: list[str], given: str, name: str, seen: list[str], constant: bool) -> str:
-    """The lines that append an op and return what it gives."""
-    sets = {
-        "inputs": f"{{{', '.join(inputs)}}}",
-        "attrs": f"{given}({{{', '.join(attrs)}}})" if given else f"{{{', '.join(attrs)}}}",
-    }
-    lines = []
+def _body(
+    op_type: str, inputs: list[str], attrs: list[str], attrs_filter: str, name: str, outputs: list[str], constant: bool
+) -> str:
+    """The lines that append an op and return its outputs."""
+    sources = {"inputs": f"{{{', '.join(inputs)}}}", "attrs": f"{{{', '.join(attrs)}}}"}
+    if attrs_filter:
+        sources["attrs"] = f"{attrs_filter}({sources['attrs']})"
+    variables = [re.sub(r"(?<!^)([A-Z])", r"_\1", slot).lower() for slot in outputs]
 
     def call() -> str:
-        found = f'"{op_type}", {sets["inputs"]}{", " + sets["attrs"] if attrs else ""}{name}'
-        if len(seen) > 1:
-            return f"{', '.join(made)} = apply_many({found})"
-        return f"return _constant(apply({found}))" if constant else f"return apply({found})"
+        arguments = f'"{op_type}", {sources["inputs"]}{", " + sources["attrs"] if attrs else ""}{name}'
+        if len(outputs) > 1:
+            return f"{', '.join(variables)} = apply_many({arguments})"
+        return f"return _constant(apply({arguments}))" if constant else f"return apply({arguments})"
 
-    made = [re.sub(r"(?<!^)([A-Z])", r"_\1", slot).lower() for slot in seen]
+    lines = []
     for which, items in (("attrs", attrs), ("inputs", inputs)):
         if len("    " + call()) > _WIDTH:
-            line = f"    {which}: dict[str, Any] = {sets[which]}\n"
+            line = f"    {which}: dict[str, Any] = {sources[which]}\n"
             if len(line) > _WIDTH + 1:
                 line = f"    {which}: dict[str, Any] = {{\n" + "".join(f"        {item},\n" for item in items) + "    }\n"
             lines.append(line)
-            sets[which] = which
+            sources[which] = which
     lines.append(f"    {call()}\n")
-    if len(seen) > 1 and constant:
-        lines += [f"    _constant({var})\n" for var in made]
-    if len(seen) > 1:
-        lines.append(f"    return {', '.join(made)}\n")
+    if len(outputs) > 1:
+        lines += [f"    _constant({var})\n" for var in variables if constant]
+        lines.append(f"    return {', '.join(variables)}\n")
     return "".join(lines)
 
 
 def _functions() -> Iterator[tuple[str, str]]:
+    """Names and sources of the functions that follow from the ops alone: activations, arithmetic, comparisons, reductions."""
     from ..ops import activation
 
     unary = {value.type for value in vars(activation).values() if isinstance(value, OpDef)}
     for name, definition in sorted(registry.all_ops().items()):
         if definition.forward is not None or name in _BY_HAND:
             continue
-        needed = [slot.name for slot in definition.inputs.values() if not slot.optional]
-        seen = [slot.name for slot in definition.outputs.values() if not slot.intermediate]
-        if name in unary and needed == ["X"] and seen == ["Out"]:
+        inputs = [slot.name for slot in definition.inputs.values() if not slot.optional]
+        outputs = [slot.name for slot in definition.outputs.values() if not slot.intermediate]
+        if name in unary and inputs == ["X"] and outputs == ["Out"]:
             yield name, _unary(definition)
-        elif name.startswith("elementwise_") and needed == ["X", "Y"]:
+        elif name.startswith("elementwise_") and inputs == ["X", "Y"]:
             yield name, _elementwise(definition)
         elif name in _COMPARISONS:
             yield name, _comparison(definition)

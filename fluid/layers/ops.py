@@ -136,32 +136,45 @@ def _reduce(op_type: str, input: Variable, dim: int | Sequence[int] | None, keep
 
 
 def _compare(op_type: str, x: Variable, y: Variable, cond: Variable | None) -> Variable:
-    found = apply(op_type, {"X": x, "Y": y}, outputs={"Out": cond})
-    found.stop_gradient = True
-    return found
+    return _constant(apply(op_type, {"X": x, "Y": y}, outputs={"Out": cond}))
 
 
-def _given(attrs: dict[str, Any]) -> dict[str, Any]:
+def _without_none(attrs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attrs.items() if value is not None}
 
 
-def _constant(found: Variable) -> Variable:
-    found.stop_gradient = True
-    return found
+def _constant(var: Variable) -> Variable:
+    var.stop_gradient = True
+    return var
 
 
 def abs(x: Variable, name: str | None = None) -> Variable:
-    """Absolute value."""
+    """Absolute value.
+
+    >>> x = fluid.dygraph.to_variable([-1.5, 0.0, 2.0])
+    >>> layers.abs(x)
+    Tensor([1.5, 0. , 2. ], shape=[3], dtype=float32)
+    """
     return apply("abs", {"X": x}, name=name)
 
 
 def acos(x: Variable, name: str | None = None) -> Variable:
-    """Inverse cosine."""
+    """Inverse cosine.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 1.0])
+    >>> layers.acos(x)
+    Tensor([3.1416, 1.5708, 0.    ], shape=[3], dtype=float32)
+    """
     return apply("acos", {"X": x}, name=name)
 
 
 def acosh(x: Variable, name: str | None = None) -> Variable:
-    """Inverse hyperbolic cosine."""
+    """Inverse hyperbolic cosine.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> layers.acosh(x)
+    Tensor([0.   , 1.317], shape=[2], dtype=float32)
+    """
     return apply("acosh", {"X": x}, name=name)
 
 
@@ -170,105 +183,212 @@ def add_position_encoding(input: Variable, alpha: float, beta: float, name: str 
 
     X may be [rows, width] of sequences (of the last level): positions begin anew with each of them.
     With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
+
+    >>> x = fluid.dygraph.to_variable([[[0.0, 0.0], [0.0, 0.0]]])
+    >>> layers.add_position_encoding(x, alpha=1.0, beta=1.0)
+    Tensor([[[0.    , 1.    ],
+             [0.0001, 1.    ]]], shape=[1, 2, 2], dtype=float32)
     """
     return apply("add_position_encoding", {"X": input}, {"alpha": alpha, "beta": beta}, name=name)
 
 
 def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[Variable, Variable]:
-    """X sorted along `axis`, and where in X each element was; equal elements stay in order."""
+    """X sorted along `axis`, and where in X each element was; equal elements stay in order.
+
+    >>> x = fluid.dygraph.to_variable([30, 10, 20])
+    >>> layers.argsort(x)
+    (Tensor([10, 20, 30], shape=[3], dtype=int64), Tensor([1, 2, 0], shape=[3], dtype=int64))
+    """
     out, indices = apply_many("argsort", {"X": input}, {"axis": axis}, name=name)
     return out, indices
 
 
 def asin(x: Variable, name: str | None = None) -> Variable:
-    """Inverse sine."""
+    """Inverse sine.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 1.0])
+    >>> layers.asin(x)
+    Tensor([-1.5708,  0.    ,  1.5708], shape=[3], dtype=float32)
+    """
     return apply("asin", {"X": x}, name=name)
 
 
 def asinh(x: Variable, name: str | None = None) -> Variable:
-    """Inverse hyperbolic sine."""
+    """Inverse hyperbolic sine.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.asinh(x)
+    Tensor([-0.8814,  0.    ,  1.4436], shape=[3], dtype=float32)
+    """
     return apply("asinh", {"X": x}, name=name)
 
 
 def atan(x: Variable, name: str | None = None) -> Variable:
-    """Inverse tangent."""
+    """Inverse tangent.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.atan(x)
+    Tensor([-0.7854,  0.    ,  1.1071], shape=[3], dtype=float32)
+    """
     return apply("atan", {"X": x}, name=name)
 
 
 def atanh(x: Variable, name: str | None = None) -> Variable:
-    """Inverse hyperbolic tangent."""
+    """Inverse hyperbolic tangent.
+
+    >>> x = fluid.dygraph.to_variable([-0.5, 0.0, 0.5])
+    >>> layers.atanh(x)
+    Tensor([-0.5493,  0.    ,  0.5493], shape=[3], dtype=float32)
+    """
     return apply("atanh", {"X": x}, name=name)
 
 
 def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
-    """The mean over the other classes j of ``log(1 + exp(X[j] - X[label]))`` (Bayesian personalized ranking); Y is [..., 1]."""
+    """The mean over the other classes j of ``log(1 + exp(X[j] - X[label]))`` (Bayesian personalized ranking); Y is [..., 1].
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 2.0]])
+    >>> y = fluid.dygraph.to_variable([[1]])
+    >>> layers.bpr_loss(x, y)
+    Tensor([[0.3133]], shape=[1, 1], dtype=float32)
+    """
     return apply("bpr_loss", {"X": input, "Label": label}, name=name)
 
 
 def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None = None) -> Variable:
-    """X brought into ``[t_min, t_max]``."""
+    """X brought into ``[t_min, t_max]``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 5.0, 30.0])
+    >>> layers.brelu(x, t_max=24.0)
+    Tensor([ 0.,  5., 24.], shape=[3], dtype=float32)
+    """
     return apply("brelu", {"X": x}, {"t_min": t_min, "t_max": t_max}, name=name)
 
 
 def ceil(x: Variable, name: str | None = None) -> Variable:
-    """The smallest whole number that is not below X."""
+    """The smallest whole number that is not below X.
+
+    >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.0])
+    >>> layers.ceil(x)
+    Tensor([-1.,  1.,  2.], shape=[3], dtype=float32)
+    """
     return apply("ceil", {"X": x}, name=name)
 
 
 def celu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
-    """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere."""
+    """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.celu(x)
+    Tensor([-0.6321,  0.    ,  2.    ], shape=[3], dtype=float32)
+    """
     return apply("celu", {"X": x}, {"alpha": alpha}, name=name)
 
 
 def cos(x: Variable, name: str | None = None) -> Variable:
-    """Cosine."""
+    """Cosine.
+
+    >>> x = fluid.dygraph.to_variable([0.0, 1.0, 3.1416])
+    >>> layers.cos(x)
+    Tensor([ 1.    ,  0.5403, -1.    ], shape=[3], dtype=float32)
+    """
     return apply("cos", {"X": x}, name=name)
 
 
 def cos_sim(X: Variable, Y: Variable) -> Variable:
-    """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all."""
+    """For each row, the cosine of the angle between X and Y, of shape [rows, 1]; Y may have one row for all.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 0.0]])
+    >>> y = fluid.dygraph.to_variable([[1.0, 1.0]])
+    >>> layers.cos_sim(x, y)
+    Tensor([[0.7071]], shape=[1, 1], dtype=float32)
+    """
     return apply("cos_sim", {"X": X, "Y": Y})
 
 
 def cosh(x: Variable, name: str | None = None) -> Variable:
-    """Hyperbolic cosine."""
+    """Hyperbolic cosine.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.cosh(x)
+    Tensor([1.5431, 1.    , 3.7622], shape=[3], dtype=float32)
+    """
     return apply("cosh", {"X": x}, name=name)
 
 
 def cumsum(x: Variable, axis: int | None = None, exclusive: bool | None = None, reverse: bool | None = None) -> Variable:
     """Running sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
     with `exclusive`.
+
+    >>> x = fluid.dygraph.to_variable([1, 2, 3, 4])
+    >>> layers.cumsum(x)
+    Tensor([ 1,  3,  6, 10], shape=[4], dtype=int64)
     """
-    return apply("cumsum", {"X": x}, _given({"axis": axis, "exclusive": exclusive, "reverse": reverse}))
+    return apply("cumsum", {"X": x}, _without_none({"axis": axis, "exclusive": exclusive, "reverse": reverse}))
 
 
 def diag(diagonal: Variable) -> Variable:
-    """The square matrix with the vector Diagonal on its diagonal and zeros elsewhere."""
+    """The square matrix with the vector Diagonal on its diagonal and zeros elsewhere.
+
+    >>> x = fluid.dygraph.to_variable([1, 2])
+    >>> layers.diag(x)
+    Tensor([[1, 0],
+            [0, 2]], shape=[2, 2], dtype=int64)
+    """
     return apply("diag", {"Diagonal": diagonal})
 
 
 def elementwise_add(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X + Y``; the smaller operand's first dimension stands at `axis` of the larger one, -1 aligns the last ones."""
+    """``X + Y``; the smaller operand's first dimension stands at `axis` of the larger one, -1 aligns the last ones.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> y = fluid.dygraph.to_variable([10.0, 20.0])
+    >>> layers.elementwise_add(x, y)
+    Tensor([11., 22.], shape=[2], dtype=float32)
+    """
     return apply("elementwise_add", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elementwise_div(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X / Y``, of integers cut towards zero; operands are aligned as in `elementwise_add`."""
+    """``X / Y``, of integers cut towards zero; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 9.0])
+    >>> y = fluid.dygraph.to_variable([4.0, 3.0])
+    >>> layers.elementwise_div(x, y)
+    Tensor([0.25, 3.  ], shape=[2], dtype=float32)
+    """
     return apply("elementwise_div", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elementwise_floordiv(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The largest whole number that is not above ``X / Y``; operands are aligned as in `elementwise_add`."""
+    """The largest whole number that is not above ``X / Y``; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([7, -7])
+    >>> y = fluid.dygraph.to_variable([2, 2])
+    >>> layers.elementwise_floordiv(x, y)
+    Tensor([ 3, -4], shape=[2], dtype=int64)
+    """
     return apply("elementwise_floordiv", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elementwise_max(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The larger of X and Y, aligned as in `elementwise_add`. Where they are equal, the gradient goes to Y."""
+    """The larger of X and Y, aligned as in `elementwise_add`. Where they are equal, the gradient goes to Y.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 5.0])
+    >>> y = fluid.dygraph.to_variable([3.0, 2.0])
+    >>> layers.elementwise_max(x, y)
+    Tensor([3., 5.], shape=[2], dtype=float32)
+    """
     return apply("elementwise_max", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elementwise_min(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The smaller of X and Y, aligned as in `elementwise_add`. Where they are equal, the gradient goes to Y."""
+    """The smaller of X and Y, aligned as in `elementwise_add`. Where they are equal, the gradient goes to Y.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 5.0])
+    >>> y = fluid.dygraph.to_variable([3.0, 2.0])
+    >>> layers.elementwise_min(x, y)
+    Tensor([1., 2.], shape=[2], dtype=float32)
+    """
     return apply("elementwise_min", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
@@ -276,62 +396,129 @@ def elementwise_mod(x: Variable, y: Variable, axis: int = -1, act: str | None = 
     """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`.
 
     As in Paddle, no gradient flows through it, though that by X would be 1.
+
+    >>> x = fluid.dygraph.to_variable([7, -7])
+    >>> y = fluid.dygraph.to_variable([3, 3])
+    >>> layers.elementwise_mod(x, y)
+    Tensor([1, 2], shape=[2], dtype=int64)
     """
     return apply("elementwise_mod", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elementwise_mul(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X * Y``; operands are aligned as in `elementwise_add`."""
+    """``X * Y``; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> y = fluid.dygraph.to_variable([10.0, 20.0])
+    >>> layers.elementwise_mul(x, y)
+    Tensor([10., 40.], shape=[2], dtype=float32)
+    """
     return apply("elementwise_mul", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elementwise_pow(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X ** Y``; operands are aligned as in `elementwise_add`. With respect to Y, the gradient at ``X = 0`` is 0."""
+    """``X ** Y``; operands are aligned as in `elementwise_add`. With respect to Y, the gradient at ``X = 0`` is 0.
+
+    >>> x = fluid.dygraph.to_variable([2.0, 3.0])
+    >>> y = fluid.dygraph.to_variable([3.0, 2.0])
+    >>> layers.elementwise_pow(x, y)
+    Tensor([8., 9.], shape=[2], dtype=float32)
+    """
     return apply("elementwise_pow", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elementwise_sub(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X - Y``; operands are aligned as in `elementwise_add`."""
+    """``X - Y``; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([10.0, 20.0])
+    >>> y = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> layers.elementwise_sub(x, y)
+    Tensor([ 9., 18.], shape=[2], dtype=float32)
+    """
     return apply("elementwise_sub", {"X": x, "Y": y}, {"axis": axis}, name=name, act=act)
 
 
 def elu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
-    """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere."""
+    """X where it is positive, ``alpha * (exp(X) - 1)`` elsewhere.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.elu(x)
+    Tensor([-0.6321,  0.    ,  2.    ], shape=[3], dtype=float32)
+    """
     return apply("elu", {"X": x}, {"alpha": alpha}, name=name)
 
 
 def equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X == Y``, as bools; operands are aligned as in `elementwise_add`."""
+    """``X == Y``, as bools; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([1, 2, 3])
+    >>> y = fluid.dygraph.to_variable([2, 2, 2])
+    >>> layers.equal(x, y)
+    Tensor([False,  True, False], shape=[3], dtype=bool)
+    """
     return _compare("equal", x, y, cond)
 
 
 def erf(x: Variable, name: str | None = None) -> Variable:
-    """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to X."""
+    """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t * t)`` from 0 to X.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.erf(x)
+    Tensor([-0.8427,  0.    ,  0.9953], shape=[3], dtype=float32)
+    """
     return apply("erf", {"X": x}, name=name)
 
 
 def exp(x: Variable, name: str | None = None) -> Variable:
-    """``e ** X``."""
+    """``e ** X``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.exp(x)
+    Tensor([0.3679, 1.    , 7.3891], shape=[3], dtype=float32)
+    """
     return apply("exp", {"X": x}, name=name)
 
 
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
-    """X repeated along its axes until it is shaped as target_tensor."""
+    """X repeated along its axes until it is shaped as target_tensor.
+
+    >>> x = fluid.dygraph.to_variable([[1, 2]])
+    >>> y = fluid.dygraph.to_variable([[0, 0], [0, 0]])
+    >>> layers.expand_as(x, y)
+    Tensor([[1, 2],
+            [1, 2]], shape=[2, 2], dtype=int64)
+    """
     return apply("expand_as", {"X": x, "target_tensor": target_tensor}, name=name)
 
 
 def expm1(x: Variable, name: str | None = None) -> Variable:
-    """``e ** X - 1``, exact near 0."""
+    """``e ** X - 1``, exact near 0.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.expm1(x)
+    Tensor([-0.6321,  0.    ,  6.3891], shape=[3], dtype=float32)
+    """
     return apply("expm1", {"X": x}, name=name)
 
 
 def floor(x: Variable, name: str | None = None) -> Variable:
-    """The largest whole number that is not above X."""
+    """The largest whole number that is not above X.
+
+    >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.0])
+    >>> layers.floor(x)
+    Tensor([-2.,  0.,  2.], shape=[3], dtype=float32)
+    """
     return apply("floor", {"X": x}, name=name)
 
 
 def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
-    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index says where in X's first axes."""
+    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index says where in X's first axes.
+
+    >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
+    >>> y = fluid.dygraph.to_variable([[1, 0], [0, 1]])
+    >>> layers.gather_nd(x, y)
+    Tensor([3, 2], shape=[2], dtype=int64)
+    """
     return apply("gather_nd", {"X": input, "Index": index}, name=name)
 
 
@@ -339,6 +526,11 @@ def gather_tree(ids: Variable, parents: Variable) -> Variable:
     """The sequences that a beam search ends with: from the last step back, the ids along the chain of Parents.
 
     Ids and Parents have shape [steps, batch, beams].
+
+    >>> x = fluid.dygraph.to_variable([[[5, 6]], [[7, 8]]])
+    >>> y = fluid.dygraph.to_variable([[[0, 0]], [[1, 0]]])
+    >>> layers.gather_tree(x, y).numpy().tolist()
+    [[[6, 5]], [[7, 8]]]
     """
     return _constant(apply("gather_tree", {"Ids": ids, "Parents": parents}))
 
@@ -353,7 +545,12 @@ def gaussian_random_batch_size_like(
     seed: int = 0,
     dtype: DTypeLike = "float32",
 ) -> Variable:
-    """As `gaussian_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
+    """As `gaussian_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
+    >>> layers.gaussian_random_batch_size_like(x, shape=[-1, 3]).shape
+    (2, 3)
+    """
     attrs: dict[str, Any] = {
         "shape": shape,
         "input_dim_idx": input_dim_idx,
@@ -367,53 +564,105 @@ def gaussian_random_batch_size_like(
 
 
 def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Variable:
-    """X times the probability that a normal variable is below X; by a formula with tanh if `approximate`."""
+    """X times the probability that a normal variable is below X; by a formula with tanh if `approximate`.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.gelu(x)
+    Tensor([-0.1587,  0.    ,  1.9545], shape=[3], dtype=float32)
+    """
     return apply("gelu", {"X": x}, {"approximate": approximate}, name=name)
 
 
 def greater_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X >= Y``, as bools; operands are aligned as in `elementwise_add`."""
+    """``X >= Y``, as bools; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([1, 2, 3])
+    >>> y = fluid.dygraph.to_variable([2, 2, 2])
+    >>> layers.greater_equal(x, y)
+    Tensor([False,  True,  True], shape=[3], dtype=bool)
+    """
     return _compare("greater_equal", x, y, cond)
 
 
 def greater_than(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X > Y``, as bools; operands are aligned as in `elementwise_add`."""
+    """``X > Y``, as bools; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([1, 2, 3])
+    >>> y = fluid.dygraph.to_variable([2, 2, 2])
+    >>> layers.greater_than(x, y)
+    Tensor([False, False,  True], shape=[3], dtype=bool)
+    """
     return _compare("greater_than", x, y, cond)
 
 
 def hard_shrink(x: Variable, threshold: float | None = None, name: str | None = None) -> Variable:
-    """X where its absolute value is above `threshold`, 0 elsewhere."""
-    return apply("hard_shrink", {"X": x}, _given({"threshold": threshold}), name=name)
+    """X where its absolute value is above `threshold`, 0 elsewhere.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.2, 2.0])
+    >>> layers.hard_shrink(x)
+    Tensor([-1.,  0.,  2.], shape=[3], dtype=float32)
+    """
+    return apply("hard_shrink", {"X": x}, _without_none({"threshold": threshold}), name=name)
 
 
 def hard_sigmoid(x: Variable, slope: float = 0.2, offset: float = 0.5, name: str | None = None) -> Variable:
-    """``slope * X + offset``, brought into ``[0, 1]``."""
+    """``slope * X + offset``, brought into ``[0, 1]``.
+
+    >>> x = fluid.dygraph.to_variable([-4.0, 0.0, 1.0])
+    >>> layers.hard_sigmoid(x)
+    Tensor([0. , 0.5, 0.7], shape=[3], dtype=float32)
+    """
     return apply("hard_sigmoid", {"X": x}, {"slope": slope, "offset": offset}, name=name)
 
 
 def hard_swish(x: Variable, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0, name: str | None = None) -> Variable:
-    """``X / scale`` times ``X + offset`` brought into ``[0, threshold]``."""
+    """``X / scale`` times ``X + offset`` brought into ``[0, threshold]``.
+
+    >>> x = fluid.dygraph.to_variable([0.0, 1.0, 4.0])
+    >>> layers.hard_swish(x)
+    Tensor([0.    , 0.6667, 4.    ], shape=[3], dtype=float32)
+    """
     return apply("hard_swish", {"X": x}, {"threshold": threshold, "scale": scale, "offset": offset}, name=name)
 
 
 def has_inf(x: Variable) -> Variable:
-    """Whether any element of X is infinite: one bool."""
+    """Whether any element of X is infinite: one bool.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> layers.has_inf(x)
+    Tensor([False], shape=[1], dtype=bool)
+    """
     return _constant(apply("isinf", {"X": x}))
 
 
 def has_nan(x: Variable) -> Variable:
-    """Whether any element of X is not a number: one bool."""
+    """Whether any element of X is not a number: one bool.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> layers.has_nan(x)
+    Tensor([False], shape=[1], dtype=bool)
+    """
     return _constant(apply("isnan", {"X": x}))
 
 
 def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
-    """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on."""
+    """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on.
+
+    >>> x = fluid.dygraph.to_variable([[1, 2]])
+    >>> layers.hash(x, hash_size=100)
+    Tensor([[[24]]], shape=[1, 1, 1], dtype=int64)
+    """
     with speaking_of({"mod_by": "hash_size"}):
         return _constant(apply("hash", {"X": input}, {"mod_by": hash_size, "num_hash": num_hash}, name=name))
 
 
 def isfinite(x: Variable) -> Variable:
-    """Whether every element of X is finite: one bool."""
+    """Whether every element of X is finite: one bool.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> layers.isfinite(x)
+    Tensor([ True], shape=[1], dtype=bool)
+    """
     return _constant(apply("isfinite", {"X": x}))
 
 
@@ -421,6 +670,11 @@ def kldiv_loss(x: Variable, target: Variable, reduction: str = "mean", name: str
     """``Target * (log(Target) - X)`` of logarithms X of probabilities, 0 where Target is not above 0.
 
     The reduction is "none", "sum", "mean", or "batchmean", the sum divided by the number of rows.
+
+    >>> x = fluid.dygraph.to_variable([-0.7, -0.7])
+    >>> y = fluid.dygraph.to_variable([0.5, 0.5])
+    >>> layers.kldiv_loss(x, y, reduction='sum')
+    Tensor([0.0069], shape=[1], dtype=float32)
     """
     return apply("kldiv_loss", {"X": x, "Target": target}, {"reduction": reduction}, name=name)
 
@@ -432,77 +686,161 @@ def label_smooth(
     dtype: DTypeLike = "float32",
     name: str | None = None,
 ) -> Variable:
-    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given."""
+    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given.
+
+    >>> x = fluid.dygraph.to_variable([[0.0, 1.0]])
+    >>> layers.label_smooth(x, epsilon=0.1)
+    Tensor([[0.05, 0.95]], shape=[1, 2], dtype=float32)
+    """
     return apply("label_smooth", {"X": label, "PriorDist": prior_dist}, {"epsilon": epsilon}, name=name)
 
 
 def leaky_relu(x: Variable, alpha: float = 0.02, name: str | None = None) -> Variable:
-    """X where it is positive, ``alpha * X`` elsewhere."""
+    """X where it is positive, ``alpha * X`` elsewhere.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.leaky_relu(x)
+    Tensor([-0.02,  0.  ,  2.  ], shape=[3], dtype=float32)
+    """
     return apply("leaky_relu", {"X": x}, {"alpha": alpha}, name=name)
 
 
 def less_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X <= Y``, as bools; operands are aligned as in `elementwise_add`."""
+    """``X <= Y``, as bools; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([1, 2, 3])
+    >>> y = fluid.dygraph.to_variable([2, 2, 2])
+    >>> layers.less_equal(x, y)
+    Tensor([ True,  True, False], shape=[3], dtype=bool)
+    """
     return _compare("less_equal", x, y, cond)
 
 
 def less_than(x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None) -> Variable:
-    """``X < Y``, as bools; operands are aligned as in `elementwise_add`."""
+    """``X < Y``, as bools; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([1, 2, 3])
+    >>> y = fluid.dygraph.to_variable([2, 2, 2])
+    >>> layers.less_than(x, y)
+    Tensor([ True, False, False], shape=[3], dtype=bool)
+    """
     return _compare("less_than", x, y, cond)
 
 
 def log(x: Variable, name: str | None = None) -> Variable:
-    """Natural logarithm."""
+    """Natural logarithm.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0, 10.0])
+    >>> layers.log(x)
+    Tensor([0.    , 0.6931, 2.3026], shape=[3], dtype=float32)
+    """
     return apply("log", {"X": x}, name=name)
 
 
 def log10(x: Variable, name: str | None = None) -> Variable:
-    """Logarithm to base 10."""
+    """Logarithm to base 10.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0, 10.0])
+    >>> layers.log10(x)
+    Tensor([0.   , 0.301, 1.   ], shape=[3], dtype=float32)
+    """
     return apply("log10", {"X": x}, name=name)
 
 
 def log1p(x: Variable, name: str | None = None) -> Variable:
-    """``log(1 + X)``, exact near 0."""
+    """``log(1 + X)``, exact near 0.
+
+    >>> x = fluid.dygraph.to_variable([0.0, 1.0])
+    >>> layers.log1p(x)
+    Tensor([0.    , 0.6931], shape=[2], dtype=float32)
+    """
     return apply("log1p", {"X": x}, name=name)
 
 
 def log2(x: Variable, name: str | None = None) -> Variable:
-    """Logarithm to base 2."""
+    """Logarithm to base 2.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0, 10.0])
+    >>> layers.log2(x)
+    Tensor([0.    , 1.    , 3.3219], shape=[3], dtype=float32)
+    """
     return apply("log2", {"X": x}, name=name)
 
 
 def log_loss(input: Variable, label: Variable, epsilon: float = 0.0001, name: str | None = None) -> Variable:
-    """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities."""
+    """``-Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)`` of probabilities.
+
+    >>> x = fluid.dygraph.to_variable([[0.9], [0.2]])
+    >>> y = fluid.dygraph.to_variable([[1.0], [0.0]])
+    >>> layers.log_loss(x, y)
+    Tensor([[0.1052],
+            [0.223 ]], shape=[2, 1], dtype=float32)
+    """
     return apply("log_loss", {"Predicted": input, "Labels": label}, {"epsilon": epsilon}, name=name)
 
 
 def logical_and(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``X and Y``, as bools; what is not zero counts as true."""
+    """``X and Y``, as bools; what is not zero counts as true.
+
+    >>> x = fluid.dygraph.to_variable([True, True, False])
+    >>> y = fluid.dygraph.to_variable([True, False, False])
+    >>> layers.logical_and(x, y)
+    Tensor([ True, False, False], shape=[3], dtype=bool)
+    """
     return apply("logical_and", {"X": x, "Y": y}, name=name, outputs={"Out": out})
 
 
 def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``not X``, as bools; what is not zero counts as true."""
+    """``not X``, as bools; what is not zero counts as true.
+
+    >>> x = fluid.dygraph.to_variable([True, False])
+    >>> layers.logical_not(x)
+    Tensor([False,  True], shape=[2], dtype=bool)
+    """
     return apply("logical_not", {"X": x}, name=name, outputs={"Out": out})
 
 
 def logical_or(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``X or Y``, as bools; what is not zero counts as true."""
+    """``X or Y``, as bools; what is not zero counts as true.
+
+    >>> x = fluid.dygraph.to_variable([True, True, False])
+    >>> y = fluid.dygraph.to_variable([True, False, False])
+    >>> layers.logical_or(x, y)
+    Tensor([ True,  True, False], shape=[3], dtype=bool)
+    """
     return apply("logical_or", {"X": x, "Y": y}, name=name, outputs={"Out": out})
 
 
 def logical_xor(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``X or Y, but not both``, as bools; what is not zero counts as true."""
+    """``X or Y, but not both``, as bools; what is not zero counts as true.
+
+    >>> x = fluid.dygraph.to_variable([True, True, False])
+    >>> y = fluid.dygraph.to_variable([True, False, False])
+    >>> layers.logical_xor(x, y)
+    Tensor([False,  True, False], shape=[3], dtype=bool)
+    """
     return apply("logical_xor", {"X": x, "Y": y}, name=name, outputs={"Out": out})
 
 
 def logsigmoid(x: Variable, name: str | None = None) -> Variable:
-    """The logarithm of `sigmoid`."""
+    """The logarithm of `sigmoid`.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.logsigmoid(x)
+    Tensor([-1.3133, -0.6931, -0.1269], shape=[3], dtype=float32)
+    """
     return apply("logsigmoid", {"X": x}, name=name)
 
 
 def margin_rank_loss(label: Variable, left: Variable, right: Variable, margin: float = 0.1, name: str | None = None) -> Variable:
-    """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is."""
+    """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is.
+
+    >>> x = fluid.dygraph.to_variable([[1.0]])
+    >>> y = fluid.dygraph.to_variable([[0.5]])
+    >>> z = fluid.dygraph.to_variable([[0.7]])
+    >>> layers.margin_rank_loss(x, y, z)
+    Tensor([[0.3]], shape=[1, 1], dtype=float32)
+    """
     return apply("margin_rank_loss", {"Label": label, "X1": left, "X2": right}, {"margin": margin}, name=name)
 
 
@@ -511,6 +849,11 @@ def mean_iou(input: Variable, label: Variable, num_classes: int) -> tuple[Variab
 
     OutCorrect counts the right predictions of each class, OutWrong the wrong ones with it as prediction or as label; counts in
     InWrongs and InCorrects are added, and means in InMeanIou too.
+
+    >>> x = fluid.dygraph.to_variable([0, 1, 1])
+    >>> y = fluid.dygraph.to_variable([0, 1, 0])
+    >>> layers.mean_iou(x, y, num_classes=2)
+    (Tensor([0.5], shape=[1], dtype=float32), Tensor([1, 1], shape=[2], dtype=int32), Tensor([1, 1], shape=[2], dtype=int32))
     """
     attrs: dict[str, Any] = {"num_classes": num_classes}
     out_mean_iou, out_wrong, out_correct = apply_many("mean_iou", {"Predictions": input, "Labels": label}, attrs)
@@ -521,115 +864,216 @@ def mean_iou(input: Variable, label: Variable, num_classes: int) -> tuple[Variab
 
 
 def mish(x: Variable, threshold: float = 20.0, name: str | None = None) -> Variable:
-    """``X * tanh(softplus(X))``, with the threshold of `softplus`."""
+    """``X * tanh(softplus(X))``, with the threshold of `softplus`.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.mish(x)
+    Tensor([-0.3034,  0.    ,  1.944 ], shape=[3], dtype=float32)
+    """
     return apply("mish", {"X": x}, {"threshold": threshold}, name=name)
 
 
 def multiplex(inputs: Sequence[Variable], index: Variable) -> Variable:
-    """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1]."""
+    """Row i of ``X[Ids[i]]`` as row i; Ids has shape [rows, 1].
+
+    >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
+    >>> y = fluid.dygraph.to_variable([[5, 6], [7, 8]])
+    >>> z = fluid.dygraph.to_variable([[1], [0]])
+    >>> layers.multiplex((x, y), z)
+    Tensor([[5, 6],
+            [3, 4]], shape=[2, 2], dtype=int64)
+    """
     return apply("multiplex", {"X": inputs, "Ids": index})
 
 
 def not_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
-    """``X != Y``, as bools; operands are aligned as in `elementwise_add`."""
+    """``X != Y``, as bools; operands are aligned as in `elementwise_add`.
+
+    >>> x = fluid.dygraph.to_variable([1, 2, 3])
+    >>> y = fluid.dygraph.to_variable([2, 2, 2])
+    >>> layers.not_equal(x, y)
+    Tensor([ True, False,  True], shape=[3], dtype=bool)
+    """
     return _compare("not_equal", x, y, cond)
 
 
 def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None) -> Variable:
-    """X with `pad_value` put around it: `paddings` holds, for each dimension, how many before and how many after."""
+    """X with `pad_value` put around it: `paddings` holds, for each dimension, how many before and how many after.
+
+    >>> x = fluid.dygraph.to_variable([1, 2])
+    >>> layers.pad(x, paddings=[1, 2], pad_value=9.0)
+    Tensor([9, 1, 2, 9, 9], shape=[5], dtype=int64)
+    """
     return apply("pad", {"X": x}, {"paddings": paddings, "pad_value": pad_value}, name=name)
 
 
 def rank_loss(label: Variable, left: Variable, right: Variable, name: str | None = None) -> Variable:
-    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``: the Label says how surely the left one is to rank higher."""
+    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``: the Label says how surely the left one is to rank higher.
+
+    >>> x = fluid.dygraph.to_variable([[1.0]])
+    >>> y = fluid.dygraph.to_variable([[0.7]])
+    >>> z = fluid.dygraph.to_variable([[0.5]])
+    >>> layers.rank_loss(x, y, z)
+    Tensor([[0.5981]], shape=[1, 1], dtype=float32)
+    """
     return apply("rank_loss", {"Label": label, "Left": left, "Right": right}, name=name)
 
 
 def reciprocal(x: Variable, name: str | None = None) -> Variable:
-    """``1 / X``."""
+    """``1 / X``.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 4.0])
+    >>> layers.reciprocal(x)
+    Tensor([1.  , 0.25], shape=[2], dtype=float32)
+    """
     return apply("reciprocal", {"X": x}, name=name)
 
 
 def reduce_all(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """Whether all bools of X hold over the dimensions `dim`, or over all dimensions."""
+    """Whether all bools of X hold over the dimensions `dim`, or over all dimensions.
+
+    >>> x = fluid.dygraph.to_variable([[True, False], [True, True]])
+    >>> layers.reduce_all(x, dim=1)
+    Tensor([False,  True], shape=[2], dtype=bool)
+    """
     return _reduce("reduce_all", input, dim, keep_dim, name)
 
 
 def reduce_amax(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """As `reduce_max`, but elements that are equally large share the gradient in equal parts."""
+    """As `reduce_max`, but elements that are equally large share the gradient in equal parts.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
+    >>> layers.reduce_amax(x, dim=1)
+    Tensor([2., 4.], shape=[2], dtype=float32)
+    """
     return _reduce("reduce_amax", input, dim, keep_dim, name)
 
 
 def reduce_amin(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """As `reduce_min`, but elements that are equally small share the gradient in equal parts."""
+    """As `reduce_min`, but elements that are equally small share the gradient in equal parts.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
+    >>> layers.reduce_amin(x, dim=1)
+    Tensor([1., 3.], shape=[2], dtype=float32)
+    """
     return _reduce("reduce_amin", input, dim, keep_dim, name)
 
 
 def reduce_any(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """Whether any bool of X holds over the dimensions `dim`, or over all dimensions."""
+    """Whether any bool of X holds over the dimensions `dim`, or over all dimensions.
+
+    >>> x = fluid.dygraph.to_variable([[True, False], [False, False]])
+    >>> layers.reduce_any(x, dim=1)
+    Tensor([ True, False], shape=[2], dtype=bool)
+    """
     return _reduce("reduce_any", input, dim, keep_dim, name)
 
 
 def reduce_max(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The largest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is largest."""
+    """The largest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is largest.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
+    >>> layers.reduce_max(x, dim=1)
+    Tensor([2., 4.], shape=[2], dtype=float32)
+    """
     return _reduce("reduce_max", input, dim, keep_dim, name)
 
 
 def reduce_mean(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The mean of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places."""
+    """The mean of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
+    >>> layers.reduce_mean(x, dim=1)
+    Tensor([1.5, 3.5], shape=[2], dtype=float32)
+    """
     return _reduce("reduce_mean", input, dim, keep_dim, name)
 
 
 def reduce_min(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The smallest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is smallest."""
+    """The smallest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is smallest.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
+    >>> layers.reduce_min(x, dim=1)
+    Tensor([1., 3.], shape=[2], dtype=float32)
+    """
     return _reduce("reduce_min", input, dim, keep_dim, name)
 
 
 def reduce_prod(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The product of X over the dimensions `dim`, or over all. The gradient of a factor is the product of the others."""
+    """The product of X over the dimensions `dim`, or over all. The gradient of a factor is the product of the others.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
+    >>> layers.reduce_prod(x, dim=1)
+    Tensor([ 2., 12.], shape=[2], dtype=float32)
+    """
     return _reduce("reduce_prod", input, dim, keep_dim, name)
 
 
 def reduce_sum(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The sum of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places."""
+    """The sum of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
+    >>> layers.reduce_sum(x, dim=0)
+    Tensor([4., 6.], shape=[2], dtype=float32)
+    """
     return _reduce("reduce_sum", input, dim, keep_dim, name)
 
 
 def relu(x: Variable, name: str | None = None) -> Variable:
-    """``max(X, 0)``."""
+    """``max(X, 0)``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.relu(x)
+    Tensor([0., 0., 2.], shape=[3], dtype=float32)
+    """
     return apply("relu", {"X": x}, name=name)
 
 
 def relu6(x: Variable, threshold: float = 6.0, name: str | None = None) -> Variable:
-    """``min(max(X, 0), threshold)``."""
+    """``min(max(X, 0), threshold)``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 2.0, 8.0])
+    >>> layers.relu6(x)
+    Tensor([0., 2., 6.], shape=[3], dtype=float32)
+    """
     return apply("relu6", {"X": x}, {"threshold": threshold}, name=name)
 
 
 def round(x: Variable, name: str | None = None) -> Variable:
-    """The whole number nearest to X; of two equally near ones, that away from 0."""
+    """The whole number nearest to X; of two equally near ones, that away from 0.
+
+    >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.7])
+    >>> layers.round(x)
+    Tensor([-2.,  0.,  3.], shape=[3], dtype=float32)
+    """
     return apply("round", {"X": x}, name=name)
 
 
 def rsqrt(x: Variable, name: str | None = None) -> Variable:
-    """``1 / sqrt(X)``."""
+    """``1 / sqrt(X)``.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 4.0])
+    >>> layers.rsqrt(x)
+    Tensor([1. , 0.5], shape=[2], dtype=float32)
+    """
     return apply("rsqrt", {"X": x}, name=name)
 
 
@@ -637,6 +1081,10 @@ def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, 
     """A class drawn for each row of X, which holds their probabilities.
 
     It is the first whose probability, added to those of the classes before it, exceeds a number drawn from ``[min, max)``.
+
+    >>> x = fluid.dygraph.to_variable([[0.0, 1.0], [1.0, 0.0]])
+    >>> layers.sampling_id(x)
+    Tensor([1, 0], shape=[2], dtype=int64)
     """
     return _constant(apply("sampling_id", {"X": x}, {"min": min, "max": max, "seed": seed}))
 
@@ -645,53 +1093,107 @@ def scatter(input: Variable, index: Variable, updates: Variable, name: str | Non
     """X with the rows that Ids name replaced by those of Updates; without `overwrite`, by the sums of them.
 
     With `overwrite`, ids should not come twice: the last row would count, and the gradient go to each.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0, 3.0])
+    >>> y = fluid.dygraph.to_variable([2, 0])
+    >>> z = fluid.dygraph.to_variable([30.0, 10.0])
+    >>> layers.scatter(x, y, z)
+    Tensor([10.,  2., 30.], shape=[3], dtype=float32)
     """
     return apply("scatter", {"X": input, "Ids": index, "Updates": updates}, {"overwrite": overwrite}, name=name)
 
 
 def scatter_nd_add(ref: Variable, index: Variable, updates: Variable, name: str | None = None) -> Variable:
-    """X with Updates added where Index says, as in `gather_nd`."""
+    """X with Updates added where Index says, as in `gather_nd`.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0, 3.0])
+    >>> y = fluid.dygraph.to_variable([[2], [0]])
+    >>> z = fluid.dygraph.to_variable([30.0, 10.0])
+    >>> layers.scatter_nd_add(x, y, z)
+    Tensor([11.,  2., 33.], shape=[3], dtype=float32)
+    """
     return apply("scatter_nd_add", {"X": ref, "Index": index, "Updates": updates}, name=name)
 
 
 def selu(x: Variable, scale: float | None = None, alpha: float | None = None, name: str | None = None) -> Variable:
-    """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere."""
-    return apply("selu", {"X": x}, _given({"scale": scale, "alpha": alpha}), name=name)
+    """``scale * X`` where X is positive, ``scale * alpha * (exp(X) - 1)`` elsewhere.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.selu(x)
+    Tensor([-1.1113,  0.    ,  2.1014], shape=[3], dtype=float32)
+    """
+    return apply("selu", {"X": x}, _without_none({"scale": scale, "alpha": alpha}), name=name)
 
 
 def shard_index(input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1) -> Variable:
-    """Ids in [0, `index_num`) as positions in shard `shard_id` of `nshards` equal ones; `ignore_value` for those of others."""
+    """Ids in [0, `index_num`) as positions in shard `shard_id` of `nshards` equal ones; `ignore_value` for those of others.
+
+    >>> x = fluid.dygraph.to_variable([[1], [6]])
+    >>> layers.shard_index(x, index_num=8, nshards=2, shard_id=0)
+    Tensor([[ 1],
+            [-1]], shape=[2, 1], dtype=int64)
+    """
     attrs: dict[str, Any] = {"index_num": index_num, "nshards": nshards, "shard_id": shard_id, "ignore_value": ignore_value}
     return _constant(apply("shard_index", {"X": input}, attrs))
 
 
 def sigmoid(x: Variable, name: str | None = None) -> Variable:
-    """``1 / (1 + exp(-X))``."""
+    """``1 / (1 + exp(-X))``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.sigmoid(x)
+    Tensor([0.2689, 0.5   , 0.8808], shape=[3], dtype=float32)
+    """
     return apply("sigmoid", {"X": x}, name=name)
 
 
 def sign(x: Variable, name: str | None = None) -> Variable:
-    """-1 where X is negative, 1 where it is positive, 0 where it is 0."""
+    """-1 where X is negative, 1 where it is positive, 0 where it is 0.
+
+    >>> x = fluid.dygraph.to_variable([-1.5, 0.0, 2.0])
+    >>> layers.sign(x)
+    Tensor([-1.,  0.,  1.], shape=[3], dtype=float32)
+    """
     return apply("sign", {"X": x}, name=name)
 
 
 def silu(x: Variable, name: str | None = None) -> Variable:
-    """``X * sigmoid(X)``."""
+    """``X * sigmoid(X)``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.silu(x)
+    Tensor([-0.2689,  0.    ,  1.7616], shape=[3], dtype=float32)
+    """
     return apply("silu", {"X": x}, name=name)
 
 
 def sin(x: Variable, name: str | None = None) -> Variable:
-    """Sine."""
+    """Sine.
+
+    >>> x = fluid.dygraph.to_variable([0.0, 1.0, 2.0])
+    >>> layers.sin(x)
+    Tensor([0.    , 0.8415, 0.9093], shape=[3], dtype=float32)
+    """
     return apply("sin", {"X": x}, name=name)
 
 
 def sinh(x: Variable, name: str | None = None) -> Variable:
-    """Hyperbolic sine."""
+    """Hyperbolic sine.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.sinh(x)
+    Tensor([-1.1752,  0.    ,  3.6269], shape=[3], dtype=float32)
+    """
     return apply("sinh", {"X": x}, name=name)
 
 
 def size(input: Variable) -> Variable:
-    """How many elements `Input` has, as int64."""
+    """How many elements `Input` has, as int64.
+
+    >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
+    >>> layers.size(x)
+    Tensor(4, shape=[], dtype=int64)
+    """
     return _constant(apply("size", {"Input": input}))
 
 
@@ -705,64 +1207,124 @@ def smooth_l1(
     """For each row, the sum of ``(sigma * d) ** 2 / 2`` where ``|d| < 1 / sigma ** 2`` and ``|d| - 0.5 / sigma ** 2`` elsewhere.
 
     Here d is ``InsideWeight * (X - Y)``, and the terms are multiplied by OutsideWeight; Out is [rows, 1].
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 5.0]])
+    >>> y = fluid.dygraph.to_variable([[1.5, 2.0]])
+    >>> layers.smooth_l1(x, y)
+    Tensor([[2.625]], shape=[1, 1], dtype=float32)
     """
-    attrs: dict[str, Any] = _given({"sigma": sigma})
+    attrs: dict[str, Any] = _without_none({"sigma": sigma})
     return apply("smooth_l1_loss", {"X": x, "Y": y, "InsideWeight": inside_weight, "OutsideWeight": outside_weight}, attrs)
 
 
 def soft_relu(x: Variable, threshold: float = 40.0, name: str | None = None) -> Variable:
-    """``log(1 + exp(X))``, with X first brought into ``[-threshold, threshold]``."""
+    """``log(1 + exp(X))``, with X first brought into ``[-threshold, threshold]``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.soft_relu(x)
+    Tensor([0.3133, 0.6931, 2.1269], shape=[3], dtype=float32)
+    """
     return apply("soft_relu", {"X": x}, {"threshold": threshold}, name=name)
 
 
 def softplus(x: Variable, beta: float = 1.0, threshold: float = 20.0, name: str | None = None) -> Variable:
-    """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`."""
+    """``log(1 + exp(beta * X)) / beta``, and X itself where ``beta * X`` is above `threshold`.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.softplus(x)
+    Tensor([0.3133, 0.6931, 2.1269], shape=[3], dtype=float32)
+    """
     return apply("softplus", {"X": x}, {"beta": beta, "threshold": threshold}, name=name)
 
 
 def softshrink(x: Variable, alpha: float | None = None, name: str | None = None) -> Variable:
-    """X brought towards 0 by `lambda`, and 0 where that would pass it."""
+    """X brought towards 0 by `lambda`, and 0 where that would pass it.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.2, 2.0])
+    >>> layers.softshrink(x)
+    Tensor([-0.5,  0. ,  1.5], shape=[3], dtype=float32)
+    """
     with speaking_of({"lambda": "alpha"}):
-        return apply("softshrink", {"X": x}, _given({"lambda": alpha}), name=name)
+        return apply("softshrink", {"X": x}, _without_none({"lambda": alpha}), name=name)
 
 
 def softsign(x: Variable, name: str | None = None) -> Variable:
-    """``X / (1 + abs(X))``."""
+    """``X / (1 + abs(X))``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 3.0])
+    >>> layers.softsign(x)
+    Tensor([-0.5 ,  0.  ,  0.75], shape=[3], dtype=float32)
+    """
     return apply("softsign", {"X": x}, name=name)
 
 
 def sqrt(x: Variable, name: str | None = None) -> Variable:
-    """Square root."""
+    """Square root.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 4.0, 9.0])
+    >>> layers.sqrt(x)
+    Tensor([1., 2., 3.], shape=[3], dtype=float32)
+    """
     return apply("sqrt", {"X": x}, name=name)
 
 
 def square(x: Variable, name: str | None = None) -> Variable:
-    """``X * X``."""
+    """``X * X``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 2.0, 3.0])
+    >>> layers.square(x)
+    Tensor([1., 4., 9.], shape=[3], dtype=float32)
+    """
     return apply("square", {"X": x}, name=name)
 
 
 def stanh(x: Variable, scale_a: float = 0.67, scale_b: float = 1.7159, name: str | None = None) -> Variable:
-    """``scale_b * tanh(scale_a * X)``."""
+    """``scale_b * tanh(scale_a * X)``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.stanh(x)
+    Tensor([-1.0038,  0.    ,  1.4957], shape=[3], dtype=float32)
+    """
     return apply("stanh", {"X": x}, {"scale_a": scale_a, "scale_b": scale_b}, name=name)
 
 
 def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Variable:
-    """``X * sigmoid(beta * X)``."""
+    """``X * sigmoid(beta * X)``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.swish(x)
+    Tensor([-0.2689,  0.    ,  1.7616], shape=[3], dtype=float32)
+    """
     return apply("swish", {"X": x}, {"beta": beta}, name=name)
 
 
 def tan(x: Variable, name: str | None = None) -> Variable:
-    """Tangent."""
+    """Tangent.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 1.0])
+    >>> layers.tan(x)
+    Tensor([-1.5574,  0.    ,  1.5574], shape=[3], dtype=float32)
+    """
     return apply("tan", {"X": x}, name=name)
 
 
 def tanh(x: Variable, name: str | None = None) -> Variable:
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.tanh(x)
+    Tensor([-0.7616,  0.    ,  0.964 ], shape=[3], dtype=float32)
+    """
     return apply("tanh", {"X": x}, name=name)
 
 
 def tanh_shrink(x: Variable, name: str | None = None) -> Variable:
-    """``X - tanh(X)``."""
+    """``X - tanh(X)``.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
+    >>> layers.tanh_shrink(x)
+    Tensor([-0.2384,  0.    ,  1.036 ], shape=[3], dtype=float32)
+    """
     return apply("tanh_shrink", {"X": x}, name=name)
 
 
@@ -773,14 +1335,24 @@ def teacher_student_sigmoid_loss(
 
     The Label is -2 for no click and no score, -1 for a click without a score, z for no click and 1 + z for a click. The
     gradient of X is 0 where X is outside of the bounds.
+
+    >>> x = fluid.dygraph.to_variable([[0.5]])
+    >>> y = fluid.dygraph.to_variable([[1.3]])
+    >>> layers.teacher_student_sigmoid_loss(x, y)
+    Tensor([[1.2982]], shape=[1, 1], dtype=float32)
     """
     attrs: dict[str, Any] = {"soft_max_up_bound": soft_max_up_bound, "soft_max_lower_bound": soft_max_lower_bound}
     return apply("teacher_student_sigmoid_loss", {"X": input, "Label": label}, attrs)
 
 
 def thresholded_relu(x: Variable, threshold: float | None = None, name: str | None = None) -> Variable:
-    """X where it is above `threshold`, 0 elsewhere."""
-    return apply("thresholded_relu", {"X": x}, _given({"threshold": threshold}), name=name)
+    """X where it is above `threshold`, 0 elsewhere.
+
+    >>> x = fluid.dygraph.to_variable([-1.0, 0.5, 2.0])
+    >>> layers.thresholded_relu(x)
+    Tensor([0., 0., 2.], shape=[3], dtype=float32)
+    """
+    return apply("thresholded_relu", {"X": x}, _without_none({"threshold": threshold}), name=name)
 
 
 def uniform_random_batch_size_like(
@@ -793,7 +1365,12 @@ def uniform_random_batch_size_like(
     max: float = 1.0,
     seed: int = 0,
 ) -> Variable:
-    """As `uniform_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
+    """As `uniform_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
+    >>> layers.uniform_random_batch_size_like(x, shape=[-1, 3]).shape
+    (2, 3)
+    """
     attrs: dict[str, Any] = {
         "shape": shape,
         "dtype": int(as_dtype(dtype)),
@@ -811,6 +1388,10 @@ def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]
 
     With `is_sorted`, the different elements in order, or the different slices along `axis`; Indices then say where each is
     first, Index which of them each element of X is, and Counts how often each comes, where they are asked for.
+
+    >>> x = fluid.dygraph.to_variable([7, 3, 7])
+    >>> layers.unique(x)
+    (Tensor([7, 3], shape=[2], dtype=int64), Tensor([0, 1, 0], shape=[3], dtype=int32))
     """
     out, index = apply_many("unique", {"X": x}, {"dtype": int(as_dtype(dtype))})
     _constant(out)
@@ -821,6 +1402,10 @@ def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]
 def unique_with_counts(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable, Variable]:
     """The different elements of the vector X in the order in which they come, for each of X's the index of its own there, and
     how often each comes.
+
+    >>> x = fluid.dygraph.to_variable([7, 3, 7])
+    >>> layers.unique_with_counts(x)
+    (Tensor([7, 3], shape=[2], dtype=int64), Tensor([0, 1, 0], shape=[3], dtype=int32), Tensor([2, 1], shape=[2], dtype=int32))
     """
     out, index, count = apply_many("unique_with_counts", {"X": x}, {"dtype": int(as_dtype(dtype))})
     _constant(out)
@@ -830,5 +1415,11 @@ def unique_with_counts(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variabl
 
 
 def where(condition: Variable) -> Variable:
-    """The indices, one row each, of the elements of `Condition` that are not zero."""
+    """The indices, one row each, of the elements of `Condition` that are not zero.
+
+    >>> x = fluid.dygraph.to_variable([True, False, True])
+    >>> layers.where(x)
+    Tensor([[0],
+            [2]], shape=[2, 1], dtype=int64)
+    """
     return _constant(apply("where_index", {"Condition": condition}))

@@ -88,6 +88,12 @@ def fc(
         param_attr: of ``W_i``, ``[features_i, size]``; a list gives each its own.
         bias_attr: of ``b``, ``[size]``; False for none.
         act: activation op, such as ``"relu"``.
+
+    >>> x = fluid.data("x", [None, 13])
+    >>> layers.fc(x, size=10, act="relu").shape
+    (-1, 10)
+    >>> [parameter.shape for parameter in fluid.default_main_program().all_parameters()]
+    [(13, 10), (10,)]
     """
     helper = LayerHelper("fc", name, param_attr, bias_attr, act)
     inputs = listed(input)
@@ -131,6 +137,10 @@ def embedding(
         padding_idx: an id whose row reads as zeros and is not trained; negative ones count from the end.
 
     `fluid.embedding` takes ids without the last dimension of 1.
+
+    >>> words = layers.data("words", [1], dtype="int64")
+    >>> layers.embedding(words, size=[1000, 32]).shape
+    (-1, 32)
     """
     return lookup("lookup_table", input, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
 
@@ -318,6 +328,10 @@ def conv2d(
         bias_attr: of the bias ``[num_filters]``; False for none.
         use_cudnn: where a program runs, the executor decides; False makes a ``depthwise_conv2d`` where each channel is a
             group, as in Fluid.
+
+    >>> images = fluid.data("images", [None, 3, 32, 32])
+    >>> layers.conv2d(images, num_filters=16, filter_size=3, padding=1, act="relu").shape
+    (-1, 16, 32, 32)
     """
     return convolution(
         "conv2d",
@@ -359,6 +373,10 @@ def conv2d_transpose(
         output_size: height and width of the result, where a convolution maps several sizes to the input's; the least of
             them by default.
         filter_size: may be left out where `output_size` is given: the largest filter that fits.
+
+    >>> images = fluid.data("images", [None, 16, 8, 8])
+    >>> layers.conv2d_transpose(images, num_filters=3, filter_size=2, stride=2).shape
+    (-1, 3, 16, 16)
     """
     return transposed_convolution(
         "conv2d_transpose",
@@ -399,6 +417,12 @@ def pool2d(
         pool_padding: as `padding` of `conv2d`.
         ceil_mode: round the output's extents up, so that a last, partial window counts.
         exclusive: means leave the padding out of account.
+
+    >>> images = fluid.data("images", [None, 3, 32, 32])
+    >>> layers.pool2d(images, pool_size=2, pool_type="max", pool_stride=2).shape
+    (-1, 3, 16, 16)
+    >>> layers.pool2d(images, pool_type="avg", global_pooling=True).shape
+    (-1, 3, 1, 1)
     """
     return pooling(
         "pool2d",
@@ -461,6 +485,10 @@ def adaptive_pool2d(
     """Images ``[N, C, H, W]`` pooled to ``[N, C, *pool_size]``, with windows as equal as they can be.
 
     With `require_index`, for maxima, also their places, counted row by row in the image: int32, of the same shape.
+
+    >>> images = fluid.data("images", [None, 3, 30, 20])
+    >>> layers.adaptive_pool2d(images, pool_size=[4, 4], pool_type="avg").shape
+    (-1, 3, 4, 4)
     """
     return adaptive_pooling("adaptive_pool2d", input, pool_size, pool_type, require_index, name)
 
@@ -507,6 +535,12 @@ def batch_norm(
         moving_mean_name, moving_variance_name: names of the two moving statistics, which tests use.
         use_global_stats: use them in training too.
         in_place, fuse_with_relu: accepted; the executor reuses memory by itself.
+
+    >>> images = fluid.data("images", [None, 3, 32, 32])
+    >>> layers.batch_norm(images, act="relu").shape
+    (-1, 3, 32, 32)
+    >>> [parameter.shape for parameter in fluid.default_main_program().all_parameters()]
+    [(3,), (3,), (3,), (3,)]
     """
     check_variable(input, "batch_norm: input")
     helper = LayerHelper("batch_norm", name, param_attr, bias_attr, act)
@@ -554,6 +588,12 @@ def layer_norm(
     """``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``, over dimensions from `begin_norm_axis` on.
 
     `scale` and `shift` say whether there are the two parameters, vectors with an element for each normalized one.
+
+    >>> x = fluid.data("x", [None, 20, 64])
+    >>> layers.layer_norm(x, begin_norm_axis=2).shape
+    (-1, 20, 64)
+    >>> [parameter.shape for parameter in fluid.default_main_program().all_parameters()]
+    [(64,), (64,)]
     """
     check_variable(input, "layer_norm: input")
     helper = LayerHelper("layer_norm", name, param_attr, bias_attr, act)
@@ -581,6 +621,10 @@ def dropout(
 
     ``"downgrade_in_infer"``: kept elements stay as they are, and tests multiply by ``1 - dropout_prob``;
     ``"upscale_in_train"``: kept elements are divided by ``1 - dropout_prob``, and tests change nothing.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0, 4.0])
+    >>> layers.dropout(x, 0.25, is_test=True)
+    Tensor([0.75, 1.5 , 3.  ], shape=[3], dtype=float32)
     """
     if dropout_implementation not in ("downgrade_in_infer", "upscale_in_train"):
         raise ProgramError(
@@ -599,7 +643,12 @@ def dropout(
 
 # -------------------------------------------------------------------------------------------------------------- losses
 def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1) -> Variable:
-    """``exp(x) / sum(exp(x))`` along `axis`."""
+    """``exp(x) / sum(exp(x))`` along `axis`.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 1.0, 3.0]])
+    >>> layers.softmax(x)
+    Tensor([[0.1065, 0.1065, 0.787 ]], shape=[1, 3], dtype=float32)
+    """
     return apply("softmax", {"X": input}, {"axis": axis}, name=name)
 
 
@@ -608,6 +657,11 @@ def cross_entropy(input: Variable, label: Variable, soft_label: bool = False, ig
 
     `label` is int64 ``[..., 1]``; of rows labelled `ignore_index` the result is 0. With `soft_label` it is a
     distribution ``[..., D]`` itself and the result ``-sum(label * log(input))``.
+
+    >>> probabilities = fluid.dygraph.to_variable([[0.2, 0.8], [0.5, 0.5]])
+    >>> layers.cross_entropy(probabilities, fluid.dygraph.to_variable([[1], [0]]))
+    Tensor([[0.2231],
+            [0.6931]], shape=[2, 1], dtype=float32)
     """
     attrs = {"soft_label": soft_label, "ignore_index": ignore_index}
     return apply("cross_entropy", {"X": input, "Label": label}, attrs)
@@ -625,6 +679,10 @@ def softmax_with_cross_entropy(
     """`cross_entropy` of the `softmax` of `logits` along `axis`, in one stable op: shape ``[..., 1]``.
 
     With `return_softmax`, a pair: the loss and the softmax.
+
+    >>> logits = fluid.dygraph.to_variable([[1.0, 1.0, 3.0]])
+    >>> layers.softmax_with_cross_entropy(logits, fluid.dygraph.to_variable([[2]]))
+    Tensor([[0.2395]], shape=[1, 1], dtype=float32)
     """
     softmax_out, loss = apply_many(
         "softmax_with_cross_entropy",
@@ -645,18 +703,34 @@ def sigmoid_cross_entropy_with_logits(
     """``-label * log(sigmoid(x)) - (1 - label) * log(1 - sigmoid(x))``, element by element.
 
     Where `label` is `ignore_index` the result is 0; with `normalize` it is divided by the number of other elements.
+
+    >>> x = fluid.dygraph.to_variable([[0.0, 2.0]])
+    >>> layers.sigmoid_cross_entropy_with_logits(x, fluid.dygraph.to_variable([[1.0, 0.0]]))
+    Tensor([[0.6931, 2.1269]], shape=[1, 2], dtype=float32)
     """
     attrs = {"ignore_index": ignore_index, "normalize": normalize}
     return apply("sigmoid_cross_entropy_with_logits", {"X": x, "Label": label}, attrs, name=name)
 
 
 def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
-    """``r ** 2 / 2`` where ``|r| <= delta``, ``delta * (|r| - delta / 2)`` elsewhere, of ``r = label - input``."""
+    """``r ** 2 / 2`` where ``|r| <= delta``, ``delta * (|r| - delta / 2)`` elsewhere, of ``r = label - input``.
+
+    >>> x = fluid.dygraph.to_variable([[0.0], [3.0]])
+    >>> layers.huber_loss(x, fluid.dygraph.to_variable([[1.0], [1.0]]), delta=1.0)
+    Tensor([[0.5],
+            [1.5]], shape=[2, 1], dtype=float32)
+    """
     return apply("huber_loss", {"X": input, "Y": label}, {"delta": float(delta)})
 
 
 def square_error_cost(input: Variable, label: Variable) -> Variable:
-    """``(input - label) ** 2``, element by element."""
+    """``(input - label) ** 2``, element by element.
+
+    >>> x = fluid.dygraph.to_variable([[0.0], [3.0]])
+    >>> layers.square_error_cost(x, fluid.dygraph.to_variable([[1.0], [1.0]]))
+    Tensor([[1.],
+            [4.]], shape=[2, 1], dtype=float32)
+    """
     helper = LayerHelper("square_error_cost")
     minus = helper.apply("elementwise_sub", {"X": input, "Y": label})["Out"]
     found: Variable = helper.apply("square", {"X": minus})["Out"]
@@ -664,7 +738,12 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
 
 
 def mse_loss(input: Variable, label: Variable) -> Variable:
-    """The mean of ``(input - label) ** 2``."""
+    """The mean of ``(input - label) ** 2``.
+
+    >>> x = fluid.dygraph.to_variable([[0.0], [3.0]])
+    >>> layers.mse_loss(x, fluid.dygraph.to_variable([[1.0], [1.0]]))
+    Tensor([2.5], shape=[1], dtype=float32)
+    """
     return apply("reduce_mean", {"X": square_error_cost(input, label)}, {"reduce_all": True}, layer="reduce_mean")
 
 
@@ -681,19 +760,34 @@ def matmul(
 
     A vector counts as one row on the left, as one column on the right; so two vectors that are both transposed give the
     matrix of all products of their elements.
+
+    >>> x = fluid.data("x", [None, 8, 20, 64])
+    >>> y = fluid.data("y", [None, 8, 30, 64])
+    >>> layers.matmul(x, y, transpose_y=True).shape
+    (-1, 8, 20, 30)
     """
     attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": float(alpha)}
     return apply("matmul", {"X": x, "Y": y}, attrs, name=name)
 
 
 def mul(x: Variable, y: Variable, x_num_col_dims: int = 1, y_num_col_dims: int = 1, name: str | None = None) -> Variable:
-    """The matrix product of `x` and `y`, each taken as a matrix whose rows are its first ``.._num_col_dims`` dimensions."""
+    """The matrix product of `x` and `y`, each taken as a matrix whose rows are its first ``.._num_col_dims`` dimensions.
+
+    >>> x = fluid.data("x", [5, 2, 3])
+    >>> y = fluid.data("y", [6, 4])
+    >>> layers.mul(x, y).shape
+    (5, 4)
+    """
     attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
     return apply("mul", {"X": x, "Y": y}, attrs, name=name)
 
 
 def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) -> Variable:
-    """``x ** factor``, element by element."""
+    """``x ** factor``, element by element.
+
+    >>> layers.pow(fluid.dygraph.to_variable([1.0, 2.0, 3.0]), factor=2.0)
+    Tensor([1., 4., 9.], shape=[3], dtype=float32)
+    """
     if isinstance(factor, Variable):
         return apply("pow", {"X": x, "FactorTensor": factor}, name=name)
     return apply("pow", {"X": x}, {"factor": float(factor)}, name=name)
@@ -707,7 +801,11 @@ def scale(
     act: str | None = None,
     name: str | None = None,
 ) -> Variable:
-    """``act(scale * x + bias)``, or ``act(scale * (x + bias))`` where not `bias_after_scale`."""
+    """``act(scale * x + bias)``, or ``act(scale * (x + bias))`` where not `bias_after_scale`.
+
+    >>> layers.scale(fluid.dygraph.to_variable([1.0, 2.0]), scale=10.0, bias=1.0)
+    Tensor([11., 21.], shape=[2], dtype=float32)
+    """
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {"bias": float(bias), "bias_after_scale": bias_after_scale}
     if isinstance(scale, Variable):
@@ -718,17 +816,30 @@ def scale(
 
 
 def mean(x: Variable, name: str | None = None) -> Variable:
-    """The mean of all elements, of shape [1]."""
+    """The mean of all elements, of shape [1].
+
+    >>> layers.mean(fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]]))
+    Tensor([2.5], shape=[1], dtype=float32)
+    """
     return apply("mean", {"X": x}, name=name)
 
 
 def sum(x: Variable | Sequence[Variable]) -> Variable:
-    """The sum of tensors of one shape."""
+    """The sum of tensors of one shape.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> layers.sum([x, x, x])
+    Tensor([3., 6.], shape=[2], dtype=float32)
+    """
     return apply("sum", {"X": listed(x)})
 
 
 def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
-    """Each element into ``[min, max]``."""
+    """Each element into ``[min, max]``.
+
+    >>> layers.clip(fluid.dygraph.to_variable([-2.0, 0.5, 3.0]), min=-1.0, max=1.0)
+    Tensor([-1. ,  0.5,  1. ], shape=[3], dtype=float32)
+    """
     return apply("clip", {"X": x}, {"min": float(min), "max": float(max)}, name=name)
 
 
@@ -738,7 +849,11 @@ def _not_below_zero(layer: str, argument: str, value: float) -> None:
 
 
 def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
-    """`x`, shrunk so that its Euclidean norm is at most `max_norm`."""
+    """`x`, shrunk so that its Euclidean norm is at most `max_norm`.
+
+    >>> layers.clip_by_norm(fluid.dygraph.to_variable([3.0, 4.0]), max_norm=1.0)
+    Tensor([0.6, 0.8], shape=[2], dtype=float32)
+    """
     _not_below_zero("clip_by_norm", "max_norm", max_norm)
     helper = LayerHelper("clip_by_norm", name)
     norm = _norm(helper, x)
@@ -760,7 +875,12 @@ def _norm(helper: LayerHelper, x: Variable, epsilon: float = 0.0, **dims: Any) -
 
 
 def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
-    """``x / sqrt(sum(x ** 2) + epsilon)``, the sum along `axis`."""
+    """``x / sqrt(sum(x ** 2) + epsilon)``, the sum along `axis`.
+
+    >>> layers.l2_normalize(fluid.dygraph.to_variable([[3.0, 4.0], [0.0, 2.0]]), axis=1)
+    Tensor([[0.6, 0.8],
+            [0. , 1. ]], shape=[2, 2], dtype=float32)
+    """
     check_variable(x, "l2_normalize: x")
     _not_below_zero("l2_normalize", "epsilon", epsilon)
     helper = LayerHelper("l2_normalize", name)
@@ -782,6 +902,12 @@ def reshape(
 
     `shape` may be, or hold, int32 variables. `actual_shape`, if given, overrules it when the program runs. `inplace` is
     accepted; the executor shares memory where it can.
+
+    >>> x = fluid.data("x", [None, 4, 6])
+    >>> layers.reshape(x, [0, -1]).shape
+    (-1, 24)
+    >>> layers.reshape(x, [-1, 2, 12]).shape
+    (-1, 2, 12)
     """
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {}
@@ -801,7 +927,11 @@ def _one_each(items: Sequence[int | Variable]) -> list[Variable]:
 
 
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
-    """`x` with its dimensions in the order `perm`."""
+    """`x` with its dimensions in the order `perm`.
+
+    >>> layers.transpose(fluid.data("x", [None, 3, 32]), perm=[0, 2, 1]).shape
+    (-1, 32, 3)
+    """
     with speaking_of({"axis": "perm"}):
         return apply("transpose2", {"X": x}, {"axis": list(perm)}, layer="transpose", name=name)
 
@@ -809,7 +939,14 @@ def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Vari
 def split(
     input: Variable, num_or_sections: int | Sequence[int], dim: int | Variable = -1, name: str | None = None
 ) -> list[Variable]:
-    """`input` cut along `dim` into equal parts, as many as the number says, or into parts of these extents (one may be -1)."""
+    """`input` cut along `dim` into equal parts, as many as the number says, or into parts of these extents (one may be -1).
+
+    >>> x = fluid.data("x", [None, 9])
+    >>> [part.shape for part in layers.split(x, 3)]
+    [(-1, 3), (-1, 3), (-1, 3)]
+    >>> [part.shape for part in layers.split(x, [2, 3, -1])]
+    [(-1, 2), (-1, 3), (-1, 4)]
+    """
     check_variable(input, "split: input")
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {}
@@ -832,17 +969,32 @@ def split(
 def slice(
     input: Variable, axes: Sequence[int], starts: Sequence[int | Variable] | Variable, ends: Sequence[int | Variable] | Variable
 ) -> Variable:
-    """``input[starts[i] : ends[i]]`` along ``axes[i]``; negative positions count from the end."""
+    """``input[starts[i] : ends[i]]`` along ``axes[i]``; negative positions count from the end.
+
+    >>> x = fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]])
+    >>> layers.slice(x, axes=[0, 1], starts=[1, 0], ends=[2, -1])
+    Tensor([[4, 5]], shape=[1, 2], dtype=int64)
+    """
     return _sliced("slice", input, axes, {"starts": starts, "ends": ends})
 
 
 def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
-    """Tensors of one shape along a new dimension."""
+    """Tensors of one shape along a new dimension.
+
+    >>> x = fluid.dygraph.to_variable([1, 2])
+    >>> layers.stack([x, x], axis=1)
+    Tensor([[1, 1],
+            [2, 2]], shape=[2, 2], dtype=int64)
+    """
     return apply("stack", {"X": listed(x)}, {"axis": axis})
 
 
 def unstack(x: Variable, axis: int = 0, num: Positive | None = None) -> list[Variable]:
-    """The slices of `x` along `axis`, which goes away; `num` says how many where the extent is not known."""
+    """The slices of `x` along `axis`, which goes away; `num` says how many where the extent is not known.
+
+    >>> layers.unstack(fluid.dygraph.to_variable([[1, 2], [3, 4]]))
+    [Tensor([1, 2], shape=[2], dtype=int64), Tensor([3, 4], shape=[2], dtype=int64)]
+    """
     check_variable(x, "unstack: x")
     if num is None:
         num = extent(x, axis, "x")
@@ -856,18 +1008,29 @@ def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Va
     """`input` without those of the dimensions `axes` that are 1 (without all that are, for an empty list).
 
     One of `axes` whose extent is not known yet, -1, should turn out to be 1 in a run.
+
+    >>> layers.squeeze(fluid.data("x", [None, 1, 8, 1]), axes=[1]).shape
+    (-1, 8, 1)
     """
     return apply("squeeze2", {"X": input}, {"axes": list(axes)}, layer="squeeze", name=name)
 
 
 def unsqueeze(input: Variable, axes: int | Sequence[int], name: str | None = None) -> Variable:
-    """`input` with dimensions of extent 1 put in, at the positions `axes` of the result."""
+    """`input` with dimensions of extent 1 put in, at the positions `axes` of the result.
+
+    >>> layers.unsqueeze(fluid.data("x", [None, 8]), axes=[1, 3]).shape
+    (-1, 1, 8, 1)
+    """
     attrs = {"axes": [axes] if isinstance(axes, int) else list(axes)}
     return apply("unsqueeze2", {"X": input}, attrs, layer="unsqueeze2", name=name)
 
 
 def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
-    """`x` as a matrix whose rows are its first `axis` dimensions."""
+    """`x` as a matrix whose rows are its first `axis` dimensions.
+
+    >>> layers.flatten(fluid.data("x", [2, 3, 4, 5]), axis=2).shape
+    (6, 20)
+    """
     return apply("flatten2", {"X": x}, {"axis": axis}, layer="flatten", name=name)
 
 
@@ -875,12 +1038,22 @@ def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable
     """Rows of `input` at the positions in `index`, one dimension of int32 or int64.
 
     `overwrite` is accepted: gradients of rows taken several times are always added up.
+
+    >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4], [5, 6]])
+    >>> layers.gather(x, fluid.dygraph.to_variable([2, 0]))
+    Tensor([[5, 6],
+            [1, 2]], shape=[2, 2], dtype=int64)
     """
     return apply("gather", {"X": input, "Index": index})
 
 
 def expand(x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None) -> Variable:
-    """`x` repeated ``expand_times[i]`` times along dimension ``i``; the numbers may be, or be among, variables."""
+    """`x` repeated ``expand_times[i]`` times along dimension ``i``; the numbers may be, or be among, variables.
+
+    >>> layers.expand(fluid.dygraph.to_variable([[1, 2]]), expand_times=[2, 2])
+    Tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]], shape=[2, 4], dtype=int64)
+    """
     inputs: dict[str, Any] = {"X": x}
     if isinstance(expand_times, Variable):
         inputs["ExpandTimes"] = expand_times
@@ -892,7 +1065,12 @@ def expand(x: Variable, expand_times: Sequence[int | Variable] | Variable, name:
 
 
 def topk(input: Variable, k: Positive | Variable, name: str | None = None) -> tuple[Variable, Variable]:
-    """The `k` greatest elements along the last dimension, greatest first, and their int64 positions."""
+    """The `k` greatest elements along the last dimension, greatest first, and their int64 positions.
+
+    >>> values, indices = layers.topk(fluid.dygraph.to_variable([30, 10, 20]), k=2)
+    >>> values, indices
+    (Tensor([30, 20], shape=[2], dtype=int64), Tensor([0, 2], shape=[2], dtype=int64))
+    """
     inputs: dict[str, Any] = {"X": input}
     attrs = {}
     if isinstance(k, Variable):
@@ -905,7 +1083,12 @@ def topk(input: Variable, k: Positive | Variable, name: str | None = None) -> tu
 
 
 def one_hot(input: Variable, depth: Positive | Variable, allow_out_of_range: bool = False) -> Variable:
-    """int64 ids of shape ``[..., 1]`` as float32 rows ``[..., depth]`` that are 1 at the id and 0 elsewhere."""
+    """int64 ids of shape ``[..., 1]`` as float32 rows ``[..., depth]`` that are 1 at the id and 0 elsewhere.
+
+    >>> layers.one_hot(fluid.dygraph.to_variable([[2], [0]]), depth=3)
+    Tensor([[0., 0., 1.],
+            [1., 0., 0.]], shape=[2, 3], dtype=float32)
+    """
     return one_hot_of("one_hot", input, depth, allow_out_of_range)
 
 
@@ -923,14 +1106,22 @@ def one_hot_of(op_type: str, input: Variable, depth: int | Variable, allow_out_o
 
 
 def shape(input: Variable) -> Variable:
-    """The shape of `input` as an int32 tensor."""
+    """The shape of `input` as an int32 tensor.
+
+    >>> layers.shape(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]))
+    Tensor([2, 3], shape=[2], dtype=int32)
+    """
     found = apply("shape", {"Input": input})
     found.stop_gradient = True
     return found
 
 
 def rank(input: Variable) -> Variable:
-    """The number of dimensions of `input`, int32 of shape [1]."""
+    """The number of dimensions of `input`, int32 of shape [1].
+
+    >>> layers.rank(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]))
+    Tensor([2], shape=[1], dtype=int32)
+    """
     check_variable(input, "rank: input")
     return fill_constant([1], "int32", input.ndim)
 
@@ -946,6 +1137,10 @@ def strided_slice(
 
     But, as in Paddle, -1 as the end of a negative stride stands for no end: ``starts=[2], ends=[-1], strides=[-1]`` takes
     the elements 2, 1 and 0.
+
+    >>> x = fluid.dygraph.to_variable([0, 1, 2, 3, 4, 5])
+    >>> layers.strided_slice(x, axes=[0], starts=[1], ends=[6], strides=[2])
+    Tensor([1, 3, 5], shape=[3], dtype=int64)
     """
     return _sliced("strided_slice", input, axes, {"starts": starts, "ends": ends, "strides": strides})
 
@@ -971,7 +1166,12 @@ def _sliced(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str
 
 
 def scatter_nd(index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None) -> Variable:
-    """`updates` added, where the last dimension of `index` says, to zeros of `shape`."""
+    """`updates` added, where the last dimension of `index` says, to zeros of `shape`.
+
+    >>> index, updates = fluid.dygraph.to_variable([[1], [3], [1]]), fluid.dygraph.to_variable([1.0, 2.0, 4.0])
+    >>> layers.scatter_nd(index, updates, shape=[4])
+    Tensor([0., 5., 0., 2.], shape=[4], dtype=float32)
+    """
     check_variable(updates, "scatter_nd: updates")
     zeros = fill_constant(shape, updates.dtype, 0.0)
     return apply("scatter_nd_add", {"X": zeros, "Index": index, "Updates": updates}, layer="scatter_nd", name=name)
@@ -988,6 +1188,10 @@ def pad2d(
     """Images with a margin of `paddings`: top, bottom, left and right.
 
     The mode "constant" fills it with `pad_value`, "reflect" mirrors the image at its outermost elements, "edge" repeats those.
+
+    >>> images = fluid.data("images", [None, 3, 32, 32])
+    >>> layers.pad2d(images, paddings=[1, 1, 2, 2], mode="reflect").shape
+    (-1, 3, 34, 36)
     """
     if isinstance(paddings, Variable):
         raise ProgramError("pad2d: paddings should be numbers; paddings that a variable holds are not supported")
@@ -1007,6 +1211,10 @@ def bilinear_tensor_product(
     """``act(x @ W[i] @ y + b[i])`` for each row of `x` ``[N, M]`` and `y` ``[N, K]``, and each i up to `size`.
 
     `param_attr` is of ``W``, ``[size, M, K]``, `bias_attr` of ``b``, ``[1, size]``; False for none.
+
+    >>> x, y = fluid.data("x", [None, 5]), fluid.data("y", [None, 4])
+    >>> layers.bilinear_tensor_product(x, y, size=8).shape
+    (-1, 8)
     """
     check_variable(x, "bilinear_tensor_product: x")
     check_variable(y, "bilinear_tensor_product: y")

@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "unstack": (lambda: layers.unstack(matrix(), num=0), f"unstack: num {SIZE} or None, not 0"),
     "range": (lambda: layers.range(0, 10, 0, "int32"), "range: step should not be 0, between start 0 and end 10"),
     "linspace": (lambda: layers.linspace(0, 1, 0, "float32"), "linspace: num should be at least 1, not 0"),
-    "eye": (lambda: layers.eye(3, 2, batch_shape=[0]), r"eye: batch_shape \[0\] should have no extent below 1"),
+    "eye": (lambda: layers.eye(3, 2, batch_shape=[0]), r"eye: batch_shape \[0\] should have no size below 1"),
     "resize": (
         lambda: layers.resize_bilinear(image(), scale=0.1),
         r"resize_bilinear: .*scale 0.1.* should leave something of the extents \[8, 8\], not \[0, 0\]",

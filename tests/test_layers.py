@@ -400,7 +400,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "embedding": (
         lambda: layers.embedding(ids(), [9, 4], padding_idx=9),
         ProgramError,
-        "padding_idx=9 is no row of a table of 9",
+        "padding_idx=9 is not a row of a table of 9",
     ),
     "unstack": (lambda: layers.unstack(matrix()), ProgramError, "is not known; give num"),
     "assign": (lambda: layers.assign("x"), FluidTypeError, "a Variable, an array or numbers, not str"),

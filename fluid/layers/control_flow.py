@@ -201,10 +201,7 @@ def _agree(a: Variable, b: Variable) -> bool:
 
 
 def cond(
-    pred: Variable,
-    true_fn: Callable[[], Any] | None = None,
-    false_fn: Callable[[], Any] | None = None,
-    name: str | None = None,
+    pred: Variable, true_fn: Callable[[], Any] | None = None, false_fn: Callable[[], Any] | None = None, name: str | None = None
 ) -> Any:
     """What `true_fn` returns if `pred` holds, what `false_fn` returns otherwise.
 

@@ -213,6 +213,7 @@ from ..building.layer_helper import apply, apply_many
 from ..ir.program import Variable
 from ..values.types import DTypeLike, as_dtype
 from .arguments import speaking_of
+from .tensor import constant
 
 __all__ = [  # noqa: RUF022  (in the order of the functions)
 {names}
@@ -229,16 +230,11 @@ def _reduce(op_type: str, input: Variable, dim: int | Sequence[int] | None, keep
 
 
 def _compare(op_type: str, x: Variable, y: Variable, cond: Variable | None) -> Variable:
-    return _constant(apply(op_type, {{"X": x, "Y": y}}, outputs={{"Out": cond}}))
+    return constant(apply(op_type, {{"X": x, "Y": y}}, outputs={{"Out": cond}}))
 
 
 def _without_none(attrs: dict[str, Any]) -> dict[str, Any]:
     return {{name: value for name, value in attrs.items() if value is not None}}
-
-
-def _constant(var: Variable) -> Variable:
-    var.stop_gradient = True
-    return var
 '''
 
 
@@ -411,7 +407,7 @@ def _body(
         arguments = f'"{op_type}", {sources["inputs"]}{", " + sources["attrs"] if attrs else ""}{name}'
         if len(outputs) > 1:
             return f"{', '.join(variables)} = apply_many({arguments})"
-        return f"return _constant(apply({arguments}))" if constant else f"return apply({arguments})"
+        return f"return constant(apply({arguments}))" if constant else f"return apply({arguments})"
 
     lines = []
     for which, items in (("attrs", attrs), ("inputs", inputs)):
@@ -423,7 +419,7 @@ def _body(
             sources[which] = which
     lines.append(f"    {call()}\n")
     if len(outputs) > 1:
-        lines += [f"    _constant({var})\n" for var in variables if constant]
+        lines += [f"    constant({var})\n" for var in variables if constant]
         lines.append(f"    return {', '.join(variables)}\n")
     return "".join(lines)
 

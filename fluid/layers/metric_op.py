@@ -21,21 +21,14 @@ def accuracy(
     values, indices = topk(input, k)
     helper = LayerHelper("accuracy")
     found: Variable = helper.apply(
-        "accuracy",
-        {"Out": values, "Indices": indices, "Label": label},
-        outputs={"Correct": correct, "Total": total},
+        "accuracy", {"Out": values, "Indices": indices, "Label": label}, outputs={"Correct": correct, "Total": total}
     )["Accuracy"]
     found.stop_gradient = True
     return found
 
 
 def auc(
-    input: Variable,
-    label: Variable,
-    curve: str = "ROC",
-    num_thresholds: int = 2**12 - 1,
-    topk: int = 1,
-    slide_steps: int = 1,
+    input: Variable, label: Variable, curve: str = "ROC", num_thresholds: int = 2**12 - 1, topk: int = 1, slide_steps: int = 1
 ) -> tuple[Variable, Variable, list[Variable]]:
     """The area under the ROC curve: of all batches so far, of the last `slide_steps` batches, and the variables that count.
 

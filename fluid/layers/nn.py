@@ -1,4 +1,4 @@
-"""Layers of neural networks: those with parameters, their losses, and what reshapes and selects."""
+"""Layers with parameters, losses, matrix products, reshaping and indexing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..opdef import registry
 from ..param_attr import AttrLike, ParamAttr
 from ..values.types import DTypeLike, VarType
 from .arguments import speaking_of
-from .tensor import fill_constant
+from .tensor import constant, fill_constant, one_each
 
 __all__ = [
     "adaptive_pool2d",
@@ -82,11 +82,10 @@ def fc(
     """``act(sum_i input_i @ W_i + b)``.
 
     Args:
-        input: one tensor or several; dimensions from `num_flatten_dims` on are taken as one, and their extents must be
-            known.
-        size: extent of the last dimension of the result, ``[*input.shape[:num_flatten_dims], size]``.
-        param_attr: of ``W_i``, ``[features_i, size]``; a list gives each its own.
-        bias_attr: of ``b``, ``[size]``; False for none.
+        input: one tensor or several; dimensions from `num_flatten_dims` on are flattened to features, and must be known.
+        size: number of features of the result, ``[*input.shape[:num_flatten_dims], size]``.
+        param_attr: attributes of ``W_i``, ``[features_i, size]``; a list has one for each input.
+        bias_attr: attributes of ``b``, ``[size]``; False for no bias.
         act: activation op, such as ``"relu"``.
 
     >>> x = fluid.data("x", [None, 13])
@@ -127,14 +126,13 @@ def embedding(
     param_attr: AttrLike = None,
     dtype: DTypeLike = "float32",
 ) -> Variable:
-    """Rows of a table: int64 ids of shape ``[..., 1]`` give ``[..., size[1]]``.
+    """Looks up rows of a table: int64 ids of shape ``[..., 1]`` give ``[..., size[1]]``.
 
     Args:
         size: ``[rows, columns]`` of the table, the parameter that `param_attr` describes.
-        is_sparse: the gradient of the table holds only the rows that were looked up (a `SelectedRows`), and optimizers
-            work on those: for large tables.
-        is_distributed: accepted; of no effect.
-        padding_idx: an id whose row reads as zeros and is not trained; negative ones count from the end.
+        is_sparse: for large tables: the gradient is a `SelectedRows` of only the rows looked up; optimizers update only these.
+        is_distributed: accepted and ignored.
+        padding_idx: an id whose row reads as zeros and is not trained; negative ids count from the end.
 
     `fluid.embedding` takes ids without the last dimension of 1.
 
@@ -155,23 +153,23 @@ def lookup(
     param_attr: AttrLike,
     dtype: DTypeLike,
 ) -> Variable:
-    """An embedding by one of the ops that differ in the last dimension of the ids."""
+    """An embedding by the op ``lookup_table``, of ids ``[..., 1]``, or ``lookup_table_v2``, of ids ``[...]``."""
     helper = LayerHelper("embedding", param_attr=param_attr)
     if len(size) != 2 or min(size) < 1:
         raise ProgramError(f"embedding: size should be [rows, columns] of the table, both above 0, not {list(size)}")
     rows = int(size[0])
     if padding_idx is not None and not -rows <= padding_idx < rows:
-        raise ProgramError(f"embedding: padding_idx={padding_idx} is no row of a table of {rows}")
-    known = registry.get(op_type).attrs
+        raise ProgramError(f"embedding: padding_idx={padding_idx} is not a row of a table of {rows}")
+    supported = registry.get(op_type).attrs
     attrs: dict[str, Any] = {"padding_idx": -1 if padding_idx is None else padding_idx % rows}
-    attrs.update((k, v) for k, v in (("is_sparse", is_sparse), ("is_distributed", is_distributed)) if v and k in known)
+    attrs.update((k, v) for k, v in (("is_sparse", is_sparse), ("is_distributed", is_distributed)) if v and k in supported)
     table = helper.create_parameter(helper.param_attr, size, dtype)
-    found: Variable = helper.apply(op_type, {"W": table, "Ids": input}, attrs)["Out"]
-    return found
+    rows_read: Variable = helper.apply(op_type, {"W": table, "Ids": input}, attrs)["Out"]
+    return rows_read
 
 
 def _window(padding: Any, layer: str, data_format: str) -> tuple[list[int], str]:
-    """Paddings and ``padding_algorithm`` of a window over two extents, or three."""
+    """The attributes ``paddings`` and ``padding_algorithm`` of a window over two or three dimensions."""
     count = len(data_format) - 2
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
@@ -190,7 +188,7 @@ def _window(padding: Any, layer: str, data_format: str) -> tuple[list[int], str]
 
 
 def _check_format(layer: str, input: Variable, data_format: str, formats: tuple[str, str] = ("NCHW", "NHWC")) -> int:
-    """The axis of the channels of a batch of images, in one of two formats."""
+    """Checks a batch of images in one of two formats; returns the axis of the channels."""
     check_variable(input, f"{layer}: input")
     if data_format not in formats:
         raise ProgramError(f"{layer}: data_format should be {formats[0]!r} or {formats[1]!r}, not {data_format!r}")
@@ -204,12 +202,12 @@ def _check_format(layer: str, input: Variable, data_format: str, formats: tuple[
 def _check_groups(layer: str, input: Variable, channels: int, num_filters: int, groups: int) -> None:
     if channels < 0 or channels % groups or num_filters % groups:
         raise ProgramError(
-            f"{layer}: {channels} channels of {input.name} and {num_filters} filters cannot be dealt out to {groups} groups"
+            f"{layer}: {channels} channels of {input.name} and {num_filters} filters cannot be split into {groups} groups"
         )
 
 
-_SAID = {"strides": "stride", "paddings": "padding", "dilations": "dilation"}
-"""Attributes of convolutions -> what layers call them."""
+_ARGUMENTS = {"strides": "stride", "paddings": "padding", "dilations": "dilation"}
+"""Attributes of convolutions -> arguments of layers."""
 VOLUMES = ("NCDHW", "NDHWC")
 """Formats of batches of volumes."""
 
@@ -228,7 +226,7 @@ def convolution(
     formats: tuple[str, str] = ("NCHW", "NHWC"),
     **parts: Any,
 ) -> Variable:
-    """A convolution over two extents, or three, with its parameters; `parts` are the arguments of `LayerHelper`."""
+    """A convolution over two or three dimensions, with its parameters; `parts` are further arguments of `LayerHelper`."""
     axis, count = _check_format(layer, input, data_format, formats), len(formats[0]) - 2
     channels, groups = input.shape[axis], groups or 1
     _check_groups(layer, input, channels, num_filters, groups)
@@ -249,9 +247,9 @@ def convolution(
         "padding_algorithm": algorithm,
         "data_format": data_format,
     }
-    with speaking_of(_SAID):
-        found = helper.apply(layer, {"Input": input, "Filter": weight}, attrs)["Output"]
-    return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
+    with speaking_of(_ARGUMENTS):
+        output = helper.apply(layer, {"Input": input, "Filter": weight}, attrs)["Output"]
+    return helper.append_activation(helper.append_bias_op(output, axis, axis + 1))
 
 
 def transposed_convolution(
@@ -269,7 +267,7 @@ def transposed_convolution(
     formats: tuple[str, str] = ("NCHW", "NHWC"),
     **parts: Any,
 ) -> Variable:
-    """The transpose of a convolution over two extents, or three, with its parameters; `parts` as of `convolution`."""
+    """The transpose of a convolution over two or three dimensions, with its parameters; `parts` as in `convolution`."""
     axis, count = _check_format(layer, input, data_format, formats), len(formats[0]) - 2
     channels, groups = input.shape[axis], groups or 1
     _check_groups(layer, input, channels, num_filters, groups)
@@ -300,9 +298,9 @@ def transposed_convolution(
         "padding_algorithm": algorithm,
         "data_format": data_format,
     }
-    with speaking_of(_SAID):
-        found = helper.apply(layer, {"Input": input, "Filter": weight}, attrs)["Output"]
-    return helper.append_activation(helper.append_bias_op(found, axis, axis + 1))
+    with speaking_of(_ARGUMENTS):
+        output = helper.apply(layer, {"Input": input, "Filter": weight}, attrs)["Output"]
+    return helper.append_activation(helper.append_bias_op(output, axis, axis + 1))
 
 
 def conv2d(
@@ -323,32 +321,18 @@ def conv2d(
     """Convolution of images ``[N, C, H, W]`` with filters ``[num_filters, C / groups, *filter_size]``.
 
     Args:
-        padding: zeros around the image: one number, two (height, width), four (top, bottom, left, right), a pair for
-            each dimension of the input, or ``"SAME"`` or ``"VALID"``.
-        bias_attr: of the bias ``[num_filters]``; False for none.
-        use_cudnn: where a program runs, the executor decides; False makes a ``depthwise_conv2d`` where each channel is a
-            group, as in Fluid.
+        padding: zeros around the image: one number, two (height, width), four (top, bottom, left, right), a pair for each
+            dimension of the input, ``"SAME"`` or ``"VALID"``.
+        bias_attr: attributes of the bias, ``[num_filters]``; False for none.
+        use_cudnn: as in Fluid, False makes a ``depthwise_conv2d`` if each channel is a group; otherwise of no effect.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.conv2d(images, num_filters=16, filter_size=3, padding=1, act="relu").shape
     (-1, 16, 32, 32)
     """
-    return convolution(
-        "conv2d",
-        input,
-        num_filters,
-        filter_size,
-        stride,
-        padding,
-        dilation,
-        groups,
-        use_cudnn,
-        data_format,
-        name=name,
-        param_attr=param_attr,
-        bias_attr=bias_attr,
-        act=act,
-    )
+    parts: dict[str, Any] = {"name": name, "param_attr": param_attr, "bias_attr": bias_attr, "act": act}
+    window = filter_size, stride, padding, dilation
+    return convolution("conv2d", input, num_filters, *window, groups, use_cudnn, data_format, **parts)
 
 
 def conv2d_transpose(
@@ -367,33 +351,20 @@ def conv2d_transpose(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """The transpose of `conv2d`: from images ``[N, C, H, W]`` to larger ones, with filters ``[C, num_filters / groups, h, w]``.
+    """The transpose of `conv2d`: enlarges images ``[N, C, H, W]`` with filters ``[C, num_filters / groups, h, w]``.
 
     Args:
-        output_size: height and width of the result, where a convolution maps several sizes to the input's; the least of
-            them by default.
-        filter_size: may be left out where `output_size` is given: the largest filter that fits.
+        output_size: height and width of the result; by default the smallest that the convolution would map to the input's.
+        filter_size: optional if `output_size` is given, by default the largest filter that fits.
 
     >>> images = fluid.data("images", [None, 16, 8, 8])
     >>> layers.conv2d_transpose(images, num_filters=3, filter_size=2, stride=2).shape
     (-1, 3, 16, 16)
     """
+    parts: dict[str, Any] = {"name": name, "param_attr": param_attr, "bias_attr": bias_attr, "act": act}
+    window = filter_size, padding, stride, dilation
     return transposed_convolution(
-        "conv2d_transpose",
-        input,
-        num_filters,
-        output_size,
-        filter_size,
-        padding,
-        stride,
-        dilation,
-        groups,
-        use_cudnn,
-        data_format,
-        name=name,
-        param_attr=param_attr,
-        bias_attr=bias_attr,
-        act=act,
+        "conv2d_transpose", input, num_filters, output_size, *window, groups, use_cudnn, data_format, **parts
     )
 
 
@@ -410,13 +381,13 @@ def pool2d(
     exclusive: bool = True,
     data_format: str = "NCHW",
 ) -> Variable:
-    """The greatest (``"max"``) or mean (``"avg"``) element of each window of images ``[N, C, H, W]``.
+    """The largest (``"max"``) or mean (``"avg"``) element of each window of images ``[N, C, H, W]``.
 
     Args:
         global_pooling: the window is the whole image.
         pool_padding: as `padding` of `conv2d`.
-        ceil_mode: round the output's extents up, so that a last, partial window counts.
-        exclusive: means leave the padding out of account.
+        ceil_mode: round the output's height and width up, so that a last, partial window counts.
+        exclusive: do not count padding in means.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.pool2d(images, pool_size=2, pool_type="max", pool_stride=2).shape
@@ -424,19 +395,8 @@ def pool2d(
     >>> layers.pool2d(images, pool_type="avg", global_pooling=True).shape
     (-1, 3, 1, 1)
     """
-    return pooling(
-        "pool2d",
-        input,
-        pool_size,
-        pool_type,
-        pool_stride,
-        pool_padding,
-        name,
-        global_pooling=global_pooling,
-        ceil_mode=ceil_mode,
-        exclusive=exclusive,
-        data_format=data_format,
-    )
+    attrs: dict[str, Any] = {"global_pooling": global_pooling, "ceil_mode": ceil_mode, "exclusive": exclusive}
+    return pooling("pool2d", input, pool_size, pool_type, pool_stride, pool_padding, name, data_format, **attrs)
 
 
 def pooling(
@@ -451,7 +411,7 @@ def pooling(
     formats: tuple[str, str] = ("NCHW", "NHWC"),
     **attrs: Any,
 ) -> Variable:
-    """Pooling over two extents, or three."""
+    """Pooling over two or three dimensions."""
     if size == -1 and not attrs["global_pooling"]:
         raise ProgramError(f"{layer}: give pool_size, or set global_pooling=True")
     _check_format(layer, input, data_format, formats)
@@ -482,9 +442,9 @@ def adaptive_pool2d(
     require_index: bool = False,
     name: str | None = None,
 ) -> Variable | list[Variable]:
-    """Images ``[N, C, H, W]`` pooled to ``[N, C, *pool_size]``, with windows as equal as they can be.
+    """Images ``[N, C, H, W]`` pooled to ``[N, C, *pool_size]``, with windows of nearly equal size.
 
-    With `require_index`, for maxima, also their places, counted row by row in the image: int32, of the same shape.
+    With `require_index` (for ``"max"`` only), also the int32 index of each maximum, counted row by row in its image.
 
     >>> images = fluid.data("images", [None, 3, 30, 20])
     >>> layers.adaptive_pool2d(images, pool_size=[4, 4], pool_type="avg").shape
@@ -496,7 +456,7 @@ def adaptive_pool2d(
 def adaptive_pooling(
     layer: str, input: Variable, size: Any, pool_type: str, require_index: bool, name: str | None, count: int = 2
 ) -> Variable | list[Variable]:
-    """Adaptive pooling over two extents, or three."""
+    """Adaptive pooling over two or three dimensions."""
     formats = ("NCHW", "NHWC") if count == 2 else VOLUMES
     _check_format(layer, input, formats[0], formats)
     _check_pool_type(layer, pool_type)
@@ -530,11 +490,11 @@ def batch_norm(
 
     Args:
         input: ``[N, C]`` or ``[N, C, H, W]``.
-        momentum: of the moving mean and variance: ``moving = momentum * moving + (1 - momentum) * batch's``.
-        param_attr, bias_attr: of scale and bias, ``[C]``.
-        moving_mean_name, moving_variance_name: names of the two moving statistics, which tests use.
-        use_global_stats: use them in training too.
-        in_place, fuse_with_relu: accepted; the executor reuses memory by itself.
+        momentum: ``moving = momentum * moving + (1 - momentum) * batch``, of mean and variance.
+        param_attr, bias_attr: attributes of scale and bias, ``[C]``.
+        moving_mean_name, moving_variance_name: names of the moving statistics, which normalize if `is_test`.
+        use_global_stats: use the moving statistics in training too.
+        in_place, fuse_with_relu: accepted and ignored; the executor reuses memory by itself.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.batch_norm(images, act="relu").shape
@@ -551,27 +511,15 @@ def batch_norm(
         inputs["Scale"] = helper.create_parameter(helper.param_attr, channels, dtype, default_initializer=Constant(1.0))
     if helper.bias_attr:
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, channels, dtype, is_bias=True)
-    for slot, given, first in (("Mean", moving_mean_name, 0.0), ("Variance", moving_variance_name, 1.0)):
-        attr = ParamAttr(
-            name=given, initializer=Constant(first), trainable=False, do_model_average=do_model_average_for_mean_and_var
-        )
-        inputs[slot] = helper.create_parameter(attr, channels, dtype)
-        inputs[slot].stop_gradient = True
+    for slot, moving_name, first in (("Mean", moving_mean_name, 0.0), ("Variance", moving_variance_name, 1.0)):
+        attr = ParamAttr(moving_name, Constant(first), trainable=False, do_model_average=do_model_average_for_mean_and_var)
+        inputs[slot] = constant(helper.create_parameter(attr, channels, dtype))
     saved = {slot: helper.create_variable_for_type_inference(dtype, True) for slot in ("SavedMean", "SavedVariance")}
     saved["ReserveSpace"] = helper.create_variable_for_type_inference(dtype, True)  # Paddle does not run it without
-    found = helper.apply(
-        "batch_norm",
-        inputs,
-        {
-            "momentum": momentum,
-            "epsilon": epsilon,
-            "is_test": is_test,
-            "data_layout": data_layout,
-            "use_global_stats": use_global_stats,
-        },
-        {"MeanOut": inputs["Mean"], "VarianceOut": inputs["Variance"], **saved},
-    )["Y"]
-    return helper.append_activation(found)
+    attrs = {"momentum": momentum, "epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
+    attrs["use_global_stats"] = use_global_stats
+    outputs = {"MeanOut": inputs["Mean"], "VarianceOut": inputs["Variance"], **saved}
+    return helper.append_activation(helper.apply("batch_norm", inputs, attrs, outputs)["Y"])
 
 
 def layer_norm(
@@ -585,9 +533,9 @@ def layer_norm(
     act: str | None = None,
     name: str | None = None,
 ) -> Variable:
-    """``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``, over dimensions from `begin_norm_axis` on.
+    """``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``, normalized over dimensions from `begin_norm_axis` on.
 
-    `scale` and `shift` say whether there are the two parameters, vectors with an element for each normalized one.
+    `scale` and `shift` turn the parameters scale and bias on or off: vectors with one element for each normalized element.
 
     >>> x = fluid.data("x", [None, 20, 64])
     >>> layers.layer_norm(x, begin_norm_axis=2).shape
@@ -617,10 +565,10 @@ def dropout(
     name: str | None = None,
     dropout_implementation: str = "downgrade_in_infer",
 ) -> Variable:
-    """Each element is set to zero with probability `dropout_prob`, anew in every run.
+    """Sets each element to zero with probability `dropout_prob`, drawn again in every run.
 
-    ``"downgrade_in_infer"``: kept elements stay as they are, and tests multiply by ``1 - dropout_prob``;
-    ``"upscale_in_train"``: kept elements are divided by ``1 - dropout_prob``, and tests change nothing.
+    With ``"downgrade_in_infer"`` other elements are unchanged, and multiplied by ``1 - dropout_prob`` if `is_test`;
+    with ``"upscale_in_train"`` they are divided by ``1 - dropout_prob``, and unchanged if `is_test`.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 4.0])
     >>> layers.dropout(x, 0.25, is_test=True)
@@ -631,11 +579,7 @@ def dropout(
             "dropout: dropout_implementation should be 'downgrade_in_infer' or 'upscale_in_train', "
             f"not {dropout_implementation!r}"
         )
-    attrs: dict[str, Any] = {
-        "dropout_prob": dropout_prob,
-        "is_test": is_test,
-        "dropout_implementation": dropout_implementation,
-    }
+    attrs: dict[str, Any] = {"dropout_prob": dropout_prob, "is_test": is_test, "dropout_implementation": dropout_implementation}
     if seed is not None:
         attrs.update(fix_seed=True, seed=seed)
     return apply("dropout", {"X": x}, attrs, name=name)
@@ -655,8 +599,8 @@ def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, a
 def cross_entropy(input: Variable, label: Variable, soft_label: bool = False, ignore_index: int = kIgnoreIndex) -> Variable:
     """``-log(input[label])`` of probabilities ``[..., D]``: shape ``[..., 1]``.
 
-    `label` is int64 ``[..., 1]``; of rows labelled `ignore_index` the result is 0. With `soft_label` it is a
-    distribution ``[..., D]`` itself and the result ``-sum(label * log(input))``.
+    `label` is int64 ``[..., 1]``; rows labelled `ignore_index` give 0. With `soft_label` it is a distribution ``[..., D]``,
+    and the result ``-sum(label * log(input))``.
 
     >>> probabilities = fluid.dygraph.to_variable([[0.2, 0.8], [0.5, 0.5]])
     >>> layers.cross_entropy(probabilities, fluid.dygraph.to_variable([[1], [0]]))
@@ -676,9 +620,9 @@ def softmax_with_cross_entropy(
     return_softmax: bool = False,
     axis: int = -1,
 ) -> Any:
-    """`cross_entropy` of the `softmax` of `logits` along `axis`, in one stable op: shape ``[..., 1]``.
+    """`cross_entropy` of the `softmax` of `logits` along `axis`, numerically stable: shape ``[..., 1]``.
 
-    With `return_softmax`, a pair: the loss and the softmax.
+    With `return_softmax`, the pair of loss and softmax.
 
     >>> logits = fluid.dygraph.to_variable([[1.0, 1.0, 3.0]])
     >>> layers.softmax_with_cross_entropy(logits, fluid.dygraph.to_variable([[2]]))
@@ -687,12 +631,7 @@ def softmax_with_cross_entropy(
     softmax_out, loss = apply_many(
         "softmax_with_cross_entropy",
         {"Logits": logits, "Label": label},
-        {
-            "soft_label": soft_label,
-            "ignore_index": ignore_index,
-            "numeric_stable_mode": numeric_stable_mode,
-            "axis": axis,
-        },
+        {"soft_label": soft_label, "ignore_index": ignore_index, "numeric_stable_mode": numeric_stable_mode, "axis": axis},
     )
     return (loss, softmax_out) if return_softmax else loss
 
@@ -702,7 +641,7 @@ def sigmoid_cross_entropy_with_logits(
 ) -> Variable:
     """``-label * log(sigmoid(x)) - (1 - label) * log(1 - sigmoid(x))``, element by element.
 
-    Where `label` is `ignore_index` the result is 0; with `normalize` it is divided by the number of other elements.
+    The result is 0 where `label` is `ignore_index`; with `normalize` it is divided by the number of other elements.
 
     >>> x = fluid.dygraph.to_variable([[0.0, 2.0]])
     >>> layers.sigmoid_cross_entropy_with_logits(x, fluid.dygraph.to_variable([[1.0, 0.0]]))
@@ -733,8 +672,8 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
     """
     helper = LayerHelper("square_error_cost")
     minus = helper.apply("elementwise_sub", {"X": input, "Y": label})["Out"]
-    found: Variable = helper.apply("square", {"X": minus})["Out"]
-    return found
+    cost: Variable = helper.apply("square", {"X": minus})["Out"]
+    return cost
 
 
 def mse_loss(input: Variable, label: Variable) -> Variable:
@@ -749,17 +688,11 @@ def mse_loss(input: Variable, label: Variable) -> Variable:
 
 # ------------------------------------------------------------------------------------------------------------ products
 def matmul(
-    x: Variable,
-    y: Variable,
-    transpose_x: bool = False,
-    transpose_y: bool = False,
-    alpha: float = 1.0,
-    name: str | None = None,
+    x: Variable, y: Variable, transpose_x: bool = False, transpose_y: bool = False, alpha: float = 1.0, name: str | None = None
 ) -> Variable:
-    """``alpha * x @ y`` over the last two dimensions, either transposed first if asked; the others are a batch.
+    """``alpha * x @ y`` of the last two dimensions, each transposed first if asked; the other dimensions are a batch.
 
-    A vector counts as one row on the left, as one column on the right; so two vectors that are both transposed give the
-    matrix of all products of their elements.
+    A vector is a row on the left and a column on the right; two vectors, both transposed, give their outer product.
 
     >>> x = fluid.data("x", [None, 8, 20, 64])
     >>> y = fluid.data("y", [None, 8, 30, 64])
@@ -771,7 +704,7 @@ def matmul(
 
 
 def mul(x: Variable, y: Variable, x_num_col_dims: int = 1, y_num_col_dims: int = 1, name: str | None = None) -> Variable:
-    """The matrix product of `x` and `y`, each taken as a matrix whose rows are its first ``.._num_col_dims`` dimensions.
+    """The product of `x` and `y` as matrices: the first `x_num_col_dims` (`y_num_col_dims`) dimensions become the rows.
 
     >>> x = fluid.data("x", [5, 2, 3])
     >>> y = fluid.data("y", [6, 4])
@@ -801,7 +734,7 @@ def scale(
     act: str | None = None,
     name: str | None = None,
 ) -> Variable:
-    """``act(scale * x + bias)``, or ``act(scale * (x + bias))`` where not `bias_after_scale`.
+    """``act(scale * x + bias)``, or ``act(scale * (x + bias))`` unless `bias_after_scale`.
 
     >>> layers.scale(fluid.dygraph.to_variable([1.0, 2.0]), scale=10.0, bias=1.0)
     Tensor([11., 21.], shape=[2], dtype=float32)
@@ -816,7 +749,7 @@ def scale(
 
 
 def mean(x: Variable, name: str | None = None) -> Variable:
-    """The mean of all elements, of shape [1].
+    """The mean of all elements: shape [1].
 
     >>> layers.mean(fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]]))
     Tensor([2.5], shape=[1], dtype=float32)
@@ -825,7 +758,7 @@ def mean(x: Variable, name: str | None = None) -> Variable:
 
 
 def sum(x: Variable | Sequence[Variable]) -> Variable:
-    """The sum of tensors of one shape.
+    """The sum of tensors of the same shape.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> layers.sum([x, x, x])
@@ -835,7 +768,7 @@ def sum(x: Variable | Sequence[Variable]) -> Variable:
 
 
 def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
-    """Each element into ``[min, max]``.
+    """Limits each element to ``[min, max]``.
 
     >>> layers.clip(fluid.dygraph.to_variable([-2.0, 0.5, 3.0]), min=-1.0, max=1.0)
     Tensor([-1. ,  0.5,  1. ], shape=[3], dtype=float32)
@@ -843,50 +776,50 @@ def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variab
     return apply("clip", {"X": x}, {"min": float(min), "max": float(max)}, name=name)
 
 
-def _not_below_zero(layer: str, argument: str, value: float) -> None:
+def _check_not_negative(layer: str, argument: str, value: float) -> None:
     if not value >= 0:
         raise ProgramError(f"{layer}: {argument} should not be below 0, as {value} is")
 
 
 def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
-    """`x`, shrunk so that its Euclidean norm is at most `max_norm`.
+    """`x` scaled down so that its Euclidean norm is at most `max_norm`.
 
     >>> layers.clip_by_norm(fluid.dygraph.to_variable([3.0, 4.0]), max_norm=1.0)
     Tensor([0.6, 0.8], shape=[2], dtype=float32)
     """
-    _not_below_zero("clip_by_norm", "max_norm", max_norm)
+    _check_not_negative("clip_by_norm", "max_norm", max_norm)
     helper = LayerHelper("clip_by_norm", name)
     norm = _norm(helper, x)
     most = helper.apply("fill_constant", {}, {"shape": [1], "dtype": int(x.dtype), "value": float(max_norm)})["Out"]
     divisor = helper.apply("elementwise_max", {"X": norm, "Y": most})["Out"]
     factor = helper.apply("elementwise_div", {"X": most, "Y": divisor})["Out"]
-    found: Variable = helper.apply("elementwise_mul", {"X": x, "Y": factor})["Out"]
-    return found
+    clipped: Variable = helper.apply("elementwise_mul", {"X": x, "Y": factor})["Out"]
+    return clipped
 
 
 def _norm(helper: LayerHelper, x: Variable, epsilon: float = 0.0, **dims: Any) -> Variable:
-    """``sqrt(sum(x ** 2) + epsilon)``, over all elements or as `dims`, attributes of ``reduce_sum``, say."""
+    """``sqrt(sum(x ** 2) + epsilon)`` over all elements; `dims` are attributes of ``reduce_sum`` for other dimensions."""
     squares = helper.apply("square", {"X": x})["Out"]
     total = helper.apply("reduce_sum", {"X": squares}, dims or {"reduce_all": True})["Out"]
     if epsilon:
         total = helper.apply("scale", {"X": total}, {"scale": 1.0, "bias": epsilon})["Out"]
-    found: Variable = helper.apply("sqrt", {"X": total})["Out"]
-    return found
+    norm: Variable = helper.apply("sqrt", {"X": total})["Out"]
+    return norm
 
 
 def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
-    """``x / sqrt(sum(x ** 2) + epsilon)``, the sum along `axis`.
+    """``x / sqrt(sum(x ** 2) + epsilon)``, summed along `axis`.
 
     >>> layers.l2_normalize(fluid.dygraph.to_variable([[3.0, 4.0], [0.0, 2.0]]), axis=1)
     Tensor([[0.6, 0.8],
             [0. , 1. ]], shape=[2, 2], dtype=float32)
     """
     check_variable(x, "l2_normalize: x")
-    _not_below_zero("l2_normalize", "epsilon", epsilon)
+    _check_not_negative("l2_normalize", "epsilon", epsilon)
     helper = LayerHelper("l2_normalize", name)
     norm = _norm(helper, x, epsilon, dim=[0 if x.ndim == 1 else axis], keep_dim=True)
-    found: Variable = helper.apply("elementwise_div", {"X": x, "Y": norm})["Out"]
-    return found
+    normalized: Variable = helper.apply("elementwise_div", {"X": x, "Y": norm})["Out"]
+    return normalized
 
 
 # ---------------------------------------------------------------------------------------------- reshaping and selecting
@@ -898,10 +831,10 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """`x` in another shape: one extent may be -1, found from the others, and 0 keeps the extent at that place.
+    """`x` in another shape: one size may be -1, inferred from the others; 0 keeps the size at that axis.
 
-    `shape` may be, or hold, int32 variables. `actual_shape`, if given, overrules it when the program runs. `inplace` is
-    accepted; the executor shares memory where it can.
+    `shape` may be, or contain, int32 variables. `actual_shape` replaces it when the program runs. `inplace` is accepted and
+    ignored; the executor shares memory where it can.
 
     >>> x = fluid.data("x", [None, 4, 6])
     >>> layers.reshape(x, [0, -1]).shape
@@ -914,16 +847,12 @@ def reshape(
     if isinstance(shape, Variable):
         inputs["Shape"] = shape
     else:
-        attrs["shape"] = [-1 if isinstance(extent, Variable) else int(extent) for extent in shape]
-        if any(isinstance(extent, Variable) for extent in shape):
-            inputs["ShapeTensor"] = _one_each(shape)
+        attrs["shape"] = [-1 if isinstance(size, Variable) else int(size) for size in shape]
+        if any(isinstance(size, Variable) for size in shape):
+            inputs["ShapeTensor"] = one_each(shape)
     if actual_shape is not None:
         inputs["Shape"] = actual_shape
     return apply("reshape2", inputs, attrs, name=name, act=act)
-
-
-def _one_each(items: Sequence[int | Variable]) -> list[Variable]:
-    return [item if isinstance(item, Variable) else fill_constant([1], "int32", item) for item in items]
 
 
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
@@ -939,7 +868,7 @@ def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Vari
 def split(
     input: Variable, num_or_sections: int | Sequence[int], dim: int | Variable = -1, name: str | None = None
 ) -> list[Variable]:
-    """`input` cut along `dim` into equal parts, as many as the number says, or into parts of these extents (one may be -1).
+    """`input` cut along `dim` into a number of equal parts, or into parts of the sizes in a list (one may be -1).
 
     >>> x = fluid.data("x", [None, 9])
     >>> [part.shape for part in layers.split(x, 3)]
@@ -962,14 +891,14 @@ def split(
     if count < 1:
         raise ProgramError(f"split: num_or_sections {num_or_sections} should ask for one part at least")
     with speaking_of({"axis": "dim", "sections": "num_or_sections"}):
-        (found,) = apply_many("split", inputs, attrs, name=name, count=count)
-    return list(found)
+        (parts,) = apply_many("split", inputs, attrs, name=name, count=count)
+    return list(parts)
 
 
 def slice(
     input: Variable, axes: Sequence[int], starts: Sequence[int | Variable] | Variable, ends: Sequence[int | Variable] | Variable
 ) -> Variable:
-    """``input[starts[i] : ends[i]]`` along ``axes[i]``; negative positions count from the end.
+    """``input[starts[i] : ends[i]]`` along ``axes[i]``; negative indices count from the end.
 
     >>> x = fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]])
     >>> layers.slice(x, axes=[0, 1], starts=[1, 0], ends=[2, -1])
@@ -979,7 +908,7 @@ def slice(
 
 
 def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
-    """Tensors of one shape along a new dimension.
+    """Tensors of the same shape joined along a new dimension `axis`.
 
     >>> x = fluid.dygraph.to_variable([1, 2])
     >>> layers.stack([x, x], axis=1)
@@ -990,7 +919,7 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
 
 
 def unstack(x: Variable, axis: int = 0, num: Positive | None = None) -> list[Variable]:
-    """The slices of `x` along `axis`, which goes away; `num` says how many where the extent is not known.
+    """The slices of `x` along `axis`, without that dimension; `num` is needed if its size is unknown.
 
     >>> layers.unstack(fluid.dygraph.to_variable([[1, 2], [3, 4]]))
     [Tensor([1, 2], shape=[2], dtype=int64), Tensor([3, 4], shape=[2], dtype=int64)]
@@ -999,15 +928,15 @@ def unstack(x: Variable, axis: int = 0, num: Positive | None = None) -> list[Var
     if num is None:
         num = extent(x, axis, "x")
         if num < 0:
-            raise ProgramError(f"unstack: how long {x.name} ({x.describe()}) is along axis {axis} is not known; give num")
-    (found,) = apply_many("unstack", {"X": x}, {"axis": axis, "num": num}, count=num)
-    return list(found)
+            raise ProgramError(f"unstack: the size of {x.name} ({x.describe()}) along axis {axis} is not known; give num")
+    (slices,) = apply_many("unstack", {"X": x}, {"axis": axis, "num": num}, count=num)
+    return list(slices)
 
 
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
-    """`input` without those of the dimensions `axes` that are 1 (without all that are, for an empty list).
+    """`input` without those of the dimensions `axes` that have size 1; without all such dimensions if `axes` is empty.
 
-    One of `axes` whose extent is not known yet, -1, should turn out to be 1 in a run.
+    A dimension in `axes` of unknown size (-1) must have size 1 in a run.
 
     >>> layers.squeeze(fluid.data("x", [None, 1, 8, 1]), axes=[1]).shape
     (-1, 8, 1)
@@ -1016,7 +945,7 @@ def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Va
 
 
 def unsqueeze(input: Variable, axes: int | Sequence[int], name: str | None = None) -> Variable:
-    """`input` with dimensions of extent 1 put in, at the positions `axes` of the result.
+    """`input` with dimensions of size 1 inserted, which are the dimensions `axes` of the result.
 
     >>> layers.unsqueeze(fluid.data("x", [None, 8]), axes=[1, 3]).shape
     (-1, 1, 8, 1)
@@ -1035,9 +964,9 @@ def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
 
 
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
-    """Rows of `input` at the positions in `index`, one dimension of int32 or int64.
+    """The rows of `input` at the indices in the vector `index`, int32 or int64.
 
-    `overwrite` is accepted: gradients of rows taken several times are always added up.
+    `overwrite` is accepted and ignored: gradients of rows taken several times are always added up.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4], [5, 6]])
     >>> layers.gather(x, fluid.dygraph.to_variable([2, 0]))
@@ -1048,7 +977,7 @@ def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable
 
 
 def expand(x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None) -> Variable:
-    """`x` repeated ``expand_times[i]`` times along dimension ``i``; the numbers may be, or be among, variables.
+    """`x` repeated ``expand_times[i]`` times along dimension ``i``; `expand_times` may be, or contain, int32 variables.
 
     >>> layers.expand(fluid.dygraph.to_variable([[1, 2]]), expand_times=[2, 2])
     Tensor([[1, 2, 1, 2],
@@ -1060,12 +989,12 @@ def expand(x: Variable, expand_times: Sequence[int | Variable] | Variable, name:
         return apply("expand", inputs, name=name)
     attrs = {"expand_times": [-1 if isinstance(item, Variable) else int(item) for item in expand_times]}
     if any(isinstance(item, Variable) for item in expand_times):
-        inputs["expand_times_tensor"] = _one_each(expand_times)
+        inputs["expand_times_tensor"] = one_each(expand_times)
     return apply("expand", inputs, attrs, name=name)
 
 
 def topk(input: Variable, k: Positive | Variable, name: str | None = None) -> tuple[Variable, Variable]:
-    """The `k` greatest elements along the last dimension, greatest first, and their int64 positions.
+    """The `k` largest elements along the last dimension, largest first, and their int64 indices.
 
     >>> values, indices = layers.topk(fluid.dygraph.to_variable([30, 10, 20]), k=2)
     >>> values, indices
@@ -1078,12 +1007,11 @@ def topk(input: Variable, k: Positive | Variable, name: str | None = None) -> tu
     else:
         attrs["k"] = int(k)
     values, indices = apply_many("top_k", inputs, attrs, name=name)
-    indices.stop_gradient = True
-    return values, indices
+    return values, constant(indices)
 
 
 def one_hot(input: Variable, depth: Positive | Variable, allow_out_of_range: bool = False) -> Variable:
-    """int64 ids of shape ``[..., 1]`` as float32 rows ``[..., depth]`` that are 1 at the id and 0 elsewhere.
+    """Turns int64 ids ``[..., 1]`` into float32 rows ``[..., depth]`` that are 1 at the id and 0 elsewhere.
 
     >>> layers.one_hot(fluid.dygraph.to_variable([[2], [0]]), depth=3)
     Tensor([[0., 0., 1.],
@@ -1093,16 +1021,14 @@ def one_hot(input: Variable, depth: Positive | Variable, allow_out_of_range: boo
 
 
 def one_hot_of(op_type: str, input: Variable, depth: int | Variable, allow_out_of_range: bool) -> Variable:
-    """One of the ops that differ in the last dimension of the ids."""
+    """`one_hot` by the op ``one_hot``, of ids ``[..., 1]``, or ``one_hot_v2``, of ids ``[...]``."""
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
     if isinstance(depth, Variable):
         inputs["depth_tensor"] = depth
     else:
         attrs["depth"] = int(depth)
-    found = apply(op_type, inputs, attrs, layer=op_type)
-    found.stop_gradient = True
-    return found
+    return constant(apply(op_type, inputs, attrs, layer=op_type))
 
 
 def shape(input: Variable) -> Variable:
@@ -1111,13 +1037,11 @@ def shape(input: Variable) -> Variable:
     >>> layers.shape(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]))
     Tensor([2, 3], shape=[2], dtype=int32)
     """
-    found = apply("shape", {"Input": input})
-    found.stop_gradient = True
-    return found
+    return constant(apply("shape", {"Input": input}))
 
 
 def rank(input: Variable) -> Variable:
-    """The number of dimensions of `input`, int32 of shape [1].
+    """The number of dimensions of `input`: int32 of shape [1].
 
     >>> layers.rank(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]))
     Tensor([2], shape=[1], dtype=int32)
@@ -1133,10 +1057,10 @@ def strided_slice(
     ends: Sequence[int | Variable] | Variable,
     strides: Sequence[int | Variable] | Variable,
 ) -> Variable:
-    """``input[starts[i] : ends[i] : strides[i]]`` along ``axes[i]``, as Python has it.
+    """``input[starts[i] : ends[i] : strides[i]]`` along ``axes[i]``, as in Python, with one exception.
 
-    But, as in Paddle, -1 as the end of a negative stride stands for no end: ``starts=[2], ends=[-1], strides=[-1]`` takes
-    the elements 2, 1 and 0.
+    As in Paddle, an end of -1 with a negative stride means no end: ``starts=[2], ends=[-1], strides=[-1]`` takes the elements
+    2, 1 and 0.
 
     >>> x = fluid.dygraph.to_variable([0, 1, 2, 3, 4, 5])
     >>> layers.strided_slice(x, axes=[0], starts=[1], ends=[6], strides=[2])
@@ -1146,7 +1070,7 @@ def strided_slice(
 
 
 def _sliced(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str, Any]) -> Variable:
-    """A part of a tensor, whose bounds may be, or hold, variables."""
+    """Slices a tensor by `bounds` (``starts``, ``ends``, ``strides``), which may be, or contain, variables."""
     inputs: dict[str, Any] = {"Input": input}
     attrs: dict[str, Any] = {"axes": list(axes)}
     flags = [1] * len(attrs["axes"])
@@ -1158,7 +1082,7 @@ def _sliced(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str
             continue
         attrs[key] = [-1 if isinstance(item, Variable) else int(item) for item in items]
         if any(isinstance(item, Variable) for item in items):
-            inputs[slot + "List"] = _one_each(items)
+            inputs[slot + "List"] = one_each(items)
             flags = [-1 if isinstance(item, Variable) else flag for item, flag in zip(items, flags, strict=True)]
     if -1 in flags:
         attrs["infer_flags"] = flags
@@ -1166,7 +1090,7 @@ def _sliced(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str
 
 
 def scatter_nd(index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None) -> Variable:
-    """`updates` added, where the last dimension of `index` says, to zeros of `shape`.
+    """Zeros of `shape`, to which `updates` are added at the positions in the last dimension of `index`.
 
     >>> index, updates = fluid.dygraph.to_variable([[1], [3], [1]]), fluid.dygraph.to_variable([1.0, 2.0, 4.0])
     >>> layers.scatter_nd(index, updates, shape=[4])
@@ -1185,16 +1109,16 @@ def pad2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Images with a margin of `paddings`: top, bottom, left and right.
+    """Images with margins of width `paddings`: top, bottom, left and right.
 
-    The mode "constant" fills it with `pad_value`, "reflect" mirrors the image at its outermost elements, "edge" repeats those.
+    The mode "constant" fills the margins with `pad_value`, "reflect" mirrors the image at its border, "edge" repeats the border.
 
     >>> images = fluid.data("images", [None, 3, 32, 32])
     >>> layers.pad2d(images, paddings=[1, 1, 2, 2], mode="reflect").shape
     (-1, 3, 34, 36)
     """
     if isinstance(paddings, Variable):
-        raise ProgramError("pad2d: paddings should be numbers; paddings that a variable holds are not supported")
+        raise ProgramError("pad2d: paddings should be numbers; paddings in a variable are not supported")
     attrs = {"paddings": list(paddings), "mode": mode, "pad_value": float(pad_value), "data_format": data_format}
     return apply("pad2d", {"X": input}, attrs, name=name)
 
@@ -1208,9 +1132,9 @@ def bilinear_tensor_product(
     param_attr: AttrLike = None,
     bias_attr: AttrLike = None,
 ) -> Variable:
-    """``act(x @ W[i] @ y + b[i])`` for each row of `x` ``[N, M]`` and `y` ``[N, K]``, and each i up to `size`.
+    """``act(x @ W[i] @ y + b[i])`` for each row of `x` ``[N, M]`` and `y` ``[N, K]``, and each i below `size`.
 
-    `param_attr` is of ``W``, ``[size, M, K]``, `bias_attr` of ``b``, ``[1, size]``; False for none.
+    `param_attr` has the attributes of ``W``, ``[size, M, K]``, `bias_attr` those of ``b``, ``[1, size]``; False for none.
 
     >>> x, y = fluid.data("x", [None, 5]), fluid.data("y", [None, 4])
     >>> layers.bilinear_tensor_product(x, y, size=8).shape
@@ -1227,12 +1151,12 @@ def bilinear_tensor_product(
 
 
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """The sparse gradient `x` with each row at most once, in order: rows that are there several times are added."""
+    """The sparse gradient `x` with sorted, distinct row indices; duplicate rows are added up."""
     return apply("merge_selected_rows", {"X": _sparse(x, "merge_selected_rows: x")}, name=name)
 
 
 def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """The rows of the sparse gradient `x` that are there, as a tensor ``[rows, ...]``."""
+    """The rows stored in the sparse gradient `x`, as a tensor ``[rows, ...]``."""
     return apply("get_tensor_from_selected_rows", {"X": _sparse(x, "get_tensor_from_selected_rows: x")}, name=name)
 
 

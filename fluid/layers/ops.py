@@ -9,6 +9,7 @@ from ..building.layer_helper import apply, apply_many
 from ..ir.program import Variable
 from ..values.types import DTypeLike, as_dtype
 from .arguments import speaking_of
+from .tensor import constant
 
 __all__ = [  # noqa: RUF022  (in the order of the functions)
     "abs",
@@ -136,16 +137,11 @@ def _reduce(op_type: str, input: Variable, dim: int | Sequence[int] | None, keep
 
 
 def _compare(op_type: str, x: Variable, y: Variable, cond: Variable | None) -> Variable:
-    return _constant(apply(op_type, {"X": x, "Y": y}, outputs={"Out": cond}))
+    return constant(apply(op_type, {"X": x, "Y": y}, outputs={"Out": cond}))
 
 
 def _without_none(attrs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attrs.items() if value is not None}
-
-
-def _constant(var: Variable) -> Variable:
-    var.stop_gradient = True
-    return var
 
 
 def abs(x: Variable, name: str | None = None) -> Variable:
@@ -532,7 +528,7 @@ def gather_tree(ids: Variable, parents: Variable) -> Variable:
     >>> layers.gather_tree(x, y).numpy().tolist()
     [[[6, 5]], [[7, 8]]]
     """
-    return _constant(apply("gather_tree", {"Ids": ids, "Parents": parents}))
+    return constant(apply("gather_tree", {"Ids": ids, "Parents": parents}))
 
 
 def gaussian_random_batch_size_like(
@@ -560,7 +556,7 @@ def gaussian_random_batch_size_like(
         "seed": seed,
         "dtype": int(as_dtype(dtype)),
     }
-    return _constant(apply("gaussian_random_batch_size_like", {"Input": input}, attrs))
+    return constant(apply("gaussian_random_batch_size_like", {"Input": input}, attrs))
 
 
 def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Variable:
@@ -632,7 +628,7 @@ def has_inf(x: Variable) -> Variable:
     >>> layers.has_inf(x)
     Tensor([False], shape=[1], dtype=bool)
     """
-    return _constant(apply("isinf", {"X": x}))
+    return constant(apply("isinf", {"X": x}))
 
 
 def has_nan(x: Variable) -> Variable:
@@ -642,7 +638,7 @@ def has_nan(x: Variable) -> Variable:
     >>> layers.has_nan(x)
     Tensor([False], shape=[1], dtype=bool)
     """
-    return _constant(apply("isnan", {"X": x}))
+    return constant(apply("isnan", {"X": x}))
 
 
 def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
@@ -653,7 +649,7 @@ def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = 
     Tensor([[[24]]], shape=[1, 1, 1], dtype=int64)
     """
     with speaking_of({"mod_by": "hash_size"}):
-        return _constant(apply("hash", {"X": input}, {"mod_by": hash_size, "num_hash": num_hash}, name=name))
+        return constant(apply("hash", {"X": input}, {"mod_by": hash_size, "num_hash": num_hash}, name=name))
 
 
 def isfinite(x: Variable) -> Variable:
@@ -663,7 +659,7 @@ def isfinite(x: Variable) -> Variable:
     >>> layers.isfinite(x)
     Tensor([ True], shape=[1], dtype=bool)
     """
-    return _constant(apply("isfinite", {"X": x}))
+    return constant(apply("isfinite", {"X": x}))
 
 
 def kldiv_loss(x: Variable, target: Variable, reduction: str = "mean", name: str | None = None) -> Variable:
@@ -857,9 +853,9 @@ def mean_iou(input: Variable, label: Variable, num_classes: int) -> tuple[Variab
     """
     attrs: dict[str, Any] = {"num_classes": num_classes}
     out_mean_iou, out_wrong, out_correct = apply_many("mean_iou", {"Predictions": input, "Labels": label}, attrs)
-    _constant(out_mean_iou)
-    _constant(out_wrong)
-    _constant(out_correct)
+    constant(out_mean_iou)
+    constant(out_wrong)
+    constant(out_correct)
     return out_mean_iou, out_wrong, out_correct
 
 
@@ -1086,7 +1082,7 @@ def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, 
     >>> layers.sampling_id(x)
     Tensor([1, 0], shape=[2], dtype=int64)
     """
-    return _constant(apply("sampling_id", {"X": x}, {"min": min, "max": max, "seed": seed}))
+    return constant(apply("sampling_id", {"X": x}, {"min": min, "max": max, "seed": seed}))
 
 
 def scatter(input: Variable, index: Variable, updates: Variable, name: str | None = None, overwrite: bool = True) -> Variable:
@@ -1134,7 +1130,7 @@ def shard_index(input: Variable, index_num: int, nshards: int, shard_id: int, ig
             [-1]], shape=[2, 1], dtype=int64)
     """
     attrs: dict[str, Any] = {"index_num": index_num, "nshards": nshards, "shard_id": shard_id, "ignore_value": ignore_value}
-    return _constant(apply("shard_index", {"X": input}, attrs))
+    return constant(apply("shard_index", {"X": input}, attrs))
 
 
 def sigmoid(x: Variable, name: str | None = None) -> Variable:
@@ -1194,7 +1190,7 @@ def size(input: Variable) -> Variable:
     >>> layers.size(x)
     Tensor(4, shape=[], dtype=int64)
     """
-    return _constant(apply("size", {"Input": input}))
+    return constant(apply("size", {"Input": input}))
 
 
 def smooth_l1(
@@ -1380,7 +1376,7 @@ def uniform_random_batch_size_like(
         "max": max,
         "seed": seed,
     }
-    return _constant(apply("uniform_random_batch_size_like", {"Input": input}, attrs))
+    return constant(apply("uniform_random_batch_size_like", {"Input": input}, attrs))
 
 
 def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]:
@@ -1394,8 +1390,8 @@ def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]
     (Tensor([7, 3], shape=[2], dtype=int64), Tensor([0, 1, 0], shape=[3], dtype=int32))
     """
     out, index = apply_many("unique", {"X": x}, {"dtype": int(as_dtype(dtype))})
-    _constant(out)
-    _constant(index)
+    constant(out)
+    constant(index)
     return out, index
 
 
@@ -1408,9 +1404,9 @@ def unique_with_counts(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variabl
     (Tensor([7, 3], shape=[2], dtype=int64), Tensor([0, 1, 0], shape=[3], dtype=int32), Tensor([2, 1], shape=[2], dtype=int32))
     """
     out, index, count = apply_many("unique_with_counts", {"X": x}, {"dtype": int(as_dtype(dtype))})
-    _constant(out)
-    _constant(index)
-    _constant(count)
+    constant(out)
+    constant(index)
+    constant(count)
     return out, index, count
 
 
@@ -1422,4 +1418,4 @@ def where(condition: Variable) -> Variable:
     Tensor([[0],
             [2]], shape=[2, 1], dtype=int64)
     """
-    return _constant(apply("where_index", {"Condition": condition}))
+    return constant(apply("where_index", {"Condition": condition}))

@@ -626,11 +626,7 @@ def gru_unit(
         if value not in numbers:
             raise FluidTypeError(f"gru_unit: {said} should be one of {', '.join(numbers)}, not {value!r}")
     inputs = {"Input": input, "HiddenPrev": hidden, **_weights(helper, input, size // 3, 3, size // 3, size)}
-    attrs = {
-        "activation": numbers[activation],
-        "gate_activation": numbers[gate_activation],
-        "origin_mode": origin_mode,
-    }
+    attrs = {"activation": numbers[activation], "gate_activation": numbers[gate_activation], "origin_mode": origin_mode}
     made = helper.apply("gru_unit", inputs, attrs, also=("ResetHiddenPrev", "Gate"))
     return made["Hidden"], made["ResetHiddenPrev"], made["Gate"]
 

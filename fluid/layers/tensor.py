@@ -43,8 +43,19 @@ __all__ = [
 ]
 
 
+def constant(var: Variable) -> Variable:
+    """`var` itself, marked as a value that no gradient flows through."""
+    var.stop_gradient = True
+    return var
+
+
 def create_tensor(dtype: DTypeLike, name: str | None = None, persistable: bool = False) -> Variable:
-    """A variable without a value yet, to be written by `assign` and the like."""
+    """A variable without a value, shape or op; `assign` and the like write to it.
+
+    >>> copy = layers.create_tensor("float32")
+    >>> layers.assign(fluid.data("x", [2, 3]), copy).shape
+    (2, 3)
+    """
     helper = LayerHelper("create_tensor", name)
     return helper.create_variable(name=helper.name, dtype=dtype, persistable=persistable)
 
@@ -57,7 +68,15 @@ def create_parameter(
     is_bias: bool = False,
     default_initializer: Initializer | None = None,
 ) -> Parameter:
-    """A parameter of its own: Xavier by default, zeros where `is_bias`."""
+    """A parameter that belongs to no layer.
+
+    Args:
+        default_initializer: used where `attr` has none; if None, Xavier, or zeros if `is_bias`.
+
+    >>> weight = layers.create_parameter([784, 10], "float32", name="weight")
+    >>> weight.shape, weight.trainable
+    ((784, 10), True)
+    """
     if attr is None:
         attr = ParamAttr(name=name)
     return LayerHelper("create_parameter").create_parameter(attr, shape, dtype, is_bias, default_initializer)
@@ -71,7 +90,15 @@ def create_global_var(
     force_cpu: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """A variable of the root block that the startup program fills with `value`."""
+    """A variable of the root block, filled with `value` by the startup program.
+
+    >>> counter = layers.create_global_var([1], value=0.0, dtype="int64", persistable=True)
+    >>> print(fluid.default_startup_program())
+    block 0 {
+      var global_var_0_0: int64[1] persistable
+      global_var_0_0 = fill_constant() {shape=[1], dtype=3}
+    }
+    """
     helper = LayerHelper("global_var")
     name = name if name is not None else unique_name.generate(helper.name)
     var = helper.create_global_variable(name=name, shape=shape, dtype=dtype, persistable=persistable, stop_gradient=True)
@@ -80,13 +107,22 @@ def create_global_var(
 
 
 def cast(x: Variable, dtype: DTypeLike) -> Variable:
-    """`x` with elements of another type."""
+    """`x` converted to another element type.
+
+    >>> layers.cast(fluid.dygraph.to_variable([1.7, -1.7]), "int32")
+    Tensor([ 1, -1], shape=[2], dtype=int32)
+    """
     check_variable(x, "cast: x")
     return apply("cast", {"X": x}, {"in_dtype": int(x.dtype), "out_dtype": int(as_dtype(dtype))})
 
 
 def concat(input: Variable | Sequence[Variable], axis: int | Variable = 0, name: str | None = None) -> Variable:
-    """Tensors joined along `axis`, in which alone their shapes may differ."""
+    """The tensors `input` joined along `axis`; in all other dimensions they must agree.
+
+    >>> x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 5])
+    >>> layers.concat([x, y], axis=1).shape
+    (-1, 8)
+    """
     inputs: dict[str, Any] = {"X": listed(input)}
     attrs = {}
     if isinstance(axis, Variable):
@@ -97,15 +133,23 @@ def concat(input: Variable | Sequence[Variable], axis: int | Variable = 0, name:
 
 
 def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
-    """The sum of tensors of one shape, written to `out` if that is given."""
+    """The sum of tensors of the same shape, written to `out` if given.
+
+    >>> x = fluid.dygraph.to_variable([1.0, 2.0])
+    >>> layers.sums([x, x, x])
+    Tensor([3., 6.], shape=[2], dtype=float32)
+    """
     return apply("sum", {"X": listed(input)}, outputs={"Out": out})
 
 
 def assign(input: Any, output: Variable | None = None) -> Variable:
-    """A copy of `input`, a variable, a numpy array, or numbers, written to `output` if that is given.
+    """A copy of `input` (a variable, a numpy array, or numbers), written to `output` if given.
 
-    An array is written into the program. float64 arrays, numpy's default, become float64 tensors, lists of floats
-    float32.
+    Arrays and numbers become part of the program. Arrays keep their element type, float64 too; a list of floats becomes float32.
+
+    >>> with fluid.dygraph.guard():
+    ...     layers.assign(np.array([[1, 2, 3]], "int32"))
+    Tensor([[1, 2, 3]], shape=[1, 3], dtype=int32)
     """
     if isinstance(input, Variable):
         return apply("assign", {"X": input}, outputs={"Out": output})
@@ -115,23 +159,26 @@ def assign(input: Any, output: Variable | None = None) -> Variable:
     if not isinstance(input, (np.ndarray, np.generic)) and array.dtype == np.float64:
         array = array.astype(np.float32)
     dtype = output.dtype if output is not None and output.has_dtype else as_dtype(array.dtype)
-    held = WIDER.get(dtype, dtype)
-    if held is dtype:
+    stored = WIDER.get(dtype, dtype)
+    if stored is dtype:
         return apply("assign_value", {}, value_attrs(array, dtype), layer="assign", outputs={"Out": output})
-    wide = apply("assign_value", {}, value_attrs(array.astype(dtype.numpy), held), layer="assign")
-    attrs = {"in_dtype": int(held), "out_dtype": int(dtype)}
-    return apply("cast", {"X": wide}, attrs, layer="assign", outputs={"Out": output})
+    wide = apply("assign_value", {}, value_attrs(array.astype(dtype.numpy), stored), layer="assign")
+    return apply("cast", {"X": wide}, {"in_dtype": int(stored), "out_dtype": int(dtype)}, layer="assign", outputs={"Out": output})
 
 
 def _shape_inputs(shape: Any) -> tuple[list[int], dict[str, Any]]:
-    """A shape that may be, or hold, variables, as an attribute and input slots."""
+    """Attribute ``shape`` and input slots for a shape that may be, or contain, variables."""
     if isinstance(shape, Variable):
         return [], {"ShapeTensor": shape}
-    extents = [-1 if isinstance(extent, Variable) else int(extent) for extent in shape]
-    if not any(isinstance(extent, Variable) for extent in shape):
-        return extents, {}
-    known = [extent if isinstance(extent, Variable) else fill_constant([1], "int32", extent) for extent in shape]
-    return extents, {"ShapeTensorList": known}
+    sizes = [-1 if isinstance(size, Variable) else int(size) for size in shape]
+    if not any(isinstance(size, Variable) for size in shape):
+        return sizes, {}
+    return sizes, {"ShapeTensorList": one_each(shape)}
+
+
+def one_each(items: Sequence[int | Variable]) -> list[Variable]:
+    """`items` as variables: integers become int32 constants of shape [1]."""
+    return [item if isinstance(item, Variable) else fill_constant([1], "int32", item) for item in items]
 
 
 def fill_constant(
@@ -141,13 +188,17 @@ def fill_constant(
     force_cpu: bool = False,
     out: Variable | None = None,
 ) -> Variable:
-    """A tensor whose every element is `value`; written to `out` if that is given.
+    """A tensor of `shape` filled with `value`, written to `out` if given.
 
-    The result is an ordinary variable: a loop may overwrite it and gradients then flow through the new value. Set its
-    ``stop_gradient`` if they should not.
+    A loop may overwrite the result; gradients then flow through the new value unless you set its ``stop_gradient``.
+
+    >>> with fluid.dygraph.guard():
+    ...     layers.fill_constant([2, 3], "float32", value=0.5)
+    Tensor([[0.5, 0.5, 0.5],
+            [0.5, 0.5, 0.5]], shape=[2, 3], dtype=float32)
     """
-    extents, inputs = _shape_inputs(shape)
-    attrs = constant_attrs(extents, as_dtype(dtype), value)
+    sizes, inputs = _shape_inputs(shape)
+    attrs = constant_attrs(sizes, as_dtype(dtype), value)
     if force_cpu:
         attrs["force_cpu"] = True
     return apply("fill_constant", inputs, attrs, outputs={"Out": out})
@@ -162,7 +213,12 @@ def fill_constant_batch_size_like(
     output_dim_idx: int = 0,
     force_cpu: bool = False,
 ) -> Variable:
-    """Like `fill_constant`, but extent `output_dim_idx` of `shape` is extent `input_dim_idx` of `input`."""
+    """`fill_constant`, with the size of dimension `output_dim_idx` taken from dimension `input_dim_idx` of `input`.
+
+    >>> batch = fluid.data("batch", [None, 3])
+    >>> layers.fill_constant_batch_size_like(batch, [-1, 8], "float32", value=0.0).shape
+    (-1, 8)
+    """
     attrs = constant_attrs(shape, as_dtype(dtype), value)
     attrs.update(input_dim_idx=input_dim_idx, output_dim_idx=output_dim_idx)
     if force_cpu:
@@ -171,122 +227,166 @@ def fill_constant_batch_size_like(
 
 
 def ones(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Variable:
-    """A tensor of ones."""
+    """A tensor of ones.
+
+    >>> layers.ones([2, 3], "int64").shape
+    (2, 3)
+    """
     return fill_constant(shape, dtype, 1.0, force_cpu)
 
 
 def zeros(shape: Sequence[int], dtype: DTypeLike, force_cpu: bool = False) -> Variable:
-    """A tensor of zeros."""
+    """A tensor of zeros.
+
+    >>> layers.zeros([2, 3], "int64").shape
+    (2, 3)
+    """
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
 def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
-    """Zeros of the shape and type of `x`."""
+    """Zeros with the shape and element type of `x`.
+
+    >>> layers.zeros_like(fluid.dygraph.to_variable([1.0, 2.0]))
+    Tensor([0., 0.], shape=[2], dtype=float32)
+    """
     return apply("fill_zeros_like", {"X": x}, layer="zeros_like", outputs={"Out": out})
 
 
 def ones_like(x: Variable, out: Variable | None = None) -> Variable:
-    """Ones of the shape and type of `x`."""
+    """Ones with the shape and element type of `x`.
+
+    >>> layers.ones_like(fluid.dygraph.to_variable([1.0, 2.0]))
+    Tensor([1., 1.], shape=[2], dtype=float32)
+    """
     return apply("fill_any_like", {"X": x}, {"value": 1.0}, layer="ones_like", outputs={"Out": out})
 
 
 def argmax(x: Variable, axis: int = 0) -> Variable:
-    """int64 positions of the greatest elements along `axis`, which goes away."""
-    return _arg("arg_max", x, axis)
+    """The int64 indices of the largest elements along `axis`; the result lacks that dimension.
+
+    >>> layers.argmax(fluid.dygraph.to_variable([[3, 1, 2], [4, 6, 5]]), axis=1)
+    Tensor([0, 1], shape=[2], dtype=int64)
+    """
+    return constant(apply("arg_max", {"X": x}, {"axis": axis}))
 
 
 def argmin(x: Variable, axis: int = 0) -> Variable:
-    """int64 positions of the least elements along `axis`, which goes away."""
-    return _arg("arg_min", x, axis)
+    """The int64 indices of the smallest elements along `axis`; the result lacks that dimension.
 
-
-def _arg(op_type: str, x: Variable, axis: int) -> Variable:
-    found = apply(op_type, {"X": x}, {"axis": axis})
-    found.stop_gradient = True
-    return found
+    >>> layers.argmin(fluid.dygraph.to_variable([[3, 1, 2], [4, 6, 5]]), axis=1)
+    Tensor([1, 0], shape=[2], dtype=int64)
+    """
+    return constant(apply("arg_min", {"X": x}, {"axis": axis}))
 
 
 def range(start: float | Variable, end: float | Variable, step: float | Variable, dtype: DTypeLike) -> Variable:
-    """``start, start + step, ...`` up to, without, `end`: numbers or variables of one element."""
+    """The vector ``start, start + step, ...`` up to but excluding `end`; each bound is a number or a variable of one element.
+
+    >>> with fluid.dygraph.guard():
+    ...     layers.range(0, 10, 3, "int64")
+    Tensor([0, 3, 6, 9], shape=[4], dtype=int64)
+    """
     if not isinstance(step, Variable) and step == 0:
         raise ProgramError(f"range: step should not be 0, between start {start} and end {end}")
-    values = {}
-    for slot, value in (("Start", start), ("End", end), ("Step", step)):
-        values[slot] = value if isinstance(value, Variable) else fill_constant([1], dtype, value)
-    found = apply("range", values)
-    found.stop_gradient = True
-    return found
+    bounds = {"Start": start, "End": end, "Step": step}
+    return constant(apply("range", {slot: _scalar(value, dtype) for slot, value in bounds.items()}))
+
+
+def _scalar(value: float | Variable, dtype: DTypeLike) -> Variable:
+    return value if isinstance(value, Variable) else fill_constant([1], dtype, value)
 
 
 def uniform_random(
     shape: Sequence[int | Variable] | Variable, dtype: DTypeLike = "float32", min: float = -1.0, max: float = 1.0, seed: int = 0
 ) -> Variable:
-    """Uniform random numbers in ``[min, max)``."""
+    """Random numbers, uniform in ``[min, max)``.
+
+    >>> layers.uniform_random([2, 3], min=0.0, max=1.0).shape
+    (2, 3)
+    """
     return _random("uniform_random", shape, dtype, seed, min=float(min), max=float(max))
 
 
 def gaussian_random(
-    shape: Sequence[int | Variable] | Variable,
-    mean: float = 0.0,
-    std: float = 1.0,
-    seed: int = 0,
-    dtype: DTypeLike = "float32",
+    shape: Sequence[int | Variable] | Variable, mean: float = 0.0, std: float = 1.0, seed: int = 0, dtype: DTypeLike = "float32"
 ) -> Variable:
-    """Normal random numbers of this mean and standard deviation."""
+    """Normally distributed random numbers with this mean and standard deviation.
+
+    >>> layers.gaussian_random([2, 3], std=0.1).shape
+    (2, 3)
+    """
     return _random("gaussian_random", shape, dtype, seed, mean=float(mean), std=float(std))
 
 
 def _random(op_type: str, shape: Any, dtype: DTypeLike, seed: int, **attrs: float) -> Variable:
-    extents, inputs = _shape_inputs(shape)
-    return apply(op_type, inputs, {"shape": extents, "dtype": int(as_dtype(dtype)), "seed": seed, **attrs})
+    sizes, inputs = _shape_inputs(shape)
+    return apply(op_type, inputs, {"shape": sizes, "dtype": int(as_dtype(dtype)), "seed": seed, **attrs})
 
 
 def linspace(start: float | Variable, stop: float | Variable, num: int | Variable, dtype: DTypeLike) -> Variable:
-    """`num` numbers at equal distances from `start` to `stop`, both included: numbers or variables of one element."""
+    """`num` evenly spaced numbers from `start` to `stop`, both included; arguments are numbers or variables of one element.
+
+    >>> with fluid.dygraph.guard():
+    ...     layers.linspace(0.0, 1.0, 5, "float32")
+    Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], shape=[5], dtype=float32)
+    """
     if not isinstance(num, Variable) and num < 1:
         raise ProgramError(f"linspace: num should be at least 1, not {num}")
-    values = {}
-    for slot, value, kind in (("Start", start, dtype), ("Stop", stop, dtype), ("Num", num, "int32")):
-        values[slot] = value if isinstance(value, Variable) else fill_constant([1], kind, value)
-    found = apply("linspace", values, {"dtype": int(as_dtype(dtype))})
-    found.stop_gradient = True
-    return found
+    inputs = {"Start": _scalar(start, dtype), "Stop": _scalar(stop, dtype), "Num": _scalar(num, "int32")}
+    return constant(apply("linspace", inputs, {"dtype": int(as_dtype(dtype))}))
 
 
 def eye(
     num_rows: int, num_columns: int | None = None, batch_shape: Sequence[int] | None = None, dtype: DTypeLike = "float32"
 ) -> Variable:
-    """Ones on the diagonal of ``[num_rows, num_columns]`` (square by default), as often as `batch_shape` says."""
-    if batch_shape is not None and any(extent < 1 for extent in batch_shape):
-        raise ProgramError(f"eye: batch_shape {list(batch_shape)} should have no extent below 1")
+    """The identity matrix ``[num_rows, num_columns]`` (square by default), repeated to ``[*batch_shape, rows, columns]``.
+
+    >>> with fluid.dygraph.guard():
+    ...     layers.eye(2, 3)
+    Tensor([[1., 0., 0.],
+            [0., 1., 0.]], shape=[2, 3], dtype=float32)
+    """
+    if batch_shape is not None and any(size < 1 for size in batch_shape):
+        raise ProgramError(f"eye: batch_shape {list(batch_shape)} should have no size below 1")
     attrs = {"num_rows": num_rows, "num_columns": num_rows if num_columns is None else num_columns, "dtype": int(as_dtype(dtype))}
-    found = apply("eye", {}, attrs)
+    matrix = apply("eye", {}, attrs)
     if batch_shape is not None:
         for _ in batch_shape:
-            found = apply("unsqueeze2", {"X": found}, {"axes": [0]}, layer="eye")
-        found = apply("expand", {"X": found}, {"expand_times": [*batch_shape, 1, 1]}, layer="eye")
-    found.stop_gradient = True
-    return found
+            matrix = apply("unsqueeze2", {"X": matrix}, {"axes": [0]}, layer="eye")
+        matrix = apply("expand", {"X": matrix}, {"expand_times": [*batch_shape, 1, 1]}, layer="eye")
+    return constant(matrix)
 
 
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
-    """`x` with the order of its elements reversed along `axis`, or along each of several."""
+    """`x` with its elements in reverse order along one axis or several.
+
+    >>> layers.reverse(fluid.dygraph.to_variable([[1, 2], [3, 4]]), axis=0)
+    Tensor([[3, 4],
+            [1, 2]], shape=[2, 2], dtype=int64)
+    """
     return apply("reverse", {"X": x}, {"axis": [axis] if isinstance(axis, int) else list(axis)})
 
 
 def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
-    """Whether `x` has no elements: a bool of shape [1], written to `cond` if that is given."""
-    found = apply("is_empty", {"X": x}, outputs={"Out": cond})
-    found.stop_gradient = True
-    return found
+    """Whether `x` has no elements: a bool of shape [1], written to `cond` if given.
+
+    >>> layers.is_empty(fluid.dygraph.to_variable([1.0, 2.0]))
+    Tensor([False], shape=[1], dtype=bool)
+    """
+    return constant(apply("is_empty", {"X": x}, outputs={"Out": cond}))
 
 
 def sequence_mask(
     x: Variable, maxlen: int | Variable | None = None, dtype: DTypeLike = "int64", name: str | None = None
 ) -> Variable:
-    """``[j < x[...] for j in range(maxlen)]`` as the last dimension: which elements of padded sequences of lengths `x` count.
+    """Marks the valid steps of padded sequences of lengths `x`: ``mask[..., j] = j < x[...]`` for j below `maxlen`.
 
-    `maxlen` may be a variable; by default it is the greatest of `x`.
+    `maxlen` may be a variable; by default it is the largest length in `x`.
+
+    >>> layers.sequence_mask(fluid.dygraph.to_variable([1, 3]), maxlen=4)
+    Tensor([[1, 0, 0, 0],
+            [1, 1, 1, 0]], shape=[2, 4], dtype=int64)
     """
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {"out_dtype": int(as_dtype(dtype))}
@@ -294,6 +394,4 @@ def sequence_mask(
         inputs["MaxLenTensor"] = maxlen
     elif maxlen is not None:
         attrs["maxlen"] = maxlen
-    found = apply("sequence_mask", inputs, attrs, name=name)
-    found.stop_gradient = True
-    return found
+    return constant(apply("sequence_mask", inputs, attrs, name=name))

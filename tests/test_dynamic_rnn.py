@@ -249,7 +249,7 @@ def test_errors_of_dynamic_rnn(program: Program) -> None:
     feed = Feed()
     x, plain = feed.data("x", (6, 2), LOD), feed.data("plain", (6, 2))
     rnn = layers.DynamicRNN()
-    raises(ProgramError, "step_input is called in the block", lambda: rnn.step_input(x))
+    raises(ProgramError, "step_input must be called in the block", lambda: rnn.step_input(x))
     raises(ProgramError, "after its block", rnn)
 
     def with_block(body: Callable[[Any], Any]) -> Callable[[], None]:
@@ -264,8 +264,8 @@ def test_errors_of_dynamic_rnn(program: Program) -> None:
     made_inside = "visible in block 0: it is made in block 1, and is known only there. Make it before that block begins; or"
     raises(NameNotFoundError, made_inside, with_block(lambda rnn: rnn.step_input(layers.fc(x, 3))))
     raises(ProgramError, "no step_input", with_block(lambda rnn: None))
-    raises(ProgramError, "memory is called after step_input", with_block(lambda rnn: rnn.memory(shape=[2])))
-    raises(ProgramError, "static_input is called after step_input", with_block(lambda rnn: rnn.static_input(plain)))
+    raises(ProgramError, "memory must be called after step_input", with_block(lambda rnn: rnn.memory(shape=[2])))
+    raises(ProgramError, "static_input must be called after step_input", with_block(lambda rnn: rnn.static_input(plain)))
     raises(ProgramError, "give init, or the shape", with_block(lambda rnn: (rnn.step_input(x), rnn.memory())))
     raises(ProgramError, "is never updated", with_block(lambda rnn: (rnn.step_input(x), rnn.memory(shape=[2]))))
     raises(ProgramError, "what memory.. gave", with_block(lambda rnn: rnn.update_memory(plain, plain)))
@@ -312,8 +312,8 @@ def test_errors_of_if_else(program: Program) -> None:
     x, cond = feed.data("x", (4, 2)), feed.data("cond", (4, 1), value=np.ones((4, 1), bool))
     raises(ProgramError, "cond should be bool", lambda: layers.IfElse(x))
     branches = layers.IfElse(cond)
-    raises(ProgramError, "input is called in", lambda: branches.input(x))
-    raises(ProgramError, "output is called in", lambda: branches.output(x))
+    raises(ProgramError, "input must be called in", lambda: branches.input(x))
+    raises(ProgramError, "output must be called in", lambda: branches.output(x))
     raises(ProgramError, "after both blocks", branches)
     with pytest.raises(ProgramError, match="true_block has no output"), branches.true_block():
         pass
@@ -321,7 +321,7 @@ def test_errors_of_if_else(program: Program) -> None:
         branches.output(x)
         with pytest.raises(ProgramError, match="inside the other"), branches.true_block():
             pass
-    with pytest.raises(ProgramError, match="is there already"), branches.false_block():
+    with pytest.raises(ProgramError, match="has been built already"), branches.false_block():
         pass
     raises(ProgramError, "0 outputs, but the false_block has 1", branches)
 

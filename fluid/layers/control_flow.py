@@ -1,7 +1,7 @@
-"""Loops, branches and recurrence: layers that put ops into blocks of their own; and arrays of tensors.
+"""Loops, branches and recurrence, whose bodies are blocks of ops; and arrays of tensors.
 
-A body is built once, by running the user's code with a new block in place of the current one. What the op that owns the
-block reads from outside and writes there is found when the body is complete.
+The user's code runs once, with a new block as the current one, to build the body. When the body is complete, the op that owns
+the block is given what the body reads from outside and writes there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..ir.program import Block, Program, Variable, default_main_program
 from ..ir.versions import outer_names
 from ..values.types import DTypeLike, VarType
 from . import ops
-from .tensor import assign, cast, fill_constant
+from .tensor import assign, cast, constant, fill_constant
 
 __all__ = [
     "StaticRNN",
@@ -43,7 +43,7 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------------------ blocks
 @contextlib.contextmanager
 def _new_block(program: Program) -> Iterator[Block]:
-    """A block inside the current one, which layers append to inside the ``with``; gone again if that fails."""
+    """A new block inside the current one; layers in the ``with`` append to it. An exception there removes it again."""
     count = len(program.blocks)
     block = program.create_block()
     try:
@@ -56,7 +56,7 @@ def _new_block(program: Program) -> Iterator[Block]:
 
 def _check_condition(value: Any, where: str) -> None:
     check_variable(value, where)
-    if value.dtype is not VarType.BOOL or any(extent not in (1, -1) for extent in value.shape):
+    if value.dtype is not VarType.BOOL or any(size not in (1, -1) for size in value.shape):
         raise FluidTypeError(f"{where} should be one bool; {value.name} is {value.describe()}")
 
 
@@ -65,7 +65,7 @@ def _scopes(block: Block) -> Variable:
 
 
 def _settle_shapes(body: Block, writes: Iterable[str]) -> None:
-    """Infer the body's shapes again until they hold for every trip: what the body writes outside may have widened."""
+    """Infers the body's shapes until they hold in every iteration: writing to outer variables may make their shapes unknown."""
     names = list(writes)
     before = None
     while before != (before := [body.var(name).shape for name in names]):
@@ -74,27 +74,26 @@ def _settle_shapes(body: Block, writes: Iterable[str]) -> None:
 
 
 def _is_blank(var: Variable) -> bool:
-    """Whether a tensor that no op has written has no value."""
+    """Whether a variable has no value unless an op writes it."""
     return var.type is VarType.LOD_TENSOR and not var.persistable and not var.is_data
 
 
 class While:
-    """Runs a block as long as a condition holds::
+    """Runs a block as long as a condition is true.
 
-        i = layers.fill_constant([1], "int64", 0)
-        n = layers.fill_constant([1], "int64", 10)
-        cond = layers.less_than(i, n)
-        loop = layers.While(cond)
-        with loop.block():
-            ...
-            layers.increment(i)
-            layers.less_than(i, n, cond=cond)
-
-    The block works on variables from outside by overwriting them (`assign`, `increment`, ``cond=``, `array_write`).
+    The block changes variables from outside by overwriting them (`assign`, `increment`, ``cond=``, `array_write`).
 
     Args:
         cond: one bool, which the block must write.
-        is_test: nothing is kept for a gradient.
+        is_test: keep nothing for a gradient.
+
+    >>> i, n = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 10)
+    >>> cond = layers.less_than(i, n)
+    >>> with layers.While(cond).block():
+    ...     i = layers.increment(i, 3)
+    ...     cond = layers.less_than(i, n, cond=cond)
+    >>> fluid.Executor().run(fetch_list=[i])
+    [array([12])]
     """
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
@@ -106,7 +105,7 @@ class While:
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
-        """Inside the ``with``, layers append to the loop's body."""
+        """Layers in the ``with`` append to the loop's body."""
         program = self.helper.main_program
         with _new_block(program) as body:
             yield
@@ -118,9 +117,9 @@ class While:
                 )
             _settle_shapes(body, writes)
         parent = program.current_block()
-        # What the loop writes, too, if there is a value that it may leave as it is; Paddle runs no loop that reads what has none.
-        known = {name for block in program.blocks if block is not body for op in block.ops for name in op.output_arg_names}
-        before = [name for name in writes if name in known or not _is_blank(parent.var(name))]
+        # X includes what the loop writes if it has a value before, which stays if no iteration runs. Paddle rejects an X without.
+        written = {name for block in program.blocks if block is not body for op in block.ops for name in op.output_arg_names}
+        before = [name for name in writes if name in written or not _is_blank(parent.var(name))]
         parent.append_op(
             "while",
             inputs={
@@ -134,7 +133,7 @@ class While:
 
 @contextlib.contextmanager
 def _conditional_block(condition: Variable, fresh: Sequence[str] = ()) -> Iterator[None]:
-    """Layers inside the ``with`` run only if `condition` holds. `fresh` names have no value before."""
+    """Layers in the ``with`` run only if `condition` is true. The names `fresh` have no value before."""
     program = condition.block.program
     with _new_block(program) as body:
         yield
@@ -150,20 +149,23 @@ def _conditional_block(condition: Variable, fresh: Sequence[str] = ()) -> Iterat
 
 
 class Switch:
-    """Runs the block of the first case that holds, or the default's::
+    """Runs the block of the first case whose condition is true, or else the default block.
 
-    with layers.Switch() as switch:
-        with switch.case(step < warmup):
-            layers.assign(low, rate)
-        with switch.default():
-            layers.assign(high, rate)
+    >>> step, rate = layers.fill_constant([1], "float32", 3.0), layers.create_global_var([1], 0.0, "float32")
+    >>> with layers.Switch() as switch:
+    ...     with switch.case(step < 5.0):
+    ...         rate = layers.fill_constant([1], "float32", 0.01, out=rate)
+    ...     with switch.default():
+    ...         rate = layers.fill_constant([1], "float32", 0.1, out=rate)
+    >>> fluid.Executor().run(fetch_list=[rate])
+    [array([0.01], dtype=float32)]
     """
 
     def __init__(self, name: str | None = None) -> None:
         self.helper = LayerHelper("switch", name)
         self._open = False
         self._none: Variable | None = None
-        """No case so far holds."""
+        """Whether no case so far is true."""
 
     def __enter__(self) -> Switch:
         self._open = True
@@ -173,7 +175,7 @@ class Switch:
         self._open = False
 
     def case(self, condition: Variable) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, layers run if `condition`, one bool, holds and no case before did."""
+        """Layers in the ``with`` run if `condition`, one bool, is true and no earlier case was."""
         _check_condition(condition, "Switch.case: condition")
         refuse_tensor(condition, "Switch", "Python's if, or layers.cond and layers.case")
         if not self._open:
@@ -183,7 +185,7 @@ class Switch:
         return _conditional_block(condition if before is None else ops.logical_and(before, condition))
 
     def default(self) -> contextlib.AbstractContextManager[None]:
-        """Inside the ``with``, layers run if no case holds."""
+        """Layers in the ``with`` run if no case is true."""
         if not self._open or self._none is None:
             raise ProgramError("Switch.default is to be called inside 'with Switch() as switch:', after a case")
         return _conditional_block(self._none)
@@ -191,7 +193,7 @@ class Switch:
 
 # ----------------------------------------------------------------------------------------------- functions as bodies
 def _agree(a: Variable, b: Variable) -> bool:
-    """Whether one variable can hold either."""
+    """Whether both variables have the same type, element type and, as far as known, shape."""
     return (
         a.type is b.type
         and a.dtype is b.dtype
@@ -203,25 +205,26 @@ def _agree(a: Variable, b: Variable) -> bool:
 def cond(
     pred: Variable, true_fn: Callable[[], Any] | None = None, false_fn: Callable[[], Any] | None = None, name: str | None = None
 ) -> Any:
-    """What `true_fn` returns if `pred` holds, what `false_fn` returns otherwise.
+    """The result of `true_fn` if `pred` (one bool) is true, else that of `false_fn`.
 
-    Both functions are called while the program is built, each makes its ops in a block of its own, and only one block
-    runs. They return a variable, nested lists, tuples and dicts of variables, or nothing; both the same structure,
-    with the same shapes and dtypes. A function that is left out does and returns nothing.
+    Both functions are called while the program is built and append to blocks of their own, of which only one runs. They return
+    a variable, nested lists, tuples and dicts of variables, or nothing: both the same structure, with the same shapes and dtypes.
+    None as a function does and returns nothing.
 
-    Args:
-        pred: one bool.
+    >>> x = fluid.dygraph.to_variable([3.0])
+    >>> layers.cond(x > 0.0, lambda: x * 10.0, lambda: -x)
+    Tensor([30.], shape=[1], dtype=float32)
     """
     _check_condition(pred, "cond: pred")
-    for said, fn in (("true_fn", true_fn), ("false_fn", false_fn)):
+    for name, fn in (("true_fn", true_fn), ("false_fn", false_fn)):
         if fn is not None and not callable(fn):
-            raise FluidTypeError(f"cond: {said} should be a function without arguments, not {fn!r}")
+            raise FluidTypeError(f"cond: {name} should be a function without arguments, not {fn!r}")
     return build_cond(pred, true_fn, false_fn)
 
 
 @builds
 def build_cond(pred: Variable, true_fn: Callable[[], Any] | None, false_fn: Callable[[], Any] | None) -> Any:
-    """`cond` of arguments that have been checked."""
+    """`cond` with checked arguments."""
     then = _branch(pred, true_fn)
     other = _branch(ops.logical_not(pred), false_fn)
     if structure(then[0]) != structure(other[0]):
@@ -239,15 +242,13 @@ def build_cond(pred: Variable, true_fn: Callable[[], Any] | None, false_fn: Call
                 f"cond: output {index} of true_fn is {a.describe()} but that of false_fn is {b.describe()}; "
                 "both must have one shape and dtype"
             )
-        block = a.block
-        found = block.create_var(dtype=a.dtype, stop_gradient=a.stop_gradient and b.stop_gradient)
-        block.append_op("select_input", inputs={"X": [b, a], "Mask": mask}, outputs={"Out": found})
-        merged.append(found)
+        merged.append(a.block.create_var(dtype=a.dtype, stop_gradient=a.stop_gradient and b.stop_gradient))
+        a.block.append_op("select_input", inputs={"X": [b, a], "Mask": mask}, outputs={"Out": merged[-1]})
     return rebuild(then[0], iter(merged))
 
 
 def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, list[Variable]]:
-    """What `fn`, run in a conditional block, returns, and the variables outside that its values are copied to."""
+    """Calls `fn` in a conditional block: its result, and the outer variables to which the variables in it are copied."""
     if fn is None:
         return None, []
     parent = default_main_program().current_block()
@@ -268,9 +269,13 @@ def _branch(condition: Variable, fn: Callable[[], Any] | None) -> tuple[Any, lis
 def case(
     pred_fn_pairs: Sequence[tuple[Variable, Callable[[], Any]]], default: Callable[[], Any] | None = None, name: str | None = None
 ) -> Any:
-    """What the function of the first pair whose bool holds returns, or else `default` (by default, the last function).
+    """The result of the function in the first pair whose bool is true, else that of `default` (by default, the last function).
 
     As with `cond`, all functions return the same structure, shapes and dtypes.
+
+    >>> x = fluid.dygraph.to_variable([3.0])
+    >>> layers.case([(x < 1.0, lambda: x), (x < 5.0, lambda: x * 10.0)], default=lambda: x * 100.0)
+    Tensor([30.], shape=[1], dtype=float32)
     """
     pairs = list(pred_fn_pairs)
     if not pairs or any(not isinstance(item, (tuple, list)) or len(item) != 2 or not callable(item[1]) for item in pairs):
@@ -295,25 +300,28 @@ def switch_case(
     default: Callable[[], Any] | None = None,
     name: str | None = None,
 ) -> Any:
-    """What the function that `branch_index` (one integer) chooses returns.
+    """The result of the function at index `branch_index`, a variable of one integer.
 
     Args:
         branch_fns: functions by index: a dict, a list of pairs, or a list of functions for 0, 1, ...
-        default: for indices that have no function; by default, that of the greatest index.
+        default: function for all other indices; by default that of the largest index.
+
+    >>> index, x = fluid.dygraph.to_variable([1]), fluid.dygraph.to_variable([3.0])
+    >>> layers.switch_case(index, {0: lambda: x, 1: lambda: x * 10.0})
+    Tensor([30.], shape=[1], dtype=float32)
     """
     check_variable(branch_index, "switch_case: branch_index")
     if isinstance(branch_fns, Mapping):
         pairs = list(branch_fns.items())
     else:
         pairs = [(item[0], item[1]) if isinstance(item, (tuple, list)) else (n, item) for n, item in enumerate(branch_fns)]
-    numbers = [index for index, _ in pairs]
-    if not pairs or len(set(numbers)) < len(numbers) or any(not callable(fn) for _, fn in pairs):
+    if not pairs or len({index for index, _ in pairs}) < len(pairs) or any(not callable(fn) for _, fn in pairs):
         raise ProgramError(f"switch_case: branch_fns should be functions by distinct indices, at least one, not {branch_fns!r}")
     pairs.sort(key=lambda item: item[0])
     if default is None:
         default = pairs[-1][1]
-    said = branch_index.dtype
-    return case([(ops.equal(branch_index, fill_constant([1], said, index)), fn) for index, fn in pairs], default)
+    dtype = branch_index.dtype
+    return case([(ops.equal(branch_index, fill_constant([1], dtype, index)), fn) for index, fn in pairs], default)
 
 
 def while_loop(
@@ -323,13 +331,17 @@ def while_loop(
     is_test: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Repeats ``loop_vars = body(*loop_vars)`` as long as ``cond(*loop_vars)``; the last `loop_vars`, as a list.
+    """Repeats ``loop_vars = body(*loop_vars)`` while ``cond(*loop_vars)`` is true; returns the last `loop_vars` as a list.
 
     Args:
-        cond: gives one bool.
-        body: gives as many values as it takes, of the same structure, dtypes and numbers of dimensions. An array of
-            tensors is written to in place and returned as it came.
-        loop_vars: variables, or nested lists, tuples and dicts of them. They keep their own values.
+        cond: returns one bool.
+        body: returns as many values as it takes, with the same structure, dtypes and numbers of dimensions. It writes to an
+            array of tensors in place, and returns the same array.
+        loop_vars: variables, or nested lists, tuples and dicts of them, which are not overwritten.
+
+    >>> x = fluid.dygraph.to_variable([1.0])
+    >>> layers.while_loop(lambda x: x < 100.0, lambda x: x * 3.0, [x])
+    [Tensor([243.], shape=[1], dtype=float32)]
     """
     if not callable(cond) or not callable(body):
         raise FluidTypeError("while_loop: cond and body should be functions of the loop variables")
@@ -347,23 +359,23 @@ def build_while_loop(
     is_test: bool,
     name: str | None,
 ) -> Any:
-    """`while_loop` of arguments that have been checked; `first` are the variables in `loop_vars`."""
+    """`while_loop` with checked arguments; `first` are the variables in `loop_vars`."""
     carried = [var if var.type is VarType.LOD_TENSOR_ARRAY else assign(var) for var in first]
     state = rebuild(list(loop_vars), iter(carried))
-    before = cond(*state)
-    _check_condition(before, "while_loop: what cond returns")
-    go_on = assign(before)
-    loop = While(go_on, is_test, name)
+    condition = cond(*state)
+    _check_condition(condition, "while_loop: what cond returns")
+    condition = assign(condition)
+    loop = While(condition, is_test, name)
     with loop.block():
         value = body(*state)
         if not isinstance(value, (list, tuple)) or (len(state) == 1 and structure([value]) == structure(state)):
             value = [value]
-        made = flatten(value, "what the body of while_loop returns")
+        results = flatten(value, "what the body of while_loop returns")
         if structure(value) != structure(state):
             raise ProgramError(
                 f"while_loop: body takes {structure(state)} but returns {structure(value)}; both must have the same structure"
             )
-        for index, (old, new) in enumerate(zip(carried, made, strict=True)):
+        for index, (old, new) in enumerate(zip(carried, results, strict=True)):
             if old.type is not new.type or old.dtype is not new.dtype or old.ndim != new.ndim:
                 raise ProgramError(
                     f"while_loop: variable {index} goes into body as {old.describe()} but comes out as {new.describe()}; "
@@ -372,27 +384,30 @@ def build_while_loop(
             if old.type is VarType.LOD_TENSOR_ARRAY and new is not old:
                 raise ProgramError(f"while_loop: body must write to the array {old.name} in place and return it, not {new.name}")
         names = {var.name for var in carried}
-        # A variable that takes another's old value (a swap) takes a copy, made before that one is overwritten.
-        made = [assign(new) if new is not old and new.name in names else new for old, new in zip(carried, made, strict=True)]
-        for old, new in zip(carried, made, strict=True):
+        # In a swap, one variable takes another's old value: copy it before it is overwritten.
+        pairs = list(zip(carried, results, strict=True))
+        pairs = [(old, assign(new) if new is not old and new.name in names else new) for old, new in pairs]
+        for old, new in pairs:
             if new is not old:
                 assign(new, old)
-        assign(cond(*state), go_on)
+        assign(cond(*state), condition)
     return state
 
 
 # -------------------------------------------------------------------------------------------------------- recurrence
 class StaticRNN:
-    """Runs a block once for each time step of sequences of one length::
+    """Runs a block once for each time step of sequences of the same length, ``[time, batch, ...]``.
 
-    rnn = layers.StaticRNN()
-    with rnn.step():
-        word = rnn.step_input(sentence)  # [time, batch, features] -> [batch, features]
-        before = rnn.memory(shape=[-1, 128], batch_ref=word)
-        after = layers.fc([word, before], 128, act="tanh")
-        rnn.update_memory(before, after)
-        rnn.step_output(after)
-    hidden = rnn()  # [time, batch, 128]
+    >>> sentence = fluid.data("sentence", [20, None, 64])
+    >>> rnn = layers.StaticRNN()
+    >>> with rnn.step():
+    ...     word = rnn.step_input(sentence)
+    ...     before = rnn.memory(shape=[-1, 128], batch_ref=word)
+    ...     after = layers.fc([word, before], 128, act="tanh")
+    ...     rnn.update_memory(before, after)
+    ...     rnn.step_output(after)
+    >>> word.shape, rnn().shape
+    ((-1, 64), (20, -1, 128))
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -401,14 +416,14 @@ class StaticRNN:
         self._block: Block | None = None
         self._inputs: list[Variable] = []
         self._memories: dict[str, tuple[Variable, Variable]] = {}
-        """Name in the block -> (value before the first step, variable of the block)."""
+        """Name in the block -> (initial value, variable of the block)."""
         self._updates: dict[str, Variable] = {}
         self._outputs: list[Variable] = []
         self._results: list[Variable] | None = None
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Inside the ``with``, layers make up one time step."""
+        """Layers in the ``with`` make up one time step."""
         if self._block is not None:
             raise ProgramError(f"{self.helper.name} has its step already")
         with _new_block(self.helper.main_program) as block:
@@ -437,7 +452,7 @@ class StaticRNN:
         return parent
 
     def step_input(self, x: Variable) -> Variable:
-        """The slice of the sequence `x`, ``[time, ...]``, that belongs to the step."""
+        """The current step's slice of the sequence `x`, ``[time, ...]``."""
         block = self._body("step_input")
         check_variable(x, "StaticRNN.step_input: x")
         refuse_tensor(x, "StaticRNN", "Python's for, or layers.rnn with a cell")
@@ -454,7 +469,7 @@ class StaticRNN:
         if x.name in block.vars:
             return block.vars[x.name]
         self._inputs.append(x)
-        # On the wire, the slice goes by the name of the sequence.
+        # In files, the slice has the name of the sequence.
         return block.create_var(name=x.name, dtype=x.dtype, shape=x.shape[1:], stop_gradient=x.stop_gradient)
 
     def memory(
@@ -466,12 +481,12 @@ class StaticRNN:
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """What a variable held after the step before, to be set by `update_memory`.
+        """A variable that in each step holds what `update_memory` assigned to it in the step before.
 
         Args:
-            init: value before the first step; or else it is filled with `init_value`:
-            shape: of the memory, -1 for the batch's extent, which stands at `init_batch_dim_idx`,
-            batch_ref: and is that of this sequence (or step input) at `ref_batch_dim_idx`, counted with the time dimension.
+            init: its value in the first step; if None, give `shape` and `batch_ref`.
+            shape: shape of its first value, filled with `init_value`; -1 for the batch size, dimension `init_batch_dim_idx`.
+            batch_ref: a sequence or step input whose dimension `ref_batch_dim_idx` (0 is time) has the batch size.
         """
         block = self._body("memory")
         if init is None:
@@ -490,29 +505,24 @@ class StaticRNN:
     def _first_value(self, shape: Sequence[int], batch_ref: Variable, value: float, index: int, ref_index: int) -> Variable:
         parent = self._parent("memory")
         check_variable(batch_ref, "StaticRNN.memory: batch_ref")
-        found = parent.find_var(batch_ref.name)  # of a step input, the whole sequence
-        if found is None:
+        sequence = parent.find_var(batch_ref.name)  # for a step input, the whole sequence
+        if sequence is None:
             raise ProgramError(
                 f"StaticRNN.memory: batch_ref {batch_ref.name} is made in the step; give a step input, or what comes from outside"
             )
-        batch_ref = found
-        init = parent.create_var(name=unique_name.generate(self.helper.name + "@memory_boot"), shape=shape, dtype=batch_ref.dtype)
-        attrs = {
-            "shape": [int(extent) for extent in shape],
-            "dtype": int(batch_ref.dtype),
-            "value": float(value),
-            "input_dim_idx": ref_index,
-            "output_dim_idx": index,
-        }
-        parent.append_op("fill_constant_batch_size_like", {"Input": batch_ref}, {"Out": init}, attrs)
+        dtype = sequence.dtype
+        init = parent.create_var(name=unique_name.generate(self.helper.name + "@memory_boot"), shape=shape, dtype=dtype)
+        attrs = {"shape": [int(size) for size in shape], "dtype": int(dtype), "value": float(value)}
+        attrs |= {"input_dim_idx": ref_index, "output_dim_idx": index}
+        parent.append_op("fill_constant_batch_size_like", {"Input": sequence}, {"Out": init}, attrs)
         return init
 
     def update_memory(self, mem: Variable, var: Variable) -> None:
-        """Let the memory `mem` hold `var` in the next step."""
+        """Makes the memory `mem` hold `var` in the next step."""
         self._body("update_memory")
         check_variable(var, "StaticRNN.update_memory: var")
         if mem.name not in self._memories:
-            raise ProgramError(f"StaticRNN.update_memory: {mem.name} is no memory of {self.helper.name}")
+            raise ProgramError(f"StaticRNN.update_memory: {mem.name} is not a memory of {self.helper.name}")
         if not _agree(mem, var):
             raise ProgramError(
                 f"StaticRNN.update_memory: the memory {mem.name} is {mem.describe()} but {var.name} is {var.describe()}"
@@ -520,13 +530,13 @@ class StaticRNN:
         self._updates[mem.name] = var
 
     def step_output(self, o: Variable) -> None:
-        """Let `o` of every step come out, stacked along a first dimension of time."""
+        """Adds an output: `o` of every step, stacked along a new first dimension of time."""
         self._body("step_output")
         check_variable(o, "StaticRNN.step_output: o")
         self._outputs.append(o)
 
     def output(self, *outputs: Variable) -> None:
-        """`step_output` for several."""
+        """Calls `step_output` for each variable."""
         for item in outputs:
             self.step_output(item)
 
@@ -537,26 +547,24 @@ class StaticRNN:
             if name not in self._updates:
                 raise ProgramError(f"{self.helper.name}: the memory {name} is never updated; call update_memory in the step")
 
-    def _made_here(self, var: Variable) -> str:
-        """A name that an op of the block writes `var` under."""
+    def _written_name(self, var: Variable) -> str:
+        """The name of `var`, or of a copy if no op of the block writes it."""
         block = self._body("step")
         if not any(var.name in op.output_arg_names for op in block.ops):
             var = assign(var)
         return var.name
 
     def _state_name(self, memory: str) -> str:
-        return self._made_here(self._updates[memory])
+        return self._written_name(self._updates[memory])
 
     def _output_name(self, var: Variable) -> str:
-        taken = {out.name for out in self._results or ()}
-        if var.name in taken:
+        if var.name in {out.name for out in self._results or ()}:
             var = assign(var)
-        name = self._made_here(var)
-        made = self._body("step").var(name)
-        parent = self._parent("step")
-        # On the wire, the stacked outputs go by the name of each step's output.
-        steps = self.seq_len if self.seq_len is not None else -1
-        out = parent.create_var(name=name, dtype=made.dtype, shape=[steps, *made.shape])
+        name = self._written_name(var)
+        step_output = self._body("step").var(name)
+        shape = [self.seq_len if self.seq_len is not None else -1, *step_output.shape]
+        # In files, the stacked outputs have the name of each step's output.
+        out = self._parent("step").create_var(name=name, dtype=step_output.dtype, shape=shape)
         self._results = [*(self._results or ()), out]
         return name
 
@@ -579,21 +587,30 @@ class StaticRNN:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the step puts out, ``[time, ...]``: one variable, or a list of them."""
+        """The outputs of all steps, ``[time, ...]``: one variable, or a list of them."""
         if self._results is None or self.helper.block is self._block:
-            raise ProgramError(f"{self.helper.name}() gives what its step puts out, after the step; it has no step_output yet")
+            raise ProgramError(f"{self.helper.name}() gives the outputs of its step, after the step; it has no step_output yet")
         return self._results[0] if len(self._results) == 1 else list(self._results)
 
 
 # ------------------------------------------------------------------------------------------------------------ arrays
 def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
-    """`x` (one number) plus `value`, written back to `x` if `in_place`."""
+    """`x` (one number) plus `value`, written to `x` itself if `in_place`.
+
+    >>> layers.increment(fluid.dygraph.to_variable([1.0]), value=2.0)
+    Tensor([3.], shape=[1], dtype=float32)
+    """
     return apply("increment", {"X": x}, {"step": float(value)}, outputs={"Out": x if in_place else None})
 
 
 @builds
 def create_array(dtype: DTypeLike) -> Any:
-    """An array of tensors, empty; in eager mode an array is a list of Python's."""
+    """An empty array of tensors; in eager mode, a Python list.
+
+    >>> array = layers.create_array("float32")
+    >>> layers.array_write(layers.ones([2, 3], "float32"), layers.zeros([1], "int64"), array) is array
+    True
+    """
     helper = LayerHelper("array")
     return helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=dtype)
 
@@ -608,9 +625,14 @@ def _check_array(array: Any, where: str) -> None:
 
 @builds
 def array_write(x: Variable, i: Variable, array: Variable | list[Any] | None = None) -> Any:
-    """Put `x` at position `i` (one int64) of `array`, which grows as needed; a new array by default. Gives the array.
+    """Writes `x` to index `i` (one int64) of `array`, by default a new one, which grows as needed; returns the array.
 
-    An array of tensors of eager mode is a list, which gets a copy of `x`; `i` may be an int there.
+    In eager mode the array is a list, which gets a copy of `x`, and `i` may be an int.
+
+    >>> x, index = layers.fill_constant([2], "float32", 1.5), layers.zeros([1], "int64")
+    >>> array = layers.array_write(x, index)
+    >>> fluid.Executor().run(fetch_list=[layers.array_read(array, index)])
+    [array([1.5, 1.5], dtype=float32)]
     """
     check_variable(x, "array_write: x")
     helper = LayerHelper("array_write")
@@ -624,30 +646,43 @@ def array_write(x: Variable, i: Variable, array: Variable | list[Any] | None = N
 
 @builds
 def array_read(array: Variable | list[Any], i: Variable) -> Variable:
-    """The tensor at position `i` (one int64) of `array`."""
+    """The tensor at index `i` (one int64) of `array`.
+
+    >>> index = layers.zeros([1], "int64")
+    >>> array = layers.array_write(layers.ones([2, 3], "float32"), index)
+    >>> layers.array_read(array, index).shape
+    (2, 3)
+    """
     _check_array(array, "array_read: array")
     return apply("read_from_array", {"X": array, "I": i}, layer="array_read")
 
 
 @builds
 def array_length(array: Variable | list[Any]) -> Variable:
-    """How many tensors `array` holds, int64 of shape [1]."""
+    """The number of tensors in `array`: int64 of shape [1].
+
+    >>> array = layers.array_write(layers.ones([2, 3], "float32"), layers.zeros([1], "int64"))
+    >>> fluid.Executor().run(fetch_list=[layers.array_length(array)])
+    [array([1])]
+    """
     _check_array(array, "array_length: array")
-    found = apply("lod_array_length", {"X": array}, layer="array_length")
-    found.stop_gradient = True
-    return found
+    return constant(apply("lod_array_length", {"X": array}, layer="array_length"))
 
 
 @builds
 def tensor_array_to_tensor(
     input: Variable | list[Any], axis: int = 1, name: str | None = None, use_stack: bool = False
 ) -> tuple[Variable, Variable]:
-    """The tensors of the array `input` as one, concatenated along `axis` or, with `use_stack`, stacked along a new one.
+    """The tensors in the array `input`, concatenated along `axis` or, with `use_stack`, stacked along a new dimension `axis`.
 
-    Also gives their extents along `axis`, int32 of shape ``[entries]``; 1 where only the stack has this axis.
+    Returns:
+        The tensor, and the sizes of the entries along `axis`, int32 ``[entries]``; with `use_stack`, 1 if they lack it.
+
+    >>> array = layers.array_write(layers.ones([2, 3], "float32"), layers.fill_constant([1], "int64", 0))
+    >>> array = layers.array_write(layers.ones([2, 4], "float32"), layers.fill_constant([1], "int64", 1), array)
+    >>> fluid.Executor().run(fetch_list=[layers.tensor_array_to_tensor(array, axis=1)[1]])
+    [array([3, 4], dtype=int32)]
     """
     _check_array(input, "tensor_array_to_tensor: input")
-    attrs = {"axis": axis, "use_stack": use_stack}
-    out, sizes = apply_many("tensor_array_to_tensor", {"X": input}, attrs, name=name)
-    sizes.stop_gradient = True
-    return out, sizes
+    out, sizes = apply_many("tensor_array_to_tensor", {"X": input}, {"axis": axis, "use_stack": use_stack}, name=name)
+    return out, constant(sizes)

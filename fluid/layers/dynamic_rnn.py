@@ -13,7 +13,7 @@ from ..ir.program import Block, Variable
 from ..values.types import DTypeLike, VarType
 from . import ops
 from .control_flow import While, array_read, array_write, create_array, increment
-from .tensor import fill_constant, fill_constant_batch_size_like
+from .tensor import constant, fill_constant, fill_constant_batch_size_like
 
 __all__ = [
     "DynamicRNN",
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def lod_rank_table(x: Variable, level: int = 0) -> Variable:
-    """The sequences of `x`'s level `level`, from the longest to the shortest."""
+    """A table of the sequences in `x`'s level `level`, from the longest to the shortest."""
     helper = LayerHelper("lod_rank_table")
     table = helper.create_variable(name=helper.name + ".table", type=VarType.LOD_RANK_TABLE, stop_gradient=True)
     helper.apply("lod_rank_table", {"X": x}, {"level": level}, {"Out": table})
@@ -38,14 +38,12 @@ def lod_rank_table(x: Variable, level: int = 0) -> Variable:
 
 
 def max_sequence_len(rank_table: Variable) -> Variable:
-    """The length of the longest sequence of the table, int64 of shape [1]."""
-    found = apply("max_sequence_len", {"RankTable": rank_table})
-    found.stop_gradient = True
-    return found
+    """The length of the longest sequence in the table: int64 of shape [1]."""
+    return constant(apply("max_sequence_len", {"RankTable": rank_table}))
 
 
 def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
-    """An array with an entry for each step: the rows of the sequences of `x` that are so long, in the order of the table."""
+    """An array of time steps: entry i has row i of every sequence of `x` longer than i, in the order of the table."""
     helper = LayerHelper("lod_tensor_to_array")
     array = helper.create_variable(name=helper.name + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=x.dtype)
     helper.apply("lod_tensor_to_array", {"X": x, "RankTable": table}, outputs={"Out": array})
@@ -53,28 +51,28 @@ def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
 
 
 def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
-    """The sequences whose steps the array `x` holds: the inverse of `lod_tensor_to_array`."""
+    """The sequences whose steps are in the array `x`: the inverse of `lod_tensor_to_array`."""
     return apply("array_to_lod_tensor", {"X": x, "RankTable": table})
 
 
 def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
-    """The rows of `x`, in the order of the table, of the sequences that have a step `i`."""
+    """The rows of `x` (one for each sequence, in the order of the table) whose sequences have a step `i`."""
     return apply("shrink_rnn_memory", {"X": x, "I": i, "RankTable": table}, layer="shrink_memory")
 
 
 def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
-    """The sequences (or rows, where there are none) of `x` in the order of the table."""
+    """The sequences (or rows, if it has none) of `x` in the order of the table."""
     return apply("reorder_lod_tensor_by_rank", {"X": x, "RankTable": rank_table})
 
 
 def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[Variable, Variable]:
-    """The rows (or sequences) of `input` where `mask`, bool ``[rows, 1]``, holds, and the others."""
+    """The rows (or sequences) of `input` where `mask`, bool ``[rows, 1]``, is true, and those where it is false."""
     true, false = apply_many("split_lod_tensor", {"X": input, "Mask": mask}, {"level": level})
     return true, false
 
 
 def merge_lod_tensor(in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0) -> Variable:
-    """The rows of both in the order that `mask` says: the inverse of `split_lod_tensor`."""
+    """The rows of `in_true` and `in_false` in the order given by `mask`: the inverse of `split_lod_tensor`."""
     return apply("merge_lod_tensor", {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false}, {"level": level})
 
 
@@ -83,18 +81,20 @@ _ON_TENSORS = "dygraph.LSTM or GRU with sequence_length, or layers.rnn with a ce
 
 
 class DynamicRNN:
-    """A recurrence over sequences of different lengths, without padding::
+    """A recurrence over sequences of different lengths, without padding.
 
-        rnn = layers.DynamicRNN()
-        with rnn.block():
-            word = rnn.step_input(embedded)           # rows: the sequences that have this step
-            state = rnn.memory(shape=[200])
-            new = layers.fc([word, state], 200, act="tanh")
-            rnn.update_memory(state, new)
-            rnn.output(new)
-        last = layers.sequence_last_step(rnn())
+    A step works on one row of each sequence, from the longest to the shortest; as sequences end, steps have fewer rows.
 
-    Sequences are taken from the longest to the shortest; as they end, the rows of a step become fewer.
+    >>> embedded = fluid.data("embedded", [None, 64], lod_level=1)
+    >>> rnn = layers.DynamicRNN()
+    >>> with rnn.block():
+    ...     word = rnn.step_input(embedded)
+    ...     before = rnn.memory(shape=[200])
+    ...     after = layers.fc([word, before], 200, act="tanh")
+    ...     rnn.update_memory(before, after)
+    ...     rnn.output(after)
+    >>> layers.sequence_last_step(rnn()).shape
+    (-1, 200)
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -107,7 +107,7 @@ class DynamicRNN:
         self._inputs: list[Variable] = []
         self._output_arrays: list[Variable] = []
         self._memories: dict[str, Variable] = {}
-        """Name of a memory inside -> the array of its values."""
+        """Name of a memory in the block -> array of its values."""
         self._updates: list[tuple[Variable, Variable]] = []
         self._zero: Variable | None = None
         self._outside: Block | None = None
@@ -115,7 +115,7 @@ class DynamicRNN:
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
-        """Inside the ``with``, layers append to the step."""
+        """Layers in the ``with`` append to the step."""
         if self._state != "before":
             raise ProgramError("DynamicRNN.block() can be entered only once")
         program = self.helper.main_program
@@ -130,7 +130,7 @@ class DynamicRNN:
         with loop.block():
             yield
             if self.max_seq_len is None:
-                raise ProgramError("DynamicRNN: the block has no step_input, so that nothing says how many steps there are")
+                raise ProgramError("DynamicRNN: the block has no step_input, so the number of steps is not known")
             missing = [name for name in self._memories if name not in {memory.name for memory, _ in self._updates}]
             if missing:
                 raise ProgramError(f"DynamicRNN: the memory {missing[0]} is never updated; call update_memory in the block")
@@ -144,7 +144,7 @@ class DynamicRNN:
 
     def _check_inside(self, method: str) -> None:
         if self._state != "inside":
-            raise ProgramError(f"DynamicRNN.{method} is called in the block of the recurrence: with rnn.block(): ...")
+            raise ProgramError(f"DynamicRNN.{method} must be called in the block of the recurrence: with rnn.block(): ...")
 
     @contextlib.contextmanager
     def _outside_block(self) -> Iterator[None]:
@@ -153,7 +153,7 @@ class DynamicRNN:
             yield
 
     def step_input(self, x: Variable, level: int = 0) -> Variable:
-        """The step's rows of `x`, whose sequences (of level `level`) are gone through. The first call says which sequences."""
+        """The current step's rows of the sequences in `x`. The first call fixes the sequences: those of level `level`."""
         self._check_inside("step_input")
         check_variable(x, "DynamicRNN.step_input: x")
         refuse_tensor(x, "DynamicRNN", _ON_TENSORS)
@@ -169,11 +169,11 @@ class DynamicRNN:
         return array_read(array, self.step_idx)  # type: ignore[arg-type]
 
     def static_input(self, x: Variable) -> Variable:
-        """The rows (or sequences) of `x`, one for each sequence of the step input, of those that have this step."""
+        """The rows (or sequences) of `x`, one for each sequence of the step input, whose sequences have this step."""
         self._check_inside("static_input")
         check_variable(x, "DynamicRNN.static_input: x")
         if self.lod_rank_table is None:
-            raise ProgramError("DynamicRNN.static_input is called after step_input, which says in what order sequences are taken")
+            raise ProgramError("DynamicRNN.static_input must be called after step_input, which fixes the order of the sequences")
         with self._outside_block():
             ordered = reorder_lod_tensor_by_rank(x, self.lod_rank_table)
         return shrink_memory(ordered, self.step_idx, self.lod_rank_table)  # type: ignore[arg-type]
@@ -186,15 +186,15 @@ class DynamicRNN:
         need_reorder: bool = False,
         dtype: DTypeLike = "float32",
     ) -> Variable:
-        """What one step hands to the next, a row for each sequence.
+        """A variable that in each step holds what `update_memory` assigned to it in the step before, a row for each sequence.
 
         Args:
-            init: the first value, a row a sequence, in rank order or (`need_reorder`) in the order of the sequences.
-            shape: of a row, where there is no `init`: rows are filled with `value`.
+            init: the first value, with rows in the order of the rank table or, if `need_reorder`, of the sequences.
+            shape: shape of a row, filled with `value`, if `init` is None.
         """
         self._check_inside("memory")
         if self.lod_rank_table is None or self.step_idx is None or self._zero is None:
-            raise ProgramError("DynamicRNN.memory is called after step_input, which says how many sequences there are")
+            raise ProgramError("DynamicRNN.memory must be called after step_input, which fixes the number of sequences")
         if init is None and shape is None:
             raise ProgramError("DynamicRNN.memory: give init, or the shape of a row")
         with self._outside_block():
@@ -205,20 +205,20 @@ class DynamicRNN:
             elif need_reorder:
                 init = reorder_lod_tensor_by_rank(init, self.lod_rank_table)
             array = array_write(init, self._zero)
-        kept = shrink_memory(array_read(array, self.step_idx), self.step_idx, self.lod_rank_table)
-        self._memories[kept.name] = array
-        return kept
+        memory = shrink_memory(array_read(array, self.step_idx), self.step_idx, self.lod_rank_table)
+        self._memories[memory.name] = array
+        return memory
 
     def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
-        """Hand `new_mem` to the next step as the memory `ex_mem`."""
+        """Makes the memory `ex_mem` hold `new_mem` in the next step."""
         self._check_inside("update_memory")
         if not isinstance(ex_mem, Variable) or ex_mem.name not in self._memories:
-            raise ProgramError("DynamicRNN.update_memory: ex_mem should be what memory() gave")
+            raise ProgramError("DynamicRNN.update_memory: ex_mem should be a result of memory()")
         check_variable(new_mem, "DynamicRNN.update_memory: new_mem")
         self._updates.append((ex_mem, new_mem))
 
     def output(self, *outputs: Variable) -> None:
-        """What the recurrence gives for each step."""
+        """Adds outputs: the rows of each variable in every step."""
         self._check_inside("output")
         for var in outputs:
             check_variable(var, "DynamicRNN.output")
@@ -228,21 +228,24 @@ class DynamicRNN:
             self._output_arrays.append(array)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs, as sequences like the first step input's: one variable, or a list."""
+        """The outputs, in sequences like those of the first step input: one variable, or a list."""
         if self._state != "after":
-            raise ProgramError("the outputs of a DynamicRNN are there after its block")
+            raise ProgramError("the outputs of a DynamicRNN are available after its block")
         return self.outputs[0] if len(self.outputs) == 1 else self.outputs
 
 
 class IfElse:
-    """Two branches, each for the rows of a batch that a condition sends there::
+    """Two branches, one for the rows of a batch where `cond`, bool ``[rows, 1]``, is true, the other for those where it is false.
 
-    ie = layers.IfElse(cond)                     # bool [rows, 1]
-    with ie.true_block():
-        ie.output(layers.fc(ie.input(x), 10))
-    with ie.false_block():
-        ie.output(layers.scale(ie.input(x), -1.0))
-    (out,) = ie()                                # rows in their old order
+    >>> x = fluid.data("x", [None, 1])
+    >>> branches = layers.IfElse(x < 0.0)
+    >>> with branches.true_block():
+    ...     branches.output(layers.scale(branches.input(x), -1.0))
+    >>> with branches.false_block():
+    ...     branches.output(branches.input(x))
+    >>> fluid.Executor().run(feed={"x": np.array([[-1.0], [2.0]], "float32")}, fetch_list=branches())
+    [array([[1.],
+           [2.]], dtype=float32)]
     """
 
     def __init__(self, cond: Variable, name: str | None = None) -> None:
@@ -261,7 +264,7 @@ class IfElse:
         if self._branch is not None:
             raise ProgramError("IfElse: a block cannot be entered inside the other")
         if branch in self._outputs:
-            raise ProgramError(f"IfElse: the {str(branch).lower()}_block is there already")
+            raise ProgramError(f"IfElse: the {str(branch).lower()}_block has been built already")
         self._branch, self._outputs[branch] = branch, []
         try:
             yield
@@ -271,34 +274,34 @@ class IfElse:
             raise ProgramError(f"IfElse: the {str(branch).lower()}_block has no output; call ie.output(...) in it")
 
     def true_block(self) -> Any:
-        """Inside the ``with``, layers work on the rows where the condition holds."""
+        """Layers in the ``with`` work on the rows where the condition is true."""
         return self._block(True)
 
     def false_block(self) -> Any:
-        """Inside the ``with``, layers work on the other rows."""
+        """Layers in the ``with`` work on the rows where the condition is false."""
         return self._block(False)
 
     def input(self, x: Variable) -> Variable:
         """The rows of `x` that belong to this branch."""
         if self._branch is None:
-            raise ProgramError("IfElse.input is called in true_block or false_block")
+            raise ProgramError("IfElse.input must be called in true_block or false_block")
         if x.name not in self._parts:
             self._parts[x.name] = split_lod_tensor(x, self.cond)
         return self._parts[x.name][0 if self._branch else 1]
 
     def output(self, *outs: Variable) -> None:
-        """What the branch gives for its rows."""
+        """Adds outputs of the branch for its rows."""
         if self._branch is None:
-            raise ProgramError("IfElse.output is called in true_block or false_block")
+            raise ProgramError("IfElse.output must be called in true_block or false_block")
         for var in outs:
             check_variable(var, "IfElse.output")
         self._outputs[self._branch] += outs
 
     def __call__(self) -> list[Variable]:
-        """The outputs of both branches, merged."""
+        """The outputs of both branches, merged in the order of the rows."""
         true, false = self._outputs.get(True), self._outputs.get(False)
         if true is None or false is None or self._branch is not None:
-            raise ProgramError("the outputs of an IfElse are there after both blocks")
+            raise ProgramError("the outputs of an IfElse are available after both blocks")
         if len(true) != len(false):
             raise ProgramError(f"IfElse: the true_block has {len(true)} outputs, but the false_block has {len(false)}")
         return [merge_lod_tensor(*pair, pair[0], self.cond) for pair in zip(true, false, strict=True)]

@@ -428,7 +428,7 @@ def one_op(op_type: str, shapes: dict[str, list[int]], lod_level: int = 0, **att
         (lambda: layers.RNNCell().get_initial_states(variables([2, 3])), "RNNCell should define state_shape"),
         (lambda: layers.Decoder().initialize(None), r"Decoder should define initialize\(inits\)"),
         (lambda: layers.Decoder().step(None, None, None), r"Decoder should define step\(time, inputs, states\)"),  # type: ignore[arg-type]
-        (lambda: layers.Decoder().output_dtype, "Decoder does not say of which types"),
+        (lambda: layers.Decoder().output_dtype, "Decoder should define output_dtype"),
         (lambda: layers.rnn(layers.GRUCell(2), *variables([3])), r"x0 \(float32\[3\]\) should have a batch and a time dimension"),
         (lambda: layers.rnn(layers.GRUCell(2), *variables([3, 4, -1])), r"GRUCell_0: the number of features of .* must be known"),
         (

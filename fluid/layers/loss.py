@@ -1,4 +1,4 @@
-"""Losses that are composed of several ops, or have parameters."""
+"""Losses made of several ops, or with parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..ir.program import Variable
 from ..param_attr import AttrLike
 from .nn import matmul, one_hot, softmax_with_cross_entropy, transpose
 from .ops import reduce_mean, reduce_sum, square
-from .tensor import cast
+from .tensor import cast, constant
 
 __all__ = ["center_loss", "dice_loss", "npair_loss"]
 
@@ -29,33 +29,28 @@ def center_loss(
 
     Args:
         label: int64 ``[N, 1]``.
-        alpha: how far centers move towards the rows of their classes, with `update_center`.
-        param_attr: of the centers, ``[num_classes, D]``, which gradients do not reach.
+        alpha: rate at which centers move towards the rows of their classes, if `update_center`.
+        param_attr: attributes of the centers, ``[num_classes, D]``, which get no gradient.
     """
     check_variable(input, "center_loss: input")
     helper = LayerHelper("center_loss", param_attr=param_attr)
-    centers = helper.create_parameter(helper.param_attr, [num_classes, input.shape[1]], input.dtype)
-    centers.stop_gradient = True
+    centers = constant(helper.create_parameter(helper.param_attr, [num_classes, input.shape[1]], input.dtype))
     if isinstance(alpha, Variable):
         rate = alpha
     else:
-        rate = helper.create_global_variable(
-            name=helper.name + ".alpha", shape=[1], dtype=input.dtype, persistable=True, stop_gradient=True
-        )
+        name = helper.name + ".alpha"
+        rate = helper.create_global_variable(True, name=name, shape=[1], dtype=input.dtype, stop_gradient=True)
         helper.set_variable_initializer(rate, Constant(alpha))
-    found: Variable = helper.apply(
-        "center_loss",
-        {"X": input, "Label": label, "Centers": centers, "CenterUpdateRate": rate},
-        {"cluster_num": num_classes, "need_update": update_center},
-        {"CentersOut": centers},
-    )["Loss"]
-    return found
+    inputs = {"X": input, "Label": label, "Centers": centers, "CenterUpdateRate": rate}
+    attrs = {"cluster_num": num_classes, "need_update": update_center}
+    loss: Variable = helper.apply("center_loss", inputs, attrs, {"CentersOut": centers})["Loss"]
+    return loss
 
 
 def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-05, name: str | None = None) -> Variable:
     """One minus the mean of the Dice coefficients ``2 * |A * B| / (|A| + |B|)`` of predictions and labels.
 
-    `input` holds probabilities ``[N, ..., classes]``, `label` int64 class numbers ``[N, ..., 1]``; the sums go over all but N.
+    `input` has probabilities ``[N, ..., classes]``, `label` int64 classes ``[N, ..., 1]``; the sums are over all but N.
     """
     check_variable(input, "dice_loss: input")
     if input.ndim < 2 or input.shape[-1] < 1:
@@ -64,24 +59,22 @@ def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-05, name: st
     if labels.dtype != input.dtype:
         labels = cast(labels, input.dtype)
     axes = list(range(1, input.ndim))
-    both = reduce_sum(input * labels, axes)
+    intersection = reduce_sum(input * labels, axes)
     total = reduce_sum(input, axes) + reduce_sum(labels, axes)
-    return reduce_mean(1.0 - both * 2.0 / (total + epsilon), name=name)
+    return reduce_mean(1.0 - intersection * 2.0 / (total + epsilon), name=name)
 
 
 def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002) -> Variable:
-    """Cross entropy of the similarities of anchors to all positives, those of the same label being right, and a penalty.
+    """Cross entropy of the similarities of each anchor to all positives, where those of the same label are right, and a penalty.
 
-    `anchor` and `positive` have shape ``[N, D]``, `labels` ``[N]``. The penalty is ``l2_reg / 4`` times the mean squared
-    length of both.
+    `anchor` and `positive` are ``[N, D]``, `labels` ``[N]``; the penalty is ``l2_reg / 4`` times the mean squared norm of both.
     """
     check_variable(labels, "npair_loss: labels")
     column = apply("reshape2", {"X": labels}, {"shape": [-1, 1]}, layer="npair_loss")
     row = transpose(column, [1, 0])
-    same = cast(apply("equal", {"X": column, "Y": row}, layer="npair_loss"), anchor.dtype)
-    same.stop_gradient = True
+    same = constant(cast(apply("equal", {"X": column, "Y": row}, layer="npair_loss"), anchor.dtype))
     target = same / reduce_sum(same, 1, keep_dim=True)
     penalty = (reduce_mean(reduce_sum(square(anchor), 1)) + reduce_mean(reduce_sum(square(positive), 1))) * (0.25 * l2_reg)
     entropies: Any = softmax_with_cross_entropy(matmul(anchor, positive, transpose_y=True), target, soft_label=True)
-    found: Variable = reduce_mean(reduce_sum(target * entropies, 0)) + penalty
-    return found
+    loss: Variable = reduce_mean(reduce_sum(target * entropies, 0)) + penalty
+    return loss

@@ -1,4 +1,4 @@
-"""Recurrent networks: cells and what runs them, decoders and what runs those, and recurrent layers of one op each."""
+"""Recurrent networks: cells and `rnn`, decoders and `dynamic_decode`, and recurrent layers of one op each."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def _ops() -> Any:
 
 
 def _map(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
-    """`value`, nested lists, tuples and dicts, with `fn` of each variable, and of those at its place in `others`."""
-    parts = [flatten(item, "the values") for item in (value, *others)]
-    return rebuild(value, iter([fn(*items) for items in zip(*parts, strict=True)]))
+    """`value` (may be nested), each variable replaced by `fn` of it and the variables at the same place in `others`."""
+    variables = [flatten(item, "the values") for item in (value, *others)]
+    return rebuild(value, iter([fn(*items) for items in zip(*variables, strict=True)]))
 
 
 def _swapped(x: Variable) -> Variable:
@@ -56,21 +56,17 @@ def _swapped(x: Variable) -> Variable:
     check_variable(x, "a sequence")
     if x.ndim < 2:
         raise ProgramError(f"{x.name} ({x.describe()}) should have a batch and a time dimension")
-    found: Variable = _ops().transpose2(x, axis=[1, 0, *range(2, x.ndim)])
-    return found
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value)
+    swapped: Variable = _ops().transpose2(x, axis=[1, 0, *range(2, x.ndim)])
+    return swapped
 
 
 # --------------------------------------------------------------------------------------------------------------- cells
 class RNNCell:
-    """One step of a recurrent network. A cell of your own overrides `call` and `state_shape`."""
+    """One step of a recurrent network. Subclasses define `call` and `state_shape`."""
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """What comes out, and the new states, which are structured as `states`."""
-        raise ProgramError(f"{type(self).__name__} should define call(inputs, states), which gives outputs and new states")
+        """The outputs and the new states, structured as `states`."""
+        raise ProgramError(f"{type(self).__name__} should define call(inputs, states), which returns outputs and new states")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
         program = eager_program((inputs, states))
@@ -78,26 +74,25 @@ class RNNCell:
             return self.call(inputs, states, **kwargs)
 
     def get_initial_states(self, batch_ref: Any, shape: Any = None, dtype: DTypeLike | None = None, init_value: float = 0) -> Any:
-        """States of the batch of `batch_ref` (its first extent, or that of the first variable in it), filled with `init_value`.
+        """States filled with `init_value`, for the batch size of the first variable in `batch_ref`.
 
-        `shape` is that of each state without the batch, nested as the states are; by default the cell's `state_shape`.
+        `shape` has the shape of each state without the batch, nested as the states are; by default the cell's `state_shape`.
         """
         like = flatten(batch_ref, "get_initial_states: batch_ref")[0]
-        kind = as_dtype(dtype if dtype is not None else self.state_dtype)
+        dtype = as_dtype(dtype if dtype is not None else self.state_dtype)
 
         def filled(shape: Any) -> Any:
             if isinstance(shape, dict):
                 return {key: filled(item) for key, item in shape.items()}
-            if not _is_shape(shape):
+            if not isinstance(shape, (list, tuple)) or not all(isinstance(item, int) for item in shape):
                 return type(shape)(filled(item) for item in shape)
-            extents = [-1, *(item for item in shape if item != -1)]
-            return fill_constant_batch_size_like(like, extents, kind, init_value)
+            return fill_constant_batch_size_like(like, [-1, *(size for size in shape if size != -1)], dtype, init_value)
 
         return filled(self.state_shape if shape is None else shape)
 
     @property
     def state_shape(self) -> Any:
-        """The shape of each state, without the batch, nested as the states are."""
+        """The shape of each state without the batch, nested as the states are."""
         raise ProgramError(f"{type(self).__name__} should define state_shape, from which its initial states are made")
 
     @property
@@ -106,34 +101,34 @@ class RNNCell:
 
 
 class _Parameters:
-    """The parameters of a cell, made when it is called first and shared from then on."""
+    """The parameters of a cell, created in its first call and shared by all later ones."""
 
     def __init__(self, name: str, param_attr: AttrLike, bias_attr: AttrLike, dtype: DTypeLike) -> None:
         self.helper = LayerHelper(name, unique_name.generate(name), param_attr, bias_attr)
         self.dtype = dtype
-        self._made: dict[str, tuple[Variable, Variable | None]] = {}
+        self._weights: dict[str, tuple[Variable, Variable | None]] = {}
 
     def affine(self, part: str, inputs: Sequence[Variable], size: int, f: Any) -> Variable:
-        """``concat(inputs) @ W + b``, with the weights of this part of the cell."""
+        """``concat(inputs) @ W + b`` with the weight and bias of a part of the cell."""
         joined = f.concat(list(inputs), axis=1)
         if joined.shape[1] < 1:
             first = inputs[0]
             raise ProgramError(f"{self.helper.name}: the number of features of {first.name} ({first.describe()}) must be known")
-        if part not in self._made:
+        if part not in self._weights:
             helper = self.helper
             with keeping_itself():
-                made = helper.create_parameter(self._attr(helper.param_attr, part), [joined.shape[1], size], self.dtype)
-                self._made[part] = made, None
+                weight = helper.create_parameter(self._attr(helper.param_attr, part), [joined.shape[1], size], self.dtype)
+                self._weights[part] = weight, None
                 if helper.bias_attr is not False:
                     attr = self._attr(helper.bias_attr, part)
-                    self._made[part] = made, helper.create_parameter(attr, [size], self.dtype, is_bias=True)
-        weight, bias = self._made[part]
+                    self._weights[part] = weight, helper.create_parameter(attr, [size], self.dtype, is_bias=True)
+        weight, bias = self._weights[part]
         if weight.shape[0] != joined.shape[1]:
             raise ProgramError(
                 f"{self.helper.name} was made for {weight.shape[0]} features of input and state together, not {joined.shape[1]}"
             )
-        found: Variable = joined @ weight
-        return found if bias is None else found + bias
+        product: Variable = joined @ weight
+        return product if bias is None else product + bias
 
     @staticmethod
     def _attr(attr: Any, part: str) -> Any:
@@ -144,10 +139,10 @@ class _Parameters:
 
 
 def _applied(f: Any, activation: Any, default: str, x: Variable) -> Variable:
-    """An activation: the name of an op, or a function."""
-    chosen = default if activation is None else activation
-    found: Variable = chosen(x) if callable(chosen) else getattr(f, chosen)(x)
-    return found
+    """Applies `activation` (None means `default`): a function, or the name of an op."""
+    activation = default if activation is None else activation
+    activated: Variable = activation(x) if callable(activation) else getattr(f, activation)(x)
+    return activated
 
 
 class GRUCell(RNNCell):
@@ -155,9 +150,15 @@ class GRUCell(RNNCell):
 
     Args:
         hidden_size: features of the state.
-        param_attr, bias_attr: of the weights and biases; a name gets ``_gate`` or ``_candidate`` behind it.
-        gate_activation: sigmoid by default: an op's name or a function.
-        activation: tanh by default.
+        param_attr, bias_attr: attributes of weights and biases; ``_gate`` or ``_candidate`` is appended to a name.
+        gate_activation: a function or the name of an op; sigmoid by default.
+        activation: the same; tanh by default.
+
+    >>> cell = layers.GRUCell(hidden_size=32)
+    >>> words, state = fluid.data("words", [None, 16]), fluid.data("state", [None, 32])
+    >>> output, state = cell(words, state)
+    >>> output.shape
+    (-1, 32)
     """
 
     def __init__(
@@ -175,14 +176,14 @@ class GRUCell(RNNCell):
         self._parameters = _Parameters(name, param_attr, bias_attr, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, Variable]:
-        """``[batch, features]`` and a state ``[batch, hidden_size]`` give the new state, twice."""
+        """The new state, twice, for inputs ``[batch, features]`` and a state ``[batch, hidden_size]``."""
         f = _ops()
         gates = self._parameters.affine("gate", [inputs, states], 2 * self.hidden_size, f)
         reset, update = f.split(_applied(f, self._gate, "sigmoid", gates), num=2, axis=1)
         candidate = self._parameters.affine("candidate", [inputs, reset * states], self.hidden_size, f)
         candidate = _applied(f, self._activation, "tanh", candidate)
-        found = candidate + update * (states - candidate)
-        return found, found
+        state = candidate + update * (states - candidate)
+        return state, state
 
     @property
     def state_shape(self) -> list[int]:
@@ -199,8 +200,14 @@ class LSTMCell(RNNCell):
 
     Args:
         hidden_size: features of each state.
-        gate_activation: sigmoid by default: an op's name or a function.
-        activation: tanh by default.
+        gate_activation: a function or the name of an op; sigmoid by default.
+        activation: the same; tanh by default.
+
+    >>> cell = layers.LSTMCell(hidden_size=32)
+    >>> words = fluid.data("words", [None, 16])
+    >>> output, states = cell(words, cell.get_initial_states(words))
+    >>> output.shape, len(states)
+    ((-1, 32), 2)
     """
 
     def __init__(
@@ -219,12 +226,12 @@ class LSTMCell(RNNCell):
         self._parameters = _Parameters(name, param_attr, bias_attr, dtype)
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Variable, list[Variable]]:
-        """``[batch, features]`` and states ``[h, c]`` give ``h'`` and ``[h', c']``."""
+        """``h'`` and ``[h', c']`` for inputs ``[batch, features]`` and states ``[h, c]``."""
         f = _ops()
         hidden, cell = states
         i, j, forget, o = f.split(self._parameters.affine("", [inputs, hidden], 4 * self.hidden_size, f), num=4, axis=1)
-        kept = cell * _applied(f, self._gate, "sigmoid", forget + self.forget_bias)
-        cell = kept + _applied(f, self._gate, "sigmoid", i) * _applied(f, self._activation, "tanh", j)
+        remembered = cell * _applied(f, self._gate, "sigmoid", forget + self.forget_bias)
+        cell = remembered + _applied(f, self._gate, "sigmoid", i) * _applied(f, self._activation, "tanh", j)
         hidden = _applied(f, self._activation, "tanh", cell) * _applied(f, self._gate, "sigmoid", o)
         return hidden, [hidden, cell]
 
@@ -237,15 +244,15 @@ class LSTMCell(RNNCell):
         return self.dtype
 
 
-def _inside(sequence: Variable, lengths: Variable, dtype: VarType) -> Variable:
-    """1 before the end of a sequence, 0 after it, ``[batch, time]`` for ``sequence [time, batch, ...]``."""
+def _step_mask(sequence: Variable, lengths: Variable, dtype: VarType) -> Variable:
+    """``[batch, time]`` for ``sequence [time, batch, ...]``: 1 before the end of each sequence, 0 after it."""
     f, steps = _ops(), sequence.shape[0]
     if steps > 0:
-        found: Variable = f.sequence_mask(lengths, maxlen=steps, out_dtype=int(dtype))
+        mask: Variable = f.sequence_mask(lengths, maxlen=steps, out_dtype=int(dtype))
     else:
         steps = f.slice(f.shape(sequence), axes=[0], starts=[0], ends=[1])
-        found = f.sequence_mask(lengths, steps, out_dtype=int(dtype))
-    return found
+        mask = f.sequence_mask(lengths, steps, out_dtype=int(dtype))
+    return mask
 
 
 def rnn(
@@ -257,52 +264,55 @@ def rnn(
     is_reverse: bool = False,
     **kwargs: Any,
 ) -> tuple[Any, Any]:
-    """Run a cell over sequences: what comes out at each step, and the last states.
+    """Runs a cell over sequences: the outputs of all steps, and the last states.
 
     Args:
-        inputs: ``[batch, time, ...]``, or ``[time, batch, ...]`` where `time_major`; nested perhaps.
+        inputs: ``[batch, time, ...]``, or ``[time, batch, ...]`` if `time_major`; may be nested.
         initial_states: structured as the cell's; by default its `get_initial_states`.
-        sequence_length: ``[batch]``, int32 or int64: after the end of a sequence its states stay.
-        is_reverse: from the last step to the first.
-        kwargs: handed to the cell.
+        sequence_length: int32 or int64 ``[batch]``; states do not change after the end of a sequence.
+        is_reverse: run from the last step to the first.
+        kwargs: passed to the cell.
 
     Returns:
-        Outputs, ``[batch, time, ...]`` or ``[time, batch, ...]`` as `inputs` are, and states.
+        Outputs, ``[batch, time, ...]`` or ``[time, batch, ...]`` like `inputs`, and states.
+
+    >>> words = fluid.data("words", [None, 20, 16])
+    >>> outputs, state = layers.rnn(layers.GRUCell(hidden_size=32), words)
+    >>> outputs.shape, state.shape
+    ((-1, 20, 32), (-1, 32))
     """
     if initial_states is None:
         initial_states = cell.get_initial_states(batch_ref=_map(_swapped, inputs) if time_major else inputs)
     f = _ops()
 
-    def turned(x: Variable) -> Variable:
-        found: Variable = f.reverse(x, axis=[0]) if is_reverse else x
-        return found
+    def in_order(x: Variable) -> Variable:
+        ordered: Variable = f.reverse(x, axis=[0]) if is_reverse else x
+        return ordered
 
-    sequences = _map(lambda x: turned(x if time_major else _swapped(x)), inputs)
+    sequences = _map(lambda x: in_order(x if time_major else _swapped(x)), inputs)
     mask = None
     if sequence_length is not None:
         first = flatten(sequences, "rnn: inputs")[0]
-        kind = flatten(initial_states, "rnn: initial_states")[0].dtype
-        mask = turned(_swapped(_inside(first, sequence_length, kind)))
+        dtype = flatten(initial_states, "rnn: initial_states")[0].dtype
+        mask = in_order(_swapped(_step_mask(first, sequence_length, dtype)))
 
-    def step(slices: Any, before: Any, inside: Any) -> tuple[Any, Any]:
+    def step(slices: Any, before: Any, mask: Any) -> tuple[Any, Any]:
         outputs, after = cell(slices, before, **kwargs)
         if structure(after) != structure(before):
-            raise ProgramError(
-                f"rnn: the cell takes states structured as {structure(before)} but gives {structure(after)}; both should be alike"
-            )
-        if inside is not None:
-            after = _map(lambda old, new: old + _ops().elementwise_mul(new - old, inside, axis=0), before, after)
+            raise ProgramError(f"rnn: the cell takes states structured as {structure(before)} but returns {structure(after)}")
+        if mask is not None:
+            after = _map(lambda old, new: old + _ops().elementwise_mul(new - old, mask, axis=0), before, after)
         return outputs, after
 
     def result(outputs: Any) -> Any:
-        return _map(lambda x: turned(x) if time_major else _swapped(turned(x)), outputs)
+        return _map(lambda x: in_order(x) if time_major else _swapped(in_order(x)), outputs)
 
     return recur(step, sequences, initial_states, mask, result)
 
 
 @builds
 def recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, result: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """A step at each time of sequences ``[time, ...]``: `result` of the outputs ``[time, ...]``, and the last states.
+    """Runs `step` over sequences ``[time, ...]``: `result` of the outputs ``[time, ...]``, and the last states.
 
     Args:
         step: ``step(slices, states, slice of the mask) -> (outputs, states)``.
@@ -314,33 +324,33 @@ def recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, resu
         outputs, after = step(slices, before, None if mask is None else network.step_input(mask))
         for old, new in zip(flatten(before, "rnn: states"), flatten(after, "rnn: states"), strict=True):
             network.update_memory(old, new)
-        for item in (*flatten(outputs, "what the cell puts out"), *flatten(after, "the cell's states")):
+        for item in (*flatten(outputs, "the outputs of the cell"), *flatten(after, "the cell's states")):
             network.step_output(item)
-    made = network()
-    results = iter(made if isinstance(made, list) else [made])
+    results = network()
+    results = iter(results if isinstance(results, list) else [results])
     outputs = _map(lambda _: next(results), outputs)
     return result(outputs), _map(lambda _: next(results)[-1], after)
 
 
 # ------------------------------------------------------------------------------------------------------------ decoders
 class Decoder:
-    """Makes a sequence step by step, each from what the step before gave; `dynamic_decode` runs it."""
+    """Generates sequences step by step, each step from the last one's results; `dynamic_decode` runs it."""
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
-        """Inputs and states of the first step, and which sequences are finished from the start (bool)."""
+        """Inputs and states of the first step, and bools that say which sequences are finished from the start."""
         raise ProgramError(f"{type(self).__name__} should define initialize(inits): first inputs, first states, finished")
 
     def step(self, time: Variable, inputs: Any, states: Any) -> tuple[Any, Any, Any, Variable]:
-        """Outputs of step number `time` (int64, ``[1]``), states and inputs of the next, and which sequences are finished."""
+        """Outputs of step `time` (int64 ``[1]``), states and inputs of the next, and which sequences are finished."""
         raise ProgramError(f"{type(self).__name__} should define step(time, inputs, states): outputs, states, inputs, finished")
 
     @property
     def output_dtype(self) -> Any:
         """The element types of the outputs, structured as they are."""
-        raise ProgramError(f"{type(self).__name__} does not say of which types its outputs are")
+        raise ProgramError(f"{type(self).__name__} should define output_dtype, the element types of its outputs")
 
     def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Variable) -> tuple[Any, Any]:
-        """What `dynamic_decode` gives for the outputs of all steps, ``[time, batch, ...]``, and the last states."""
+        """Converts the outputs of all steps, ``[time, batch, ...]``, and the last states to the results of `dynamic_decode`."""
         return outputs, final_states
 
 
@@ -358,20 +368,29 @@ class _State(NamedTuple):
 
 
 _IMPOSSIBLE = -1e9
-"""The logarithm of a probability that stands for zero."""
+"""Stands for the logarithm of probability 0."""
 
 
 class BeamSearchDecoder(Decoder):
-    """Finds, step by step, the `beam_size` most probable sequences that a cell makes.
+    """Finds the `beam_size` most probable sequences that a cell generates.
 
     Args:
-        cell: takes what `embedding_fn` gives; its states are those of `dynamic_decode`'s `inits`, ``[batch, ...]``.
-        start_token, end_token: ids that a sequence starts from and ends with.
-        embedding_fn: makes ids, int64 ``[batch, beam_size]``, the cell's inputs; nothing by default.
-        output_fn: makes what the cell puts out scores over the vocabulary; nothing by default.
+        cell: its inputs are results of `embedding_fn`; its first states are the `inits` of `dynamic_decode`, ``[batch, ...]``.
+        start_token, end_token: the ids at the start and at the end of sequences.
+        embedding_fn: converts ids, int64 ``[batch, beam_size]``, to the cell's inputs; by default they are the ids.
+        output_fn: converts the cell's outputs to scores over the vocabulary; by default they are the outputs.
 
-    `dynamic_decode` then gives ids, int64 ``[batch, time, beam_size]``, and the last states, of which ``log_probs``,
-    ``finished`` and ``lengths`` are ``[batch, beam_size]``.
+    `dynamic_decode` returns ids, int64 ``[batch, time, beam_size]``, and the last states, whose ``log_probs``, ``finished`` and
+    ``lengths`` are ``[batch, beam_size]``.
+
+    >>> def embed(ids):
+    ...     return fluid.embedding(ids, size=[1000, 16])
+    >>> def project(hidden):
+    ...     return layers.fc(hidden, 1000)
+    >>> decoder = layers.BeamSearchDecoder(layers.GRUCell(32), 0, 1, beam_size=4, embedding_fn=embed, output_fn=project)
+    >>> ids, states = layers.dynamic_decode(decoder, inits=fluid.data("state", [None, 32]), max_step_num=10)
+    >>> ids.shape
+    (-1, -1, 4)
     """
 
     OutputWrapper = _Output
@@ -391,11 +410,11 @@ class BeamSearchDecoder(Decoder):
 
     @staticmethod
     def tile_beam_merge_with_batch(x: Variable, beam_size: int) -> Variable:
-        """``[batch, ...]``, each entry repeated, as ``[batch * beam_size, ...]``: for what a cell reads besides its states."""
+        """Repeats each entry of ``[batch, ...]``: ``[batch * beam_size, ...]``, for what a cell reads besides its states."""
         return _merged(_tiled(x, beam_size))
 
     def initialize(self, initial_cell_states: Any) -> tuple[Any, _State, Variable]:
-        """Every beam in the cell's states, the first one alone possible."""
+        """All beams start from the cell's states; only the first has a probability above 0."""
         first = flatten(initial_cell_states, "BeamSearchDecoder: initial_cell_states")[0]
         beams = self.beam_size
 
@@ -418,23 +437,23 @@ class BeamSearchDecoder(Decoder):
         return ids if self.embedding_fn is None else self.embedding_fn(ids)
 
     def step(self, time: Variable, inputs: Any, states: Any, **kwargs: Any) -> tuple[_Output, _State, Any, Variable]:
-        """The best continuations of all beams of each entry of the batch."""
+        """Selects the best continuations of all beams of each entry of the batch."""
         f, beams = _ops(), self.beam_size
         out, cell_states = self.cell(_map(_merged, inputs), _map(_merged, states.cell_states), **kwargs)
         if self.output_fn is not None:
             out = self.output_fn(out)
         size = out.shape[-1]
         logs = reshape(f.log_softmax(out), [-1, beams, size])
-        # A finished beam goes on with the end token, at no cost.
+        # A finished beam continues with the end token, at no cost.
         done = f.unsqueeze2(states.finished.astype("float32"), axes=[2])
         end = reshape(one_hot(fill_constant([1, 1], "int64", self.end_token), size), [1, 1, size])
         logs = logs * (1.0 - done) + done * ((1.0 - end) * _IMPOSSIBLE)
         total = f.unsqueeze2(states.log_probs, axes=[2]) + logs
-        scores, places = topk(reshape(total, [-1, beams * size]), beams)
-        places = places if places.dtype is VarType.INT64 else places.astype("int64")
+        scores, indices = topk(reshape(total, [-1, beams * size]), beams)
+        indices = indices if indices.dtype is VarType.INT64 else indices.astype("int64")
         vocabulary = fill_constant([1], "int64", size)
-        parents, tokens = places // vocabulary, places % vocabulary
-        # Where the chosen beams are: [batch, beams, 2].
+        parents, tokens = indices // vocabulary, indices % vocabulary
+        # Batch entry and beam of each selected continuation: [batch, beams, 2].
         rows = f.cumsum(f.fill_any_like(parents, value=1.0), axis=0, exclusive=True)
         where = f.stack([rows, parents], axis=2)
         cell_states = _map(lambda x: f.gather_nd(_split(x, beams), where), cell_states)
@@ -449,13 +468,14 @@ class BeamSearchDecoder(Decoder):
         return _Output("float32", "int64", "int64")  # type: ignore[arg-type]
 
     def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Variable) -> tuple[Variable, Any]:
-        """The ids of each beam, found by going back from its last step."""
+        """The ids of each beam, traced back from its last step."""
         return _ops().gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
 
 def _tiled(x: Variable, beams: int) -> Variable:
-    found: Variable = _ops().expand(_ops().unsqueeze2(x, axes=[1]), expand_times=[1, beams, *[1] * (x.ndim - 1)])
-    return found
+    """``[batch, ...]`` repeated to ``[batch, beams, ...]``."""
+    tiled: Variable = _ops().expand(_ops().unsqueeze2(x, axes=[1]), expand_times=[1, beams, *[1] * (x.ndim - 1)])
+    return tiled
 
 
 def _merged(x: Variable) -> Variable:
@@ -471,15 +491,15 @@ def _split(x: Variable, beams: int) -> Variable:
 def dynamic_decode(
     decoder: Decoder, inits: Any = None, max_step_num: int | None = None, output_time_major: bool = False, **kwargs: Any
 ) -> tuple[Any, Any]:
-    """Run a decoder until all sequences are finished, or for ``max_step_num + 1`` steps.
+    """Runs a decoder until all sequences are finished, or for ``max_step_num + 1`` steps; see `BeamSearchDecoder`.
 
     Args:
-        inits: handed to the decoder's `initialize`.
-        output_time_major: give outputs as ``[time, batch, ...]``, not ``[batch, time, ...]``.
-        kwargs: handed to the decoder's `step`.
+        inits: passed to the decoder's `initialize`.
+        output_time_major: return outputs as ``[time, batch, ...]``, not ``[batch, time, ...]``.
+        kwargs: passed to the decoder's `step`.
 
     Returns:
-        Outputs of all steps and the last states, as the decoder's `finalize` gives them.
+        Outputs of all steps and the last states, as returned by the decoder's `finalize`.
     """
     inputs, states, finished = decoder.initialize(inits)
 
@@ -492,10 +512,10 @@ def dynamic_decode(
 
     def body(keep: Any, time: Variable, finished: Variable, lengths: Variable, inputs: Any, states: Any) -> list[Any]:
         f = _ops()
-        outputs, states, inputs, found = decoder.step(time, inputs, states, **kwargs)
+        outputs, states, inputs, ended = decoder.step(time, inputs, states, **kwargs)
         lengths = lengths + f.logical_not(finished).astype("int64")
         keep(outputs, time)
-        return [time + 1, f.logical_or(found, finished), lengths, inputs, states]
+        return [time + 1, f.logical_or(ended, finished), lengths, inputs, states]
 
     zero = fill_constant([1], "int64", 0)
     lengths = finished.astype("int64")
@@ -508,7 +528,7 @@ def dynamic_decode(
 
 @builds
 def decode(goes_on: Callable[..., Variable], body: Callable[..., Any], loop_vars: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-    """A loop as long as ``goes_on(*loop_vars)``: the outputs of all its steps, ``[time, ...]``, and the last `loop_vars`.
+    """Loops while ``goes_on(*loop_vars)``: the outputs of all steps, ``[time, ...]``, and the last `loop_vars`.
 
     Args:
         body: ``body(keep, *loop_vars) -> loop_vars``, which calls ``keep(outputs, time)`` once.
@@ -517,14 +537,13 @@ def decode(goes_on: Callable[..., Variable], body: Callable[..., Any], loop_vars
     arrays: list[Any] = []
 
     def collect(value: Variable, time: Variable) -> Variable:
-        """Keep an output of each step in an array outside the loop."""
-        array = parent.create_var(
-            name=unique_name.generate("dynamic_decode.outputs"), type=VarType.LOD_TENSOR_ARRAY, dtype=value.dtype
-        )
+        """Writes an output of each step to an array outside the loop."""
+        name = unique_name.generate("dynamic_decode.outputs")
+        array = parent.create_var(name=name, type=VarType.LOD_TENSOR_ARRAY, dtype=value.dtype)
         parent.append_op("new_array", {}, {"Out": array}, {"dtype": int(value.dtype)})
         array.shape = value.shape
-        found: Variable = array_write(value, time, array)
-        return found
+        written: Variable = array_write(value, time, array)
+        return written
 
     def keep(outputs: Any, time: Variable) -> None:
         arrays.append(_map(lambda value: collect(value, time), outputs))
@@ -548,37 +567,32 @@ def lstm(
     default_initializer: Initializer | None = None,
     seed: int = -1,
 ) -> tuple[Variable, Variable, Variable]:
-    """Layers of LSTMs over ``input [time, batch, features]``, as the op `cudnn_lstm`, with all weights in one parameter.
+    """A stack of LSTM layers over ``input [time, batch, features]``: the op `cudnn_lstm`, with all weights in one parameter.
 
     Args:
-        init_h, init_c: states before the first step, ``[num_layers * directions, batch, hidden_size]``.
-        max_len: accepted; sequences may be of any length.
-        dropout_prob: of what goes from layer to layer, unless `is_test`.
+        init_h, init_c: initial states, ``[num_layers * directions, batch, hidden_size]``.
+        max_len: accepted and ignored; sequences may have any length.
+        dropout_prob: probability of dropout between layers, unless `is_test`.
 
     Returns:
         Outputs ``[time, batch, directions * hidden_size]`` and both states after the last step.
+
+    >>> words = fluid.data("words", [20, 8, 16])
+    >>> state = layers.zeros([2, 8, 32], "float32")
+    >>> output, last_h, last_c = layers.lstm(words, state, state, max_len=20, hidden_size=32, num_layers=2)
+    >>> output.shape, last_h.shape
+    ((20, 8, 32), (2, 8, 32))
     """
     helper = LayerHelper("cudnn_lstm", name)
     check_variable(input, "lstm: input")
     features, directions = extent(input, -1, "input"), 1 + bool(is_bidirec)
-    size = 0
-    for layer in range(num_layers):
-        size += 4 * hidden_size * ((directions * hidden_size if layer else features) + hidden_size + 2) * directions
+    widths = [features, *[directions * hidden_size] * (num_layers - 1)]
+    size = sum(4 * hidden_size * (width + hidden_size + 2) * directions for width in widths)
     weight = helper.create_parameter(None, [size], input.dtype, default_initializer=default_initializer)
-    made = helper.apply(
-        "cudnn_lstm",
-        {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight},
-        {
-            "hidden_size": hidden_size,
-            "num_layers": num_layers,
-            "input_size": features,
-            "is_bidirec": is_bidirec,
-            "dropout_prob": dropout_prob,
-            "is_test": is_test,
-            "seed": max(seed, 0),
-        },
-    )
-    return made["Out"], made["LastH"], made["LastC"]
+    attrs = {"hidden_size": hidden_size, "num_layers": num_layers, "input_size": features, "is_bidirec": is_bidirec}
+    attrs |= {"dropout_prob": dropout_prob, "is_test": is_test, "seed": max(seed, 0)}
+    outputs = helper.apply("cudnn_lstm", {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight}, attrs)
+    return outputs["Out"], outputs["LastH"], outputs["LastC"]
 
 
 def lstm_unit(
@@ -590,16 +604,22 @@ def lstm_unit(
     bias_attr: AttrLike = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """One step of an LSTM: the op `lstm_unit` on an `fc` of input and hidden state together; the new hidden state and cell."""
-    for where, var in (("x_t", x_t), ("hidden_t_prev", hidden_t_prev), ("cell_t_prev", cell_t_prev)):
-        check_variable(var, f"lstm_unit: {where}")
+    """One step of an LSTM, an `fc` of input and hidden state and the op `lstm_unit`: the new hidden state and cell.
+
+    >>> x, hidden, cell = (fluid.data(name, [None, 32]) for name in ("x", "hidden", "cell"))
+    >>> hidden, cell = layers.lstm_unit(x, hidden, cell)
+    >>> hidden.shape, cell.shape
+    ((-1, 32), (-1, 32))
+    """
+    for argument, var in (("x_t", x_t), ("hidden_t_prev", hidden_t_prev), ("cell_t_prev", cell_t_prev)):
+        check_variable(var, f"lstm_unit: {argument}")
         if var.ndim != 2:
-            raise ProgramError(f"lstm_unit: {where} should be [batch, features]; {var.name} is {var.describe()}")
+            raise ProgramError(f"lstm_unit: {argument} should be [batch, features]; {var.name} is {var.describe()}")
     helper = LayerHelper("lstm_unit", name)
     joined = _ops().concat([x_t, hidden_t_prev], axis=1)
     gates = fc(joined, 4 * cell_t_prev.shape[1], param_attr=param_attr, bias_attr=bias_attr)
-    made = helper.apply("lstm_unit", {"X": gates, "C_prev": cell_t_prev}, {"forget_bias": forget_bias})
-    return made["H"], made["C"]
+    outputs = helper.apply("lstm_unit", {"X": gates, "C_prev": cell_t_prev}, {"forget_bias": forget_bias})
+    return outputs["H"], outputs["C"]
 
 
 def gru_unit(
@@ -612,32 +632,37 @@ def gru_unit(
     gate_activation: str = "sigmoid",
     origin_mode: bool = False,
 ) -> tuple[Variable, Variable, Variable]:
-    """One step of a GRU, as the op `gru_unit`: the new hidden state, ``r * hidden``, and the gates.
+    """One step of a GRU, the op `gru_unit`: the new hidden state, ``r * hidden``, and the gates.
 
     Args:
-        input: ``[batch, size]``, where `size` is three times that of the state ``hidden [batch, size / 3]``.
+        input: ``[batch, size]``, where `size` is three times the number of features of the state, ``hidden [batch, size / 3]``.
         activation, gate_activation: identity, sigmoid, tanh or relu.
+
+    >>> x, hidden = fluid.data("x", [None, 16]), fluid.data("hidden", [None, 32])
+    >>> hidden, reset_hidden, gates = layers.gru_unit(layers.fc(x, 96), hidden, size=96)
+    >>> hidden.shape, gates.shape
+    ((-1, 32), (-1, 96))
     """
     if size < 3 or size % 3:
         raise ProgramError(f"gru_unit: size should be a multiple of 3, the features of two gates and the candidate, not {size}")
     helper = LayerHelper("gru_unit", None, param_attr, bias_attr)
     numbers = {name or "identity": number for number, name in enumerate(ACTIVATIONS)}
-    for said, value in (("activation", activation), ("gate_activation", gate_activation)):
+    for argument, value in (("activation", activation), ("gate_activation", gate_activation)):
         if value not in numbers:
-            raise FluidTypeError(f"gru_unit: {said} should be one of {', '.join(numbers)}, not {value!r}")
+            raise FluidTypeError(f"gru_unit: {argument} should be one of {', '.join(numbers)}, not {value!r}")
     inputs = {"Input": input, "HiddenPrev": hidden, **_weights(helper, input, size // 3, 3, size // 3, size)}
     attrs = {"activation": numbers[activation], "gate_activation": numbers[gate_activation], "origin_mode": origin_mode}
-    made = helper.apply("gru_unit", inputs, attrs, also=("ResetHiddenPrev", "Gate"))
-    return made["Hidden"], made["ResetHiddenPrev"], made["Gate"]
+    outputs = helper.apply("gru_unit", inputs, attrs, also=("ResetHiddenPrev", "Gate"))
+    return outputs["Hidden"], outputs["ResetHiddenPrev"], outputs["Gate"]
 
 
 def _weights(helper: LayerHelper, input: Variable, size: int, blocks: int, rows: int, bias: int) -> dict[str, Any]:
-    """Weight ``[rows, blocks * size]`` and, if there is to be one, Bias ``[1, bias]``."""
+    """The inputs Weight ``[rows, blocks * size]`` and, unless `bias_attr` is False, Bias ``[1, bias]``."""
     check_variable(input, f"{helper.layer_type}: input")
-    found = {"Weight": helper.create_parameter(helper.param_attr, [rows, blocks * size], input.dtype)}
+    weights = {"Weight": helper.create_parameter(helper.param_attr, [rows, blocks * size], input.dtype)}
     if helper.bias_attr is not False:
-        found["Bias"] = helper.create_parameter(helper.bias_attr, [1, bias], input.dtype, is_bias=True)
-    return found
+        weights["Bias"] = helper.create_parameter(helper.bias_attr, [1, bias], input.dtype, is_bias=True)
+    return weights
 
 
 def dynamic_lstm(
@@ -655,29 +680,35 @@ def dynamic_lstm(
     dtype: DTypeLike = "float32",
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """An LSTM over sequences, as the op `lstm`: hidden states and cells, ``[rows, size / 4]``.
+    """An LSTM over sequences of different lengths, the op `lstm`: hidden states and cells, ``[rows, size / 4]``.
 
     Args:
-        input: rows that form sequences, ``[rows, size]``: the four gates side by side, from an `fc` without bias perhaps.
-        h_0, c_0: states before the first step, ``[sequences, size / 4]``; zeros by default.
+        input: sequences of rows ``[rows, size]``: the four gates side by side, usually the result of `fc`.
+        h_0, c_0: initial states, ``[sequences, size / 4]``; zeros by default.
+
+    >>> words = fluid.data("words", [None, 16], lod_level=1)
+    >>> hidden, cell = layers.dynamic_lstm(layers.fc(words, 128, bias_attr=False), size=128)
+    >>> hidden.shape
+    (-1, 32)
     """
     inputs, attrs, helper = _lstm_of("lstm", input, size, size // 4, name, param_attr, bias_attr, use_peepholes)
     attrs |= {"is_reverse": is_reverse, "gate_activation": gate_activation}
     attrs |= {"cell_activation": cell_activation, "candidate_activation": candidate_activation}
-    made = helper.apply("lstm", {**inputs, "H0": h_0, "C0": c_0}, attrs)
-    return made["Hidden"], made["Cell"]
+    outputs = helper.apply("lstm", {**inputs, "H0": h_0, "C0": c_0}, attrs)
+    return outputs["Hidden"], outputs["Cell"]
 
 
 def _lstm_of(
     layer: str,
     input: Variable,
     size: int,
-    handed: int,
+    recurrent_size: int,
     name: str | None,
     param_attr: AttrLike,
     bias_attr: AttrLike,
     peepholes: bool,
 ) -> tuple[dict[str, Any], dict[str, Any], LayerHelper]:
+    """Inputs, first attributes and helper of an LSTM over sequences that feeds back `recurrent_size` features."""
     if size < 4 or size % 4:
         raise ProgramError(
             f"dynamic_{layer}: size should be a multiple of 4, the features of the four gates together, not {size}"
@@ -685,7 +716,7 @@ def _lstm_of(
     helper = LayerHelper(layer, name, param_attr, bias_attr)
     if helper.bias_attr is False:
         raise ProgramError(f"dynamic_{layer} needs a bias: bias_attr cannot be False")
-    weights = _weights(helper, input, size // 4, 4, handed, (7 if peepholes else 4) * (size // 4))
+    weights = _weights(helper, input, size // 4, 4, recurrent_size, (7 if peepholes else 4) * (size // 4))
     return {"Input": input, **weights}, {"use_peepholes": peepholes}, helper
 
 
@@ -708,14 +739,21 @@ def dynamic_lstmp(
     cell_clip: float | None = None,
     proj_clip: float | None = None,
 ) -> tuple[Variable, Variable]:
-    """An LSTM over sequences that hands on a projection of its hidden state, as the op `lstmp`: projections ``[rows, proj_size]``
-    and cells ``[rows, size / 4]``.
+    """`dynamic_lstm` that feeds back a projection of its hidden state, the op `lstmp`.
 
     Args:
-        input: as of `dynamic_lstm`.
-        param_attr: a name is that of the weights; those of the projection get ``_proj`` behind it.
-        h_0: the projection before the first step, ``[sequences, proj_size]``; zeros by default.
-        cell_clip, proj_clip: keep cells and projections within these; None for no limit.
+        input: as in `dynamic_lstm`.
+        param_attr: attributes of the weights; ``_proj`` is appended to a name for the weights of the projection.
+        h_0: the initial projection, ``[sequences, proj_size]``; zeros by default.
+        cell_clip, proj_clip: limits of the absolute values of cells and projections; None for no limit.
+
+    Returns:
+        Projections ``[rows, proj_size]`` and cells ``[rows, size / 4]``.
+
+    >>> words = fluid.data("words", [None, 16], lod_level=1)
+    >>> projection, cell = layers.dynamic_lstmp(layers.fc(words, 128, bias_attr=False), size=128, proj_size=8)
+    >>> projection.shape, cell.shape
+    ((-1, 8), (-1, 32))
     """
     inputs, attrs, helper = _lstm_of("lstmp", input, size, proj_size, name, param_attr, bias_attr, use_peepholes)
     attr = _Parameters._attr(helper.param_attr, "proj")
@@ -723,8 +761,8 @@ def dynamic_lstmp(
     attrs |= {"is_reverse": is_reverse, "gate_activation": gate_activation, "proj_activation": proj_activation}
     attrs |= {"cell_activation": cell_activation, "candidate_activation": candidate_activation}
     attrs |= {"cell_clip": cell_clip or 0.0, "proj_clip": proj_clip or 0.0}
-    made = helper.apply("lstmp", {**inputs, "H0": h_0, "C0": c_0}, attrs)
-    return made["Projection"], made["Cell"]
+    outputs = helper.apply("lstmp", {**inputs, "H0": h_0, "C0": c_0}, attrs)
+    return outputs["Projection"], outputs["Cell"]
 
 
 def dynamic_gru(
@@ -738,19 +776,19 @@ def dynamic_gru(
     h_0: Variable | None = None,
     origin_mode: bool = False,
 ) -> Variable:
-    """A GRU over sequences, as the op `gru`: hidden states ``[rows, size]``.
+    """A GRU over sequences of different lengths, the op `gru`: hidden states ``[rows, size]``.
 
     Args:
-        input: rows that form sequences, ``[rows, 3 * size]``: two gates and the candidate side by side.
-        h_0: states before the first step, ``[sequences, size]``; zeros by default.
+        input: sequences of rows ``[rows, 3 * size]``: two gates and the candidate side by side.
+        h_0: initial states, ``[sequences, size]``; zeros by default.
+
+    >>> words = fluid.data("words", [None, 16], lod_level=1)
+    >>> layers.dynamic_gru(layers.fc(words, 96), size=32).shape
+    (-1, 32)
     """
     helper = LayerHelper("gru", None, param_attr, bias_attr)
     inputs = {"Input": input, "H0": h_0, **_weights(helper, input, size, 3, size, 3 * size)}
-    attrs = {
-        "is_reverse": is_reverse,
-        "gate_activation": gate_activation,
-        "activation": candidate_activation,
-        "origin_mode": origin_mode,
-    }
-    found: Variable = helper.apply("gru", inputs, attrs)["Hidden"]
-    return found
+    attrs = {"is_reverse": is_reverse, "gate_activation": gate_activation}
+    attrs |= {"activation": candidate_activation, "origin_mode": origin_mode}
+    hidden: Variable = helper.apply("gru", inputs, attrs)["Hidden"]
+    return hidden

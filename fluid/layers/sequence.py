@@ -1,4 +1,4 @@
-"""Layers over sequences: rows of different numbers that lie one after the other, told apart by their LoD."""
+"""Layers over sequences of different lengths, whose rows follow one another in one tensor; the LoD says where each begins."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..errors import ProgramError
 from ..ir.checked import Positive
 from ..ir.program import Variable
 from ..param_attr import AttrLike
+from .tensor import constant
 
 __all__ = [
     "im2sequence",
@@ -47,8 +48,8 @@ def sequence_conv(
 ) -> Variable:
     """Convolution over the rows of each sequence of `input`, ``[rows, width]``: ``[rows, num_filters]``.
 
-    The filter sees `filter_size` rows from `padding_start` on (``-filter_size // 2`` by default), zeros past the ends. Its
-    weights are ``[filter_size * width, num_filters]``. `padding` False is not supported by the op, as in Fluid.
+    The filter, with weights ``[filter_size * width, num_filters]``, covers `filter_size` rows from offset `padding_start` on
+    (``-(filter_size // 2)`` by default), and zeros past the ends. As in Fluid, `padding` is ignored.
     """
     helper = LayerHelper("sequence_conv", name, param_attr, bias_attr, act)
     if extent(input, 1, "input") < 0:
@@ -59,12 +60,12 @@ def sequence_conv(
         "contextStart": -(filter_size // 2) if padding_start is None else padding_start,
         "contextLength": filter_size,
     }
-    found = helper.apply("sequence_conv", {"X": input, "Filter": weight}, attrs)["Out"]
-    return helper.append_activation(helper.append_bias_op(found))
+    output = helper.apply("sequence_conv", {"X": input, "Filter": weight}, attrs)["Out"]
+    return helper.append_activation(helper.append_bias_op(output))
 
 
 def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = None, act: str | None = None) -> Variable:
-    """Each row and the `future_context_size` after it in its sequence, weighted element by element and added up."""
+    """The weighted sum, element by element, of each row and the `future_context_size` rows after it in its sequence."""
     if future_context_size < 0:
         raise ProgramError(f"row_conv: future_context_size should not be below 0, as {future_context_size} is")
     helper = LayerHelper("row_conv", None, param_attr, act=act)
@@ -73,8 +74,10 @@ def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = N
 
 
 def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0) -> Variable:
-    """Each sequence of the last level as one row: `pool_type` is average, sum, sqrt, max, last or first; `pad_value` for an
-    empty one."""
+    """Reduces each sequence of the last level to one row; an empty sequence gives `pad_value`.
+
+    `pool_type` is average, sum, sqrt (the sum divided by the square root of the length), max, last or first.
+    """
     attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
     return apply("sequence_pool", {"X": input}, attrs)
 
@@ -95,43 +98,44 @@ def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None 
 
 
 def sequence_expand(x: Variable, y: Variable, ref_level: int = -1, name: str | None = None) -> Variable:
-    """Sequence (or row, where `x` has no sequences) i of `x` as often as sequence i of `y`'s level `ref_level` is long."""
+    """Repeats sequence i of `x` (row i, if it has none) as often as the length of sequence i in `y`'s level `ref_level`."""
     return apply("sequence_expand", {"X": x, "Y": y}, {"ref_level": ref_level}, name=name)
 
 
 def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Row i of `x` as often as sequence i of `y` is long."""
+    """Repeats row i of `x` as often as the length of sequence i of `y`."""
     return apply("sequence_expand_as", {"X": x, "Y": y}, name=name)
 
 
 def sequence_concat(input: Sequence[Variable], name: str | None = None) -> Variable:
-    """Sequence i of each of `input` after the other, as sequence i."""
+    """Concatenates sequence i of all tensors in `input`, for each i."""
     return apply("sequence_concat", {"X": list(input)}, name=name)
 
 
 def sequence_slice(input: Variable, offset: Variable, length: Variable, name: str | None = None) -> Variable:
-    """Of each sequence of `input`, ``length[i]`` rows from ``offset[i]`` on; both are int64 of shape ``[sequences, 1]``."""
+    """The ``length[i]`` rows from ``offset[i]`` on of sequence i; both arguments are int64 ``[sequences, 1]``."""
     return apply("sequence_slice", {"X": input, "Offset": offset, "Length": length}, name=name)
 
 
 def sequence_pad(
     x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
 ) -> tuple[Variable, Variable]:
-    """The sequences of `x` as ``[sequences, maxlen, ...]``, filled up with `pad_value` (one number, or a row), and their
-    lengths, int64 of shape ``[sequences]``. By default, `maxlen` is the length of the longest."""
+    """The sequences of `x` padded to ``[sequences, maxlen, ...]``, and their lengths, int64 ``[sequences]``.
+
+    `pad_value` is a variable of one number or one row; `maxlen` is by default the length of the longest sequence.
+    """
     attrs = {"padded_length": -1 if maxlen is None else maxlen}
     padded, length = apply_many("sequence_pad", {"X": x, "PadValue": pad_value}, attrs, name=name)
-    length.stop_gradient = True
-    return padded, length
+    return padded, constant(length)
 
 
 def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
-    """The first ``length[i]`` entries of each ``x[i]``, as sequences; `length` is int64 of shape ``[sequences]``."""
+    """The first ``length[i]`` entries of each ``x[i]`` as sequences; `length` is int64 ``[sequences]``."""
     return apply("sequence_unpad", {"X": x, "Length": length}, name=name)
 
 
 def sequence_reshape(input: Variable, new_dim: int) -> Variable:
-    """The numbers of each sequence in rows of `new_dim`."""
+    """Reshapes each sequence to rows of width `new_dim`."""
     return apply("sequence_reshape", {"X": input}, {"new_dim": new_dim})
 
 
@@ -141,25 +145,27 @@ def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
 
 
 def sequence_enumerate(input: Variable, win_size: int, pad_value: int = 0, name: str | None = None) -> Variable:
-    """Each row of `input`, whole numbers ``[rows, 1]``, with the `win_size` - 1 that follow it in its sequence:
-    ``[rows, win_size]``, `pad_value` past the end."""
+    """Windows ``[rows, win_size]``: each row of `input`, integers ``[rows, 1]``, and those after it in its sequence.
+
+    Past the end of the sequence stands `pad_value`.
+    """
     return apply("sequence_enumerate", {"X": input}, {"win_size": win_size, "pad_value": pad_value}, name=name)
 
 
 def sequence_scatter(input: Variable, index: Variable, updates: Variable, name: str | None = None) -> Variable:
-    """`input` with `updates` added: row j of sequence i, whose index is k, to ``input[i, k]``."""
+    """`input` with `updates` added: each row of sequence i to ``input[i, k]``, where k is the same row of `index`."""
     return apply("sequence_scatter", {"X": input, "Ids": index, "Updates": updates}, name=name)
 
 
 def lod_reset(x: Variable, y: Variable | None = None, target_lod: Sequence[int] | None = None) -> Variable:
-    """`x` with other sequences: those of `y`, or, where it has none, between the offsets that it holds, or `target_lod`."""
+    """`x` with other sequences: those of `y` (if it has none, its values are their offsets), or with offsets `target_lod`."""
     if y is None and target_lod is None:
         raise ProgramError("lod_reset: give y, or the offsets target_lod")
     return apply("lod_reset", {"X": x, "Y": y}, {} if y is not None else {"target_lod": list(target_lod or ())})
 
 
 def lod_append(x: Variable, level: Variable | Sequence[int]) -> Variable:
-    """`x` with one more, innermost, level of sequences: the offsets `level`, or the sequences of that variable."""
+    """`x` with one more innermost level of sequences: those of the variable `level`, or with these offsets."""
     if isinstance(level, Variable):
         return apply("lod_reset", {"X": x, "Y": level}, {"append": True}, layer="lod_append")
     return apply("lod_reset", {"X": x}, {"append": True, "target_lod": list(level)}, layer="lod_append")
@@ -174,12 +180,14 @@ def im2sequence(
     out_stride: int | Sequence[int] = 1,
     name: str | None = None,
 ) -> Variable:
-    """The patches of each image of `input`, ``[images, channels, height, width]``, row by row, as a sequence:
-    ``[images * patches, channels * filter height * filter width]``. `padding` is up, left, down, right."""
+    """The patches of each image ``[images, channels, height, width]``, row by row, as a sequence.
 
-    def several(value: int | Sequence[int], count: int) -> list[int]:
-        found = [value] * count if isinstance(value, int) else list(value)
-        return found * (count // len(found))
+    The result is ``[images * patches, channels * filter height * filter width]``; `padding` is top, left, bottom, right.
+    """
 
-    attrs = {"kernels": several(filter_size, 2), "strides": several(stride, 2), "paddings": several(padding, 4)}
-    return apply("im2sequence", {"X": input, "Y": input_image_size}, {**attrs, "out_stride": several(out_stride, 2)}, name=name)
+    def repeated(value: int | Sequence[int], count: int) -> list[int]:
+        values = [value] if isinstance(value, int) else list(value)
+        return values * (count // len(values))
+
+    attrs = {"kernels": repeated(filter_size, 2), "strides": repeated(stride, 2), "paddings": repeated(padding, 4)}
+    return apply("im2sequence", {"X": input, "Y": input_image_size}, {**attrs, "out_stride": repeated(out_stride, 2)}, name=name)

@@ -34,6 +34,13 @@ def Print(
         print_phase: ``"forward"`` for the value, ``"backward"`` for the gradient, ``"both"``.
 
     A tensor of eager mode is printed at once, and `first_n` counts what this line of the user's code has printed.
+
+    >>> _ = layers.Print(fluid.dygraph.to_variable([1.0, 2.0]), message="loss", print_tensor_lod=False)
+    Variable: generated_tensor_0
+      - message: loss
+      - shape: [2]
+      - dtype: float32
+      - data: [1.0 2.0]
     """
     if print_phase not in ("forward", "backward", "both"):
         raise ProgramError(f"Print: print_phase should be 'forward', 'backward' or 'both', not {print_phase!r}")
@@ -70,6 +77,10 @@ def py_func(
     gives (`create_tensor` makes one that takes any shape).
 
     The function lives in this process: a program that is saved and read elsewhere cannot call it.
+
+    >>> out = fluid.dygraph.to_variable([0.0, 0.0])
+    >>> layers.py_func(np.cumsum, fluid.dygraph.to_variable([1.0, 2.0]), out)
+    Tensor([1., 3.], shape=[2], dtype=float32)
     """
     for name, function in (("func", func), ("backward_func", backward_func)):
         if not callable(function) and not (function is None and name == "backward_func"):

@@ -30,7 +30,13 @@ __all__ = [
 
 
 def lod_rank_table(x: Variable, level: int = 0) -> Variable:
-    """A table of the sequences in `x`'s level `level`, from the longest to the shortest."""
+    """A table of the sequences in `x`'s level `level`, from the longest to the shortest.
+
+    >>> words = fluid.data("words", [None, 16], lod_level=1)
+    >>> table = layers.lod_rank_table(words)
+    >>> layers.reorder_lod_tensor_by_rank(words, table).shape
+    (-1, 16)
+    """
     helper = LayerHelper("lod_rank_table")
     table = helper.create_variable(name=helper.name + ".table", type=VarType.LOD_RANK_TABLE, stop_gradient=True)
     helper.apply("lod_rank_table", {"X": x}, {"level": level}, {"Out": table})
@@ -66,7 +72,13 @@ def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
 
 
 def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[Variable, Variable]:
-    """The rows (or sequences) of `input` where `mask`, bool ``[rows, 1]``, is true, and those where it is false."""
+    """The rows (or sequences) of `input` where `mask`, bool ``[rows, 1]``, is true, and those where it is false.
+
+    >>> x, mask = fluid.data("x", [None, 16]), fluid.data("mask", [None, 1], "bool")
+    >>> true, false = layers.split_lod_tensor(x, mask)
+    >>> layers.merge_lod_tensor(true, false, x, mask).shape
+    (-1, 16)
+    """
     true, false = apply_many("split_lod_tensor", {"X": input, "Mask": mask}, {"level": level})
     return true, false
 

@@ -61,6 +61,11 @@ def data(
 
     The batch's extent is put in front unless `append_batch_size` is False or `shape` itself has an unknown extent
     (-1 or None). `fluid.data` takes the shape as it is.
+
+    >>> layers.data("x", [3, 32, 32]).shape
+    (-1, 3, 32, 32)
+    >>> layers.data("y", [None, 3]).shape
+    (-1, 3)
     """
     if append_batch_size and all(extent is not None and extent >= 0 for extent in shape):
         shape = [-1, *shape]
@@ -83,6 +88,11 @@ def py_reader(
         shapes, dtypes, lod_levels: of the variables, the batch's extent (-1) included; lod_levels are 0 if None.
         name: what the variables' names begin with.
         use_double_buffer: accepted as in Fluid; of no effect.
+
+    >>> reader = layers.py_reader(capacity=8, shapes=[[-1, 784], [-1, 1]], dtypes=["float32", "int64"])
+    >>> image, label = layers.read_file(reader)
+    >>> image.shape, label.shape
+    ((-1, 784), (-1, 1))
     """
     levels = lod_levels if lod_levels is not None else [0] * len(shapes)
     if not len(shapes) == len(dtypes) == len(levels):

@@ -49,6 +49,12 @@ def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, 
         step: what is added in each run instead of one; the first number is then ``begin - 1 + step``.
         counter_name: of the persistable variable; what is asked for by the same name is the same counter, which goes on as it
             was made. ``@STEP_COUNTER@`` by default.
+
+    >>> step = layers.autoincreased_step_counter()
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [executor.run(fetch_list=[step])[0].item() for _ in range(3)]
+    [1, 2, 3]
     """
     helper = LayerHelper("global_step_counter")
     name = counter_name if counter_name is not None else "@STEP_COUNTER@"
@@ -102,7 +108,14 @@ def _rate_variable(name: str) -> Variable:
 @_schedule
 def exponential_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
     """``learning_rate * decay_rate ** (step / decay_steps)``, float32 of shape [1]; the quotient is rounded down if
-    `staircase`."""
+    `staircase`.
+
+    >>> rate = layers.exponential_decay(0.1, decay_steps=2, decay_rate=0.5, staircase=True)
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
+    [0.1, 0.1, 0.05, 0.05]
+    """
     found: Variable = learning_rate * decay_rate ** _periods("exponential_decay", decay_steps, staircase)
     return found
 
@@ -110,7 +123,14 @@ def exponential_decay(learning_rate: Rate, decay_steps: float, decay_rate: float
 @_schedule
 def natural_exp_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
     """``learning_rate * exp(-decay_rate * (step / decay_steps))``, float32 of shape [1]; the quotient is rounded down if
-    `staircase`."""
+    `staircase`.
+
+    >>> rate = layers.natural_exp_decay(0.1, decay_steps=1, decay_rate=0.5)
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
+    [0.1, 0.0607, 0.0368, 0.0223]
+    """
     found: Variable = learning_rate * ops.exp(-decay_rate * _periods("natural_exp_decay", decay_steps, staircase))
     return found
 
@@ -118,7 +138,14 @@ def natural_exp_decay(learning_rate: Rate, decay_steps: float, decay_rate: float
 @_schedule
 def inverse_time_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
     """``learning_rate / (1 + decay_rate * step / decay_steps)``, float32 of shape [1]; the quotient is rounded down if
-    `staircase`."""
+    `staircase`.
+
+    >>> rate = layers.inverse_time_decay(0.1, decay_steps=1, decay_rate=1.0)
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
+    [0.1, 0.05, 0.0333, 0.025]
+    """
     found: Variable = learning_rate / (1.0 + decay_rate * _periods("inverse_time_decay", decay_steps, staircase))
     return found
 
@@ -132,6 +159,12 @@ def polynomial_decay(
         (learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate
 
     Here step is at most `decay_steps`; if `cycle`, `decay_steps` grows instead, by itself whenever it is passed.
+
+    >>> rate = layers.polynomial_decay(0.1, decay_steps=2, end_learning_rate=0.02)
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
+    [0.1, 0.06, 0.02, 0.02]
     """
     _positive("polynomial_decay", decay_steps=decay_steps)
     step = _step()
@@ -151,6 +184,12 @@ def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Var
     Args:
         boundaries: steps, in increasing order.
         values: learning rates, one more than boundaries.
+
+    >>> rate = layers.piecewise_decay(boundaries=[1, 3], values=[0.1, 0.01, 0.001])
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
+    [0.1, 0.01, 0.01, 0.001]
     """
     if len(values) != len(boundaries) + 1 or not boundaries:
         raise ProgramError(
@@ -175,6 +214,12 @@ def noam_decay(d_model: float, warmup_steps: float, learning_rate: Rate = 1.0) -
     """``learning_rate * d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``, float32 of shape [1].
 
     It rises until step is `warmup_steps` and falls after. The first step is 1.
+
+    >>> rate = layers.noam_decay(d_model=4, warmup_steps=2)
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
+    [0.1768, 0.3536, 0.2887, 0.25]
     """
     _positive("noam_decay", d_model=d_model, warmup_steps=warmup_steps)
     step = _step(1)
@@ -187,6 +232,12 @@ def cosine_decay(learning_rate: Rate, step_each_epoch: float, epochs: float) -> 
     """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)``, float32 of shape [1].
 
     The epoch is step over `step_each_epoch`, rounded down.
+
+    >>> rate = layers.cosine_decay(0.1, step_each_epoch=1, epochs=4)
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
+    [0.1, 0.0854, 0.05, 0.0146]
     """
     _positive("cosine_decay", step_each_epoch=step_each_epoch, epochs=epochs)
     epoch = ops.floor(_step() / step_each_epoch)
@@ -203,6 +254,12 @@ def linear_lr_warmup(learning_rate: Rate, warmup_steps: float, start_lr: float, 
 
     Returns:
         The learning rate, float32 of shape [1].
+
+    >>> rate = layers.linear_lr_warmup(0.1, warmup_steps=2, start_lr=0.0, end_lr=0.1)
+    >>> executor = fluid.Executor()
+    >>> _ = executor.run(fluid.default_startup_program())
+    >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
+    [0.0, 0.05, 0.1, 0.1]
     """
     _positive("linear_lr_warmup", warmup_steps=warmup_steps)
     step = _step()

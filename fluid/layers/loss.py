@@ -31,6 +31,10 @@ def center_loss(
         label: int64 ``[N, 1]``.
         alpha: rate at which centers move towards the rows of their classes, if `update_center`.
         param_attr: attributes of the centers, ``[num_classes, D]``, which get no gradient.
+
+    >>> features, labels = fluid.data("features", [None, 64]), fluid.data("labels", [None, 1], "int64")
+    >>> layers.center_loss(features, labels, num_classes=10, alpha=0.5, param_attr=None).shape
+    (-1, 1)
     """
     check_variable(input, "center_loss: input")
     helper = LayerHelper("center_loss", param_attr=param_attr)
@@ -51,6 +55,10 @@ def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-05, name: st
     """One minus the mean of the Dice coefficients ``2 * |A * B| / (|A| + |B|)`` of predictions and labels.
 
     `input` has probabilities ``[N, ..., classes]``, `label` int64 classes ``[N, ..., 1]``; the sums are over all but N.
+
+    >>> probabilities = fluid.dygraph.to_variable([[0.1, 0.9], [0.8, 0.2]])
+    >>> layers.dice_loss(probabilities, fluid.dygraph.to_variable([[1], [0]]))
+    Tensor([0.15], shape=[1], dtype=float32)
     """
     check_variable(input, "dice_loss: input")
     if input.ndim < 2 or input.shape[-1] < 1:
@@ -68,6 +76,10 @@ def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: f
     """Cross entropy of the similarities of each anchor to all positives, where those of the same label are right, and a penalty.
 
     `anchor` and `positive` are ``[N, D]``, `labels` ``[N]``; the penalty is ``l2_reg / 4`` times the mean squared norm of both.
+
+    >>> anchor = fluid.dygraph.to_variable([[1.0, 0.0], [0.0, 1.0]])
+    >>> layers.npair_loss(anchor, anchor, labels=fluid.dygraph.to_variable([0, 1]))
+    Tensor([0.3143], shape=[1], dtype=float32)
     """
     check_variable(labels, "npair_loss: labels")
     column = apply("reshape2", {"X": labels}, {"shape": [-1, 1]}, layer="npair_loss")

@@ -50,6 +50,10 @@ def sequence_conv(
 
     The filter, with weights ``[filter_size * width, num_filters]``, covers `filter_size` rows from offset `padding_start` on
     (``-(filter_size // 2)`` by default), and zeros past the ends. As in Fluid, `padding` is ignored.
+
+    >>> words = fluid.data("words", [None, 16], lod_level=1)
+    >>> layers.sequence_conv(words, num_filters=32, filter_size=3, act="tanh").shape
+    (-1, 32)
     """
     helper = LayerHelper("sequence_conv", name, param_attr, bias_attr, act)
     if extent(input, 1, "input") < 0:
@@ -65,7 +69,12 @@ def sequence_conv(
 
 
 def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = None, act: str | None = None) -> Variable:
-    """The weighted sum, element by element, of each row and the `future_context_size` rows after it in its sequence."""
+    """The weighted sum, element by element, of each row and the `future_context_size` rows after it in its sequence.
+
+    >>> words = fluid.data("words", [None, 16], lod_level=1)
+    >>> layers.row_conv(words, future_context_size=2).shape
+    (-1, 16)
+    """
     if future_context_size < 0:
         raise ProgramError(f"row_conv: future_context_size should not be below 0, as {future_context_size} is")
     helper = LayerHelper("row_conv", None, param_attr, act=act)
@@ -77,43 +86,95 @@ def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_va
     """Reduces each sequence of the last level to one row; an empty sequence gives `pad_value`.
 
     `pool_type` is average, sum, sqrt (the sum divided by the square root of the length), max, last or first.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]]).with_lod([[0, 2, 3]])
+    >>> layers.sequence_pool(x, "sum")
+    Tensor([[3.],
+            [4.]], shape=[2, 1], dtype=float32)
     """
     attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
     return apply("sequence_pool", {"X": input}, attrs)
 
 
 def sequence_first_step(input: Variable) -> Variable:
-    """The first row of each sequence."""
+    """The first row of each sequence.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]]).with_lod([[0, 2, 3]])
+    >>> layers.sequence_first_step(x)
+    Tensor([[1.],
+            [4.]], shape=[2, 1], dtype=float32)
+    """
     return sequence_pool(input, "first")
 
 
 def sequence_last_step(input: Variable) -> Variable:
-    """The last row of each sequence."""
+    """The last row of each sequence.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]]).with_lod([[0, 2, 3]])
+    >>> layers.sequence_last_step(x)
+    Tensor([[2.],
+            [4.]], shape=[2, 1], dtype=float32)
+    """
     return sequence_pool(input, "last")
 
 
 def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
-    """Softmax over each sequence of `input`, ``[rows, 1]``."""
+    """Softmax over each sequence of `input`, ``[rows, 1]``.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [1.0], [4.0]]).with_lod([[0, 2, 3]])
+    >>> layers.sequence_softmax(x)
+    Tensor([[0.5],
+            [0.5],
+            [1. ]], shape=[3, 1], dtype=float32)
+    """
     return apply("sequence_softmax", {"X": input}, name=name)
 
 
 def sequence_expand(x: Variable, y: Variable, ref_level: int = -1, name: str | None = None) -> Variable:
-    """Repeats sequence i of `x` (row i, if it has none) as often as the length of sequence i in `y`'s level `ref_level`."""
+    """Repeats sequence i of `x` (row i, if it has none) as often as the length of sequence i in `y`'s level `ref_level`.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
+    >>> y = fluid.dygraph.to_variable([[0.0], [0.0], [0.0]]).with_lod([[0, 2, 3]])
+    >>> layers.sequence_expand(x, y)
+    Tensor([[1.],
+            [1.],
+            [2.]], shape=[3, 1], dtype=float32)
+    """
     return apply("sequence_expand", {"X": x, "Y": y}, {"ref_level": ref_level}, name=name)
 
 
 def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Repeats row i of `x` as often as the length of sequence i of `y`."""
+    """Repeats row i of `x` as often as the length of sequence i of `y`.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
+    >>> y = fluid.dygraph.to_variable([[0.0], [0.0], [0.0]]).with_lod([[0, 2, 3]])
+    >>> layers.sequence_expand_as(x, y)
+    Tensor([[1.],
+            [1.],
+            [2.]], shape=[3, 1], dtype=float32)
+    """
     return apply("sequence_expand_as", {"X": x, "Y": y}, name=name)
 
 
 def sequence_concat(input: Sequence[Variable], name: str | None = None) -> Variable:
-    """Concatenates sequence i of all tensors in `input`, for each i."""
+    """Concatenates sequence i of all tensors in `input`, for each i.
+
+    >>> x = fluid.dygraph.to_variable([[1], [2], [3]]).with_lod([[0, 2, 3]])
+    >>> y = fluid.dygraph.to_variable([[7], [8]]).with_lod([[0, 1, 2]])
+    >>> layers.sequence_concat([x, y]).numpy().ravel()
+    array([1, 2, 7, 3, 8])
+    """
     return apply("sequence_concat", {"X": list(input)}, name=name)
 
 
 def sequence_slice(input: Variable, offset: Variable, length: Variable, name: str | None = None) -> Variable:
-    """The ``length[i]`` rows from ``offset[i]`` on of sequence i; both arguments are int64 ``[sequences, 1]``."""
+    """The ``length[i]`` rows from ``offset[i]`` on of sequence i; both arguments are int64 ``[sequences, 1]``.
+
+    >>> x = fluid.dygraph.to_variable([[1], [2], [3], [4]]).with_lod([[0, 3, 4]])
+    >>> offset, length = fluid.dygraph.to_variable([[1], [0]]), fluid.dygraph.to_variable([[2], [1]])
+    >>> layers.sequence_slice(x, offset, length).numpy().ravel()
+    array([2, 3, 4])
+    """
     return apply("sequence_slice", {"X": input, "Offset": offset, "Length": length}, name=name)
 
 
@@ -123,6 +184,14 @@ def sequence_pad(
     """The sequences of `x` padded to ``[sequences, maxlen, ...]``, and their lengths, int64 ``[sequences]``.
 
     `pad_value` is a variable of one number or one row; `maxlen` is by default the length of the longest sequence.
+
+    >>> x = fluid.dygraph.to_variable([1, 2, 4]).with_lod([[0, 2, 3]])
+    >>> padded, length = layers.sequence_pad(x, pad_value=fluid.dygraph.to_variable([0]))
+    >>> padded
+    Tensor([[1, 2],
+            [4, 0]], shape=[2, 2], dtype=int64)
+    >>> length
+    Tensor([2, 1], shape=[2], dtype=int64)
     """
     attrs = {"padded_length": -1 if maxlen is None else maxlen}
     padded, length = apply_many("sequence_pad", {"X": x, "PadValue": pad_value}, attrs, name=name)
@@ -130,17 +199,34 @@ def sequence_pad(
 
 
 def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
-    """The first ``length[i]`` entries of each ``x[i]`` as sequences; `length` is int64 ``[sequences]``."""
+    """The first ``length[i]`` entries of each ``x[i]`` as sequences; `length` is int64 ``[sequences]``.
+
+    >>> x = fluid.dygraph.to_variable([[1, 2], [4, 0]])
+    >>> layers.sequence_unpad(x, length=fluid.dygraph.to_variable([2, 1]))
+    Tensor([[1],
+            [2],
+            [4]], shape=[3, 1], dtype=int64)
+    """
     return apply("sequence_unpad", {"X": x, "Length": length}, name=name)
 
 
 def sequence_reshape(input: Variable, new_dim: int) -> Variable:
-    """Reshapes each sequence to rows of width `new_dim`."""
+    """Reshapes each sequence to rows of width `new_dim`.
+
+    >>> x = fluid.data("x", [None, 6], lod_level=1)
+    >>> layers.sequence_reshape(x, new_dim=2).shape
+    (-1, 2)
+    """
     return apply("sequence_reshape", {"X": input}, {"new_dim": new_dim})
 
 
 def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
-    """The rows of each sequence in reverse order."""
+    """The rows of each sequence in reverse order.
+
+    >>> x = fluid.dygraph.to_variable([[1], [2], [4]]).with_lod([[0, 2, 3]])
+    >>> layers.sequence_reverse(x).numpy().ravel()
+    array([2, 1, 4])
+    """
     return apply("sequence_reverse", {"X": x}, name=name)
 
 
@@ -148,24 +234,50 @@ def sequence_enumerate(input: Variable, win_size: int, pad_value: int = 0, name:
     """Windows ``[rows, win_size]``: each row of `input`, integers ``[rows, 1]``, and those after it in its sequence.
 
     Past the end of the sequence stands `pad_value`.
+
+    >>> x = fluid.dygraph.to_variable([[1], [2], [3], [4]]).with_lod([[0, 3, 4]])
+    >>> layers.sequence_enumerate(x, win_size=2)
+    Tensor([[1, 2],
+            [2, 3],
+            [3, 0],
+            [4, 0]], shape=[4, 2], dtype=int64)
     """
     return apply("sequence_enumerate", {"X": input}, {"win_size": win_size, "pad_value": pad_value}, name=name)
 
 
 def sequence_scatter(input: Variable, index: Variable, updates: Variable, name: str | None = None) -> Variable:
-    """`input` with `updates` added: each row of sequence i to ``input[i, k]``, where k is the same row of `index`."""
+    """`input` with `updates` added: each row of sequence i to ``input[i, k]``, where k is the same row of `index`.
+
+    >>> x = fluid.dygraph.to_variable([[1.0, 1.0], [1.0, 1.0]])
+    >>> index = fluid.dygraph.to_variable([[0], [1], [1]]).with_lod([[0, 2, 3]])
+    >>> updates = fluid.dygraph.to_variable([[10.0], [20.0], [30.0]]).with_lod([[0, 2, 3]])
+    >>> layers.sequence_scatter(x, index, updates)
+    Tensor([[11., 21.],
+            [ 1., 31.]], shape=[2, 2], dtype=float32)
+    """
     return apply("sequence_scatter", {"X": input, "Ids": index, "Updates": updates}, name=name)
 
 
 def lod_reset(x: Variable, y: Variable | None = None, target_lod: Sequence[int] | None = None) -> Variable:
-    """`x` with other sequences: those of `y` (if it has none, its values are their offsets), or with offsets `target_lod`."""
+    """`x` with other sequences: those of `y` (if it has none, its values are their offsets), or with offsets `target_lod`.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]])
+    >>> layers.sequence_pool(layers.lod_reset(x, target_lod=[0, 2, 3]), "sum")
+    Tensor([[3.],
+            [4.]], shape=[2, 1], dtype=float32)
+    """
     if y is None and target_lod is None:
         raise ProgramError("lod_reset: give y, or the offsets target_lod")
     return apply("lod_reset", {"X": x, "Y": y}, {} if y is not None else {"target_lod": list(target_lod or ())})
 
 
 def lod_append(x: Variable, level: Variable | Sequence[int]) -> Variable:
-    """`x` with one more innermost level of sequences: those of the variable `level`, or with these offsets."""
+    """`x` with one more innermost level of sequences: those of the variable `level`, or with these offsets.
+
+    >>> x = fluid.dygraph.to_variable([[1.0], [2.0], [4.0]])
+    >>> layers.lod_append(x, [0, 2, 3]).lod
+    ((0, 2, 3),)
+    """
     if isinstance(level, Variable):
         return apply("lod_reset", {"X": x, "Y": level}, {"append": True}, layer="lod_append")
     return apply("lod_reset", {"X": x}, {"append": True, "target_lod": list(level)}, layer="lod_append")
@@ -183,6 +295,10 @@ def im2sequence(
     """The patches of each image ``[images, channels, height, width]``, row by row, as a sequence.
 
     The result is ``[images * patches, channels * filter height * filter width]``; `padding` is top, left, bottom, right.
+
+    >>> images = fluid.data("images", [None, 3, 32, 32])
+    >>> layers.im2sequence(images, filter_size=[32, 8], stride=[1, 8]).shape
+    (-1, 768)
     """
 
     def repeated(value: int | Sequence[int], count: int) -> list[int]:

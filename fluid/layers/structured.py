@@ -58,6 +58,13 @@ def linear_chain_crf(input: Variable, label: Variable, param_attr: AttrLike = No
         param_attr: of the transitions, ``[tags + 2, tags]``: row 0 is for the first tag, row 1 for the last, row ``2 + i`` for
             the tag after tag i. Its name is what `crf_decoding` finds them by.
         length: int64 ``[batch]`` or ``[batch, 1]``, how many steps there are of each sequence.
+
+    >>> emission = fluid.data("emission", [None, 5], lod_level=1)
+    >>> labels = fluid.data("labels", [None, 1], "int64", lod_level=1)
+    >>> layers.linear_chain_crf(emission, labels, param_attr=fluid.ParamAttr("transition")).shape
+    (-1, 1)
+    >>> fluid.default_main_program().global_block().var("transition").shape
+    (7, 5)
     """
     check_variable(input, "linear_chain_crf: input")
     helper = LayerHelper("linear_chain_crf", param_attr=param_attr)
@@ -72,6 +79,10 @@ def crf_decoding(
     """The most probable tags of each sequence, int64 ``[rows, 1]``; with `length`, ``[batch, steps]``, filled up with 0.
 
     Arguments are those of `linear_chain_crf`. With `label`, the result is 1 where the tag is the label, and 0 elsewhere.
+
+    >>> emission = fluid.data("emission", [None, 5], lod_level=1)
+    >>> layers.crf_decoding(emission, param_attr=fluid.ParamAttr("transition")).shape
+    (-1, 1)
     """
     check_variable(input, "crf_decoding: input")
     helper = LayerHelper("crf_decoding", param_attr=param_attr)
@@ -102,6 +113,12 @@ def chunk_eval(
         chunk_scheme: what the tag types are: ``"IOB"`` begin, inside; ``"IOE"`` inside, end; ``"IOBES"`` begin, inside, end,
             single; ``"plain"`` one.
         excluded_chunk_types: chunk types that do not count.
+
+    >>> tags = fluid.data("tags", [None, 1], "int64", lod_level=1)
+    >>> labels = fluid.data("labels", [None, 1], "int64", lod_level=1)
+    >>> precision, recall, f1, *counts = layers.chunk_eval(tags, labels, chunk_scheme="IOB", num_chunk_types=3)
+    >>> f1.shape, len(counts)
+    ((1,), 3)
     """
     attrs = {
         "num_chunk_types": num_chunk_types,
@@ -128,6 +145,11 @@ def warpctc(
         blank: the class that stands between labels.
         norm_by_times: divide gradients by the number of steps.
         input_length, label_length: int64 ``[batch]``.
+
+    >>> logits = fluid.data("logits", [None, 28], lod_level=1)
+    >>> labels = fluid.data("labels", [None, 1], "int32", lod_level=1)
+    >>> layers.warpctc(logits, labels, blank=27).shape
+    (-1, 1)
     """
     inputs = {"Logits": input, "Label": label, "LogitsLength": input_length, "LabelLength": label_length}
     return apply("warpctc", inputs, {"blank": blank, "norm_by_times": norm_by_times})
@@ -141,6 +163,10 @@ def ctc_greedy_decoder(
     Of `input` ``[rows, classes]`` in sequences, int64 ``[words, 1]`` in sequences. With `input_length`, int64 ``[batch, 1]``, of
     `input` ``[batch, steps, classes]``: the words ``[batch, steps]``, filled up with `padding_value`, and how many,
     ``[batch, 1]``.
+
+    >>> x = fluid.dygraph.to_variable([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.6, 0.4]]).with_lod([[0, 4]])
+    >>> layers.ctc_greedy_decoder(x, blank=0)
+    Tensor([[1]], shape=[1, 1], dtype=int64)
     """
     check_variable(input, "ctc_greedy_decoder: input")
     if blank < 0 or (input.ndim and 0 <= input.shape[-1] <= blank):
@@ -171,6 +197,12 @@ def edit_distance(
         normalized: divide by the length of the label.
         ignored_tokens: left out of both before; for sequences of rows only.
         input_length, label_length: int64 ``[batch]``.
+
+    >>> x = fluid.dygraph.to_variable([[1], [2], [3], [4]]).with_lod([[0, 2, 4]])
+    >>> y = fluid.dygraph.to_variable([[1], [3], [3], [4]]).with_lod([[0, 2, 4]])
+    >>> layers.edit_distance(x, y, normalized=False)[0]
+    Tensor([[1.],
+            [0.]], shape=[2, 1], dtype=float32)
     """
     if ignored_tokens:
         if input_length is not None or label_length is not None:
@@ -228,6 +260,10 @@ def nce(
         seed: of what is drawn; 0 for that of the program.
         is_sparse: the gradient of the weights holds only the rows of the labels and of what was drawn (a `SelectedRows`), and
             optimizers work on those.
+
+    >>> hidden, words = fluid.data("hidden", [None, 64]), fluid.data("words", [None, 1], "int64")
+    >>> layers.nce(hidden, words, num_total_classes=10000, num_neg_samples=5).shape
+    (-1, 1)
     """
     check_variable(input, "nce: input")
     if sampler not in _SAMPLERS:
@@ -284,6 +320,10 @@ def hsigmoid(
             the last, and which way to go at each, 0 or 1.
         is_sparse: the gradient of the weights holds only the rows of the nodes on the way (a `SelectedRows`), and optimizers
             work on those.
+
+    >>> hidden, words = fluid.data("hidden", [None, 64]), fluid.data("words", [None, 1], "int64")
+    >>> layers.hsigmoid(hidden, words, num_classes=10000).shape
+    (-1, 1)
     """
     check_variable(input, "hsigmoid: input")
     if is_custom != (path_table is not None) or is_custom != (path_code is not None):
@@ -322,6 +362,10 @@ def sampled_softmax_with_cross_entropy(
         use_customized_samples: use `customized_samples`, int64 ``[batch, num_true + num_samples]``, of which the first are the
             labels, and `customized_probabilities`, how probable each was to be drawn.
         seed: of what is drawn; 0 for that of the program.
+
+    >>> logits, words = fluid.data("logits", [None, 10000]), fluid.data("words", [None, 1], "int64")
+    >>> layers.sampled_softmax_with_cross_entropy(logits, words, num_samples=100).shape
+    (-1, 1)
     """
     inputs = {"Logits": logits, "Labels": label}
     if use_customized_samples:
@@ -368,6 +412,12 @@ def beam_search(
     Returns:
         The words selected and their scores, ``[selected, 1]``, with two levels of sequences, the beams of each source and what
         was selected for each; with `return_parent_idx`, the row of the beam of each too, int32 ``[selected]``.
+
+    >>> ids, scores = fluid.data("ids", [None, 1], "int64", lod_level=2), fluid.data("scores", [None, 1], lod_level=2)
+    >>> candidate_scores = fluid.data("candidate_scores", [None, 50], lod_level=2)
+    >>> words, word_scores = layers.beam_search(ids, scores, None, candidate_scores, beam_size=4, end_id=1)
+    >>> words.lod_level
+    2
     """
     helper = LayerHelper("beam_search", name=name)
     inputs = {"pre_ids": pre_ids, "pre_scores": pre_scores, "ids": ids, "scores": scores}

@@ -75,6 +75,10 @@ def conv3d(
 
     `padding`: one number, three (depth, height, width), six (front, back, top, ...), a pair for each dimension of the input,
     or ``"SAME"`` or ``"VALID"``.
+
+    >>> volumes = fluid.data("volumes", [None, 3, 16, 32, 32])
+    >>> layers.conv3d(volumes, num_filters=8, filter_size=3, padding=1).shape
+    (-1, 8, 16, 32, 32)
     """
     return convolution(
         "conv3d",
@@ -111,7 +115,12 @@ def conv3d_transpose(
     name: str | None = None,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """The transpose of `conv3d`: from volumes ``[N, C, D, H, W]`` to larger ones; arguments as of `conv2d_transpose`."""
+    """The transpose of `conv3d`: from volumes ``[N, C, D, H, W]`` to larger ones; arguments as of `conv2d_transpose`.
+
+    >>> volumes = fluid.data("volumes", [None, 8, 4, 8, 8])
+    >>> layers.conv3d_transpose(volumes, num_filters=3, filter_size=2, stride=2).shape
+    (-1, 3, 8, 16, 16)
+    """
     return transposed_convolution(
         "conv3d_transpose",
         input,
@@ -145,7 +154,12 @@ def pool3d(
     exclusive: bool = True,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """The greatest (``"max"``) or mean (``"avg"``) element of each window of volumes ``[N, C, D, H, W]``; as `pool2d`."""
+    """The greatest (``"max"``) or mean (``"avg"``) element of each window of volumes ``[N, C, D, H, W]``; as `pool2d`.
+
+    >>> volumes = fluid.data("volumes", [None, 3, 16, 32, 32])
+    >>> layers.pool3d(volumes, pool_size=2, pool_type="avg", pool_stride=2).shape
+    (-1, 3, 8, 16, 16)
+    """
     return pooling(
         "pool3d",
         input,
@@ -190,6 +204,9 @@ def instance_norm(
     """Each channel of each image normalized: ``scale * (x - mean) / sqrt(variance + epsilon) + bias``.
 
     `param_attr` and `bias_attr` describe scale and bias, ``[C]``.
+
+    >>> layers.instance_norm(fluid.data("images", [None, 3, 32, 32])).shape
+    (-1, 3, 32, 32)
     """
     check_variable(input, "instance_norm: input")
     helper = LayerHelper("instance_norm", name, param_attr, bias_attr)
@@ -210,6 +227,9 @@ def group_norm(
     """Each group of channels of each image normalized: ``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``.
 
     `param_attr` and `bias_attr` describe scale and bias, ``[C]``; False for none.
+
+    >>> layers.group_norm(fluid.data("images", [None, 8, 32, 32]), groups=4).shape
+    (-1, 8, 32, 32)
     """
     check_variable(input, "group_norm: input")
     helper = LayerHelper("group_norm", name, param_attr, bias_attr, act)
@@ -257,6 +277,10 @@ def spectral_norm(weight: Variable, dim: int = 0, power_iters: int = 1, eps: flo
     Args:
         dim: the axis taken as rows of a matrix, the others as columns: 0 for weights of `fc`, 1 for those of transposed
             convolutions.
+
+    >>> weight = layers.create_parameter([784, 10], "float32")
+    >>> layers.spectral_norm(weight, power_iters=2).shape
+    (784, 10)
     """
     check_variable(weight, "spectral_norm: weight")
     helper = LayerHelper("spectral_norm", name)
@@ -273,7 +297,11 @@ def spectral_norm(weight: Variable, dim: int = 0, power_iters: int = 1, eps: flo
 def lrn(
     input: Variable, n: int = 5, k: float = 1.0, alpha: float = 1e-4, beta: float = 0.75, name: str | None = None
 ) -> Variable:
-    """Images ``[N, C, H, W]`` divided by ``(k + alpha * sum of the squares of the n channels around)^beta``."""
+    """Images ``[N, C, H, W]`` divided by ``(k + alpha * sum of the squares of the n channels around)^beta``.
+
+    >>> layers.lrn(fluid.data("images", [None, 8, 32, 32]), n=5).shape
+    (-1, 8, 32, 32)
+    """
     helper = LayerHelper("lrn", name)
     found: Variable = helper.apply("lrn", {"X": input}, {"n": n, "k": k, "alpha": alpha, "beta": beta})["Out"]
     return found
@@ -297,6 +325,11 @@ def prelu(x: Variable, mode: str, param_attr: AttrLike = None, name: str | None 
     """x where it is above 0, else ``alpha * x``, with a trained alpha (0.25 at first).
 
     `mode`: one alpha for ``"all"``, one for each ``"channel"`` (the second dimension), or for each ``"element"`` of a row.
+
+    >>> layers.prelu(fluid.data("images", [None, 8, 32, 32]), mode="channel").shape
+    (-1, 8, 32, 32)
+    >>> [parameter.shape for parameter in fluid.default_main_program().all_parameters()]
+    [(1, 8, 1, 1)]
     """
     check_variable(x, "prelu: x")
     shapes = {"all": [1], "channel": [1, *x.shape[1:2], *[1] * max(x.ndim - 2, 0)], "element": [1, *x.shape[1:]]}
@@ -310,22 +343,39 @@ def prelu(x: Variable, mode: str, param_attr: AttrLike = None, name: str | None 
 
 # ------------------------------------------------------------------------------------------------- channels and places
 def maxout(x: Variable, groups: int, name: str | None = None) -> Variable:
-    """The greatest of each `groups` channels in a row of images ``[N, C, H, W]``: ``[N, C / groups, H, W]``."""
+    """The greatest of each `groups` channels in a row of images ``[N, C, H, W]``: ``[N, C / groups, H, W]``.
+
+    >>> layers.maxout(fluid.data("images", [None, 8, 32, 32]), groups=2).shape
+    (-1, 4, 32, 32)
+    """
     return apply("maxout", {"X": x}, {"groups": groups}, name=name)
 
 
 def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
-    """Images ``[N, C * r * r, H, W]`` to ``[N, C, H * r, W * r]``, r being `upscale_factor`."""
+    """Images ``[N, C * r * r, H, W]`` to ``[N, C, H * r, W * r]``, r being `upscale_factor`.
+
+    >>> layers.pixel_shuffle(fluid.data("images", [None, 12, 8, 8]), upscale_factor=2).shape
+    (-1, 3, 16, 16)
+    """
     return apply("pixel_shuffle", {"X": x}, {"upscale_factor": upscale_factor})
 
 
 def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
-    """The channels of `group` groups taken in turns."""
+    """The channels of `group` groups taken in turns.
+
+    >>> x = fluid.dygraph.to_variable(np.arange(6.0).reshape(1, 6, 1, 1))
+    >>> layers.shuffle_channel(x, group=2).numpy().ravel()
+    array([0., 3., 1., 4., 2., 5.])
+    """
     return apply("shuffle_channel", {"X": x}, {"group": group}, name=name)
 
 
 def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
-    """Images ``[N, C, H, W]`` to ``[N, C * b * b, H / b, W / b]``, b being `blocksize`; C too is divided by ``b * b``."""
+    """Images ``[N, C, H, W]`` to ``[N, C * b * b, H / b, W / b]``, b being `blocksize`; C too is divided by ``b * b``.
+
+    >>> layers.space_to_depth(fluid.data("images", [None, 4, 8, 8]), blocksize=2).shape
+    (-1, 16, 4, 4)
+    """
     return apply("space_to_depth", {"X": x}, {"blocksize": blocksize}, name=name)
 
 
@@ -355,6 +405,9 @@ def unfold(
     """The patches of images ``[N, C, H, W]`` as columns: ``[N, C * h * w, number of patches]``.
 
     `paddings`: one number, two (height, width), or four (top, left, bottom, right).
+
+    >>> layers.unfold(fluid.data("images", [None, 3, 32, 32]), kernel_sizes=[4, 4], strides=4).shape
+    (-1, 48, 64)
     """
     given = {"kernel_sizes": kernel_sizes, "strides": strides, "dilations": dilations}
     attrs = {key: [value] * 2 if isinstance(value, int) else list(value) for key, value in given.items()}
@@ -379,7 +432,11 @@ def crop(
     offsets: Variable | Sequence[int] | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The part of x with the extents `shape` (or those of the variable `shape`), from `offsets` (zeros by default) on."""
+    """The part of x with the extents `shape` (or those of the variable `shape`), from `offsets` (zeros by default) on.
+
+    >>> layers.crop(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]), shape=[1, 2], offsets=[1, 0])
+    Tensor([[4, 5]], shape=[1, 2], dtype=int64)
+    """
     if not isinstance(shape, (list, tuple, Variable)):
         raise ProgramError(f"crop: shape should be a list of whole numbers or a Variable, not {shape!r}")
     inputs: dict[str, Any] = {"X": x}
@@ -405,6 +462,9 @@ def crop_tensor(
 
     Both may be lists of whole numbers, lists in which some are Variables, or one Variable of int32 each; -1 in `shape` takes
     what is left.
+
+    >>> layers.crop_tensor(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]), shape=[1, -1], offsets=[1, 1])
+    Tensor([[5, 6]], shape=[1, 2], dtype=int64)
     """
     if not isinstance(shape, (list, tuple, Variable)):
         raise ProgramError(f"crop_tensor: shape should be a list or a Variable, not {shape!r}")
@@ -422,7 +482,13 @@ def crop_tensor(
 
 
 def pad_constant_like(x: Variable, y: Variable, pad_value: float = 0.0, name: str | None = None) -> Variable:
-    """y with `pad_value` after its end along each axis, up to the shape of x."""
+    """y with `pad_value` after its end along each axis, up to the shape of x.
+
+    >>> x, y = fluid.dygraph.to_variable([[0, 0, 0], [0, 0, 0]]), fluid.dygraph.to_variable([[1, 2]])
+    >>> layers.pad_constant_like(x, y)
+    Tensor([[1, 2, 0],
+            [0, 0, 0]], shape=[2, 3], dtype=int64)
+    """
     return apply("pad_constant_like", {"X": x, "Y": y}, {"pad_value": pad_value}, name=name)
 
 
@@ -432,6 +498,9 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
     Args:
         seed: a number to begin from, or an int64 variable which holds it and is given the next one; by default the seed of
             the program decides.
+
+    >>> layers.random_crop(fluid.data("images", [None, 3, 32, 32]), shape=[3, 28, 28]).shape
+    (-1, 3, 28, 28)
     """
     helper = LayerHelper("random_crop")
     inputs: dict[str, Any] = {"X": x}
@@ -470,6 +539,9 @@ def image_resize(
         align_corners: the outermost elements stay in their places.
         align_mode: without `align_corners`, 0 takes elements to be areas, 1 to be points.
         data_format: ``"NCHW"`` or ``"NHWC"``; of five dimensions ``"NCDHW"`` or ``"NDHWC"``, of three ``"NCW"`` or ``"NWC"``.
+
+    >>> layers.image_resize(fluid.data("images", [None, 3, 32, 32]), out_shape=[64, 48], resample="NEAREST").shape
+    (-1, 3, 64, 48)
     """
     check_variable(input, "image_resize: input")
     counts = {"LINEAR": (1,), "BILINEAR": (2,), "TRILINEAR": (3,), "NEAREST": (2, 3), "BICUBIC": (2,)}
@@ -518,7 +590,11 @@ def image_resize(
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
-    """Images ``[N, C, H, W]``, of known size, resized so that the shorter side is `out_short_len` and the ratio stays."""
+    """Images ``[N, C, H, W]``, of known size, resized so that the shorter side is `out_short_len` and the ratio stays.
+
+    >>> layers.image_resize_short(fluid.data("images", [None, 3, 60, 80]), out_short_len=30).shape
+    (-1, 3, 30, 40)
+    """
     check_variable(input, "image_resize_short: input")
     if input.ndim != 4 or min(input.shape[2:]) < 1:
         raise ProgramError(f"image_resize_short: input should be images of known size; {input.name} is {input.describe()}")
@@ -538,7 +614,11 @@ def resize_bilinear(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """`image_resize` by linear interpolation along height and width."""
+    """`image_resize` by linear interpolation along height and width.
+
+    >>> layers.resize_bilinear(fluid.data("images", [None, 3, 32, 32]), scale=2.0).shape
+    (-1, 3, 64, 64)
+    """
     return image_resize(input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode, data_format)
 
 
@@ -552,7 +632,11 @@ def resize_trilinear(
     align_mode: int = 1,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """`image_resize` of volumes by linear interpolation along depth, height and width."""
+    """`image_resize` of volumes by linear interpolation along depth, height and width.
+
+    >>> layers.resize_trilinear(fluid.data("volumes", [None, 3, 8, 8, 8]), out_shape=[16, 16, 16]).shape
+    (-1, 3, 16, 16, 16)
+    """
     return image_resize(input, out_shape, scale, name, "TRILINEAR", actual_shape, align_corners, align_mode, data_format)
 
 
@@ -565,7 +649,11 @@ def resize_nearest(
     align_corners: bool = True,
     data_format: str = "NCHW",
 ) -> Variable:
-    """`image_resize` in which each element is the nearest one of the input."""
+    """`image_resize` in which each element is the nearest one of the input.
+
+    >>> layers.resize_nearest(fluid.data("images", [None, 3, 32, 32]), out_shape=[64, 64]).shape
+    (-1, 3, 64, 64)
+    """
     return image_resize(input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format)
 
 
@@ -582,6 +670,12 @@ def affine_grid(theta: Variable, out_shape: Variable | Sequence[int], name: str 
     """A grid ``[N, H, W, 2]`` for `grid_sampler`: the places of an image of `out_shape` ``[N, C, H, W]``, moved by `theta`.
 
     `theta` ``[N, 2, 3]`` is multiplied by each place (x, y, 1).
+
+    >>> theta = fluid.dygraph.to_variable([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    >>> grid = layers.affine_grid(theta, out_shape=[1, 1, 2, 2])
+    >>> layers.grid_sampler(fluid.dygraph.to_variable([[[[1.0, 2.0], [3.0, 4.0]]]]), grid)
+    Tensor([[[[1., 2.],
+              [3., 4.]]]], shape=[1, 1, 2, 2], dtype=float32)
     """
     inputs: dict[str, Any] = {"Theta": theta}
     attrs: dict[str, Any] = {}
@@ -603,6 +697,10 @@ def roi_pool(
     Args:
         rois: left, top, right and bottom of regions ``[R, 4]``; its sequences (``lod_level=1``) say which are in which image.
         spatial_scale: makes coordinates of the image of those of `rois`; they are rounded then.
+
+    >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
+    >>> layers.roi_pool(images, rois, pooled_height=7, pooled_width=7).shape
+    (-1, 8, 7, 7)
     """
     return _pool_regions("roi_pool", input, rois, pooled_height, pooled_width, spatial_scale)
 
@@ -620,6 +718,10 @@ def roi_align(
 
     In each part, `sampling_ratio` by `sampling_ratio` places are sampled; if it is not above 0, as many as the part has
     elements, about.
+
+    >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
+    >>> layers.roi_align(images, rois, pooled_height=7, pooled_width=7, sampling_ratio=2).shape
+    (-1, 8, 7, 7)
     """
     return _pool_regions(
         "roi_align", input, rois, pooled_height, pooled_width, spatial_scale, name, sampling_ratio=sampling_ratio

@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: layers.transpose(matrix(), [0, 2]),
         r"transpose: .*perm \[0, 2\] is not an order of the 2 dimensions",
     ),
-    "data": (lambda: fluid.data("x", [-3, 3]), r"data: shape \[-3, 3\] of x should have no extent below -1"),
+    "data": (lambda: fluid.data("x", [-3, 3]), r"data: shape \[-3, 3\] of x should have no size below -1"),
     "crop_tensor": (lambda: layers.crop_tensor(matrix(), [0, 3]), r"crop_tensor: shape \[0, 3\] should have no extent of 0"),
     # how many, how large
     "fc": (lambda: layers.fc(matrix(), 0), f"fc: size {SIZE}, not 0"),

@@ -112,5 +112,5 @@ def test_errors() -> None:
     with pytest.raises(ProgramError, match=r"loc should be \[k\] and scale \[k, k\], not \[2\] and \[2\]"):
         layers.MultivariateNormalDiag([0.3, 0.5], [0.4, 0.5])
     wide = fluid.data("wide", [None, None])
-    with pytest.raises(ProgramError, match=r"only the first extent of the parameters, \[-1, -1\], may be unknown"):
+    with pytest.raises(ProgramError, match=r"only the first dimension of the parameters, \[-1, -1\], may be unknown"):
         layers.Uniform(wide, wide).sample([2])

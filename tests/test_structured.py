@@ -366,7 +366,7 @@ def test_many_classes_refuse_what_does_not_fit() -> None:
         layers.nce(x, label, CLASSES, sampler="custom_dist")
     with pytest.raises(ProgramError, match="a probability for each of 12 classes, 1 in all"):
         layers.nce(x, label, CLASSES, sampler="custom_dist", custom_dist=[0.5, 0.5])
-    with pytest.raises(ProgramError, match="a tree of your own needs is_custom=True, path_table and path_code"):
+    with pytest.raises(ProgramError, match="a custom tree needs is_custom=True, path_table and path_code"):
         layers.hsigmoid(x, label, CLASSES, path_table=label)
     with pytest.raises(ProgramError, match="give customized_samples and customized_probabilities too"):
         layers.sampled_softmax_with_cross_entropy(x, label, 2, use_customized_samples=True)

@@ -1,4 +1,4 @@
-"""Layers that reach outside of the program: printing, and calling Python functions."""
+"""Layers with effects outside the program: printing, and calling Python functions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def Print(
     print_tensor_lod: bool = True,
     print_phase: str = "both",
 ) -> Variable:
-    """A copy of `input`, which is printed whenever the program runs; use the copy, for gradients to be printed too.
+    """A copy of `input` that is printed in every run. Use the copy, so that its gradient is printed too.
+
+    In eager mode, printing happens at once, and `first_n` limits it for each line of the user's code.
 
     Args:
-        first_n: print so many times at most; always, if it is below 0.
+        first_n: how often to print at most; negative for no limit.
         message: printed before the tensor.
-        summarize: print so many elements at most; all, if it is below 0.
-        print_phase: ``"forward"`` for the value, ``"backward"`` for the gradient, ``"both"``.
-
-    A tensor of eager mode is printed at once, and `first_n` counts what this line of the user's code has printed.
+        summarize: number of elements to print at most; negative for all.
+        print_phase: ``"forward"`` to print the value, ``"backward"`` the gradient, ``"both"`` for both.
 
     >>> _ = layers.Print(fluid.dygraph.to_variable([1.0, 2.0]), message="loss", print_tensor_lod=False)
     Variable: generated_tensor_0
@@ -64,19 +64,18 @@ def py_func(
     backward_func: Callable[..., Any] | None = None,
     skip_vars_in_backward_input: Any = None,
 ) -> Any:
-    """Calls a Python function when the program runs; gives `out`.
+    """Calls a Python function when the program runs; returns `out`.
+
+    In eager mode the function is called at once, and its results are written to the tensors `out`, which must have their shapes
+    and element types (a tensor from `create_tensor` takes any shape). The function exists in this process only: a program that is
+    saved and loaded elsewhere cannot call it.
 
     Args:
-        func: is called with the arrays of `x`, as numpy's, and gives one for each of `out`.
-        x, out: variables, or lists of them; those of `out` are made before, with their shapes and element types.
-        backward_func: is called with the arrays of `x`, of `out`, and the gradients of `out`; gives a gradient, or None,
-            for each of `x`. Without it, no gradient flows to `x`.
-        skip_vars_in_backward_input: of `x` and `out`, what `backward_func` is not called with.
-
-    Of tensors of eager mode it is called at once, and `out` are tensors of the right shapes and element types, which take what it
-    gives (`create_tensor` makes one that takes any shape).
-
-    The function lives in this process: a program that is saved and read elsewhere cannot call it.
+        func: called with the numpy arrays of `x`; returns one for each of `out`.
+        x, out: variables, or lists of them; create those of `out` first, with shapes and element types.
+        backward_func: called with the arrays of `x`, of `out`, and the gradients of `out`; returns a gradient or None for each of
+            `x`. Without it, no gradient flows to `x`.
+        skip_vars_in_backward_input: variables of `x` and `out` that `backward_func` is not called with.
 
     >>> out = fluid.dygraph.to_variable([0.0, 0.0])
     >>> layers.py_func(np.cumsum, fluid.dygraph.to_variable([1.0, 2.0]), out)
@@ -86,18 +85,18 @@ def py_func(
         if not callable(function) and not (function is None and name == "backward_func"):
             raise FluidTypeError(f"py_func: {name} should be a function, not {type(function).__name__}")
     inputs, outputs = ([] if value is None else listed(value) for value in (x, out))
-    for which, variables in (("x", inputs), ("out", outputs)):
+    for argument, variables in (("x", inputs), ("out", outputs)):
         for var in variables:
-            check_variable(var, f"py_func: {which}")
+            check_variable(var, f"py_func: {argument}")
     for var in outputs:
         if not var.has_shape or not var.has_dtype:
             raise ProgramError(f"py_func: {var.name}, of out, should have been made with a shape and an element type")
     skipped = [] if skip_vars_in_backward_input is None else listed(skip_vars_in_backward_input)
     skipped = [var.name if isinstance(var, Variable) else str(var) for var in skipped]
-    known = [var.name for var in (*inputs, *outputs)]
+    names = [var.name for var in (*inputs, *outputs)]
     for name in skipped:
-        if name not in known:
-            raise ProgramError(f"py_func: {name} is to be skipped, but is neither in x nor in out ({', '.join(known)})")
+        if name not in names:
+            raise ProgramError(f"py_func: {name} is to be skipped, but is neither in x nor in out ({', '.join(names)})")
     attrs: dict[str, Any] = {"forward_callable_id": number_of(func)}
     if backward_func is not None:
         attrs["backward_callable_id"] = number_of(backward_func)

@@ -17,7 +17,7 @@ __all__ = ["Categorical", "MultivariateNormalDiag", "Normal", "Uniform"]
 
 
 def _variable(value: Any, where: str) -> Variable:
-    """A parameter as a variable; numbers and arrays are written into the program, as float32 but for arrays of float64."""
+    """A parameter as a variable. Numbers and arrays become float32 constants, arrays of float64 stay float64."""
     if isinstance(value, Variable):
         return value
     if not isinstance(value, (int, float, list, tuple, np.ndarray, np.generic)):
@@ -25,12 +25,12 @@ def _variable(value: Any, where: str) -> Variable:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise FluidTypeError(f"{where} should hold numbers, not {array.dtype}")
-    keeps = isinstance(value, np.ndarray) and array.dtype == np.float64
-    return tensor.assign(np.atleast_1d(array).astype(np.float64 if keeps else np.float32))
+    double = isinstance(value, np.ndarray) and array.dtype == np.float64
+    return tensor.assign(np.atleast_1d(array).astype(np.float64 if double else np.float32))
 
 
 class Distribution:
-    """A distribution: `sample` draws from it, `entropy` and `log_prob` give variables."""
+    """A distribution: `sample` draws from it; all methods return variables."""
 
     def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
         raise NotImplementedError
@@ -51,38 +51,37 @@ def _same_kind(one: Distribution, other: Any) -> None:
 
 
 class _TwoParameters(Distribution):
-    """A distribution of one number for each element of its two parameters, which broadcast."""
+    """A distribution of one number for each element of its two parameters, broadcast against each other."""
 
     def __init__(self, first: tuple[str, Any], second: tuple[str, Any]) -> None:
-        where = type(self).__name__
         self._numbers = all(isinstance(value, (int, float)) for _, value in (first, second))
-        self._a, self._b = (_variable(value, f"{where}: {name}") for name, value in (first, second))
+        self._a, self._b = (_variable(value, f"{type(self).__name__}: {name}") for name, value in (first, second))
 
     def _drawn(self, op_type: str, shape: Sequence[int], seed: int, **attrs: float) -> Variable:
-        """Random numbers of shape ``[*shape, *batch]``, where ``batch`` is the shape of the parameters together."""
+        """Random numbers of shape ``[*shape, *batch]``, where ``batch`` is the broadcast shape of the parameters."""
         both = self._a + self._b
-        extents = [int(extent) for extent in shape]
-        given: dict[str, Any] = {**attrs, "shape": [*extents, *both.shape], "seed": seed, "dtype": int(both.dtype)}
-        unknown = [axis for axis, extent in enumerate(both.shape) if extent < 0]
+        sizes = [int(size) for size in shape]
+        all_attrs: dict[str, Any] = {**attrs, "shape": [*sizes, *both.shape], "seed": seed, "dtype": int(both.dtype)}
+        unknown = [axis for axis, size in enumerate(both.shape) if size < 0]
         if not unknown:
-            return apply(op_type, {}, given)
+            return apply(op_type, {}, all_attrs)
         if unknown != [0]:
             raise ProgramError(
-                f"{type(self).__name__}.sample: only the first extent of the parameters, {list(both.shape)}, may be unknown"
+                f"{type(self).__name__}.sample: only the first dimension of the parameters, {list(both.shape)}, may be unknown"
             )
-        given.update(input_dim_idx=0, output_dim_idx=len(extents))
-        return apply(f"{op_type}_batch_size_like", {"Input": both}, given)
+        all_attrs.update(input_dim_idx=0, output_dim_idx=len(sizes))
+        return apply(f"{op_type}_batch_size_like", {"Input": both}, all_attrs)
 
-    def _shaped(self, found: Variable, shape: Sequence[int]) -> Variable:
-        """Of numbers, samples have just the shape that was asked for."""
-        return nn.reshape(found, list(shape)) if self._numbers else found
+    def _shaped(self, samples: Variable, shape: Sequence[int]) -> Variable:
+        """`samples`, of exactly `shape` if both parameters are plain numbers."""
+        return nn.reshape(samples, list(shape)) if self._numbers else samples
 
 
 class Uniform(_TwoParameters):
     """Uniform between `low` and `high`: density ``1 / (high - low)``.
 
     Args:
-        low, high: numbers, arrays or variables, which broadcast against each other; their shape is the batch's.
+        low, high: numbers, arrays or variables, which broadcast against each other to the shape ``batch``.
 
     >>> with fluid.dygraph.guard():
     ...     layers.Uniform(low=0.0, high=2.0).entropy()
@@ -96,7 +95,7 @@ class Uniform(_TwoParameters):
         self.low, self.high = self._a, self._b
 
     def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
-        """Draws of shape ``[*shape, *batch]``; of just `shape` where `low` and `high` are plain numbers."""
+        """Samples of shape ``[*shape, *batch]``, or just `shape` if `low` and `high` are plain numbers."""
         drawn = self._drawn("uniform_random", shape, seed, min=0.0, max=1.0)
         return self._shaped(drawn * (self.high - self.low) + self.low, shape)
 
@@ -105,8 +104,8 @@ class Uniform(_TwoParameters):
         inside = tensor.cast(ops.less_than(self.low, value), value.dtype) * tensor.cast(
             ops.less_than(value, self.high), value.dtype
         )
-        found: Variable = ops.log(inside) - ops.log(self.high - self.low)
-        return found
+        result: Variable = ops.log(inside) - ops.log(self.high - self.low)
+        return result
 
     def entropy(self) -> Variable:
         """``log(high - low)``."""
@@ -117,7 +116,7 @@ class Normal(_TwoParameters):
     """The normal distribution of mean `loc` and standard deviation `scale`.
 
     Args:
-        loc, scale: numbers, arrays or variables, which broadcast against each other; their shape is the batch's.
+        loc, scale: numbers, arrays or variables, which broadcast against each other to the shape ``batch``.
 
     >>> with fluid.dygraph.guard():
     ...     layers.Normal(loc=[0.0, 1.0], scale=[1.0, 2.0]).entropy()
@@ -131,27 +130,27 @@ class Normal(_TwoParameters):
         self.loc, self.scale = self._a, self._b
 
     def sample(self, shape: Sequence[int], seed: int = 0) -> Variable:
-        """Draws of shape ``[*shape, *batch]``; of just `shape` where `loc` and `scale` are plain numbers."""
+        """Samples of shape ``[*shape, *batch]``, or just `shape` if `loc` and `scale` are plain numbers."""
         drawn = self._drawn("gaussian_random", shape, seed, mean=0.0, std=1.0)
         return self._shaped(drawn * self.scale + self.loc, shape)
 
     def entropy(self) -> Variable:
         """``(1 + log(2 pi)) / 2 + log(scale)``."""
-        found: Variable = ops.log(self.scale + 0.0 * self.loc) + (0.5 + 0.5 * math.log(2 * math.pi))
-        return found
+        result: Variable = ops.log(self.scale + 0.0 * self.loc) + (0.5 + 0.5 * math.log(2 * math.pi))
+        return result
 
     def log_prob(self, value: Variable) -> Variable:
         """``-(value - loc)^2 / (2 scale^2) - log(scale) - log(2 pi) / 2``."""
         distance = (value - self.loc) / self.scale
-        found: Variable = -0.5 * (distance * distance) - ops.log(self.scale) - 0.5 * math.log(2 * math.pi)
-        return found
+        result: Variable = -0.5 * (distance * distance) - ops.log(self.scale) - 0.5 * math.log(2 * math.pi)
+        return result
 
     def kl_divergence(self, other: Normal) -> Variable:
         """``(r - 1 - log(r) + ((loc - other.loc) / other.scale)^2) / 2`` with ``r = (scale / other.scale)^2``."""
         _same_kind(self, other)
         ratio = ops.square(self.scale / other.scale)
-        found: Variable = 0.5 * (ratio + ops.square((self.loc - other.loc) / other.scale) - 1.0 - ops.log(ratio))
-        return found
+        result: Variable = 0.5 * (ratio + ops.square((self.loc - other.loc) / other.scale) - 1.0 - ops.log(ratio))
+        return result
 
 
 class Categorical(Distribution):
@@ -167,21 +166,21 @@ class Categorical(Distribution):
 
     def _log_probabilities(self) -> Variable:
         shifted = self.logits - ops.reduce_max(self.logits, dim=-1, keep_dim=True)
-        found: Variable = shifted - ops.log(ops.reduce_sum(ops.exp(shifted), dim=-1, keep_dim=True))
-        return found
+        result: Variable = shifted - ops.log(ops.reduce_sum(ops.exp(shifted), dim=-1, keep_dim=True))
+        return result
 
     def entropy(self) -> Variable:
         """``-sum(p * log(p))``, of shape ``[..., 1]``."""
         log_p = self._log_probabilities()
-        found: Variable = -1.0 * ops.reduce_sum(ops.exp(log_p) * log_p, dim=-1, keep_dim=True)
-        return found
+        result: Variable = -1.0 * ops.reduce_sum(ops.exp(log_p) * log_p, dim=-1, keep_dim=True)
+        return result
 
     def kl_divergence(self, other: Categorical) -> Variable:
         """``sum(p * (log(p) - log(q)))``, of shape ``[..., 1]``."""
         _same_kind(self, other)
         log_p, log_q = self._log_probabilities(), other._log_probabilities()
-        found: Variable = ops.reduce_sum(ops.exp(log_p) * (log_p - log_q), dim=-1, keep_dim=True)
-        return found
+        result: Variable = ops.reduce_sum(ops.exp(log_p) * (log_p - log_q), dim=-1, keep_dim=True)
+        return result
 
 
 class MultivariateNormalDiag(Distribution):
@@ -204,17 +203,17 @@ class MultivariateNormalDiag(Distribution):
     def _variances(self) -> Variable:
         """The diagonal of the covariance, ``[k]``."""
         eye = tensor.assign(np.eye(self.loc.shape[0], dtype=self.scale.dtype.numpy))
-        found: Variable = ops.reduce_sum(self.scale * eye, dim=1)
-        return found
+        result: Variable = ops.reduce_sum(self.scale * eye, dim=1)
+        return result
 
     def entropy(self) -> Variable:
         """``(k * (1 + log(2 pi)) + log(det(scale))) / 2``, of shape [1]."""
-        found: Variable = 0.5 * ops.reduce_sum(ops.log(self._variances()) + (1.0 + math.log(2 * math.pi)))
-        return found
+        result: Variable = 0.5 * ops.reduce_sum(ops.log(self._variances()) + (1.0 + math.log(2 * math.pi)))
+        return result
 
     def kl_divergence(self, other: MultivariateNormalDiag) -> Variable:
         """``(tr(S2^-1 S1) + (m2 - m1)^T S2^-1 (m2 - m1) - k + log(det(S2) / det(S1))) / 2``, of shape [1]."""
         _same_kind(self, other)
         one, two = self._variances(), other._variances()
-        found: Variable = 0.5 * ops.reduce_sum(one / two + ops.square(other.loc - self.loc) / two - 1.0 + ops.log(two / one))
-        return found
+        result: Variable = 0.5 * ops.reduce_sum(one / two + ops.square(other.loc - self.loc) / two - 1.0 + ops.log(two / one))
+        return result

@@ -1,4 +1,4 @@
-"""Variables that are fed, and what feeds them."""
+"""Variables to be fed, and readers that feed them."""
 
 from __future__ import annotations
 
@@ -23,29 +23,21 @@ __all__ = ["create_py_reader_by_data", "data", "double_buffer", "load", "py_read
 def declare(
     name: str, shape: Sequence[int | None], dtype: DTypeLike, lod_level: int, type: VarType, stop_gradient: bool, check: bool
 ) -> Variable:
-    """A variable of the root block to be fed under `name`; the same declaration twice gives one variable."""
-    extents = [-1 if extent is None else int(extent) for extent in shape]
-    if any(extent < -1 for extent in extents):
-        raise ProgramError(f"data: shape {extents} of {name} should have no extent below -1, which stands for an unknown one")
+    """A variable of the root block to be fed as `name`; repeating a declaration returns the same variable."""
+    sizes = [-1 if size is None else int(size) for size in shape]
+    if any(size < -1 for size in sizes):
+        raise ProgramError(f"data: shape {sizes} of {name} should have no size below -1, which stands for an unknown one")
     block = default_main_program().global_block()
-    known = block.vars.get(name)
-    if known is not None:
-        if known.is_data and known.shape == tuple(extents) and known.dtype == as_dtype(dtype):
-            return known
+    existing = block.vars.get(name)
+    if existing is not None:
+        if existing.is_data and existing.shape == tuple(sizes) and existing.dtype == as_dtype(dtype):
+            return existing
         raise ProgramError(
-            f"the program has a variable {name!r} already ({known.describe()}); it cannot be declared as data "
-            f"of {as_dtype(dtype).text}{extents}"
+            f"the program has a variable {name!r} already ({existing.describe()}); it cannot be declared as data "
+            f"of {as_dtype(dtype).text}{sizes}"
         )
-    return block.create_var(
-        name=name,
-        shape=extents,
-        dtype=dtype,
-        type=type,
-        lod_level=lod_level,
-        stop_gradient=stop_gradient,
-        is_data=True,
-        need_check_feed=check,
-    )
+    kwargs: dict[str, Any] = {"stop_gradient": stop_gradient, "is_data": True, "need_check_feed": check}
+    return block.create_var(name=name, shape=sizes, dtype=dtype, type=type, lod_level=lod_level, **kwargs)
 
 
 def data(
@@ -59,15 +51,15 @@ def data(
 ) -> Variable:
     """A variable to be fed, of shape ``[-1, *shape]``.
 
-    The batch's extent is put in front unless `append_batch_size` is False or `shape` itself has an unknown extent
-    (-1 or None). `fluid.data` takes the shape as it is.
+    The batch dimension is not added if `append_batch_size` is False or `shape` itself has an unknown size (-1 or None).
+    `fluid.data` never adds it.
 
     >>> layers.data("x", [3, 32, 32]).shape
     (-1, 3, 32, 32)
     >>> layers.data("y", [None, 3]).shape
     (-1, 3)
     """
-    if append_batch_size and all(extent is not None and extent >= 0 for extent in shape):
+    if append_batch_size and all(size is not None and size >= 0 for size in shape):
         shape = [-1, *shape]
     return declare(name, shape, dtype, lod_level, type, stop_gradient, False)
 
@@ -81,13 +73,13 @@ def py_reader(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> PyReader:
-    """A loader, not iterable, with variables of its own, which `read_file` gives: see `fluid.io.PyReader`.
+    """A loader that feeds variables of its own, which `read_file` returns; it is not iterable. See `fluid.io.PyReader`.
 
     Args:
-        capacity: how many batches are read ahead.
-        shapes, dtypes, lod_levels: of the variables, the batch's extent (-1) included; lod_levels are 0 if None.
-        name: what the variables' names begin with.
-        use_double_buffer: accepted as in Fluid; of no effect.
+        capacity: number of batches to read ahead.
+        shapes, dtypes, lod_levels: those of the variables, with the batch dimension (-1); lod_levels are 0 if None.
+        name: prefix of the variables' names.
+        use_double_buffer: accepted and ignored.
 
     >>> reader = layers.py_reader(capacity=8, shapes=[[-1, 784], [-1, 1]], dtypes=["float32", "int64"])
     >>> image, label = layers.read_file(reader)
@@ -109,7 +101,7 @@ def py_reader(
 def create_py_reader_by_data(
     capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
 ) -> PyReader:
-    """A loader, not iterable, of these variables; arguments as of `py_reader`."""
+    """A loader that feeds existing variables; arguments as in `py_reader`."""
     from ..reader import PyReader
 
     return PyReader(feed_list, capacity, use_double_buffer, iterable=False)
@@ -124,23 +116,22 @@ def _reader(reader: Any, layer: str) -> PyReader:
 
 
 def read_file(reader: Any) -> Variable | list[Variable]:
-    """The variables that a reader feeds: a list, or the one there is."""
-    found = _reader(reader, "read_file").variables
-    return found[0] if len(found) == 1 else found
+    """The variables that a reader feeds: a list, or a single variable."""
+    variables = _reader(reader, "read_file").variables
+    return variables[0] if len(variables) == 1 else variables
 
 
 def double_buffer(reader: Any, place: Any = None, name: str | None = None) -> Any:
-    """The reader itself, which reads ahead anyway."""
+    """Returns `reader`, which reads ahead by itself."""
     return _reader(reader, "double_buffer")
 
 
 def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> Variable:
-    """Append an op that reads `out` from a file, as `io.save_vars` writes one of a variable, whenever the program runs.
+    """Appends an op that reads `out` from a file of one variable, as written by `io.save_vars`, in every run; returns `out`.
 
-    Gives `out`. A tensor of eager mode is read at once.
+    In eager mode the file is read at once.
     """
     check_variable(out, "load: out")
-    LayerHelper("load").append_op(
-        "load", outputs={"Out": out}, attrs={"file_path": file_path, "load_as_fp16": bool(load_as_fp16)}
-    )
+    attrs = {"file_path": file_path, "load_as_fp16": bool(load_as_fp16)}
+    LayerHelper("load").append_op("load", outputs={"Out": out}, attrs=attrs)
     return out

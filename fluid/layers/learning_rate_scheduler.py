@@ -1,8 +1,8 @@
-"""Learning rates that change from run to run, as ops of the program.
+"""Learning rates that change from run to run, computed by ops of the program.
 
-Each schedule counts the runs in the variable ``@LR_DECAY_COUNTER@``, which the program itself brings up. What the formulas
-call ``step`` is 0 in the first run (1 for `noam_decay`); the schedules of a program share one counter, which starts as the
-first of them says. Ops of schedules are left out of ``program.clone(for_test=True)``.
+The program counts its runs in the variable ``@LR_DECAY_COUNTER@``, ``step`` in the formulas. It is 0 in the first run (1 for
+`noam_decay`); schedules of one program share the counter, which the first of them initializes.
+``program.clone(for_test=True)`` leaves out the ops of schedules.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ Rate = float | Variable
 
 @builds
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:
-    """The number of this run, int64 of shape [1]: `begin` in the first one, and one more in each one after.
+    """The number of the current run, int64 of shape [1]: `begin` in the first run, and one more in each later one.
 
     Args:
-        step: what is added in each run instead of one; the first number is then ``begin - 1 + step``.
-        counter_name: of the persistable variable; what is asked for by the same name is the same counter, which goes on as it
-            was made. ``@STEP_COUNTER@`` by default.
+        step: added in each run instead of 1; the first number is ``begin - 1 + step``.
+        counter_name: name of the persistable variable, by default ``@STEP_COUNTER@``. Calls with the same name share one counter,
+            and only the first call's `begin` and `step` count.
 
     >>> step = layers.autoincreased_step_counter()
     >>> executor = fluid.Executor()
@@ -63,13 +63,13 @@ def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, 
         return root.var(name)
     counter = helper.create_global_variable(name=name, dtype="int64", shape=[1], persistable=True, stop_gradient=True)
     helper.set_variable_initializer(counter, Constant(begin - 1, force_cpu=True))
-    # First of all, so that the number is the same wherever in the run it is read.
+    # The first op, so that all ops of a run read the same number.
     root.prepend_op("increment", inputs={"X": counter}, outputs={"Out": counter}, attrs={"step": float(step)})
     return counter
 
 
 def _schedule(build: Callable[Arguments, Variable]) -> Callable[Arguments, Variable]:
-    """Give the ops that `build` appends the role of a schedule."""
+    """`build`, whose ops get the role of learning rate schedules."""
 
     @builds
     @wraps(build)
@@ -92,14 +92,14 @@ def _positive(schedule: str, **numbers: Any) -> None:
 
 
 def _periods(schedule: str, decay_steps: float, staircase: bool) -> Variable:
-    """How often `decay_steps` has passed, with fractions unless `staircase`."""
+    """``step / decay_steps``, rounded down if `staircase`."""
     _positive(schedule, decay_steps=decay_steps)
     periods: Variable = _step() / decay_steps
     return ops.floor(periods) if staircase else periods
 
 
 def _rate_variable(name: str) -> Variable:
-    """What a schedule that decides between cases writes to."""
+    """The variable that the cases of a schedule write to."""
     if default_main_program().global_block().has_var(name):
         name = unique_name.generate(name)
     return create_global_var([1], 0.0, "float32", persistable=True, name=name)
@@ -107,8 +107,7 @@ def _rate_variable(name: str) -> Variable:
 
 @_schedule
 def exponential_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
-    """``learning_rate * decay_rate ** (step / decay_steps)``, float32 of shape [1]; the quotient is rounded down if
-    `staircase`.
+    """``learning_rate * decay_rate ** (step / decay_steps)``, float32 [1]; `staircase` rounds the quotient down.
 
     >>> rate = layers.exponential_decay(0.1, decay_steps=2, decay_rate=0.5, staircase=True)
     >>> executor = fluid.Executor()
@@ -116,14 +115,13 @@ def exponential_decay(learning_rate: Rate, decay_steps: float, decay_rate: float
     >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
     [0.1, 0.1, 0.05, 0.05]
     """
-    found: Variable = learning_rate * decay_rate ** _periods("exponential_decay", decay_steps, staircase)
-    return found
+    rate: Variable = learning_rate * decay_rate ** _periods("exponential_decay", decay_steps, staircase)
+    return rate
 
 
 @_schedule
 def natural_exp_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
-    """``learning_rate * exp(-decay_rate * (step / decay_steps))``, float32 of shape [1]; the quotient is rounded down if
-    `staircase`.
+    """``learning_rate * exp(-decay_rate * (step / decay_steps))``, float32 [1]; `staircase` rounds the quotient down.
 
     >>> rate = layers.natural_exp_decay(0.1, decay_steps=1, decay_rate=0.5)
     >>> executor = fluid.Executor()
@@ -131,14 +129,13 @@ def natural_exp_decay(learning_rate: Rate, decay_steps: float, decay_rate: float
     >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
     [0.1, 0.0607, 0.0368, 0.0223]
     """
-    found: Variable = learning_rate * ops.exp(-decay_rate * _periods("natural_exp_decay", decay_steps, staircase))
-    return found
+    rate: Variable = learning_rate * ops.exp(-decay_rate * _periods("natural_exp_decay", decay_steps, staircase))
+    return rate
 
 
 @_schedule
 def inverse_time_decay(learning_rate: Rate, decay_steps: float, decay_rate: float, staircase: bool = False) -> Variable:
-    """``learning_rate / (1 + decay_rate * step / decay_steps)``, float32 of shape [1]; the quotient is rounded down if
-    `staircase`.
+    """``learning_rate / (1 + decay_rate * step / decay_steps)``, float32 [1]; `staircase` rounds the quotient down.
 
     >>> rate = layers.inverse_time_decay(0.1, decay_steps=1, decay_rate=1.0)
     >>> executor = fluid.Executor()
@@ -146,19 +143,19 @@ def inverse_time_decay(learning_rate: Rate, decay_steps: float, decay_rate: floa
     >>> [round(executor.run(fetch_list=[rate])[0].item(), 4) for _ in range(4)]
     [0.1, 0.05, 0.0333, 0.025]
     """
-    found: Variable = learning_rate / (1.0 + decay_rate * _periods("inverse_time_decay", decay_steps, staircase))
-    return found
+    rate: Variable = learning_rate / (1.0 + decay_rate * _periods("inverse_time_decay", decay_steps, staircase))
+    return rate
 
 
 @_schedule
 def polynomial_decay(
     learning_rate: Rate, decay_steps: float, end_learning_rate: Rate = 0.0001, power: float = 1.0, cycle: bool = False
 ) -> Variable:
-    """From `learning_rate` to `end_learning_rate`, float32 of shape [1]::
+    """A decay from `learning_rate` to `end_learning_rate`, float32 of shape [1]::
 
         (learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate
 
-    Here step is at most `decay_steps`; if `cycle`, `decay_steps` grows instead, by itself whenever it is passed.
+    Steps above `decay_steps` count as `decay_steps`; with `cycle`, its smallest multiple not below step takes its place instead.
 
     >>> rate = layers.polynomial_decay(0.1, decay_steps=2, end_learning_rate=0.02)
     >>> executor = fluid.Executor()
@@ -173,17 +170,17 @@ def polynomial_decay(
         passed = step / (decay_steps * ops.elementwise_max(ops.ceil(step / decay_steps), one))
     else:
         passed = ops.elementwise_min(step / decay_steps, one)
-    found: Variable = (learning_rate - end_learning_rate) * (1.0 - passed) ** power + end_learning_rate
-    return found
+    rate: Variable = (learning_rate - end_learning_rate) * (1.0 - passed) ** power + end_learning_rate
+    return rate
 
 
 @_schedule
 def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Variable:
-    """``values[i]``, where i is the number of `boundaries` that step has reached; float32 of shape [1].
+    """``values[i]``, where i is the number of `boundaries` that step has reached: float32 of shape [1].
 
     Args:
         boundaries: steps, in increasing order.
-        values: learning rates, one more than boundaries.
+        values: learning rates, one more than `boundaries`.
 
     >>> rate = layers.piecewise_decay(boundaries=[1, 3], values=[0.1, 0.01, 0.001])
     >>> executor = fluid.Executor()
@@ -192,10 +189,8 @@ def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Var
     [0.1, 0.01, 0.01, 0.001]
     """
     if len(values) != len(boundaries) + 1 or not boundaries:
-        raise ProgramError(
-            f"piecewise_decay: there should be boundaries, and one more of values; there are {len(boundaries)} boundaries "
-            f"and {len(values)} values"
-        )
+        counts = f"{len(boundaries)} boundaries and {len(values)} values"
+        raise ProgramError(f"piecewise_decay: there should be boundaries, and one more of values; there are {counts}")
     if any(not low < high for low, high in pairwise(boundaries)):
         raise ProgramError(f"piecewise_decay: boundaries should increase, not be {list(boundaries)}")
     step = _step()
@@ -213,7 +208,7 @@ def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Var
 def noam_decay(d_model: float, warmup_steps: float, learning_rate: Rate = 1.0) -> Variable:
     """``learning_rate * d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``, float32 of shape [1].
 
-    It rises until step is `warmup_steps` and falls after. The first step is 1.
+    It rises until step is `warmup_steps`, then falls. The first step is 1.
 
     >>> rate = layers.noam_decay(d_model=4, warmup_steps=2)
     >>> executor = fluid.Executor()
@@ -223,15 +218,15 @@ def noam_decay(d_model: float, warmup_steps: float, learning_rate: Rate = 1.0) -
     """
     _positive("noam_decay", d_model=d_model, warmup_steps=warmup_steps)
     step = _step(1)
-    found: Variable = learning_rate * (d_model**-0.5 * ops.elementwise_min(step**-0.5, step * warmup_steps**-1.5))
-    return found
+    rate: Variable = learning_rate * (d_model**-0.5 * ops.elementwise_min(step**-0.5, step * warmup_steps**-1.5))
+    return rate
 
 
 @_schedule
 def cosine_decay(learning_rate: Rate, step_each_epoch: float, epochs: float) -> Variable:
     """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)``, float32 of shape [1].
 
-    The epoch is step over `step_each_epoch`, rounded down.
+    The epoch is ``step / step_each_epoch``, rounded down.
 
     >>> rate = layers.cosine_decay(0.1, step_each_epoch=1, epochs=4)
     >>> executor = fluid.Executor()
@@ -241,19 +236,15 @@ def cosine_decay(learning_rate: Rate, step_each_epoch: float, epochs: float) -> 
     """
     _positive("cosine_decay", step_each_epoch=step_each_epoch, epochs=epochs)
     epoch = ops.floor(_step() / step_each_epoch)
-    found: Variable = learning_rate * (0.5 * (ops.cos(epoch * (math.pi / epochs)) + 1.0))
-    return found
+    rate: Variable = learning_rate * (0.5 * (ops.cos(epoch * (math.pi / epochs)) + 1.0))
+    return rate
 
 
 @_schedule
 def linear_lr_warmup(learning_rate: Rate, warmup_steps: float, start_lr: float, end_lr: float) -> Variable:
-    """``start_lr + (end_lr - start_lr) * step / warmup_steps`` before step `warmup_steps`, then `learning_rate`.
+    """``start_lr + (end_lr - start_lr) * step / warmup_steps`` before step `warmup_steps`, then `learning_rate`: float32 [1].
 
-    Args:
-        learning_rate: a number, or another schedule.
-
-    Returns:
-        The learning rate, float32 of shape [1].
+    `learning_rate` is a number or another schedule.
 
     >>> rate = layers.linear_lr_warmup(0.1, warmup_steps=2, start_lr=0.0, end_lr=0.1)
     >>> executor = fluid.Executor()

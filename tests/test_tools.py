@@ -141,7 +141,7 @@ def test_generated_layers() -> None:
         add(x, z=y)
     with pytest.raises(ProgramError, match="elementwise_add takes 2 inputs"):
         add(x, y, x)
-    with pytest.raises(ProgramError, match="elementwise_add is no op of one tensor X"):
+    with pytest.raises(ProgramError, match="elementwise_add is not an op of one tensor X"):
         layers.generate_activation_fn("elementwise_add")
     with pytest.raises(ProgramError, match="no op 'tank' is defined; did you mean tan"):
         layers.generate_layer_fn("tank")

@@ -1,5 +1,4 @@
-"""Layers held against the annotations of their arguments (`fluid.ir.checked`), and errors that say which layer of the user's it
-was."""
+"""Checks layers' arguments against their annotations (`fluid.ir.checked`), and names the layer in errors."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ __all__ = ["check_layers", "checked", "eager_program", "speaking_of"]
 
 
 def eager_program(values: Iterable[Any]) -> Program | None:
-    """The program that runs at once, where a tensor of it is among the arguments, nested perhaps."""
+    """The program of eager mode if `values`, which may be nested, contain one of its tensors, else None."""
     program = program_of(values)
     return program if program is not None and program.eager else None
 
 
 def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
-    """Let `error` say which layer, and where the user called it, if it does not yet."""
+    """Adds the layer and the line of the user's call to the text of `error`, unless they are there."""
     if isinstance(error, ParametersLost) and "\n  made at: " not in str(error):
         error.speak_of(layer)
     text = str(error)
@@ -40,13 +39,13 @@ def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
 
 
 def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
-    """`layer`, refusing arguments that its annotations do not allow; `FluidTypeError` names layer, argument, value and line."""
+    """`layer` with checked arguments: a `FluidTypeError` names layer, argument, value and line if an annotation forbids it."""
     name = layer.__name__
     checks: Checks | None = None
 
     @functools.wraps(layer)
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal checks  # made at the first call: there are hundreds of layers, of which a program calls a few
+        nonlocal checks  # made in the first call: a program calls few of the hundreds of layers
         if checks is None:
             checks = checks_of(layer)
         try:
@@ -54,7 +53,7 @@ def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
             program = eager_program((*args, *kwargs.values()))
             if program is None:
                 return layer(*args, **kwargs)
-            with program_guard(program, program):  # what it makes besides, constants say, is made at once too
+            with program_guard(program, program):  # so that variables without inputs, such as constants, are tensors too
                 return layer(*args, **kwargs)
         except (FluidTypeError, ProgramError) as error:
             _located(error, name)
@@ -65,7 +64,7 @@ def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def speaking_of(arguments: Mapping[str, str]) -> Iterator[None]:
-    """Inside the ``with``, messages about attributes of an op name the layer's arguments instead: ``{"axis": "perm"}``."""
+    """In the ``with``, error messages name the layer's arguments instead of the op's attributes: ``{"axis": "perm"}``."""
     try:
         yield
     except FluidError as error:
@@ -77,7 +76,7 @@ def speaking_of(arguments: Mapping[str, str]) -> Iterator[None]:
 
 
 def check_layers(namespace: dict[str, Any]) -> None:
-    """Put `checked` around the layers among the names of a module."""
+    """Applies `checked` to all public layers in the namespace of a module."""
     for name, value in namespace.items():
         if isinstance(value, FunctionType) and not name.startswith("_") and value.__module__.startswith(__package__):
             namespace[name] = checked(value)

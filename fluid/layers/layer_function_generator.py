@@ -1,4 +1,4 @@
-"""Making layer functions of ops, and documenting them from the op's definition."""
+"""Makes layer functions from ops, and documents functions from the op's definition."""
 
 from __future__ import annotations
 
@@ -25,33 +25,37 @@ def _argument(slot: str) -> str:
 
 
 def generate_layer_fn(op_type: str) -> Callable[..., Any]:
-    """A layer that is this op: it takes input slots and attributes by name (slots in lower case), ``name`` and ``act``.
+    """A layer that appends this op. It takes ``name``, ``act``, attributes, and input slots in lower case, also by position.
 
-    Positional arguments are the input slots in order. It returns the one output that is to be seen, or a list of them.
+    It returns the output, or a list of outputs without intermediate ones.
+
+    >>> relu6 = layers.generate_layer_fn("relu6")
+    >>> relu6(fluid.dygraph.to_variable([-1.0, 2.0, 8.0]), threshold=5.0)
+    Tensor([0., 2., 5.], shape=[3], dtype=float32)
     """
     definition = registry.get(op_type)
     slots = {_argument(slot): slot for slot in definition.inputs}
-    seen = [slot for slot in definition.outputs.values() if not slot.intermediate and not slot.optional]
+    outputs = [slot for slot in definition.outputs.values() if not slot.intermediate and not slot.optional]
 
     def layer(*args: Any, **kwargs: Any) -> Any:
         name, act = kwargs.pop("name", None), kwargs.pop("act", None)
         if len(args) > len(slots):
             raise ProgramError(f"{op_type} takes {len(slots)} inputs ({', '.join(slots)}), not {len(args)}")
-        given = {**dict(zip(slots, args, strict=False)), **kwargs}
-        for argument in given:
+        arguments = {**dict(zip(slots, args, strict=False)), **kwargs}
+        for argument in arguments:
             if argument not in slots and argument not in definition.attrs:
                 raise ProgramError(f"{op_type} takes no {argument!r}; it takes {', '.join([*slots, *definition.attrs])}")
         inputs, attrs = {}, {}
-        for argument, value in given.items():
+        for argument, value in arguments.items():
             numbers = argument in definition.attrs and not isinstance(value, Variable)  # top_k has a slot K and an attribute k
             if argument in slots and not numbers:
                 inputs[slots[argument]] = value
             elif value is not None:
                 attrs[argument] = value
         helper = LayerHelper(op_type, name, act=act)
-        made = helper.apply(op_type, inputs, attrs)
-        found = [made[slot.name] for slot in seen]
-        return helper.append_activation(found[0]) if len(found) == 1 and not seen[0].many else found
+        by_slot = helper.apply(op_type, inputs, attrs)
+        results = [by_slot[slot.name] for slot in outputs]
+        return helper.append_activation(results[0]) if len(results) == 1 and not outputs[0].many else results
 
     layer.__name__ = layer.__qualname__ = op_type
     layer.__doc__ = _document(definition)
@@ -62,14 +66,14 @@ def generate_activation_fn(op_type: str) -> Callable[..., Any]:
     """A layer ``f(x, name=None)`` that is this op of one tensor."""
     definition = registry.get(op_type)
     if [slot.name for slot in definition.inputs.values() if not slot.optional] != ["X"]:
-        raise ProgramError(f"{op_type} is no op of one tensor X; use generate_layer_fn")
-    made = generate_layer_fn(op_type)
+        raise ProgramError(f"{op_type} is not an op of one tensor X; use generate_layer_fn")
+    layer_of_slots = generate_layer_fn(op_type)
 
     def layer(x: Any, name: str | None = None) -> Any:
-        return made(x, name=name)
+        return layer_of_slots(x, name=name)
 
     layer.__name__ = layer.__qualname__ = op_type
-    layer.__doc__ = made.__doc__
+    layer.__doc__ = layer_of_slots.__doc__
     return layer
 
 
@@ -80,7 +84,7 @@ def _document(definition: OpDef) -> str:
 
 
 def deprecated(func_or_class: F) -> F:
-    """Warns, when the function is called or the class made, that it will go."""
+    """Decorates a function or class so that each call warns that it is deprecated."""
 
     @functools.wraps(func_or_class)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -91,7 +95,7 @@ def deprecated(func_or_class: F) -> F:
 
 
 def autodoc(comment: str = "") -> Callable[[F], F]:
-    """Puts `comment` and what the op of the function's name says of itself in place of the function's docstring."""
+    """Replaces a function's docstring by `comment` and the documentation of the op that the function is named after."""
 
     def document(func: F) -> F:
         func.__doc__ = comment + _document(registry.get(func.__name__))
@@ -101,7 +105,7 @@ def autodoc(comment: str = "") -> Callable[[F], F]:
 
 
 def templatedoc(op_type: str | None = None) -> Callable[[F], F]:
-    """Fills a docstring's ``${comment}`` with the op's doc, ``${axis_comment}`` with what is known of that slot or attribute."""
+    """Fills in a docstring: ``${comment}`` with the op's doc, ``${x_comment}`` with a remark on its slot or attribute ``x``."""
 
     def document(func: F) -> F:
         definition = registry.get(op_type or func.__name__)

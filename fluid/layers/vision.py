@@ -1,4 +1,4 @@
-"""Layers of images and volumes: convolution, pooling and normalization of volumes, resizing, cutting, sampling by a grid."""
+"""Layers for images and volumes: convolution, pooling, normalization, resizing, cropping and sampling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..ir.program import Variable
 from ..param_attr import AttrLike, ParamAttr
 from ..values.types import VarType
 from .nn import VOLUMES, adaptive_pooling, convolution, pooling, transposed_convolution
-from .tensor import fill_constant
+from .tensor import constant, one_each
 
 __all__ = [
     "adaptive_pool3d",
@@ -71,32 +71,18 @@ def conv3d(
     name: str | None = None,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """Convolution of volumes ``[N, C, D, H, W]`` with filters ``[num_filters, C / groups, *filter_size]``; as `conv2d`.
+    """`conv2d` of volumes ``[N, C, D, H, W]``, with filters ``[num_filters, C / groups, *filter_size]``.
 
-    `padding`: one number, three (depth, height, width), six (front, back, top, ...), a pair for each dimension of the input,
-    or ``"SAME"`` or ``"VALID"``.
+    `padding` is one number, three (depth, height, width), six (front, back, top, ...), a pair for each dimension of the input,
+    ``"SAME"`` or ``"VALID"``.
 
     >>> volumes = fluid.data("volumes", [None, 3, 16, 32, 32])
     >>> layers.conv3d(volumes, num_filters=8, filter_size=3, padding=1).shape
     (-1, 8, 16, 32, 32)
     """
-    return convolution(
-        "conv3d",
-        input,
-        num_filters,
-        filter_size,
-        stride,
-        padding,
-        dilation,
-        groups,
-        use_cudnn,
-        data_format,
-        VOLUMES,
-        name=name,
-        param_attr=param_attr,
-        bias_attr=bias_attr,
-        act=act,
-    )
+    parts: dict[str, Any] = {"name": name, "param_attr": param_attr, "bias_attr": bias_attr, "act": act}
+    window = filter_size, stride, padding, dilation
+    return convolution("conv3d", input, num_filters, *window, groups, use_cudnn, data_format, VOLUMES, **parts)
 
 
 def conv3d_transpose(
@@ -115,29 +101,16 @@ def conv3d_transpose(
     name: str | None = None,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """The transpose of `conv3d`: from volumes ``[N, C, D, H, W]`` to larger ones; arguments as of `conv2d_transpose`.
+    """The transpose of `conv3d`: enlarges volumes ``[N, C, D, H, W]``; arguments as in `conv2d_transpose`.
 
     >>> volumes = fluid.data("volumes", [None, 8, 4, 8, 8])
     >>> layers.conv3d_transpose(volumes, num_filters=3, filter_size=2, stride=2).shape
     (-1, 3, 8, 16, 16)
     """
+    parts: dict[str, Any] = {"name": name, "param_attr": param_attr, "bias_attr": bias_attr, "act": act}
+    window = filter_size, padding, stride, dilation
     return transposed_convolution(
-        "conv3d_transpose",
-        input,
-        num_filters,
-        output_size,
-        filter_size,
-        padding,
-        stride,
-        dilation,
-        groups,
-        use_cudnn,
-        data_format,
-        VOLUMES,
-        name=name,
-        param_attr=param_attr,
-        bias_attr=bias_attr,
-        act=act,
+        "conv3d_transpose", input, num_filters, output_size, *window, groups, use_cudnn, data_format, VOLUMES, **parts
     )
 
 
@@ -154,26 +127,14 @@ def pool3d(
     exclusive: bool = True,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """The greatest (``"max"``) or mean (``"avg"``) element of each window of volumes ``[N, C, D, H, W]``; as `pool2d`.
+    """`pool2d` of volumes ``[N, C, D, H, W]``: the largest (``"max"``) or mean (``"avg"``) element of each window.
 
     >>> volumes = fluid.data("volumes", [None, 3, 16, 32, 32])
     >>> layers.pool3d(volumes, pool_size=2, pool_type="avg", pool_stride=2).shape
     (-1, 3, 8, 16, 16)
     """
-    return pooling(
-        "pool3d",
-        input,
-        pool_size,
-        pool_type,
-        pool_stride,
-        pool_padding,
-        name,
-        data_format,
-        VOLUMES,
-        global_pooling=global_pooling,
-        ceil_mode=ceil_mode,
-        exclusive=exclusive,
-    )
+    attrs: dict[str, Any] = {"global_pooling": global_pooling, "ceil_mode": ceil_mode, "exclusive": exclusive}
+    return pooling("pool3d", input, pool_size, pool_type, pool_stride, pool_padding, name, data_format, VOLUMES, **attrs)
 
 
 def adaptive_pool3d(
@@ -183,13 +144,13 @@ def adaptive_pool3d(
     require_index: bool = False,
     name: str | None = None,
 ) -> Variable | list[Variable]:
-    """Volumes ``[N, C, D, H, W]`` pooled to ``[N, C, *pool_size]``; as `adaptive_pool2d`."""
+    """`adaptive_pool2d` of volumes ``[N, C, D, H, W]``, pooled to ``[N, C, *pool_size]``."""
     return adaptive_pooling("adaptive_pool3d", input, pool_size, pool_type, require_index, name, 3)
 
 
 # ------------------------------------------------------------------------------------------------------- normalization
 def _by_channel(helper: LayerHelper, input: Variable, axis: int) -> dict[str, Variable]:
-    """The inputs of a normalization with scale and bias by channel."""
+    """The inputs of a normalization that scales and shifts each channel."""
     inputs, shape = {"X": input}, [extent(input, axis, "input")]
     if helper.param_attr:
         inputs["Scale"] = helper.create_parameter(helper.param_attr, shape, input.dtype, default_initializer=Constant(1.0))
@@ -201,17 +162,17 @@ def _by_channel(helper: LayerHelper, input: Variable, axis: int) -> dict[str, Va
 def instance_norm(
     input: Variable, epsilon: float = 1e-05, param_attr: AttrLike = None, bias_attr: AttrLike = None, name: str | None = None
 ) -> Variable:
-    """Each channel of each image normalized: ``scale * (x - mean) / sqrt(variance + epsilon) + bias``.
+    """Normalizes each channel of each image: ``scale * (x - mean) / sqrt(variance + epsilon) + bias``.
 
-    `param_attr` and `bias_attr` describe scale and bias, ``[C]``.
+    `param_attr` and `bias_attr` have the attributes of scale and bias, ``[C]``.
 
     >>> layers.instance_norm(fluid.data("images", [None, 3, 32, 32])).shape
     (-1, 3, 32, 32)
     """
     check_variable(input, "instance_norm: input")
     helper = LayerHelper("instance_norm", name, param_attr, bias_attr)
-    found: Variable = helper.apply("instance_norm", _by_channel(helper, input, 1), {"epsilon": epsilon})["Y"]
-    return found
+    output: Variable = helper.apply("instance_norm", _by_channel(helper, input, 1), {"epsilon": epsilon})["Y"]
+    return output
 
 
 def group_norm(
@@ -224,9 +185,9 @@ def group_norm(
     data_layout: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Each group of channels of each image normalized: ``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``.
+    """Normalizes each group of channels of each image: ``act(scale * (x - mean) / sqrt(variance + epsilon) + bias)``.
 
-    `param_attr` and `bias_attr` describe scale and bias, ``[C]``; False for none.
+    `param_attr` and `bias_attr` have the attributes of scale and bias, ``[C]``; False for none.
 
     >>> layers.group_norm(fluid.data("images", [None, 8, 32, 32]), groups=4).shape
     (-1, 8, 32, 32)
@@ -250,14 +211,14 @@ def data_norm(
     moving_variance_name: str | None = None,
     do_model_average_for_mean_and_var: bool = True,
 ) -> Variable:
-    """Columns of ``[N, C]`` normalized by statistics of all data: ``act((x - sum / size) * sqrt(size / square_sum))``.
+    """Normalizes columns of ``[N, C]`` by statistics of all data: ``act((x - sum / size) * sqrt(size / square_sum))``.
 
-    The statistics are three persistable vectors ``[C]``, called ``.batch_size``, ``.batch_sum`` and ``.batch_square_sum`` after
-    the layer. Nothing here changes them: in Fluid that is what parameter servers do.
+    The statistics are persistable vectors ``[C]``, named after the layer with ``.batch_size``, ``.batch_sum`` and
+    ``.batch_square_sum`` appended. Nothing here updates them; in Fluid, parameter servers do.
 
     Args:
-        param_attr: a dict of the first values ``batch_size``, ``batch_sum`` and ``batch_square_sum`` (1e4, 0 and 1e4 by default).
-        in_place, moving_mean_name, moving_variance_name: accepted; without meaning in Fluid too.
+        param_attr: a dict of initial values ``batch_size``, ``batch_sum`` and ``batch_square_sum``; by default 1e4, 0 and 1e4.
+        in_place, moving_mean_name, moving_variance_name: accepted and ignored, as in Fluid.
     """
     check_variable(input, "data_norm: input")
     helper = LayerHelper("data_norm", name, act=act)
@@ -266,17 +227,14 @@ def data_norm(
     inputs = {"X": input}
     for slot, key in (("BatchSize", "batch_size"), ("BatchSum", "batch_sum"), ("BatchSquareSum", "batch_square_sum")):
         attr = ParamAttr(f"{helper.name}.{key}", Constant(first[key]), trainable=False)
-        inputs[slot] = helper.create_parameter(attr, [extent(input, 1, "input")], input.dtype)
-        inputs[slot].stop_gradient = True
+        inputs[slot] = constant(helper.create_parameter(attr, [extent(input, 1, "input")], input.dtype))
     return helper.append_activation(helper.apply("data_norm", inputs, {"epsilon": epsilon, "data_layout": data_layout})["Y"])
 
 
 def spectral_norm(weight: Variable, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None) -> Variable:
-    """`weight` divided by its greatest singular value, estimated by `power_iters` rounds of power iteration.
+    """`weight` divided by its largest singular value, estimated by `power_iters` steps of power iteration.
 
-    Args:
-        dim: the axis taken as rows of a matrix, the others as columns: 0 for weights of `fc`, 1 for those of transposed
-            convolutions.
+    Axis `dim` is taken as the rows of a matrix, all others as its columns: 0 for `fc`, 1 for transposed convolutions.
 
     >>> weight = layers.create_parameter([784, 10], "float32")
     >>> layers.spectral_norm(weight, power_iters=2).shape
@@ -288,23 +246,23 @@ def spectral_norm(weight: Variable, dim: int = 0, power_iters: int = 1, eps: flo
     sizes = {"U": height, "V": product(weight.shape) // height}
     inputs = {"Weight": weight}
     for slot, size in sizes.items():
-        inputs[slot] = helper.create_parameter(ParamAttr(), [size], weight.dtype, default_initializer=Normal(0.0, 1.0))
-        inputs[slot].stop_gradient = True
-    found: Variable = helper.apply("spectral_norm", inputs, {"dim": dim, "power_iters": power_iters, "eps": eps})["Out"]
-    return found
+        vector = helper.create_parameter(ParamAttr(), [size], weight.dtype, default_initializer=Normal(0.0, 1.0))
+        inputs[slot] = constant(vector)
+    output: Variable = helper.apply("spectral_norm", inputs, {"dim": dim, "power_iters": power_iters, "eps": eps})["Out"]
+    return output
 
 
 def lrn(
     input: Variable, n: int = 5, k: float = 1.0, alpha: float = 1e-4, beta: float = 0.75, name: str | None = None
 ) -> Variable:
-    """Images ``[N, C, H, W]`` divided by ``(k + alpha * sum of the squares of the n channels around)^beta``.
+    """Divides images ``[N, C, H, W]`` by ``(k + alpha * s) ** beta``, where s is the sum of squares of `n` neighbouring channels.
 
     >>> layers.lrn(fluid.data("images", [None, 8, 32, 32]), n=5).shape
     (-1, 8, 32, 32)
     """
-    helper = LayerHelper("lrn", name)
-    found: Variable = helper.apply("lrn", {"X": input}, {"n": n, "k": k, "alpha": alpha, "beta": beta})["Out"]
-    return found
+    attrs = {"n": n, "k": k, "alpha": alpha, "beta": beta}
+    output: Variable = LayerHelper("lrn", name).apply("lrn", {"X": input}, attrs)["Out"]
+    return output
 
 
 def affine_channel(
@@ -315,16 +273,16 @@ def affine_channel(
     name: str | None = None,
     act: str | None = None,
 ) -> Variable:
-    """``act(x * scale + bias)``, scale and bias being ``[C]``, a number for each channel of images."""
+    """``act(x * scale + bias)``, where scale and bias are ``[C]``, one number for each channel of images."""
     if scale is None or bias is None:
         raise ProgramError("affine_channel: give scale and bias, a number of each for each channel")
     return apply("affine_channel", {"X": x, "Scale": scale, "Bias": bias}, {"data_layout": data_layout}, name=name, act=act)
 
 
 def prelu(x: Variable, mode: str, param_attr: AttrLike = None, name: str | None = None) -> Variable:
-    """x where it is above 0, else ``alpha * x``, with a trained alpha (0.25 at first).
+    """`x` where it is positive, ``alpha * x`` elsewhere, with a learned alpha (initially 0.25).
 
-    `mode`: one alpha for ``"all"``, one for each ``"channel"`` (the second dimension), or for each ``"element"`` of a row.
+    `mode` is ``"all"`` for one alpha, ``"channel"`` for one for each channel, or ``"element"`` for one for each element of a row.
 
     >>> layers.prelu(fluid.data("images", [None, 8, 32, 32]), mode="channel").shape
     (-1, 8, 32, 32)
@@ -337,13 +295,13 @@ def prelu(x: Variable, mode: str, param_attr: AttrLike = None, name: str | None 
         raise ProgramError(f"prelu: mode should be 'all', 'channel' or 'element', not {mode!r}")
     helper = LayerHelper("prelu", name, param_attr)
     alpha = helper.create_parameter(helper.param_attr, shapes[mode], x.dtype, default_initializer=Constant(0.25))
-    found: Variable = helper.apply("prelu", {"X": x, "Alpha": alpha}, {"mode": mode})["Out"]
-    return found
+    output: Variable = helper.apply("prelu", {"X": x, "Alpha": alpha}, {"mode": mode})["Out"]
+    return output
 
 
 # ------------------------------------------------------------------------------------------------- channels and places
 def maxout(x: Variable, groups: int, name: str | None = None) -> Variable:
-    """The greatest of each `groups` channels in a row of images ``[N, C, H, W]``: ``[N, C / groups, H, W]``.
+    """The maximum of each `groups` consecutive channels of images ``[N, C, H, W]``: ``[N, C / groups, H, W]``.
 
     >>> layers.maxout(fluid.data("images", [None, 8, 32, 32]), groups=2).shape
     (-1, 4, 32, 32)
@@ -352,7 +310,7 @@ def maxout(x: Variable, groups: int, name: str | None = None) -> Variable:
 
 
 def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
-    """Images ``[N, C * r * r, H, W]`` to ``[N, C, H * r, W * r]``, r being `upscale_factor`.
+    """Rearranges images ``[N, C * r * r, H, W]`` to ``[N, C, H * r, W * r]``, where r is `upscale_factor`.
 
     >>> layers.pixel_shuffle(fluid.data("images", [None, 12, 8, 8]), upscale_factor=2).shape
     (-1, 3, 16, 16)
@@ -361,7 +319,7 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
 
 
 def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
-    """The channels of `group` groups taken in turns.
+    """Interleaves the channels of `group` groups: the first of each group, the second of each, and so on.
 
     >>> x = fluid.dygraph.to_variable(np.arange(6.0).reshape(1, 6, 1, 1))
     >>> layers.shuffle_channel(x, group=2).numpy().ravel()
@@ -371,7 +329,7 @@ def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variabl
 
 
 def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
-    """Images ``[N, C, H, W]`` to ``[N, C * b * b, H / b, W / b]``, b being `blocksize`; C too is divided by ``b * b``.
+    """Rearranges images ``[N, C, H, W]`` to ``[N, C * b * b, H / b, W / b]``, where b is `blocksize`; ``b * b`` must divide C.
 
     >>> layers.space_to_depth(fluid.data("images", [None, 4, 8, 8]), blocksize=2).shape
     (-1, 16, 4, 4)
@@ -380,17 +338,17 @@ def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Vari
 
 
 def temporal_shift(x: Variable, seg_num: int, shift_ratio: float = 0.25, name: str | None = None) -> Variable:
-    """Of videos of `seg_num` images each, ``[N * seg_num, C, H, W]``: some channels moved to the next image, some back."""
+    """Shifts some channels of videos of `seg_num` images, ``[N * seg_num, C, H, W]``, to the next image, and some back."""
     return apply("temporal_shift", {"X": x}, {"seg_num": seg_num, "shift_ratio": shift_ratio}, name=name)
 
 
 def fsp_matrix(x: Variable, y: Variable) -> Variable:
-    """The product of each channel of x with each of y, averaged over the places: ``[N, C of x, C of y]``."""
+    """The products of each channel of `x` with each of `y`, averaged over all pixels: ``[N, C of x, C of y]``."""
     return apply("fsp", {"X": x, "Y": y}, layer="fsp_matrix")
 
 
 def similarity_focus(input: Variable, axis: int, indexes: Sequence[int], name: str | None = None) -> Variable:
-    """Ones where `input` (four dimensions) is in focus by its greatest elements at `indexes` of `axis`, else zeros."""
+    """A mask of ones where `input` (four dimensions) is in focus by its largest elements at `indexes` of `axis`."""
     return apply("similarity_focus", {"X": input}, {"axis": axis, "indexes": list(indexes)}, name=name)
 
 
@@ -404,13 +362,13 @@ def unfold(
 ) -> Variable:
     """The patches of images ``[N, C, H, W]`` as columns: ``[N, C * h * w, number of patches]``.
 
-    `paddings`: one number, two (height, width), or four (top, left, bottom, right).
+    `paddings` is one number, two (height, width), or four (top, left, bottom, right).
 
     >>> layers.unfold(fluid.data("images", [None, 3, 32, 32]), kernel_sizes=[4, 4], strides=4).shape
     (-1, 48, 64)
     """
-    given = {"kernel_sizes": kernel_sizes, "strides": strides, "dilations": dilations}
-    attrs = {key: [value] * 2 if isinstance(value, int) else list(value) for key, value in given.items()}
+    pairs = {"kernel_sizes": kernel_sizes, "strides": strides, "dilations": dilations}
+    attrs = {key: [value] * 2 if isinstance(value, int) else list(value) for key, value in pairs.items()}
     attrs["paddings"] = [paddings] * 4 if isinstance(paddings, int) else list(paddings)
     if len(attrs["paddings"]) == 2:
         attrs["paddings"] *= 2
@@ -418,10 +376,6 @@ def unfold(
 
 
 # ------------------------------------------------------------------------------------------------------------ cropping
-def _as_tensors(values: Sequence[Any]) -> list[Variable]:
-    return [value if isinstance(value, Variable) else fill_constant([1], "int32", value) for value in values]
-
-
 def _has_tensors(values: Any) -> bool:
     return isinstance(values, (list, tuple)) and any(isinstance(value, Variable) for value in values)
 
@@ -432,13 +386,13 @@ def crop(
     offsets: Variable | Sequence[int] | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The part of x with the extents `shape` (or those of the variable `shape`), from `offsets` (zeros by default) on.
+    """The part of `x` that begins at `offsets` (zeros by default) and has the shape `shape`, or that of the variable `shape`.
 
     >>> layers.crop(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]), shape=[1, 2], offsets=[1, 0])
     Tensor([[4, 5]], shape=[1, 2], dtype=int64)
     """
     if not isinstance(shape, (list, tuple, Variable)):
-        raise ProgramError(f"crop: shape should be a list of whole numbers or a Variable, not {shape!r}")
+        raise ProgramError(f"crop: shape should be a list of integers or a Variable, not {shape!r}")
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {}
     if isinstance(shape, Variable):
@@ -458,10 +412,9 @@ def crop_tensor(
     offsets: Variable | Sequence[int | Variable] | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The part of x with the extents `shape`, from `offsets` (zeros by default) on.
+    """The part of `x` that begins at `offsets` (zeros by default) and has the shape `shape`; -1 means all that is left.
 
-    Both may be lists of whole numbers, lists in which some are Variables, or one Variable of int32 each; -1 in `shape` takes
-    what is left.
+    Both arguments are lists of integers and variables, or one int32 variable.
 
     >>> layers.crop_tensor(fluid.dygraph.to_variable([[1, 2, 3], [4, 5, 6]]), shape=[1, -1], offsets=[1, 1])
     Tensor([[5, 6]], shape=[1, 2], dtype=int64)
@@ -474,7 +427,7 @@ def crop_tensor(
         if isinstance(value, Variable):
             inputs[slot] = value
         elif value is not None and _has_tensors(value):
-            inputs[slot + "Tensor"] = _as_tensors(value)
+            inputs[slot + "Tensor"] = one_each(value)
             attrs[key] = [-1 if isinstance(item, Variable) else item for item in value] if key == "shape" else []
         elif value is not None:
             attrs[key] = list(value)
@@ -482,7 +435,7 @@ def crop_tensor(
 
 
 def pad_constant_like(x: Variable, y: Variable, pad_value: float = 0.0, name: str | None = None) -> Variable:
-    """y with `pad_value` after its end along each axis, up to the shape of x.
+    """`y` padded with `pad_value` at the end of each axis to the shape of `x`.
 
     >>> x, y = fluid.dygraph.to_variable([[0, 0, 0], [0, 0, 0]]), fluid.dygraph.to_variable([[1, 2]])
     >>> layers.pad_constant_like(x, y)
@@ -493,11 +446,9 @@ def pad_constant_like(x: Variable, y: Variable, pad_value: float = 0.0, name: st
 
 
 def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
-    """Of each item of x a part with the extents `shape` (those of the last dimensions), from a place drawn anew in each run.
+    """A random part of each item of `x`, drawn again in each run; `shape` has the sizes of the last dimensions.
 
-    Args:
-        seed: a number to begin from, or an int64 variable which holds it and is given the next one; by default the seed of
-            the program decides.
+    `seed` is a first seed, or an int64 variable with the seed, which is updated in each run; None for the program's seed.
 
     >>> layers.random_crop(fluid.data("images", [None, 3, 32, 32]), shape=[3, 28, 28]).shape
     (-1, 3, 28, 28)
@@ -506,14 +457,13 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
     inputs: dict[str, Any] = {"X": x}
     if isinstance(seed, int):
         name = unique_name.generate("random_crop_seed")
-        number = helper.create_global_variable(persistable=True, name=name, shape=[1], dtype=VarType.INT64, stop_gradient=True)
-        helper.set_variable_initializer(number, Constant(seed))
-        inputs["Seed"] = number
+        var = helper.create_global_variable(persistable=True, name=name, shape=[1], dtype=VarType.INT64, stop_gradient=True)
+        inputs["Seed"] = helper.set_variable_initializer(var, Constant(seed))
     elif seed is not None:
         check_variable(seed, "random_crop: seed")
         inputs["Seed"] = seed
-    found: Variable = helper.apply("random_crop", inputs, {"shape": list(shape)}, {"SeedOut": inputs.get("Seed")})["Out"]
-    return found
+    output: Variable = helper.apply("random_crop", inputs, {"shape": list(shape)}, {"SeedOut": inputs.get("Seed")})["Out"]
+    return output
 
 
 # ------------------------------------------------------------------------------------------------------------ resizing
@@ -528,17 +478,17 @@ def image_resize(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Images brought to another size.
+    """Resizes images.
 
     Args:
-        input: ``[N, C, H, W]``, or ``[N, C, D, H, W]`` for ``"TRILINEAR"``, ``[N, C, W]`` for ``"LINEAR"``.
-        out_shape: the new extents: a list of whole numbers and Variables, or a Variable of int32.
-        scale: a factor instead, a number or a Variable.
+        input: ``[N, C, H, W]``; ``[N, C, D, H, W]`` for ``"TRILINEAR"``, ``[N, C, W]`` for ``"LINEAR"``.
+        out_shape: the new size: a list of integers and variables, or an int32 variable.
+        scale: a factor instead of `out_shape`: a number or a variable.
         resample: ``"BILINEAR"``, ``"NEAREST"``, ``"TRILINEAR"``, ``"LINEAR"`` or ``"BICUBIC"``.
-        actual_shape: a Variable of int32 with the new extents, which overrides the others.
-        align_corners: the outermost elements stay in their places.
-        align_mode: without `align_corners`, 0 takes elements to be areas, 1 to be points.
-        data_format: ``"NCHW"`` or ``"NHWC"``; of five dimensions ``"NCDHW"`` or ``"NDHWC"``, of three ``"NCW"`` or ``"NWC"``.
+        actual_shape: an int32 variable with the new size, which overrides `out_shape` and `scale`.
+        align_corners: map the outermost elements onto each other.
+        align_mode: without `align_corners`, 0 treats elements as areas, 1 as points.
+        data_format: ``"NCHW"`` or ``"NHWC"``; with five dimensions ``"NCDHW"`` or ``"NDHWC"``, with three ``"NCW"`` or ``"NWC"``.
 
     >>> layers.image_resize(fluid.data("images", [None, 3, 32, 32]), out_shape=[64, 48], resample="NEAREST").shape
     (-1, 3, 64, 48)
@@ -553,8 +503,8 @@ def image_resize(
         raise ProgramError(f"image_resize: {resample} does not resize {input.name}, of {input.ndim} dimensions")
     formats = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}[count]
     if data_format not in formats:
-        said = f"{input.name} has {input.ndim} dimensions"
-        raise ProgramError(f"image_resize: {said}, so data_format should be {' or '.join(formats)}, not {data_format!r}")
+        advice = f"data_format should be {' or '.join(formats)}, not {data_format!r}"
+        raise ProgramError(f"image_resize: {input.name} has {input.ndim} dimensions, so {advice}")
     if out_shape is None and scale is None:
         raise ProgramError("image_resize: give out_shape or scale")
     if not isinstance(align_corners, bool) or align_mode not in (0, 1):
@@ -573,7 +523,7 @@ def image_resize(
         if not isinstance(out_shape, (list, tuple)) or len(out_shape) != count:
             raise ProgramError(f"image_resize: out_shape should be {count} numbers for {input.name}, not {out_shape!r}")
         if _has_tensors(out_shape):
-            inputs["SizeTensor"] = _as_tensors(out_shape)
+            inputs["SizeTensor"] = one_each(out_shape)
         else:
             attrs.update(zip(names, map(int, out_shape), strict=True))
     elif isinstance(scale, Variable):
@@ -590,7 +540,7 @@ def image_resize(
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
-    """Images ``[N, C, H, W]``, of known size, resized so that the shorter side is `out_short_len` and the ratio stays.
+    """Resizes images ``[N, C, H, W]`` of known size: the shorter side becomes `out_short_len`, the aspect ratio stays.
 
     >>> layers.image_resize_short(fluid.data("images", [None, 3, 60, 80]), out_short_len=30).shape
     (-1, 3, 30, 40)
@@ -599,7 +549,7 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
     if input.ndim != 4 or min(input.shape[2:]) < 1:
         raise ProgramError(f"image_resize_short: input should be images of known size; {input.name} is {input.describe()}")
     short = min(input.shape[2:])
-    sizes = [int(extent * (out_short_len / short) + 0.5) for extent in input.shape[2:]]
+    sizes = [int(size * (out_short_len / short) + 0.5) for size in input.shape[2:]]
     sizes[input.shape[2:].index(short)] = out_short_len
     return image_resize(input, sizes, resample=resample)
 
@@ -649,7 +599,7 @@ def resize_nearest(
     align_corners: bool = True,
     data_format: str = "NCHW",
 ) -> Variable:
-    """`image_resize` in which each element is the nearest one of the input.
+    """`image_resize` that takes the nearest element of the input.
 
     >>> layers.resize_nearest(fluid.data("images", [None, 3, 32, 32]), out_shape=[64, 64]).shape
     (-1, 3, 64, 64)
@@ -659,17 +609,17 @@ def resize_nearest(
 
 # ------------------------------------------------------------------------------------------------------ sampling by grid
 def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
-    """Images ``[N, C, H, W]`` sampled, by bilinear interpolation, at the places of `grid` ``[N, H', W', 2]``.
+    """Samples images ``[N, C, H, W]`` by bilinear interpolation at the points in `grid` ``[N, H', W', 2]``.
 
-    Places are (x, y), from -1 to 1 between the centres of the outermost elements; outside there are zeros.
+    Points are (x, y); -1 and 1 are the centres of the outermost elements, and images are zero outside.
     """
     return apply("grid_sampler", {"X": x, "Grid": grid}, name=name)
 
 
 def affine_grid(theta: Variable, out_shape: Variable | Sequence[int], name: str | None = None) -> Variable:
-    """A grid ``[N, H, W, 2]`` for `grid_sampler`: the places of an image of `out_shape` ``[N, C, H, W]``, moved by `theta`.
+    """A grid ``[N, H, W, 2]`` for `grid_sampler`: the points of an image of `out_shape` ``[N, C, H, W]``, transformed by `theta`.
 
-    `theta` ``[N, 2, 3]`` is multiplied by each place (x, y, 1).
+    `theta` ``[N, 2, 3]`` is multiplied by each point (x, y, 1).
 
     >>> theta = fluid.dygraph.to_variable([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
     >>> grid = layers.affine_grid(theta, out_shape=[1, 1, 2, 2])
@@ -682,7 +632,7 @@ def affine_grid(theta: Variable, out_shape: Variable | Sequence[int], name: str 
     if isinstance(out_shape, Variable):
         inputs["OutputShape"] = out_shape
     elif isinstance(out_shape, (list, tuple)):
-        attrs["output_shape"] = [int(extent) for extent in out_shape]
+        attrs["output_shape"] = [int(size) for size in out_shape]
     else:
         raise FluidTypeError(f"affine_grid: out_shape should be a Variable or four numbers, not {out_shape!r}")
     return apply("affine_grid", inputs, attrs, name=name)
@@ -692,11 +642,11 @@ def affine_grid(theta: Variable, out_shape: Variable | Sequence[int], name: str 
 def roi_pool(
     input: Variable, rois: Variable, pooled_height: int = 1, pooled_width: int = 1, spatial_scale: float = 1.0
 ) -> Variable:
-    """The maximum of each part of each region of images ``[N, C, H, W]``: ``[R, C, pooled_height, pooled_width]``.
+    """Divides regions of images ``[N, C, H, W]`` into parts; the maxima of these: ``[R, C, pooled_height, pooled_width]``.
 
     Args:
-        rois: left, top, right and bottom of regions ``[R, 4]``; its sequences (``lod_level=1``) say which are in which image.
-        spatial_scale: makes coordinates of the image of those of `rois`; they are rounded then.
+        rois: left, top, right and bottom of regions ``[R, 4]``; sequence i (``lod_level=1``) has those of image i.
+        spatial_scale: factor from `rois` to coordinates in the images; the products are rounded.
 
     >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
     >>> layers.roi_pool(images, rois, pooled_height=7, pooled_width=7).shape
@@ -714,10 +664,9 @@ def roi_align(
     sampling_ratio: int = -1,
     name: str | None = None,
 ) -> Variable:
-    """The mean of each part of each region of images ``[N, C, H, W]``, of places between their elements; as `roi_pool`.
+    """`roi_pool` that averages points interpolated between the elements of images.
 
-    In each part, `sampling_ratio` by `sampling_ratio` places are sampled; if it is not above 0, as many as the part has
-    elements, about.
+    Each part has `sampling_ratio` by `sampling_ratio` points; if that is not positive, about as many as it has elements.
 
     >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
     >>> layers.roi_align(images, rois, pooled_height=7, pooled_width=7, sampling_ratio=2).shape
@@ -737,10 +686,9 @@ def psroi_pool(
     pooled_width: int,
     name: str | None = None,
 ) -> Variable:
-    """The mean of each part of each region, where each part has channels of its own; as `roi_pool`.
+    """`roi_pool` that averages, with channels of its own for each part.
 
-    Images are ``[N, output_channels * pooled_height * pooled_width, H, W]``, the result is ``[R, output_channels,
-    pooled_height, pooled_width]``.
+    Images are ``[N, output_channels * pooled_height * pooled_width, H, W]``.
     """
     return _pool_regions(
         "psroi_pool", input, rois, pooled_height, pooled_width, spatial_scale, name, output_channels=output_channels
@@ -772,14 +720,14 @@ def deformable_conv(
     modulated: bool = True,
     name: str | None = None,
 ) -> Variable:
-    """Convolution of images ``[N, C, H, W]`` whose filters ``[num_filters, C / groups, a, b]`` read at places that are moved.
+    """Convolution of images ``[N, C, H, W]`` whose filters ``[num_filters, C / groups, a, b]`` read at shifted points.
 
     Args:
-        offset: ``[N, 2 * deformable_groups * a * b, H', W']``: how far down and how far right of its usual place each element
-            of the filter reads, at each place of the output; between elements by bilinear interpolation, outside zeros.
-        mask: ``[N, deformable_groups * a * b, H', W']``: factors of what is read; passed over if not `modulated`.
-        deformable_groups: groups of channels with offsets of their own.
-        im2col_step: changes nothing here.
+        offset: ``[N, 2 * deformable_groups * a * b, H', W']``: how far down and right each filter element is shifted, for each
+            element of the output. Points between elements are interpolated bilinearly; images are zero outside.
+        mask: ``[N, deformable_groups * a * b, H', W']``: factors of the elements read; ignored unless `modulated`.
+        deformable_groups: number of groups of channels with offsets of their own.
+        im2col_step: accepted and ignored.
     """
     layer = "deformable_conv"
     check_variable(input, f"{layer}: input")
@@ -800,5 +748,5 @@ def deformable_conv(
         "deformable_groups": deformable_groups or 1,
         "im2col_step": im2col_step or 64,
     }
-    found = helper.apply(layer if modulated else "deformable_conv_v1", inputs, attrs)["Output"]
-    return helper.append_bias_op(found, 1, 2)
+    output = helper.apply(layer if modulated else "deformable_conv_v1", inputs, attrs)["Output"]
+    return helper.append_bias_op(output, 1, 2)

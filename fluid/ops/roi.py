@@ -262,7 +262,12 @@ def deform_image(f: Any, Columns: Any, Offset: Any, Mask: Any, Filter: ShapeOnly
     }
 
 
-@define("deform_mask(Input, Offset, Filter, Columns) -> Mask", infer=lambda Offset: Offset.with_shape((Offset.shape[0], Offset.shape[1] // 2 if Offset.shape[1] >= 0 else -1, *Offset.shape[2:])), wrt=("Input", "Offset", "Columns"),
+def _mask_shape(Offset: Spec) -> Spec:
+    numbers, offsets, *image = Offset.shape
+    return Offset.with_shape((numbers, offsets // 2 if offsets >= 0 else -1, *image))
+
+
+@define("deform_mask(Input, Offset, Filter, Columns) -> Mask", infer=_mask_shape, wrt=("Input", "Offset", "Columns"),
         shape_only=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
 def deform_mask(f: Any, Input: Any, Offset: Any, Filter: ShapeOnly, Columns: Any, dMask: Any, attrs: dict[str, Any]) -> Any:
     """Columns times what `deform_columns` reads of Input, over the channels of a group: the transpose in the mask."""

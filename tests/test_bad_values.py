@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         r"transpose: .*perm \[0, 2\] is not an order of the 2 dimensions",
     ),
     "data": (lambda: fluid.data("x", [-3, 3]), r"data: shape \[-3, 3\] of x should have no size below -1"),
-    "crop_tensor": (lambda: layers.crop_tensor(matrix(), [0, 3]), r"crop_tensor: shape \[0, 3\] should have no extent of 0"),
+    "crop_tensor": (lambda: layers.crop_tensor(matrix(), [0, 3]), r"crop_tensor: shape \[0, 3\] should have no size of 0"),
     # how many, how large
     "fc": (lambda: layers.fc(matrix(), 0), f"fc: size {SIZE}, not 0"),
     "fc below": (lambda: layers.fc(matrix(), -4), f"fc: size {SIZE}, not -4"),
@@ -201,7 +201,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "eye": (lambda: layers.eye(3, 2, batch_shape=[0]), r"eye: batch_shape \[0\] should have no size below 1"),
     "resize": (
         lambda: layers.resize_bilinear(image(), scale=0.1),
-        r"resize_bilinear: .*scale 0.1.* should leave something of the extents \[8, 8\], not \[0, 0\]",
+        r"resize_bilinear: .*scale 0.1.* should leave something of the sizes \[8, 8\], not \[0, 0\]",
     ),
     "nce classes": (lambda: layers.nce(matrix(), ids(), 0), f"nce: num_total_classes {SIZE}, not 0"),
     "nce samples": (lambda: layers.nce(matrix(), ids(), 5, num_neg_samples=0), f"nce: num_neg_samples {SIZE} or None, not 0"),
@@ -346,7 +346,7 @@ def test_squeeze_of_what_turns_out_not_to_be_1(stepwise: bool) -> None:
         assert run(1)[0].shape == (3,)
         with pytest.raises(FluidError) as caught:
             run(2)
-    said = r"squeeze2.*: axes \[0\] of X float32\[2, 3\] should have the extent 1: .*, so that Out was declared as float32\[3\]"
+    said = r"squeeze2.*: axes \[0\] of X float32\[2, 3\] should have size 1, .*: Out was declared as float32\[3\]"
     assert re.search(said, str(caught.value)) and "made at: " in str(caught.value)
 
 

@@ -218,7 +218,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[FluidError], str]] = {
     "conv3d_transpose output_size": (
         lambda: layers.conv3d_transpose(volume(), 3, [20, 6, 8], 1),
         InferenceError,
-        "conv3d_transpose: an output extent of 20 cannot come of",
+        "cannot have an output of size 20: the least possible is",
     ),
     "pool3d size": (lambda: layers.pool3d(volume()), ProgramError, "pool3d: give pool_size"),
     "pool3d large": (

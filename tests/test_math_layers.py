@@ -221,7 +221,7 @@ def test_wrong_arguments_are_named(build: Callable[..., Any], arrays: Any, messa
         ("ij,j1->i", "'1' is no label"),
         ("ijk,jk->i", "'ijk' does not name the 2 dimensions of its operand"),
         ("ij,jk->ii", "'i' should stand once in the result"),
-        ("ij,ik->jk", "'i' has the extents 3 and 4"),
+        ("ij,ik->jk", "'i' has the sizes 3 and 4"),
     ],
 )
 def test_wrong_equations_are_named(equation: str, message: str) -> None:

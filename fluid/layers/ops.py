@@ -175,10 +175,10 @@ def acosh(x: Variable, name: str | None = None) -> Variable:
 
 
 def add_position_encoding(input: Variable, alpha: float, beta: float, name: str | None = None) -> Variable:
-    """``alpha * X + beta * P`` of X [batch, length, width], with waves P[position, i] of lengths from 2 pi up to 20000 pi.
+    """``alpha * X + beta * P`` of X [batch, length, width], where P[position, i] are waves of lengths from 2 pi to 20000 pi.
 
-    X may be [rows, width] of sequences (of the last level): positions begin anew with each of them.
     With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
+    X may also be the rows [rows, width] of sequences (of the last level), each of which begins at position 0.
 
     >>> x = fluid.dygraph.to_variable([[[0.0, 0.0], [0.0, 0.0]]])
     >>> layers.add_position_encoding(x, alpha=1.0, beta=1.0)
@@ -189,7 +189,7 @@ def add_position_encoding(input: Variable, alpha: float, beta: float, name: str 
 
 
 def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[Variable, Variable]:
-    """X sorted along `axis`, and where in X each element was; equal elements stay in order.
+    """X sorted along `axis`, and the indices of its elements in X; the sort is stable.
 
     >>> x = fluid.dygraph.to_variable([30, 10, 20])
     >>> layers.argsort(x)
@@ -251,7 +251,7 @@ def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Varia
 
 
 def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None = None) -> Variable:
-    """X brought into ``[t_min, t_max]``.
+    """X clipped to ``[t_min, t_max]``.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 5.0, 30.0])
     >>> layers.brelu(x, t_max=24.0)
@@ -261,7 +261,7 @@ def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None
 
 
 def ceil(x: Variable, name: str | None = None) -> Variable:
-    """The smallest whole number that is not below X.
+    """The smallest integer that is not below X.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.0])
     >>> layers.ceil(x)
@@ -312,7 +312,7 @@ def cosh(x: Variable, name: str | None = None) -> Variable:
 
 
 def cumsum(x: Variable, axis: int | None = None, exclusive: bool | None = None, reverse: bool | None = None) -> Variable:
-    """Running sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
+    """Cumulative sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
     with `exclusive`.
 
     >>> x = fluid.dygraph.to_variable([1, 2, 3, 4])
@@ -334,7 +334,7 @@ def diag(diagonal: Variable) -> Variable:
 
 
 def elementwise_add(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X + Y``; the smaller operand's first dimension stands at `axis` of the larger one, -1 aligns the last ones.
+    """``X + Y``; the smaller operand's first dimension is aligned with `axis` of the larger one; -1 aligns the last ones.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0])
     >>> y = fluid.dygraph.to_variable([10.0, 20.0])
@@ -345,7 +345,7 @@ def elementwise_add(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_div(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """``X / Y``, of integers cut towards zero; operands are aligned as in `elementwise_add`.
+    """``X / Y``, for integers rounded towards zero; operands are aligned as in `elementwise_add`.
 
     >>> x = fluid.dygraph.to_variable([1.0, 9.0])
     >>> y = fluid.dygraph.to_variable([4.0, 3.0])
@@ -356,7 +356,7 @@ def elementwise_div(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 
 
 def elementwise_floordiv(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
-    """The largest whole number that is not above ``X / Y``; operands are aligned as in `elementwise_add`.
+    """The largest integer that is not above ``X / Y``; operands are aligned as in `elementwise_add`.
 
     >>> x = fluid.dygraph.to_variable([7, -7])
     >>> y = fluid.dygraph.to_variable([2, 2])
@@ -391,7 +391,7 @@ def elementwise_min(x: Variable, y: Variable, axis: int = -1, act: str | None = 
 def elementwise_mod(x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None) -> Variable:
     """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`.
 
-    As in Paddle, no gradient flows through it, though that by X would be 1.
+    As in Paddle, no gradient flows through it, although that with respect to X would be 1.
 
     >>> x = fluid.dygraph.to_variable([7, -7])
     >>> y = fluid.dygraph.to_variable([3, 3])
@@ -476,7 +476,7 @@ def exp(x: Variable, name: str | None = None) -> Variable:
 
 
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
-    """X repeated along its axes until it is shaped as target_tensor.
+    """X repeated along its axes to the shape of target_tensor.
 
     >>> x = fluid.dygraph.to_variable([[1, 2]])
     >>> y = fluid.dygraph.to_variable([[0, 0], [0, 0]])
@@ -498,7 +498,7 @@ def expm1(x: Variable, name: str | None = None) -> Variable:
 
 
 def floor(x: Variable, name: str | None = None) -> Variable:
-    """The largest whole number that is not above X.
+    """The largest integer that is not above X.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.0])
     >>> layers.floor(x)
@@ -508,7 +508,7 @@ def floor(x: Variable, name: str | None = None) -> Variable:
 
 
 def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
-    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index says where in X's first axes.
+    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index holds indices of X's first axes.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
     >>> y = fluid.dygraph.to_variable([[1, 0], [0, 1]])
@@ -519,7 +519,7 @@ def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Vari
 
 
 def gather_tree(ids: Variable, parents: Variable) -> Variable:
-    """The sequences that a beam search ends with: from the last step back, the ids along the chain of Parents.
+    """The sequences of a beam search: from the last step back, the ids along the chain of Parents.
 
     Ids and Parents have shape [steps, batch, beams].
 
@@ -541,7 +541,7 @@ def gaussian_random_batch_size_like(
     seed: int = 0,
     dtype: DTypeLike = "float32",
 ) -> Variable:
-    """As `gaussian_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`.
+    """As `gaussian_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
     >>> layers.gaussian_random_batch_size_like(x, shape=[-1, 3]).shape
@@ -560,7 +560,7 @@ def gaussian_random_batch_size_like(
 
 
 def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Variable:
-    """X times the probability that a normal variable is below X; by a formula with tanh if `approximate`.
+    """X times the probability that a standard normal variable is below X; if `approximate`, by a formula with tanh.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.gelu(x)
@@ -602,7 +602,7 @@ def hard_shrink(x: Variable, threshold: float | None = None, name: str | None = 
 
 
 def hard_sigmoid(x: Variable, slope: float = 0.2, offset: float = 0.5, name: str | None = None) -> Variable:
-    """``slope * X + offset``, brought into ``[0, 1]``.
+    """``slope * X + offset``, clipped to ``[0, 1]``.
 
     >>> x = fluid.dygraph.to_variable([-4.0, 0.0, 1.0])
     >>> layers.hard_sigmoid(x)
@@ -612,7 +612,7 @@ def hard_sigmoid(x: Variable, slope: float = 0.2, offset: float = 0.5, name: str
 
 
 def hard_swish(x: Variable, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0, name: str | None = None) -> Variable:
-    """``X / scale`` times ``X + offset`` brought into ``[0, threshold]``.
+    """``X / scale`` times ``X + offset`` clipped to ``[0, threshold]``.
 
     >>> x = fluid.dygraph.to_variable([0.0, 1.0, 4.0])
     >>> layers.hard_swish(x)
@@ -682,7 +682,7 @@ def label_smooth(
     dtype: DTypeLike = "float32",
     name: str | None = None,
 ) -> Variable:
-    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given.
+    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is uniform, 1 / classes, by default.
 
     >>> x = fluid.dygraph.to_variable([[0.0, 1.0]])
     >>> layers.label_smooth(x, epsilon=0.1)
@@ -829,7 +829,7 @@ def logsigmoid(x: Variable, name: str | None = None) -> Variable:
 
 
 def margin_rank_loss(label: Variable, left: Variable, right: Variable, margin: float = 0.1, name: str | None = None) -> Variable:
-    """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is.
+    """``max(0, margin - Label * (X1 - X2))``; Label is 1 where X1 should rank higher, -1 where X2 should.
 
     >>> x = fluid.dygraph.to_variable([[1.0]])
     >>> y = fluid.dygraph.to_variable([[0.5]])
@@ -841,10 +841,10 @@ def margin_rank_loss(label: Variable, left: Variable, right: Variable, margin: f
 
 
 def mean_iou(input: Variable, label: Variable, num_classes: int) -> tuple[Variable, Variable, Variable]:
-    """The mean over the classes that occur of intersection over union of the sets predicted and labelled so, as float32.
+    """The mean, over the classes that occur, of intersection over union of predicted and labelled elements, as float32.
 
-    OutCorrect counts the right predictions of each class, OutWrong the wrong ones with it as prediction or as label; counts in
-    InWrongs and InCorrects are added, and means in InMeanIou too.
+    OutCorrect counts the correct predictions of each class, OutWrong the wrong ones with the class as prediction or as label. The
+    counts in InWrongs and InCorrects and the means in InMeanIou are added.
 
     >>> x = fluid.dygraph.to_variable([0, 1, 1])
     >>> y = fluid.dygraph.to_variable([0, 1, 0])
@@ -894,7 +894,7 @@ def not_equal(x: Variable, y: Variable, cond: Variable | None = None) -> Variabl
 
 
 def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None) -> Variable:
-    """X with `pad_value` put around it: `paddings` holds, for each dimension, how many before and how many after.
+    """X padded with `pad_value`: `paddings` holds, for each dimension, the padding before and after.
 
     >>> x = fluid.dygraph.to_variable([1, 2])
     >>> layers.pad(x, paddings=[1, 2], pad_value=9.0)
@@ -904,7 +904,7 @@ def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str 
 
 
 def rank_loss(label: Variable, left: Variable, right: Variable, name: str | None = None) -> Variable:
-    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``: the Label says how surely the left one is to rank higher.
+    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``; Label is the probability that Left should rank higher.
 
     >>> x = fluid.dygraph.to_variable([[1.0]])
     >>> y = fluid.dygraph.to_variable([[0.7]])
@@ -928,7 +928,7 @@ def reciprocal(x: Variable, name: str | None = None) -> Variable:
 def reduce_all(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """Whether all bools of X hold over the dimensions `dim`, or over all dimensions.
+    """Whether all bools of X over the dimensions `dim`, or over all, are true.
 
     >>> x = fluid.dygraph.to_variable([[True, False], [True, True]])
     >>> layers.reduce_all(x, dim=1)
@@ -940,7 +940,7 @@ def reduce_all(
 def reduce_amax(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """As `reduce_max`, but elements that are equally large share the gradient in equal parts.
+    """As `reduce_max`, but equal elements share the gradient evenly.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_amax(x, dim=1)
@@ -952,7 +952,7 @@ def reduce_amax(
 def reduce_amin(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """As `reduce_min`, but elements that are equally small share the gradient in equal parts.
+    """As `reduce_min`, but equal elements share the gradient evenly.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_amin(x, dim=1)
@@ -964,7 +964,7 @@ def reduce_amin(
 def reduce_any(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """Whether any bool of X holds over the dimensions `dim`, or over all dimensions.
+    """Whether any bool of X over the dimensions `dim`, or over all, is true.
 
     >>> x = fluid.dygraph.to_variable([[True, False], [False, False]])
     >>> layers.reduce_any(x, dim=1)
@@ -976,7 +976,7 @@ def reduce_any(
 def reduce_max(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The largest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is largest.
+    """The largest element of X over the dimensions `dim`, or over all. Every element that equals it gets the whole gradient.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_max(x, dim=1)
@@ -988,7 +988,7 @@ def reduce_max(
 def reduce_mean(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The mean of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places.
+    """The mean of X over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_mean(x, dim=1)
@@ -1000,7 +1000,7 @@ def reduce_mean(
 def reduce_min(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The smallest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is smallest.
+    """The smallest element of X over the dimensions `dim`, or over all. Every element that equals it gets the whole gradient.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_min(x, dim=1)
@@ -1024,7 +1024,7 @@ def reduce_prod(
 def reduce_sum(
     input: Variable, dim: int | Sequence[int] | None = None, keep_dim: bool = False, name: str | None = None
 ) -> Variable:
-    """The sum of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places.
+    """The sum of X over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0], [3.0, 4.0]])
     >>> layers.reduce_sum(x, dim=0)
@@ -1054,7 +1054,7 @@ def relu6(x: Variable, threshold: float = 6.0, name: str | None = None) -> Varia
 
 
 def round(x: Variable, name: str | None = None) -> Variable:
-    """The whole number nearest to X; of two equally near ones, that away from 0.
+    """The integer nearest to X; halves are rounded away from 0.
 
     >>> x = fluid.dygraph.to_variable([-1.5, 0.2, 2.7])
     >>> layers.round(x)
@@ -1074,9 +1074,9 @@ def rsqrt(x: Variable, name: str | None = None) -> Variable:
 
 
 def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: DTypeLike = "float32") -> Variable:
-    """A class drawn for each row of X, which holds their probabilities.
+    """For each row of X, which holds probabilities of classes, a class drawn from them.
 
-    It is the first whose probability, added to those of the classes before it, exceeds a number drawn from ``[min, max)``.
+    It is the first class whose cumulative probability exceeds a number drawn from ``[min, max)``.
 
     >>> x = fluid.dygraph.to_variable([[0.0, 1.0], [1.0, 0.0]])
     >>> layers.sampling_id(x)
@@ -1086,9 +1086,9 @@ def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, 
 
 
 def scatter(input: Variable, index: Variable, updates: Variable, name: str | None = None, overwrite: bool = True) -> Variable:
-    """X with the rows that Ids name replaced by those of Updates; without `overwrite`, by the sums of them.
+    """X with the rows Ids replaced by those of Updates; without `overwrite`, by the sums of those with the same id.
 
-    With `overwrite`, ids should not come twice: the last row would count, and the gradient go to each.
+    With `overwrite`, ids should not repeat: the last row would count, but each would get the gradient.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 3.0])
     >>> y = fluid.dygraph.to_variable([2, 0])
@@ -1100,7 +1100,7 @@ def scatter(input: Variable, index: Variable, updates: Variable, name: str | Non
 
 
 def scatter_nd_add(ref: Variable, index: Variable, updates: Variable, name: str | None = None) -> Variable:
-    """X with Updates added where Index says, as in `gather_nd`.
+    """X with Updates added at the indices in Index, as in `gather_nd`.
 
     >>> x = fluid.dygraph.to_variable([1.0, 2.0, 3.0])
     >>> y = fluid.dygraph.to_variable([[2], [0]])
@@ -1122,7 +1122,7 @@ def selu(x: Variable, scale: float | None = None, alpha: float | None = None, na
 
 
 def shard_index(input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1) -> Variable:
-    """Ids in [0, `index_num`) as positions in shard `shard_id` of `nshards` equal ones; `ignore_value` for those of others.
+    """Ids in [0, `index_num`) as indices in shard `shard_id` of `nshards` equal ones; `ignore_value` for ids of other shards.
 
     >>> x = fluid.dygraph.to_variable([[1], [6]])
     >>> layers.shard_index(x, index_num=8, nshards=2, shard_id=0)
@@ -1184,7 +1184,7 @@ def sinh(x: Variable, name: str | None = None) -> Variable:
 
 
 def size(input: Variable) -> Variable:
-    """How many elements `Input` has, as int64.
+    """The number of elements of `Input`, as int64.
 
     >>> x = fluid.dygraph.to_variable([[1, 2], [3, 4]])
     >>> layers.size(x)
@@ -1214,7 +1214,7 @@ def smooth_l1(
 
 
 def soft_relu(x: Variable, threshold: float = 40.0, name: str | None = None) -> Variable:
-    """``log(1 + exp(X))``, with X first brought into ``[-threshold, threshold]``.
+    """``log(1 + exp(X))``, with X first clipped to ``[-threshold, threshold]``.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.0, 2.0])
     >>> layers.soft_relu(x)
@@ -1234,7 +1234,7 @@ def softplus(x: Variable, beta: float = 1.0, threshold: float = 20.0, name: str 
 
 
 def softshrink(x: Variable, alpha: float | None = None, name: str | None = None) -> Variable:
-    """X brought towards 0 by `lambda`, and 0 where that would pass it.
+    """X moved towards 0 by `lambda`; 0 where its absolute value is below that.
 
     >>> x = fluid.dygraph.to_variable([-1.0, 0.2, 2.0])
     >>> layers.softshrink(x)
@@ -1327,10 +1327,10 @@ def tanh_shrink(x: Variable, name: str | None = None) -> Variable:
 def teacher_student_sigmoid_loss(
     input: Variable, label: Variable, soft_max_up_bound: float = 15.0, soft_max_lower_bound: float = -15.0
 ) -> Variable:
-    """Cross entropies of sigmoid(X) with a click, 0 or 1, and with a teacher's score z from 0 to 1, where there is one.
+    """The cross entropy of sigmoid(X) and a click, 0 or 1, plus, where there is one, that of a teacher's score z from 0 to 1.
 
-    The Label is -2 for no click and no score, -1 for a click without a score, z for no click and 1 + z for a click. The
-    gradient of X is 0 where X is outside of the bounds.
+    Label is -2 for no click and no score, -1 for a click without a score, z for no click with a score, 1 + z for a click with
+    one. The gradient of X is 0 where X is outside of the bounds.
 
     >>> x = fluid.dygraph.to_variable([[0.5]])
     >>> y = fluid.dygraph.to_variable([[1.3]])
@@ -1361,7 +1361,7 @@ def uniform_random_batch_size_like(
     max: float = 1.0,
     seed: int = 0,
 ) -> Variable:
-    """As `uniform_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`.
+    """As `uniform_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`.
 
     >>> x = fluid.dygraph.to_variable([[1.0], [2.0]])
     >>> layers.uniform_random_batch_size_like(x, shape=[-1, 3]).shape
@@ -1380,10 +1380,10 @@ def uniform_random_batch_size_like(
 
 
 def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]:
-    """The different elements of the vector X in the order in which they come, and for each of X's the index of its own there.
+    """The distinct elements of the vector X in the order of their first occurrence, and for each element of X its index there.
 
-    With `is_sorted`, the different elements in order, or the different slices along `axis`; Indices then say where each is
-    first, Index which of them each element of X is, and Counts how often each comes, where they are asked for.
+    With `is_sorted`, the distinct elements, or slices along `axis`, are sorted. On request, Indices are then the indices of their
+    first occurrences in X, Index is the index in Out of each element of X, and Counts are the numbers of occurrences.
 
     >>> x = fluid.dygraph.to_variable([7, 3, 7])
     >>> layers.unique(x)
@@ -1396,8 +1396,8 @@ def unique(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable]
 
 
 def unique_with_counts(x: Variable, dtype: DTypeLike = "int32") -> tuple[Variable, Variable, Variable]:
-    """The different elements of the vector X in the order in which they come, for each of X's the index of its own there, and
-    how often each comes.
+    """The distinct elements of the vector X in the order of their first occurrence, for each element of X its index there, and
+    the numbers of occurrences.
 
     >>> x = fluid.dygraph.to_variable([7, 3, 7])
     >>> layers.unique_with_counts(x)

@@ -1,6 +1,6 @@
-"""Activations and other functions of one tensor, element by element.
+"""Activations and other elementwise functions of one tensor.
 
-An op here is a formula for its gradient: by its output where that is cheaper to keep (``tanh``), by its input elsewhere.
+A gradient is a formula in the output where that is cheaper to keep (``tanh``), and in the input elsewhere.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def reciprocal(f: Any, Out: Any, dOut: Any) -> Any:
 
 @_unary("hard_sigmoid", slope=0.2, offset=0.5)
 def hard_sigmoid(f: Any, Out: Any, dOut: Any, slope: float) -> Any:
-    """``slope * X + offset``, brought into ``[0, 1]``."""
+    """``slope * X + offset``, clipped to ``[0, 1]``."""
     return {"X": dOut * slope * _where(Out > 0.0, dOut) * _where(Out < 1.0, dOut)}
 
 
@@ -104,9 +104,9 @@ def selu(f: Any, Out: Any, dOut: Any, scale: float, alpha: float) -> Any:
 
 @_unary("soft_relu", threshold=least(0, 40.0))
 def soft_relu(f: Any, Out: Any, dOut: Any, threshold: float) -> Any:
-    """``log(1 + exp(X))``, with X first brought into ``[-threshold, threshold]``."""
+    """``log(1 + exp(X))``, with X first clipped to ``[-threshold, threshold]``."""
     lowest, highest = math.log1p(math.exp(-threshold)), threshold + math.log1p(math.exp(-threshold))
-    inside = _where(Out > lowest * (1.0 + 1e-6), dOut) * _where(Out < highest * (1.0 - 1e-6), dOut)  # whatever the rounding
+    inside = _where(Out > lowest * (1.0 + 1e-6), dOut) * _where(Out < highest * (1.0 - 1e-6), dOut)  # allows for rounding
     return {"X": dOut * inside * (1.0 - f.exp(-Out))}
 
 
@@ -247,16 +247,16 @@ def _softplus(X: Spec, beta: float) -> Spec:
 @define("celu(X: float) -> Out", infer=_celu, alpha=1.0)
 def celu(f: Any, X: Any, dOut: Any, alpha: float) -> Any:
     """X where it is positive, ``alpha * (exp(X / alpha) - 1)`` elsewhere."""
-    return {"X": dOut * f.exp(f.relu(-X) * (-1.0 / alpha))}  # exp of nothing that could overflow
+    return {"X": dOut * f.exp(f.relu(-X) * (-1.0 / alpha))}  # cannot overflow
 
 
 GELU_TANH = math.sqrt(2.0 / math.pi), 0.044715
-"""Of gelu's approximation ``X / 2 * (1 + tanh(a * (X + b * X ** 3)))``: a and b."""
+"""a and b of gelu's approximation ``X / 2 * (1 + tanh(a * (X + b * X ** 3)))``."""
 
 
 @_unary("gelu", approximate=False)
 def gelu(f: Any, X: Any, dOut: Any, approximate: bool) -> Any:
-    """X times the probability that a normal variable is below X; by a formula with tanh if `approximate`."""
+    """X times the probability that a standard normal variable is below X; if `approximate`, by a formula with tanh."""
     if not approximate:
         density = f.exp(X * X * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
         return {"X": dOut * (f.erf(X * math.sqrt(0.5)) * 0.5 + 0.5 + X * density)}
@@ -309,7 +309,7 @@ def mish(f: Any, X: Any, dOut: Any, threshold: float) -> Any:
 
 @_unary("hard_swish", threshold=6.0, scale=least(1e-12, 6.0), offset=3.0)
 def hard_swish(f: Any, X: Any, dOut: Any, threshold: float, scale: float, offset: float) -> Any:
-    """``X / scale`` times ``X + offset`` brought into ``[0, threshold]``."""
+    """``X / scale`` times ``X + offset`` clipped to ``[0, threshold]``."""
     above, inside = _where(X + offset >= threshold, dOut), _where(X + offset > 0.0, dOut) * _where(X + offset < threshold, dOut)
     return {"X": dOut * (above * threshold + inside * (X * 2.0 + offset)) * (1.0 / scale)}
 
@@ -322,7 +322,7 @@ def tanh_shrink(f: Any, X: Any, dOut: Any) -> Any:
 
 @_unary("softshrink", "float", **{"lambda": least(0, 0.5)})
 def softshrink(f: Any, X: Any, dOut: Any, lambda_: float) -> Any:
-    """X brought towards 0 by `lambda`, and 0 where that would pass it."""
+    """X moved towards 0 by `lambda`; 0 where its absolute value is below that."""
     return {"X": dOut * _where(f.abs(X) > lambda_, dOut)}
 
 
@@ -345,7 +345,7 @@ def _brelu(X: Spec, t_min: float, t_max: float) -> Spec:
 
 @define("brelu(X: int|float) -> Out", infer=_brelu, t_min=0.0, t_max=24.0)
 def brelu(f: Any, X: Any, dOut: Any, t_min: float, t_max: float) -> Any:
-    """X brought into ``[t_min, t_max]``."""
+    """X clipped to ``[t_min, t_max]``."""
     return {"X": dOut * _where(X > t_min, dOut) * _where(X < t_max, dOut)}
 
 
@@ -358,19 +358,19 @@ def stanh(f: Any, X: Any, dOut: Any, scale_a: float, scale_b: float) -> Any:
 # --------------------------------------------------------------------------------------------------------- steps
 @_unary("floor", of="int|float")
 def floor(f: Any, dOut: Any) -> Any:
-    """The largest whole number that is not above X."""
+    """The largest integer that is not above X."""
     return {"X": f.fill_zeros_like(dOut)}
 
 
 @_unary("ceil", of="int|float")
 def ceil(f: Any, dOut: Any) -> Any:
-    """The smallest whole number that is not below X."""
+    """The smallest integer that is not below X."""
     return {"X": f.fill_zeros_like(dOut)}
 
 
 @_unary("round", of="int|float")
 def round_(f: Any, dOut: Any) -> Any:
-    """The whole number nearest to X; of two equally near ones, that away from 0."""
+    """The integer nearest to X; halves are rounded away from 0."""
     return {"X": f.fill_zeros_like(dOut)}
 
 

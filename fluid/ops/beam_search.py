@@ -1,4 +1,4 @@
-"""Beam search over sources whose partial translations are the rows of a tensor: one step, and reading off what was found."""
+"""Beam search: one step, and collecting the sentences at the end. The beams of all sources are the rows of a tensor."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, define, required
 from ..values.spec import Spec
 from ..values.types import VarType
-from .crf import fits
 from .sequence import offsets_of
+from .shapes import fits
 
 
 def _beam_search(
@@ -21,8 +21,8 @@ def _beam_search(
             raise InferenceError(f"{name} {spec} should have a number for each row of scores {scores}")
     if beam_size < 1:
         raise InferenceError(f"beam_size is {beam_size}; it should be at least 1")
-    lod = (None, None)
-    return (Spec((-1, 1), VarType.INT64, lod=lod), Spec((-1, 1), pre_scores.dtype, lod=lod), Spec((-1,), VarType.INT32))
+    selected = Spec((-1, 1), VarType.INT64, lod=(None, None))
+    return selected, selected.with_dtype(pre_scores.dtype), Spec((-1,), VarType.INT32)
 
 
 @define(
@@ -36,20 +36,19 @@ def _beam_search(
     is_accumulated=True,
 )
 def beam_search() -> None:
-    """The `beam_size` best ways to go on, for each source: a sequence of `level` of the scores, whose rows are the beams so far.
+    """The `beam_size` best continuations for each source, which is a sequence of the given `level` of the scores.
 
-    A row whose last word, in pre_ids, is `end_id` goes on as it is, with its score in pre_scores. Others have the candidates
-    ``ids[row]`` (by default 0, 1, ...) with ``scores[row]``, which, unless `is_accumulated`, are probabilities that the row's
-    score does not count yet. A source of whose best ways all had ended already is done: nothing is selected for it.
+    Each row is a beam. If its last word, in pre_ids, is `end_id`, it continues unchanged, with its score in pre_scores. Otherwise
+    its candidates are ``ids[row]`` (by default 0, 1, ...) with ``scores[row]``; unless `is_accumulated`, these are probabilities
+    that are yet to be added to the row's score. Nothing is selected for a source whose best beams have all ended.
 
-    selected_ids and selected_scores, ``[selected, 1]``, have two levels: the rows before of each source, and what was selected
-    for each of them; parent_idx, ``[selected]``, are those rows.
+    selected_ids and selected_scores, ``[selected, 1]``, have two levels of sequences: the previous rows of each source, and the
+    rows selected for each of those. parent_idx, ``[selected]``, has the previous row of each selected one.
     """
 
 
-def _decode(Ids: Spec, Scores: Spec) -> tuple[Spec, Spec]:
-    lod = (None, None)
-    return Spec((-1,), Ids.dtype, lod=lod), Spec((-1,), Scores.dtype, lod=lod)
+def _decode(Ids: Spec, Scores: Spec) -> tuple[Spec, ...]:
+    return tuple(Spec((-1,), spec.dtype, lod=(None, None)) for spec in (Ids, Scores))
 
 
 @define(
@@ -61,5 +60,5 @@ def _decode(Ids: Spec, Scores: Spec) -> tuple[Spec, Spec]:
     end_id=required("int"),
 )
 def beam_search_decode() -> None:
-    """The sentences that a beam search found, from the arrays of what it selected at each step: ``[words]`` in two levels, the
-    sentences of each source from the highest last score to the lowest, and the words of each; one `end_id` at most."""
+    """The sentences of a beam search, from the arrays of what it selected at each step: ``[words]`` with two levels of sequences,
+    the sentences of each source by descending last score, and the words of each sentence up to the first `end_id`."""

@@ -1,8 +1,8 @@
 """Ops that own blocks, arrays of tensors, and the ops at a program's edges.
 
-`while`, `conditional_block` and `recurrent` list what their block reads from outside and what it writes there; their
-gradient ops own a block too (see `fluid.backward`). An array of tensors is a variable whose entries are tensors, or
-arrays in turn; an entry that was never written counts as zeros.
+`while`, `conditional_block` and `recurrent` list the outer variables that their block reads and writes; their gradient ops
+also own a block (see `fluid.backward`). An array of tensors is a variable whose entries are tensors, or arrays in turn; an
+entry that was never written counts as zeros.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _branch(op: Operator) -> Region:
 
 
 def _recurrence(op: Operator) -> Region:
-    """A slice goes by the name of its sequence, and what a step puts out by the name of all of it."""
+    """In the block, a slice has the name of its sequence, and an output of a step the name of the stacked output."""
     states = zip(op.attr("ex_states"), op.attr("states"), op.input("initial_states"), strict=True)
     return Region(
         op,
@@ -67,14 +67,14 @@ def _recurrence_gradient(op: Operator) -> Region:
         triples = zip(op.output(grad_slot(slot)), op.attr(attr), op.input(slot), strict=False)
         return tuple(Taken(*triple) for triple in triples if triple[0] != EMPTY)
 
-    given = zip(op.attr("output_grads"), op.input(grad_slot("outputs")), strict=True)
+    pairs = zip(op.attr("output_grads"), op.input(grad_slot("outputs")), strict=True)
     states = zip(op.attr("state_grads"), op.attr("ex_state_grads"), op.input("initial_states"), strict=False)
     return Region(
         op,
         op.attr("sub_block"),
         repeats=True,
         writes=tuple(name for name in op.output("CarriedOut") if name != EMPTY),
-        slices=tuple((inner, outer) for inner, outer in given if outer != EMPTY),
+        slices=tuple((inner, outer) for inner, outer in pairs if outer != EMPTY),
         states=tuple(State(before, after, first, from_zero=True) for before, after, first in states),
         stacked=taken("inputs", "input_grads"),
         summed=taken("parameters", "parameter_grads"),
@@ -92,7 +92,7 @@ def _recurrence_gradient(op: Operator) -> Region:
     is_test=False,
 )
 def while_() -> None:
-    """Run the block as long as `Condition`, which the block writes, holds."""
+    """Run the block as long as `Condition`, which the block updates, is true."""
 
 
 @define(
@@ -107,7 +107,7 @@ def while_() -> None:
     is_test=False,
 )
 def while_grad() -> None:
-    """Run the block of gradients once for each trip of the loop, last trip first."""
+    """Run the block of gradients once for each iteration of the loop, in reverse order."""
 
 
 @define(
@@ -119,7 +119,7 @@ def while_grad() -> None:
     is_scalar_condition=False,
 )
 def conditional_block() -> None:
-    """Run the block once if the condition holds (or, of conditions that are no scalars, if they are not empty)."""
+    """Run the block once if the condition is true (unless `is_scalar_condition`: if the tensors in Cond are not empty)."""
 
 
 @define(
@@ -151,10 +151,10 @@ def conditional_block_grad() -> None:
     skip_eager_deletion_vars=strings(),
 )
 def recurrent() -> None:
-    """Run the block once for each slice of `inputs` along their first axis; what it makes is stacked into `outputs`.
+    """Run the block once for each slice of `inputs` along their first axis, and stack its results into `outputs`.
 
-    At each step the variables named by `ex_states` hold what those named by `states` held after the step before,
-    `initial_states` at first; `reverse` runs from the last slice to the first.
+    At each step the variables named by `ex_states` hold the values of `states` after the previous step, and `initial_states`
+    at the first step. `reverse` runs from the last slice to the first.
     """
 
 
@@ -178,7 +178,7 @@ def recurrent() -> None:
     skip_eager_deletion_vars=strings(),
 )
 def recurrent_grad() -> None:
-    """Run the block of gradients once for each step, last step first; its attributes name gradients inside the block."""
+    """Run the block of gradients once for each step, in reverse order; its attributes name gradients inside the block."""
 
 
 # ------------------------------------------------------------------------------------------------- choosing
@@ -217,10 +217,10 @@ def _entry(X: Spec, X_W: Spec | None) -> Spec:
 
 @define("write_to_array(X, I) -> Out&", infer=_as_array, inline_grad=True, wrt=["X", "Out"], clears=False)
 def write_to_array(f, X: ShapeOnly, I, dOut):  # type: ignore[no-untyped-def]
-    """Put `X` at position `I` (int64 of one element) of the array `Out`, which grows as needed.
+    """Write `X` to position `I` (int64 of one element) of the array `Out`, which grows as needed.
 
-    With `clears`, `X` is zeros, and there is no entry at this position afterwards, which counts as zeros of any shape. Paddle,
-    which does not know of it, writes the zeros.
+    With `clears`, `X` is zeros, and the entry is removed, which counts as zeros of any shape. Paddle, which lacks this
+    attribute, writes the zeros.
     """
     return {
         "X": lambda: f.read_from_array(dOut, I, X_W=X),
@@ -230,7 +230,7 @@ def write_to_array(f, X: ShapeOnly, I, dOut):  # type: ignore[no-untyped-def]
 
 @define("read_from_array(X, I, X_W?) -> Out", infer=_entry, inline_grad=True, wrt=["X"])
 def read_from_array(f, I, dOut):  # type: ignore[no-untyped-def]
-    """The entry at position `I` of the array `X`; zeros like `X_W`, where that is given, if there is none."""
+    """The entry at position `I` of the array `X`; if there is none, zeros like `X_W`, if that is given."""
     return {"X": f.write_to_array(dOut, I)}
 
 
@@ -253,15 +253,15 @@ def unstack_array(f, X: ShapeOnly, dOut):  # type: ignore[no-untyped-def]
 
 @define("stack_array_like(X, Like) -> Out", infer=lambda Like: Like, shape_only=["Like"], wrt=["X"], inline_grad=True)
 def stack_array_like(f, dOut):  # type: ignore[no-untyped-def]
-    """As `stack_array`, into the shape of `Like`; entries that the array lacks are zeros."""
+    """As `stack_array`, with the shape of `Like`; missing entries are zeros."""
     return {"X": f.unstack_array(dOut)}
 
 
 def _joined(X: Spec, axis: int, use_stack: bool) -> Spec:
     rank = X.ndim + use_stack
     if not -rank <= axis < rank:
-        kind = "stacked" if use_stack else "concatenated"
-        raise InferenceError(f"tensor_array_to_tensor: axis {axis} does not fit entries of {X.ndim} dimensions that are {kind}")
+        how = "stacked" if use_stack else "concatenated"
+        raise InferenceError(f"tensor_array_to_tensor: axis {axis} does not fit entries of {X.ndim} dimensions that are {how}")
     shape = list(X.shape)
     shape[axis % rank : axis % rank + (not use_stack)] = [-1]
     return Spec(tuple(shape), X.dtype)
@@ -275,14 +275,14 @@ def _joined_with_sizes(X: Spec, axis: int, use_stack: bool) -> tuple[Spec, Spec]
 def tensor_array_to_tensor(f: Any, X: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
     """The entries of the array `X` as one tensor, concatenated along `axis` or, with `use_stack`, stacked along a new one.
 
-    OutIndex, int32 of shape [entries], has their extents along `axis`; 1 where only the stack has this axis.
+    OutIndex, int32 of shape [entries], has their sizes along `axis`; ones with `use_stack`.
     """
     return {"X": f.split_array(dOut, X, axis=axis, use_stack=use_stack)}
 
 
 @define("split_array(X, Like) -> Out", infer=lambda Like: Like, wrt=["X"], inline_grad=True, axis=0, use_stack=False)
 def split_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
-    """The array of whose entries, shaped like those of the array `Like`, `tensor_array_to_tensor` makes X."""
+    """The inverse of `tensor_array_to_tensor`: X as an array of entries shaped like those of the array `Like`."""
     return {"X": f.join_array(dOut, Like, axis=axis, use_stack=use_stack)}
 
 
@@ -295,21 +295,21 @@ def split_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any
     use_stack=False,
 )
 def join_array(f: Any, Like: Any, dOut: Any, axis: int, use_stack: bool) -> Any:
-    """As `tensor_array_to_tensor`; entries that the array X lacks are zeros like those of the array `Like`."""
+    """As `tensor_array_to_tensor`; missing entries of the array X are zeros shaped like those of the array `Like`."""
     return {"X": f.split_array(dOut, Like, axis=axis, use_stack=use_stack)}
 
 
 @define("lod_array_length(X) -> Out", infer=lambda X: _INDEX, grad=ZERO_GRADIENT)
 def lod_array_length() -> None:
-    """How many entries the array has, as int64 of one element."""
+    """The number of entries of the array, as int64 of one element."""
 
 
 # ------------------------------------------------------------------------------------------------- edges
 @define("feed(X) -> Out", grad=ZERO_GRADIENT, col=0)
 def feed() -> None:
-    """Marks, in a saved inference model, the variable that input number `col` is fed to."""
+    """Marks the variable that is input number `col` of a saved inference model."""
 
 
 @define("fetch(X) -> Out", grad=NOT_DIFFERENTIABLE, col=0)
 def fetch() -> None:
-    """Marks, in a saved inference model, the variable that is output number `col`."""
+    """Marks the variable that is output number `col` of a saved inference model."""

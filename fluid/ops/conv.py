@@ -1,8 +1,8 @@
 """Convolutions of images and volumes.
 
-A convolution is linear in each of image and filter. Contracting it with an image-shaped, filter-shaped or output-shaped
-value leaves one of three ops: `conv2d` itself, `conv2d_backprop_input` and `conv2d_backprop_filter`. The gradients of each
-are the other two, so these three have gradients of every order. Of volumes, `conv3d` has the same three.
+A convolution is linear in the image and in the filter. Its gradients are `conv2d_backprop_input` and `conv2d_backprop_filter`,
+and the gradients of each of these three ops are the other two, so they have gradients of every order. `conv3d`, for volumes,
+has the same three.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Pair = tuple[int, int]
 
 # ----------------------------------------------------------------------------------------------------------- geometry
 def image_format(count: int = 2, default: str = "") -> Attr:
-    """The attribute that says where the channels of an image of `count` extents are."""
+    """The attribute for the position of the channels of an image of `count` spatial dimensions."""
     formats = ("NCHW", "NHWC", "AnyLayout") if count == 2 else ("NCDHW", "NDHWC", "NCHW", "NHWC", "AnyLayout")
     default = default or formats[0]
     return choice(default, *(each for each in formats if each != default))
 
 
 def image_axes(data_format: str, ndim: int) -> tuple[int, list[int]]:
-    """The axis of the channels, and those of the extents, of an image in this format."""
+    """The axis of the channels and the spatial axes of an image in this format."""
     if data_format in ("NHWC", "NDHWC", "NLC", "NWC"):
         return ndim - 1, list(range(1, ndim - 1))
     if data_format in ("NCHW", "NCDHW", "NCL", "NCW", "AnyLayout"):
@@ -35,50 +35,48 @@ def image_axes(data_format: str, ndim: int) -> tuple[int, list[int]]:
 
 
 def resolve_paddings(
-    paddings: Sequence[int], algorithm: str, extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int]
+    paddings: Sequence[int], algorithm: str, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int]
 ) -> list[Pair]:
-    """Padding before and after each extent. `paddings` has one number per extent, or two: before and after."""
+    """Padding before and after each spatial dimension; `paddings` has one number per dimension, or two: before and after."""
     if algorithm == "VALID":
-        return [(0, 0)] * len(extents)
+        return [(0, 0)] * len(sizes)
     if algorithm == "SAME":
-        found = []
-        for extent, size, stride in zip(extents, kernel, strides, strict=True):
-            total = max((-(-extent // stride) - 1) * stride + size - extent, 0) if extent >= 0 else 0
-            found.append((total // 2, total - total // 2))
-        return found
-    if len(paddings) == len(extents):
+        steps = zip(sizes, kernel, strides, strict=True)
+        totals = [max((-(-size // by) - 1) * by + window - size, 0) if size >= 0 else 0 for size, window, by in steps]
+        return [(total // 2, total - total // 2) for total in totals]
+    if len(paddings) == len(sizes):
         return [(padding, padding) for padding in paddings]
-    if len(paddings) == 2 * len(extents):
+    if len(paddings) == 2 * len(sizes):
         return list(zip(paddings[::2], paddings[1::2], strict=True))
-    raise InferenceError(f"paddings {list(paddings)} should be {len(extents)} or {2 * len(extents)} numbers")
+    raise InferenceError(f"paddings {list(paddings)} should be {len(sizes)} or {2 * len(sizes)} numbers")
 
 
-def steps_of_window(extent: int, size: int, stride: int, padding: Pair, ceil: bool = False) -> int:
-    """How often a window of `size` fits into a padded extent, -1 if either is unknown (negative)."""
-    if extent < 0 or size < 0:
+def steps_of_window(size: int, window: int, stride: int, padding: Pair, ceil: bool = False) -> int:
+    """The number of positions of a window of size `window` in a padded dimension; -1 if either size is unknown (negative)."""
+    if size < 0 or window < 0:
         return -1
-    room = extent + sum(padding) - size
+    room = size + sum(padding) - window
     return max(-(-room // stride) + 1 if ceil else room // stride + 1, 0)
 
 
 def conv_geometry(
     image: tuple[int, ...], kernel: Sequence[int], attrs: Mapping[str, Any]
 ) -> tuple[list[int], list[Pair], list[int]]:
-    """Output extents (-1 where unknown), paddings and dilations of a convolution of an image of this shape."""
-    extents = [image[axis] for axis in image_axes(attrs["data_format"], len(image))[1]]
+    """Spatial output sizes (-1 if unknown), paddings and dilations of a convolution of an image of this shape."""
+    sizes = [image[axis] for axis in image_axes(attrs["data_format"], len(image))[1]]
     algorithm, strides = attrs["padding_algorithm"], attrs["strides"]
-    dilations = [1] * len(extents) if algorithm == "SAME" else list(attrs["dilations"])
-    pads = resolve_paddings(attrs["paddings"], algorithm, extents, kernel, strides)
+    dilations = [1] * len(sizes) if algorithm == "SAME" else list(attrs["dilations"])
+    pads = resolve_paddings(attrs["paddings"], algorithm, sizes, kernel, strides)
     if algorithm == "SAME":
-        out = [-(-extent // stride) if extent >= 0 else -1 for extent, stride in zip(extents, strides, strict=True)]
+        out = [-(-size // stride) if size >= 0 else -1 for size, stride in zip(sizes, strides, strict=True)]
     else:
-        sizes = [dilation * (size - 1) + 1 for dilation, size in zip(dilations, kernel, strict=True)]
-        out = [steps_of_window(*each) for each in zip(extents, sizes, strides, pads, strict=True)]
+        windows = [dilation * (window - 1) + 1 for dilation, window in zip(dilations, kernel, strict=True)]
+        out = [steps_of_window(*each) for each in zip(sizes, windows, strides, pads, strict=True)]
     return out, pads, dilations
 
 
 def _convolved(count: int) -> Callable[..., Spec]:
-    """Inference of a convolution over `count` extents."""
+    """Inference of a convolution over `count` spatial dimensions."""
 
     def infer(Input: Spec, Filter: Spec, attrs: Mapping[str, Any]) -> Spec:
         data_format, ndim = attrs["data_format"], count + 2
@@ -102,19 +100,19 @@ def _convolved(count: int) -> Callable[..., Spec]:
         shape = list(Input.shape)
         shape[channel] = Filter.shape[0]
         out, _, dilations = conv_geometry(Input.shape, Filter.shape[2:], attrs)
-        for axis, extent in zip(axes, out, strict=True):
-            if extent < 1 and extent != -1:
+        for axis, size in zip(axes, out, strict=True):
+            if size < 1 and size != -1:
                 raise InferenceError(
                     f"Filter {Filter} (dilations {dilations}) should not be larger than the padded Input {Input}"
                 )
-            shape[axis] = extent
+            shape[axis] = size
         return Input.with_shape(tuple(shape))
 
     return infer
 
 
 def _transposed(count: int) -> Callable[..., Spec]:
-    """Inference of the transpose of a convolution over `count` extents."""
+    """Inference of a transposed convolution over `count` spatial dimensions."""
 
     def infer(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
         Input: Spec = inputs["Input"]
@@ -144,14 +142,14 @@ def _transposed(count: int) -> Callable[..., Spec]:
         pads = resolve_paddings(attrs["paddings"], padding_algorithm, [0] * count, Filter.shape[2:], strides)
         for place, axis in enumerate(axes):
             stride = strides[place]
-            extent = shape[axis] if Filter.shape[2 + place] >= 0 else -1
-            least = (extent - 1) * stride - sum(pads[place]) + dilations[place] * (Filter.shape[2 + place] - 1) + 1
+            size = shape[axis] if Filter.shape[2 + place] >= 0 else -1
+            least = (size - 1) * stride - sum(pads[place]) + dilations[place] * (Filter.shape[2 + place] - 1) + 1
             asked = output_size[place] if output_size else least + (output_padding[place] if output_padding else 0)
-            if extent >= 0 and asked < 1:
+            if size >= 0 and asked < 1:
                 raise InferenceError(f"paddings {attrs['paddings']} should leave something of the output of Input {Input}")
-            if extent >= 0 and not least <= asked < least + max(stride, dilations[place]):
-                raise InferenceError(f"an output extent of {asked} cannot come of Input {Input}: it is at least {least}")
-            shape[axis] = asked if extent >= 0 or output_size else -1
+            if size >= 0 and not least <= asked < least + max(stride, dilations[place]):
+                raise InferenceError(f"Input {Input} cannot have an output of size {asked}: the least possible is {least}")
+            shape[axis] = asked if size >= 0 or output_size else -1
         return Input.with_shape(tuple(shape))
 
     return infer
@@ -182,7 +180,7 @@ VALID pads nothing.""",
 
 
 def _define(base: str, count: int) -> None:
-    """The convolution `base` over `count` extents, and its transposes in image and filter."""
+    """Define the convolution `base` over `count` spatial dimensions, and its transposes for image and filter."""
     attributes = _attrs(count)
 
     def backprop_input(f: Any) -> Any:
@@ -246,9 +244,9 @@ _TRANSPOSE: dict[str, Any] = {"wrt": ("Input", "Filter"), "output_padding": leas
     **_attrs(2),
 )
 def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: Any, attrs: dict[str, Any]) -> Any:
-    """The transpose of `conv2d` with Filter [C, M/groups, h, w]: images of C channels to larger ones of M channels.
+    """The transpose of `conv2d` with Filter [C, M/groups, h, w]: from images of C channels to larger ones of M channels.
 
-    Of the sizes that a convolution maps to Input's, the output has the least, plus `output_padding`, or is `output_size`.
+    The output has the least size that the convolution maps to the size of Input, plus `output_padding`; or `output_size`.
     """
     return _transpose_rule(f, "conv2d", Input, Filter, dOutput, attrs)
 
@@ -272,5 +270,5 @@ def depthwise_conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly,
     **{**_attrs(3), "data_format": image_format(3, "NCHW")},
 )
 def conv3d_transpose(f: Any, Input: Any, Filter: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
-    """The transpose of `conv3d` with Filter [C, M/groups, d, h, w], as `conv2d_transpose` is that of `conv2d`."""
+    """The transpose of `conv3d` with Filter [C, M/groups, d, h, w]; as `conv2d_transpose`."""
     return _transpose_rule(f, "conv3d", Input, Filter, dOutput, attrs)

@@ -1,6 +1,6 @@
-"""Ops that make tensors from attributes and shapes, and those that say what shape a tensor has.
+"""Ops that make tensors from attributes and shapes, and ops that return the shape of a tensor.
 
-Where the shape is given as tensors, it is known only when the op runs.
+A shape that is given by tensors is known only when the op runs.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ FP32 = int(VarType.FP32)
 
 # ----------------------------------------------------------------------------------------------------------- inference
 def asked_shape(shape: Sequence[int], ShapeTensor: Spec | None, ShapeTensorList: Sequence[Spec] | None) -> Shape:
-    """The shape that an attribute asks for, or that tensors will; -1 where only running tells."""
+    """The shape that an attribute or tensors ask for; -1 for dimensions that are known only at run time."""
     if ShapeTensorList:
         if len(shape) != len(ShapeTensorList):
             return (-1,) * len(ShapeTensorList)
-        return tuple(extent if extent > 0 else -1 for extent in shape)
+        return tuple(size if size > 0 else -1 for size in shape)
     if ShapeTensor is not None:
         rank = prod(ShapeTensor.shape)
         if rank < 0:
             raise InferenceError(f"ShapeTensor is {ShapeTensor}: how many dimensions it asks for is not known")
         return (-1,) * rank
-    if any(extent < 0 for extent in shape):
-        raise InferenceError(f"shape {list(shape)} has extents below 0; give unknown ones as tensors")
+    if any(size < 0 for size in shape):
+        raise InferenceError(f"shape {list(shape)} has sizes below 0; give unknown ones as tensors")
     return tuple(shape)
 
 
 def filled(shape: list[int], dtype: int, ShapeTensor: Spec | None, ShapeTensorList: Sequence[Spec] | None) -> Spec:
-    """Inference of ops that fill a tensor of the shape asked for."""
+    """Inference of ops that fill a tensor of a shape from an attribute or from tensors."""
     return Spec(asked_shape(shape, ShapeTensor, ShapeTensorList), as_dtype(dtype))
 
 
@@ -55,11 +55,11 @@ def _filled_like_batch_with(Input: Spec, attrs: Mapping[str, Any]) -> Spec:
 
 
 _BITS = {VarType.UINT8: 8, VarType.INT8: 7, VarType.INT16: 15, VarType.INT32: 31, VarType.INT64: 63, VarType.SIZE_T: 64}
-"""How large whole numbers of a type are."""
+"""Integer type -> its bits without the sign."""
 
 
 def _check_number(attrs: Mapping[str, Any]) -> None:
-    """Refuse a value to fill with that is no number, or none of the element type."""
+    """`InferenceError` if the value to fill with is not a number, or not one of the element type."""
     value, text, dtype = attrs["value"], attrs["str_value"], as_dtype(attrs["dtype"])
     try:
         number = int(text) if text.lstrip("-").isdecimal() else float(text or value)
@@ -69,30 +69,28 @@ def _check_number(attrs: Mapping[str, Any]) -> None:
         end = 2 ** _BITS[dtype]
         first = 0 if dtype in (VarType.UINT8, VarType.SIZE_T) else -end
         if not first <= number < end:
-            name, shown = ("str_value", repr(text)) if text else ("value", str(value))
-            raise InferenceError(f"{name} {shown} should be a number of dtype {int(dtype)} ({dtype.text})")
+            given = f"str_value {text!r}" if text else f"value {value}"
+            raise InferenceError(f"{given} should be a number of dtype {int(dtype)} ({dtype.text})")
 
 
 def filled_plainly(shape: list[int], dtype: int) -> Spec:
-    """Inference of ops that fill a tensor of the shape that their attribute gives."""
+    """Inference of ops that fill a tensor of a shape from an attribute."""
     return filled(shape, dtype, None, None)
 
 
 def filled_like_batch(Input: Spec, shape: list[int], dtype: int, input_dim_idx: int, output_dim_idx: int) -> Spec:
-    """Inference of ops that take one extent of the shape from `Input`: of its first, the number of sequences, if it has any."""
+    """Inference of ops that take one dimension from `Input`; its first counts as its number of sequences if it has any."""
     if not Input.ndim or not shape:
         raise InferenceError(f"Input {Input} and shape {shape} should have at least one dimension")
-    found, position = list(shape), normalize_axis(input_dim_idx, Input.ndim)
-    place = normalize_axis(output_dim_idx, len(shape))
-    if any(size < 0 for axis, size in enumerate(shape) if axis != place):
+    source, target = normalize_axis(input_dim_idx, Input.ndim), normalize_axis(output_dim_idx, len(shape))
+    if any(size < 0 for axis, size in enumerate(shape) if axis != target):
         raise InferenceError(
-            f"shape {shape} should have no extents below 0, but for output_dim_idx {output_dim_idx}, taken of Input"
+            f"shape {shape} should have no sizes below 0, but for output_dim_idx {output_dim_idx}, taken of Input"
         )
-    extent = Input.shape[position]
-    if position == 0 and Input.lod:
-        extent = -1 if Input.lod[-1] is None else len(Input.lod[-1]) - 1
-    found[place] = extent
-    return Spec(tuple(found), as_dtype(dtype))
+    size = Input.shape[source]
+    if source == 0 and Input.lod:
+        size = -1 if Input.lod[-1] is None else len(Input.lod[-1]) - 1
+    return Spec((*shape[:target], size, *shape[target + 1 :]), as_dtype(dtype))
 
 
 def _filled_any(X: Spec, dtype: int) -> Spec:
@@ -103,7 +101,7 @@ def _assign_value(shape: list[int], dtype: int, attrs: Mapping[str, Any]) -> Spe
     count = len(assigned_values(attrs))
     if prod(shape) != count:
         names = " or ".join(name for name in attrs if name.endswith("_values"))
-        raise InferenceError(f"a tensor of shape {shape} does not have {count} values, as are in {names}")
+        raise InferenceError(f"a tensor of shape {shape} does not have {count} elements, the number of values in {names}")
     return Spec(tuple(shape), as_dtype(dtype))
 
 
@@ -144,9 +142,9 @@ def _linspace(dtype: int) -> Spec:
     place_type=-1,
 )
 def fill_constant() -> None:
-    """A tensor of `shape` and `dtype` with every element `value`.
+    """A tensor of `shape` and `dtype` filled with `value`.
 
-    `str_value` is the value as text, exact where a float is not. Tensors may give the value and the shape.
+    `str_value` is the value as text, which is exact where a float is not. Tensors may give the value and the shape.
     """
 
 
@@ -165,17 +163,17 @@ def fill_constant() -> None:
     force_cpu=False,
 )
 def fill_constant_batch_size_like() -> None:
-    """As `fill_constant`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
+    """As `fill_constant`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`."""
 
 
 @define("fill_zeros_like(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT, shape_only=["X"])
 def fill_zeros_like() -> None:
-    """Zeros, shaped and typed like X."""
+    """Zeros with the shape and dtype of X."""
 
 
 @define("fill_any_like(X) -> Out", infer=_filled_any, grad=ZERO_GRADIENT, shape_only=["X"], value=0.0, dtype=-1)
 def fill_any_like() -> None:
-    """`value` in every place, shaped like X, and typed like X if `dtype` is -1."""
+    """A tensor of the shape of X filled with `value`; of the dtype of X if `dtype` is -1."""
 
 
 @define("assign(X) -> Out", infer=like("X"), inline_grad=True)
@@ -207,17 +205,17 @@ def shape() -> None:
 
 @define("size(Input) -> Out", infer=_size, grad=ZERO_GRADIENT, shape_only=["Input"])
 def size() -> None:
-    """How many elements `Input` has, as int64."""
+    """The number of elements of `Input`, as int64."""
 
 
 @define("range(Start, End, Step) -> Out", infer=_range, grad=ZERO_GRADIENT)
 def range_() -> None:
-    """Start, Start + Step, and so on, up to but without End; each is a tensor of one element."""
+    """Start, Start + Step, and so on, up to End, exclusive. The inputs are tensors of one element."""
 
 
 @define("linspace(Start, Stop, Num: int) -> Out", infer=_linspace, grad=ZERO_GRADIENT, dtype=FP32)
 def linspace() -> None:
-    """`Num` numbers at equal distances from Start to Stop, both of which are among them; each is a tensor of one element."""
+    """`Num` equally spaced numbers from Start to Stop, inclusive. The inputs are tensors of one element."""
 
 
 @define(

@@ -1,6 +1,6 @@
-"""Labels of sequences: linear-chain conditional random fields, and how good chunks of labels are.
+"""Labels of sequences: linear-chain conditional random fields, and the evaluation of chunks of labels.
 
-Sequences are those that the rows of Emission form, or, where Length is given, the first ``Length[b]`` entries of each
+The sequences are those of the rows of Emission or, where Length is given, the first ``Length[b]`` entries of each
 ``Emission[b]``, ``[batch, steps, tags]``.
 """
 
@@ -15,13 +15,7 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, ints, re
 from ..values.spec import Spec
 from ..values.types import VarType
 from .sequence import offsets_of
-
-__all__ = ["fits"]
-
-
-def fits(one: int, other: int) -> bool:
-    """Whether two extents may be the same, as far as is known."""
-    return one == other or -1 in (one, other)
+from .shapes import fits
 
 
 def _padded_positions(X: Spec, Length: Spec) -> Spec:
@@ -32,13 +26,13 @@ def _padded_positions(X: Spec, Length: Spec) -> Spec:
 
 @define("padded_positions(X, Length: int) -> Out", infer=_padded_positions, grad=ZERO_GRADIENT, shape_only=("X",))
 def padded_positions() -> None:
-    """``Out[b, t] = b * steps + t`` for X ``[batch, steps, ...]``, where entry t of sequence b is among the rows of all; -1 from
-    ``Length[b]`` on."""
+    """``Out[b, t] = b * steps + t``, the row of entry t of sequence b in X ``[batch, steps, ...]`` flattened to rows; -1 for ``t
+    >= Length[b]``."""
 
 
 # ------------------------------------------------------------------------------------------- conditional random fields
 def _sequences(Emission: Spec, Transition: Spec, Label: Spec | None, Length: Spec | None) -> int:
-    """Number of sequences, or -1, of inputs that fit each other."""
+    """The number of sequences, or -1; `InferenceError` if the inputs do not fit together."""
     if Length is None:
         offsets = offsets_of(Emission, "Emission")
         count = -1 if offsets is None else len(offsets) - 1
@@ -96,7 +90,7 @@ def _crf_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
 
     zeros = {"value": 0.0, "input_dim_idx": 1, "output_dim_idx": 0, "dtype": int(emission.dtype)}
     first = [f.fill_constant_batch_size_like(padded, shape=[-1, size], **zeros) for size in (tags, 1)]
-    alpha, started = (last_step(f, found) for found in scan(step, first, [padded, inside]))
+    alpha, started = (last_step(f, states) for states in scan(step, first, [padded, inside]))
     every = f.logsumexp(alpha + end, axis=[1], keepdim=True)
     counts = f.reshape2(f.crf_counts(labels, rows, transition), shape=[-1, (tags + 2) * tags])
     emitted = f.reduce_sum(f.take_rows(f.pick(flat, labels), rows), dim=[1])
@@ -104,7 +98,7 @@ def _crf_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
 
 
 def last_step(f: Any, sequence: Any) -> Any:
-    """The last of the time steps ``[time, ...]``."""
+    """The last entry of a sequence ``[time, ...]``."""
     return f.squeeze2(f.slice(sequence, axes=[0], starts=[-1], ends=[2**31 - 1]), axes=[0])
 
 
@@ -121,8 +115,8 @@ def linear_chain_crf(  # type: ignore[no-untyped-def]
 ):
     """Minus the log of the probability of the labels of each sequence, ``[sequences, 1]``; 0 for an empty one.
 
-    A sequence of tags has the score ``Transition[0, first] + Transition[1, last]``, plus ``Transition[2 + i, j]`` for each step
-    from tag i to j, plus the emissions of its tags, and a probability in proportion to its exponential.
+    The probability of a sequence of tags is proportional to the exponential of its score: ``Transition[0, first] + Transition[1,
+    last]``, plus ``Transition[2 + i, j]`` for each step from tag i to j, plus the emissions of its tags.
     """
 
 
@@ -176,10 +170,10 @@ def _chunk_eval(
     excluded_chunk_types=ints(),
 )
 def chunk_eval() -> None:
-    """Which chunks of the labels were found: precision, recall and F1 (float32, ``[1]``), and the numbers of chunks found, there
-    and right (int64).
+    """Precision, recall and F1 of the chunks that Inference finds (float32, ``[1]``), and the numbers of chunks in Inference, in
+    Label, and in both (int64).
 
-    A tag is ``chunk type * tag types + tag type``, or ``num_chunk_types * tag types`` outside of chunks. The tag types are, by
-    `chunk_scheme`, IOB: begin, inside; IOE: inside, end; IOBES: begin, inside, end, single; plain: one. Chunks of the types
-    `excluded_chunk_types` do not count.
+    A tag is ``chunk type * tag types + tag type``, or ``num_chunk_types * tag types`` outside of chunks. The `chunk_scheme` sets
+    the tag types: IOB has begin and inside; IOE inside and end; IOBES begin, inside, end and single; plain only one. Chunks of
+    the types `excluded_chunk_types` do not count.
     """

@@ -1,4 +1,4 @@
-"""Sequences of labels that are not aligned with their input: connectionist temporal classification, edit distance."""
+"""Labels that are not aligned with their input: connectionist temporal classification (CTC), edit distance."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, like
 from ..values.lod_array import lengths_of
 from ..values.spec import Spec
 from ..values.types import VarType
-from .crf import fits, last_step
+from .crf import last_step
 from .sequence import offsets_of
+from .shapes import fits
 
 
 def _count(slot: str, spec: Spec, length: Spec | None, time_major: bool = False) -> int:
-    """Number of sequences, or -1, of a slot whose sequences a LoD or lengths tell."""
+    """The number of sequences, or -1, of a slot: by its LoD or, if given, by `length`."""
     if length is None:
         offsets = offsets_of(spec, slot)
         return -1 if offsets is None else len(offsets) - 1
@@ -63,17 +64,17 @@ def _states(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: S
     blank=0,
 )
 def ctc_states() -> None:
-    """What `warpctc` sums over. Rows: the row of the logits that is step t of sequence b, or -1. States: the classes that the
-    path of sequence b goes through, its labels with a blank before, between and behind. Start, Skip and End: 0 where a path
-    may begin before, skip the state before, and end; -1e30 elsewhere. Weight: 1, or 0 where no path is short enough."""
+    """What `warpctc` sums over. Rows: the row of the logits for step t of sequence b, or -1. States: the classes that a path of
+    sequence b goes through: its labels with blanks before, between and after them. Start, Skip and End: 0 where a path may
+    begin before a state, skip the state before it, and end; -1e30 elsewhere. Weight: 1, or 0 where no path is short enough."""
 
 
 def _ctc_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     logits, label = values["Logits"], values.get("Label")
     if label is None:
         raise BackwardError(
-            "warpctc_grad says nothing of the labels (in files of Paddle it does not), so that it cannot be differentiated; "
-            "build the gradient again with append_backward"
+            "warpctc_grad has no Label input (as in files of Paddle), so that it cannot be differentiated; build the gradient "
+            "again with append_backward"
         )
     lengths = values.get("LogitsLength"), values.get("LabelLength")
     rows, states, begin, skip, end, weight = f.ctc_states(logits, label, *lengths, blank=attrs["blank"])
@@ -103,7 +104,7 @@ def _ctc_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
 
 @define("held(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT)
 def held() -> None:
-    """X, through which no gradient flows."""
+    """A copy of X, through which no gradient flows."""
 
 
 def _warpctc(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: Spec | None, blank: int) -> tuple[Spec, Spec]:
@@ -123,12 +124,12 @@ def _warpctc(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: 
 def warpctc(  # type: ignore[no-untyped-def]
     f, Logits, LogitsLength, WarpCTCGrad, dLoss, Label=None, LabelLength=None
 ):
-    """Minus the log of the probability that the labels of each sequence are read off its logits: ``[sequences, 1]``.
+    """The CTC loss: minus the log of the probability of each sequence's labels, given its logits; ``[sequences, 1]``.
 
-    A path has a class for each step, drawn by the softmax of its logits; it reads as its classes, equal neighbours as one and
-    without the class `blank`. Where no path is short enough for the labels, the loss is 0. With `norm_by_times`, gradients are
-    divided by the number of steps. Sequences are those of a LoD, or of ``Logits [steps, batch, classes]`` and ``Label [batch,
-    labels]``, with LogitsLength and LabelLength.
+    A path has a class for each step, drawn by the softmax of the step's logits. Merging its repeated classes and dropping the
+    class `blank` gives its labels. The loss is 0 where no path is short enough for the labels. With `norm_by_times`, gradients
+    are divided by the number of steps. The sequences are those of a LoD, or of ``Logits [steps, batch, classes]`` and ``Label
+    [batch, labels]`` with LogitsLength and LabelLength.
     """
 
 
@@ -149,10 +150,10 @@ def _align(Input: Spec, InputLength: Spec | None) -> tuple[Spec, Spec | None]:
     padding_value=0,
 )
 def ctc_align() -> None:
-    """Sequences of classes, whole numbers, as they read: equal neighbours as one (with `merge_repeated`) and without `blank`.
+    """The labels of paths, which are sequences of integer classes: without repetitions (with `merge_repeated`) and `blank`.
 
-    With InputLength, Input is ``[batch, steps]`` and so is Output, filled up with `padding_value`; OutputLength is ``[batch,
-    1]``. Of a LoD, where nothing is left of all sequences, Output is ``[[-1]]``.
+    With InputLength, Input and Output are ``[batch, steps]``, Output padded with `padding_value`; OutputLength is ``[batch, 1]``.
+    With a LoD, Output is ``[[-1]]`` if nothing is left of all sequences.
     """
 
 
@@ -173,5 +174,5 @@ def _distance(Hyps: Spec, Refs: Spec, HypsLength: Spec | None, RefsLength: Spec 
     normalized=False,
 )
 def edit_distance() -> None:
-    """How many insertions, deletions and replacements make each sequence of Hyps that of Refs, float32 ``[sequences, 1]``;
-    `normalized`, divided by the length of the latter. SequenceNum, int64 ``[1]``, is the number of sequences."""
+    """The least number of insertions, deletions and replacements that turn each sequence of Hyps into that of Refs, float32
+    ``[sequences, 1]``; if `normalized`, divided by the length of the latter. SequenceNum, int64 ``[1]``, counts the sequences."""

@@ -1,7 +1,7 @@
-"""Ops that reach outside of the program: printing, and calling Python functions.
+"""Ops that act outside of the program: printing, and calling Python functions.
 
-A function is no data, so a program holds a number that stands for it in this process. The numbers are drawn at random: no
-program from a file can name one, and so no file can have a function called.
+A program cannot hold a function, so it holds a number that stands for the function in this process. The numbers are random, so
+that no program from a file can name one and call a function.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _functions: dict[int, Callable[..., Any]] = {}
 
 
 def number_of(function: Callable[..., Any]) -> int:
-    """A number by which ops of this process can name `function`, which is kept from now on."""
-    import secrets  # it loads much, for what few programs do
+    """A number that stands for `function` in this process, which keeps it from now on."""
+    import secrets  # slow to import, and few programs need it
 
     number = 0
     while number in (0, *_functions):
@@ -27,14 +27,13 @@ def number_of(function: Callable[..., Any]) -> int:
 
 
 def function_of(number: int) -> Callable[..., Any]:
-    """The function that `number` names; `ExecutionError` if it does not name one of this process."""
-    found = _functions.get(number)
-    if found is None:
+    """The function that `number` stands for; `ExecutionError` if there is none in this process."""
+    if number not in _functions:
         raise ExecutionError(
             "this op calls a Python function, and programs from files or other processes cannot: build the program here, "
             "with layers.py_func"
         )
-    return found
+    return _functions[number]
 
 
 @define(
@@ -53,19 +52,19 @@ def function_of(number: int) -> Callable[..., Any]:
     is_forward=True,
 )
 def print_(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """A copy of In, which is printed on the way, the first `first_n` times (always, if that is below 0).
+    """A copy of In, which is printed in the first `first_n` runs (in all, if that is below 0).
 
-    The `print_phase` "FORWARD" prints the value alone, "BACKWARD" its gradient alone, "BOTH" both. At most `summarize` elements
-    are shown, all if that is below 0.
+    The `print_phase` is "FORWARD" to print the value, "BACKWARD" to print its gradient, or "BOTH". At most `summarize` elements
+    are printed (all, if that is below 0).
     """
     return {"In": f.print(dOut, **{**attrs, "is_forward": False})}
 
 
 @define("py_func(X*) -> Out*", inline_grad=True, forward_callable_id=0, backward_callable_id=-1, backward_skip_vars=strings())
 def py_func(f: Any, X: Any, Out: Any, dOut: Any, backward_callable_id: int, backward_skip_vars: list[str]) -> Any:
-    """What a Python function gives for the arrays X. Its gradient is what another gives for X, Out and the gradients of Out.
+    """The result of a Python function of the arrays X. Its gradient is the result of another of X, Out and the gradients of Out.
 
-    Variables named in `backward_skip_vars` are left out there. Without a second function no gradient flows.
+    Variables named in `backward_skip_vars` are not passed to the second function. Without one, no gradient flows.
     """
     if backward_callable_id < 0:
         return {}
@@ -81,4 +80,4 @@ def py_func(f: Any, X: Any, Out: Any, dOut: Any, backward_callable_id: int, back
     callable_id=required("int"),
 )
 def py_func_backward() -> None:
-    """What the Python function that computes the gradient of a `py_func` gives, shaped as the Likes; zeros for None."""
+    """The results of the Python function for the gradient of a `py_func`, shaped as the Likes; zeros for None."""

@@ -1,4 +1,4 @@
-"""Writes ``docs/ops.md``, what every op is, from the op definitions: ``python -m fluid.ops.document``.
+"""Writes ``docs/ops.md``, the reference of all ops, from their definitions: ``python -m fluid.ops.document``.
 
 The file is checked in; a test keeps it current.
 """
@@ -23,12 +23,12 @@ PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pa
 
 _HEAD = """# Ops
 
-What each op reads, writes and takes, and what its gradient is. Do not edit: `python -m fluid.ops.document` writes this file from
-the definitions in `fluid/ops/`.
+The inputs, outputs, attributes and gradient of each op. Do not edit: `python -m fluid.ops.document` writes this file from the
+definitions in `fluid/ops/`.
 
 In signatures, `X*` is a slot of many variables, `X?` may be empty, `Out~` is an output that only the op's own gradient reads, and
-`Out&` is one that the op updates. In gradients, `dX` is the gradient of `X`; a slot that stands as `X:shape` in the signature of
-a gradient op is read for its shape and type only. Gradients are made of ops again, so that every order has one.
+`Out&` is one that the op updates. In gradients, `dX` is the gradient of `X`. Of a slot written `X:shape` in the signature of a
+gradient op, only shape and dtype are read. Gradients are made of ops, so that there are gradients of every order.
 """
 
 
@@ -47,7 +47,7 @@ class _Plain(ast.NodeTransformer):
 
 
 def _function(fn: Callable[..., Any]) -> tuple[ast.FunctionDef, list[str]] | None:
-    """The definition of a function, and its source lines; None where there is no source."""
+    """The syntax tree of a function, and its source lines; None if there is no source."""
     try:
         source = textwrap.dedent(inspect.getsource(fn))
         (node,) = ast.parse(source).body
@@ -57,11 +57,11 @@ def _function(fn: Callable[..., Any]) -> tuple[ast.FunctionDef, list[str]] | Non
 
 
 def _formulas(rule: Rule) -> list[str] | None:
-    """``dX = ...`` for each input, where the rule is one dict of expressions; otherwise None."""
-    found = _function(rule.fn)
-    if found is None:
+    """``dX = ...`` for each input, if the rule only returns a dict of expressions; otherwise None."""
+    parsed = _function(rule.fn)
+    if parsed is None:
         return None
-    body = found[0].body
+    body = parsed[0].body
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
     if len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Dict):
@@ -78,10 +78,10 @@ def _formulas(rule: Rule) -> list[str] | None:
 
 def _body(rule: Rule) -> list[str]:
     """The lines of a rule after its docstring."""
-    found = _function(rule.fn)
-    if found is None:
+    parsed = _function(rule.fn)
+    if parsed is None:
         return []
-    node, lines = found
+    node, lines = parsed
     body = node.body
     documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1
     start = body[0].end_lineno if documented else body[0].lineno - 1
@@ -105,24 +105,16 @@ def _gradient(definition: OpDef) -> Iterator[str]:
             yield f"Gradient: through its decomposition into ordinary ops, {where}."
         else:
             formulas = _formulas(rule)
-            lines = formulas if formulas is not None else _body(rule)
             if formulas is not None and len(formulas) == 1 and len(formulas[0]) < 100:
                 yield f"Gradient: `{formulas[0]}`"
             else:
-                yield "Gradient:"
-                yield ""
-                yield "```python"
-                yield from lines
-                yield "```"
+                yield from ("Gradient:", "", "```python", *(_body(rule) if formulas is None else formulas), "```")
         if definition.inline_grad:
-            yield ""
-            yield "Its gradient is written as these ops, not as one op."
+            yield from ("", "Its gradient is written as these ops, not as one op.")
         else:
-            yield ""
-            yield f"Gradient op: `{_signature(registry.get(definition.grad_type))}`"
+            yield from ("", f"Gradient op: `{_signature(registry.get(definition.grad_type))}`")
         if definition.constants:
-            yield ""
-            yield f"Taken as constants, to which no gradient flows: {', '.join(definition.constants)}."
+            yield from ("", f"Treated as constants, to which no gradient flows: {', '.join(definition.constants)}.")
 
 
 # ------------------------------------------------------------------------------------------------------------ definition
@@ -144,41 +136,30 @@ def _attribute(name: str, attr: Attr) -> str:
 
 
 def _op(definition: OpDef) -> Iterator[str]:
-    yield f"### {definition.type}"
-    yield ""
-    yield f"`{_signature(definition)}`"
-    yield ""
-    yield from definition.doc.splitlines() or [f"The op `{definition.type}`."]
-    yield ""
+    doc = definition.doc or f"The op `{definition.type}`."
+    yield from (f"### {definition.type}", "", f"`{_signature(definition)}`", "", doc, "")
     if definition.attrs:
-        yield "Attributes: " + "; ".join(_attribute(name, attr) for name, attr in definition.attrs.items()) + "."
-        yield ""
-    yield from _gradient(definition)
-    yield ""
+        yield from ("Attributes: " + "; ".join(_attribute(name, attr) for name, attr in definition.attrs.items()) + ".", "")
+    yield from (*_gradient(definition), "")
 
 
 def _families() -> dict[str, list[OpDef]]:
     """Ops by the module that defines them."""
-    found: dict[str, list[OpDef]] = {}
+    families: dict[str, list[OpDef]] = {}
     for _, definition in sorted(registry.all_ops().items()):
         if definition.forward is None and definition.module.startswith(__package__ + "."):
-            found.setdefault(definition.module.rpartition(".")[2], []).append(definition)
-    return dict(sorted(found.items()))
+            families.setdefault(definition.module.rpartition(".")[2], []).append(definition)
+    return dict(sorted(families.items()))
 
 
 def _lines(families: dict[str, list[OpDef]]) -> Iterable[str]:
-    yield f"{sum(map(len, families.values()))} ops:"
-    yield ""
+    yield from (f"{sum(map(len, families.values()))} ops:", "")
     for family, ops in families.items():
         names = ", ".join(f"[{op.type}](#{op.type.lower()})" for op in ops)
         yield f"- [{family}](#{family}-ops): {names}"
     for family, ops in families.items():
         doc = inspect.getdoc(import_module(f".{family}", __package__)) or ""
-        yield ""
-        yield f"## {family} ops"
-        yield ""
-        yield from doc.splitlines()
-        yield ""
+        yield from ("", f"## {family} ops", "", doc, "")
         for op in ops:
             yield from _op(op)
 

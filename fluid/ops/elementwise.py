@@ -1,7 +1,7 @@
-"""Ops on two or more tensors, element by element, and the simplest ops on one.
+"""Elementwise ops on two or more tensors, and the simplest ones on one tensor.
 
-In Fluid the smaller operand of a binary op may stand anywhere in the larger one's dimensions: the attribute ``axis``
-says where its first dimension is, -1 that it ends where the larger one ends.
+In Fluid the smaller operand of a binary op may be aligned with any consecutive dimensions of the larger one: the attribute
+``axis`` is the position of its first dimension, -1 aligns the last ones.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, like, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
-from .shapes import aligned, broadcast, in_order, one_number
+from .shapes import aligned, broadcast, in_order, may_equal, one_number
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
@@ -58,10 +58,10 @@ def _expand_to(X: Spec, Like: Spec, axis: int) -> Spec:
 
 
 def merged(first: Spec, *others: Spec) -> Spec:
-    """What is known of tensors that must be alike in shape and element type; `InferenceError` where two differ."""
+    """The common spec of tensors that must have one shape and element type; `InferenceError` if two differ."""
     shape = first.shape
     for other in others:
-        if other.ndim != len(shape) or any(a != b and -1 not in (a, b) for a, b in zip(shape, other.shape, strict=True)):
+        if not may_equal(shape, other.shape):
             raise InferenceError(f"shapes {list(shape)} and {list(other.shape)} should be equal")
         _same_dtype(first, other)
         shape = tuple(max(pair) for pair in zip(shape, other.shape, strict=True))
@@ -69,9 +69,9 @@ def merged(first: Spec, *others: Spec) -> Spec:
 
 
 def _sum(X: Sequence[Spec]) -> Spec:
-    found = merged(*(x for x in X if x is not None))
-    dense = next((x.type for x in X if x is not None and x.type is not VarType.SELECTED_ROWS), VarType.SELECTED_ROWS)
-    return replace(found, type=dense)  # sparse only if every term is
+    terms = [x for x in X if x is not None]
+    dense = next((x.type for x in terms if x.type is not VarType.SELECTED_ROWS), VarType.SELECTED_ROWS)
+    return replace(merged(*terms), type=dense)  # sparse only if every term is
 
 
 def _where(Condition: Spec, X: Spec, Y: Spec) -> Spec:
@@ -81,17 +81,17 @@ def _where(Condition: Spec, X: Spec, Y: Spec) -> Spec:
 
 
 def _scale(X: Spec, ScaleTensor: Spec | None, scale: float, bias: float) -> Spec:
-    _whole(X, "scale", scale if ScaleTensor is None else 1.0)
-    _whole(X, "bias", bias)
+    _check_fraction(X, "scale", scale if ScaleTensor is None else 1.0)
+    _check_fraction(X, "bias", bias)
     return X
 
 
 def _increment(X: Spec, step: float) -> Spec:
-    _whole(X, "step", step)
+    _check_fraction(X, "step", step)
     return X
 
 
-def _whole(X: Spec, name: str, number: float) -> None:
+def _check_fraction(X: Spec, name: str, number: float) -> None:
     if not is_floating(X.dtype) and not float(number).is_integer():
         raise InferenceError(f"X is {X}, so the fraction of {name} {number} would be lost: cast X to float32 first")
 
@@ -103,7 +103,7 @@ def _cast(X: Spec, out_dtype: int) -> Spec:
 # ----------------------------------------------------------------------------------------------------------- arithmetic
 @define("elementwise_add(X, Y) -> Out", infer=_binary, axis=-1)
 def elementwise_add(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any, axis: int) -> Any:
-    """``X + Y``; the smaller operand's first dimension stands at `axis` of the larger one, -1 aligns the last ones."""
+    """``X + Y``; the smaller operand's first dimension is aligned with `axis` of the larger one; -1 aligns the last ones."""
     return {"X": lambda: f.sum_to(dOut, X, axis=axis), "Y": lambda: f.sum_to(dOut, Y, axis=axis)}
 
 
@@ -124,7 +124,7 @@ def elementwise_mul(f: Any, X: Any, Y: Any, dOut: Any, axis: int) -> Any:
 
 @define("elementwise_div(X: int|float, Y: int|float) -> Out", infer=_binary, axis=-1)
 def elementwise_div(f: Any, X: ShapeOnly, Y: Any, Out: Any, dOut: Any, axis: int) -> Any:
-    """``X / Y``, of integers cut towards zero; operands are aligned as in `elementwise_add`."""
+    """``X / Y``, for integers rounded towards zero; operands are aligned as in `elementwise_add`."""
     return {
         "X": lambda: f.sum_to(f.elementwise_div(dOut, Y, axis=axis), X, axis=axis),
         "Y": lambda: -f.sum_to(f.elementwise_div(dOut * Out, Y, axis=axis), Y, axis=axis),
@@ -132,7 +132,7 @@ def elementwise_div(f: Any, X: ShapeOnly, Y: Any, Out: Any, dOut: Any, axis: int
 
 
 def _choose(f: Any, X: Any, Y: Any, dOut: Any, axis: int, chosen: Any, other: Any) -> Any:
-    """Gradients of an op that picks X where `chosen` holds, and Y where `other` holds."""
+    """The gradients of an op that picks X where ``chosen(X, Y)`` is true, and Y where ``other(X, Y)`` is."""
 
     def part(holds: Any, like: Any) -> Any:
         return f.sum_to(dOut * holds(X, Y, axis=axis).astype(dOut.dtype), like, axis=axis)
@@ -175,13 +175,13 @@ def _is_zero(f: Any, X: Any) -> Any:
 def elementwise_mod() -> None:
     """The remainder of ``X / Y``, with the sign of Y; operands are aligned as in `elementwise_add`.
 
-    As in Paddle, no gradient flows through it, though that by X would be 1.
+    As in Paddle, no gradient flows through it, although that with respect to X would be 1.
     """
 
 
 @define("elementwise_floordiv(X: int|float, Y: int|float) -> Out", infer=_binary, grad=ZERO_GRADIENT, axis=-1)
 def elementwise_floordiv() -> None:
-    """The largest whole number that is not above ``X / Y``; operands are aligned as in `elementwise_add`."""
+    """The largest integer that is not above ``X / Y``; operands are aligned as in `elementwise_add`."""
 
 
 @define("minus(X: int|float, Y: int|float) -> Out", infer=lambda X, Y: merged(X, Y), inline_grad=True)
@@ -192,7 +192,7 @@ def minus(f: Any, dOut: Any) -> Any:
 
 @define("sum_to(X, Like) -> Out", infer=_sum_to, shape_only=["Like"], wrt=["X"], axis=-1)
 def sum_to(f: Any, X: ShapeOnly, dOut: Any, axis: int) -> Any:
-    """X summed down to the shape of `Like`, from which it broadcasts: what undoes broadcasting in gradients."""
+    """X summed to the shape of `Like`, which broadcasts to that of X: the transpose of broadcasting."""
     return {"X": f.expand_to(dOut, X, axis=axis)}
 
 
@@ -225,7 +225,7 @@ def scale(f: Any, ScaleTensor: Any, dOut: Any, scale: float) -> Any:
 
 @define("cast(X) -> Out", infer=_cast, inline_grad=True, in_dtype=required("int"), out_dtype=required("int"))
 def cast(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """X with elements of the type numbered `out_dtype`; `in_dtype` is that of X."""
+    """X cast to the element type with the number `out_dtype`; `in_dtype` is that of X."""
     return {"X": dOut.astype(X.dtype)}  # type: ignore[attr-defined]
 
 
@@ -254,7 +254,7 @@ def _clip(X: Spec, Min: Spec | None, Max: Spec | None, min: float, max: float) -
     max=required("float"),
 )
 def clip(f: Any, X: Any, Min: Any, Max: Any, dOut: Any, min: float, max: float) -> Any:
-    """Each element of X brought into ``[min, max]``; tensors `Min` and `Max`, if given, replace the attributes."""
+    """Each element of X clipped to ``[min, max]``; tensors `Min` and `Max`, if given, replace the attributes."""
     inside = f.logical_and(X > (min if Min is None else Min), X < (max if Max is None else Max))
     return {"X": dOut * inside.astype(dOut.dtype)}
 
@@ -264,7 +264,7 @@ def _pow(X: Spec, FactorTensor: Spec | None, factor: float) -> Spec:
     if FactorTensor is not None and FactorTensor.dtype is not X.dtype:
         raise InferenceError(f"FactorTensor is {FactorTensor}; it should have the element type of X {X}")
     if FactorTensor is None and not is_floating(X.dtype) and (factor < 0 or factor % 1):
-        raise InferenceError(f"X is {X}, so factor {factor} should be a whole number, not below 0: cast X to float32 first")
+        raise InferenceError(f"X is {X}, so factor {factor} should be an integer, not below 0: cast X to float32 first")
     return X
 
 
@@ -274,7 +274,7 @@ def pow_(f: Any, X: Any, FactorTensor: Any, dOut: Any, factor: float) -> Any:
     if FactorTensor is not None:
         return {"X": dOut * f.pow(X, FactorTensor - 1.0) * FactorTensor}
     if factor == 0.0:
-        return {"X": f.fill_zeros_like(dOut)}  # not 0 * X ** -1, which is no number at 0
+        return {"X": f.fill_zeros_like(dOut)}  # not 0 * X ** -1, which is NaN at 0
     return {"X": dOut * f.pow(X, factor=factor - 1.0) * factor}
 
 
@@ -295,7 +295,7 @@ def lerp(f: Any, X: Any, Y: Any, Weight: Any, Out: ShapeOnly, dOut: Any) -> Any:
 
 
 def _position_encoding(X: Spec) -> Spec:
-    rows = X.ndim == 2 and (X.lod or X.shape[0] == -1)  # of sequences
+    rows = X.ndim == 2 and (X.lod or X.shape[0] == -1)
     if not (rows or X.ndim == 3) or (X.shape[-1] % 2 and X.shape[-1] != -1):
         raise InferenceError(
             f"add_position_encoding: X {X} should have shape [batch, length, width], or [rows, width] of sequences "
@@ -306,17 +306,17 @@ def _position_encoding(X: Spec) -> Spec:
 
 @define("add_position_encoding(X: float) -> Out", infer=_position_encoding, alpha=1.0, beta=1.0)
 def add_position_encoding(f: Any, dOut: Any, alpha: float) -> Any:
-    """``alpha * X + beta * P`` of X [batch, length, width], with waves P[position, i] of lengths from 2 pi up to 20000 pi.
+    """``alpha * X + beta * P`` of X [batch, length, width], where P[position, i] are waves of lengths from 2 pi to 20000 pi.
 
-    X may be [rows, width] of sequences (of the last level): positions begin anew with each of them.
     With ``h = width / 2`` and ``a = position / 10000 ** (k / (h - 1))``, ``P[k] = sin(a)`` and ``P[h + k] = cos(a)``.
+    X may also be the rows [rows, width] of sequences (of the last level), each of which begins at position 0.
     """
     return {"X": dOut * alpha}
 
 
 @define(
     "elementwise_add_grad_grad(Y, DOut, DDX?, DDY?) -> DDOut",
-    infer=lambda DOut: DOut,
+    infer=like("DOut"),
     grad=NOT_DIFFERENTIABLE,
     shape_only=["Y", "DOut"],
     axis=-1,
@@ -327,7 +327,7 @@ def elementwise_add_grad_grad() -> None:
 
 # -------------------------------------------------------------------------------------------------- comparison and logic
 def _predicate(signature: str, infer: Any, doc: str, **attrs: Any) -> None:
-    """Define an op that gives bools."""
+    """Define an op whose result is bools."""
 
     def documented() -> None: ...
 

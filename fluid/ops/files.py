@@ -1,4 +1,4 @@
-"""Ops that read and write files. A program that was read from a file runs them only where its `allowed_ops` name them."""
+"""Ops that read and write files. A program from a file runs them only if its `allowed_ops` name them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, long, lo
 
 @define("save(X)->", grad=NOT_DIFFERENTIABLE, file_path=required("string"), overwrite=True, save_as_fp16=False)
 def save() -> None:
-    """Write X, with its sequences, to the file `file_path`; an error if it is there already and `overwrite` is off."""
+    """Write X, with its LoD, to the file `file_path`; an error if the file exists and `overwrite` is off."""
 
 
 @define(
@@ -19,14 +19,14 @@ def save() -> None:
     save_to_memory=False,
 )
 def save_combine() -> None:
-    """Write the tensors X, one after the other, to one file."""
+    """Write the tensors X, one after the other, to the file `file_path`."""
 
 
 @define("load() -> Out", grad=ZERO_GRADIENT, file_path=required("string"), load_as_fp16=False, seek=long(-1), shape=longs())
 def load() -> None:
-    """The tensor that the file `file_path` holds."""
+    """The tensor in the file `file_path`."""
 
 
 @define("load_combine() -> Out*", grad=ZERO_GRADIENT, file_path=required("string"), load_as_fp16=False, model_from_memory=False)
 def load_combine() -> None:
-    """The tensors that the file `file_path` holds, one after the other."""
+    """The tensors in the file `file_path`, in their order."""

@@ -1,10 +1,10 @@
 """Softmax and losses.
 
-Labels that are class numbers have an extent of 1 along the axis of the classes, and gradients go to the labelled elements
-by `pick` and `place`. Soft labels have a number for each class.
+Hard labels are class numbers, with size 1 along the axis of the classes; gradients go to the labelled elements by `pick` and
+`place`. Soft labels have a number for each class.
 
-One rule for all losses: labels that float have gradients, as any other input (in Paddle, some have). To take one as a
-constant, set its `stop_gradient`.
+In all losses, labels of floats have gradients, as any other input (in Paddle, only some do). To treat a label as a constant, set
+its `stop_gradient`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..values.spec import Spec
 from ..values.types import is_floating
 from .elementwise import merged
 from .manipulation import product
-from .shapes import broadcast, in_order, normalize_axis, one_each, within
+from .shapes import broadcast, in_order, may_equal, normalize_axis, one_each, scalar_shape, within
 
 
 def _axis_of(X: Spec, axis: int) -> Spec:
@@ -40,23 +40,16 @@ def log_softmax(f: Any, Out: Any, dOut: Any, axis: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------ cross entropy
 def _loss_shape(what: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -1) -> tuple[int, ...]:
-    """X's shape with an extent of 1 along `axis`, after a look at Label."""
+    """X's shape with size 1 along `axis`; `InferenceError` if Label does not fit."""
     axis = normalize_axis(axis, X.ndim)
-    found = (*X.shape[:axis], 1, *X.shape[axis + 1 :])
-    expected = X.shape if soft_label else found
-    fits = Label.ndim == len(expected) and all(a == b or -1 in (a, b) for a, b in zip(Label.shape, expected, strict=True))
-    if not fits:
+    loss = (*X.shape[:axis], 1, *X.shape[axis + 1 :])
+    expected = X.shape if soft_label else loss
+    if not may_equal(Label.shape, expected):
         raise InferenceError(f"{what}: {'soft ' if soft_label else ''}Label {Label} should have shape {list(expected)} for {X}")
     if is_floating(Label.dtype) != soft_label:
-        raise InferenceError(
-            f"{what}: Label {Label} should hold "
-            + (
-                "a probability for each class (soft_label is on)"
-                if soft_label
-                else "class numbers, as integers (soft_label is off)"
-            )
-        )
-    return found
+        hard, soft = "class numbers, as integers (soft_label is off)", "a probability for each class (soft_label is on)"
+        raise InferenceError(f"{what}: Label {Label} should hold {soft if soft_label else hard}")
+    return loss
 
 
 def _cross_entropy(X: Spec, Label: Spec, soft_label: bool) -> Spec:
@@ -90,8 +83,8 @@ def _cross_entropy2(X: Spec, Label: Spec) -> tuple[Spec, Spec, Spec]:
 )
 def cross_entropy2(f: Any, Label: Any, XShape: ShapeOnly, MatchX: Any, dY: Any, ignore_index: Any, dMatchX: Any = None) -> Any:
     """`cross_entropy` with class numbers; keeps the labelled probabilities in MatchX for the gradient."""
-    found = -(dY / MatchX)
-    return {"X": f.place(found if dMatchX is None else found + dMatchX, Label, XShape, ignore_index=ignore_index)}
+    gradient = -(dY / MatchX)
+    return {"X": f.place(gradient if dMatchX is None else gradient + dMatchX, Label, XShape, ignore_index=ignore_index)}
 
 
 def _softmax_with_cross_entropy(Logits: Spec, Label: Spec, soft_label: bool, axis: int) -> tuple[Spec, Spec]:
@@ -120,17 +113,17 @@ def softmax_with_cross_entropy(
 ) -> Any:
     """`cross_entropy` of ``softmax(Logits)`` along `axis`, computed as ``log(sum(exp(Logits))) - Logits[label]``.
 
-    Without `use_softmax`, Logits are probabilities already. The result is stable in either setting of `numeric_stable_mode`.
+    Without `use_softmax`, Logits are probabilities. The result is numerically stable for any `numeric_stable_mode`.
     """
     hard: dict[str, Any] = {"axis": axis, "ignore_index": ignore_index}
     if not use_softmax:
         if soft_label:
-            found = -(dLoss * Label / Softmax)
+            d_logits = -(dLoss * Label / Softmax)
         else:
-            found = -f.place(dLoss / f.pick(Softmax, Label, default=1.0, **hard), Label, Softmax, **hard)
-        d_logits = found if dSoftmax is None else found + dSoftmax
+            d_logits = -f.place(dLoss / f.pick(Softmax, Label, default=1.0, **hard), Label, Softmax, **hard)
+        d_logits = d_logits if dSoftmax is None else d_logits + dSoftmax
     else:
-        # With g the gradient for the negative logarithms of Softmax, and softmax's own gradient of q / Softmax:
+        # g is the gradient with respect to -log(Softmax), and q / Softmax that with respect to Softmax.
         g = dLoss * Label if soft_label else f.place(dLoss, Label, Softmax, **hard)
         q = -g if dSoftmax is None else Softmax * dSoftmax - g
         d_logits = q - Softmax * f.reduce_sum(q, dim=[axis], keep_dim=True)
@@ -139,7 +132,7 @@ def softmax_with_cross_entropy(
 
 # ------------------------------------------------------------------------------------------------------- other losses
 def _same_shapes(first: str, X: Spec, second: str, Y: Spec) -> Spec:
-    if X.ndim != Y.ndim or any(a != b and -1 not in (a, b) for a, b in zip(X.shape, Y.shape, strict=True)):
+    if not may_equal(X.shape, Y.shape):
         raise InferenceError(f"{first} {X} and {second} {Y} should have the same shape")
     return X
 
@@ -163,12 +156,12 @@ def _binary_with_logits(X: Spec, Label: Spec, pos_weight: Spec | None) -> Spec:
 def sigmoid_cross_entropy_with_logits(
     f: Any, X: Any, Label: Any, pos_weight: Any, dOut: Any, normalize: Any, ignore_index: Any
 ) -> Any:
-    """``-pos_weight * log(sigmoid(X)) + (1 - Label) * X``, element by element; pos_weight is 1 if it is not given.
+    """``-pos_weight * log(sigmoid(X)) + (1 - Label) * X``, elementwise; pos_weight is 1 by default.
 
-    Without it, that is the cross entropy ``-Label * log(sigmoid(X)) - (1 - Label) * log(1 - sigmoid(X))``. With a weight w of
-    positive labels, ``(w - 1) * Label + 1`` belongs into the slot, of soft labels too: so do programs from Paddle 2.6 have it.
-    (Paddle itself then computes another number where X is negative: it adds -X once, not pos_weight times.) No layer of Fluid 1.6
-    writes the slot. Elements labelled `ignore_index` give 0; `normalize` divides by the number of the others.
+    Without it, that is the cross entropy ``-Label * log(sigmoid(X)) - (1 - Label) * log(1 - sigmoid(X))``. For a weight w of
+    positive labels, the slot must hold ``(w - 1) * Label + 1``, also for soft labels, as in programs from Paddle 2.6. (Paddle
+    computes a different number where X is negative: it adds -X once, not pos_weight times.) No layer of Fluid 1.6 uses the slot.
+    Elements labelled `ignore_index` give 0; `normalize` divides by the number of the others.
     """
     kept = f.not_equal(Label, f.fill_constant(shape=[1], dtype=int(Label.dtype), value=float(ignore_index))).astype(X.dtype)
     Label = _typed_as(X, Label)
@@ -191,11 +184,8 @@ def _huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
 @define("huber_loss(X: float, Y) -> Out, Residual~", infer=_huber_loss, delta=least(0, required("float")))
 def huber_loss(f: Any, Residual: Any, dOut: Any, delta: Any, dResidual: Any = None) -> Any:
     """``r * r / 2`` where ``|r| <= delta``, else ``delta * (|r| - delta / 2)``, of the residual ``r = Y - X``."""
-
-    def number(value: float) -> Any:
-        return f.fill_constant(shape=[1], dtype=int(Residual.dtype), value=value)
-
-    bounded = f.elementwise_max(f.elementwise_min(Residual, number(delta)), number(-delta))
+    upper, lower = (_number_like(f, Residual, bound) for bound in (delta, -delta))
+    bounded = f.elementwise_max(f.elementwise_min(Residual, upper), lower)
     gradient = dOut * bounded if dResidual is None else dOut * bounded + dResidual
     return {"X": lambda: -gradient, "Y": gradient}
 
@@ -215,12 +205,12 @@ def log_loss(f: Any, Predicted: Any, Labels: Any, dLoss: Any, epsilon: Any) -> A
 
 
 def _typed_as(X: Any, label: Any) -> Any:
-    """A label, which may be an integer, in the element type of X."""
+    """`label`, which may be integers, with the element type of X."""
     return label if label.dtype == X.dtype else label.astype(X.dtype)
 
 
 def _number_like(f: Any, value: Any, number: float) -> Any:
-    """A tensor of one element, of the element type of `value`, that broadcasts against it."""
+    """`number` as a tensor of shape [1] with the element type of `value`."""
     return f.fill_constant(shape=[1], dtype=int(value.dtype), value=number)
 
 
@@ -230,8 +220,7 @@ def _above_zero(X: Any) -> Any:
 
 
 def _scalar(X: Spec, declared: Mapping[str, Any], slot: str) -> Spec:
-    out = declared.get(slot)
-    return X.with_shape(() if out is not None and out.shape == () else (1,))
+    return X.with_shape(scalar_shape(declared, slot))
 
 
 def _label_smooth(X: Spec, PriorDist: Spec | None, epsilon: float) -> Spec:
@@ -243,7 +232,7 @@ def _label_smooth(X: Spec, PriorDist: Spec | None, epsilon: float) -> Spec:
 
 @define("label_smooth(X: float[..., C], PriorDist?) -> Out", infer=_label_smooth, epsilon=0.0)
 def label_smooth(f: Any, PriorDist: ShapeOnly, dOut: Any, epsilon: float) -> Any:
-    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is even, 1 / classes, if none is given."""
+    """``(1 - epsilon) * X + epsilon * PriorDist``; the distribution is uniform, 1 / classes, by default."""
     return {"X": dOut * (1.0 - epsilon), "PriorDist": lambda: f.sum_to(dOut * epsilon, PriorDist)}
 
 
@@ -261,7 +250,7 @@ def hinge_loss(f: Any, Logits: Any, Labels: Any, dLoss: Any) -> Any:
 
 @define("bce_loss(X: float, Label) -> Out", infer=_binary)
 def bce_loss(f: Any, X: Any, Label: Any, dOut: Any) -> Any:
-    """``-Label * log(X) - (1 - Label) * log(1 - X)`` of probabilities; a logarithm counts as -100 at least."""
+    """``-Label * log(X) - (1 - Label) * log(1 - X)`` of probabilities X; logarithms are clipped to -100 at least."""
 
     def by_label() -> Any:
         least = _number_like(f, X, -100.0)
@@ -283,8 +272,8 @@ def _kldiv_loss(X: Spec, Target: Spec, reduction: str, declared: Mapping[str, An
     _check_reduction("kldiv_loss", reduction, "batchmean")
     if reduction == "batchmean" and X.ndim == 0:
         raise InferenceError(f"kldiv_loss: X {X} has no batch to divide by; use the reduction 'mean'")
-    found = merged(X, Target)
-    return found if reduction == "none" else _scalar(X, declared, "Loss")
+    loss = merged(X, Target)
+    return loss if reduction == "none" else _scalar(X, declared, "Loss")
 
 
 @define("kldiv_loss(X: float, Target: float) -> Loss", infer=_kldiv_loss, reduction="mean")
@@ -308,9 +297,9 @@ def kldiv_loss(f: Any, X: Any, Target: Any, dLoss: Any, reduction: str) -> Any:
 def _nll_loss(X: Spec, Label: Spec, Weight: Spec | None, reduction: str, declared: Mapping[str, Any]) -> tuple[Spec, Spec]:
     _check_reduction("nll_loss", reduction)
     rest = X.shape[:1] + X.shape[2:]
-    if X.ndim < 2 or Label.ndim != len(rest) or any(a != b and -1 not in (a, b) for a, b in zip(Label.shape, rest, strict=True)):
+    if X.ndim < 2 or not may_equal(Label.shape, rest):
         raise InferenceError(f"nll_loss: Label {Label} should have shape {list(rest)}, that of X {X} without the classes")
-    if Weight is not None and (Weight.ndim != 1 or (-1 not in (Weight.shape[0], X.shape[1]) and Weight.shape[0] != X.shape[1])):
+    if Weight is not None and not may_equal(Weight.shape, X.shape[1:2]):
         raise InferenceError(f"nll_loss: Weight {Weight} should have shape [{X.shape[1]}], the number of classes")
     total = _scalar(X, declared, "Total_weight")
     each = tuple(max(pair) for pair in zip(Label.shape, rest, strict=True))
@@ -359,21 +348,21 @@ def _rank_loss(Label: Spec, Left: Spec, Right: Spec) -> Spec:
 
 @define("rank_loss(Label: float, Left: float, Right) -> Out", infer=_rank_loss)
 def rank_loss(f: Any, Label: Any, Left: Any, Right: Any, dOut: Any) -> Any:
-    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``: the Label says how surely the left one is to rank higher."""
+    """``log(1 + exp(Left - Right)) - Label * (Left - Right)``; Label is the probability that Left should rank higher."""
     gradient = dOut * (f.sigmoid(Left - Right) - Label)
     return {"Left": gradient, "Right": lambda: -gradient, "Label": lambda: -(dOut * (Left - Right))}
 
 
 def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
-    found = merged(X1, X2, Label)
-    return found, found
+    out = merged(X1, X2, Label)
+    return out, out
 
 
 @define("margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~", infer=_margin_rank_loss, margin=0.0)
 def margin_rank_loss(
     f: Any, Label: Any, Activated: Any, dOut: Any, X1: Any = None, X2: Any = None, dActivated: Any = None
 ) -> Any:
-    """``max(0, margin - Label * (X1 - X2))``; a Label of 1 says that X1 is to rank higher, -1 that X2 is."""
+    """``max(0, margin - Label * (X1 - X2))``; Label is 1 where X1 should rank higher, -1 where X2 should."""
     active = dOut * Activated
     return {"X1": lambda: -(active * Label), "X2": lambda: active * Label, "Label": lambda: active * (X2 - X1)}
 
@@ -394,7 +383,7 @@ def bpr_loss(f: Any, X: Any, Label: Any, dY: Any) -> Any:
 
 # ----------------------------------------------------------------------------------------------- distances and the like
 def _rows(what: str, X: Spec, Y: Spec) -> int:
-    """The number of rows of X, after a look at Y, which has as many or one."""
+    """The number of rows of X; `InferenceError` unless Y has the shape of X, with as many rows or one."""
     if X.ndim < 2 or X.ndim != Y.ndim or (broadcast(X.shape, Y.shape) != X.shape and -1 not in (*X.shape, *Y.shape)):
         raise InferenceError(f"{what}: Y {Y} should be shaped as X {X}, with as many rows, or one")
     return X.shape[0] if X.shape[0] != 1 else max(X.shape[0], Y.shape[0])
@@ -436,8 +425,8 @@ def cos_sim(f: Any, X: Any, Y: Any, Out: ShapeOnly, XNorm: ShapeOnly, YNorm: Sha
 def _smooth_l1_loss(X: Spec, Y: Spec, InsideWeight: Spec | None, OutsideWeight: Spec | None) -> tuple[Spec, Spec]:
     if X.ndim < 2:
         raise InferenceError(f"smooth_l1_loss: X {X} should have two dimensions at least")
-    found = merged(X, Y, *(weight for weight in (InsideWeight, OutsideWeight) if weight is not None))
-    return found, found.with_shape((found.shape[0], 1))
+    diff = merged(X, Y, *(weight for weight in (InsideWeight, OutsideWeight) if weight is not None))
+    return diff, diff.with_shape((diff.shape[0], 1))
 
 
 @define(
@@ -462,8 +451,7 @@ def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOu
 
 
 def _modified_huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
-    found = _same_shapes("X", X, "Y", Y)
-    return found, found
+    return _same_shapes("X", X, "Y", Y), X
 
 
 @define("modified_huber_loss(X: float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss)
@@ -489,10 +477,10 @@ def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lo
 def teacher_student_sigmoid_loss(
     f: Any, X: Any, Label: Any, dY: Any, soft_max_up_bound: float, soft_max_lower_bound: float
 ) -> Any:
-    """Cross entropies of sigmoid(X) with a click, 0 or 1, and with a teacher's score z from 0 to 1, where there is one.
+    """The cross entropy of sigmoid(X) and a click, 0 or 1, plus, where there is one, that of a teacher's score z from 0 to 1.
 
-    The Label is -2 for no click and no score, -1 for a click without a score, z for no click and 1 + z for a click. The
-    gradient of X is 0 where X is outside of the bounds.
+    Label is -2 for no click and no score, -1 for a click without a score, z for no click with a score, 1 + z for a click with
+    one. The gradient of X is 0 where X is outside of the bounds.
     """
 
     def at_least(number: float) -> Any:
@@ -523,7 +511,7 @@ def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]
 def center_loss(f: Any, SampleCenterDiff: Any, dLoss: Any, dSampleCenterDiff: Any = None) -> Any:
     """Half the squared distance of each row of X from the center of its class, ``Centers[label]``; Loss is [rows, 1].
 
-    With `need_update` each center moves towards the rows of its class: by CenterUpdateRate times the sum of the distances,
+    With `need_update`, each center moves towards the rows of its class, by CenterUpdateRate times the sum of their differences
     divided by one more than their number. SampleCenterDiff is X minus the centers.
     """
     gradient = dLoss * SampleCenterDiff

@@ -1,8 +1,8 @@
-"""Ops that move elements without computing on them, and those that pick elements by index.
+"""Ops that rearrange elements, and ops that pick elements by index.
 
-Each moving op is linear, so its gradient is its transpose, and the transpose of that is the op again: `reshape2` and
-`unreshape`, `slice` and `unslice`, `gather` and `scatter_add_like`, `pick` and `place`. The transposes are internal ops;
-they take the shape to return to from a slot that is read for its shape only.
+These ops are linear. The gradient of an op is its transpose, whose gradient is the op again: `reshape2` and `unreshape`,
+`slice` and `unslice`, `gather` and `scatter_add_like`, `pick` and `place`. The transposes are internal ops, with a slot for the
+original value, of which only the shape is read.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, ints, least, long, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import as_dtype
-from .shapes import broadcast, different_axes, normalize_axes, normalize_axis, one_each, taken
+from .shapes import broadcast, different_axes, may_equal, normalize_axes, normalize_axis, one_each, scalar_shape, taken
 
 Shape = tuple[int, ...]
 
 
 # ----------------------------------------------------------------------------------------------------- inference
-def product(extents: Sequence[int]) -> int:
-    """The product of extents; -1 where one is unknown."""
-    return -1 if -1 in extents else prod(extents)
+def product(sizes: Sequence[int]) -> int:
+    """The product of sizes; -1 if one is unknown."""
+    return -1 if -1 in sizes else prod(sizes)
 
 
 def _agree(a: int, b: int, what: str, first: Shape, second: Shape) -> int:
     if -1 in (a, b) or a == b:
         return max(a, b)
-    raise InferenceError(f"{what}: extents {a} and {b} differ in shapes {list(first)} and {list(second)}")
+    raise InferenceError(f"{what}: sizes {a} and {b} differ in shapes {list(first)} and {list(second)}")
 
 
 def _unknown(X: Spec) -> Shape:
@@ -49,20 +49,20 @@ def _like_of_first(X: list[Spec], Like: Spec) -> Spec:
 
 
 def reshaped(x: Shape, shape: Sequence[int]) -> Shape:
-    """The shape that the attribute `shape` asks for: 0 copies an extent, one -1 takes what is left."""
-    if list(shape).count(-1) > 1 or any(extent < -1 for extent in shape):
-        raise InferenceError(f"cannot reshape {list(x)} to {list(shape)}: at most one extent may be -1, none below")
+    """The shape that the attribute `shape` asks for: 0 copies the size of `x`; one -1 is inferred from the number of elements."""
+    if list(shape).count(-1) > 1 or any(size < -1 for size in shape):
+        raise InferenceError(f"cannot reshape {list(x)} to {list(shape)}: at most one size may be -1, none below")
     out = []
-    for axis, extent in enumerate(shape):
-        if extent == 0 and axis >= len(x):
-            raise InferenceError(f"cannot reshape {list(x)} to {list(shape)}: 0 at axis {axis} has no extent to copy")
-        out.append(x[axis] if extent == 0 else extent)
+    for axis, size in enumerate(shape):
+        if size == 0 and axis >= len(x):
+            raise InferenceError(f"cannot reshape {list(x)} to {list(shape)}: 0 at axis {axis} has no size to copy")
+        out.append(x[axis] if size == 0 else size)
     have, asked = list(x), list(out)
-    for axis in [axis for axis, extent in enumerate(shape) if extent == 0 and x[axis] in ((-1, 0) if -1 in shape else (-1,))]:
-        asked[axis] = have[axis] = 1  # unknown, or nothing to divide by, but the same on both sides
+    for axis in [axis for axis, size in enumerate(shape) if size == 0 and x[axis] in ((-1, 0) if -1 in shape else (-1,))]:
+        asked[axis] = have[axis] = 1  # unknown or 0, but equal on both sides
     if -1 in have:
         return tuple(out)
-    total, known = prod(have), prod(extent for extent in asked if extent != -1)
+    total, known = prod(have), prod(size for size in asked if size != -1)
     if -1 in asked and known and total % known == 0:
         out[asked.index(-1)] = total // known
     elif -1 in asked or total != known:
@@ -73,7 +73,7 @@ def reshaped(x: Shape, shape: Sequence[int]) -> Shape:
 def _reshape_shape(X: Spec, Shape: Spec | None, ShapeTensor: Sequence[Spec] | None, shape: list[int]) -> Shape:
     if ShapeTensor:
         count = len(ShapeTensor)
-        return tuple(extent if extent > 0 else -1 for extent in shape) if len(shape) == count else (-1,) * count
+        return tuple(size if size > 0 else -1 for size in shape) if len(shape) == count else (-1,) * count
     if Shape is not None:
         rank = product(Shape.shape)
         return (-1,) * (rank if rank >= 0 else len(shape))
@@ -95,16 +95,15 @@ def _transposed(X: Spec, axis: list[int]) -> Spec:
 
 
 def _squeezed(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Shape:
-    """X's shape without `axes`; what is not 1 stays. What is not known is taken to be 1, and should then turn out to be."""
-    drop = set(normalize_axes(axes, X.ndim)) if axes else {i for i, extent in enumerate(X.shape) if extent == 1}
-    found = tuple(extent for i, extent in enumerate(X.shape) if i not in drop or extent not in (1, -1))
+    """X's shape without those of `axes` that have size 1. An unknown size is assumed to be 1, which is checked at run time."""
+    drop = set(normalize_axes(axes, X.ndim)) if axes else {i for i, size in enumerate(X.shape) if size == 1}
+    kept = tuple(size for i, size in enumerate(X.shape) if i not in drop or size not in (1, -1))
     out = declared.get("Out")
-    if axes and out is not None and out.ndim < len(found) and -1 not in X.shape:
+    if axes and out is not None and out.ndim < len(kept) and -1 not in X.shape:
         raise InferenceError(
-            f"axes {axes} of X {X} should have the extent 1: that was not known when the program was built, so that Out was "
-            f"declared as {out}"
+            f"axes {axes} of X {X} should have size 1, which was unknown when the program was built: Out was declared as {out}"
         )
-    return found
+    return kept
 
 
 def _squeeze(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Spec:
@@ -161,11 +160,11 @@ def _concat(X: list[Spec], AxisTensor: Spec | None, axis: int) -> Spec:
     axis = normalize_axis(axis, first.ndim)
     shape = list(first.shape)
     for other in X[1:]:
-        for i, extent in enumerate(other.shape):
+        for i, size in enumerate(other.shape):
             if i != axis:
-                shape[i] = _agree(shape[i], extent, f"concat along axis {axis}", first.shape, other.shape)
+                shape[i] = _agree(shape[i], size, f"concat along axis {axis}", first.shape, other.shape)
             else:
-                shape[i] = -1 if -1 in (shape[i], extent) else shape[i] + extent
+                shape[i] = -1 if -1 in (shape[i], size) else shape[i] + size
     return first.with_shape(tuple(shape))
 
 
@@ -182,23 +181,23 @@ def _split(
         raise InferenceError(f"split: num {num} should not be below 0")
     count = num or len(sections) or len(SectionsTensorList or ()) or len(declared.get("Out") or ())
     if not count:
-        raise InferenceError("split: give the number of parts in 'num' or their extents in 'sections'")
+        raise InferenceError("split: give the number of parts in 'num' or their sizes in 'sections'")
     if AxisTensor is not None:
         return [X.with_shape(_unknown(X))] * count
     axis = normalize_axis(axis, X.ndim)
-    extent = X.shape[axis]
+    size = X.shape[axis]
     if SectionsTensorList:
         parts = [-1] * count
     elif sections and not num:
         parts = list(sections)
-        if extent >= 0 and parts.count(-1) == 1:
-            parts[parts.index(-1)] = extent - sum(parts) - 1
-        if extent >= 0 and (sum(parts) != extent or min(parts) < 0):
-            raise InferenceError(f"split: sections {sections} do not add up to {extent}, the extent of axis {axis} of X {X}")
+        if size >= 0 and parts.count(-1) == 1:
+            parts[parts.index(-1)] = size - sum(parts) - 1
+        if size >= 0 and (sum(parts) != size or min(parts) < 0):
+            raise InferenceError(f"split: sections {sections} do not add up to {size}, the size of axis {axis} of X {X}")
     else:
-        if extent >= 0 and extent % count:
+        if size >= 0 and size % count:
             raise InferenceError(f"split: axis {axis} of X {X} cannot be cut into {count} equal parts")
-        parts = [extent // count if extent >= 0 else -1] * count
+        parts = [size // count if size >= 0 else -1] * count
     return [X.with_shape((*X.shape[:axis], part, *X.shape[axis + 1 :])) for part in parts]
 
 
@@ -206,9 +205,9 @@ def _split_like(X: Spec, Like: list[Spec]) -> list[Spec]:
     return [X.with_shape(each.shape) for each in Like]
 
 
-def slice_extent(extent: int, start: int, end: int, stride: int = 1) -> int:
-    """How many of `extent` elements a strided slice takes; -1 if that is not known."""
-    return len(range(*taken(start, end, stride).indices(extent))) if extent >= 0 else -1
+def sliced_size(size: int, start: int, end: int, stride: int = 1) -> int:
+    """The number of elements that a strided slice takes of `size`; -1 if that is unknown."""
+    return len(range(*taken(start, end, stride).indices(size))) if size >= 0 else -1
 
 
 _BOUNDS = ("StartsTensor", "EndsTensor", "StridesTensor", "StartsTensorList", "EndsTensorList", "StridesTensorList")
@@ -225,17 +224,17 @@ def _slice(inputs: Mapping[str, Any], attrs: Mapping[str, Any], declared: Mappin
     if 0 in strides:
         raise InferenceError(f"slice: strides {strides} should not be 0")
     for place, axis in enumerate(different_axes("axes", axes, Input.ndim)):
-        shape[axis] = -1 if by_tensor else slice_extent(shape[axis], starts[place], ends[place], strides[place])
+        shape[axis] = -1 if by_tensor else sliced_size(shape[axis], starts[place], ends[place], strides[place])
     decreased = different_axes("decrease_axis", attrs["decrease_axis"], Input.ndim)
     for slot in _BOUNDS:
-        given = inputs.get(slot)
-        count = -1 if not given else len(given) if isinstance(given, list) else given.shape[0]
+        bounds = inputs.get(slot)
+        count = -1 if not bounds else len(bounds) if isinstance(bounds, list) else bounds.shape[0]
         if count not in (-1, len(axes)):
             raise InferenceError(f"slice: {slot} has {count} bounds; it should have one for each of axes {axes}")
     for axis in decreased:
         if shape[axis] not in (1, -1):
             raise InferenceError(f"slice: axis {axis} is to be dropped but keeps {shape[axis]} elements of Input {Input}")
-    left = tuple(extent for axis, extent in enumerate(shape) if axis not in decreased)
+    left = tuple(size for axis, size in enumerate(shape) if axis not in decreased)
     if not left and decreased and not (declared.get("Out") is not None and declared["Out"].shape == ()):
         left = (1,)
     return Input.with_shape(left)
@@ -253,16 +252,16 @@ def _stack(X: list[Spec], axis: int) -> Spec:
 
 def _unstack(X: Spec, axis: int, num: int, declared: Mapping[str, Any]) -> list[Spec]:
     axis = normalize_axis(axis, X.ndim)
-    extent = X.shape[axis]
-    count = max(extent, num) or len(declared.get("Y") or ())
-    if count <= 0 or (num and extent not in (-1, num)):
-        raise InferenceError(f"unstack: axis {axis} of X {X} has {extent} elements, but num is {num}")
+    size = X.shape[axis]
+    count = max(size, num) or len(declared.get("Y") or ())
+    if count <= 0 or (num and size not in (-1, num)):
+        raise InferenceError(f"unstack: axis {axis} of X {X} has {size} elements, but num is {num}")
     return [X.with_shape((*X.shape[:axis], *X.shape[axis + 1 :]))] * count
 
 
 def _gather(X: Spec, Index: Spec, Axis: Spec | None, axis: int) -> Spec:
     if Index.ndim > 2 or (Index.ndim == 2 and Index.shape[1] not in (1, -1)):
-        raise InferenceError(f"gather: Index {Index} should have one dimension, or two with the second of extent 1")
+        raise InferenceError(f"gather: Index {Index} should have one dimension, or two with the second of size 1")
     rank = X.ndim - (Index.ndim == 0)
     if Axis is not None:
         return X.with_shape((-1,) * rank)
@@ -278,7 +277,7 @@ def _table(W: Spec) -> int:
 
 def _lookup(W: Spec, Ids: Spec) -> Spec:
     if not Ids.ndim or Ids.shape[-1] not in (1, -1):
-        raise InferenceError(f"lookup_table: the last extent of Ids {Ids} should be 1 (lookup_table_v2 takes ids without it)")
+        raise InferenceError(f"lookup_table: the last dimension of Ids {Ids} should be 1 (lookup_table_v2 takes ids without it)")
     return W.with_shape((*Ids.shape[:-1], _table(W)))
 
 
@@ -298,14 +297,14 @@ def _expand_v2(X: Spec, Shape: Spec | None, expand_shapes_tensor: Any, shape: li
     if expand_shapes_tensor or Shape is not None:
         rank = len(expand_shapes_tensor) if expand_shapes_tensor else product(Shape.shape)  # type: ignore[union-attr]
         if 0 <= rank < X.ndim:
-            raise InferenceError(f"expand_v2: Shape of {rank} extents should not have fewer than X {X} has dimensions")
+            raise InferenceError(f"expand_v2: Shape asks for {rank} dimensions, which should not be fewer than X {X} has")
         return X.with_shape((-1,) * max(rank, X.ndim))
     return X.with_shape(expanded(X.shape, shape))
 
 
 def expanded(x: Shape, shape: Sequence[int]) -> Shape:
-    """`x` broadcast to `shape`, where -1 keeps an extent."""
-    if len(shape) < len(x) or any(extent < -1 for extent in shape):
+    """`x` broadcast to `shape`, where -1 keeps a size."""
+    if len(shape) < len(x) or any(size < -1 for size in shape):
         raise InferenceError(
             f"cannot expand {list(x)} to shape {list(shape)}, which should not have fewer dimensions, or any below -1"
         )
@@ -319,19 +318,19 @@ def expanded(x: Shape, shape: Sequence[int]) -> Shape:
 
 
 def _expand_as(X: Spec, Y: Spec | None, target_shape: list[int]) -> Spec:
-    if Y is not None and -1 in Y.shape:  # unknown, unlike the -1 of `target_shape`, which keeps X's extent
+    if Y is not None and -1 in Y.shape:  # unknown, unlike the -1 of `target_shape`, which keeps X's size
         return X.with_shape(broadcast(X.shape, Y.shape))
     return X.with_shape(expanded(X.shape, Y.shape if Y is not None else target_shape))
 
 
 def _repeated(X: Spec, times: Sequence[int], name: str) -> Spec:
-    """X repeated along its last `len(times)` dimensions; along new ones in front too."""
+    """The spec of X repeated along its last `len(times)` dimensions; X gets new dimensions in front if it has fewer."""
     if any(time < 1 for time in times):
         raise InferenceError(f"{name} {list(times)}, how often X {X} is repeated, should not be below 1")
     rank = max(X.ndim, len(times))
     shape = (1,) * (rank - X.ndim) + X.shape
     times = (1,) * (rank - len(times)) + tuple(times)
-    return X.with_shape(tuple(-1 if extent < 0 else extent * time for extent, time in zip(shape, times, strict=True)))
+    return X.with_shape(tuple(-1 if size < 0 else size * time for size, time in zip(shape, times, strict=True)))
 
 
 def _tile(X: Spec, RepeatTimes: Spec | None, repeat_times_tensor: Any, repeat_times: list[int]) -> Spec:
@@ -362,16 +361,16 @@ def _depth(depth: int, depth_tensor: Spec | None) -> int:
 
 def _one_hot(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec:
     if not X.ndim or X.shape[-1] not in (1, -1):
-        raise InferenceError(f"one_hot: the last extent of X {X} should be 1 (one_hot_v2 takes ids without it)")
+        raise InferenceError(f"one_hot: the last dimension of X {X} should be 1 (one_hot_v2 takes ids without it)")
     return Spec((*X.shape[:-1], _depth(depth, depth_tensor)), as_dtype(dtype))
 
 
 # ------------------------------------------------------------------------------------------------------- reshaping
 @define("reshape2(X, Shape?: int[R], ShapeTensor*?: int) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
 def reshape2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
-    """X in another shape: 0 copies X's extent at that place, one -1 takes what is left.
+    """X in another shape: 0 copies X's size of that axis, one -1 is inferred from the number of elements.
 
-    XShape is empty, of shape [0, ...X's shape], and tells the gradient op X's shape.
+    XShape is an empty tensor of shape [0, ...X's shape], which passes X's shape to the gradient op.
     """
     return {"X": f.unreshape(dOut, XShape)}
 
@@ -390,40 +389,40 @@ def reshape_like(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 
 @define("unreshape(X, XShape) -> Out", infer=lambda X, XShape: X.with_shape(XShape.shape[1:]), wrt=("X",), shape_only=("XShape",))
 def unreshape(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """X in the shape of XShape without its first extent."""
+    """X in the shape of XShape without its first dimension."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("squeeze2(X) -> Out, XShape~", infer=lambda X, axes, declared: _with_xshape(X, _squeezed(X, axes, declared)), axes=ints())
 def squeeze2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
-    """X without those of `axes` whose extent is 1 (without all such, if no axes are given).
+    """X without those of `axes` that have size 1; without all axes of size 1 if `axes` is empty.
 
-    Where an extent is not known as the program is built, it is taken to be 1. A run in which it is not is refused.
+    A size that is unknown when the program is built is assumed to be 1; it is an error if it is not when the program runs.
     """
     return {"X": f.unreshape(dOut, XShape)}
 
 
 @define("squeeze(X) -> Out", infer=_squeeze, axes=ints())
 def squeeze(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """X without axes of extent 1, as `squeeze2`."""
+    """X without axes of size 1, as `squeeze2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("unsqueeze2(X, AxesTensor?: int, AxesTensorList*?: int) -> Out, XShape~", infer=_unsqueeze2, wrt=("X",), axes=ints())
 def unsqueeze2(f: Any, XShape: ShapeOnly, AxesTensor: ShapeOnly, AxesTensorList: ShapeOnly, dOut: Any) -> Any:
-    """X with axes of extent 1 put in, one after the other, at `axes`."""
+    """X with axes of size 1 inserted, one after the other, at `axes`."""
     return {"X": f.unreshape(dOut, XShape)}
 
 
 @define("unsqueeze(X) -> Out", infer=_unsqueeze, axes=ints())
 def unsqueeze(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """X with axes of extent 1 put in, as `unsqueeze2`."""
+    """X with axes of size 1 inserted, as `unsqueeze2`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 @define("flatten2(X) -> Out, XShape~", infer=lambda X, axis: _with_xshape(X, _flattened(X, axis)), axis=1)
 def flatten2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
-    """X as a matrix: axes before `axis` become its rows, the others its columns."""
+    """X as a matrix: the axes before `axis` become its rows, the others its columns."""
     return {"X": f.unreshape(dOut, XShape)}
 
 
@@ -435,7 +434,7 @@ def flatten(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 
 @define("flatten_contiguous_range(X) -> Out, XShape~", infer=_flatten_range, start_axis=1, stop_axis=1)
 def flatten_contiguous_range(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
-    """X with the axes from `start_axis` to `stop_axis`, both included, made one."""
+    """X with the axes from `start_axis` to `stop_axis`, inclusive, joined into one."""
     return {"X": f.unreshape(dOut, XShape)}
 
 
@@ -471,7 +470,7 @@ def split_like(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any, axis: Any) -> A
 
 @define("concat_like(X*, Like, AxisTensor) -> Out", infer=_like_of_first, wrt=("X",), shape_only=("Like",))
 def concat_like(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any) -> Any:
-    """The inputs joined along the axis in AxisTensor, which is known to give a tensor shaped as Like."""
+    """The inputs joined along the axis in AxisTensor; the result has the shape of Like."""
     return {"X": f.split_like(dOut, X, AxisTensor)}
 
 
@@ -485,7 +484,7 @@ def concat_like(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any) -> Any:
     sections=ints(),
 )
 def split(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
-    """X cut along `axis` into `num` equal parts, or into parts of extents `sections`, of which one may be -1."""
+    """X cut along `axis` into `num` equal parts, or into parts of the sizes `sections`, one of which may be -1."""
     return {"X": f.concat(dOut, axis=axis) if AxisTensor is None else f.concat_like(dOut, X, AxisTensor)}
 
 
@@ -518,10 +517,9 @@ def slice_(
     dOut: Any,
     attrs: dict[str, Any],
 ) -> Any:
-    """``Input[starts:ends]`` along `axes`, as Python slices; the axes in `decrease_axis`, then of extent 1, are dropped.
+    """``Input[starts:ends]`` along `axes`, as Python slices; the axes in `decrease_axis`, which must get size 1, are dropped.
 
-    Bounds in the tensors take the place of those in the attributes. Dropping all axes leaves shape [1], or [] where the
-    output is declared so.
+    Bounds in tensors replace those in attributes. If all axes are dropped, the shape is [1], or [] if the output is declared so.
     """
     bounds = (StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)
     return {"Input": f.unslice(dOut, Input, *bounds, **attrs)}
@@ -548,14 +546,14 @@ def strided_slice(
 ) -> Any:
     """``Input[starts:ends:strides]`` along `axes`, as Python slices; otherwise as `slice`.
 
-    But as the end of a negative stride, -1 stands for no end: Paddle writes ``x[::-1]`` so.
+    However, with a negative stride, -1 as the end means no end, as Paddle writes ``x[::-1]``.
     """
     bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
     return {"Input": f.strided_unslice(dOut, Input, *bounds, **attrs)}
 
 
 def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -> None:
-    """One of a pair of ops that transpose each other and give what is shaped as Like."""
+    """Define one of a pair of ops that are each other's transposes; its result has the shape of Like."""
 
     def plain(
         f: Any,
@@ -595,7 +593,7 @@ def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -
 for _slice_op in ("slice", "strided_slice"):
     _back, _again, _strided = _slice_op.replace("slice", "unslice"), f"{_slice_op}_like", _slice_op != "slice"
     _define_like(_back, _again, f"X at its place in zeros of Like's shape: the transpose of `{_slice_op}`.", strided=_strided)
-    _define_like(_again, _back, f"As `{_slice_op}`, where it is known that it gives a tensor shaped as Like.", strided=_strided)
+    _define_like(_again, _back, f"As `{_slice_op}`, with a result known to have the shape of Like.", strided=_strided)
 
 
 def _flip(X: Spec, axis: list[int]) -> Spec:
@@ -619,24 +617,24 @@ def reverse(f: Any, dOut: Any, axis: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------------- indexing
 @define("gather(X: [N, ...], Index: int, Axis?: int) -> Out", infer=_gather, wrt=("X",), axis=0)
 def gather(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
-    """The slices of X along `axis` (or the number in Axis) that Index, of shape [n] or [n, 1], names."""
+    """The slices of X along `axis` (or the axis in Axis) with the indices in Index, of shape [n] or [n, 1]."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
 
 
 @define("scatter_add_like(X, Index: int, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), axis=0)
 def scatter_add_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
-    """The slices of X added, where Index says, to zeros of Like's shape: the transpose of `gather`."""
+    """The slices of X added, at the indices in Index, to zeros of Like's shape: the transpose of `gather`."""
     return {"X": f.gather(dOut, Index, axis=axis) if Axis is None else f.gather_like(dOut, Index, X, Axis)}
 
 
 @define("gather_like(X, Index: int, Like, Axis: int) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
 def gather_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any) -> Any:
-    """As `gather` along the axis in Axis, where it is known that it gives a tensor shaped as Like."""
+    """As `gather` along the axis in Axis, with a result known to have the shape of Like."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis)}
 
 
 def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
-    if Updates.ndim != X.ndim or any(a != b and -1 not in (a, b) for a, b in zip(X.shape[1:], Updates.shape[1:], strict=False)):
+    if not may_equal(X.shape[1:], Updates.shape[1:]):
         raise InferenceError(f"scatter: Updates {Updates} should hold rows of X {X}")
     one_each("Ids", Ids, Updates.shape[0])
     return X
@@ -644,28 +642,28 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
 
 @define("scatter(X: [N, ...], Ids: int, Updates: [M, ...]) -> Out", infer=_scatter, wrt=("X", "Updates"), overwrite=True)
 def scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
-    """X with the rows that Ids name replaced by those of Updates; without `overwrite`, by the sums of them.
+    """X with the rows Ids replaced by those of Updates; without `overwrite`, by the sums of those with the same id.
 
-    With `overwrite`, ids should not come twice: the last row would count, and the gradient go to each.
+    With `overwrite`, ids should not repeat: the last row would count, but each would get the gradient.
     """
     return {"X": lambda: f.scatter(dOut, Ids, f.fill_zeros_like(Updates)), "Updates": lambda: f.gather(dOut, Ids)}
 
 
 def _gather_nd(X: Spec, Index: Spec, declared: Mapping[str, Any]) -> Spec:
     depth = Index.shape[-1] if Index.ndim else 0
-    if depth == -1:  # even the rank of what is found is unknown then, unless it is declared
-        found: Spec | None = declared.get("Out")
-        if found is None:
-            raise InferenceError(f"gather_nd: the last extent of Index {Index} should be known: it decides the rank of Out")
-        return found
+    if depth == -1:  # then even the rank of Out is unknown, unless it is declared
+        out: Spec | None = declared.get("Out")
+        if out is None:
+            raise InferenceError(f"gather_nd: the last dimension of Index {Index} should be known: it decides the rank of Out")
+        return out
     if depth > X.ndim:
-        raise InferenceError(f"gather_nd: the last extent of Index {Index} is more than the dimensions of X {X}")
+        raise InferenceError(f"gather_nd: the last dimension of Index {Index} is more than the dimensions of X {X}")
     return X.with_shape((*Index.shape[:-1], *X.shape[depth:]))
 
 
 @define("gather_nd(X: [N, ...], Index: int[..., D]) -> Out", infer=_gather_nd, wrt=("X",))
 def gather_nd(f: Any, X: Any, Index: Any, dOut: Any) -> Any:
-    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index says where in X's first axes."""
+    """``Out[i, ...] = X[Index[i, 0], Index[i, 1], ...]``: the last axis of Index holds indices of X's first axes."""
     return {"X": f.scatter_nd_add(f.fill_zeros_like(X), Index, dOut)}
 
 
@@ -675,8 +673,7 @@ def _scatter_nd(X: Spec, Index: Spec, Updates: Spec) -> Spec:
         raise InferenceError(f"scatter_nd_add: Index {Index} names {depth} axes of X {X}; there should not be more than it has")
     if depth >= 0:
         expected = (*Index.shape[:-1], *X.shape[depth:])
-        pairs = zip(expected, Updates.shape, strict=False)
-        if Updates.ndim != len(expected) or any(-1 not in pair and pair[0] != pair[1] for pair in pairs):
+        if not may_equal(expected, Updates.shape):
             raise InferenceError(
                 f"scatter_nd_add: Updates {Updates} should have shape {list(expected)}, by Index {Index} and X {X}"
             )
@@ -685,7 +682,7 @@ def _scatter_nd(X: Spec, Index: Spec, Updates: Spec) -> Spec:
 
 @define("scatter_nd_add(X: [N, ...], Index: int[..., D], Updates) -> Out", infer=_scatter_nd, wrt=("X", "Updates"))
 def scatter_nd_add(f: Any, Index: Any, Updates: ShapeOnly, dOut: Any) -> Any:
-    """X with Updates added where Index says, as in `gather_nd`."""
+    """X with Updates added at the indices in Index, as in `gather_nd`."""
     return {"X": dOut, "Updates": lambda: f.gather_nd(dOut, Index)}
 
 
@@ -700,7 +697,7 @@ def scatter_nd_add(f: Any, Index: Any, Updates: ShapeOnly, dOut: Any) -> Any:
     remote_prefetch=False,
 )
 def lookup_table_v2(f: Any, W: ShapeOnly, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
-    """The rows of W that Ids name; zeros, and no gradient, for the id `padding_idx` (-1: none)."""
+    """The rows of W with the indices in Ids; zeros, without a gradient, for the id `padding_idx` (-1: none)."""
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
 
 
@@ -725,13 +722,13 @@ def lookup_table_v2(f: Any, W: ShapeOnly, Ids: Any, dOut: Any, padding_idx: Any)
     height_sections=longs(),
 )
 def lookup_table(f: Any, W: ShapeOnly, Ids: Any, dOut: Any, padding_idx: Any) -> Any:
-    """The rows of W that Ids, of shape [..., 1], name; as `lookup_table_v2`."""
+    """The rows of W with the indices in Ids, of shape [..., 1]; as `lookup_table_v2`."""
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
 
 
 @define("scatter_rows_like(X, Ids: int, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), padding_idx=long(-1))
 def scatter_rows_like(f: Any, X: ShapeOnly, Ids: Any, Like: ShapeOnly, dOut: Any, padding_idx: Any) -> Any:
-    """The rows of X added, where Ids say, to zeros of Like's shape: the transpose of looking rows up."""
+    """The rows of X added, at the indices in Ids, to zeros of Like's shape: the transpose of `lookup_table_v2`."""
     return {"X": f.reshape_like(f.lookup_table_v2(dOut, Ids, padding_idx=padding_idx), X)}
 
 
@@ -743,9 +740,9 @@ def pick(f: Any, X: ShapeOnly, Index: Any, dOut: Any, axis: Any, ignore_index: A
 
 @define("place(X, Index: int, Like) -> Out", infer=_placed, wrt=("X",), shape_only=("Like",), axis=-1, ignore_index=long(-100))
 def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
-    """X added to zeros of Like's shape where Index says along `axis`: the transpose of `pick`.
+    """X added to zeros of Like's shape at the indices in Index along `axis`: the transpose of `pick`.
 
-    Like may also be an XShape, with an extent of 0 before the shape.
+    Like may also be an XShape, with a dimension of size 0 in front.
     """
     return {"X": f.pick(dOut, Index, axis=axis, ignore_index=ignore_index)}
 
@@ -780,7 +777,7 @@ def one_hot_v2() -> None:
 # --------------------------------------------------------------------------------------------------------- repeating
 @define("expand_v2(X, Shape?: int[R], expand_shapes_tensor*?: int) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
 def expand_v2(f: Any, X: ShapeOnly, Shape: ShapeOnly, expand_shapes_tensor: ShapeOnly, dOut: Any) -> Any:
-    """X broadcast to `shape`, where -1 keeps X's extent."""
+    """X broadcast to `shape`, where -1 keeps X's size."""
     return {"X": f.sum_to(dOut, X)}
 
 
@@ -792,7 +789,7 @@ def expand_as_v2(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 
 @define("tile(X, RepeatTimes?: int[R], repeat_times_tensor*?) -> Out", infer=_tile, wrt=("X",), repeat_times=ints())
 def tile(f: Any, X: ShapeOnly, RepeatTimes: ShapeOnly, repeat_times_tensor: ShapeOnly, dOut: Any) -> Any:
-    """X repeated along each axis; axes that X lacks are put in front."""
+    """X repeated `repeat_times` along its last axes; missing axes are added in front."""
     return {"X": f.untile(dOut, X)}
 
 
@@ -810,7 +807,7 @@ def _expand_as_target(X: Spec, target_tensor: Spec) -> Spec:
 
 @define("expand_as(X, target_tensor) -> Out", infer=_expand_as_target, wrt=("X",), shape_only=("target_tensor",))
 def expand_as(f: Any, X: ShapeOnly, target_tensor: ShapeOnly, dOut: Any) -> Any:
-    """X repeated along its axes until it is shaped as target_tensor."""
+    """X repeated along its axes to the shape of target_tensor."""
     return {"X": f.untile(dOut, X)}
 
 
@@ -822,7 +819,7 @@ def untile(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 
 @define("tile_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
 def tile_like(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """X repeated until it fills Like's shape."""
+    """X repeated along its axes to the shape of Like."""
     return {"X": f.untile(dOut, X)}
 
 
@@ -835,7 +832,7 @@ def _tril_triu(X: Spec) -> Spec:
 
 @define("tril_triu(X) -> Out", infer=_tril_triu, diagonal=0, lower=False)
 def tril_triu(f: Any, dOut: Any, diagonal: int, lower: bool) -> Any:
-    """X with zeros above the diagonal (`lower`) or below it; diagonal 1 is the next one above the main one, and so on."""
+    """X with zeros above (with `lower`) or below a diagonal: 0 is the main one, 1 the next one above it, and so on."""
     return {"X": f.tril_triu(dOut, diagonal=diagonal, lower=lower)}
 
 
@@ -844,26 +841,24 @@ def _diagonal(Input: Spec, offset: int, axis1: int, axis2: int) -> Spec:
     if first == second:
         raise InferenceError(f"axis1 {axis1} and axis2 {axis2} should be two axes of Input {Input}")
     rows, columns = Input.shape[first], Input.shape[second]
-    extent = -1 if -1 in (rows, columns) else max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    return Input.with_shape((*(n for axis, n in enumerate(Input.shape) if axis not in (first, second)), extent))
+    size = -1 if -1 in (rows, columns) else max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    return Input.with_shape((*(n for axis, n in enumerate(Input.shape) if axis not in (first, second)), size))
 
 
 @define("diagonal(Input) -> Out", infer=_diagonal, offset=0, axis1=0, axis2=1)
 def diagonal(f: Any, Input: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
-    """The diagonals of the matrices along `axis1` and `axis2`, which the last dimension takes the place of."""
+    """The diagonals of the matrices along `axis1` and `axis2`; they form the last dimension, in place of these two."""
     return {"Input": f.undiagonal(dOut, Input, offset=offset, axis1=axis1, axis2=axis2)}
 
 
 @define("undiagonal(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), offset=0, axis1=0, axis2=1)
 def undiagonal(f: Any, X: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
-    """Zeros of Like's shape with X, or X broadcast, on the diagonals: the transpose of `diagonal`."""
+    """X, broadcast if necessary, on the diagonals of zeros of Like's shape: the transpose of `diagonal`."""
     return {"X": f.sum_to(f.diagonal(dOut, offset=offset, axis1=axis1, axis2=axis2), X)}
 
 
 def _trace(Input: Spec, offset: int, axis1: int, axis2: int, declared: Mapping[str, Any]) -> Spec:
-    found = _diagonal(Input, offset, axis1, axis2).shape[:-1]
-    out = declared.get("Out")
-    return Input.with_shape(found or (() if out is not None and out.shape == () else (1,)))
+    return Input.with_shape(_diagonal(Input, offset, axis1, axis2).shape[:-1] or scalar_shape(declared))
 
 
 @define("trace(Input: int|float) -> Out", infer=_trace, offset=0, axis1=0, axis2=1)
@@ -875,8 +870,8 @@ def trace(f: Any, Input: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: i
 
 def _diag_v2(X: Spec, offset: int) -> Spec:
     if X.ndim == 1:
-        extent = -1 if X.shape[0] < 0 else X.shape[0] + abs(offset)
-        return X.with_shape((extent, extent))
+        size = -1 if X.shape[0] < 0 else X.shape[0] + abs(offset)
+        return X.with_shape((size, size))
     if X.ndim != 2:
         raise InferenceError(f"diag_v2: X {X} should be a vector or a matrix")
     return _diagonal(X, offset, 0, 1)
@@ -912,7 +907,7 @@ def _meshgrid(X: list[Spec]) -> list[Spec]:
 
 @define("meshgrid(X*) -> Out*", infer=_meshgrid)
 def meshgrid(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """Vectors as tensors of one shape, whose extent ``i`` is that of vector ``i``, which runs along axis ``i`` of its tensor."""
+    """Vectors broadcast to one shape: ``Out[i]`` varies along axis ``i``, whose size is that of ``X[i]``."""
 
     def gradient(axis: int, like: Any, grad: Any) -> Any:
         return f.sum_to(grad, like, axis=axis) if like.ndim else f.sum_to(grad, like)
@@ -930,14 +925,14 @@ def _roll(X: Spec, ShiftsTensor: Spec | None, shifts: list[int], axis: list[int]
 
 @define("roll(X, ShiftsTensor?: int) -> Out", infer=_roll, wrt=("X",), shifts=longs(), axis=longs())
 def roll(f: Any, X: ShapeOnly, ShiftsTensor: Any, dOut: Any, shifts: list[int], axis: list[int]) -> Any:
-    """X with its elements moved by `shifts` along `axis`, coming in again at the other end; along all of X without `axis`."""
+    """X with its elements moved cyclically by `shifts` along `axis`; without `axis`, along the flattened X."""
     back = None if ShiftsTensor is None else -ShiftsTensor
     return {"X": f.roll(dOut, back, shifts=[-shift for shift in shifts], axis=axis)}
 
 
 @define("index_select(X, Index: int) -> Out", infer=lambda X, Index, dim: _gather(X, Index, None, dim), wrt=("X",), dim=0)
 def index_select(f: Any, X: ShapeOnly, Index: Any, dOut: Any, dim: int) -> Any:
-    """The slices of X along `dim` that the vector Index names."""
+    """The slices of X along `dim` with the indices in the vector Index."""
     return {"X": f.scatter_add_like(dOut, Index, X, axis=dim)}
 
 
@@ -956,10 +951,10 @@ def _padded(X: Spec, paddings: list[int], mode: str = "constant") -> Spec:
     if len(paddings) != 2 * X.ndim or min(paddings, default=0) < 0:
         raise InferenceError(f"paddings {paddings} should hold two numbers, not below 0, for each dimension of X {X}")
     shape = []
-    for extent, low, high in zip(X.shape, paddings[::2], paddings[1::2], strict=True):
-        if mode == "reflect" and 0 <= extent <= max(low, high):
-            raise InferenceError(f"paddings {low} and {high} by reflection should be less than the extent {extent} in X {X}")
-        shape.append(extent + low + high if extent >= 0 else -1)
+    for size, low, high in zip(X.shape, paddings[::2], paddings[1::2], strict=True):
+        if mode == "reflect" and 0 <= size <= max(low, high):
+            raise InferenceError(f"paddings {low} and {high} by reflection should be less than the size {size} in X {X}")
+        shape.append(size + low + high if size >= 0 else -1)
     return X.with_shape(tuple(shape))
 
 
@@ -972,16 +967,16 @@ def _cut(f: Any, dOut: Any, paddings: list[int]) -> Any:
 
 @define("pad(X) -> Out", infer=_padded, paddings=required("ints"), pad_value=0.0)
 def pad(f: Any, dOut: Any, paddings: list[int]) -> Any:
-    """X with `pad_value` put around it: `paddings` holds, for each dimension, how many before and how many after."""
+    """X padded with `pad_value`: `paddings` holds, for each dimension, the padding before and after."""
     return {"X": _cut(f, dOut, paddings)}
 
 
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "replicate": "edge", "circular": "wrap"}
-"""Modes of pad2d and pad3d -> numpy's names of them."""
+"""Modes of pad2d and pad3d -> numpy's names for them."""
 
 
 def all_paddings(paddings: list[int], data_format: str, innermost_first: bool) -> list[int]:
-    """Paddings of every dimension from those of the dimensions that are neither batch nor channels."""
+    """Paddings of all dimensions from those of the spatial ones."""
     places = [paddings[i : i + 2] for i in range(0, len(paddings), 2)]
     places = places[::-1] if innermost_first else places
     order = [[0, 0], *places, [0, 0]] if data_format.endswith("C") else [[0, 0], [0, 0], *places]
@@ -1010,30 +1005,30 @@ def _unpadded(f: Any, X: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
 
 @define("pad2d(X) -> Out", infer=_pad2d, paddings=ints(0, 0, 0, 0), mode="constant", pad_value=0.0, data_format="NCHW")
 def pad2d(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
-    """Images with a margin: `paddings` are top, bottom, left, right.
+    """Padded images: `paddings` are top, bottom, left, right.
 
-    The mode "constant" fills it with `pad_value`, "reflect" mirrors the image at its outermost elements, "edge" repeats those.
+    The mode "constant" pads with `pad_value`, "reflect" mirrors the image at its outermost elements, "edge" repeats those.
     """
     return _unpadded(f, X, dOut, all_paddings(paddings, data_format, False), mode)
 
 
 @define("pad3d(X) -> Out", infer=_pad3d, paddings=required("ints"), mode="constant", value=0.0, data_format="NCDHW")
 def pad3d(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
-    """Volumes with a margin: `paddings` are left, right, top, bottom, front, back.
+    """Padded volumes: `paddings` are left, right, top, bottom, front, back.
 
-    The mode "constant" fills it with `value`, "reflect" mirrors at the outermost elements, "replicate" repeats those,
-    "circular" goes on at the other end.
+    The mode "constant" pads with `value`, "reflect" mirrors at the outermost elements, "replicate" repeats those, "circular"
+    continues at the opposite end.
     """
     return _unpadded(f, X, dOut, all_paddings(paddings, data_format, True), mode)
 
 
 @define("unpad_by(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), paddings=required("ints"), mode="edge")
 def unpad_by(f: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
-    """X without its margin, which is added to the elements of which it holds copies: the transpose of `pad_by`."""
+    """X without its padding, which is added to the elements that it copies: the transpose of `pad_by`."""
     return {"X": f.pad_by(dOut, paddings=paddings, mode=mode)}
 
 
 @define("pad_by(X) -> Out", infer=_padded, paddings=required("ints"), mode="edge")
 def pad_by(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str) -> Any:
-    """X with a margin of copies of its elements, by numpy's mode "edge", "reflect" or "wrap"; `paddings` as in `pad`."""
+    """X padded with copies of its elements, by numpy's mode "edge", "reflect" or "wrap"; `paddings` as in `pad`."""
     return {"X": f.unpad_by(dOut, X, paddings=paddings, mode=mode)}

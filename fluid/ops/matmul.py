@@ -1,27 +1,24 @@
-"""Products of matrices: `mul`, which flattens tensors to matrices, and `matmul`, which runs over leading dimensions.
+"""Products of matrices: `mul` flattens tensors to matrices, `matmul` multiplies the matrices in the last two dimensions.
 
-The gradient of a product is two products, so these rules are closed under differentiation by themselves.
+The gradients of a product are products again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, define
 from ..values.spec import Spec
-from .shapes import aligned, broadcast, normalize_axis
+from .manipulation import product
+from .shapes import aligned, broadcast, fits, normalize_axis, scalar_shape
 
 Shape = tuple[int, ...]
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
-def _product(extents: Sequence[int]) -> int:
-    return -1 if -1 in extents else prod(extents)
-
-
 def _check(X: Spec, Y: Spec, inner_x: int, inner_y: int) -> None:
     if X.dtype is not Y.dtype:
         raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
@@ -34,7 +31,7 @@ def _mul(X: Spec, Y: Spec, x_num_col_dims: int, y_num_col_dims: int) -> Spec:
         if not 0 < dims < spec.ndim:
             what = f"{name.lower()}_num_col_dims"
             raise InferenceError(f"{what} is {dims}; with {name} {spec} it should be in [1, {spec.ndim - 1}]")
-    _check(X, Y, _product(X.shape[x_num_col_dims:]), _product(Y.shape[:y_num_col_dims]))
+    _check(X, Y, product(X.shape[x_num_col_dims:]), product(Y.shape[:y_num_col_dims]))
     return X.with_shape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
 
 
@@ -54,7 +51,7 @@ def _matmul(X: Spec, Y: Spec, transpose_X: bool, transpose_Y: bool, declared: Ma
     row, column = X.with_shape((1,) * (X.ndim == 1) + X.shape), Y.with_shape(Y.shape + (1,) * (Y.ndim == 1))
     *batch, rows, columns = _shape(row, column, transpose_X, transpose_Y)
     out = declared.get("Out")
-    if out is not None and len(out.shape) == len(batch) + 2:  # extents were unknown when the program was built
+    if out is not None and len(out.shape) == len(batch) + 2:  # sizes were unknown when the program was built
         return X.with_shape((*batch, rows, columns))
     kept = [rows] * (X.ndim > 1 or rows != 1) + [columns] * (Y.ndim > 1 or columns != 1)
     return X.with_shape((*batch, *kept) or (1,))
@@ -85,12 +82,12 @@ def mul(f: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_dims: 
 
     if X.ndim - x_num_col_dims == 1 == y_num_col_dims:
         return {"X": by_x, "Y": by_y}
-    # The columns of X may be shaped otherwise than the rows of Y: only their numbers are equal.
+    # The column dimensions of X and the row dimensions of Y may differ; only their products are equal.
     return {"X": lambda: f.reshape_like(by_x(), X), "Y": lambda: f.reshape_like(by_y(), Y)}
 
 
 def _products(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -> Any:
-    """Gradients of a product of matrices or of stacks of them."""
+    """The gradients of a product of matrices or of stacks of matrices."""
 
     def times(left: Any, right: Any, trans_left: bool, trans_right: bool) -> Any:
         return f.matmul_v2(left, right, trans_x=trans_left, trans_y=trans_right)
@@ -101,7 +98,7 @@ def _products(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
     def column(value: Any) -> Any:
         return f.unsqueeze2(value, axes=[value.ndim])
 
-    # A vector on the left is a matrix of one row, on the right of one column, whose dimension the result may lack.
+    # A vector is a matrix of one row on the left, of one column on the right; the result may lack that dimension.
     left, right, grad = X, Y, dOut
     if X.ndim == 1 and Y.ndim == 1:
         if dOut.ndim == 2:  # every product of two elements
@@ -115,26 +112,26 @@ def _products(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
         right = column(Y)
         grad = dOut if dOut.ndim == rank else column(dOut)
 
-    def delivered(found: Any, matrix: Any, value: Any) -> Any:
-        if found.ndim > 2:
-            found = f.sum_to(found, matrix)
-        return f.reshape_like(found, value) if value.ndim == 1 else found
+    def shaped(gradient: Any, matrix: Any, value: Any) -> Any:
+        if gradient.ndim > 2:
+            gradient = f.sum_to(gradient, matrix)
+        return f.reshape_like(gradient, value) if value.ndim == 1 else gradient
 
     def by_x() -> Any:
-        return delivered(times(right, grad, trans_y, True) if trans_x else times(grad, right, False, not trans_y), left, X)
+        return shaped(times(right, grad, trans_y, True) if trans_x else times(grad, right, False, not trans_y), left, X)
 
     def by_y() -> Any:
-        return delivered(times(grad, left, True, trans_x) if trans_y else times(left, grad, not trans_x, False), right, Y)
+        return shaped(times(grad, left, True, trans_x) if trans_y else times(left, grad, not trans_x, False), right, Y)
 
     return {"X": by_x, "Y": by_y}
 
 
 @define("matmul_v2(X, Y) -> Out", infer=_matmul_v2, trans_x=False, trans_y=False)
 def matmul_v2(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -> Any:
-    """The product of the matrices in the last two dimensions of X and Y, transposed first if so asked.
+    """The product of the matrices in the last two dimensions of X and Y, transposed with `trans_x` and `trans_y`.
 
-    Leading dimensions broadcast. A vector counts as one row on the left, as one column on the right, and that dimension
-    is left out of the result; it is not transposed.
+    Leading dimensions broadcast. A vector counts as one row on the left, as one column on the right; it is not transposed, and
+    the result lacks that dimension.
     """
     return _products(f, X, Y, dOut, trans_x and X.ndim > 1, trans_y and Y.ndim > 1)
 
@@ -151,10 +148,10 @@ def matmul_v2(f: Any, X: Any, Y: Any, dOut: Any, trans_x: bool, trans_y: bool) -
     head_number=1,
 )
 def matmul(f: Any, X: Any, Y: Any, dOut: Any, transpose_X: bool, transpose_Y: bool, alpha: float) -> Any:
-    """`alpha` times the product of X and Y as in `matmul_v2`, but that vectors are transposed, too, if so asked.
+    """`alpha` times the product of X and Y as in `matmul_v2`, but vectors can be transposed, too.
 
-    Two of them, both transposed, give every product of two elements; their dimensions are left out of the result where they
-    are 1, and a number has shape ``[1]``. An extent that is not known as the program is built is taken not to be 1.
+    Two transposed vectors give the matrix of products of their elements, without dimensions of size 1; a number has shape
+    ``[1]``. A size that is unknown when the program is built is assumed not to be 1.
     """
     return _products(f, X, Y, dOut if alpha == 1.0 else dOut * alpha, transpose_X, transpose_Y)
 
@@ -169,8 +166,8 @@ def _check_rank(**ranks: tuple[Spec, int]) -> None:
 def _bmm(X: Spec, Y: Spec) -> Spec:
     _check_rank(X=(X, 3), Y=(Y, 3))
     _check(X, Y, X.shape[2], Y.shape[1])
-    if X.shape[0] != Y.shape[0] and -1 not in (X.shape[0], Y.shape[0]):
-        raise InferenceError(f"X is {X} and Y is {Y}: they should hold as many matrices")
+    if not fits(X.shape[0], Y.shape[0]):
+        raise InferenceError(f"X is {X} and Y is {Y}: they should hold the same number of matrices")
     return X.with_shape((max(X.shape[0], Y.shape[0]), X.shape[1], Y.shape[2]))
 
 
@@ -189,8 +186,8 @@ def _mv(X: Spec, Vec: Spec) -> Spec:
 @define("mv(X, Vec) -> Out", infer=_mv)
 def mv(f: Any, X: Any, Vec: Any, dOut: Any) -> Any:
     """The product of the matrix X and the vector Vec."""
-    found = _products(f, X, Vec, dOut, False, False)
-    return {"X": found["X"], "Vec": found["Y"]}
+    gradients = _products(f, X, Vec, dOut, False, False)
+    return {"X": gradients["X"], "Vec": gradients["Y"]}
 
 
 def _addmm(Input: Spec, X: Spec, Y: Spec) -> Spec:
@@ -206,17 +203,14 @@ def _addmm(Input: Spec, X: Spec, Y: Spec) -> Spec:
 @define("addmm(Input: float, X: float, Y: float) -> Out", infer=_addmm, Beta=1.0, Alpha=1.0)
 def addmm(f: Any, Input: ShapeOnly, X: Any, Y: Any, dOut: Any, Beta: float, Alpha: float) -> Any:
     """``Beta * Input + Alpha * X @ Y`` of matrices; Input broadcasts."""
-    found = _products(f, X, Y, dOut * Alpha, False, False)
-    return {"Input": lambda: f.sum_to(dOut * Beta, Input), **found}
+    return {"Input": lambda: f.sum_to(dOut * Beta, Input), **_products(f, X, Y, dOut * Alpha, False, False)}
 
 
 def _dot(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
     if X.ndim != Y.ndim or X.ndim not in (1, 2):
         raise InferenceError(f"X is {X} and Y is {Y}: both should be vectors, or both matrices")
     _check(X, Y, X.shape[-1], Y.shape[-1])
-    rows = broadcast(X.shape[:-1], Y.shape[:-1])
-    out = declared.get("Out")
-    return X.with_shape(rows or (() if out is not None and out.shape == () else (1,)))
+    return X.with_shape(broadcast(X.shape[:-1], Y.shape[:-1]) or scalar_shape(declared))
 
 
 @define("dot(X: int|float, Y: int|float) -> Out", infer=_dot)
@@ -226,12 +220,12 @@ def dot(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
 
 
 def cross_axis(shape: Shape, dim: int) -> int:
-    """The axis of the vectors: `dim`, or for 9 the first that may have an extent of 3."""
+    """The axis of the vectors: `dim`, or for 9 the first that may have a size of 3."""
     if dim != 9:
         return normalize_axis(dim, len(shape))
-    found = [axis for wanted in (3, -1) for axis, extent in enumerate(shape) if extent == wanted]
+    found = [axis for wanted in (3, -1) for axis, size in enumerate(shape) if size == wanted]
     if not found:
-        raise InferenceError(f"shape {list(shape)} has no extent of 3")
+        raise InferenceError(f"shape {list(shape)} has no size of 3")
     return found[0]
 
 
@@ -245,13 +239,13 @@ def _cross(X: Spec, Y: Spec, dim: int) -> Spec:
     merged = X.with_shape(tuple(max(pair) for pair in zip(X.shape, Y.shape, strict=True)))
     axis = cross_axis(merged.shape, dim)
     if merged.shape[axis] not in (3, -1):
-        raise InferenceError(f"X is {X}; its axis {axis}, that of the vectors, should have an extent of 3")
+        raise InferenceError(f"X is {X}; its axis {axis}, that of the vectors, should have a size of 3")
     return merged
 
 
 @define("cross(X: int|float, Y: int|float) -> Out", infer=_cross, dim=9)
 def cross(f: Any, X: Any, Y: Any, dOut: Any, dim: int) -> Any:
-    """The cross products of the vectors of three along axis `dim`; 9 stands for the first axis of extent 3."""
+    """The cross products of the vectors of three along axis `dim`; 9 stands for the first axis of size 3."""
     return {"X": lambda: f.cross(Y, dOut, dim=dim), "Y": lambda: f.cross(dOut, X, dim=dim)}
 
 

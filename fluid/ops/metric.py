@@ -9,36 +9,33 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, choice, define, least, required
 from ..values.spec import Spec
 from ..values.types import VarType
-from .shapes import normalize_axis, one_each, one_number
+from .shapes import fits, normalize_axis, one_each, one_number, scalar_shape
 
 
 def _top(X: Spec, K: Spec | None, k: int, axis: int) -> tuple[Spec, Spec]:
     axis = normalize_axis(axis, X.ndim)
     if K is None and not (k >= 1 and (X.shape[axis] == -1 or k <= X.shape[axis])):
-        raise InferenceError(f"top_k: k {k} should be in [1, {X.shape[axis]}], the extent of axis {axis} of X {X}")
-    found = X.with_shape((*X.shape[:axis], k if K is None else -1, *X.shape[axis + 1 :]))
-    return found, found.with_dtype(VarType.INT64)
+        raise InferenceError(f"top_k: k {k} should be in [1, {X.shape[axis]}], the size of axis {axis} of X {X}")
+    out = X.with_shape((*X.shape[:axis], k if K is None else -1, *X.shape[axis + 1 :]))
+    return out, out.with_dtype(VarType.INT64)
 
 
 @define("top_k(X, K?: int) -> Out, Indices", infer=lambda X, K, k: _top(X, K, k, -1), wrt=("X",), k=1)
 def top_k(f: Any, X: ShapeOnly, Indices: Any, dOut: Any) -> Any:
-    """The k (or the number in K) largest elements of each row, from the largest on, and where in the row they are."""
+    """The k (or the number in K) largest elements of each row in descending order, and their indices in the row."""
     return {"X": f.place(dOut, Indices, X)}
 
 
 @define("top_k_v2(X, K?: int) -> Out, Indices", infer=_top, wrt=("X",), k=1, axis=-1, largest=True, sorted=True)
 def top_k_v2(f: Any, X: ShapeOnly, K: ShapeOnly, Indices: Any, dOut: Any, axis: Any) -> Any:
-    """The k largest (or smallest) elements along `axis`, in order, and where they are."""
+    """The k largest (or smallest) elements along `axis`, in order, and their indices."""
     return {"X": f.place(dOut, Indices, X, axis=axis)}
 
 
 def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]) -> tuple[Spec, Spec, Spec]:
     one_each("Label", Label, Indices.shape[0])
-    kinds = (VarType.FP32, VarType.INT32, VarType.INT32)
-    specs = [declared.get(slot) for slot in ("Accuracy", "Correct", "Total")]
-    shapes = [() if spec is not None and spec.shape == () else (1,) for spec in specs]
-    accuracy, correct, total = (Spec(shape, kind) for shape, kind in zip(shapes, kinds, strict=True))
-    return accuracy, correct, total
+    correct, total = (Spec(scalar_shape(declared, slot), VarType.INT32) for slot in ("Correct", "Total"))
+    return Spec(scalar_shape(declared, "Accuracy"), VarType.FP32), correct, total
 
 
 @define(
@@ -48,7 +45,7 @@ def _accuracy(Out: Spec, Indices: Spec, Label: Spec, declared: Mapping[str, Any]
     shape_only=("Out",),
 )
 def accuracy() -> None:
-    """The share of rows whose Label [N, 1] is among Indices [N, k], as float32; the number of them, and of all rows."""
+    """The share of rows whose Label [N, 1] is among Indices [N, k], as float32; the number of these rows, and of all rows."""
 
 
 def _auc(
@@ -73,8 +70,7 @@ def _auc(
                 f"auc: {slot} {spec} should have {count} elements, "
                 f"with num_thresholds {num_thresholds} and slide_steps {slide_steps}"
             )
-    found = declared.get("AUC")
-    return Spec(() if found is not None and found.shape == () else (1,), VarType.FP64), StatPos, StatNeg
+    return Spec(scalar_shape(declared, "AUC"), VarType.FP64), StatPos, StatNeg
 
 
 @define(
@@ -87,11 +83,11 @@ def _auc(
     slide_steps=least(0, 1),
 )
 def auc() -> None:
-    """The area under the ROC curve of the predictions of this batch and of those before, as float64.
+    """The area under the ROC curve of the predictions of this batch and of previous ones, as float64.
 
-    StatPos and StatNeg count, by prediction in ``num_thresholds + 1`` bins, the rows with label 1 and 0. With `slide_steps`
-    they hold the bins of that many last batches, then the sums of these, then the number of batches; without, of all batches.
-    The prediction is the last column of Predict. Rows count as often as InsTagWeight says.
+    StatPos and StatNeg count the rows with label 1 and 0 in ``num_thresholds + 1`` bins of predictions: over all batches or, with
+    `slide_steps`, in each of that many last batches; then follow the sums of these and the number of batches. The prediction is
+    the last column of Predict. Rows are weighted by InsTagWeight.
     """
 
 
@@ -104,8 +100,8 @@ def _mean_iou(
     num_classes: int,
     declared: Mapping[str, Any],
 ) -> tuple[Spec, Spec, Spec]:
-    if -1 not in (Predictions.size, Labels.size) and Predictions.size != Labels.size:
-        raise InferenceError(f"mean_iou: Predictions {Predictions} and Labels {Labels} should have as many elements")
+    if not fits(Predictions.size, Labels.size):
+        raise InferenceError(f"mean_iou: Predictions {Predictions} and Labels {Labels} should have the same number of elements")
     for spec in InMeanIou or ():
         one_number("InMeanIou", spec)
     for spec in (*(InWrongs or ()), *(InCorrects or ())):
@@ -113,9 +109,8 @@ def _mean_iou(
             raise InferenceError(
                 f"mean_iou: InWrongs and InCorrects should have num_classes {num_classes} elements, not be {spec}"
             )
-    found = declared.get("OutMeanIou")
     counts = Spec((num_classes,), VarType.INT32)
-    return Spec(() if found is not None and found.shape == () else (1,), VarType.FP32), counts, counts
+    return Spec(scalar_shape(declared, "OutMeanIou"), VarType.FP32), counts, counts
 
 
 @define(
@@ -126,8 +121,8 @@ def _mean_iou(
     num_classes=least(1, required("int")),
 )
 def mean_iou() -> None:
-    """The mean over the classes that occur of intersection over union of the sets predicted and labelled so, as float32.
+    """The mean, over the classes that occur, of intersection over union of predicted and labelled elements, as float32.
 
-    OutCorrect counts the right predictions of each class, OutWrong the wrong ones with it as prediction or as label; counts in
-    InWrongs and InCorrects are added, and means in InMeanIou too.
+    OutCorrect counts the correct predictions of each class, OutWrong the wrong ones with the class as prediction or as label. The
+    counts in InWrongs and InCorrects and the means in InMeanIou are added.
     """

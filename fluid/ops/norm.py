@@ -1,38 +1,45 @@
 """Normalization and dropout.
 
-The gradient rules state the statistics anew from X, so that gradients of gradients see how they depend on it; the kernels
-of the gradient ops use the saved ones.
+The gradient rules compute the statistics again from X, so that second derivatives include how they depend on X; the kernels of
+the gradient ops use the saved statistics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, least
 from ..values.spec import Spec
 from ..values.types import VarType
+from .manipulation import product
 from .pool import by_channel
-from .shapes import within
+from .shapes import may_equal, within
 
 
 # --------------------------------------------------------------------------------------------------------- batch_norm
 def channel_axis(data_layout: str, ndim: int) -> int:
-    """The axis of the channels: the second, or the last of NHWC."""
+    """The axis of the channels: the last in layouts such as NHWC, else the second."""
     return ndim - 1 if data_layout in ("NHWC", "NDHWC", "NLC", "NWC") else 1
 
 
 def _channels(X: Spec, data_layout: str) -> int:
-    """How many channels X has."""
+    """The number of channels of X, or -1."""
     if data_layout not in ("NCHW", "NHWC", "NCDHW", "NDHWC", "NCL", "NLC", "NCW", "NWC", "NC", "AnyLayout"):
         raise InferenceError(f"data_layout is {data_layout!r}; it should be NCHW or NHWC; X is {X}")
     return X.shape[channel_axis(data_layout, X.ndim)]
 
 
+def _check_vectors(op_type: str, size: int, why: str, **vectors: Spec | None) -> None:
+    """`InferenceError` unless all `vectors` that are not None have shape ``[size]``."""
+    for name, spec in vectors.items():
+        if spec is not None and not may_equal(spec.shape, (size,)):
+            raise InferenceError(f"{op_type}: {name} {spec} should have shape [{size}], {why}")
+
+
 def uses_global_stats(is_test: bool, use_global_stats: bool, trainable_statistics: bool) -> bool:
-    """Whether batch_norm normalizes by the running statistics, not by those of the batch."""
+    """Whether batch_norm normalizes by the running statistics instead of those of the batch."""
     return use_global_stats or (is_test and not trainable_statistics)
 
 
@@ -42,15 +49,10 @@ def _batch_norm(
     within("momentum", momentum, 0, 1)
     if not 2 <= X.ndim <= 5:
         raise InferenceError(f"batch_norm: X {X} should have 2 to 5 dimensions")
-    channels = _channels(X, data_layout)
-    for name, spec in (("Scale", Scale), ("Bias", Bias), ("Mean", Mean), ("Variance", Variance)):
-        if spec is not None and (spec.ndim != 1 or (channels >= 0 and spec.shape[0] not in (-1, channels))):
-            raise InferenceError(
-                f"batch_norm: {name} {spec} should have shape [{channels}], as X {X} ({data_layout}) has channels"
-            )
-    found = {"Y": X, "MeanOut": Mean, "VarianceOut": Variance, "SavedMean": Mean, "SavedVariance": Variance}
-    found["ReserveSpace"] = X.with_shape((0,))  # a workspace of other backends
-    return found
+    why = f"as X {X} ({data_layout}) has channels"
+    _check_vectors("batch_norm", _channels(X, data_layout), why, Scale=Scale, Bias=Bias, Mean=Mean, Variance=Variance)
+    statistics = {"MeanOut": Mean, "VarianceOut": Variance, "SavedMean": Mean, "SavedVariance": Variance}
+    return {"Y": X, **statistics, "ReserveSpace": X.with_shape((0,))}  # a workspace of other backends
 
 
 @define(
@@ -87,9 +89,9 @@ def batch_norm(
 ) -> Any:
     """``(X - mean) / sqrt(variance + epsilon) * Scale + Bias`` for each channel.
 
-    In training, mean and (biased) variance are those of the batch, and the running ones, Mean and Variance, are updated
-    in place: ``MeanOut = Mean * momentum + mean * (1 - momentum)``. In tests (`is_test`) and with `use_global_stats`
-    the running ones are used. SavedMean and SavedVariance are the mean and the inverse standard deviation that were used.
+    In training, the mean and the (biased) variance are those of the batch, and the running statistics Mean and Variance are
+    updated in place: ``MeanOut = Mean * momentum + mean * (1 - momentum)``. With `is_test` or `use_global_stats`, the running
+    statistics are used. SavedMean and SavedVariance are the mean and the inverse standard deviation that were used.
     """
     channel = channel_axis(data_layout, X.ndim)
     others = [axis for axis in range(X.ndim) if axis != channel]
@@ -121,7 +123,7 @@ def batch_norm(
 
 # --------------------------------------------------------------------------------------- layer, instance and group norm
 def _normalized(X: Any, mean: Callable[[Any], Any], epsilon: float) -> tuple[Any, Callable[[Any], Any]]:
-    """X with mean 0 and variance 1, and what gives the gradient of X for that of the result."""
+    """X with mean 0 and variance 1, and a function from the gradient of that to the gradient of X."""
     centered = X - mean(X)
     inverse = (mean(centered * centered) + epsilon) ** -0.5
     normal = centered * inverse
@@ -135,10 +137,8 @@ def _statistics_of(X: Spec, shape: tuple[int, ...]) -> Spec:
 def _layer_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, begin_norm_axis: int) -> tuple[Spec, Spec, Spec]:
     if not 0 < begin_norm_axis < X.ndim:
         raise InferenceError(f"layer_norm: begin_norm_axis {begin_norm_axis} should be in [1, {X.ndim}) for X {X}")
-    rows, columns = ((-1 if -1 in part else prod(part)) for part in (X.shape[:begin_norm_axis], X.shape[begin_norm_axis:]))
-    for name, spec in (("Scale", Scale), ("Bias", Bias)):
-        if spec is not None and (spec.ndim != 1 or (columns >= 0 and spec.shape[0] not in (-1, columns))):
-            raise InferenceError(f"layer_norm: {name} {spec} should have shape [{columns}], the elements of a row of X {X}")
+    rows, columns = product(X.shape[:begin_norm_axis]), product(X.shape[begin_norm_axis:])
+    _check_vectors("layer_norm", columns, f"the elements of a row of X {X}", Scale=Scale, Bias=Bias)
     statistics = _statistics_of(X, (rows,))
     return X, statistics, statistics
 
@@ -151,7 +151,7 @@ def layer_norm(
 ) -> Any:
     """``(X - Mean) / sqrt(Variance + epsilon) * Scale + Bias``, with statistics over the axes from `begin_norm_axis`.
 
-    Scale and Bias are flat, of as many elements as those axes have; Mean and Variance have one for each row.
+    Scale and Bias are vectors with an element for each of those axes' elements; Mean and Variance have one for each row.
     """
 
     def mean(value: Any) -> Any:
@@ -167,17 +167,11 @@ def layer_norm(
     }
 
 
-def _check_by_channel(op_type: str, X: Spec, Scale: Spec | None, Bias: Spec | None, channels: int) -> None:
-    for name, spec in (("Scale", Scale), ("Bias", Bias)):
-        if spec is not None and (spec.ndim != 1 or (channels >= 0 and spec.shape[0] not in (-1, channels))):
-            raise InferenceError(f"{op_type}: {name} {spec} should have shape [{channels}], as X {X} has channels")
-
-
 def _instance_norm(X: Spec, Scale: Spec | None, Bias: Spec | None) -> tuple[Spec, Spec, Spec]:
     if not 2 <= X.ndim <= 5:
         raise InferenceError(f"instance_norm: X {X} should have 2 to 5 dimensions")
-    _check_by_channel("instance_norm", X, Scale, Bias, X.shape[1])
-    statistics = _statistics_of(X, (-1 if -1 in X.shape[:2] else prod(X.shape[:2]),))
+    _check_vectors("instance_norm", X.shape[1], f"as X {X} has channels", Scale=Scale, Bias=Bias)
+    statistics = _statistics_of(X, (product(X.shape[:2]),))
     return X, statistics, statistics
 
 
@@ -206,7 +200,7 @@ def _group_norm(X: Spec, Scale: Spec | None, Bias: Spec | None, groups: int, dat
     channels = _channels(X, data_layout)
     if groups < 1 or (channels >= 0 and channels % groups):
         raise InferenceError(f"group_norm: {groups} groups do not divide the {channels} channels of X {X} ({data_layout})")
-    _check_by_channel("group_norm", X, Scale, Bias, channels)
+    _check_vectors("group_norm", channels, f"as X {X} has channels", Scale=Scale, Bias=Bias)
     statistics = _statistics_of(X, (X.shape[0], groups))
     return X, statistics, statistics
 
@@ -246,8 +240,8 @@ def group_norm(
 
     def d_x() -> Any:
         scaled = d_y if Scale is None else f.elementwise_mul(d_y, Scale, axis=1)
-        found = f.reshape_like(back(grouped(scaled)), x)
-        return f.transpose(found, axis=[0, *range(2, ndim), 1]) if last else found
+        gradient = f.reshape_like(back(grouped(scaled)), x)
+        return f.transpose(gradient, axis=[0, *range(2, ndim), 1]) if last else gradient
 
     others = [axis for axis in range(ndim) if axis != 1]
     return {
@@ -259,7 +253,7 @@ def group_norm(
 
 # -------------------------------------------------------------------------------------- by neighbours, by data, by matrix
 def lrn_window(n: int) -> dict[str, Any]:
-    """Windows of `n` channels around each, for pooling (see `by_channel`)."""
+    """Pooling attributes for windows of `n` channels around each channel (see `by_channel`)."""
     before = (n - 1) // 2
     return {"ksize": [n, 1], "paddings": [before, n - 1 - before, 0, 0], "exclusive": False}
 
@@ -283,7 +277,7 @@ def lrn(
     data_format: str,
     dMidOut: Any = None,
 ) -> Any:
-    """``X / MidOut^beta``, MidOut being ``k + alpha *`` the sum of the squares of the `n` channels around each."""
+    """``X / MidOut ** beta``, where MidOut is k plus alpha times the sum of squares of the `n` channels around each channel."""
     channel = channel_axis(data_format, X.ndim)
     d_mid = dOut * X * (MidOut ** (-beta - 1.0)) * -beta
     if dMidOut is not None:
@@ -296,13 +290,13 @@ def lrn(
 def _affine_channel(X: Spec, Scale: Spec, Bias: Spec, data_layout: str) -> Spec:
     if X.ndim < 2:
         raise InferenceError(f"X {X} should have 2 dimensions at least")
-    _check_by_channel("affine_channel", X, Scale, Bias, _channels(X, data_layout))
+    _check_vectors("affine_channel", _channels(X, data_layout), f"as X {X} has channels", Scale=Scale, Bias=Bias)
     return X
 
 
 @define("affine_channel(X: float, Scale, Bias) -> Out", infer=_affine_channel, data_layout="AnyLayout")
 def affine_channel(f: Any, X: Any, Scale: Any, dOut: Any, data_layout: str) -> Any:
-    """``X * Scale + Bias``, with a number of Scale and one of Bias for each channel."""
+    """``X * Scale + Bias``; Scale and Bias have a number for each channel."""
     channel = channel_axis(data_layout, X.ndim)
     others = [axis for axis in range(X.ndim) if axis != channel]
     return {
@@ -318,7 +312,7 @@ def _data_norm(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Spe
         raise InferenceError(f"X {X} should have 2 dimensions")
     for name in ("BatchSize", "BatchSum", "BatchSquareSum", "scale_w", "bias"):
         spec = inputs.get(name)
-        if spec is not None and (spec.ndim != 1 or (-1 not in (X.shape[1], spec.shape[0]) and spec.shape[0] != X.shape[1])):
+        if spec is not None and not may_equal(spec.shape, X.shape[1:]):
             raise InferenceError(f"{name} {spec} should have shape [{X.shape[1]}], a number for each column of X {X}")
     if attrs["enable_scale_and_shift"] and (inputs.get("scale_w") is None or inputs.get("bias") is None):
         raise InferenceError("enable_scale_and_shift needs scale_w and bias")
@@ -351,13 +345,13 @@ def data_norm(
     dMeans: Any = None,
     dScales: Any = None,
 ) -> Any:
-    """``(X - Means) * Scales`` by column, of statistics of all data so far: ``Means = BatchSum / BatchSize``.
+    """``(X - Means) * Scales`` for each column, by statistics of all data so far: ``Means = BatchSum / BatchSize``.
 
     ``Scales = sqrt(BatchSize / BatchSquareSum)``. With `enable_scale_and_shift` the result is multiplied by scale_w, and bias
-    is added. The statistics are given: they have no gradient, and the op does not update them.
+    is added. The statistics have no gradient, and the op does not update them.
     """
     scaled = dY if not enable_scale_and_shift else dY * scale_w
-    return {  # dMeans and dScales would only reach the statistics
+    return {  # dMeans and dScales only concern the statistics, which have no gradient
         "X": lambda: scaled * Scales,
         "scale_w": lambda: f.sum_to(dY * (X - Means) * Scales, scale_w),
         "bias": lambda: f.sum_to(dY, bias),
@@ -365,27 +359,27 @@ def data_norm(
 
 
 def spectral_matrix(ndim: int, dim: int) -> list[int]:
-    """The order of axes that brings `dim` to the front."""
+    """The order of axes with `dim` in front."""
     return [dim, *(axis for axis in range(ndim) if axis != dim)]
 
 
-def _check_vectors(Weight: Spec, U: Spec, V: Spec, dim: int) -> None:
+def _check_singular(Weight: Spec, U: Spec, V: Spec, dim: int) -> None:
     if not 0 <= dim < Weight.ndim:
         raise InferenceError(f"dim {dim} should be an axis of Weight {Weight}")
     height = Weight.shape[dim]
-    width = Weight.with_shape(tuple(extent for axis, extent in enumerate(Weight.shape) if axis != dim)).size
+    width = Weight.with_shape(tuple(size for axis, size in enumerate(Weight.shape) if axis != dim)).size
     for name, spec, size in (("U", U, height), ("V", V, width)):
-        if spec.ndim != 1 or (-1 not in (size, spec.shape[0]) and spec.shape[0] != size):
+        if not may_equal(spec.shape, (size,)):
             raise InferenceError(f"{name} {spec} should have shape [{size}] for Weight {Weight} and dim {dim}")
 
 
 def _spectral_norm(Weight: Spec, U: Spec, V: Spec, dim: int) -> Spec:
-    _check_vectors(Weight, U, V, dim)
+    _check_singular(Weight, U, V, dim)
     return Weight
 
 
 def _spectral_vectors(Weight: Spec, U: Spec, V: Spec, dim: int) -> tuple[Spec, Spec]:
-    _check_vectors(Weight, U, V, dim)
+    _check_singular(Weight, U, V, dim)
     return U, V
 
 
@@ -394,10 +388,10 @@ _SPECTRAL: dict[str, Any] = {"dim": 0, "power_iters": least(0, 1), "eps": least(
 
 @define("spectral_norm(Weight: float, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), constants=("U", "V"), **_SPECTRAL)
 def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """Weight divided by its greatest singular value, that of the matrix with the axis `dim` as rows, all others as columns.
+    """Weight divided by the greatest singular value of the matrix with the axis `dim` as rows and all others as columns.
 
-    The value is ``u @ Weight @ v``, with u and v by `power_iters` rounds of power iteration from U and V, which stay as they
-    are. Gradients take u and v as given.
+    The value is ``u @ Weight @ v``, where u and v come from U and V, which do not change, by `power_iters` steps of power
+    iteration. The gradient treats u and v as constants.
     """
     u, v = f.spectral_vectors(Weight, U, V, **attrs)
     order = spectral_matrix(Weight.ndim, attrs["dim"])
@@ -416,12 +410,12 @@ def spectral_norm(f: Any, Weight: Any, U: Any, V: Any, dOut: Any, attrs: dict[st
 
 @define("spectral_vectors(Weight, U: float, V: float) -> UOut, VOut", infer=_spectral_vectors, grad=ZERO_GRADIENT, **_SPECTRAL)
 def spectral_vectors() -> None:
-    """The vectors that `spectral_norm` multiplies Weight by, as numbers that do not change with Weight."""
+    """The vectors u and v of `spectral_norm`, as constants."""
 
 
 # ------------------------------------------------------------------------------------------------------------ dropout
 def dropout_scale(dropout_prob: float, dropout_implementation: str, is_test: bool) -> float:
-    """What the elements that dropout keeps are multiplied by."""
+    """The factor of the elements that dropout keeps."""
     if dropout_implementation == "upscale_in_train":
         return 1.0 if is_test else (1.0 / (1.0 - dropout_prob) if dropout_prob < 1 else 0.0)
     return 1.0 - dropout_prob if is_test else 1.0
@@ -447,10 +441,10 @@ def _dropout(X: Spec, dropout_prob: float, dropout_implementation: str) -> tuple
     seed=0,
 )
 def dropout(f: Any, Mask: Any, dOut: Any, dropout_prob: Any, dropout_implementation: Any, is_test: Any) -> Any:
-    """X with elements made zero with probability `dropout_prob`; Mask is 1 where an element is kept.
+    """X with each element set to zero with probability `dropout_prob`; Mask is 1 where an element is kept.
 
-    "upscale_in_train" multiplies what is kept by ``1 / (1 - dropout_prob)`` and does nothing in tests;
-    "downgrade_in_infer" multiplies by ``1 - dropout_prob`` in tests instead.
+    "upscale_in_train" multiplies kept elements by ``1 / (1 - dropout_prob)`` in training, and returns X if `is_test`;
+    "downgrade_in_infer" instead returns ``X * (1 - dropout_prob)`` if `is_test`.
     """
     kept = dOut if is_test else dOut * Mask.astype(dOut.dtype)
     return {"X": kept * dropout_scale(dropout_prob, dropout_implementation, is_test)}

@@ -1,4 +1,4 @@
-"""Optimizers: ops that update a parameter, and their own state, in place."""
+"""Optimizers: ops that update a parameter and the optimizer's state in place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _same_shape(op_type: str, Param: Spec, **others: Spec | None) -> None:
 
 
 def _updates(op_type: str, *state: str, numbers: tuple[str, ...] = ()) -> Callable[..., dict[str, Any]]:
-    """Inference of an op that updates Param, `state` of Param's shape, and `numbers`."""
+    """Inference of an op that updates Param, the slots `state`, of the shape of Param, and the slots `numbers`."""
 
     def infer(inputs: Mapping[str, Any]) -> dict[str, Any]:
         for slot in ("LearningRate", *_POWERS):
@@ -94,15 +94,15 @@ def momentum() -> None:
     use_global_beta_pow=False,
 )
 def adam() -> None:
-    """Adam, with Beta1Pow and Beta2Pow the powers of the betas up to this step::
+    """Adam; Beta1Pow and Beta2Pow are the powers of the betas up to this step::
 
         Moment1 = beta1 * Moment1 + (1 - beta1) * Grad
         Moment2 = beta2 * Moment2 + (1 - beta2) * Grad * Grad
         rate = LearningRate * sqrt(1 - Beta2Pow) / (1 - Beta1Pow)
         Param -= rate * Moment1 / (sqrt(Moment2) + epsilon * sqrt(1 - Beta2Pow))
 
-    Beta1PowOut and Beta2PowOut are the next powers. Nothing changes if SkipUpdate holds True. `lazy_mode` concerns sparse
-    gradients, of which there are none here.
+    Beta1PowOut and Beta2PowOut are the next powers. Nothing changes if SkipUpdate is true. `lazy_mode` would only concern sparse
+    gradients.
     """
 
 
@@ -124,9 +124,9 @@ def adam() -> None:
     use_global_beta_pow=False,
 )
 def adamw() -> None:
-    """`adam`, where `with_decay` with decoupled weight decay.
+    """`adam`, with decoupled weight decay if `with_decay`.
 
-    Then the learning rate is multiplied by `lr_ratio`, and before the update Param is, by ``1 - LearningRate * coeff``.
+    Then the learning rate is multiplied by `lr_ratio`, and Param, before the update, by ``1 - LearningRate * coeff``.
     """
 
 
@@ -149,8 +149,8 @@ def lamb() -> None:
         r = Moment1 / (1 - Beta1Pow) / (sqrt(Moment2 / (1 - Beta2Pow)) + epsilon) + weight_decay * Param
         Param -= LearningRate * |Param| / |r| * r
 
-    in Euclidean norms. Their ratio is 1 if one of them is 0, and without `weight_decay` unless `always_adapt`. Nothing
-    changes if SkipUpdate holds True.
+    with Euclidean norms. Their ratio counts as 1 if one of them is 0, and, unless `always_adapt`, if `weight_decay` is 0. Nothing
+    changes if SkipUpdate is true.
     """
 
 
@@ -193,7 +193,7 @@ def adadelta() -> None:
         AvgSquaredUpdate = rho * AvgSquaredUpdate + (1 - rho) * update * update
         Param -= LearningRate * update
 
-    The first is brought up before it is used, the second after.
+    AvgSquaredGrad is updated before it is used, AvgSquaredUpdate after.
     """
 
 
@@ -208,7 +208,7 @@ def adadelta() -> None:
     multi_precision=False,
 )
 def adamax() -> None:
-    """Adam by the greatest gradient::
+    """Adam with the maximum norm in place of the second moment::
 
         Moment = beta1 * Moment + (1 - beta1) * Grad
         InfNorm = max(beta2 * InfNorm + epsilon, abs(Grad))
@@ -239,13 +239,13 @@ def _centered(inputs: Mapping[str, Any], centered: bool) -> dict[str, Any]:
     multi_precision=False,
 )
 def rmsprop() -> None:
-    """Steps of the gradient over its root mean square::
+    """The gradient divided by its root mean square::
 
         MeanSquare = decay * MeanSquare + (1 - decay) * Grad * Grad
         Moment = momentum * Moment + LearningRate * Grad / sqrt(MeanSquare + epsilon)
         Param -= Moment
 
-    Where `centered`, ``MeanGrad = decay * MeanGrad + (1 - decay) * Grad`` and the root is of the variance,
+    If `centered`, ``MeanGrad = decay * MeanGrad + (1 - decay) * Grad``, and the root is that of the variance,
     ``MeanSquare - MeanGrad * MeanGrad + epsilon``.
     """
 
@@ -275,7 +275,7 @@ def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float]) ->
     count = len(inputs["Param"])
     for slot in ("Grad", "Velocity", "LearningRate"):
         if len(inputs[slot]) != count:
-            raise InferenceError(f"lars_momentum: there are {count} in Param but {len(inputs[slot])} in {slot}")
+            raise InferenceError(f"lars_momentum: there are {count} tensors in Param but {len(inputs[slot])} in {slot}")
     if len(lars_weight_decay) not in (1, count):
         raise InferenceError(f"lars_momentum: lars_weight_decay should hold 1 number or {count}, not {list(lars_weight_decay)}")
     for rate in inputs["LearningRate"]:
@@ -298,12 +298,12 @@ def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float]) ->
     rescale_grad=1.0,
 )
 def lars_momentum() -> None:
-    """Momentum with a learning rate for each parameter, of which there may be several::
+    """Momentum with a learning rate for each of one or several parameters::
 
         g = rescale_grad * Grad
         rate = LearningRate * lars_coeff * |Param| / (|g| + lars_weight_decay * |Param| + epsilon)
         Velocity = mu * Velocity + rate * (g + lars_weight_decay * Param)
         Param -= Velocity
 
-    in Euclidean norms. The rate is LearningRate itself if a norm or the decay is 0.
+    with Euclidean norms. The rate is LearningRate itself if a norm or the decay is 0.
     """

@@ -1,8 +1,8 @@
-"""Pooling of images and volumes, and the way back.
+"""Pooling of images and volumes, and unpooling.
 
-Average pooling is linear: its gradient is its transpose, `pool2d_average_back`. Maximum pooling picks elements: its
-gradient puts them back (`place`) where `pool2d_index`, which has no gradient, says that they came from. Of volumes,
-`pool3d` has the same.
+Average pooling is linear: its gradient is its transpose, `pool2d_average_back`. Maximum pooling picks elements: its gradient
+puts each element (`place`) at the index of its maximum, from `pool2d_index`, which has no gradient. `pool3d`, for volumes, has
+the same.
 """
 
 from __future__ import annotations
@@ -15,36 +15,37 @@ from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, choice, counted, de
 from ..values.spec import Spec
 from ..values.types import VarType
 from .conv import Pair, image_axes, image_format, resolve_paddings, steps_of_window
+from .shapes import may_equal
 
 
-def pool_geometry(extents: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[int], list[int], list[int], list[Pair]]:
-    """Output extents (-1 where unknown), and sizes, strides and paddings of the windows.
+def pool_geometry(sizes: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[int], list[int], list[int], list[Pair]]:
+    """Output sizes (-1 if unknown), and the sizes, strides and paddings of the windows.
 
-    Adaptive windows that differ in size are given as of size 0: the i-th of n reaches from ``i * extent // n`` to
-    ``ceil((i + 1) * extent / n)``.
+    If adaptive windows differ in size, their size is returned as 0: the i-th of n reaches from ``i * size // n`` to
+    ``ceil((i + 1) * size / n)``.
     """
     ksize, strides, algorithm = attrs["ksize"], attrs["strides"], attrs["padding_algorithm"]
-    count = len(extents)
+    count = len(sizes)
     unpadded = [(0, 0)] * count
     if attrs["global_pooling"]:
-        return [1] * count, list(extents), [1] * count, unpadded
+        return [1] * count, list(sizes), [1] * count, unpadded
     if len(ksize) != count or min(ksize) < 1:
         raise InferenceError(f"ksize {list(ksize)} should have {count} numbers, none below 1")
     if attrs["adaptive"]:
-        sizes = [extent // size if extent % size == 0 else 0 for extent, size in zip(extents, ksize, strict=True)]
-        return list(ksize), sizes, sizes, unpadded
-    pads = resolve_paddings(attrs["paddings"], algorithm, extents, ksize, strides)
+        windows = [size // window if size % window == 0 else 0 for size, window in zip(sizes, ksize, strict=True)]
+        return list(ksize), windows, windows, unpadded
+    pads = resolve_paddings(attrs["paddings"], algorithm, sizes, ksize, strides)
     out = []
-    for extent, size, stride, pad in zip(extents, ksize, strides, pads, strict=True):
+    for size, window, stride, pad in zip(sizes, ksize, strides, pads, strict=True):
         if algorithm == "SAME":
-            out.append(-(-extent // stride) if extent >= 0 else -1)
+            out.append(-(-size // stride) if size >= 0 else -1)
         else:
-            out.append(steps_of_window(extent, size, stride, pad, attrs["ceil_mode"]))
+            out.append(steps_of_window(size, window, stride, pad, attrs["ceil_mode"]))
     return out, list(ksize), list(strides), pads
 
 
 def pool_attrs(count: int, data_format: str = "") -> dict[str, Any]:
-    """The attributes of pooling over `count` extents."""
+    """The attributes of pooling over `count` spatial dimensions."""
     return {
         "ksize": required("ints"),
         "strides": least(1, counted(ints(*[1] * count))),
@@ -59,7 +60,7 @@ def pool_attrs(count: int, data_format: str = "") -> dict[str, Any]:
 
 
 def _pooled(count: int) -> Callable[..., Spec]:
-    """Inference of pooling over `count` extents."""
+    """Inference of pooling over `count` spatial dimensions."""
 
     def infer(X: Spec, attrs: Mapping[str, Any]) -> Spec:
         if X.ndim != count + 2:
@@ -67,17 +68,17 @@ def _pooled(count: int) -> Callable[..., Spec]:
         axes = image_axes(attrs["data_format"], X.ndim)[1]
         out = pool_geometry([X.shape[axis] for axis in axes], attrs)[0]
         shape = list(X.shape)
-        for axis, extent in zip(axes, out, strict=True):
-            if extent < 1 and extent != -1:
+        for axis, size in zip(axes, out, strict=True):
+            if size < 1 and size != -1:
                 raise InferenceError(f"windows of ksize {attrs['ksize']} should not be larger than the padded X {X}")
-            shape[axis] = extent
+            shape[axis] = size
         return X.with_shape(tuple(shape))
 
     return infer
 
 
 def place_maxima(f: Any, values: Any, index: Any, like_: Any, first: int, last: int) -> Any:
-    """`values` of windows put where `index` says, in images shaped like `like_` with extents at axes `first` to `last`."""
+    """`values` at the places `index`, in images of zeros shaped like `like_` whose spatial axes are `first` to `last`."""
 
     def flat(value: Any) -> Any:
         return f.flatten_contiguous_range(value, start_axis=first, stop_axis=last)
@@ -86,7 +87,7 @@ def place_maxima(f: Any, values: Any, index: Any, like_: Any, first: int, last: 
 
 
 def by_channel(f: Any, value: Any, axis: int, ndim: int) -> Any:
-    """A value of `ndim` dimensions, `axis` that of its channels, as images [rows, 1, channels, places]: to pool channels."""
+    """A value of `ndim` dimensions with the channels at `axis`, as images [rows, 1, channels, places], to pool channels."""
     flat = f.flatten_contiguous_range(value, start_axis=0, stop_axis=axis - 1)
     if axis == ndim - 1:
         return f.unsqueeze2(flat, axes=[1, 3])
@@ -96,8 +97,8 @@ def by_channel(f: Any, value: Any, axis: int, ndim: int) -> Any:
 _POOL = {
     2: """The maximum ("max") or average ("avg") of each window of images [N, C, H, W] (or [N, H, W, C]).
 
-Padding never is a maximum; averages count it unless `exclusive`. `global_pooling` makes one window of each image;
-`adaptive` takes `ksize` for the output's extents. The gradient of a maximum goes to the first of equal elements.""",
+Padding is never a maximum; averages count it unless `exclusive`. With `global_pooling`, each image is one window; with
+`adaptive`, `ksize` is the output size. The gradient of a maximum goes to the first of equal elements.""",
     3: """The maximum ("max") or average ("avg") of each window of volumes [N, C, D, H, W] (or [N, D, H, W, C]), as `pool2d`.""",
 }
 
@@ -106,7 +107,7 @@ _TYPE = Attr("string", required=True, choices=("max", "avg"))
 
 
 def _define(count: int) -> None:
-    """Pooling over `count` extents, and what its gradients are made of."""
+    """Define pooling over `count` spatial dimensions, and the ops of its gradients."""
     name, attributes, infer = f"pool{count}d", pool_attrs(count), _pooled(count)
 
     def rule(f: Any, X: Any, Out: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
@@ -125,8 +126,8 @@ def _define(count: int) -> None:
         return infer(X, attrs).with_dtype(VarType.INT64)
 
     rule.__doc__ = _POOL[count]
-    index.__doc__ = "Where in its image, counted row by row, the first maximum of each window lies."
-    back.__doc__ = "Each element of Output shared among its window in an image shaped like Like: the transpose of averages."
+    index.__doc__ = "The index of the first maximum of each window in its image, counted row by row."
+    back.__doc__ = "Each element of Output spread evenly over its window, in an image shaped like Like: transposes averaging."
     define(f"{name}(X: float) -> Out", infer=infer, pooling_type=_TYPE, **attributes)(rule)
     define(f"{name}_index(X) -> Index", infer=infer_index, grad=ZERO_GRADIENT, **attributes)(index)
     signature = f"{name}_average_back(Output, Like) -> X"
@@ -139,7 +140,7 @@ _define(3)
 
 # ------------------------------------------------------------------------------------------- maxima with their places
 def windows_of(attrs: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """All attributes of pooling over `count` extents, for an op that has some of them."""
+    """`attrs`, some of the attributes of pooling over `count` spatial dimensions, completed with the defaults."""
     return get(f"pool{count}d_index").defaults(attrs)
 
 
@@ -147,13 +148,13 @@ def _define_with_index(count: int) -> None:
     infer = _pooled(count)
 
     def infer_both(X: Spec, attrs: Mapping[str, Any]) -> tuple[Spec, Spec]:
-        found = infer(X, windows_of(attrs, count))
-        return found, found.with_dtype(VarType.INT32)
+        out = infer(X, windows_of(attrs, count))
+        return out, out.with_dtype(VarType.INT32)
 
     def rule(f: Any, X: ShapeOnly, Mask: Any, dOut: Any) -> Any:
         return {"X": place_maxima(f, dOut, Mask, X, 2, count + 1)}
 
-    rule.__doc__ = f"`pool{count}d` of maxima, and in Mask where in its image, counted row by row, each of them lies."
+    rule.__doc__ = f"`pool{count}d` of maxima; Mask is the index of each in its image, counted row by row."
     define(
         f"max_pool{count}d_with_index(X: float) -> Out, Mask",
         infer=infer_both,
@@ -174,16 +175,16 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
     def infer(X: Spec, Indices: Spec, attrs: Mapping[str, Any]) -> Spec:
         if X.ndim != count + 2 or Indices.ndim != X.ndim:
             raise InferenceError(f"X {X} and Indices {Indices} should have {count + 2} dimensions each")
-        if any(-1 not in pair and pair[0] != pair[1] for pair in zip(X.shape, Indices.shape, strict=True)):
+        if not may_equal(X.shape, Indices.shape):
             raise InferenceError(f"X {X} and Indices {Indices} should have the same shape")
         asked = attrs["output_size"]
         found = [
-            -1 if extent < 0 else (extent - 1) * stride - 2 * padding + size
-            for extent, stride, padding, size in zip(
+            -1 if size < 0 else (size - 1) * stride - 2 * padding + window
+            for size, stride, padding, window in zip(
                 X.shape[2:], attrs["strides"], attrs["paddings"], attrs["ksize"], strict=True
             )
         ]
-        if any(extent >= 0 and size < 1 for extent, size in zip(X.shape[2:], found, strict=True)):
+        if any(size >= 0 and out < 1 for size, out in zip(X.shape[2:], found, strict=True)):
             raise InferenceError(f"paddings {attrs['paddings']} should leave something of the images made of X {X}")
         return X.with_shape((*X.shape[:2], *(asked or found)))
 
@@ -193,13 +194,11 @@ def _define_unpool(name: str, count: int, **attributes: Any) -> None:
     def back(f: Any, Indices: Any, dX: Any, attrs: dict[str, Any]) -> Any:
         return {"Output": getattr(f, name)(dX, Indices, **attrs)}
 
-    rule.__doc__ = f"""X's elements in images of zeros, where Indices (counted by row) says: undoes `max_pool{count}d_with_index`.
+    rule.__doc__ = f"""X's elements at Indices (counted row by row) in images of zeros: undoes `max_pool{count}d_with_index`.
 
-The image has `output_size`, or, where that is empty, ``(extent - 1) * stride - 2 * padding + ksize``. Of several elements
-with one index the last stays, and only that one has a gradient."""
-    back.__doc__ = (
-        f"The transpose of `{name}`: from Output, for each index, what lies there; zeros where `{name}` writes over it."
-    )
+The image has `output_size` or, if that is empty, ``(size - 1) * stride - 2 * padding + ksize``. Of several elements with the
+same index, the last is kept, and only that one has a gradient."""
+    back.__doc__ = f"The transpose of `{name}`: the elements of Output at Indices; zeros for those that `{name}` overwrites."
     attributes.update(
         ksize=least(1, counted(required("ints"), count)),
         strides=least(1, counted(ints(*[1] * count))),

@@ -1,4 +1,4 @@
-"""Ops that draw numbers. With a `seed` an op draws the same numbers in every run; without, those of its program's seed."""
+"""Ops that draw random numbers: with a `seed` the same numbers in every run, otherwise by the seed of the program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .shapes import in_order
 
 def _drawn(spec: Spec) -> Spec:
     if not is_floating(spec.dtype):
-        raise InferenceError(f"dtype {int(spec.dtype)} ({spec.dtype.text}) should be a floating one: float32, float64 or float16")
+        raise InferenceError(f"dtype {int(spec.dtype)} ({spec.dtype.text}) should be of floats: float32, float64 or float16")
     return spec
 
 
@@ -59,17 +59,17 @@ _BATCH: dict[str, Any] = {"shape": required("ints"), "input_dim_idx": 0, "output
 
 @define("uniform_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=_uniform, grad=ZERO_GRADIENT, shape=longs(), **_UNIFORM)
 def uniform_random() -> None:
-    """Numbers drawn evenly from ``[min, max)``; then `diag_val` at `diag_num` places, `diag_step` and one apart."""
+    """Numbers drawn uniformly from ``[min, max)``; then `diag_num` elements, at distances of `diag_step` + 1, are `diag_val`."""
 
 
 @define("gaussian_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=_floats, grad=ZERO_GRADIENT, shape=longs(), **_NORMAL)
 def gaussian_random() -> None:
-    """Numbers drawn from the normal distribution with this mean and standard deviation."""
+    """Numbers drawn from the normal distribution with mean `mean` and standard deviation `std`."""
 
 
 @define("truncated_gaussian_random() -> Out", infer=_floats_plainly, grad=ZERO_GRADIENT, shape=required("ints"), **_NORMAL)
 def truncated_gaussian_random() -> None:
-    """As `gaussian_random`, with numbers more than two standard deviations from the mean drawn again."""
+    """As `gaussian_random`; numbers that are more than two standard deviations from the mean are drawn again."""
 
 
 @define(
@@ -82,7 +82,7 @@ def truncated_gaussian_random() -> None:
     **_UNIFORM,
 )
 def uniform_random_batch_size_like() -> None:
-    """As `uniform_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
+    """As `uniform_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`."""
 
 
 @define(
@@ -95,7 +95,7 @@ def uniform_random_batch_size_like() -> None:
     **_NORMAL,
 )
 def gaussian_random_batch_size_like() -> None:
-    """As `gaussian_random`, with extent `input_dim_idx` of `Input` as extent `output_dim_idx`."""
+    """As `gaussian_random`, with dimension `input_dim_idx` of `Input` as dimension `output_dim_idx`."""
 
 
 @define(
@@ -109,12 +109,12 @@ def gaussian_random_batch_size_like() -> None:
     seed=0,
 )
 def randint() -> None:
-    """Whole numbers drawn evenly from ``[low, high)``."""
+    """Integers drawn uniformly from ``[low, high)``."""
 
 
 @define("bernoulli(X) -> Out", infer=like("X"), grad=ZERO_GRADIENT, seed=0)
 def bernoulli() -> None:
-    """1 with the probability that X says, 0 otherwise, element by element."""
+    """For each element of X, 1 with that probability, 0 otherwise."""
 
 
 def _randperm(n: int, dtype: int) -> Spec:
@@ -125,7 +125,7 @@ def _randperm(n: int, dtype: int) -> Spec:
 
 @define("randperm() -> Out", infer=_randperm, grad=ZERO_GRADIENT, n=required("int"), dtype=int(VarType.INT64), seed=0)
 def randperm() -> None:
-    """The whole numbers from 0 to `n` - 1 in random order."""
+    """The integers from 0 to `n` - 1 in random order."""
 
 
 def _multinomial(X: Spec, num_samples: int) -> Spec:
@@ -136,7 +136,7 @@ def _multinomial(X: Spec, num_samples: int) -> Spec:
 
 @define("multinomial(X) -> Out", infer=_multinomial, grad=ZERO_GRADIENT, num_samples=1, replacement=False, seed=0)
 def multinomial() -> None:
-    """`num_samples` indices drawn for each row of X by the weights that it holds; with `replacement` one may come again."""
+    """For each row of X, `num_samples` indices drawn with the weights in the row, with or without `replacement`."""
 
 
 def _sampling_id(X: Spec, min: float, max: float) -> Spec:
@@ -148,9 +148,9 @@ def _sampling_id(X: Spec, min: float, max: float) -> Spec:
 
 @define("sampling_id(X) -> Out", infer=_sampling_id, grad=ZERO_GRADIENT, min=0.0, max=1.0, seed=0)
 def sampling_id() -> None:
-    """A class drawn for each row of X, which holds their probabilities.
+    """For each row of X, which holds probabilities of classes, a class drawn from them.
 
-    It is the first whose probability, added to those of the classes before it, exceeds a number drawn from ``[min, max)``.
+    It is the first class whose cumulative probability exceeds a number drawn from ``[min, max)``.
     """
 
 

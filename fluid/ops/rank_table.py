@@ -1,6 +1,6 @@
-"""Ops behind `DynamicRNN` and `IfElse`: sequences as arrays of time steps, and batches in two parts.
+"""The ops of `DynamicRNN` and `IfElse`: sequences as arrays of time steps, and batches split in two.
 
-A rank table orders sequences from the longest to the shortest, so that those that go on at a step are the first ones.
+A rank table orders sequences from the longest to the shortest, so that the sequences that reach a step come first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TABLE = Spec((), VarType.FP32, VarType.LOD_RANK_TABLE)
 
 @define("lod_rank_table(X) -> Out", infer=lambda X: _TABLE, grad=ZERO_GRADIENT, lod_aware=True, level=0)
 def lod_rank_table() -> None:
-    """The sequences of X's level `level`, from the longest to the shortest; equally long ones in their order."""
+    """The sequences of level `level` of X, from the longest to the shortest; the sort is stable."""
 
 
 @define("max_sequence_len(RankTable) -> Out", infer=lambda: Spec((1,), VarType.INT64), grad=ZERO_GRADIENT)
@@ -30,7 +30,7 @@ def _steps(X: Spec) -> Spec:
 
 @define("lod_tensor_to_array(X, RankTable) -> Out", infer=_steps, wrt=["X"], inline_grad=True, lod_aware=True)
 def lod_tensor_to_array(f, RankTable, dOut):  # type: ignore[no-untyped-def]
-    """An entry for each step: that step's row (or, of nested sequences, rows) of each sequence that is so long, in rank order."""
+    """An entry for each step: the row (for nested sequences, rows) of each sequence that reaches the step, in rank order."""
     return {"X": f.array_to_lod_tensor(dOut, RankTable)}
 
 
@@ -40,7 +40,7 @@ def _sequences(X: Spec) -> Spec:
 
 @define("array_to_lod_tensor(X, RankTable) -> Out", infer=_sequences, wrt=["X"], inline_grad=True, lod_aware=True)
 def array_to_lod_tensor(f, RankTable, dOut):  # type: ignore[no-untyped-def]
-    """The sequences whose steps the array holds, in their first order: the inverse of `lod_tensor_to_array`."""
+    """The sequences whose steps the array holds, in the original order: the inverse of `lod_tensor_to_array`."""
     return {"X": f.lod_tensor_to_array(dOut, RankTable)}
 
 
@@ -78,7 +78,7 @@ def reorder_lod_tensor_by_rank(f, RankTable, dOut):  # type: ignore[no-untyped-d
 
 @define("reorder_lod_tensor_by_rank_grad(X, RankTable) -> Out", infer=_reordered, wrt=["X"], inline_grad=True, lod_aware=True)
 def reorder_lod_tensor_by_rank_grad(f, RankTable, dOut):  # type: ignore[no-untyped-def]
-    """The sequences (or rows) of X, which are in rank order, in their first order."""
+    """The sequences (or rows) of X, which are in rank order, in the original order."""
     return {"X": f.reorder_lod_tensor_by_rank(dOut, RankTable)}
 
 
@@ -91,7 +91,7 @@ def reorder_lod_tensor_by_rank_grad(f, RankTable, dOut):  # type: ignore[no-unty
     level=0,
 )
 def split_lod_tensor(f, X: ShapeOnly, Mask, dOutTrue, dOutFalse, level):  # type: ignore[no-untyped-def]
-    """The rows (or sequences) of X where Mask, bool ``[rows, 1]``, holds, and the others."""
+    """The rows (or sequences) of X where Mask, bool ``[rows, 1]``, is true, and the others."""
     return {"X": f.merge_lod_tensor(X, Mask, dOutTrue, dOutFalse, level=level)}
 
 
@@ -104,7 +104,7 @@ def split_lod_tensor(f, X: ShapeOnly, Mask, dOutTrue, dOutFalse, level):  # type
     level=0,
 )
 def merge_lod_tensor(f, Mask, dOut, level):  # type: ignore[no-untyped-def]
-    """The rows (or sequences) of InTrue and InFalse, in the order that Mask says: the inverse of `split_lod_tensor`."""
+    """The rows (or sequences) of InTrue and InFalse, in the order given by Mask: the inverse of `split_lod_tensor`."""
     true, false = f.split_lod_tensor(dOut, Mask, level=level)
     return {"InTrue": true, "InFalse": false}
 

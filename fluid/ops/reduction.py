@@ -1,7 +1,6 @@
 """Ops that reduce dimensions: sums, means, extrema, products, positions.
 
-A reduction of everything gives shape ``[1]`` as Fluid has it, or ``[]`` where the output is declared so, as Paddle 2.6
-has it.
+A reduction over all dimensions has shape ``[1]`` as in Fluid, or ``[]`` if the output is declared so, as in Paddle 2.6.
 """
 
 from __future__ import annotations
@@ -15,18 +14,17 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, ints, least, like, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
-from .shapes import broadcast, different_axes, normalize_axis, reduced
+from .shapes import broadcast, different_axes, normalize_axis, reduced, scalar_shape
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
 def reduces_all(ndim: int, dim: Sequence[int], reduce_all: bool) -> bool:
-    """Whether a reduction with these attributes leaves no dimension of `ndim`."""
+    """Whether a reduction with these attributes is over all of `ndim` dimensions."""
     return reduce_all or not dim or len({axis % max(ndim, 1) for axis in dim}) >= ndim
 
 
 def _one(X: Spec, declared: Mapping[str, Spec]) -> Spec:
-    out = declared.get("Out")
-    return replace(X.with_shape(() if out is not None and out.shape == () else (1,)), type=VarType.LOD_TENSOR)
+    return replace(X.with_shape(scalar_shape(declared)), type=VarType.LOD_TENSOR)
 
 
 def _reduced(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, declared: Mapping[str, Spec]) -> Spec:
@@ -37,10 +35,10 @@ def _reduced(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, declared
 
 
 def _reduce(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int, declared: Mapping[str, Spec]) -> Spec:
-    found = _reduced(X, dim, keep_dim, reduce_all, declared)
+    out = _reduced(X, dim, keep_dim, reduce_all, declared)
     if out_dtype == VarType.BOOL:
         raise InferenceError(f"out_dtype {out_dtype} (bool) should be an element type of numbers")
-    return found if out_dtype < 0 else found.with_dtype(as_dtype(out_dtype))
+    return out if out_dtype < 0 else out.with_dtype(as_dtype(out_dtype))
 
 
 def _test(
@@ -62,19 +60,19 @@ def _test(
 
 def _expand_reduced(X: Spec, Like: Spec, dim: list[int], keep_dim: bool, reduce_all: bool) -> Spec:
     if not reduces_all(Like.ndim, dim, reduce_all):
-        given = reduced(Like.shape, dim, keep_dim)
-        if len(given) != X.ndim:
+        shape = reduced(Like.shape, dim, keep_dim)
+        if len(shape) != X.ndim:
             raise InferenceError(f"X of shape {list(X.shape)} is not what {list(Like.shape)} reduces to over {dim}")
-        broadcast(X.shape, given)
+        broadcast(X.shape, shape)
     return X.with_shape(Like.shape)
 
 
 def _position(X: Spec, axis: int, keepdims: bool, flatten: bool, dtype: int, declared: Mapping[str, Spec]) -> Spec:
-    kind = VarType.INT64 if dtype < 0 else as_dtype(dtype)
+    element = VarType.INT64 if dtype < 0 else as_dtype(dtype)
     if flatten or X.ndim < 2:
         normalize_axis(0 if flatten else axis, max(X.ndim, 1))
-        return (X.with_shape((1,) * X.ndim) if keepdims else _one(X, declared)).with_dtype(kind)
-    return X.with_shape(reduced(X.shape, [axis], keepdims)).with_dtype(kind)
+        return (X.with_shape((1,) * X.ndim) if keepdims else _one(X, declared)).with_dtype(element)
+    return X.with_shape(reduced(X.shape, [axis], keepdims)).with_dtype(element)
 
 
 def _cumsum(X: Spec, axis: int, flatten: bool) -> Spec:
@@ -92,20 +90,20 @@ def _define(op_type: str, takes: str = "") -> Callable[[Callable[..., Any]], Any
 
 
 def _back(f: Any, reduced: Any, X: Any, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool = False) -> Any:
-    """`reduced` over the shape and with the dtype of X."""
-    found = f.expand_reduced(reduced, X, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all, average=average)
-    return found if found.dtype is X.dtype else found.astype(X.dtype)
+    """`reduced` broadcast to the shape of X, with the dtype of X."""
+    expanded = f.expand_reduced(reduced, X, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all, average=average)
+    return expanded if expanded.dtype is X.dtype else expanded.astype(X.dtype)
 
 
 @_define("reduce_sum")
 def reduce_sum(f: Any, X: ShapeOnly, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
-    """The sum of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places."""
+    """The sum of X over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1."""
     return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all)}
 
 
 @_define("reduce_mean")
 def reduce_mean(f: Any, X: ShapeOnly, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
-    """The mean of X over the dimensions `dim`, or over all; `keep_dim` leaves ones in their places."""
+    """The mean of X over the dimensions `dim`, or over all; `keep_dim` keeps them with size 1."""
     return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all, average=True)}
 
 
@@ -116,21 +114,21 @@ def _extremum(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: boo
 
 @_define("reduce_max")
 def reduce_max(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
-    """The largest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is largest."""
+    """The largest element of X over the dimensions `dim`, or over all. Every element that equals it gets the whole gradient."""
     return _extremum(f, X, Out, dOut, dim, keep_dim, reduce_all)
 
 
 @_define("reduce_min")
 def reduce_min(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
-    """The smallest element of X over the dimensions `dim`, or over all. The gradient goes to every element that is smallest."""
+    """The smallest element of X over the dimensions `dim`, or over all. Every element that equals it gets the whole gradient."""
     return _extremum(f, X, Out, dOut, dim, keep_dim, reduce_all)
 
 
 def _product_of_others(f: Any, X: Any, axis: int) -> Any:
     """For each element of X, the product of the others along `axis`.
 
-    The elements are laid out once for each, with 1 in place of the one left out: no division, so zeros do no harm, at any
-    order.
+    It multiplies a copy of the elements for each one, with 1 in its place. There is no division, so that zeros are no problem
+    in derivatives of any order.
     """
     number = f.cumsum(f.fill_any_like(X, value=1.0), axis=axis)
     left_out = f.equal(f.unsqueeze2(number, axes=[axis + 1]), f.unsqueeze2(number, axes=[axis])).astype(X.dtype)
@@ -145,7 +143,7 @@ def reduce_prod(f: Any, X: Any, Out: ShapeOnly, dOut: Any, dim: list[int], keep_
     everything = reduces_all(X.ndim, dim, reduce_all)
     axes = range(X.ndim) if everything else sorted({normalize_axis(axis, X.ndim) for axis in dim})
     products = X
-    for axis in reversed(axes):  # one dimension after the other: the products over it are the factors of the next
+    for axis in reversed(axes):  # the products over one dimension are the factors of the next
         gradient = gradient * _product_of_others(f, products, axis)
         if axis != axes[0]:
             products = f.reduce_prod(products, dim=[axis], keep_dim=True)
@@ -166,13 +164,13 @@ def _define_even(op_type: str) -> Callable[[Callable[..., Any]], Any]:
 
 @_define_even("reduce_amax")
 def reduce_amax(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
-    """As `reduce_max`, but elements that are equally large share the gradient in equal parts."""
+    """As `reduce_max`, but equal elements share the gradient evenly."""
     return _evenly(f, X, Out, dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
 
 
 @_define_even("reduce_amin")
 def reduce_amin(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
-    """As `reduce_min`, but elements that are equally small share the gradient in equal parts."""
+    """As `reduce_min`, but equal elements share the gradient evenly."""
     return _evenly(f, X, Out, dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
 
 
@@ -189,12 +187,12 @@ def logsumexp(f: Any, X: Any, Out: Any, dOut: Any, axis: list[int], keepdim: boo
 
 # ----------------------------------------------------------------------------------------------------------------- norms
 def _or_one(f: Any, value: Any) -> Any:
-    """`value`, which is not negative, with 1 in place of 0."""
+    """`value` with 1 in place of 0."""
     return value + f.equal(value, f.fill_zeros_like(value)).astype(value.dtype)
 
 
 def _slope(f: Any, X: Any, norm: Any, order: float) -> Any:
-    """The gradient of the norm of that order with respect to X; 0 where X, or the whole norm, is 0. `norm` is shaped as X."""
+    """The gradient of the norm of order `order` with respect to X; 0 where X or the norm is 0. `norm` has the shape of X."""
     if order == 0.0:
         return f.fill_zeros_like(X)
     if order == 1.0:
@@ -222,7 +220,8 @@ def _p_norm(X: Spec, axis: int, keepdim: bool, asvector: bool, declared: Mapping
 def p_norm(f: Any, X: Any, Out: Any, dOut: Any, porder: float, axis: int, keepdim: bool, asvector: bool) -> Any:
     """``sum(abs(X) ** porder) ** (1 / porder)`` along `axis`, or of all elements with `asvector`.
 
-    Order 0 counts what is not 0, infinity takes the largest size, minus infinity the smallest. The gradient at 0 is 0.
+    Order 0 counts the nonzero elements; infinity and minus infinity are the largest and the smallest absolute value. The
+    gradient at 0 is 0.
     """
     attrs: dict[str, Any] = {"dim": [axis], "keep_dim": keepdim, "reduce_all": asvector}
     return {"X": _back(f, dOut, X, **attrs) * _slope(f, X, _back(f, Out, X, **attrs), porder)}
@@ -237,7 +236,7 @@ def _dist(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
 
 @define("dist(X: float, Y: float) -> Out", infer=_dist, p=2.0)
 def dist(f: Any, X: Any, Y: Any, Out: Any, dOut: Any, p: float) -> Any:
-    """The norm of order `p` of all elements of ``X - Y``, as `p_norm` has it; X and Y broadcast."""
+    """The norm of order `p` of ``X - Y``, as in `p_norm`; X and Y broadcast."""
     apart = X - Y
     whole = f.expand_reduced(Out, apart, reduce_all=True)
     slope = f.expand_reduced(dOut, apart, reduce_all=True) * _slope(f, apart, whole, p)
@@ -258,13 +257,13 @@ def norm(f: Any, X: Any, Norm: ShapeOnly, dOut: Any, axis: int, epsilon: float) 
 
 @define("l1_norm(X: int|float) -> Out", infer=_one)
 def l1_norm(f: Any, X: Any, dOut: Any) -> Any:
-    """The sum of the sizes of all elements, of one element."""
+    """The sum of the absolute values of all elements, as a tensor of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True) * f.sign(X)}
 
 
 @define("clip_by_norm(X: float) -> Out", infer=like("X"), grad=NOT_DIFFERENTIABLE, max_norm=least(0, required("float")))
 def clip_by_norm() -> None:
-    """X, made smaller as a whole where its Euclidean norm is above `max_norm`, so that it has that norm."""
+    """X, scaled down to the Euclidean norm `max_norm` if its norm is larger."""
 
 
 # ------------------------------------------------------------------------------------------------------------- tests
@@ -283,23 +282,23 @@ def _define_test(op_type: str) -> Callable[[Callable[..., Any]], Any]:
 
 @_define_test("reduce_all")
 def reduce_all() -> None:
-    """Whether all bools of X hold over the dimensions `dim`, or over all dimensions."""
+    """Whether all bools of X over the dimensions `dim`, or over all, are true."""
 
 
 @_define_test("reduce_any")
 def reduce_any() -> None:
-    """Whether any bool of X holds over the dimensions `dim`, or over all dimensions."""
+    """Whether any bool of X over the dimensions `dim`, or over all, is true."""
 
 
 @define("mean(X) -> Out", infer=_one)
 def mean(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """The mean of all elements, of one element."""
+    """The mean of all elements, as a tensor of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True, average=True)}
 
 
 @define("squared_l2_norm(X) -> Out", infer=_one)
 def squared_l2_norm(f: Any, X: Any, dOut: Any) -> Any:
-    """The sum of the squares of all elements, of one element."""
+    """The sum of the squares of all elements, as a tensor of one element."""
     return {"X": f.expand_reduced(dOut, X, reduce_all=True) * X * 2.0}
 
 
@@ -316,11 +315,11 @@ def squared_l2_norm(f: Any, X: Any, dOut: Any) -> Any:
 def expand_reduced(
     f: Any, X: ShapeOnly, Like: ShapeOnly, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool, average: bool
 ) -> Any:
-    """X, shaped as `Like` reduced, broadcast over the shape of `Like`; `average` divides by how many elements share one."""
+    """X, of the shape of `Like` reduced, broadcast to the shape of `Like`; `average` divides by the number of copies."""
     reduce = f.reduce_mean if average else f.reduce_sum
-    found = reduce(dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
+    gradient = reduce(dOut, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
     everything = reduces_all(Like.ndim, dim, reduce_all)  # type: ignore[attr-defined]
-    return {"X": f.sum_to(found, X) if everything else found}  # [1] or [], as X is
+    return {"X": f.sum_to(gradient, X) if everything else gradient}  # [1] or [], as X
 
 
 def _define_position(op_type: str) -> Callable[[Callable[..., Any]], Any]:
@@ -347,7 +346,7 @@ def arg_min() -> None:
 
 @define("cumsum(X) -> Out", infer=_cumsum, axis=-1, flatten=False, exclusive=False, reverse=False)
 def cumsum(f: Any, X: ShapeOnly, dOut: Any, axis: int, flatten: bool, exclusive: bool, reverse: bool) -> Any:
-    """Running sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
+    """Cumulative sums along `axis`, or of all elements with `flatten`; from the end with `reverse`, without the element itself
     with `exclusive`."""
-    found = f.cumsum(dOut, axis=0 if flatten else axis, exclusive=exclusive, reverse=not reverse)
-    return {"X": f.reshape_like(found, X) if flatten else found}
+    gradient = f.cumsum(dOut, axis=0 if flatten else axis, exclusive=exclusive, reverse=not reverse)
+    return {"X": f.reshape_like(gradient, X) if flatten else gradient}

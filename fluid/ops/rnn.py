@@ -1,6 +1,6 @@
-"""Recurrent networks: whole ones over padded sequences, and single steps of a cell.
+"""Recurrent networks: over padded sequences, over sequences of a LoD, and single steps of a cell.
 
-The gradients of most are no short formulas: these ops are decomposed into ordinary ops (a recurrence, for those that go over
+The gradients of most of these ops are not short formulas. They have a decomposition into ordinary ops (with a recurrence over
 time), and kernels for the op and its gradient.
 """
 
@@ -17,22 +17,23 @@ from ..opdef.registry import ShapeOnly, define, least
 from ..values.spec import Spec
 from ..values.types import VarType
 from .sequence import offsets_of
+from .shapes import fits, may_equal
 
 __all__ = ["ACTIVATIONS", "MODES", "Geometry", "Mode"]
 
 ACTIVATIONS = ("", "sigmoid", "tanh", "relu")
-"""Activations by the numbers that `gru_unit` has for them; the first is none."""
+"""The activations by their numbers in `gru_unit`; the first means none."""
 _END = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A kind of recurrent network: counts of blocks as wide as the hidden state.
+    """A type of recurrent network, in numbers of blocks of the size of the hidden state.
 
     Attributes:
         gates: blocks of rows in the weights.
-        kept: what a step keeps for the gradient besides the states.
-        states: 2 where there is a cell besides the hidden state.
+        kept: blocks that a step keeps for the gradient besides the states.
+        states: states of a cell: 2 if it has more than the hidden state.
     """
 
     gates: int
@@ -45,7 +46,7 @@ MODES = {"LSTM": Mode(4, 4, 2), "GRU": Mode(3, 4), "RNN_TANH": Mode(1, 0), "RNN_
 
 @dataclass(frozen=True)
 class Geometry:
-    """The extents of a recurrent network."""
+    """The sizes of a recurrent network."""
 
     mode: str
     layers: int
@@ -59,16 +60,16 @@ class Geometry:
 
     @property
     def width(self) -> int:
-        """Features that a layer puts out."""
+        """The number of output features of a layer."""
         return self.directions * self.hidden
 
     @property
     def passes(self) -> int:
-        """Directions of all layers."""
+        """The number of directions of all layers."""
         return self.layers * self.directions
 
     def weight_shapes(self) -> list[tuple[int, ...]]:
-        """Of all layers and directions, the weights of what comes in and of the hidden state; then their biases."""
+        """For all layers and directions, the weights of the input and of the hidden state; then their biases."""
         rows = MODES[self.mode].gates * self.hidden
         shapes: list[tuple[int, ...]] = []
         for layer in range(self.layers):
@@ -76,18 +77,14 @@ class Geometry:
         return shapes + [(rows,)] * (2 * self.passes)
 
     def reserve_size(self, steps: int, batch: int) -> int:
-        """Numbers kept for the gradient: of each layer what its steps keep, and each state before, between and after them."""
+        """The number of elements kept for the gradient: for each layer, what its steps keep, and all states."""
         mode = MODES[self.mode]
         return self.layers * self.width * batch * (mode.kept * steps + mode.states * (steps + 1))
 
 
 def drops(attrs: Mapping[str, Any]) -> bool:
-    """Whether something is dropped between the layers."""
+    """Whether there is dropout between the layers."""
     return bool(attrs["dropout_prob"]) and not attrs["is_test"] and attrs["num_layers"] > 1
-
-
-def _differ(a: Sequence[int], b: Sequence[int]) -> bool:
-    return len(a) != len(b) or any(x != y and -1 not in (x, y) for x, y in zip(a, b, strict=True))
 
 
 # ------------------------------------------------------------------------------------------------------- whole networks
@@ -100,19 +97,19 @@ def _infer_network(
     SequenceLength: Spec | None,
     dropout_prob: float,
 ) -> tuple[Spec, list[Spec], Spec, Spec]:
-    """Specs of what comes out, of the last states, of what was dropped, and of what is kept for the gradient."""
+    """Specs of the output, of the last states, of the dropout mask, and of what is kept for the gradient."""
     if not 0 <= dropout_prob < 1:
-        raise InferenceError(f"{op_type}: dropout_prob {dropout_prob} should be from 0 up to, without, 1")
+        raise InferenceError(f"{op_type}: dropout_prob {dropout_prob} should be in [0, 1)")
     if Input.ndim != 3:
         raise InferenceError(f"{op_type}: Input should be [time, batch, features], not {Input}")
     steps, batch, features = Input.shape
-    if _differ((features,), (g.features,)):
+    if not fits(features, g.features):
         raise InferenceError(f"{op_type}: Input {Input} has {features} features, but input_size is {g.features}")
     count = MODES[g.mode].states
     if len(states) != count:
         raise InferenceError(f"{op_type}: mode {g.mode} has {count} states before the first step, not {len(states)}")
     for state in states:
-        if _differ(state.shape, (g.passes, batch, g.hidden)):
+        if not may_equal(state.shape, (g.passes, batch, g.hidden)):
             raise InferenceError(
                 f"{op_type}: a state before the first step should be [num_layers * directions, batch, hidden_size], here "
                 f"{[g.passes, batch, g.hidden]}, not {state}"
@@ -122,10 +119,11 @@ def _infer_network(
     if weights and len(weights) != len(shapes):
         raise InferenceError(f"{op_type}: {g.passes} passes over the input have {len(shapes)} weights, not {len(weights)}")
     for index, (weight, shape) in enumerate(zip(weights, shapes, strict=False)):
-        if _differ(weight.shape, shape):
+        if not may_equal(weight.shape, shape):
             raise InferenceError(f"{op_type}: weight {index} should be {list(shape)}, not {weight}")
-    if SequenceLength is not None and _differ(SequenceLength.shape, (batch,)):
-        raise InferenceError(f"{op_type}: SequenceLength should have one length for each of {batch}, not be {SequenceLength}")
+    if SequenceLength is not None and not may_equal(SequenceLength.shape, (batch,)):
+        text = f"SequenceLength should have one length for each of {batch} sequences, not be {SequenceLength}"
+        raise InferenceError(f"{op_type}: {text}")
     unknown = -1 in (steps, batch)
     return (
         Input.with_shape((steps, batch, g.width)),
@@ -165,7 +163,7 @@ def _inside(f: Any, Input: Any, SequenceLength: Any) -> Any:
 def _network(
     f: Any, g: Geometry, Input: Any, states: Sequence[Any], weights: Sequence[Any], lengths: Any, dropped: Any, scale: float
 ) -> tuple[Any, list[Any]]:
-    """What comes out and the last states, in ordinary ops; `dropped` is 0 where something was dropped between layers."""
+    """The output and the last states, in ordinary ops; `dropped` is the mask of dropout between layers, 0 where it dropped."""
     cell = _CELLS[g.mode]
     inside = [] if lengths is None else [_inside(f, Input, lengths)]
     kept = []
@@ -190,12 +188,12 @@ def _network(
 
             reverse = number % g.directions == 1
             first = [f.slice(state, axes=[0], starts=[number], ends=[number + 1], decrease_axis=[0]) for state in states]
-            out, *found = scan(step, first, [f.matmul_v2(x, w_x, trans_y=True) + b_x, *inside], reverse)
+            out, *sequences = scan(step, first, [f.matmul_v2(x, w_x, trans_y=True) + b_x, *inside], reverse)
             outs.append(out)
-            for target, state in zip(last, found, strict=True):
-                target.append(f.slice(state, axes=[0], starts=[0 if reverse else -1], ends=[1 if reverse else _END]))
+            for parts, sequence in zip(last, sequences, strict=True):
+                parts.append(f.slice(sequence, axes=[0], starts=[0 if reverse else -1], ends=[1 if reverse else _END]))
         x = outs[0] if g.directions == 1 else f.concat(outs, axis=2)
-    return x, [f.concat(found, axis=0) for found in last]
+    return x, [f.concat(parts, axis=0) for parts in last]
 
 
 def _infer_rnn(
@@ -204,22 +202,15 @@ def _infer_rnn(
     if attrs["mode"] not in MODES:
         raise InferenceError(f"rnn: mode should be one of {', '.join(MODES)}, not {attrs['mode']!r}")
     g = Geometry.of(attrs, attrs["mode"])
-    found = _infer_network("rnn", g, Input, PreState, WeightList, SequenceLength, attrs["dropout_prob"])
-    return dict(zip(("Out", "State", "DropoutState", "Reserve"), found, strict=True))
+    specs = _infer_network("rnn", g, Input, PreState, WeightList, SequenceLength, attrs["dropout_prob"])
+    return dict(zip(("Out", "State", "DropoutState", "Reserve"), specs, strict=True))
 
 
 def _rnn_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
     dropped = values["DropoutState"] if drops(attrs) else None
-    out, states = _network(
-        f,
-        Geometry.of(attrs, attrs["mode"]),
-        values["Input"],
-        values["PreState"],
-        values["WeightList"],
-        values.get("SequenceLength"),
-        dropped,
-        1.0 / (1.0 - attrs["dropout_prob"]) if dropped is not None else 1.0,
-    )
+    scale = 1.0 / (1.0 - attrs["dropout_prob"]) if dropped is not None else 1.0
+    inputs = values["Input"], values["PreState"], values["WeightList"], values.get("SequenceLength")
+    out, states = _network(f, Geometry.of(attrs, attrs["mode"]), *inputs, dropped, scale)
     return {"Out": out, "State": states}
 
 
@@ -242,10 +233,10 @@ def rnn(f, Input, PreState, WeightList, SequenceLength, Out: ShapeOnly, DropoutS
 
     `mode` is LSTM (states h and c; gates i, f, candidate, o), GRU (gates r, z, candidate; ``h = z h + (1 - z) n`` where ``n =
     tanh(x_n + r h_n)``), RNN_TANH or RNN_RELU. Each of PreState and State is ``[num_layers * directions, batch, hidden_size]``.
-    WeightList has, layer by layer and of both directions each, the weights of what comes in, ``[gates * hidden_size, features]``,
-    and of the hidden state, ``[gates * hidden_size, hidden_size]``; then in the same order their biases. After the end of a
-    sequence, which SequenceLength (int32 or int64, ``[batch]``) tells, Out is 0 and states stay. Between layers, `dropout_prob`
-    of the numbers are dropped and the others scaled up, unless `is_test`; DropoutState (uint8) is 0 where they were.
+    WeightList has, for each layer and direction, the weights of the input, ``[gates * hidden_size, features]``, and of the hidden
+    state, ``[gates * hidden_size, hidden_size]``; then, in the same order, their biases. Past the end of a sequence, given by
+    SequenceLength (int32 or int64, ``[batch]``), Out is 0 and the states do not change. Unless `is_test`, there is dropout
+    between layers with probability `dropout_prob`, which scales kept elements up; DropoutState (uint8) is 0 where it dropped.
     """
 
 
@@ -261,13 +252,13 @@ def _infer_cudnn_lstm(
 ) -> dict[str, Any]:
     g = Geometry.of(attrs, "LSTM")
     if (W is None) == (not WeightList):
-        raise InferenceError("cudnn_lstm: give either the weights in one, W, or a WeightList")
+        raise InferenceError("cudnn_lstm: give either all weights in one tensor, W, or a WeightList")
     size = sum(prod(shape) for shape in g.weight_shapes())
-    if W is not None and _differ((W.size,), (size,)):
+    if W is not None and not fits(W.size, size):
         raise InferenceError(f"cudnn_lstm: W should have {size} elements, not be {W}")
     states, weights = (InitH, InitC), WeightList or ()
-    found = _infer_network("cudnn_lstm", g, Input, states, weights, SequenceLength, attrs["dropout_prob"])
-    out, (h, c), state, reserve = found
+    specs = _infer_network("cudnn_lstm", g, Input, states, weights, SequenceLength, attrs["dropout_prob"])
+    out, (h, c), state, reserve = specs
     return {"Out": out, "LastH": h, "LastC": c, "StateOut": state, "Reserve": reserve}
 
 
@@ -303,9 +294,9 @@ def _cudnn_lstm_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str
 def cudnn_lstm(  # type: ignore[no-untyped-def]
     f, Input, InitH, InitC, W, WeightList, SequenceLength, Out: ShapeOnly, StateOut, Reserve, dOut, dLastH, dLastC
 ):
-    """Layers of LSTMs, as `rnn` in that mode; StateOut is its DropoutState.
+    """Layers of LSTMs, as `rnn` with the mode LSTM; StateOut is its DropoutState.
 
-    The weights are in a WeightList, or all in W: one after the other in the order of that list, each row by row.
+    The weights are in WeightList, or all in W: flattened and joined in the order of that list.
     """
 
 
@@ -313,10 +304,11 @@ def cudnn_lstm(  # type: ignore[no-untyped-def]
 def _infer_lstm_unit(X: Spec, C_prev: Spec) -> tuple[Spec, Spec]:
     if X.ndim != 2 or C_prev.ndim != 2 or (-1 not in (X.shape[1], C_prev.shape[1]) and X.shape[1] != 4 * C_prev.shape[1]):
         raise InferenceError(f"lstm_unit: X should be [batch, 4 * size] for C_prev [batch, size], not {X} for {C_prev}")
-    if _differ(X.shape[:1], C_prev.shape[:1]):
-        raise InferenceError(f"lstm_unit: X {X} and C_prev {C_prev} differ in their first extent")
-    found = C_prev.with_shape((max(X.shape[0], C_prev.shape[0]), max(C_prev.shape[1], X.shape[1] // 4 if X.shape[1] > 0 else -1)))
-    return found, found
+    if not fits(X.shape[0], C_prev.shape[0]):
+        raise InferenceError(f"lstm_unit: X {X} and C_prev {C_prev} differ in their first dimension")
+    size = max(C_prev.shape[1], X.shape[1] // 4 if X.shape[1] > 0 else -1)
+    state = C_prev.with_shape((max(X.shape[0], C_prev.shape[0]), size))
+    return state, state
 
 
 @define("lstm_unit(X: float, C_prev: float) -> C, H", infer=_infer_lstm_unit, forget_bias=0.0)
@@ -343,31 +335,27 @@ def _infer_gru_unit(
 ) -> dict[str, Spec]:
     if Input.ndim != 2 or HiddenPrev.ndim != 2 or Weight.ndim != 2:
         raise InferenceError(f"gru_unit: Input {Input}, HiddenPrev {HiddenPrev} and Weight {Weight} should be matrices")
-    size = max(
-        HiddenPrev.shape[1], Weight.shape[0], *(extent // 3 for extent in (Input.shape[1], Weight.shape[1]) if extent > 0), -1
-    )
+    size = max(HiddenPrev.shape[1], Weight.shape[0], *(size // 3 for size in (Input.shape[1], Weight.shape[1]) if size > 0), -1)
     rows = max(Input.shape[0], HiddenPrev.shape[0])
     wide = 3 * size if size > 0 else -1
-    expected = {"Input": (Input, (rows, wide)), "HiddenPrev": (HiddenPrev, (rows, size)), "Weight": (Weight, (size, wide))}
-    for slot, (spec, shape) in expected.items():
-        if _differ(spec.shape, shape):
-            raise InferenceError(f"gru_unit: {slot} should be {list(shape)}, not {spec}")
-    if Bias is not None and _differ((Bias.size,), (wide,)):
+    slots = {"Input": (Input, (rows, wide)), "HiddenPrev": (HiddenPrev, (rows, size)), "Weight": (Weight, (size, wide))}
+    _check_shapes("gru_unit", **slots)
+    if Bias is not None and not fits(Bias.size, wide):
         raise InferenceError(f"gru_unit: Bias should have {wide} elements, not be {Bias}")
-    for said, number in (("activation", activation), ("gate_activation", gate_activation)):
+    for name, number in (("activation", activation), ("gate_activation", gate_activation)):
         if not 0 <= number < len(ACTIVATIONS):
-            raise InferenceError(f"gru_unit: {said} should be 0 (none), 1 (sigmoid), 2 (tanh) or 3 (relu), not {number}")
-    hidden = HiddenPrev.with_shape((rows, size)).with_lod(())  # a step's rows are of sequences, not sequences themselves
+            raise InferenceError(f"gru_unit: {name} should be 0 (none), 1 (sigmoid), 2 (tanh) or 3 (relu), not {number}")
+    hidden = HiddenPrev.with_shape((rows, size)).with_lod(())  # the rows of a step do not form sequences
     return {"Gate": hidden.with_shape((rows, wide)), "ResetHiddenPrev": hidden, "Hidden": hidden}
 
 
 def activated(f: Any, activation: str, x: Any) -> Any:
-    """`x` through the activation of this name, of which the empty one is none."""
+    """The activation of this name of `x`; `x` itself for the empty name."""
     return getattr(f, activation)(x) if activation else x
 
 
 def gru_weights(f: Any, weight: Any, size: int) -> tuple[Any, Any]:
-    """The weights ``[size, 2 * size]`` of the gates and ``[size, size]`` of the candidate, which lie behind each other."""
+    """The weights ``[size, 2 * size]`` of the gates and ``[size, size]`` of the candidate, which are stored in a row."""
     flat = f.reshape2(weight, shape=[-1])
     gates = f.slice(flat, axes=[0], starts=[0], ends=[2 * size * size])
     candidate = f.slice(flat, axes=[0], starts=[2 * size * size], ends=[3 * size * size])
@@ -375,7 +363,7 @@ def gru_weights(f: Any, weight: Any, size: int) -> tuple[Any, Any]:
 
 
 def gru_step(f: Any, x: Any, hidden: Any, weights: tuple[Any, Any], gate: str, activation: str, origin_mode: bool) -> Any:
-    """A step of a GRU in Fluid's older form: ``[batch, 3 * size]`` and ``[batch, size]`` give ``[batch, size]``."""
+    """A step of a GRU in Fluid's older form: the next state for an input ``[batch, 3 * size]`` and a state ``[batch, size]``."""
     x_u, x_r, x_c = f.split(x, num=3, axis=1)
     h_u, h_r = f.split(hidden @ weights[0], num=2, axis=1)
     update, reset = activated(f, gate, x_u + h_u), activated(f, gate, x_r + h_r)
@@ -405,8 +393,8 @@ def gru_unit(f, Input, HiddenPrev, Weight, Bias, Gate, ResetHiddenPrev, dHidden)
     """One step of a GRU: ``u, r = gate(x_u + h W_u), gate(x_r + h W_r)``, ``c = activation(x_c + (r h) W_c)``, and then
     ``u c + (1 - u) h``, or ``u h + (1 - u) c`` in `origin_mode`.
 
-    Input, with Bias added, has x_u, x_r and x_c side by side. Weight, ``[size, 3 * size]``, holds ``W_u, W_r`` as
-    ``[size, 2 * size]`` and, behind them, ``W_c`` as ``[size, size]``. Activations are 0 (none), 1 (sigmoid), 2 (tanh), 3 (relu).
+    Input, with Bias added, holds x_u, x_r and x_c side by side. Weight, ``[size, 3 * size]``, stores ``W_u, W_r`` as
+    ``[size, 2 * size]``, followed by ``W_c`` as ``[size, size]``. Activations are 0 (none), 1 (sigmoid), 2 (tanh), 3 (relu).
     """
 
 
@@ -426,7 +414,7 @@ def _named(f: Any, activation: str, x: Any) -> Any:
 
 def _check_shapes(op_type: str, **expected: tuple[Spec | None, tuple[int, ...]]) -> None:
     for slot, (spec, shape) in expected.items():
-        if spec is not None and _differ(spec.shape, shape):
+        if spec is not None and not may_equal(spec.shape, shape):
             raise InferenceError(f"{op_type}: {slot} should be {list(shape)}, not {spec}")
 
 
@@ -450,21 +438,21 @@ def _infer_lstm(
     if wide > 0 and wide % 4:
         raise InferenceError(f"{op_type}: Input {Input} should have the four gates side by side")
     size = wide // 4 if wide > 0 else -1
-    handed = size if ProjWeight is None else Weight.shape[0]
+    width = size if ProjWeight is None else Weight.shape[0]
     _check_shapes(
         op_type,
         Input=(Input, (-1, wide)),
-        Weight=(Weight, (handed, wide)),
-        ProjWeight=(ProjWeight, (size, handed)),
+        Weight=(Weight, (width, wide)),
+        ProjWeight=(ProjWeight, (size, width)),
         Bias=(Bias, (1, -1 if size < 0 else (7 if attrs["use_peepholes"] else 4) * size)),
-        H0=(H0, (count, handed)),
+        H0=(H0, (count, width)),
         C0=(C0, (count, size)),
     )
     if (H0 is None) != (C0 is None):
         raise InferenceError(f"{op_type}: give both H0 and C0, or neither")
     rows, plain = Input.shape[0], Input.with_lod(())
     return {
-        "Projection": Input.with_shape((rows, handed)),
+        "Projection": Input.with_shape((rows, width)),
         "Cell": Input.with_shape((rows, size)),
         "BatchGate": plain.with_shape((rows, wide)),
         "BatchCellPreAct": plain.with_shape((rows, size)),
@@ -473,7 +461,7 @@ def _infer_lstm(
 
 
 def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int], step: Any, reverse: bool) -> list[Any]:
-    """What ``step(f, states, slice) -> states`` leaves at each row of x, whose sequences start from `states` (None: zeros)."""
+    """The states after each row of x by ``step(f, states, slice) -> states``; sequences start from `states` (None: zeros)."""
     rows = f.transpose2(f.sequence_positions(x), axis=[1, 0])
     inside = f.unsqueeze2((rows >= 0).astype(x.dtype), axes=[2])
     padded = f.take_rows(x, rows)
@@ -487,9 +475,9 @@ def _over_sequences(f: Any, x: Any, states: Sequence[Any], sizes: Sequence[int],
         after = [old + (new - old) * slices[1] for old, new in zip(before, step(f, before, slices[0]), strict=True)]
         return after, after
 
-    found = scan(masked, first, [padded, inside], reverse)
+    outs = scan(masked, first, [padded, inside], reverse)
     likes = [f.slice(x, axes=[1], starts=[0], ends=[size]) for size in sizes]
-    return [f.add_rows(out * inside, rows, like) for out, like in zip(found, likes, strict=True)]
+    return [f.add_rows(out * inside, rows, like) for out, like in zip(outs, likes, strict=True)]
 
 
 def _lstmp_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -506,8 +494,8 @@ def _lstmp_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any
         return f.clip(x, min=-limit, max=limit) if limit > 0 else x
 
     def step(f: Any, before: list[Any], x: Any) -> list[Any]:
-        handed, old = before
-        g, i, forget, o = f.split(x + handed @ weight, num=4, axis=1)
+        output, old = before
+        g, i, forget, o = f.split(x + output @ weight, num=4, axis=1)
         if peepholes is not None:
             i, forget = i + old * peepholes[0], forget + old * peepholes[1]
         cell = _named(f, gate, forget) * old + _named(f, gate, i) * _named(f, candidate, g)
@@ -527,8 +515,8 @@ def _lstmp_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any
 def _infer_dynamic_lstm(
     Input: Spec, H0: Spec | None, C0: Spec | None, Weight: Spec, Bias: Spec, attrs: dict[str, Any]
 ) -> dict[str, Spec]:
-    found = _infer_lstm("lstm", Input, H0, C0, Weight, None, Bias, attrs)
-    return {"Hidden": found["Projection"], **{slot: found[slot] for slot in ("Cell", "BatchGate", "BatchCellPreAct")}}
+    specs = _infer_lstm("lstm", Input, H0, C0, Weight, None, Bias, attrs)
+    return {"Hidden": specs["Projection"], **{slot: specs[slot] for slot in ("Cell", "BatchGate", "BatchCellPreAct")}}
 
 
 _LSTM_ATTRS: dict[str, Any] = {
@@ -551,11 +539,12 @@ _LSTM_ATTRS: dict[str, Any] = {
 def lstm(  # type: ignore[no-untyped-def]
     f, Input, H0, C0, Weight, Bias, Hidden, Cell, BatchGate, BatchCellPreAct, dHidden, dCell=None
 ):
-    """An LSTM over the sequences that the rows of ``Input [rows, 4 * size]`` form; Hidden and Cell are ``[rows, size]``.
+    """An LSTM over the sequences of the rows of ``Input [rows, 4 * size]``; Hidden and Cell are ``[rows, size]``.
 
-    Columns are those of the candidate, of i, f and o, to which the hidden state before adds its product with ``Weight [size,
-    4 * size]``. Behind the biases of these, Bias, ``[1, 7 * size]`` where `use_peepholes`, has what the cell before is multiplied
-    by in i and f, and the cell after in o. H0 and C0, ``[sequences, size]``, are the states before; zeros by default.
+    The columns are those of the candidate and of the gates i, f and o, to which the product of the previous hidden state and
+    ``Weight [size, 4 * size]`` is added. Bias holds their biases and, if `use_peepholes` (then it is ``[1, 7 * size]``), the
+    factors of the previous cell in i and f and of the new cell in o. H0 and C0, ``[sequences, size]``, are the first states, by
+    default zeros.
     """
 
 
@@ -574,10 +563,10 @@ def lstm(  # type: ignore[no-untyped-def]
 def lstmp(  # type: ignore[no-untyped-def]
     f, Input, H0, C0, Weight, ProjWeight, Bias, Projection, Cell, BatchGate, BatchCellPreAct, BatchHidden, dProjection, dCell=None
 ):
-    """An LSTM over sequences, as `lstm`, that hands on ``Projection = activation(hidden @ ProjWeight)`` in place of its hidden
-    state: ProjWeight is ``[size, handed]``, Weight ``[handed, 4 * size]``, H0 ``[sequences, handed]``.
+    """An LSTM over sequences, as `lstm`, with ``Projection = activation(hidden @ ProjWeight)`` in place of the hidden state:
+    ProjWeight is ``[size, width]``, Weight ``[width, 4 * size]``, H0 ``[sequences, width]``.
 
-    Where `cell_clip` and `proj_clip` are above 0, cells and projections are kept within them.
+    If `cell_clip` or `proj_clip` is above 0, cells or projections are clipped to that absolute value.
     """
 
 
@@ -630,7 +619,7 @@ def _gru_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
 def gru(  # type: ignore[no-untyped-def]
     f, Input, H0, Weight, Bias, Hidden: ShapeOnly, BatchGate, BatchResetHiddenPrev, BatchHidden, dHidden
 ):
-    """Steps as of `gru_unit` over the sequences that the rows of ``Input [rows, 3 * size]`` form; Hidden is ``[rows, size]``.
+    """A GRU with the steps of `gru_unit` over the sequences of rows of ``Input [rows, 3 * size]``; Hidden is ``[rows, size]``.
 
-    H0, ``[sequences, size]``, is the state before; zeros by default.
+    H0, ``[sequences, size]``, holds the first states; zeros by default.
     """

@@ -1,13 +1,12 @@
 """Ops on regions of interest, and convolution at places that are learned.
 
-Regions, ROIs, are rows [R, 4]: left, top, right and bottom in the coordinates of what the image was made from, of which
-`spatial_scale` makes those of the image. Which image a region is in, the sequences of ROIs say, one per image, or RoisNum,
-the number of regions of each image.
+The regions, ROIs [R, 4], are rows of left, top, right and bottom; times `spatial_scale` these are coordinates in the image. The
+regions of an image are a sequence of the rows of ROIs or, where RoisNum is given, as many rows as that says.
 
-All are linear in the image, so the gradient is the transpose, and that of the transpose the op again. A deformable
-convolution is a convolution of `deform_columns`, which is linear in image and mask: contracted with what is shaped like its
-output, it leaves `deform_image` or `deform_mask`, and the gradients of each of the three are the other two. By the places
-they are differentiated by taking the slopes of the weights between elements, `along_x` and `along_y`, in place of these.
+All ops are linear in the image: the gradient of an op is its transpose, whose gradient is the op again. A deformable
+convolution is a convolution of `deform_columns`, which is linear in image and mask. The transposes of that are `deform_image`
+and `deform_mask`; the gradients of each of the three are the other two. For the gradient with respect to the offsets, the
+interpolation weights are replaced by their slopes along x and y (`along_x`, `along_y`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def _pooled(X: Spec, ROIs: Spec, RoisNum: Spec | None, channels: int, attrs: Map
 
 
 def _define_averages(name: str, doc: str, **attributes: Any) -> None:
-    """An op that is linear in X, and its transpose."""
+    """Define an op that is linear in X, and its transpose."""
 
     def infer(X: Spec, ROIs: Spec, RoisNum: Spec | None, attrs: Mapping[str, Any]) -> Spec:
         channels = attrs.get("output_channels", X.shape[1])
@@ -70,9 +69,9 @@ _define_averages(
     "roi_align",
     """The mean of each part of each region ROIs [R, 4] of images X [N, C, H, W]: [R, C, `pooled_height`, `pooled_width`].
 
-A region is divided evenly into parts. Of each, `sampling_ratio` by `sampling_ratio` places (if not above 0: one in about
-each element) are sampled by bilinear interpolation. Regions are at least one element large; or, if `aligned`, moved by half
-an element, so that coordinates are those of areas. The gradient is for X.""",
+A region is divided evenly into parts. In each part, `sampling_ratio` by `sampling_ratio` places (if not above 0: about one
+per element) are sampled by bilinear interpolation. With `aligned`, regions are moved by half an element, so that pixels are
+areas; without, regions are at least one element large. The gradient is for X.""",
     sampling_ratio=-1,
     aligned=False,
 )
@@ -87,8 +86,8 @@ Images X are [N, `output_channels` * `pooled_height` * `pooled_width`, H, W]; Ou
 
 
 def _roi_pool(X: Spec, ROIs: Spec, RoisNum: Spec | None, attrs: Mapping[str, Any]) -> tuple[Spec, Spec]:
-    found = _pooled(X, ROIs, RoisNum, X.shape[1], attrs)
-    return found, found.with_dtype(VarType.INT64)
+    out = _pooled(X, ROIs, RoisNum, X.shape[1], attrs)
+    return out, out.with_dtype(VarType.INT64)
 
 
 @define(
@@ -102,8 +101,8 @@ def _roi_pool(X: Spec, ROIs: Spec, RoisNum: Spec | None, attrs: Mapping[str, Any
 def roi_pool(f: Any, X: ShapeOnly, ROIs: Any, RoisNum: Any, Argmax: Any, dOut: Any) -> Any:
     """The maximum of each part of each region ROIs [R, 4] of images X [N, C, H, W]: [R, C, `pooled_height`, `pooled_width`].
 
-    Coordinates are rounded; parts hold whole elements and may overlap; empty ones give 0. Argmax says where in its image,
-    counted row by row, the first maximum lies, -1 for none. The gradient is for X.
+    Coordinates are rounded; parts hold whole elements and may overlap; empty ones give 0. Argmax is the index of the first
+    maximum in its image, counted row by row; -1 for none. The gradient is for X.
     """
     return {"X": f.roi_place(dOut, Argmax, ROIs, RoisNum, X)}
 
@@ -112,7 +111,7 @@ def roi_pool(f: Any, X: ShapeOnly, ROIs: Any, RoisNum: Any, Argmax: Any, dOut: A
     "roi_place(Out, Argmax, ROIs, RoisNum?, Like) -> X", infer=like("Like"), wrt=("Out",), shape_only=("Like",), lod_aware=True
 )
 def roi_place(f: Any, Argmax: Any, ROIs: Any, RoisNum: Any, dX: Any) -> Any:
-    """Out put where `roi_pool` found its maxima, and added up, in images shaped like Like."""
+    """Out added at the places of the maxima of `roi_pool` in images of zeros shaped like Like."""
     return {"Out": f.roi_pick(dX, Argmax, ROIs, RoisNum)}
 
 
@@ -122,7 +121,7 @@ def _picked(X: Spec, Argmax: Spec) -> Spec:
 
 @define("roi_pick(X, Argmax, ROIs, RoisNum?) -> Out", infer=_picked, wrt=("X",), lod_aware=True)
 def roi_pick(f: Any, X: ShapeOnly, Argmax: Any, ROIs: Any, RoisNum: Any, dOut: Any) -> Any:
-    """X's elements where `roi_pool` found its maxima: the transpose of `roi_place`."""
+    """The elements of X at the places of the maxima of `roi_pool`: the transpose of `roi_place`."""
     return {"X": f.roi_place(dOut, Argmax, ROIs, RoisNum, X)}
 
 
@@ -137,9 +136,9 @@ _CONVOLUTION: dict[str, Any] = {**_WINDOWS, "groups": least(1, 1), "im2col_step"
 _SLOPES: dict[str, Any] = {"along_x": False, "along_y": False}
 
 
-def _has(spec: Spec, name: str, axis: int, extent: int, what: str) -> None:
-    if extent >= 0 and spec.shape[axis] not in (-1, extent):
-        raise InferenceError(f"{name} {spec} should have {extent} {what}")
+def _has(spec: Spec, name: str, axis: int, size: int, what: str) -> None:
+    if size >= 0 and spec.shape[axis] not in (-1, size):
+        raise InferenceError(f"{name} {spec} should have {size} {what}")
 
 
 def _convolved(Input: Spec, Offset: Spec, Filter: Spec, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
@@ -151,29 +150,29 @@ def _convolved(Input: Spec, Offset: Spec, Filter: Spec, inputs: Mapping[str, Any
         _has(Input, "Input", 1, Filter.shape[1] * groups, f"channels: Filter {Filter} reads them in {groups} groups")
     if Filter.shape[0] > 0 and Filter.shape[0] % groups:
         raise InferenceError(f"the output channels of Filter {Filter} cannot be shared among {groups} groups")
-    extents = []
+    sizes = []
     for place, axis in enumerate((2, 3)):
-        size = attrs["dilations"][place] * (Filter.shape[axis] - 1) + 1 if Filter.shape[axis] >= 0 else -1
-        extent = steps_of_window(Input.shape[axis], size, attrs["strides"][place], (attrs["paddings"][place],) * 2)
-        if extent == 0 or Filter.shape[axis] == 0:
+        window = attrs["dilations"][place] * (Filter.shape[axis] - 1) + 1 if Filter.shape[axis] >= 0 else -1
+        size = steps_of_window(Input.shape[axis], window, attrs["strides"][place], (attrs["paddings"][place],) * 2)
+        if size == 0 or Filter.shape[axis] == 0:
             raise InferenceError(
                 f"Filter {Filter} (dilations {attrs['dilations']}) should not be larger than the padded Input {Input}, nor empty"
             )
         for name, spec in (("Offset", Offset), ("Mask", Mask)):
             if spec is not None:
-                _has(spec, name, axis, extent, f"elements along axis {axis}, as the output has")
-        extents.append(extent)
+                _has(spec, name, axis, size, f"elements along axis {axis}, as the output has")
+        sizes.append(size)
     for name, spec, each in (("Offset", Offset, 2 * parts), ("Mask", Mask, parts)):
         if spec is not None and taps >= 0:
             what = "channels: a y and an x" if name == "Offset" else "channels: a factor"
             _has(spec, name, 1, each * taps, f"{what} for each of {taps} elements of the filter in {parts} deformable_groups")
-    return Input.with_shape((Input.shape[0], Filter.shape[0], *extents))
+    return Input.with_shape((Input.shape[0], Filter.shape[0], *sizes))
 
 
 def _through_convolution(
     f: Any, Input: Any, Offset: Any, Mask: Any, Filter: Any, dOutput: Any, attrs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The gradients of the filter applied to columns: images of K rows, of as many columns as the output has places."""
+    """The gradients of a deformable convolution: an ordinary one of columns, images of K rows and a column per output place."""
     windows, groups = {name: attrs[name] for name in _WINDOWS}, attrs["groups"]
     kernel = f.unsqueeze2(f.flatten_contiguous_range(Filter, start_axis=2, stop_axis=3), axes=[3])
     places = f.unsqueeze2(f.flatten_contiguous_range(dOutput, start_axis=2, stop_axis=3), axes=[2])
@@ -201,12 +200,12 @@ def _through_convolution(
     **_CONVOLUTION,
 )
 def deformable_conv(f: Any, Input: Any, Offset: Any, Filter: Any, Mask: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
-    """Convolution of images [N, C, H, W] with a filter [M, C/groups, a, b] that reads at places which Offset moves.
+    """Convolution of images [N, C, H, W] with a filter [M, C/groups, a, b] at places that Offset moves.
 
-    Offset [N, 2 * `deformable_groups` * a * b, H', W'] holds, for each output place and each element of the filter, how far
-    down and how far right of its usual place it reads, by bilinear interpolation with zeros outside; Mask [N,
-    `deformable_groups` * a * b, H', W'] holds factors of what is read. Each group of channels has offsets of its own.
-    `im2col_step` changes nothing here.
+    For each output place and each element of the filter, Offset [N, 2 * `deformable_groups` * a * b, H', W'] holds how far
+    down and right of its usual place the image is read, by bilinear interpolation with zeros outside. What is read is
+    multiplied by Mask [N, `deformable_groups` * a * b, H', W']. Each group of channels has its own offsets. `im2col_step` has no
+    effect.
     """
     return _through_convolution(f, Input, Offset, Mask, Filter, dOutput, attrs)
 
@@ -222,14 +221,14 @@ def deformable_conv_v1(f: Any, Input: Any, Offset: Any, Filter: Any, dOutput: An
 
 
 def _through_offset(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: Any, Columns: Any, attrs: Mapping[str, Any]) -> Any:
-    """The gradient, by Offset, of the sum of ``Columns * deform_columns(Input, Offset, Mask)``."""
+    """The gradient, with respect to Offset, of the sum of ``Columns * deform_columns(Input, Offset, Mask)``."""
     names = [name for name in ("along_y", "along_x") if not attrs.get(name)]
-    if not names:  # linear between elements: no second derivative by one coordinate
+    if not names:  # linear between elements: the second derivative with respect to one coordinate is zero
         return f.fill_zeros_like(Offset)
     slopes = {name: f.deform_mask(Input, Offset, Filter, Columns, **{**attrs, name: True}) for name in names}
-    found = {name: slope if Mask is None else slope * Mask for name, slope in slopes.items()}
-    still = f.fill_zeros_like(found[names[0]]) if len(names) == 1 else None
-    return f.reshape_like(f.stack([found.get("along_y", still), found.get("along_x", still)], axis=2), Offset)
+    gradients = {name: slope if Mask is None else slope * Mask for name, slope in slopes.items()}
+    zeros = f.fill_zeros_like(gradients[names[0]]) if len(names) == 1 else None
+    return f.reshape_like(f.stack([gradients.get("along_y", zeros), gradients.get("along_x", zeros)], axis=2), Offset)
 
 
 def _columns(Input: Spec, Offset: Spec, Filter: Spec) -> Spec:
@@ -240,9 +239,9 @@ def _columns(Input: Spec, Offset: Spec, Filter: Spec) -> Spec:
 @define("deform_columns(Input, Offset, Mask?, Filter) -> Columns", infer=_columns, wrt=("Input", "Offset", "Mask"),
         shape_only=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
 def deform_columns(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: ShapeOnly, dColumns: Any, attrs: dict[str, Any]) -> Any:
-    """What the K elements of a filter of Filter's size read at the P places of a `deformable_conv`: [N, C, K, P].
+    """What a `deformable_conv` reads for the K elements of a filter of Filter's size at its P output places: [N, C, K, P].
 
-    Or, with `along_x`, `along_y` or both, its derivative by the x or y of the places.
+    With `along_x`, `along_y` or both, its derivative with respect to the x or y of the places.
     """
     return {
         "Input": lambda: f.deform_image(dColumns, Offset, Mask, Filter, Input, **attrs),
@@ -254,7 +253,7 @@ def deform_columns(f: Any, Input: Any, Offset: Any, Mask: Any, Filter: ShapeOnly
 @define("deform_image(Columns, Offset, Mask?, Filter, Like) -> Input", infer=like("Like"), wrt=("Columns", "Offset", "Mask"),
         shape_only=("Filter", "Like"), **_WINDOWS, **_SLOPES)  # fmt: skip
 def deform_image(f: Any, Columns: Any, Offset: Any, Mask: Any, Filter: ShapeOnly, dInput: Any, attrs: dict[str, Any]) -> Any:
-    """Columns spread over images shaped like Like: the transpose of `deform_columns` in the image."""
+    """Columns spread over images shaped like Like: the transpose of `deform_columns` with respect to the image."""
     return {
         "Columns": lambda: f.deform_columns(dInput, Offset, Mask, Filter, **attrs),
         "Offset": lambda: _through_offset(f, dInput, Offset, Mask, Filter, Columns, attrs),
@@ -270,7 +269,7 @@ def _mask_shape(Offset: Spec) -> Spec:
 @define("deform_mask(Input, Offset, Filter, Columns) -> Mask", infer=_mask_shape, wrt=("Input", "Offset", "Columns"),
         shape_only=("Filter",), **_WINDOWS, **_SLOPES)  # fmt: skip
 def deform_mask(f: Any, Input: Any, Offset: Any, Filter: ShapeOnly, Columns: Any, dMask: Any, attrs: dict[str, Any]) -> Any:
-    """Columns times what `deform_columns` reads of Input, over the channels of a group: the transpose in the mask."""
+    """The sum over the channels of a group of Columns times what `deform_columns` reads: its transpose for the mask."""
     return {
         "Input": lambda: f.deform_image(Columns, Offset, dMask, Filter, Input, **attrs),
         "Offset": lambda: _through_offset(f, Input, Offset, dMask, Filter, Columns, attrs),

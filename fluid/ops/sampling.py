@@ -1,4 +1,4 @@
-"""Losses over many classes of which few are looked at: those that are drawn, or on the way to a class in a tree."""
+"""Losses over many classes that compute only few of them: random ones, or those on the way to a class in a tree."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import VarType
-from .crf import fits
+from .shapes import fits
 
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
-"""How `nce` draws classes: evenly; class k by ``log((k + 2) / (k + 1)) / log(classes)``, and the last one, as in Paddle, never;
-or as told."""
+"""How `nce` draws classes: uniformly; class k with probability ``log((k + 2) / (k + 1)) / log(classes)`` (but never the last one,
+as in Paddle); or with given probabilities."""
 
 
 # ----------------------------------------------------------------------------------------- noise-contrastive estimation
@@ -54,7 +54,7 @@ def _nce(
 
 
 def _noise(f: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, classes: int) -> Any:
-    """How probable each class is to be drawn."""
+    """The probability of each of `labels` to be drawn."""
     if sampler == CUSTOM:
         return f.reshape_like(f.gather(probabilities, f.reshape2(labels, shape=[-1])), labels)
     if sampler == UNIFORM:
@@ -96,23 +96,22 @@ def nce(
     num_neg_samples: int,
     sampler: int,
 ) -> Any:
-    """Noise-contrastive estimation, ``[batch, 1]``: telling the labels of each row apart from `num_neg_samples` drawn classes.
+    """Noise-contrastive estimation, ``[batch, 1]``: distinguishes the labels of each row from `num_neg_samples` random classes.
 
-    ``o = sigmoid(Input . Weight[class] + Bias[class])`` for the labels and what was drawn (SampleLogits, SampleLabels), and
-    ``q = num_neg_samples * probability of the class to be drawn``. A label costs ``-log(o / (o + q))``, another class ``-log(q /
-    (o + q))``, each times SampleWeight of its row.
+    For the labels and the drawn classes (SampleLabels), ``o = sigmoid(Input . Weight[class] + Bias[class])`` (SampleLogits), and
+    ``q = num_neg_samples * probability of the class to be drawn``. The cost of a label is ``-log(o / (o + q))``, that of a drawn
+    class ``-log(q / (o + q))``, times SampleWeight of the row.
     """
     weights = f.take_rows(Weight, SampleLabels)
     product = f.unsqueeze2(Input, axes=[1]) * weights
     scores = f.reduce_sum(product, dim=[2])
     if Bias is not None:
         scores = scores + f.take_rows(f.reshape2(Bias, shape=[-1]), SampleLabels)
-    found = f.sigmoid(scores)
+    outputs = f.sigmoid(scores)
     noise = _noise(f, SampleLabels, Input.dtype, CustomDistProbs, sampler, num_total_classes) * float(num_neg_samples)
-    truth = f.is_label(SampleLabels, Label, found)
-    # The derivative by o, of a label -q / (o (o + q)) and of another 1 / (o + q), times that of o, o (1 - o).
-    slope = (1.0 - found) / (found + noise) * (found * (1.0 - truth) - noise * truth)
-    slope = slope * dCost
+    truth = f.is_label(SampleLabels, Label, outputs)
+    # The derivative of the cost with respect to o, -q / (o (o + q)) for labels and 1 / (o + q) for others, times o (1 - o).
+    slope = (1.0 - outputs) / (outputs + noise) * (outputs * (1.0 - truth) - noise * truth) * dCost
     if SampleWeight is not None:
         slope = slope * f.reshape_like(SampleWeight, dCost)
     column = f.unsqueeze2(slope, axes=[2])
@@ -127,7 +126,7 @@ def nce(
 
 @define("is_label(X, Label, Like) -> Out", infer=lambda Like: Like, grad=ZERO_GRADIENT, shape_only=("X", "Label", "Like"))
 def is_label() -> None:
-    """1 in the first columns, those of the labels, and 0 in those of what was drawn, as numbers like those of Like."""
+    """1 in the first columns, those of the labels, and 0 in those of drawn classes, with the dtype of Like."""
 
 
 # ------------------------------------------------------------------------------------------------ hierarchical sigmoid
@@ -147,10 +146,10 @@ def _tree(Label: Spec, PathTable: Spec | None, PathCode: Spec | None, num_classe
 
 @define("tree_path(Label: int, PathTable?: int, PathCode?: int) -> Index, Code", infer=_tree, grad=ZERO_GRADIENT, num_classes=2)
 def tree_path() -> None:
-    """The nodes on the way from the root of a tree to each label, -1 behind it, and at each of them which way to go: 0 or 1.
+    """The nodes on the path from the root of a tree to each label, padded with -1, and the direction, 0 or 1, at each node.
 
-    By default the tree is a heap whose leaves are the classes: ``label + num_classes``, in binary, says the way. With PathTable
-    and PathCode, they say it themselves.
+    By default the tree is a binary heap whose leaves are the classes: the bits of ``label + num_classes`` are the directions. If
+    PathTable and PathCode are given, they are the result.
     """
 
 
@@ -183,11 +182,11 @@ def _hierarchical(
 def hierarchical_sigmoid(
     f: Any, X: Any, W: Any, Label: Any, PathTable: Any, PathCode: Any, Bias: Any, PreOut: Any, dOut: Any, num_classes: int
 ) -> Any:
-    """Minus the log of the probability to get to the label's leaf from the root of a tree, ``[batch, 1]``.
+    """Minus the log of the probability of the path from the root of a tree to the label's leaf, ``[batch, 1]``.
 
-    At each node on the way (see `tree_path`), ``p = X . W[node] + Bias[node]``, within [-40, 40], says how to go on: the way 1
-    has the probability ``sigmoid(p)``. As in Paddle, ``log(2)`` is added for each node by which a way is shorter than the
-    longest.
+    At each node of the path (see `tree_path`), direction 1 has the probability ``sigmoid(p)``, where ``p = X . W[node] +
+    Bias[node]`` is clipped to [-40, 40]. As in Paddle, ``log(2)`` is added for each node by which a path is shorter than the
+    longest one.
     """
     index, code = f.tree_path(Label, PathTable, PathCode, num_classes=num_classes)
     weights = f.take_rows(W, index)
@@ -227,10 +226,9 @@ def _sample(
         raise InferenceError(f"num_samples is {num_samples}; at least one class should be drawn")
     elif uniq and 0 <= Logits.shape[1] < num_samples:
         raise InferenceError(f"{num_samples} different classes cannot be drawn of those of Logits {Logits}")
-    samples, found = Spec((rows, wide), VarType.INT64), Spec((rows, wide), Logits.dtype)
-    # As in Paddle, what is kept of shapes is an array of no elements.
-    dims = [spec.with_shape((*spec.shape, 0)) for spec in (Logits, Labels)]
-    return samples, found, found, Labels.with_dtype(VarType.INT64), *dims
+    samples, logits = Spec((rows, wide), VarType.INT64), Spec((rows, wide), Logits.dtype)
+    dims = [spec.with_shape((*spec.shape, 0)) for spec in (Logits, Labels)]  # as in Paddle: arrays without elements
+    return samples, logits, logits, Labels.with_dtype(VarType.INT64), *dims
 
 
 @define(
@@ -246,12 +244,12 @@ def _sample(
     seed=0,
 )
 def sample_logits(f: Any, LogitsDim: Any, Samples: Any, dSampledLogits: Any) -> Any:
-    """The logits of the labels and of `num_samples` drawn classes, minus the log of how probable those are to be drawn.
+    """The logits of the labels and of `num_samples` drawn classes, minus the log of their probability to be drawn.
 
-    The classes, the same for each row, are drawn by ``log((k + 2) / (k + 1)) / log(classes + 1)``, without repetition if `uniq`.
-    SampledLabels are the columns in which the labels are, ``0, 1, ...``. With `remove_accidental_hits`, the logit of a drawn
-    class that is a label of its row is lowered by 1e20. CustomizedSamples and CustomizedProbabilities, ``[batch, labels +
-    num_samples]``, say instead what is drawn.
+    The classes, the same for all rows, are drawn with probability ``log((k + 2) / (k + 1)) / log(classes + 1)``, without
+    repetition if `uniq`. SampledLabels are the columns of the labels, ``0, 1, ...``. With `remove_accidental_hits`, 1e20 is
+    subtracted from the logit of a drawn class that is a label of its row. CustomizedSamples and CustomizedProbabilities,
+    ``[batch, labels + num_samples]``, replace the drawn classes.
     """
     zeros = f.reduce_sum(LogitsDim, dim=[2])
     return {"Logits": f.place(dSampledLogits, Samples, zeros, axis=1, ignore_index=-(2**62))}

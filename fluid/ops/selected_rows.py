@@ -1,6 +1,6 @@
-"""Ops on SelectedRows: tensors of which only some rows are there, as the gradient of an embedding with ``is_sparse``.
+"""Ops on SelectedRows: tensors of which only some rows are stored, such as the gradient of an embedding with ``is_sparse``.
 
-The rows that are not there are zeros. A row may be there several times: it counts as the sum.
+The other rows are zeros. A row that is stored several times counts as the sum.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, define
 from ..values.spec import Spec
 from ..values.types import VarType
+from .shapes import may_equal
 
 
 def _sparse(X: Spec) -> Spec:
@@ -19,7 +20,7 @@ def _sparse(X: Spec) -> Spec:
 
 @define("merge_selected_rows(X) -> Out", infer=_sparse, grad=NOT_DIFFERENTIABLE)
 def merge_selected_rows() -> None:
-    """X with each row at most once, in order."""
+    """X with each row stored at most once, in order."""
 
 
 def _rows(X: Spec) -> Spec:
@@ -28,15 +29,15 @@ def _rows(X: Spec) -> Spec:
 
 @define("get_tensor_from_selected_rows(X) -> Out", infer=_rows, grad=NOT_DIFFERENTIABLE)
 def get_tensor_from_selected_rows() -> None:
-    """The rows of X that are there, as a tensor."""
+    """The stored rows of X, as a tensor."""
 
 
 def _rows_like(X: Spec, Like: Spec) -> Spec:
-    if X.ndim != Like.ndim or any(a != b and -1 not in (a, b) for a, b in zip(X.shape, Like.shape, strict=True)):
+    if not may_equal(X.shape, Like.shape):
         raise InferenceError(f"select_rows_like: X {X} and Like {Like} should have one shape")
     return _sparse(X)
 
 
 @define("select_rows_like(X, Like) -> Out", infer=_rows_like, grad=NOT_DIFFERENTIABLE)
 def select_rows_like() -> None:
-    """The rows of the tensor X that the SelectedRows Like has, each once, in order; programs written earlier have it."""
+    """The rows of the tensor X that the SelectedRows Like stores, each once, in order; only used by older programs."""

@@ -10,8 +10,8 @@ from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, ints, least
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .elementwise import merged
-from .manipulation import _like_shape, _picked, slice_extent
-from .shapes import broadcast, normalize_axes, normalize_axis
+from .manipulation import _like_shape, _picked, sliced_size
+from .shapes import broadcast, may_equal, normalize_axes, normalize_axis
 
 
 # ------------------------------------------------------------------------------------------------ picking along an axis
@@ -21,7 +21,7 @@ def _take(Input: Spec, Index: Spec, Axis: int) -> Spec:
 
 @define("take_along_axis(Input, Index: int) -> Result", infer=_take, wrt=("Input",), Axis=required("int"))
 def take_along_axis(f: Any, Input: ShapeOnly, Index: Any, dResult: Any, Axis: int) -> Any:
-    """``Result[.., j, ..] = Input[.., Index[.., j, ..], ..]`` along `Axis`; the other extents of Input and Index are equal."""
+    """``Result[.., j, ..] = Input[.., Index[.., j, ..], ..]`` along `Axis`; the other dimensions of Input and Index are equal."""
     return {"Input": f.place(dResult, Index, Input, axis=Axis, ignore_index=-(2**62))}
 
 
@@ -38,16 +38,12 @@ def index_sample(f: Any, X: ShapeOnly, Index: Any, dOut: Any) -> Any:
 
 
 REDUCTIONS = {"assign": "assign", "add": "add", "mul": "mul", "multiply": "mul"}
-"""What `put_along_axis` does with the values, by the name that `Reduce` has for it."""
+"""The attribute `Reduce` of `put_along_axis` -> how values are combined."""
 
 
 def _put(Input: Spec, Index: Spec, Value: Spec, Axis: int, Reduce: str) -> Spec:
     placed = _picked(Input, Index, Axis)
-    if (
-        Value.dtype is not Input.dtype
-        or Value.ndim != placed.ndim
-        or any(a != b and -1 not in (a, b) for a, b in zip(Value.shape, placed.shape, strict=False))
-    ):
+    if Value.dtype is not Input.dtype or not may_equal(Value.shape, placed.shape):
         raise InferenceError(f"put_along_axis: Value {Value} should be {placed}, shaped as Index and typed as Input {Input}")
     if Reduce not in REDUCTIONS:
         raise InferenceError(f"put_along_axis: Reduce {Reduce!r} should be one of {', '.join(REDUCTIONS)}")
@@ -65,10 +61,10 @@ def _put(Input: Spec, Index: Spec, Value: Spec, Axis: int, Reduce: str) -> Spec:
 def put_along_axis(
     f: Any, Input: ShapeOnly, Index: Any, Value: Any, Result: Any, dResult: Any, Axis: int, Reduce: str, Include_self: bool
 ) -> Any:
-    """Input with Value put at ``[.., Index[.., j, ..], ..]`` along `Axis`, added there ("add") or multiplied into it ("mul").
+    """Input with Value written to ``[.., Index[.., j, ..], ..]`` along `Axis`, or combined with it by `Reduce`: "add" or "mul".
 
-    Without `Include_self` the places named by Index begin from 0, or from 1 for "mul". With "assign" no place should come
-    twice: the last value would count, and the gradient go to each.
+    Without `Include_self` the elements at Index count as 0, or as 1 for "mul". With "assign", indices should not repeat: the
+    last value would count, but each would get the gradient.
     """
     how: dict[str, Any] = {"Axis": Axis, "Include_self": Include_self}
     reduce = REDUCTIONS[Reduce]
@@ -105,19 +101,19 @@ def _masked_place(X: Spec, Mask: Spec, Like: Spec) -> Spec:
 
 @define("masked_select(X, Mask: bool) -> Y", infer=lambda X, Mask: _masked(X, Mask).with_shape((-1,)), wrt=("X",))
 def masked_select(f: Any, X: ShapeOnly, Mask: Any, dY: Any) -> Any:
-    """The elements of X where Mask, of X's shape, holds, as a vector."""
+    """The elements of X where Mask, of X's shape, is true, as a vector."""
     return {"X": f.masked_place(dY, Mask, X)}
 
 
 @define("masked_place(X, Mask: bool, Like) -> Out", infer=_masked_place, wrt=("X",), shape_only=("Like",))
 def masked_place(f: Any, X: ShapeOnly, Mask: Any, dOut: Any) -> Any:
-    """Zeros of Like's shape with the elements of the vector X, in order, where Mask holds: transposes `masked_select`."""
+    """Zeros of Like's shape with the elements of the vector X, in order, where Mask is true: transposes `masked_select`."""
     return {"X": f.masked_pick(dOut, Mask, X)}
 
 
 @define("masked_pick(X, Mask: bool, Like) -> Out", infer=_masked_pick, wrt=("X",), shape_only=("Like",))
 def masked_pick(f: Any, X: ShapeOnly, Mask: Any, dOut: Any) -> Any:
-    """As `masked_select`, where it is known that it gives as many elements as Like has."""
+    """As `masked_select`, with a result known to have the shape of Like."""
     return {"X": f.masked_place(dOut, Mask, X)}
 
 
@@ -129,24 +125,16 @@ def _argsort(X: Spec, axis: int) -> tuple[Spec, Spec]:
 
 @define("argsort(X) -> Out, Indices", infer=_argsort, axis=-1, descending=False)
 def argsort(f: Any, X: ShapeOnly, Indices: Any, dOut: Any, axis: int) -> Any:
-    """X sorted along `axis`, and where in X each element was; equal elements stay in order."""
+    """X sorted along `axis`, and the indices of its elements in X; the sort is stable."""
     return {"X": f.place(dOut, Indices, X, axis=axis)}
 
 
 # --------------------------------------------------------------------------------------------------- choosing and counting
 def _multiplex(X: Sequence[Spec], Ids: Spec) -> Spec:
-    found = merged(*X)
-    rows = Ids.shape[0] if Ids.ndim else 0
-    if (
-        found.ndim < 2
-        or Ids.ndim != 2
-        or Ids.shape[1] not in (1, -1)
-        or (rows != found.shape[0] and -1 not in (rows, found.shape[0]))
-    ):
-        raise InferenceError(
-            f"multiplex: Ids {Ids} should have shape [{found.shape[0] if found.shape else 1}, 1], X 2 dimensions"
-        )
-    return found
+    out = merged(*X)
+    if out.ndim < 2 or not may_equal(Ids.shape, (out.shape[0], 1)):
+        raise InferenceError(f"multiplex: Ids {Ids} should have shape [{out.shape[0] if out.shape else 1}, 1], X 2 dimensions")
+    return out
 
 
 @define("multiplex(X*, Ids: int) -> Out", infer=_multiplex, wrt=("X",))
@@ -162,7 +150,7 @@ def multiplex(f: Any, X: ShapeOnly, Ids: Any, dOut: Any) -> Any:
 
 def _shard_index(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
     if is_floating(X.dtype) or not 0 <= shard_id < nshards or index_num < 1:
-        raise InferenceError(f"shard_index: X {X} should be of whole numbers, and shard_id {shard_id} in [0, {nshards})")
+        raise InferenceError(f"shard_index: X {X} should be of integers, and shard_id {shard_id} in [0, {nshards})")
     return X
 
 
@@ -176,7 +164,7 @@ def _shard_index(X: Spec, index_num: int, nshards: int, shard_id: int) -> Spec:
     ignore_value=-1,
 )
 def shard_index() -> None:
-    """Ids in [0, `index_num`) as positions in shard `shard_id` of `nshards` equal ones; `ignore_value` for those of others."""
+    """Ids in [0, `index_num`) as indices in shard `shard_id` of `nshards` equal ones; `ignore_value` for ids of other shards."""
 
 
 def _hash(X: Spec, num_hash: int) -> Spec:
@@ -190,29 +178,25 @@ def hash_() -> None:
     """`num_hash` numbers in [0, `mod_by`) for each row of X, by XXH64 of its bytes with the seeds 0, 1, and so on."""
 
 
-def _one_if(spec: Spec, wanted: bool) -> Spec | None:
-    return spec if wanted else None
-
-
 def _unique(
     X: Spec, return_index: bool, return_inverse: bool, return_counts: bool, axis: list[int], dtype: int, is_sorted: bool
 ) -> dict[str, Spec | None]:
     numbers = Spec((-1,), as_dtype(dtype))
-    found = X.with_shape((-1,))
+    out = X.with_shape((-1,))
     if not is_sorted:
         if X.ndim != 1:
             raise InferenceError(f"unique: X is {X}; unless is_sorted, it should be a vector")
-        return {"Out": found, "Index": numbers.with_shape(X.shape)}
+        return {"Out": out, "Index": numbers.with_shape(X.shape)}
     count = X.size
     if axis:
         place = normalize_axis(axis[0], X.ndim)
         count = X.shape[place]
-        found = X.with_shape((*X.shape[:place], -1, *X.shape[place + 1 :]))
+        out = X.with_shape((*X.shape[:place], -1, *X.shape[place + 1 :]))
     return {
-        "Out": found,
-        "Indices": _one_if(numbers, return_index),
-        "Index": _one_if(numbers.with_shape((count,)), return_inverse),
-        "Counts": _one_if(numbers, return_counts),
+        "Out": out,
+        "Indices": numbers if return_index else None,
+        "Index": numbers.with_shape((count,)) if return_inverse else None,
+        "Counts": numbers if return_counts else None,
     }
 
 
@@ -228,10 +212,10 @@ def _unique(
     is_sorted=False,
 )
 def unique() -> None:
-    """The different elements of the vector X in the order in which they come, and for each of X's the index of its own there.
+    """The distinct elements of the vector X in the order of their first occurrence, and for each element of X its index there.
 
-    With `is_sorted`, the different elements in order, or the different slices along `axis`; Indices then say where each is
-    first, Index which of them each element of X is, and Counts how often each comes, where they are asked for.
+    With `is_sorted`, the distinct elements, or slices along `axis`, are sorted. On request, Indices are then the indices of their
+    first occurrences in X, Index is the index in Out of each element of X, and Counts are the numbers of occurrences.
     """
 
 
@@ -244,8 +228,8 @@ def _unique_with_counts(X: Spec, dtype: int) -> tuple[Spec, Spec, Spec]:
 
 @define("unique_with_counts(X) -> Out, Index, Count", infer=_unique_with_counts, grad=ZERO_GRADIENT, dtype=int(VarType.INT32))
 def unique_with_counts() -> None:
-    """The different elements of the vector X in the order in which they come, for each of X's the index of its own there, and
-    how often each comes."""
+    """The distinct elements of the vector X in the order of their first occurrence, for each element of X its index there, and
+    the numbers of occurrences."""
 
 
 def _gather_tree(Ids: Spec, Parents: Spec) -> Spec:
@@ -256,7 +240,7 @@ def _gather_tree(Ids: Spec, Parents: Spec) -> Spec:
 
 @define("gather_tree(Ids: int, Parents: int) -> Out", infer=_gather_tree, grad=ZERO_GRADIENT)
 def gather_tree() -> None:
-    """The sequences that a beam search ends with: from the last step back, the ids along the chain of Parents.
+    """The sequences of a beam search: from the last step back, the ids along the chain of Parents.
 
     Ids and Parents have shape [steps, batch, beams].
     """
@@ -277,7 +261,7 @@ def _sequence_mask(X: Spec, MaxLenTensor: Spec | None, maxlen: int, out_dtype: i
     out_dtype=int(VarType.INT64),
 )
 def sequence_mask() -> None:
-    """``Y[..., j] = j < X[...]`` for j up to `maxlen`, or to the number in MaxLenTensor, or else to the largest in X."""
+    """``Y[..., j] = j < X[...]`` for j below MaxLenTensor or `maxlen`; if neither is given, below the largest number in X."""
 
 
 # ----------------------------------------------------------------------------------------------------- writing to a part
@@ -293,12 +277,12 @@ _REGION: dict[str, Any] = {
 
 
 def region_shape(shape: Sequence[int], attrs: Mapping[str, Any]) -> tuple[int, ...]:
-    """What the region of a tensor of `shape` looks like to the values put there: axes dropped, axes added."""
+    """The shape of values for a region of shape `shape`: without `decrease_axes`, with `none_axes` added."""
     dropped = set(attrs["decrease_axes"])
-    found = [extent for axis, extent in enumerate(shape) if axis not in dropped]
+    sizes = [size for axis, size in enumerate(shape) if axis not in dropped]
     for axis in attrs["none_axes"]:
-        found.insert(axis, 1)
-    return tuple(found)
+        sizes.insert(axis, 1)
+    return tuple(sizes)
 
 
 def _set_value(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
@@ -311,12 +295,12 @@ def _set_value(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     if not by_tensor:
         shape = list(Input.shape)
         for axis, start, end, step in zip(*bounds, strict=True):
-            shape[axis] = slice_extent(shape[axis], start, end, step)
+            shape[axis] = sliced_size(shape[axis], start, end, step)
         value = inputs.get("ValueTensor")
         put = value.shape if value is not None else tuple(attrs.get("shape", ()))
         region = region_shape(shape, attrs)
         extra = max(len(put) - len(region), 0)
-        if any(extent not in (1, -1) for extent in put[:extra]) or (
+        if any(size not in (1, -1) for size in put[:extra]) or (
             broadcast(region, put[extra:]) != region and -1 not in (*region, *put)
         ):
             raise InferenceError(
@@ -343,9 +327,9 @@ def set_value(
     dOut: Any,
     attrs: dict[str, Any],
 ) -> Any:
-    """Input with a part, as `strided_slice` takes it along `axes`, replaced by ValueTensor, or by `values` of shape `shape`.
+    """Input with a region, as `strided_slice` takes it along `axes`, replaced by ValueTensor or by `values` of shape `shape`.
 
-    What is put there broadcasts to the region, of which `decrease_axes` are dropped and `none_axes` are added.
+    The values broadcast to the shape of the region without `decrease_axes` and with `none_axes` added.
     """
     bounds = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StepsTensorList": StepsTensorList}
     region = {name: attrs[name] for name in _REGION}
@@ -359,7 +343,7 @@ def set_value(
 def region_sum(
     f: Any, X: ShapeOnly, StartsTensorList: Any, EndsTensorList: Any, StepsTensorList: Any, dOut: Any, attrs: dict[str, Any]
 ) -> Any:
-    """The region of X that `set_value` would replace, summed down to the shape of Like: transposes putting values there."""
+    """The region of X that `set_value` would replace, summed to the shape of Like: transposes setting the values."""
     bounds = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StepsTensorList": StepsTensorList}
     dtype = int(X.dtype)  # type: ignore[attr-defined]
     return {"X": f.set_value(f.fill_zeros_like(X), dOut, **bounds, **attrs, dtype=dtype)}

@@ -1,8 +1,8 @@
 """Ops on rows that form sequences.
 
-What an op reads of its input is values and LoD (`fluid.values.spec.Lod`). Most of them move rows: an index op says, from the LoD
-alone, which; `take_rows` and `add_rows` move them, and are each other's transposes, so that every order of derivative is
-made of these three. In an index, -1 stands for no row.
+An op reads the values and the LoD (`fluid.values.spec.Lod`) of its inputs. Most of these ops move rows: an index op computes from
+the LoD alone which rows; `take_rows` and `add_rows`, which are each other's transposes, move them. Derivatives of every order
+consist of these. In an index, -1 stands for no row.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, count
 from ..values.lod_array import lengths_of
 from ..values.spec import Lod, Spec
 from ..values.types import VarType
+from .shapes import fits
 
 __all__ = ["expanded_rows", "offsets_of"]
 
 
 def offsets_of(spec: Spec, what: str, level: int = -1) -> tuple[int, ...] | None:
-    """Offsets of the sequences of one level, None where they are not known yet; `InferenceError` where there are none."""
+    """Offsets of the sequences of one level; None if they are not known yet. `InferenceError` if there are no sequences."""
     if not spec.lod:
         if spec.ndim and spec.shape[0] == -1:
             return None
         raise InferenceError(
-            f"{what} {spec} should hold sequences; declare it with lod_level=1 and feed (array, lengths) or a LoDTensor; a "
-            "tensor holds those of x.with_lod([offsets])"
+            f"{what} {spec} should hold sequences; declare it with lod_level=1 and feed (array, lengths) or a LoDTensor; in "
+            "eager mode, use x.with_lod([offsets])"
         )
     if not -len(spec.lod) <= level < len(spec.lod):
         raise InferenceError(f"{what} {spec} has {len(spec.lod)} levels of sequences, but level {level} is asked for")
@@ -39,12 +40,12 @@ def _rows(spec: Spec) -> int:
 
 
 def _count(offsets: tuple[int, ...] | None) -> int:
-    """Number of sequences, or -1."""
+    """The number of sequences, or -1."""
     return -1 if offsets is None else len(offsets) - 1
 
 
 def _index(*shape: int, lod: Lod = ()) -> Spec:
-    """An index; its LoD is that of the rows which it finds."""
+    """The spec of an index; `lod` is that of the indexed rows."""
     return Spec(shape, VarType.INT64, lod=lod)
 
 
@@ -65,7 +66,7 @@ def _add(X: Spec, Index: Spec, Like: Spec) -> Spec:
 
 @define("add_rows(X, Index: int, Like) -> Out", infer=_add, wrt=("X",), shape_only=("Like",), lod_aware=True)
 def add_rows(f: Any, Index: Any, dOut: Any) -> Any:
-    """The rows of X added, where Index says, to zeros of Like's shape: the transpose of `take_rows`."""
+    """The rows of X added, at the indices in Index, to zeros of Like's shape: the transpose of `take_rows`."""
     return {"X": f.take_rows(dOut, Index)}
 
 
@@ -77,7 +78,7 @@ def _ids(X: Spec) -> Spec:
 
 @define("sequence_ids(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True)
 def sequence_ids() -> None:
-    """For each row of X, the number of its sequence (of the last level)."""
+    """For each row of X, the index of its sequence (of the last level)."""
 
 
 def _per_sequence(X: Spec) -> Spec:
@@ -91,7 +92,7 @@ def sequence_lengths() -> None:
 
 @define("sequence_ends(X) -> Out", infer=_per_sequence, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, first=False)
 def sequence_ends() -> None:
-    """The position of the last, or `first`, row of each sequence of X; -1 for an empty one."""
+    """The index of the last, or `first`, row of each sequence of X; -1 for an empty one."""
 
 
 def _context(X: Spec, length: int) -> Spec:
@@ -101,12 +102,12 @@ def _context(X: Spec, length: int) -> Spec:
 
 @define("sequence_context(X) -> Out", infer=_context, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, start=0, length=1)
 def sequence_context() -> None:
-    """``Out[t, i] = t + start + i``, or -1 where that row is not in the sequence of row t."""
+    """``Out[t, i] = t + start + i``; -1 if that row is not in the sequence of row t."""
 
 
 @define("sequence_reversed(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True)
 def sequence_reversed() -> None:
-    """For each row of X, the position of its mirror image within the sequence."""
+    """For each row of X, the index of the row at the mirrored position in its sequence."""
 
 
 def _padded_positions(X: Spec, Like: Spec | None, padded_length: int) -> Spec:
@@ -138,7 +139,7 @@ def _padded_length(offsets: tuple[int, ...] | None, padded_length: int) -> int:
     padded_length=-1,
 )
 def sequence_positions() -> None:
-    """``Out[s, t]``: the row of X that is entry t of sequence s, -1 past its end; as wide as Like, if given, or the longest."""
+    """``Out[s, t]``: the row of X that is entry t of sequence s; -1 past its end. The width is that of Like or the longest."""
 
 
 def _expand_index(X: Spec, Y: Spec, ref_level: int) -> Spec:
@@ -152,7 +153,7 @@ def _expand_index(X: Spec, Y: Spec, ref_level: int) -> Spec:
     "sequence_expanded(X, Y) -> Out", infer=_expand_index, grad=ZERO_GRADIENT, shape_only=("X", "Y"), lod_aware=True, ref_level=-1
 )
 def sequence_expanded() -> None:
-    """For each row that `sequence_expand` makes, the row of X that it is."""
+    """For each output row of `sequence_expand`, the index of the row of X that it copies."""
 
 
 def _concat_index(X: list[Spec], which: int) -> Spec:
@@ -161,7 +162,7 @@ def _concat_index(X: list[Spec], which: int) -> Spec:
 
 @define("sequence_concatenated(X*) -> Out", infer=_concat_index, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, which=0)
 def sequence_concatenated() -> None:
-    """For each row of the input `which`, its position in what `sequence_concat` makes."""
+    """For each row of the input `which`, its index in the output of `sequence_concat`."""
 
 
 @define(
@@ -172,7 +173,7 @@ def sequence_concatenated() -> None:
     lod_aware=True,
 )
 def sequence_sliced() -> None:
-    """For each row that `sequence_slice` makes (as many as Like has), the row of X that it is."""
+    """For each output row of `sequence_slice` (as many as Like has), the index of the row of X that it copies."""
 
 
 def _scatter_index(Ids: Spec) -> Spec:
@@ -182,7 +183,7 @@ def _scatter_index(Ids: Spec) -> Spec:
 
 @define("sequence_scattered(Ids: int) -> Out", infer=_scatter_index, grad=ZERO_GRADIENT, lod_aware=True)
 def sequence_scattered() -> None:
-    """For each row of Ids, the number of its sequence and the id."""
+    """For each row of Ids, the index of its sequence and the id."""
 
 
 # ----------------------------------------------------------------------------------------------------------- pooling
@@ -206,7 +207,7 @@ def _pool(X: Spec, pooltype: str) -> tuple[Spec, Spec]:
     pad_value=0.0,
 )
 def sequence_pool(f: Any, X: Any, MaxIndex: ShapeOnly, dOut: Any, pooltype: str) -> Any:
-    """Each sequence as one row: its AVERAGE, SUM, SQRT (sum over the root of the length), MAX, LAST or FIRST row;
+    """For each sequence, one row: its AVERAGE, SUM, SQRT (sum divided by the root of the length), MAX, LAST or FIRST row;
     `pad_value` for an empty one."""
     pooltype = pooltype.upper()
     if pooltype in ("LAST", "FIRST"):
@@ -214,14 +215,14 @@ def sequence_pool(f: Any, X: Any, MaxIndex: ShapeOnly, dOut: Any, pooltype: str)
     if pooltype == "MAX":
         return {"X": f.place_at_most(dOut, f.sequence_argmax(X), X)}
     if pooltype != "SUM":
-        length = f.clip(f.sequence_lengths(X).astype(X.dtype), min=1.0, max=3e38)  # no division by that of an empty one
+        length = f.clip(f.sequence_lengths(X).astype(X.dtype), min=1.0, max=3e38)  # empty sequences would divide by zero
         dOut = f.elementwise_mul(dOut, 1.0 / (length if pooltype == "AVERAGE" else f.sqrt(length)), axis=0)
     return {"X": f.take_rows(dOut, f.sequence_ids(X))}
 
 
 @define("sequence_argmax(X) -> Out", infer=lambda X: _pool(X, "MAX")[1], grad=ZERO_GRADIENT, lod_aware=True)
 def sequence_argmax() -> None:
-    """The row of X where each element has its first maximum within each sequence; -1 for an empty one."""
+    """For each sequence and element, the index of the row of X with its first maximum; -1 for an empty sequence."""
 
 
 def _at_most(X: Spec, Like: Spec) -> Spec:
@@ -257,7 +258,7 @@ def sequence_softmax(f: Any, X: ShapeOnly, Out: Any, dOut: Any) -> Any:
 
 # --------------------------------------------------------------------------------------------------------- expanding
 def _expand_levels(X: Spec, Y: Spec, ref_level: int) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Offsets of what is repeated, and of what says how often; None where they are not known."""
+    """Offsets of the sequences (or rows) of X that are repeated, and of those of Y; None if they are not known."""
     if len(X.lod) > 1:
         raise InferenceError(f"sequence_expand: X {X} has {len(X.lod)} levels of sequences; it should have one or none")
     repeats = offsets_of(Y, "Y", ref_level)
@@ -271,17 +272,15 @@ def _expand_levels(X: Spec, Y: Spec, ref_level: int) -> tuple[tuple[int, ...] | 
 
 
 def expanded_rows(X: Spec, Y: Spec, ref_level: int) -> list[int]:
-    """The rows of X that `sequence_expand` makes, in order."""
+    """The indices of the rows of X that `sequence_expand` copies, in order."""
     parts, repeats = _expand_levels(X, Y, ref_level)
     assert parts is not None and repeats is not None
-    found: list[int] = []
-    for start, end, times in zip(parts, parts[1:], lengths_of(repeats), strict=False):
-        found += list(range(start, end)) * times
-    return found
+    bounds = zip(parts, parts[1:], lengths_of(repeats), strict=False)
+    return [row for start, end, times in bounds for _ in range(times) for row in range(start, end)]
 
 
 def _expanded_lod(X: Spec, Y: Spec, ref_level: int) -> Lod | None:
-    """The LoD of what `sequence_expand` makes, None where it is not known."""
+    """The LoD of the output of `sequence_expand`; None if it is not known."""
     parts, repeats = _expand_levels(X, Y, ref_level)
     if parts is None or repeats is None:
         return None
@@ -300,7 +299,7 @@ def _expand(X: Spec, Y: Spec, ref_level: int) -> Spec:
 
 @define("sequence_expand(X, Y) -> Out", infer=_expand, wrt=("X",), shape_only=("Y",), lod_aware=True, ref_level=-1)
 def sequence_expand(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any, ref_level: int) -> Any:
-    """Sequence (or row, where X has no sequences) i of X as often as sequence i of Y's level `ref_level` is long."""
+    """Sequence i of X (row i, if X has no sequences), repeated as often as sequence i of Y's level `ref_level` is long."""
     return {"X": f.add_rows(dOut, f.sequence_expanded(X, Y, ref_level=ref_level), X)}
 
 
@@ -313,7 +312,7 @@ def _expand_as(X: Spec, Y: Spec) -> Spec:
 
 @define("sequence_expand_as(X, Y) -> Out", infer=_expand_as, wrt=("X",), shape_only=("Y",), lod_aware=True)
 def sequence_expand_as(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any) -> Any:
-    """Row i of X as often as sequence i of Y is long."""
+    """Row i of X, repeated as often as sequence i of Y is long."""
     return {"X": f.add_rows(dOut, f.sequence_ids(Y), X)}
 
 
@@ -321,20 +320,20 @@ def sequence_expand_as(f: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any) -> Any:
 def _concat(X: list[Spec]) -> Spec:
     levels = [offsets_of(x, "X") for x in X]
     for x in X[1:]:
-        if any(a != b and -1 not in (a, b) for a, b in zip(x.shape[1:], X[0].shape[1:], strict=False)):
+        if not all(map(fits, x.shape[1:], X[0].shape[1:])):
             raise InferenceError(f"sequence_concat: {x} and {X[0]} should have rows of one shape")
     if any(level is None for level in levels):
         return Spec((-1, *X[0].shape[1:]), X[0].dtype, lod=(None,))
     lengths = [lengths_of(level) for level in levels if level is not None]
-    if len({len(found) for found in lengths}) != 1:
-        raise InferenceError(f"sequence_concat: the inputs have {', '.join(str(len(found)) for found in lengths)} sequences")
-    totals = [sum(found) for found in zip(*lengths, strict=True)]
+    if len(set(map(len, lengths))) != 1:
+        raise InferenceError(f"sequence_concat: the inputs have {', '.join(str(len(each)) for each in lengths)} sequences")
+    totals = [sum(each) for each in zip(*lengths, strict=True)]
     return Spec((sum(totals), *X[0].shape[1:]), X[0].dtype, lod=(tuple(accumulate(totals, initial=0)),))
 
 
 @define("sequence_concat(X*) -> Out", infer=_concat, lod_aware=True)
 def sequence_concat(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """Sequence i of each input after the other, as sequence i."""
+    """Sequence i is the concatenation of sequence i of all inputs."""
     return {"X": [f.take_rows(dOut, f.sequence_concatenated(X, which=which)) for which in range(len(X))]}  # type: ignore[arg-type]
 
 
@@ -348,7 +347,7 @@ def _slice(X: Spec, Offset: Spec, Length: Spec) -> Spec:
 
 @define("sequence_slice(X, Offset: int, Length: int) -> Out", infer=_slice, wrt=("X",), lod_aware=True)
 def sequence_slice(f: Any, X: ShapeOnly, Offset: Any, Length: Any, dOut: Any) -> Any:
-    """Of each sequence of X, Length[i] rows from Offset[i] on."""
+    """Of sequence i of X, Length[i] rows from Offset[i] on."""
     return {"X": f.add_rows(dOut, f.sequence_sliced(X, Offset, Length, dOut), X)}
 
 
@@ -365,15 +364,15 @@ def _pad(X: Spec, PadValue: Spec, padded_length: int) -> tuple[Spec, Spec]:
     "sequence_pad(X, PadValue) -> Out, Length", infer=_pad, wrt=("X",), constants=("PadValue",), lod_aware=True, padded_length=-1
 )
 def sequence_pad(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """The sequences of X as ``[sequences, padded_length, ...]``, filled up with PadValue (one number, or a row), and their
-    lengths; `padded_length` -1 is that of the longest."""
+    """The sequences of X as ``[sequences, padded_length, ...]``, padded with PadValue (one number, or a row), and their lengths;
+    a `padded_length` of -1 is the length of the longest."""
     return {"X": f.add_rows(dOut, f.sequence_positions(X, dOut), X)}
 
 
 def _unpad(X: Spec, Length: Spec) -> Spec:
     if X.ndim < 2:
         raise InferenceError(f"sequence_unpad: X {X} should have at least two dimensions: sequences and steps")
-    if -1 not in (X.shape[0], Length.size) and X.shape[0] != Length.size:
+    if not fits(X.shape[0], Length.size):
         raise InferenceError(
             f"sequence_unpad: Length {Length} should have a number for each of the {X.shape[0]} sequences of X {X}"
         )
@@ -382,7 +381,7 @@ def _unpad(X: Spec, Length: Spec) -> Spec:
 
 @define("sequence_unpad(X, Length: int) -> Out", infer=_unpad, wrt=("X",), lod_aware=True)
 def sequence_unpad(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """The first Length[i] entries of each X[i], as sequences; of X [sequences, steps], rows of one element."""
+    """The first Length[i] entries of each X[i], as sequences; for X [sequences, steps], as rows of one element."""
     return {"X": f.reshape_like(f.take_rows(dOut, f.sequence_positions(dOut, X)), X)}
 
 
@@ -401,7 +400,7 @@ def _reshape(X: Spec, new_dim: int) -> Spec:
 
 @define("sequence_reshape(X) -> Out", infer=_reshape, lod_aware=True, new_dim=required("int"))
 def sequence_reshape(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """The numbers of each sequence in rows of `new_dim`."""
+    """The elements of each sequence in rows of `new_dim` elements."""
     return {"X": f.reshape_like(dOut, X)}
 
 
@@ -432,7 +431,7 @@ def _enumerate(X: Spec, win_size: int) -> Spec:
     pad_value=0,
 )
 def sequence_enumerate() -> None:
-    """Each row with the `win_size` - 1 that follow it in its sequence; `pad_value` past the end."""
+    """For each row, its element and the next `win_size` - 1 ones of its sequence; `pad_value` past the end."""
 
 
 def _erase(X: Spec) -> Spec:
@@ -442,7 +441,7 @@ def _erase(X: Spec) -> Spec:
 
 @define("sequence_erase(X: int) -> Out", infer=_erase, grad=NOT_DIFFERENTIABLE, lod_aware=True, tokens=ints())
 def sequence_erase() -> None:
-    """The sequences of X, whole numbers, without `tokens`."""
+    """The sequences of integers X without `tokens`."""
 
 
 def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
@@ -455,14 +454,14 @@ def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
         raise InferenceError(
             f"sequence_scatter: X {X} should have shape [sequences, width], Ids {Ids} and Updates {Updates} [rows, 1]"
         )
-    if -1 not in (_rows(Ids), _rows(Updates)) and _rows(Ids) != _rows(Updates):
-        raise InferenceError(f"sequence_scatter: Ids {Ids} and Updates {Updates} should have as many rows")
+    if not fits(_rows(Ids), _rows(Updates)):
+        raise InferenceError(f"sequence_scatter: Ids {Ids} and Updates {Updates} should have the same number of rows")
     return X
 
 
 @define("sequence_scatter(X, Ids: int, Updates) -> Out", infer=_scatter, wrt=("X", "Updates"), lod_aware=True)
 def sequence_scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
-    """X with Updates added: row j of sequence i, whose id is k, to ``X[i, k]``."""
+    """X with Updates added: that of a row of sequence i with the id k to ``X[i, k]``."""
     return {"X": dOut, "Updates": lambda: f.reshape_like(f.gather_nd(dOut, f.sequence_scattered(Ids)), Updates)}
 
 
@@ -471,11 +470,8 @@ def _conv(X: Spec, Filter: Spec, contextLength: int, contextStride: int, padding
     offsets_of(X, "X")
     if paddingTrainable or contextStride != 1:
         raise InferenceError("sequence_conv: contextStride should be 1, and paddingTrainable False")
-    if (
-        X.ndim != 2
-        or Filter.ndim != 2
-        or (-1 not in (X.shape[1], Filter.shape[0]) and Filter.shape[0] != contextLength * X.shape[1])
-    ):
+    rows = contextLength * X.shape[1] if X.ndim == 2 and X.shape[1] >= 0 else -1
+    if X.ndim != 2 or Filter.ndim != 2 or not fits(Filter.shape[0], rows):
         raise InferenceError(f"sequence_conv: Filter {Filter} should have contextLength ({contextLength}) x width of X {X} rows")
     return Spec((_rows(X), Filter.shape[1]), X.dtype, lod=X.lod)
 
@@ -491,8 +487,8 @@ def _conv(X: Spec, Filter: Spec, contextLength: int, contextStride: int, padding
     paddingTrainable=False,
 )
 def sequence_conv(f: Any, X: Any, Filter: Any, dOut: Any, contextStart: int, contextLength: int) -> Any:
-    """Convolution over time: the rows t + contextStart ... of each sequence, side by side, times Filter,
-    ``[contextLength * width, filters]``; zeros past the ends."""
+    """Convolution over time: for row t, the contextLength rows of its sequence from t + contextStart on, joined, times Filter,
+    ``[contextLength * width, filters]``. Rows outside of the sequence are zeros."""
     index = f.sequence_context(X, start=contextStart, length=contextLength)
     return {
         "X": lambda: f.add_rows(f.reshape(f.matmul_v2(dOut, Filter, trans_y=True), shape=[0, contextLength, -1]), index, X),
@@ -502,7 +498,7 @@ def sequence_conv(f: Any, X: Any, Filter: Any, dOut: Any, contextStart: int, con
 
 def _row_conv(X: Spec, Filter: Spec) -> Spec:
     offsets_of(X, "X")
-    if Filter.ndim != 2 or X.ndim != 2 or (-1 not in (Filter.shape[1], X.shape[1]) and Filter.shape[1] != X.shape[1]):
+    if Filter.ndim != 2 or X.ndim != 2 or not fits(Filter.shape[1], X.shape[1]):
         raise InferenceError(f"row_conv: Filter {Filter} should have the width of X {X}")
     return X
 
@@ -535,22 +531,22 @@ def _reset(X: Spec, Y: Spec | None, target_lod: list[int], append: bool) -> Spec
 
 @define("lod_reset(X, Y?) -> Out", infer=_reset, wrt=("X",), lod_aware=True, target_lod=ints(), append=False)
 def lod_reset(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """X with other sequences: those of Y, or, where Y has none, between the offsets that it holds, or `target_lod`."""
+    """X with other sequences: those of Y or, if it has none, by the offsets in Y; without Y, by the offsets `target_lod`."""
     return {"X": f.reshape_like(dOut, X)}
 
 
 def _patches(X: Spec, kernels: list[int], strides: list[int], paddings: list[int]) -> tuple[int, int, int]:
-    """Number of rows and of columns of patches, and of numbers in each; -1 where unknown."""
+    """The numbers of rows and of columns of patches, and of elements of a patch; -1 if unknown."""
     if X.ndim != 4 or len(kernels) != 2 or len(strides) != 2 or len(paddings) != 4:
         raise InferenceError(
             f"im2sequence: X {X} should be [images, channels, height, width], with two kernels and strides and four paddings, "
             f"not {kernels}, {strides}, {paddings}"
         )
     counts = [
-        -1 if extent == -1 else (extent + low + high - kernel) // stride + 1
-        for extent, kernel, stride, low, high in zip(X.shape[2:], kernels, strides, paddings[:2], paddings[2:], strict=True)
+        -1 if size == -1 else (size + low + high - kernel) // stride + 1
+        for size, kernel, stride, low, high in zip(X.shape[2:], kernels, strides, paddings[:2], paddings[2:], strict=True)
     ]
-    if any(count < 1 and extent != -1 for count, extent in zip(counts, X.shape[2:], strict=True)):
+    if any(count < 1 and size != -1 for count, size in zip(counts, X.shape[2:], strict=True)):
         raise InferenceError(f"im2sequence: kernels {kernels} should not be larger than the padded images of X {X}")
     return counts[0], counts[1], -1 if X.shape[1] == -1 else X.shape[1] * prod(kernels)
 
@@ -569,7 +565,7 @@ _PATCHES: dict[str, Any] = {
 
 @define("patch_index(X) -> Out", infer=_patch_index, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, **_PATCHES)
 def patch_index() -> None:
-    """For each number that `im2sequence` makes, where it is among the numbers of X; -1 in the padding."""
+    """For each output element of `im2sequence`, its index among the elements of X; -1 in the padding."""
 
 
 def _im2sequence(X: Spec, Y: Spec | None, kernels: list[int], strides: list[int], paddings: list[int]) -> Spec:

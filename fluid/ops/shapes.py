@@ -1,8 +1,8 @@
-"""Arithmetic on shapes that inference functions share; ``-1`` stands for an extent that is not known yet."""
+"""Checks of, and arithmetic on, shapes that inference functions share; ``-1`` stands for a size that is not known yet."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InferenceError
@@ -15,18 +15,37 @@ __all__ = [
     "aligned",
     "broadcast",
     "different_axes",
+    "fits",
     "in_order",
+    "may_equal",
     "normalize_axes",
     "normalize_axis",
     "one_each",
     "one_number",
     "reduced",
+    "scalar_shape",
     "scaled",
     "taken",
     "within",
 ]
 
 Shape = tuple[int, ...]
+
+
+def fits(one: int, other: int) -> bool:
+    """Whether two sizes may be equal, as far as they are known."""
+    return one == other or -1 in (one, other)
+
+
+def may_equal(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two shapes may be equal, as far as they are known."""
+    return len(one) == len(other) and all(map(fits, one, other))
+
+
+def scalar_shape(declared: Mapping[str, Spec], slot: str = "Out") -> Shape:
+    """The shape of an output of one element: ``[]`` if it is declared so, as in Paddle 2.6, otherwise ``[1]`` as in Fluid."""
+    out = declared.get(slot)
+    return () if out is not None and out.shape == () else (1,)
 
 
 def within(name: str, number: float, low: float, high: float) -> None:
@@ -42,47 +61,47 @@ def in_order(low_name: str, low: float, high_name: str, high: float) -> None:
 
 
 def one_number(slot: str, spec: Spec | None) -> None:
-    """`InferenceError` unless an input, if it is there, is one number, of shape ``[1]`` or ``[]``."""
+    """`InferenceError` unless an input is None or one number, of shape ``[1]`` or ``[]``."""
     if spec is not None and spec.shape not in ((1,), (), (-1,)):
         raise InferenceError(f"{slot} is {spec}; it should be one number, of shape [1] or []")
 
 
 def one_each(slot: str, spec: Spec | None, rows: int) -> None:
-    """`InferenceError` unless an input, if it is there, has one element for each of `rows`."""
+    """`InferenceError` unless an input is None or has one element for each of `rows` rows."""
     if spec is not None and -1 not in (spec.size, rows) and spec.size != rows:
         raise InferenceError(f"{slot} is {spec}; it should have one element for each of {rows} rows")
 
 
 def normalize_axis(axis: int, ndim: int) -> int:
-    """`axis` counted from the front; `InferenceError` if there is no such axis."""
+    """`axis` as a non-negative number; `InferenceError` if there is no such axis."""
     if not -ndim <= axis < ndim:
         raise InferenceError(f"axis {axis} does not exist in {ndim} dimensions")
     return axis + ndim if axis < 0 else axis
 
 
 def normalize_axes(axes: Sequence[int], ndim: int) -> list[int]:
-    """`axes` counted from the front."""
+    """`axes` as non-negative numbers; `InferenceError` if there is no such axis."""
     return [normalize_axis(axis, ndim) for axis in axes]
 
 
 def different_axes(name: str, axes: Sequence[int], ndim: int) -> list[int]:
-    """`axes` counted from the front; `InferenceError` if there is no such axis, or one is named twice."""
-    found = normalize_axes(axes, ndim)
-    if len(set(found)) != len(found):
+    """`axes` as non-negative numbers; `InferenceError` if there is no such axis, or one occurs twice."""
+    normalized = normalize_axes(axes, ndim)
+    if len(set(normalized)) != len(normalized):
         raise InferenceError(f"{name} {list(axes)} should name each dimension once, of {ndim}")
-    return found
+    return normalized
 
 
 def scaled(count: int, factor: float) -> int:
-    """The integer part of `count` times an attribute, in single precision, in which Paddle computes it."""
+    """The integer part of `count` times `factor`, computed in single precision as Paddle does."""
     single = VarType.FP32.numpy.type
     return int(single(count) * single(factor))
 
 
 def taken(start: int, end: int, stride: int) -> slice:
-    """What a strided slice takes: as Python's slices, but that -1 as the end of a negative stride stands for no end.
+    """The Python slice for the bounds of a strided slice. With a negative stride, -1 as the end means no end.
 
-    That is how Paddle writes ``x[::-1]``: from 2147483647 to -1 by -1.
+    Paddle writes ``x[::-1]`` as from 2147483647 to -1 by -1.
     """
     return slice(start, None if stride < 0 and end == -1 else end, stride)
 
@@ -93,14 +112,14 @@ def aligned(shape: Shape, ndim: int, axis: int) -> Shape:
         return shape
     start = ndim - len(shape) if axis == -1 else axis
     while axis != -1 and len(shape) > 1 and start + len(shape) > ndim and shape[-1] == 1:
-        shape = shape[:-1]  # Fluid lets trailing ones of Y stand out
+        shape = shape[:-1]  # Fluid ignores trailing ones that do not fit
     if start < 0 or start + len(shape) > ndim:
         raise InferenceError(f"a shape of {len(shape)} dimensions does not fit at axis {axis} of {ndim}")
     return (1,) * start + shape + (1,) * (ndim - start - len(shape))
 
 
 def broadcast(x: Shape, y: Shape, axis: int = -1) -> Shape:
-    """The shape of an elementwise op on these shapes, the shorter one aligned at `axis`."""
+    """The shape of an elementwise op on two shapes, the shorter one aligned at `axis`."""
     ndim = max(len(x), len(y))
     if not -1 <= axis <= ndim:
         raise InferenceError(f"axis {axis} should be -1, or from 0 to {ndim} for shapes {list(x)} and {list(y)}")
@@ -119,8 +138,8 @@ def broadcast(x: Shape, y: Shape, axis: int = -1) -> Shape:
 
 
 def reduced(shape: Shape, dims: Sequence[int], keep_dim: bool) -> Shape:
-    """`shape` after reducing `dims`."""
+    """`shape` after a reduction over `dims`."""
     axes = different_axes("dim", dims, len(shape))
     if keep_dim:
-        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
-    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+        return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)

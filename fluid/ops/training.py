@@ -1,4 +1,4 @@
-"""Ops around a training step: loss scaling for half precision, sums of parameters for averages, and joined tensors."""
+"""Ops for training: loss scaling for half precision, sums of parameters for averages, joined tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_finite_and_unscale() -> None:
     stop_update=False,
 )
 def update_loss_scaling() -> None:
-    """The factor that losses are multiplied by, for the next step, and each X, or zeros where FoundInfinite.
+    """The factor of the loss for the next step, and each X, replaced by zeros if FoundInfinite.
 
     After `incr_every_n_steps` good steps in a row the factor grows by `incr_ratio`; after `decr_every_n_nan_or_inf` bad ones
     it shrinks by `decr_ratio`, to 1 at least. With `stop_update`, or StopUpdate, factor and counts stay as they are.
@@ -65,32 +65,32 @@ def _average_accumulates(inputs: Any) -> dict[str, Spec]:
     min_average_window=long(10000),
 )
 def average_accumulates() -> None:
-    """Sums of a parameter's values over the last steps, of which `ModelAverage` makes their mean.
+    """Sums of a parameter's values over the last steps, from which `ModelAverage` computes their mean.
 
-    The parameter is added to sum_1, which goes to sum_2 every 16384 steps. When the window is full, of at least
-    `min_average_window` steps and of ``num_updates * average_window``, at most of `max_average_window`, then both become
-    sum_3, and a new window begins.
+    The parameter is added to sum_1, which is added to sum_2 every 16384 steps. When the window is full, their sum becomes sum_3,
+    and a new window begins. A window has at least `min_average_window` steps, and ``num_updates * average_window`` steps but at
+    most `max_average_window`.
     """
 
 
-def coalesced_extent(extent: int, itemsize: int, use_align: bool, align_size: int) -> int:
-    """How many elements of a joined tensor one with `extent` elements takes up."""
-    if not use_align or extent < 0:
-        return extent
-    step = align_size if align_size > 0 else 4096  # as Paddle has it for processors
-    return -(-extent * itemsize // step) * step // itemsize
+def coalesced_extent(size: int, itemsize: int, use_align: bool, align_size: int) -> int:
+    """The number of elements that a tensor of `size` elements takes up in a joined tensor."""
+    if not use_align or size < 0:
+        return size
+    step = align_size if align_size > 0 else 4096  # as in Paddle on CPUs
+    return -(-size * itemsize // step) * step // itemsize
 
 
 def _coalesce(
     Input: Sequence[Spec], dtype: int, use_align: bool, align_size: int, user_defined_size_of_dtype: int
 ) -> tuple[list[Spec], Spec]:
-    kind = as_dtype(dtype)
-    itemsize = user_defined_size_of_dtype if user_defined_size_of_dtype > 0 else kind.numpy.itemsize
+    element = as_dtype(dtype)
+    itemsize = user_defined_size_of_dtype if user_defined_size_of_dtype > 0 else element.numpy.itemsize
     for spec in Input:
-        if spec.dtype is not kind:
-            raise InferenceError(f"coalesce_tensor: an input is {spec}; all should be {kind.text}")
-    extents = [coalesced_extent(product(spec.shape), itemsize, use_align, align_size) for spec in Input]
-    return list(Input), Spec((-1 if -1 in extents else sum(extents),), kind)
+        if spec.dtype is not element:
+            raise InferenceError(f"coalesce_tensor: an input is {spec}; all should be {element.text}")
+    sizes = [coalesced_extent(product(spec.shape), itemsize, use_align, align_size) for spec in Input]
+    return list(Input), Spec((-1 if -1 in sizes else sum(sizes),), element)
 
 
 @define(
@@ -109,8 +109,7 @@ def _coalesce(
     concated_ranks=longs(),
 )
 def coalesce_tensor() -> None:
-    """FusedOutput joins the inputs into one vector; Output holds them one by one.
+    """The inputs joined into one vector, FusedOutput, and one by one, Output; filled with `constant` if `set_constant`.
 
-    Their elements are those of the inputs, or `constant` if `set_constant` says so. Unlike in Paddle, FusedOutput and Output
-    do not share memory: what is written to one of them later does not show in the other.
+    Unlike in Paddle, FusedOutput and Output do not share memory: a later write to one does not change the other.
     """

@@ -1,8 +1,8 @@
-"""Ops on images: cutting and shuffling them, resizing, sampling by a grid.
+"""Ops on images: cropping, shuffling, resizing, sampling by a grid.
 
-Nearly all are linear in the image, so the gradient is the transpose, and that of the transpose is the op again: `unfold` and
+Nearly all are linear in the image: the gradient of an op is its transpose, whose gradient is the op again: `unfold` and
 `fold_like`, `crop` and `uncrop`, `uninterp` and `interp_like`, `grid_gather` and `grid_scatter`. The transposes that Paddle
-does not have take the shape to return to from a slot, Like, that is read for its shape only.
+lacks have a slot Like for the original image, of which only the shape is read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, counted, define, floats, ints, least, required
 from ..values.spec import Spec
 from .conv import image_axes, image_format, steps_of_window
+from .manipulation import _like_shape
 from .pool import by_channel, place_maxima
-from .shapes import normalize_axis, scaled
+from .shapes import fits, may_equal, normalize_axis, scaled
 
 Shape = tuple[int, ...]
 
@@ -25,19 +26,15 @@ def _check_images(X: Spec) -> None:
         raise InferenceError(f"X {X} should have 4 dimensions")
 
 
-def _like_shape(X: Spec, Like: Spec) -> Spec:
-    return X.with_shape(Like.shape)
+def divided(size: int, by: int, what: str) -> int:
+    """`size` / `by`, or -1 if it is unknown; `InferenceError` if that is not an integer."""
+    if by < 1 or (size >= 0 and size % by):
+        raise InferenceError(f"{what}, {size}, cannot be divided by {by}")
+    return size // by if size >= 0 else -1
 
 
-def divided(extent: int, by: int, what: str) -> int:
-    """`extent` / `by`, or -1 where it is unknown; an `InferenceError` if that is no whole number."""
-    if by < 1 or (extent >= 0 and extent % by):
-        raise InferenceError(f"{what}, {extent}, cannot be divided by {by}")
-    return extent // by if extent >= 0 else -1
-
-
-def _times(extent: int, by: int) -> int:
-    return extent * by if extent >= 0 else -1
+def _times(size: int, by: int) -> int:
+    return size * by if size >= 0 else -1
 
 
 # ------------------------------------------------------------------------------------------------- channels and places
@@ -51,7 +48,7 @@ def _define_shuffles() -> None:
         else:
             shape[channel] = _times(shape[channel], factor * factor)
         for axis in places:
-            shape[axis] = _times(shape[axis], factor) if grows else divided(shape[axis], factor, f"an extent of X {X}")
+            shape[axis] = _times(shape[axis], factor) if grows else divided(shape[axis], factor, f"a size of X {X}")
         return X.with_shape(tuple(shape))
 
     def larger(X: Spec, upscale_factor: int, data_format: str) -> Spec:
@@ -96,13 +93,13 @@ _define_shuffles()
 
 
 def _interleaved(f: Any, value: Any, groups: int, data_format: str) -> Any:
-    """Channels [groups, C / groups] in the order [C / groups, groups], undone: what lies groups apart is brought together."""
+    """`value` with its channels, [C / groups, groups] in order, transposed to [groups, C / groups]: undoes `shuffle_channel`."""
     last = image_axes(data_format, 4)[0] == 3
     rows = value if last else f.transpose(value, axis=[0, 2, 3, 1])
     flat = f.flatten_contiguous_range(rows, start_axis=0, stop_axis=2)
     parts = f.transpose(f.reshape(flat, shape=[0, -1, groups]), axis=[0, 2, 1])
-    found = f.reshape_like(parts, rows)
-    return found if last else f.transpose(found, axis=[0, 3, 1, 2])
+    images = f.reshape_like(parts, rows)
+    return images if last else f.transpose(images, axis=[0, 3, 1, 2])
 
 
 def _channel_shuffle(X: Spec, groups: int, data_format: str) -> Spec:
@@ -113,7 +110,7 @@ def _channel_shuffle(X: Spec, groups: int, data_format: str) -> Spec:
 
 @define("shuffle_channel(X) -> Out", infer=lambda X, group: _channel_shuffle(X, group, "NCHW"), group=least(1, 1))
 def shuffle_channel(f: Any, dOut: Any, group: int) -> Any:
-    """Images [N, C, H, W] with the channels of `group` groups taken in turns: the first of each group, the second of each, ..."""
+    """Images [N, C, H, W] with the channels of `group` groups interleaved: the first of each group, the second of each, ..."""
     return {"X": _interleaved(f, dOut, group, "NCHW")}
 
 
@@ -136,16 +133,16 @@ _SHIFT: dict[str, Any] = {"seg_num": least(1, required("int")), "shift_ratio": 0
 
 @define("temporal_shift(X: int|float) -> Out", infer=_temporal_shift, **_SHIFT)
 def temporal_shift(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """Of videos, each `seg_num` images [C, H, W] in a row, some channels moved by an image; zeros come in.
+    """Videos, each of `seg_num` consecutive images [C, H, W], with some channels moved by one image, padded with zeros.
 
-    The first ``int(C * shift_ratio)`` channels come from the image before, as many after them from the image after.
+    The first ``int(C * shift_ratio)`` channels are those of the previous image, as many after them those of the next image.
     """
     return {"X": f.temporal_unshift(dOut, **attrs)}
 
 
 @define("temporal_unshift(X: int|float) -> Out", infer=_temporal_shift, **_SHIFT)
 def temporal_unshift(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """`temporal_shift` the other way: its transpose."""
+    """`temporal_shift` in the other direction: its transpose."""
     return {"X": f.temporal_shift(dOut, **attrs)}
 
 
@@ -160,7 +157,7 @@ def _maxout(X: Spec, groups: int, axis: int) -> Spec:
 
 @define("maxout(X) -> Out", infer=_maxout, groups=least(1, required("int")), axis=1)
 def maxout(f: Any, X: Any, Out: ShapeOnly, dOut: Any, groups: int, axis: int) -> Any:
-    """The greatest of each `groups` channels in a row; the gradient of equal ones goes to the first."""
+    """The maximum of each `groups` consecutive channels; the gradient goes to the first of equal ones."""
     axis = normalize_axis(axis, X.ndim)
     x, d_out = (by_channel(f, value, axis, X.ndim) for value in (X, dOut))
     index = f.pool2d_index(x, ksize=[groups, 1], strides=[groups, 1])
@@ -187,7 +184,7 @@ def fsp(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
 def _similarity_focus(X: Spec, axis: int, indexes: list[int]) -> Spec:
     _check_images(X)
     if axis not in (1, 2, 3) or not indexes:
-        raise InferenceError(f"axis {axis} should be 1, 2 or 3, and indexes {indexes} name places along it")
+        raise InferenceError(f"axis {axis} should be 1, 2 or 3, and indexes {indexes} should be indices along it")
     if X.shape[axis] >= 0 and not all(0 <= index < X.shape[axis] for index in indexes):
         raise InferenceError(f"indexes {indexes} should be in [0, {X.shape[axis]}), along axis {axis} of X {X}")
     return X
@@ -203,8 +200,8 @@ def _similarity_focus(X: Spec, axis: int, indexes: list[int]) -> Spec:
 def similarity_focus() -> None:
     """Ones where X [N, A, B, C] is in focus, else zeros.
 
-    Of the matrix at each of `indexes` along `axis`, elements are chosen from the greatest on, of each row and column at most
-    one, as many as there can be; their places are in focus all along the axis.
+    In the matrix at each of `indexes` along `axis`, elements are chosen in descending order, at most one of each row and column.
+    Their positions are in focus all along the axis.
     """
 
 
@@ -227,7 +224,7 @@ def _prelu(X: Spec, Alpha: Spec, mode: str, data_format: str) -> Spec:
     "prelu(X: float[N, ...], Alpha) -> Out", infer=_prelu, mode=choice("all", "channel", "element"), data_format=image_format()
 )
 def prelu(f: Any, X: Any, Alpha: Any, dOut: Any, mode: str, data_format: str) -> Any:
-    """X where it is above 0, else Alpha times X; Alpha is one number, one by channel, or one by element of a row of X."""
+    """X where it is above 0, else Alpha times X; Alpha is one number, one per channel, or one per element of a row of X."""
     x, d_out = (f.flatten2(value, axis=1) if mode == "element" else value for value in (X, dOut))
     axis = image_axes(data_format, X.ndim)[0] if mode == "channel" else -1
     alpha = f.reshape(Alpha, shape=[-1])
@@ -241,27 +238,27 @@ def prelu(f: Any, X: Any, Alpha: Any, dOut: Any, mode: str, data_format: str) ->
 
 # -------------------------------------------------------------------------------------------------- patches of images
 def four_paddings(paddings: Sequence[int]) -> list[tuple[int, int]]:
-    """Padding before and after each of the two extents: `paddings` has one number, two, or top, left, bottom, right."""
-    top, left, bottom, right = list(paddings) * (4 // max(len(paddings), 1)) if len(paddings) in (1, 2, 4) else (0, 0, 0, 0)
+    """Padding before and after height and width: `paddings` has one number, two, or top, left, bottom, right."""
     if len(paddings) not in (1, 2, 4):
         raise InferenceError(f"paddings {list(paddings)} should be 1, 2 or 4 numbers")
+    top, left, bottom, right = list(paddings) * (4 // len(paddings))
     return [(top, bottom), (left, right)]
 
 
-def patch_counts(extents: Sequence[int], attrs: Mapping[str, Any]) -> list[int]:
-    """How many patches lie below and beside each other; -1 where not known."""
-    found = []
+def patch_counts(sizes: Sequence[int], attrs: Mapping[str, Any]) -> list[int]:
+    """The numbers of rows and columns of patches; -1 if unknown."""
+    counts = []
     pads = four_paddings(attrs["paddings"])
-    for extent, size, stride, dilation, pad in zip(
-        extents, attrs["kernel_sizes"], attrs["strides"], attrs["dilations"], pads, strict=True
+    for size, window, stride, dilation, pad in zip(
+        sizes, attrs["kernel_sizes"], attrs["strides"], attrs["dilations"], pads, strict=True
     ):
-        steps = steps_of_window(extent, dilation * (size - 1) + 1, stride, pad)
-        if steps < 1 and extent >= 0:
+        steps = steps_of_window(size, dilation * (window - 1) + 1, stride, pad)
+        if steps < 1 and size >= 0:
             raise InferenceError(
-                f"patches of kernel_sizes {attrs['kernel_sizes']} do not fit into images of {list(extents)}, padded"
+                f"patches of kernel_sizes {attrs['kernel_sizes']} do not fit into images of {list(sizes)}, padded"
             )
-        found.append(steps)
-    return found
+        counts.append(steps)
+    return counts
 
 
 def _unfold(X: Spec, attrs: Mapping[str, Any]) -> Spec:
@@ -313,21 +310,21 @@ def fold_like(f: Any, dY: Any, attrs: dict[str, Any]) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------ cropping
 def _offsets(X: Spec, offsets: Sequence[int], known: bool) -> list[int] | None:
-    """Where the crop begins, None if only tensors say."""
+    """The offsets of a crop, zeros if `offsets` is empty; None if they are not `known`."""
     if not known:
         return None
-    found = list(offsets) or [0] * X.ndim
-    if len(found) != X.ndim or min(found, default=0) < 0:
-        raise InferenceError(f"offsets {found} should be {X.ndim} numbers, none below 0, for X {X}")
-    return found
+    starts = list(offsets) or [0] * X.ndim
+    if len(starts) != X.ndim or min(starts, default=0) < 0:
+        raise InferenceError(f"offsets {starts} should be {X.ndim} numbers, none below 0, for X {X}")
+    return starts
 
 
 def _cropped(X: Spec, shape: Sequence[int], offsets: list[int] | None) -> Spec:
-    if len(shape) != X.ndim or any(size < -1 for size in shape):
+    if len(shape) != X.ndim or any(wanted < -1 for wanted in shape):
         raise InferenceError(f"shape {list(shape)} should have {X.ndim} numbers, as X {X} has dimensions, none below -1")
-    for axis, (extent, size) in enumerate(zip(X.shape, shape, strict=True)):
+    for axis, (size, wanted) in enumerate(zip(X.shape, shape, strict=True)):
         start = offsets[axis] if offsets is not None else 0
-        if extent >= 0 and start + max(size, 0) > extent:
+        if size >= 0 and start + max(wanted, 0) > size:
             raise InferenceError(f"shape {list(shape)} from offsets {offsets} on does not lie within axis {axis} of X {X}")
     return X.with_shape(tuple(shape))
 
@@ -346,16 +343,16 @@ def _crop_tensor(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     if inputs.get("ShapeTensor") or inputs.get("Shape") is not None:
         return X.with_shape(tuple(max(size, -1) or -1 for size in shape) if len(shape) == X.ndim else (-1,) * X.ndim)
     if 0 in shape:
-        raise InferenceError(f"shape {shape} should have no extent of 0; -1 takes what is left of X {X}")
+        raise InferenceError(f"shape {shape} should have no size of 0; -1 takes the rest of X {X}")
     if len(shape) == X.ndim:  # -1 takes the rest
-        rest = [-1 if extent < 0 or offsets is None else extent - offsets[axis] for axis, extent in enumerate(X.shape)]
+        rest = [-1 if size < 0 or offsets is None else size - offsets[axis] for axis, size in enumerate(X.shape)]
         shape = [size if size > 0 else left for size, left in zip(shape, rest, strict=True)]
     return _cropped(X, shape, offsets)
 
 
 @define("crop(X, Y?, Offsets?: int) -> Out", infer=_crop, wrt=("X",), shape_only=("Y",), offsets=ints(), shape=ints())
 def crop(f: Any, X: ShapeOnly, Offsets: Any, dOut: Any, offsets: list[int]) -> Any:
-    """The part of X that begins at `offsets` (or Offsets), and has the extents of Y, or of `shape`."""
+    """The part of X at `offsets` (or Offsets) with the shape of Y or, without it, `shape`."""
     return {"X": f.uncrop(dOut, X, Offsets, offsets=offsets)}
 
 
@@ -367,9 +364,9 @@ def crop(f: Any, X: ShapeOnly, Offsets: Any, dOut: Any, offsets: list[int]) -> A
     offsets=ints(),
 )
 def crop_tensor(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
-    """The part of X that begins at `offsets` and has the extents `shape`, each as attribute, as tensor or as one for each axis.
+    """The part of X at `offsets` with the shape `shape`. Each is an attribute, a tensor, or a list of tensors for each axis.
 
-    In `shape`, -1 takes what is left of an axis.
+    In `shape`, -1 takes the rest of an axis.
     """
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
@@ -382,7 +379,7 @@ def crop_tensor(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: An
     offsets=ints(),
 )
 def uncrop(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
-    """X put into zeros of the shape of Like, at `offsets`: the transpose of cropping."""
+    """X at `offsets` in zeros of the shape of Like: the transpose of cropping."""
     return {"X": f.crop_like(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
@@ -394,7 +391,7 @@ def uncrop(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, of
     offsets=ints(),
 )
 def crop_like(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
-    """The part of X that begins at `offsets` and has the shape of Like."""
+    """The part of X at `offsets` with the shape of Like."""
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
@@ -407,7 +404,7 @@ def _pad_constant_like(X: Spec, Y: Spec) -> Spec:
 
 @define("pad_constant_like(X, Y) -> Out", infer=_pad_constant_like, wrt=("Y",), shape_only=("X",), pad_value=0.0)
 def pad_constant_like(f: Any, Y: ShapeOnly, dOut: Any) -> Any:
-    """Y with `pad_value` after its end along each axis, to the shape of X."""
+    """Y padded with `pad_value` at the end of each axis to the shape of X."""
     return {"Y": f.crop_like(dOut, Y)}
 
 
@@ -416,7 +413,7 @@ def _random_crop(X: Spec, shape: list[int], Seed: Spec | None) -> tuple[Spec, Sp
     if (
         not shape
         or rest < 0
-        or any(extent >= 0 and not 0 < size <= extent for extent, size in zip(X.shape[rest:], shape, strict=True))
+        or any(size >= 0 and not 0 < wanted <= size for size, wanted in zip(X.shape[rest:], shape, strict=True))
     ):
         raise InferenceError(f"shape {shape} should fit into the last dimensions of X {X}")
     return X.with_shape((*X.shape[:rest], *shape)), Seed
@@ -430,15 +427,15 @@ def _random_crop(X: Spec, shape: list[int], Seed: Spec | None) -> tuple[Spec, Sp
     startup_seed=least(0, 0),
 )
 def random_crop() -> None:
-    """Of each item of X a part with the extents `shape` (the last ones), from a place drawn for each.
+    """A random part of shape `shape` of each item of X, which is along the last dimensions.
 
-    With Seed, an int64 number, places are drawn from it, and SeedOut is the seed for the next time.
+    If Seed, an int64 number, is given, it seeds the random offsets, and SeedOut is the next seed.
     """
 
 
 # ----------------------------------------------------------------------------------------------------------- resizing
 METHODS = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "nearest": (2, 3), "bicubic": (2,)}
-"""How to interpolate -> over how many extents."""
+"""Method of interpolation -> the possible numbers of spatial dimensions."""
 
 _INTERP_SLOTS = "OutSize?: int, SizeTensor*?: int, Scale?: float"
 _INTERP_ATTRS: dict[str, Any] = {"data_layout": "NCHW", "interp_method": "bilinear", "align_corners": True, "align_mode": 1}
@@ -446,52 +443,51 @@ _INTERP_SIZES: dict[str, Any] = {"out_d": 0, "out_h": 0, "out_w": 0}
 
 
 def resized_axes(data_layout: str, ndim: int) -> list[int]:
-    """The axes of the extents; layouts are called NCHW and NHWC however many there are."""
+    """The spatial axes; layouts are called NCHW and NHWC for any number of them."""
     if data_layout not in ("NCHW", "NHWC"):
         raise InferenceError(f"data_layout {data_layout!r} should be 'NCHW' or 'NHWC', also for 3 and 5 dimensions")
     return list(range(2, ndim)) if data_layout == "NCHW" else list(range(1, ndim - 1))
 
 
 def scale_factors(scale: Sequence[float] | float, count: int) -> list[float]:
-    """A factor for each of `count` extents; none if `scale` has none or one that says nothing."""
+    """A factor for each of `count` spatial dimensions; none if `scale` has no positive factor."""
     factors = [scale] if isinstance(scale, (int, float)) else list(scale)
     factors = [factor for factor in factors if factor > 0]
     return factors if len(factors) == count else factors[:1] * count
 
 
-def interp_size(extents: Sequence[int], attrs: Mapping[str, Any], scale: Sequence[float]) -> list[int]:
-    """The extents that attributes ask for; -1 where not known."""
+def interp_size(sizes: Sequence[int], attrs: Mapping[str, Any], scale: Sequence[float]) -> list[int]:
+    """The spatial output sizes that attributes ask for; -1 if unknown."""
     if scale:
-        found = [-1 if extent < 0 else scaled(extent, factor) for extent, factor in zip(extents, scale, strict=True)]
-        if 0 in found:
-            raise InferenceError(f"scale {attrs['scale']} should leave something of the extents {list(extents)}, not {found}")
-        return found
-    names = ("out_d", "out_h", "out_w")[3 - len(extents) :]
-    found = [attrs[name] for name in names]
-    if min(found) <= 0:
-        raise InferenceError(f"the size {', '.join(names)}, {found}, should be above 0, or scale, {attrs['scale']}, should")
-    return found
+        out = [-1 if size < 0 else scaled(size, factor) for size, factor in zip(sizes, scale, strict=True)]
+        if 0 in out:
+            raise InferenceError(f"scale {attrs['scale']} should leave something of the sizes {list(sizes)}, not {out}")
+        return out
+    names = ("out_d", "out_h", "out_w")[3 - len(sizes) :]
+    out = [attrs[name] for name in names]
+    if min(out) <= 0:
+        raise InferenceError(f"the size {', '.join(names)}, {out}, should be above 0, or scale, {attrs['scale']}, should")
+    return out
 
 
 def _define_interp(method: str, doc: str) -> None:
     def infer(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
         X: Spec = inputs["X"]
         if X.ndim - 2 not in METHODS[method]:
-            known = " or ".join(str(count + 2) for count in METHODS[method])
-            raise InferenceError(f"X is {X}; it should be images of {known} dimensions, {attrs['data_layout']} ({method})")
+            ranks = " or ".join(str(count + 2) for count in METHODS[method])
+            raise InferenceError(f"X is {X}; it should be images of {ranks} dimensions, {attrs['data_layout']} ({method})")
         axes = resized_axes(attrs["data_layout"], X.ndim)
-        found = [-1] * len(axes)
+        sizes = [-1] * len(axes)
         if not any(inputs.get(slot) for slot in ("OutSize", "SizeTensor", "Scale")):
-            extents = [X.shape[axis] for axis in axes]
-            found = interp_size(extents, attrs, scale_factors(attrs["scale"], len(axes)))
+            sizes = interp_size([X.shape[axis] for axis in axes], attrs, scale_factors(attrs["scale"], len(axes)))
         shape = list(X.shape)
-        for axis, extent in zip(axes, found, strict=True):
-            shape[axis] = extent
+        for axis, size in zip(axes, sizes, strict=True):
+            shape[axis] = size
         return X.with_shape(tuple(shape))
 
     def back(f: Any, X: Any, dOut: Any, attrs: dict[str, Any], Scale: Any = None, scale: Sequence[float] = ()) -> Any:
-        given = {name: attrs[name] for name in _INTERP_ATTRS}
-        return {"X": f.uninterp(dOut, X, Scale, scale=list(scale), **{**given, "interp_method": method})}
+        how = {**{name: attrs[name] for name in _INTERP_ATTRS}, "interp_method": method}
+        return {"X": f.uninterp(dOut, X, Scale, scale=list(scale), **how)}
 
     def rule(
         f: Any, X: ShapeOnly, OutSize: ShapeOnly, SizeTensor: ShapeOnly, Scale: ShapeOnly, dOut: Any, attrs: dict[str, Any]
@@ -503,26 +499,28 @@ def _define_interp(method: str, doc: str) -> None:
     ) -> Any:
         return back(f, X, dOut, attrs) if SizeTensor else back(f, X, dOut, attrs, Scale, attrs["scale"])
 
-    rule.__doc__ = f"""As `{method}_interp_v2`, but for `scale`, one number for all extents, which only says the size."""
+    rule.__doc__ = f"As `{method}_interp_v2`, except that `scale` is one number, and only determines the output size."
     rule_v2.__doc__ = doc
     for name, its_rule, scale in ((f"{method}_interp", rule, 0.0), (f"{method}_interp_v2", rule_v2, floats())):
         attributes = {"scale": scale, **_INTERP_SIZES, **_INTERP_ATTRS}
         define(f"{name}(X: float, {_INTERP_SLOTS}) -> Out", infer=infer, wrt=("X",), constants=("Scale",), **attributes)(its_rule)
 
 
-_SIZED = "Images brought to another size; sizes are told as to `bilinear_interp_v2`. "
+_SIZED = "Images resized; the size is given as for `bilinear_interp_v2`. "
 _define_interp(
     "bilinear",
-    """Images brought to another size, by linear interpolation along both axes.
+    """Images resized by linear interpolation along both axes.
 
-The size is that in SizeTensor, OutSize, or `scale` (or Scale) times X's, or else `out_h` and `out_w`. With `align_corners`
-the outermost elements stay in their places; without, `align_mode` 0 takes elements to be areas, 1 to be points. Layouts are
-NCHW or NHWC.""",
+The size is SizeTensor, OutSize, X's size times `scale` (or Scale), or else `out_h` and `out_w`. With `align_corners`, the
+outermost elements keep their places; without, elements are areas with `align_mode` 0, points with 1. Layouts are NCHW or
+NHWC.""",
 )
-_define_interp("nearest", _SIZED + "Each element is that of X which is nearest.")
-_define_interp("linear", _SIZED + "Of rows [N, C, W].")
-_define_interp("trilinear", _SIZED + "Of volumes [N, C, D, H, W].")
-_define_interp("bicubic", _SIZED + "By cubic convolution (with -0.75) along both axes; places are areas if not `align_corners`.")
+_define_interp("nearest", _SIZED + "Each element is the nearest one of X.")
+_define_interp("linear", _SIZED + "For rows [N, C, W].")
+_define_interp("trilinear", _SIZED + "For volumes [N, C, D, H, W].")
+_define_interp(
+    "bicubic", _SIZED + "By cubic convolution (with -0.75) along both axes; without `align_corners`, elements are areas."
+)
 
 
 @define("uninterp(X, Like, Scale?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), scale=floats(), **_INTERP_ATTRS)
@@ -535,7 +533,7 @@ def uninterp(f: Any, X: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any])
     "interp_like(X, Like, Scale?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), scale=floats(), **_INTERP_ATTRS
 )
 def interp_like(f: Any, X: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
-    """X brought to the size of Like by `interp_method`; `scale` (or Scale), if given, is the ratio of the sizes."""
+    """X resized to the size of Like by `interp_method`; `scale` (or Scale), if given, is the ratio of the sizes."""
     return {"X": f.uninterp(dOut, X, Scale, **attrs)}
 
 
@@ -549,7 +547,7 @@ def _sampled(image: str) -> Callable[..., Spec]:
         X: Spec = inputs[image]
         if X.ndim != 4 or Grid.ndim != 4 or Grid.shape[3] not in (-1, 2):
             raise InferenceError(f"{X} should be images [N, C, H, W], and Grid {Grid} of shape [N, H', W', 2]")
-        if -1 not in (X.shape[0], Grid.shape[0]) and X.shape[0] != Grid.shape[0]:
+        if not fits(X.shape[0], Grid.shape[0]):
             raise InferenceError(f"there are {X.shape[0]} images in {X}, but {Grid.shape[0]} grids in {Grid}")
         if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border", "reflection"):
             raise InferenceError(
@@ -562,10 +560,10 @@ def _sampled(image: str) -> Callable[..., Spec]:
 
 
 def _through_grid(f: Any, X: Any, Grid: Any, dOut: Any, attrs: Mapping[str, Any]) -> Any:
-    """What reaches the grid from the sampled images: by coordinate, the slope of X there times `dOut`, over all channels."""
+    """The gradient of the grid: for each coordinate, the sum over all channels of `dOut` times the slope of X there."""
 
     def along(name: str) -> Any:
-        if attrs.get(name) or attrs["mode"] == "nearest":  # linear between elements: no second derivative by one coordinate
+        if attrs.get(name) or attrs["mode"] == "nearest":  # linear between elements: no second derivative
             return f.fill_zeros_like(f.slice(Grid, axes=[3], starts=[0], ends=[1]))
         slope = f.grid_gather(X, Grid, **{**attrs, name: True})
         return f.unsqueeze2(f.reduce_sum(dOut * slope, dim=[1]), axes=[3])
@@ -575,18 +573,18 @@ def _through_grid(f: Any, X: Any, Grid: Any, dOut: Any, attrs: Mapping[str, Any]
 
 @define("grid_sampler(X: float, Grid) -> Output", infer=_sampled("X"), **_GRID)
 def grid_sampler(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
-    """Images X [N, C, H, W] sampled at the places (x, y) of Grid [N, H', W', 2], -1 and 1 being the borders.
+    """Images X [N, C, H, W] sampled at the places (x, y) of Grid [N, H', W', 2], where -1 and 1 are the borders.
 
-    `mode`: "bilinear" between the four elements around a place, or "nearest". `padding_mode` of places outside: "zeros",
-    "border" (the nearest inside) or "reflection". The borders are the centres of the outermost elements with
-    `align_corners`, their outer edges without.
+    `mode` is "bilinear", between the four elements around a place, or "nearest". The `padding_mode` for places outside is
+    "zeros", "border" (the nearest place inside) or "reflection". The borders are the centres of the outermost elements with
+    `align_corners`, and their outer edges without.
     """
     return {"X": lambda: f.grid_scatter(dOutput, Grid, X, **attrs), "Grid": lambda: _through_grid(f, X, Grid, dOutput, attrs)}
 
 
 @define("grid_gather(X: float, Grid) -> Output", infer=_sampled("X"), **_GRID, **_ALONG)
 def grid_gather(f: Any, X: Any, Grid: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
-    """As `grid_sampler`, or its derivative by the x (`along_x`) or y (`along_y`) of the place, or by both."""
+    """As `grid_sampler`, or its derivative with respect to the x (`along_x`) or y (`along_y`) of the place, or to both."""
     return {"X": lambda: f.grid_scatter(dOutput, Grid, X, **attrs), "Grid": lambda: _through_grid(f, X, Grid, dOutput, attrs)}
 
 
@@ -603,7 +601,7 @@ def grid_scatter(f: Any, Output: Any, Grid: Any, dX: Any, attrs: dict[str, Any])
 
 
 def _affine_grid(Theta: Spec, OutputShape: Spec | None, output_shape: list[int]) -> Spec:
-    if Theta.ndim != 3 or any(extent not in (-1, size) for extent, size in zip(Theta.shape[1:], (2, 3), strict=True)):
+    if not may_equal(Theta.shape, (-1, 2, 3)):
         raise InferenceError(f"Theta {Theta} should have shape [N, 2, 3]")
     if OutputShape is not None:
         return Theta.with_shape((Theta.shape[0], -1, -1, 2))
@@ -622,7 +620,7 @@ def _affine_grid(Theta: Spec, OutputShape: Spec | None, output_shape: list[int])
 def affine_grid(f: Any, Theta: ShapeOnly, OutputShape: ShapeOnly, dOutput: Any, align_corners: bool) -> Any:
     """A grid [N, H, W, 2] for `grid_sampler`: ``Theta @ (x, y, 1)`` for the places (x, y) of an image of size H by W.
 
-    `output_shape` (or OutputShape) is [N, C, H, W]; places reach from -1 to 1.
+    `output_shape` (or OutputShape) is [N, C, H, W]; coordinates are from -1 to 1.
     """
     places = f.places_like(dOutput, align_corners=align_corners)
     rows, d_rows = (f.flatten_contiguous_range(value, start_axis=1, stop_axis=2) for value in (places, dOutput))
@@ -635,4 +633,4 @@ def _places_like(Like: Spec) -> Spec:
 
 @define("places_like(Like) -> Out", infer=_places_like, grad=ZERO_GRADIENT, shape_only=("Like",), align_corners=True)
 def places_like() -> None:
-    """The places (x, y, 1) of a grid of Like's height and width, which `affine_grid` moves."""
+    """The places (x, y, 1) of a grid of Like's height and width, which `affine_grid` transforms."""

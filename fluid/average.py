@@ -12,18 +12,18 @@ __all__ = ["WeightedAverage"]
 
 
 class WeightedAverage:
-    """``sum(value * weight) / sum(weight)`` of numbers or arrays of one shape."""
+    """The weighted mean ``sum(value * weight) / sum(weight)`` of numbers, or of arrays with the same shape."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget all values."""
         self.numerator: Any = None
         self.denominator = 0.0
 
     def add(self, value: Any, weight: float) -> None:
-        """Count `value` with this weight, such as the batch's size."""
+        """Add a value with a weight, such as the size of its batch."""
         if not np.issubdtype(np.asarray(value).dtype, np.number):
             raise FluidTypeError(f"WeightedAverage.add takes numbers and arrays, not {value!r}")
         part = np.asarray(value, np.float64) * float(np.asarray(weight).item())
@@ -31,8 +31,8 @@ class WeightedAverage:
         self.denominator += float(np.asarray(weight).item())
 
     def eval(self) -> Any:
-        """The average so far: a float, or an array where values were arrays of more than one element."""
+        """The mean so far: a float, or an array if the values have more than one element."""
         if self.numerator is None or self.denominator == 0.0:
             raise ProgramError("WeightedAverage.eval: nothing has been added yet")
-        found = self.numerator / self.denominator
-        return float(found.item()) if found.size == 1 else found
+        mean = self.numerator / self.denominator
+        return float(mean.item()) if mean.size == 1 else mean

@@ -1,4 +1,4 @@
-"""Programs with wishes about how to run them."""
+"""`CompiledProgram`, `ParallelExecutor` and their settings, as Fluid 1.6 has them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .ir.program import Program, default_main_program
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy", "ParallelExecutor"]
 
 
-class _Wishes:
-    """Settings by name. They change speed in Paddle, never results; here the executor plans by itself."""
+class _Settings:
+    """Settings by name, without effect here: in Paddle they change speed, never results."""
 
     def __init__(self) -> None:
         self.__dict__.update(type(self)._DEFAULTS)
@@ -26,14 +26,14 @@ class _Wishes:
         self.__dict__[name] = value
 
 
-class ExecutionStrategy(_Wishes):
-    """How Paddle's executor is to run: accepted for scripts that set it."""
+class ExecutionStrategy(_Settings):
+    """Settings of Paddle's executor, accepted for scripts that set them."""
 
     _DEFAULTS = {"num_threads": 0, "num_iteration_per_drop_scope": 1, "num_iteration_per_run": 1, "use_thread_barrier": False}
 
 
-class BuildStrategy(_Wishes):
-    """How Paddle is to rewrite the program before running it: accepted for scripts that set it."""
+class BuildStrategy(_Settings):
+    """Settings of how Paddle rewrites a program before running it, accepted for scripts that set them."""
 
     class ReduceStrategy:
         AllReduce = 0
@@ -65,7 +65,7 @@ class BuildStrategy(_Wishes):
 
 
 class CompiledProgram:
-    """A program for the executor, which runs ``program`` as it is: it compiles every program that it runs."""
+    """Wraps a program for the executor, which compiles every program that it runs anyway."""
 
     def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
         if not isinstance(program_or_graph, Program):
@@ -81,9 +81,9 @@ class CompiledProgram:
         share_vars_from: CompiledProgram | None = None,
         places: Sequence[Any] | None = None,
     ) -> CompiledProgram:
-        """This program itself: it runs on the executor's one device, on the whole batch, which gives the same gradients.
+        """Returns this object: the program runs on one device with the whole batch, which gives the same gradients.
 
-        `ProgramError` if several places are asked for.
+        `ProgramError` if `places` has several entries.
         """
         if places is not None and len(places) > 1:
             raise ProgramError(f"programs run on one device here, not on {len(places)}; leave places out")
@@ -91,14 +91,14 @@ class CompiledProgram:
 
 
 class ParallelExecutor:
-    """Runs one program, as scripts older than `CompiledProgram` do: on one device here, on the whole batch.
+    """Runs one program, for scripts older than `CompiledProgram`: here on one device with the whole batch.
 
     Args:
-        use_cuda: run on CUDA device 0, not on the processor.
+        use_cuda: run on CUDA device 0, not on the CPU.
         main_program: the program; the default main program if None.
-        scope: where persistable variables live; the global scope if None.
-        loss_name, share_vars_from, exec_strategy, build_strategy, num_trainers, trainer_id: accepted as in Fluid; of no
-            effect. `ProgramError` if there should be several trainers.
+        scope: the scope of persistable variables; the global scope if None.
+        loss_name, share_vars_from, exec_strategy, build_strategy, num_trainers, trainer_id: accepted as in Fluid; without
+            effect. `ProgramError` if `num_trainers` is not 1.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class ParallelExecutor:
 
     @property
     def device_count(self) -> int:
-        """How many devices the program runs on: one."""
+        """The number of devices on which the program runs: 1."""
         return 1
 
     def run(self, fetch_list: Any, feed: Any = None, feed_dict: Any = None, return_numpy: bool = True) -> list[Any]:
-        """Run once, as `Executor.run`; `feed_dict` is an older name of `feed`."""
-        given = feed if feed is not None else feed_dict
-        return self._executor.run(self._program, given, fetch_list, scope=self._scope, return_numpy=return_numpy)
+        """Run the program once, as `Executor.run`; `feed_dict` is an older name of `feed`."""
+        feed = feed if feed is not None else feed_dict
+        return self._executor.run(self._program, feed, fetch_list, scope=self._scope, return_numpy=return_numpy)
 
     def drop_local_exe_scopes(self) -> None:
-        """Nothing: no scopes are kept here from run to run."""
+        """Does nothing: no scopes are kept between runs here."""

@@ -1,4 +1,4 @@
-"""Names that Fluid programs take from ``fluid.core``."""
+"""The names that scripts use from ``fluid.core``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, get_cuda_device_
 from .values.types import VarType
 
 __all__ = [
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "EOFException",
-    "LoDTensor",
-    "Scope",
-    "VarDesc",
-    "get_cuda_device_count",
+    "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "LoDTensor", "Scope", "VarDesc", "get_cuda_device_count",
     "is_compiled_with_cuda",
-]
+]  # fmt: skip
 
 
 class VarDesc:

@@ -1,7 +1,8 @@
-"""Turning rows of data into what a program is fed."""
+"""Converts rows of data to the arrays that a program is fed."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,12 +16,12 @@ __all__ = ["DataFeeder"]
 
 
 class DataFeeder:
-    """Stacks rows into one array for each fed variable, or, where it holds sequences, puts them one after the other.
+    """Stacks rows into one array for each fed variable; sequences are concatenated.
 
     Args:
         feed_list: the fed variables, or their names, in the order of a row's fields.
-        place: where the program runs; arrays are made on the host and moved by the executor.
-        program: that has the variables; the default main program if None.
+        place: where the program runs; arrays are made on the host, and the executor moves them.
+        program: the program with the variables; the default main program if None.
     """
 
     def __init__(self, feed_list: Sequence[Variable | str], place: Any, program: Program | None = None) -> None:
@@ -32,11 +33,11 @@ class DataFeeder:
         self.place = place
 
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, Any]:
-        """One array by name for each variable, of its dtype and shape, from rows ``(field, field, ...)``.
+        """Arrays by name, one for each variable, of its dtype and shape, from rows ``(field, field, ...)``.
 
-        A field may be flat: it is given the variable's shape. Of a variable with ``lod_level=1``, a field is a list of as many
-        elements as it likes, with ``lod_level=2`` a list of such lists, ...: that gives a `LoDTensor` of all elements with the
-        lists' lengths. `FeedError` if a row or field does not fit.
+        A flat field is reshaped to the variable's shape. For a variable with ``lod_level=1``, a field is a list of any length,
+        for ``lod_level=2`` a list of such lists, ...: these give a `LoDTensor` of all elements with the lists' lengths.
+        `FeedError` if a row or field does not fit.
         """
         names = [var.name for var in self.feed_vars]
         columns: list[list[Any]] = [[] for _ in names]
@@ -60,7 +61,7 @@ class DataFeeder:
     def decorate_reader(
         self, reader: Callable[[], Iterable[Any]], multi_devices: bool, num_places: int | None = None, drop_last: bool = True
     ) -> Callable[[], Iterator[dict[str, Any]]]:
-        """A reader of what to feed, from a reader of batches."""
+        """A reader of feeds, from a reader of batches."""
         if multi_devices:
             raise FeedError("decorate_reader: programs run on one device here; call it with multi_devices=False")
 
@@ -72,7 +73,7 @@ class DataFeeder:
 
 
 def _sequences(var: Variable, fields: list[Any]) -> LoDTensor:
-    """The elements of nested lists one after the other, with the lists' lengths level by level."""
+    """The concatenated elements of nested lists, with the lists' lengths level by level."""
     lengths: list[list[int]] = []
     items = fields
     for level in range(var.lod_level):
@@ -85,10 +86,7 @@ def _sequences(var: Variable, fields: list[Any]) -> LoDTensor:
         lengths.append([len(item) for item in items])
         items = [inner for item in items for inner in item]
     shape = var.shape[1:]
-    if items:
-        array = _stack(var, items)
-    else:
-        array = np.empty((0, *(max(extent, 0) for extent in shape)), var.dtype.numpy)
+    array = _stack(var, items) if items else np.empty((0, *(max(size, 0) for size in shape)), var.dtype.numpy)
     tensor = LoDTensor()
     tensor.set(array)
     tensor.set_recursive_sequence_lengths(lengths)
@@ -111,15 +109,10 @@ def _stack(var: Variable, fields: list[Any]) -> np.ndarray[Any, Any]:
         raise FeedError(f"{var.name} is {var.describe()}, but the rows hold {array.dtype.name}; convert them to {want.name}")
     shape = var.shape[1:]
     if array.shape[1:] != shape:
-        if sum(extent == -1 for extent in shape) <= 1:
-            with_batch = (len(fields), *shape)
-            try:
-                return array.astype(want).reshape(with_batch)
-            except ValueError:
-                pass
-        elif len(shape) != array.ndim - 1 or any(a not in (-1, b) for a, b in zip(shape, array.shape[1:], strict=True)):
-            pass
-        else:
+        if shape.count(-1) <= 1:
+            with contextlib.suppress(ValueError):
+                return array.astype(want).reshape((len(fields), *shape))
+        elif len(shape) == array.ndim - 1 and all(a in (-1, b) for a, b in zip(shape, array.shape[1:], strict=True)):
             return array.astype(want)
         raise FeedError(
             f"{var.name} is {var.describe()}, but each row holds {list(array.shape[1:])}, which cannot be given that shape"

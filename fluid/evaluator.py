@@ -1,4 +1,4 @@
-"""Measures over many batches whose sums are kept by the program itself. `fluid.metrics` computes the same on the host."""
+"""Metrics over many batches whose sums the program itself keeps. `fluid.metrics` computes the same on the host."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Evaluator:
     """Sums over batches, in persistable variables to which each run adds.
 
     Attributes:
-        metrics: the measure of the batch, as variables to be fetched.
-        states: the sums.
+        metrics: the metrics of the current batch, as variables to be fetched.
+        states: the sums, as variables.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,7 +32,7 @@ class Evaluator:
         self.states: list[Variable] = []
 
     def _add(self, suffix: str, value: Variable, dtype: DTypeLike) -> Variable:
-        """Let each run add `value`, of one element, to a sum; gives the sum."""
+        """Append ops that add `value`, of one element, to a sum; returns the sum's variable."""
         name = f"{self.helper.name}.{unique_name.generate(suffix)}"
         state = self.helper.create_global_variable(True, name=name, dtype=dtype, shape=[1])
         self.helper.set_variable_initializer(state, Constant(0.0))
@@ -43,19 +43,19 @@ class Evaluator:
         return state
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
-        """Begin anew: the sums in the current scope become 0. `reset_program` is accepted as in Fluid; none is needed."""
+        """Set the sums in the current scope to 0. `reset_program` is accepted as in Fluid, without effect."""
         for state in self.states:
             tensor = global_scope().var(state.name).get_tensor()
             tensor.set(np.zeros([1], as_dtype(state.dtype).numpy), executor.place)
 
     def _sums(self) -> list[float]:
-        found = []
+        sums = []
         for state in self.states:
             var = global_scope().find_var(state.name)
             if var is None or var.get_tensor().array is None:
                 raise ProgramError(f"{self.helper.layer_type}: {state.name} has no value; run the startup program, or reset() it")
-            found.append(float(np.asarray(var.get_tensor()).item()))
-        return found
+            sums.append(float(np.asarray(var.get_tensor()).item()))
+        return sums
 
 
 class ChunkEvaluator(Evaluator):
@@ -79,7 +79,6 @@ class ChunkEvaluator(Evaluator):
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> Any:
         """Precision, recall and F1 since the last `reset`, as an array ``[3]``."""
-
         metric = metrics.ChunkEvaluator()
         metric.update(*self._sums())
         return np.array(metric.eval(), np.float32)
@@ -100,7 +99,7 @@ class EditDistance(Evaluator):
         self.metrics += [layers.mean(distances), wrong]
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> tuple[Any, Any]:
-        """The mean distance and the share of sequences with any, since the last `reset`, as arrays ``[1]``."""
+        """Mean distance, and share of sequences with a distance above 0, since the last `reset`, as arrays ``[1]``."""
         total, count, wrong = self._sums()
         if not count:
             raise ProgramError("EditDistance.eval: no sequence has been counted yet; run the program first")

@@ -1,4 +1,4 @@
-"""All that it takes to add an op of your own, from any module::
+"""Everything needed to add an op of your own, from any module::
 
 from fluid.extend import define, kernel, like, ops
 
@@ -13,8 +13,8 @@ def cube_kernel(xp, X, Out):
 
 y = ops().cube(x)  # x a variable: appends the op to the program
 
-An op that owns a block of the program, as loops and branches do, says by a `Region` how values pass through the block; a
-handler runs it, and its gradient is an op of its own, ``type_grad``::
+An op that owns a block of the program, like a loop or branch, declares with a `Region` how values pass through the block; a
+handler runs it, and its gradient is a separate op, ``type_grad``::
 
     def region(op):
         return Region(op, op.attr("sub_block"), repeats=True, writes=op.output("Out"), reads_slot="X", scopes_slot="StepScopes")
@@ -27,7 +27,7 @@ handler runs it, and its gradient is an op of its own, ``type_grad``::
             shape_only=("X",), region=gradient_region("X", "StepScopes"), gradient_of="repeat", sub_block=block(),
             input_grads=strings())
     def repeat_grad():
-        \"\"\"Run the block of gradients once for each run of the block, the last one first.\"\"\"
+        \"\"\"Run the gradient block once for each run of the block, last first.\"\"\"
 
     differentiates("repeat")(differentiate_block)
     expands("repeat_grad")(expand_as_loop)  # for derivatives of higher order
@@ -41,7 +41,7 @@ handler runs it, and its gradient is an op of its own, ``type_grad``::
 
     runs("repeat_grad")(run_backwards)
 
-Inference, pruning, renaming, the printed program, explanations and the viewer go by the region and need no more.
+Inference, pruning, renaming, printing, explanations and the viewer use the region and need nothing else.
 """
 
 from __future__ import annotations
@@ -73,41 +73,15 @@ from .opdef.registry import (
 from .values.spec import Spec
 
 __all__ = [
-    "NOT_DIFFERENTIABLE",
-    "REGION",
-    "ZERO_GRADIENT",
-    "Like",
-    "Region",
-    "Runs",
-    "ShapeOnly",
-    "Spec",
-    "State",
-    "Taken",
-    "block",
-    "define",
-    "differentiate_block",
-    "differentiates",
-    "expand_as_loop",
-    "expands",
-    "floats",
-    "gradient_region",
-    "ints",
-    "kernel",
-    "like",
-    "long",
-    "longs",
-    "ops",
-    "prepared",
-    "required",
-    "run_backwards",
-    "runs",
-    "strings",
-]
+    "NOT_DIFFERENTIABLE", "REGION", "ZERO_GRADIENT", "Like", "Region", "Runs", "ShapeOnly", "Spec", "State", "Taken", "block",
+    "define", "differentiate_block", "differentiates", "expand_as_loop", "expands", "floats", "gradient_region", "ints", "kernel",
+    "like", "long", "longs", "ops", "prepared", "required", "run_backwards", "runs", "strings",
+]  # fmt: skip
 
 Like = ShapeOnly
-"""The name of before."""
+"""The former name of `ShapeOnly`."""
 
 
 def ops() -> BuildNamespace:
-    """Every op as a function of variables: ``ops().tanh(x)`` appends it to the current block of the default program."""
+    """All ops as functions of variables: ``ops().tanh(x)`` appends the op to the current block of the default main program."""
     return BuildNamespace(default_main_program().current_block())

@@ -1,4 +1,4 @@
-"""`fluid.data`, `fluid.embedding` and `fluid.one_hot`: like their namesakes in `layers`, without their extra dimensions."""
+"""`fluid.data`, `fluid.embedding` and `fluid.one_hot`: like those in `layers`, without their extra dimensions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["data", "embedding", "one_hot"]
 
 
 def data(name: str, shape: Sequence[int | None], dtype: DTypeLike = "float32", lod_level: int = 0) -> Variable:
-    """A variable to be fed, of exactly this shape; None or -1 for extents that are known only then."""
+    """A variable to be fed, with exactly this shape; None or -1 stands for a dimension that is known when it is fed."""
     return declare(name, shape, dtype, lod_level, VarType.LOD_TENSOR, True, True)
 
 
@@ -27,7 +27,7 @@ def embedding(
     param_attr: AttrLike = None,
     dtype: DTypeLike = "float32",
 ) -> Variable:
-    """Rows of a table: ids of shape ``[...]`` give ``[..., size[1]]``. See `layers.embedding`."""
+    """Rows of a table of shape `size`: ids of shape ``[...]`` give ``[..., size[1]]``. See `layers.embedding`."""
     return lookup("lookup_table_v2", input, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
 
 

@@ -1,4 +1,4 @@
-"""Whether an installation works."""
+"""Checks that the installation works."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["run_check"]
 
 
 def run_check() -> None:
-    """Train a small program for some steps, on the CUDA device if there is one, and say that it worked.
+    """Train a small program for some steps, on the CUDA device if there is one, and print that it worked.
 
-    `ExecutionError` if the loss does not fall. Default programs, names and the global scope stay as they are.
+    `ExecutionError` if the loss does not fall. Default programs, names and the global scope do not change.
     """
     main, startup, scope = Program(), Program(), Scope()
     with program_guard(main, startup), guard():
@@ -32,7 +32,6 @@ def run_check() -> None:
     feed = {"x": np.array([[1.0, 2.0], [-1.0, 0.5], [0.5, -1.0]], np.float32)}
     losses = [float(executor.run(main, feed, [loss], scope=scope)[0].item()) for _ in range(20)]
     if not losses[-1] < 0.5 * losses[0]:
-        raise ExecutionError(
-            f"training a small program took its loss from {losses[0]} to {losses[-1]}; the installation is broken"
-        )
+        change = f"from {losses[0]} to {losses[-1]}"
+        raise ExecutionError(f"training a small program took its loss {change}; the installation is broken")
     print(f"Fluid works: a small program was trained on {place}, its loss fell from {losses[0]:.3g} to {losses[-1]:.3g}")

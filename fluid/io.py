@@ -33,27 +33,10 @@ from .values.selected_rows import SelectedRows
 from .values.types import BFLOAT16, VarType, as_dtype
 
 __all__ = [
-    "get_parameter_value",
-    "get_parameter_value_by_name",
-    "get_program_parameter",
-    "get_program_persistable_vars",
-    "is_parameter",
-    "is_persistable",
-    "load",
-    "load_inference_model",
-    "load_params",
-    "load_persistables",
-    "load_program_state",
-    "load_vars",
-    "prune",
-    "save",
-    "save_inference_model",
-    "save_params",
-    "save_persistables",
-    "save_vars",
-    "set_program_state",
-    *_READERS,
-]
+    "get_parameter_value", "get_parameter_value_by_name", "get_program_parameter", "get_program_persistable_vars", "is_parameter",
+    "is_persistable", "load", "load_inference_model", "load_params", "load_persistables", "load_program_state", "load_vars",
+    "prune", "save", "save_inference_model", "save_params", "save_persistables", "save_vars", "set_program_state", *_READERS,
+]  # fmt: skip
 
 _MODEL = "__model__"
 _FEED, _FETCH = "feed", "fetch"

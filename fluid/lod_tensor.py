@@ -1,4 +1,4 @@
-"""Making tensors whose rows form sequences."""
+"""Creates tensors whose rows form sequences."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ Lengths = Sequence[Sequence[int]]
 
 
 def _checked(lengths: Lengths) -> list[list[int]]:
-    """Lengths as lists; each level counts the sequences of the next."""
+    """Lengths as lists, after checking that each level counts the sequences of the next; `FeedError` if not."""
     try:
-        found = [[int(length) for length in level] for level in lengths]
+        levels = [[int(length) for length in level] for level in lengths]
     except TypeError:
         raise FeedError(f"recursive_sequence_lengths should be a list of lists of numbers, not {lengths!r}") from None
-    if not found:
+    if not levels:
         raise FeedError("recursive_sequence_lengths should have at least one level, such as [[2, 3]] for two sequences")
-    if any(length < 0 for level in found for length in level):
-        raise FeedError(f"lengths of sequences are not negative, as some in {found} are")
-    for number, (outer, inner) in enumerate(itertools.pairwise(found)):
+    if any(length < 0 for level in levels for length in level):
+        raise FeedError(f"lengths of sequences cannot be negative, as some in {levels} are")
+    for number, (outer, inner) in enumerate(itertools.pairwise(levels)):
         if sum(outer) != len(inner):
             raise FeedError(
                 f"level {number} of the lengths, {outer}, counts {sum(outer)} sequences, but level {number + 1} has {len(inner)}"
             )
-    return found
+    return levels
 
 
 def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoDTensor:
-    """A tensor of sequences of different lengths, their rows one after the other.
+    """A tensor of concatenated sequences of different lengths.
 
     Args:
-        data: an array whose first dimension runs over the rows of all sequences; or a `LoDTensor` with such rows; or a list
-            of sequences, each a list of as many numbers as `recursive_seq_lens` says, which give int64 of shape ``[rows, 1]``.
-        recursive_seq_lens: lengths level by level: ``[[2, 1], [2, 3, 4]]`` is a sequence of two sequences, of 2 and 3
-            rows, and one of one, of 4 rows.
-        place: where the tensor is.
+        data: an array or `LoDTensor` with the rows of all sequences along its first dimension; or a list of sequences, each a
+            list of numbers, which give int64 of shape ``[rows, 1]``.
+        recursive_seq_lens: lengths level by level: ``[[2, 1], [2, 3, 4]]`` is a sequence of two sequences, with 2 and 3 rows, and
+            a sequence of one, with 4 rows.
+        place: the place of the tensor.
 
     Raises:
         FeedError: the lengths do not fit each other or the data.
@@ -69,9 +69,9 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Lengths, place: Any) -> LoD
 def create_random_int_lodtensor(
     recursive_seq_lens: Lengths, base_shape: Sequence[int], place: Any, low: int, high: int
 ) -> LoDTensor:
-    """A tensor of sequences of random int64 from `low` to `high` inclusive, each row of the shape `base_shape`.
+    """A tensor of sequences of random int64 from `low` to `high`, inclusive; each row has the shape `base_shape`.
 
-    numpy's global generator draws them: ``numpy.random.seed`` fixes them.
+    numpy's global generator draws the numbers, so ``numpy.random.seed`` makes them reproducible.
     """
     lengths = _checked(recursive_seq_lens)
     data = np.random.randint(low, high + 1, [sum(lengths[-1]), *base_shape]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Measures over many batches, computed on the host from what programs give."""
+"""Metrics over many batches, computed on the host from fetched values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Accuracy", "Auc", "ChunkEvaluator", "CompositeMetric", "EditDistance
 
 
 class MetricBase:
-    """A measure that `update` feeds, `eval` gives and `reset` starts afresh."""
+    """A metric: `update` counts a batch, `eval` returns the metric over all batches, `reset` starts anew."""
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name if name is not None else type(self).__name__
@@ -22,19 +22,19 @@ class MetricBase:
         return self._name
 
     def reset(self) -> None:
-        """Start afresh."""
+        """Forget all batches."""
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        """The measure's state: its attributes that do not begin with an underscore."""
+        """The state of the metric: its attributes that do not begin with an underscore."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Count another batch."""
+        """Count a batch."""
         raise NotImplementedError
 
     def eval(self) -> Any:
-        """The measure over all batches so far."""
+        """The metric over all batches so far."""
         raise NotImplementedError
 
 
@@ -46,17 +46,17 @@ def _number(value: Any, where: str) -> float:
 
 
 class Accuracy(MetricBase):
-    """The mean of batches' accuracies, weighted by the batches' sizes."""
+    """The mean accuracy of batches, weighted by their sizes."""
 
     def reset(self) -> None:
         self.value = 0.0
         self.weight = 0.0
 
     def update(self, value: Any, weight: Any) -> None:
-        """Count a batch of `weight` samples with the accuracy `value`."""
+        """Count a batch of `weight` samples with accuracy `value`."""
         number = _number(weight, "Accuracy.update: weight")
         if number < 0:
-            raise ProgramError(f"Accuracy.update: weight should not be negative, as {weight!r} is")
+            raise ProgramError(f"Accuracy.update: weight should not be negative, but is {weight!r}")
         self.value += _number(value, "Accuracy.update: value") * number
         self.weight += number
 
@@ -70,67 +70,63 @@ class _Binary(MetricBase):
     """Counts of a two-class problem; predictions are probabilities of class 1."""
 
     def reset(self) -> None:
-        self.tp = 0  # right ones
-        self.fp = 0  # wrong ones
-        self.fn = 0  # missed ones
+        self.tp = self.fp = self.fn = 0  # true positives, false positives, false negatives
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Count predictions ``[N, 1]`` (1 where above 0.5) against labels ``[N, 1]`` of 0 and 1."""
-        said = np.rint(np.asarray(preds)).astype(np.int64).ravel()
+        """Count predictions ``[N, 1]``, which count as 1 above 0.5, against labels ``[N, 1]`` of 0 and 1."""
+        predicted = np.rint(np.asarray(preds)).astype(np.int64).ravel()
         true = np.asarray(labels).astype(np.int64).ravel()
-        if said.shape != true.shape:
-            raise ProgramError(f"{self}.update: there are {said.size} predictions but {true.size} labels")
-        self.tp += int(np.sum((said == 1) & (true == 1)))
-        self.fp += int(np.sum((said == 1) & (true != 1)))
-        self.fn += int(np.sum((said != 1) & (true == 1)))
+        if predicted.shape != true.shape:
+            raise ProgramError(f"{self}.update: there are {predicted.size} predictions but {true.size} labels")
+        self.tp += int(np.sum((predicted == 1) & (true == 1)))
+        self.fp += int(np.sum((predicted == 1) & (true != 1)))
+        self.fn += int(np.sum((predicted != 1) & (true == 1)))
 
 
 class Precision(_Binary):
-    """Of those predicted 1, the share that is."""
+    """The share of true labels among predictions of 1: ``tp / (tp + fp)``."""
 
     def eval(self) -> float:
         return self.tp / (self.tp + self.fp) if self.tp + self.fp else 0.0
 
 
 class Recall(_Binary):
-    """Of those that are 1, the share predicted so."""
+    """The share of predictions of 1 among true labels: ``tp / (tp + fn)``."""
 
     def eval(self) -> float:
         return self.tp / (self.tp + self.fn) if self.tp + self.fn else 0.0
 
 
 def _counts(values: Any, where: str) -> int:
-    """How many, given as one number."""
+    """A count, given as a number or an array of one number."""
     number = _number(values, where)
     if number < 0 or not number.is_integer():
-        raise ProgramError(f"{where} should be a number of things, not {values!r}")
+        raise ProgramError(f"{where} should be a count, not {values!r}")
     return int(number)
 
 
 class ChunkEvaluator(MetricBase):
-    """Precision, recall and F1 of chunks, from what `layers.chunk_eval` counts in each batch."""
+    """Precision, recall and F1 of chunks, from the counts of `layers.chunk_eval` for each batch."""
 
     def reset(self) -> None:
-        self.num_infer_chunks = 0
-        self.num_label_chunks = 0
-        self.num_correct_chunks = 0
+        self.num_infer_chunks = self.num_label_chunks = self.num_correct_chunks = 0
 
     def update(self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any) -> None:  # type: ignore[override]
-        """Count a batch: how many chunks were found, how many there are, how many were found rightly."""
+        """Count a batch, given its numbers of predicted chunks, true chunks and correctly predicted chunks."""
         self.num_infer_chunks += _counts(num_infer_chunks, "ChunkEvaluator.update: num_infer_chunks")
         self.num_label_chunks += _counts(num_label_chunks, "ChunkEvaluator.update: num_label_chunks")
         self.num_correct_chunks += _counts(num_correct_chunks, "ChunkEvaluator.update: num_correct_chunks")
 
     def eval(self) -> tuple[float, float, float]:
-        """(precision, recall, F1); 0 where there is nothing to divide by."""
-        right = self.num_correct_chunks
-        precision = right / self.num_infer_chunks if self.num_infer_chunks else 0.0
-        recall = right / self.num_label_chunks if self.num_label_chunks else 0.0
-        return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
+        """(precision, recall, F1); 0 instead of a division by 0."""
+        correct = self.num_correct_chunks
+        precision = correct / self.num_infer_chunks if self.num_infer_chunks else 0.0
+        recall = correct / self.num_label_chunks if self.num_label_chunks else 0.0
+        return precision, recall, 2 * precision * recall / (precision + recall) if correct else 0.0
 
 
 class EditDistance(MetricBase):
-    """The mean edit distance of sequences, from what `layers.edit_distance` gives for each batch."""
+    """The mean edit distance of sequences, from the results of `layers.edit_distance` for each batch."""
 
     def reset(self) -> None:
         self.total_distance = 0.0
@@ -139,18 +135,18 @@ class EditDistance(MetricBase):
 
     def update(self, distances: Any, seq_num: Any) -> None:
         """Count a batch of `seq_num` sequences with these distances, ``[seq_num, 1]``."""
-        found = np.asarray(distances)
-        if found.dtype.kind not in "fiu":
+        array = np.asarray(distances)
+        if array.dtype.kind not in "fiu":
             raise FluidTypeError(f"EditDistance.update: distances should be an array of numbers, not {distances!r}")
         count = _counts(seq_num, "EditDistance.update: seq_num")
-        if found.size != count:
-            raise ProgramError(f"EditDistance.update: there are {found.size} distances but {count} sequences")
-        self.total_distance += float(found.sum())
+        if array.size != count:
+            raise ProgramError(f"EditDistance.update: there are {array.size} distances but {count} sequences")
+        self.total_distance += float(array.sum())
         self.seq_num += count
-        self.instance_error += int(np.sum(found != 0))
+        self.instance_error += int(np.sum(array != 0))
 
     def eval(self) -> tuple[float, float]:
-        """(the mean distance, the share of sequences with any)."""
+        """(mean distance, share of sequences with a distance above 0)."""
         if self.seq_num == 0:
             raise ProgramError("EditDistance.eval: no sequence has been counted yet; call update first")
         return self.total_distance / self.seq_num, self.instance_error / self.seq_num
@@ -160,9 +156,9 @@ class Auc(MetricBase):
     """The area under the ROC curve of a two-class problem, from counts of predictions in `num_thresholds` + 1 bins.
 
     Args:
-        name: of the measure.
-        curve: ``"ROC"``; no other is computed.
-        num_thresholds: more are more exact.
+        name: the metric's name; the class's by default.
+        curve: ``"ROC"``, the only curve.
+        num_thresholds: the number of thresholds; the more, the more exact.
     """
 
     def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
@@ -180,14 +176,14 @@ class Auc(MetricBase):
 
     def update(self, preds: Any, labels: Any) -> None:
         """Count predictions ``[N, 2]``, probabilities of classes 0 and 1, against labels ``[N, 1]`` of 0 and 1."""
-        said, true = np.asarray(preds), np.asarray(labels).ravel()
-        if said.ndim != 2 or said.shape[1] != 2 or said.shape[0] != true.size:
+        predicted, true = np.asarray(preds), np.asarray(labels).ravel()
+        if predicted.ndim != 2 or predicted.shape[1] != 2 or predicted.shape[0] != true.size:
             raise ProgramError(
-                f"Auc.update: preds should be [N, 2] and labels [N, 1], not {list(said.shape)} and {true.size} labels"
+                f"Auc.update: preds should be [N, 2] and labels [N, 1], not {list(predicted.shape)} and {true.size} labels"
             )
-        if not ((said[:, 1] >= 0) & (said[:, 1] <= 1)).all():
+        if not ((predicted[:, 1] >= 0) & (predicted[:, 1] <= 1)).all():
             raise ProgramError("Auc.update: preds should be probabilities, between 0 and 1")
-        bins = (said[:, 1] * self._num_thresholds).astype(np.int64)
+        bins = (predicted[:, 1] * self._num_thresholds).astype(np.int64)
         self._stat_pos += np.bincount(bins[true != 0], minlength=self._num_thresholds + 1)
         self._stat_neg += np.bincount(bins[true == 0], minlength=self._num_thresholds + 1)
 
@@ -197,15 +193,15 @@ class Auc(MetricBase):
         return abs(x1 - x2) * (y1 + y2) / 2.0
 
     def eval(self) -> float:
-        """The area so far; 0 where a class has not been seen."""
+        """The area over all batches so far; 0 if a class has not occurred."""
         positive, negative = (np.concatenate([[0], np.cumsum(counts[::-1])]) for counts in (self._stat_pos, self._stat_neg))
-        whole = float(positive[-1]) * float(negative[-1])
+        total = float(positive[-1]) * float(negative[-1])
         area = self.trapezoid_area(negative[:-1], negative[1:], positive[:-1], positive[1:])  # type: ignore[arg-type]
-        return float(np.sum(area)) / whole if whole else 0.0
+        return float(np.sum(area)) / total if total else 0.0
 
 
 class CompositeMetric(MetricBase):
-    """Several measures of the same predictions."""
+    """Several metrics of the same predictions."""
 
     def __init__(self, name: str | None = None) -> None:
         self._metrics: list[MetricBase] = []

@@ -1,4 +1,4 @@
-"""Layers that often go together."""
+"""Common combinations of layers."""
 
 from __future__ import annotations
 
@@ -32,18 +32,8 @@ def simple_img_conv_pool(
     use_cudnn: bool = True,
 ) -> Variable:
     """`layers.conv2d`, then `layers.pool2d`."""
-    conv = layers.conv2d(
-        input,
-        num_filters,
-        filter_size,
-        stride=conv_stride,
-        padding=conv_padding,
-        dilation=conv_dilation,
-        groups=conv_groups,
-        param_attr=param_attr,
-        bias_attr=bias_attr,
-        act=act,
-    )
+    settings: dict[str, Any] = {"stride": conv_stride, "padding": conv_padding, "dilation": conv_dilation, "groups": conv_groups}
+    conv = layers.conv2d(input, num_filters, filter_size, **settings, param_attr=param_attr, bias_attr=bias_attr, act=act)
     return layers.pool2d(conv, pool_size, pool_type, pool_stride, pool_padding, global_pooling)
 
 
@@ -61,9 +51,9 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Several `layers.conv2d`, each perhaps with `layers.batch_norm` and `layers.dropout`, then `layers.pool2d`.
+    """Several `layers.conv2d`, each with optional `layers.batch_norm` and `layers.dropout`, then `layers.pool2d`.
 
-    What is not one value for each convolution, given as a list, holds for all of them.
+    Arguments of the convolutions, such as `conv_padding`, are lists with one value each, or one value for all.
     """
     count = len(conv_num_filter)
 
@@ -77,17 +67,16 @@ def img_conv_group(
     paddings = each(conv_padding, "conv_padding")
     sizes = each(conv_filter_size, "conv_filter_size")
     attrs = each(param_attr, "param_attr")
-    normed = each(conv_with_batchnorm, "conv_with_batchnorm")
+    norms = each(conv_with_batchnorm, "conv_with_batchnorm")
     rates = each(conv_batchnorm_drop_rate, "conv_batchnorm_drop_rate")
-    found = input
-    for filters, padding, size, attr, norm, rate in zip(conv_num_filter, paddings, sizes, attrs, normed, rates, strict=True):
-        act = None if norm else conv_act
-        found = layers.conv2d(found, filters, size, padding=padding, param_attr=attr, act=act)
+    out = input
+    for filters, padding, size, attr, norm, rate in zip(conv_num_filter, paddings, sizes, attrs, norms, rates, strict=True):
+        out = layers.conv2d(out, filters, size, padding=padding, param_attr=attr, act=None if norm else conv_act)
         if norm:
-            found = layers.batch_norm(found, act=conv_act)
+            out = layers.batch_norm(out, act=conv_act)
             if rate:
-                found = layers.dropout(found, rate)
-    return layers.pool2d(found, pool_size, pool_type, pool_stride)
+                out = layers.dropout(out, rate)
+    return layers.pool2d(out, pool_size, pool_type, pool_stride)
 
 
 def sequence_conv_pool(
@@ -105,7 +94,7 @@ def sequence_conv_pool(
 
 
 def glu(input: Variable, dim: int = -1) -> Variable:
-    """Gated linear unit: `input` halved along `dim`, ``a * sigmoid(b)``."""
+    """Gated linear unit ``a * sigmoid(b)``, where `a` and `b` are the halves of `input` along `dim`."""
     a, b = layers.split(input, 2, dim)
     return layers.elementwise_mul(a, layers.sigmoid(b))
 
@@ -113,7 +102,7 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 def scaled_dot_product_attention(
     queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
 ) -> Variable:
-    """``softmax(queries @ keys.T / sqrt(d)) @ values`` of ``[batch, length, features]``, in `num_heads` parts of the features."""
+    """``softmax(queries @ keys.T / sqrt(d)) @ values`` of inputs ``[batch, length, features]``, for each of `num_heads` heads."""
     for name, var in (("queries", queries), ("keys", keys), ("values", values)):
         if var.ndim != 3:
             raise ProgramError(f"attention: {name} should have 3 dimensions; {var.name} is {var.describe()}")
@@ -131,7 +120,7 @@ def scaled_dot_product_attention(
     weights = layers.softmax(layers.matmul(scaled, heads(keys), transpose_y=True))
     if dropout_rate:
         weights = layers.dropout(weights, dropout_rate)
-    found = layers.matmul(weights, heads(values))
+    out = layers.matmul(weights, heads(values))
     if num_heads == 1:
-        return found
-    return layers.reshape(layers.transpose(found, [0, 2, 1, 3]), [0, 0, values.shape[-1]])
+        return out
+    return layers.reshape(layers.transpose(out, [0, 2, 1, 3]), [0, 0, values.shape[-1]])

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: calls and times by type of op."""
+"""Profiles runs: number of calls and times by type of op."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _KEYS: dict[str, Callable[[Count], float]] = {
 
 
 def start_profiler(state: str) -> None:
-    """From now on, runs of programs are timed op by op, from the start of an op until its device is done with it.
+    """Start timing runs of programs op by op, from the start of an op until its device has finished it.
 
     Args:
-        state: ``"CPU"``, ``"GPU"`` or ``"All"``; all of them time what runs, wherever that is.
+        state: ``"CPU"``, ``"GPU"`` or ``"All"``; each of them times ops on every device.
     """
     if state not in _STATES:
         raise ProgramError(f"start_profiler: state should be one of {', '.join(_STATES)}, not {state!r}")
@@ -40,11 +40,11 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
     """Stop timing; print the table of op types, and write it to a file.
 
     Args:
-        sorted_key: ``"calls"``, ``"total"``, ``"max"``, ``"min"`` or ``"ave"``, largest first; in the order of their first
-            calls if None (or ``"default"``).
+        sorted_key: ``"calls"``, ``"total"``, ``"max"``, ``"min"`` or ``"ave"``, largest first; if None or ``"default"``, rows
+            are in the order of first calls.
         profile_path: the file.
 
-    A ``while``, ``conditional_block`` or ``recurrent`` op counts with all that it runs.
+    The time of a ``while``, ``conditional_block`` or ``recurrent`` op includes the ops of its block.
     """
     _check_key(sorted_key)
     timer, timing.current = timing.current, None
@@ -55,7 +55,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
 
 
 def reset_profiler() -> None:
-    """Forget what has been timed so far."""
+    """Discard the times measured so far."""
     if timing.current is not None:
         timing.current = Timer()
 
@@ -73,11 +73,10 @@ def profiler(state: str, sorted_key: str | None = None, profile_path: str = "/tm
 
 @contextlib.contextmanager
 def cuda_profiler(output_file: str, output_mode: str | None = None, config: Any = None) -> Iterator[None]:
-    """Inside the ``with``, a profiler of CUDA that runs this process records (``nsys profile -c cudaProfilerApi python ...``).
+    """Inside the ``with``, an external CUDA profiler records this process (``nsys profile -c cudaProfilerApi python ...``).
 
-    The arguments are accepted as in Fluid; where the records go, that profiler is told. `ExecutionError` without CUDA.
+    The arguments are accepted as in Fluid, without effect: the profiler has its own settings. `ExecutionError` without CUDA.
     """
-
     if not is_compiled_with_cuda():
         raise ExecutionError("cuda_profiler: there is no CUDA device here; use fluid.profiler.profiler('CPU')")
     from cupyx.profiler import profile
@@ -95,12 +94,10 @@ def _table(counts: dict[str, Count], sorted_key: str | None) -> str:
     rows = list(counts.items())
     if sorted_key in _KEYS:
         rows.sort(key=lambda row: -_KEYS[sorted_key](row[1]))
-    whole = sum(count.total for count in counts.values()) or 1.0
+    overall = sum(count.total for count in counts.values()) or 1.0
     line = "{:<40} {:>8} {:>12} {:>12} {:>12} {:>12} {:>8}\n".format
     text = line("op", "calls", "total ms", "min ms", "max ms", "ave ms", "ratio")
     for op_type, count in rows:
         times = (count.total, count.least, count.most, count.total / count.calls)
-        text += line(
-            op_type, count.calls, *(f"{1000 * item:.4f}" for item in times), f"{count.total / whole if whole else 0:.4f}"
-        )
+        text += line(op_type, count.calls, *(f"{1000 * item:.4f}" for item in times), f"{count.total / overall:.4f}")
     return text

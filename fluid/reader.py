@@ -20,20 +20,9 @@ from .errors import EOFException, FeedError, FluidTypeError, ProgramError
 from .ir.program import Program, Variable
 
 __all__ = [
-    "ComposeNotAligned",
-    "DataLoader",
-    "PyReader",
-    "batch",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "firstn",
-    "map_readers",
-    "multiprocess_reader",
-    "shuffle",
-    "xmap_readers",
-]
+    "ComposeNotAligned", "DataLoader", "PyReader", "batch", "buffered", "cache", "chain", "compose", "firstn", "map_readers",
+    "multiprocess_reader", "shuffle", "xmap_readers",
+]  # fmt: skip
 
 Reader = Callable[[], Iterable[Any]]
 
@@ -396,11 +385,11 @@ class _Loader:
 
     def __init__(
         self,
-        feed_list: Sequence[Variable] | None,
-        capacity: int | None,
-        use_double_buffer: bool,
-        iterable: bool,
-        return_list: bool,
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
     ) -> None:
         where = self._kind
         if not feed_list:
@@ -560,16 +549,6 @@ class PyReader(_Loader):
 
     _kind = "PyReader"
     _setters = "decorate_sample_generator, decorate_sample_list_generator or decorate_batch_generator"
-
-    def __init__(
-        self,
-        feed_list: Sequence[Variable] | None = None,
-        capacity: int | None = None,
-        use_double_buffer: bool = True,
-        iterable: bool = True,
-        return_list: bool = False,
-    ) -> None:
-        super().__init__(feed_list, capacity, use_double_buffer, iterable, return_list)
 
     def decorate_sample_generator(
         self, sample_generator: Reader, batch_size: int, drop_last: bool = True, places: Any = None

@@ -193,7 +193,7 @@ def test_any_list_will_do(tmp_path: Path) -> None:
     [
         ("folder", "folder is a folder; a checkpoint is one file: give that file's name"),
         ("missing", "missing: there is no such checkpoint: No such file or directory"),
-        ("text", "text: the file is no checkpoint, which begins as archives do"),
+        ("text", "text: the file is not a checkpoint, which begins as archives do"),
     ],
 )
 def test_what_is_no_checkpoint(tmp_path: Path, name: str, says: str) -> None:

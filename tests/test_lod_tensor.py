@@ -48,7 +48,7 @@ def test_create_random_int_lodtensor() -> None:
         (np.ones((3, 1)), [[2], [1, 1, 1]], r"level 0 of the lengths, \[2\], counts 2 sequences, but level 1 has 3"),
         (np.ones((3, 1)), [], "at least one level"),
         (np.ones((3, 1)), [3], "should be a list of lists of numbers"),
-        (np.ones((3, 1)), [[4, -1]], "are not negative"),
+        (np.ones((3, 1)), [[4, -1]], "cannot be negative"),
         ([[1, 2], [3]], [[1, 2]], r"the sequences have \[2, 1\] elements, but the last level of the lengths says \[1, 2\]"),
     ],
 )

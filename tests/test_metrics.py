@@ -21,7 +21,7 @@ def test_chunk_evaluator() -> None:
     metric.update(6, 3, 3)
     precision, recall = 5 / 10, 5 / 8
     assert metric.eval() == pytest.approx((precision, recall, 2 * precision * recall / (precision + recall)))
-    with pytest.raises(ProgramError, match=r"num_label_chunks should be a number of things, not 1\.5"):
+    with pytest.raises(ProgramError, match=r"num_label_chunks should be a count, not 1\.5"):
         metric.update(1, 1.5, 1)
     metric.reset()
     assert metric.get_config() == {"num_infer_chunks": 0, "num_label_chunks": 0, "num_correct_chunks": 0}

@@ -250,7 +250,7 @@ def made(kind, inputs, **attrs):
         (made("matmul_v2", {"X": [2, 3, 4], "Y": [1, 4, 5]}), r"it broadcasts over batches, \[2, 3, 4\] with \[1, 4, 5\]"),
         (made("tile", {"X": [3]}, repeat_times=[2, 2]), "which adds dimensions"),
         (made("expand_v2", {"X": [3]}, shape=[2, 3]), "which adds dimensions"),
-        (made("expand_v2", {"X": [None, 3]}, shape=[4, 3]), "how often an extent of -1 is in 4 is not known"),
+        (made("expand_v2", {"X": [None, 3]}, shape=[4, 3]), "how often a dimension of -1 is in 4 is not known"),
         (made("top_k_v2", {"X": [3]}, k=1, largest=False), "it does not ask for the largest values, sorted"),
         (made("fill_constant", {}, shape=[1], str_value="9007199254740993", dtype=3), "more than a float can hold"),
     ],
@@ -384,7 +384,7 @@ def test_ops_say_all_that_paddle_needs_to_build_with_them():
 
 
 def test_unknown_versions():
-    with pytest.raises(ProgramError, match=r"'paddle-9' is no version to write for; known are paddle-1.6, paddle-2.6"):
+    with pytest.raises(ProgramError, match=r"'paddle-9' is not a version to write for; known are paddle-1.6, paddle-2.6"):
         convert(main(), "paddle-9")
 
 

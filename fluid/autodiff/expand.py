@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import BackwardError, locate
+from ..ir.copying import declare_like
 from ..ir.dataflow import needed_ops
 from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable
@@ -384,9 +385,7 @@ def _count_down(block: Block, op: Operator, region: Region) -> None:
     gradient.parent, gradient.forward = block, None
     start: list[Operator] = []
     for var, array in zip(captured, arrays, strict=True):
-        local = Variable(gradient, type=var.type, name=var.name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
-        local._stop_gradient = var.stop_gradient
-        gradient.vars[var.name] = local
+        declare_like(gradient, var.name, var)
         start.append(backward.inside("read_from_array", {"X": [array.name], "I": [trip.name]}, {"Out": [var.name]}))
     end = backward.leave()
     end += [backward.inside("sum", {"X": [outer, inner]}, {"Out": [outer]}) for inner, outer in backward.parts]

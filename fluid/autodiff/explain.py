@@ -64,15 +64,13 @@ class _Explanation:
         return "\n".join(lines)
 
     def _unreachable(self) -> str:
-        readers = [op for op in self.block.ops if self.var in op.input_arg_names or self._inside(op)]
+        inside = {op: {name for sub in op.sub_blocks for name in outer_names(sub)[0]} for op in self.block.ops}
+        readers = [op for op, names in inside.items() if self.var in op.input_arg_names or self.var in names]
         text = f"{self.loss} does not depend on {self.var}: "
         if not readers:
             return text + f"no op reads {self.var}."
         names = ", ".join(dict.fromkeys(_name(op) for op in readers[:3]))
         return text + f"it is read by {names}, whose results do not lead to {self.loss}."
-
-    def _inside(self, op: Operator) -> bool:
-        return any(self.var in outer_names(sub)[0] for sub in op.sub_blocks)
 
     def _flow(self, versions: BlockVersions, starts: Iterable[Value], needed: set[Value]) -> Reached:
         """The values of `needed` through which a gradient flows to `starts`; adds what cuts it to `cuts`."""

@@ -19,9 +19,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import BackwardError
-from ..ir.copying import _blocks_in, _copy_op, _is_random, _random_writers
+from ..ir.copying import _blocks_in, _copy_op, _is_random, _random_writers, declare_like
 from ..ir.dataflow import reads_of
-from ..ir.program import Block, Operator, OpRole, Variable
+from ..ir.program import Block, Operator, OpRole
 from ..ir.regions import is_gradient_op, region_of
 from ..ir.renaming import redirect
 from ..ir.versions import BlockVersions, Value, outer_names
@@ -240,11 +240,7 @@ class _Recomputation:
         return self.names[name]
 
     def _declare(self, name: str, like: str) -> str:
-        var = self.block.var(like)
-        new = Variable(self.block, type=var.type, name=name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
-        new._stop_gradient = var.stop_gradient
-        self.block.vars[name] = new
-        return name
+        return declare_like(self.block, name, self.block.var(like)).name
 
     def _operator(self, op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], source: Operator) -> Operator:
         return Operator(self.block, op_type, inputs, outputs, {OpRole.NAME: OpRole.BACKWARD}, source.frames)

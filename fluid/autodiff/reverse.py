@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import BackwardError, locate
+from ..ir.copying import declare_like
 from ..ir.dataflow import Facts, Forward
 from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable
@@ -414,10 +415,7 @@ class Differentiator:
         saved = self.saved.get(value)
         if saved is None:
             saved = self.saved[value] = self.block.program.fresh_name(name + "@SAVED")
-            var = self.block.var(name)
-            copy = Variable(self.block, type=var.type, name=saved, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
-            copy._stop_gradient = var.stop_gradient
-            self.block.vars[saved] = copy
+            declare_like(self.block, saved, self.block.var(name))
             overwriter = self.versions.writer.get((name, version + 1), len(self.versions.ops))
             source = self.versions.ops[min(overwriter, len(self.versions.ops) - 1)]
             op = Operator(self.block, "assign", {"X": [name]}, {"Out": [saved]}, {OpRole.NAME: OpRole.BACKWARD}, source.frames)

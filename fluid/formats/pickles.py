@@ -133,10 +133,6 @@ def _tuple(value: Any = ()) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _nothing() -> bytes:
-    return b""
-
-
 _NUMPY = ("numpy.core", "numpy._core")
 _CALLS: dict[str, Callable[..., Any]] = {
     **{f"{core}.multiarray._reconstruct": _empty_array for core in _NUMPY},
@@ -147,7 +143,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": _pairs,
     "builtins.tuple": _tuple,
     "__builtin__.tuple": _tuple,
-    "__builtin__.bytes": _nothing,
+    "__builtin__.bytes": lambda: b"",
 }
 _NAMES = {*_CALLS, "numpy.ndarray"}
 

@@ -31,17 +31,9 @@ from ..proto import ProgramDesc, TensorDesc, VarDesc
 from ..values.types import VarType, is_floating
 
 __all__ = [
-    "KINDS",
-    "OpWire",
-    "attr_kind",
-    "fits",
-    "parse_program",
-    "parse_tensor_desc",
-    "serialize_program",
-    "serialize_tensor_desc",
-    "versions_of",
-    "with_versions",
-]
+    "KINDS", "OpWire", "attr_kind", "fits", "parse_program", "parse_tensor_desc", "serialize_program", "serialize_tensor_desc",
+    "versions_of", "with_versions",
+]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ kinds of attributes
@@ -737,15 +729,10 @@ def _var_leftover(desc: Any, tensor_field: str) -> bytes:
 
 
 def _read_scalar(name: str, message: Any) -> Any:
-    if message.type == 1:
-        return message.b
-    if message.type == 2:
-        return message.i
-    if message.type == 3:
-        return message.r
-    if message.type == 4:
-        return complex(message.c.r, message.c.i)
-    raise FormatError(f"the attribute {name!r} is a scalar of the unknown type {message.type}")
+    values = {1: message.b, 2: message.i, 3: message.r, 4: complex(message.c.r, message.c.i)}
+    if message.type not in values:
+        raise FormatError(f"the attribute {name!r} is a scalar of the unknown type {message.type}")
+    return values[message.type]
 
 
 # ---------------------------------------------------------------------------------------------------- tensors in files

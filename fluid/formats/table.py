@@ -65,10 +65,6 @@ class ProgramFormat:
     write: Callable[[str, Program], None]
 
 
-def _is_text(head: bytes, size: int) -> bool:
-    return head.lstrip().startswith((b"block ", b"program "))
-
-
 def _read_text(path: str) -> Program:
     try:
         program = parse_program_text(read_file(path).decode("utf-8"))
@@ -80,30 +76,26 @@ def _read_text(path: str) -> Program:
     return program
 
 
-def _write_text(path: str, program: Program) -> None:
-    write_file(path, [program.to_string().encode("utf-8", "surrogateescape")])
-
-
-def _is_message(head: bytes, size: int) -> bool:
-    return head.startswith(b"\x0a")
-
-
-def _read_message(path: str) -> Program:
-    return parse_program(read_file(path))
-
-
-def _write_message(path: str, program: Program) -> None:
-    write_file(path, [serialize_program(program)])
-
-
 ARRAYS = (
     ArrayFormat("safetensors", is_safetensors, read_safetensors, write_safetensors),
     ArrayFormat("npz", is_archive, read_npz, write_npz),
     ArrayFormat("pdparams", is_pickle, read_state, write_arrays),
 )
 PROGRAMS = (
-    ProgramFormat("text", (".txt",), _is_text, _read_text, _write_text),
-    ProgramFormat("program", (".pdmodel",), _is_message, _read_message, _write_message),
+    ProgramFormat(
+        "text",
+        (".txt",),
+        lambda head, size: head.lstrip().startswith((b"block ", b"program ")),
+        _read_text,
+        lambda path, program: write_file(path, [program.to_string().encode("utf-8", "surrogateescape")]),
+    ),
+    ProgramFormat(
+        "program",
+        (".pdmodel",),
+        lambda head, size: head.startswith(b"\x0a"),
+        lambda path: parse_program(read_file(path)),
+        lambda path, program: write_file(path, [serialize_program(program)]),
+    ),
 )
 
 

@@ -48,11 +48,17 @@ def _copy_op(op: Operator, home: Block, blocks: dict[Block, Block]) -> Operator:
     return Operator(home, op.type, inputs, outputs, attrs, op.frames)
 
 
+def declare_like(block: Block, name: str, var: Variable) -> Variable:
+    """Declare a variable in a block with the kind, shape, element type and `stop_gradient` of another."""
+    new = Variable(block, type=var.type, name=name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
+    new._stop_gradient = var.stop_gradient
+    block.vars[name] = new
+    return new
+
+
 def _copy_block(block: Block, parent: Block, blocks: dict[Block, Block]) -> Block:
     copy = blocks[block] = parent.program.create_block(parent=parent)
     for name, var in block.vars.items():
-        new = Variable(copy, type=var.type, name=name, shape=var._shape, dtype=var._dtype, lod_level=var.lod_level)
-        new._stop_gradient = var.stop_gradient
-        copy.vars[name] = new
+        declare_like(copy, name, var)
     copy.ops = [_copy_op(op, copy, blocks) for op in block.ops]
     return copy

@@ -32,19 +32,9 @@ if TYPE_CHECKING:
     from ..transform.edit import EditReport, NameList, OpLike
 
 __all__ = [
-    "Block",
-    "BuildNamespace",
-    "OpRole",
-    "Operator",
-    "Parameter",
-    "Program",
-    "Variable",
-    "default_main_program",
-    "default_startup_program",
-    "in_dygraph_mode",
-    "name_scope",
-    "program_guard",
-]
+    "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable", "default_main_program",
+    "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard",
+]  # fmt: skip
 
 
 class OpRole:
@@ -76,19 +66,9 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     """
 
     __slots__ = (
-        "_dtype",
-        "_persistable",
-        "_shape",
-        "_stop_gradient",
-        "_type",
-        "block",
-        "error_clip",
-        "is_data",
-        "lod_level",
-        "name",
-        "need_check_feed",
-        "wire",
-    )
+        "_dtype", "_persistable", "_shape", "_stop_gradient", "_type", "block", "error_clip", "is_data", "lod_level", "name",
+        "need_check_feed", "wire",
+    )  # fmt: skip
 
     is_parameter = False
 
@@ -727,18 +707,8 @@ class Program:
     """A program: a tree of blocks, of which block 0 is the root."""
 
     __slots__ = (
-        "__weakref__",
-        "_current",
-        "_frames",
-        "_role",
-        "_scopes",
-        "_seed",
-        "_version",
-        "allowed_ops",
-        "blocks",
-        "loaders",
-        "wire",
-    )
+        "__weakref__", "_current", "_frames", "_role", "_scopes", "_seed", "_version", "allowed_ops", "blocks", "loaders", "wire",
+    )  # fmt: skip
 
     eager = False
     """Whether ops run when they are appended and are not kept: True for the one program of `fluid.dygraph`."""

@@ -1,1 +1,1 @@
-"""Models and checkpoints: files together with the scopes that hold their values."""
+"""Models and checkpoints: files, together with the scopes that hold their values."""

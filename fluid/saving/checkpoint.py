@@ -1,4 +1,4 @@
-"""Checkpoints: all that training needs to go on with the same bits, in one file that is whole at any moment.
+"""Checkpoints: everything that training needs to continue with the same bits, in one file that is whole at any moment.
 
     start = 0
     if os.path.exists("model.ckpt"):
@@ -8,9 +8,9 @@
         if step % 100 == 99:
             fluid.save_checkpoint(program, "model.ckpt", step=step + 1)
 
-The file is an archive of numpy's (``numpy.load`` reads it): an array for each variable that outlives a run, which are the
-parameters, the state of optimizers, statistics and counters; and ``@CHECKPOINT@``, JSON as bytes: the step, and the random state,
-which is the seed of the program and the number of runs in the scope. Its checksums tell when a bit has changed.
+The file is a numpy archive (``numpy.load`` reads it) with an array for each persistable variable (parameters, the state of
+optimizers, statistics, counters), and ``@CHECKPOINT@``, JSON as bytes: the step and the random state, that is, the seed of the
+program and the number of runs in the scope. Its checksums detect changed bits.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _ROWS = "@ROWS"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What `load_checkpoint` has loaded.
+    """The result of `load_checkpoint`.
 
     Attributes:
         path: the file.
-        step: as `save_checkpoint` was told.
-        names: the variables, sorted.
+        step: the step that was given to `save_checkpoint`.
+        names: names of the variables, sorted.
     """
 
     path: str
@@ -56,16 +56,15 @@ class Checkpoint:
 
 @checked
 def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 0, scope: Scope | None = None) -> None:
-    """Save all that outlives the runs of a training program, and the random state, to one file.
+    """Save the persistable variables of a training program, and the random state, to one file.
 
-    The file replaces an older one only when it is complete and on the disk: a process that is killed meanwhile leaves the
-    older one as it was.
+    The file replaces an older one only when it is complete and on the disk, so a process that is killed leaves the older one.
 
     Args:
         program: the training program.
         path: the file.
-        step: how many steps are done; `load_checkpoint` gives it back.
-        scope: where the values are; the current scope if None.
+        step: the number of steps done; `load_checkpoint` returns it.
+        scope: the scope with the values; the current scope if None.
 
     Raises:
         ExecutionError: a variable has no value in the scope.
@@ -95,35 +94,34 @@ def save_checkpoint(program: Program, path: str | os.PathLike[str], step: int = 
 def load_checkpoint(
     program: Program, path: str | os.PathLike[str], executor: Any = None, scope: Scope | None = None
 ) -> Checkpoint:
-    """Load what `save_checkpoint` has saved: training goes on as if it had not stopped. The startup program need not run.
+    """Load a file of `save_checkpoint`: training continues as if it had not stopped. The startup program need not run.
 
-    The seed becomes the program's `random_seed`, also where that was 0, which draws one afresh in every process. Nothing
-    changes unless everything could be read and fits.
+    The saved seed becomes the program's `random_seed`, even if that was 0, which stands for a new seed in every process. Nothing
+    changes unless everything can be read and fits.
 
     Args:
-        program: the program that was saved, or one built the same way.
+        program: the program that was saved, or one built in the same way.
         path: the file.
-        executor: on whose place the values go; the processor if None.
-        scope: where they go; the current scope if None.
+        executor: the executor on whose place values are put; on the CPU if None.
+        scope: the scope for the values; the current scope if None.
 
     Raises:
-        FormatError: the file is missing, damaged, no checkpoint, or one of another program.
+        FormatError: the file is missing, damaged, not a checkpoint, or the checkpoint of another program.
     """
     where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
     if os.path.isdir(where):
         raise FormatError(f"{where} is a folder; a checkpoint is one file: give that file's name")
     if not is_archive(*head_of(where, "checkpoint")):
-        raise FormatError(f"{where}: the file is no checkpoint, which begins as archives do")
+        raise FormatError(f"{where}: the file is not a checkpoint, which begins as archives do")
     arrays = read_npz(where)
     state = _state(where, arrays.pop(_STATE, None))
     wanted = {var.name: var for var in io._chosen(program, None, io.is_persistable)}
     expected = {*wanted, *(name + _ROWS for name in state["height"])}
     if arrays.keys() != expected:
         lacking, unknown = sorted(expected - arrays.keys()), sorted(arrays.keys() - expected)
-        raise FormatError(
-            f"{where}: it is a checkpoint of another program: it lacks {few(lacking)}; it has {few(unknown)} too much"
-        )
+        more = f"it lacks {few(lacking)}; it has {few(unknown)} too much"
+        raise FormatError(f"{where}: it is a checkpoint of another program: {more}")
     values = {}
     for name, var in wanted.items():
         array = arrays[name]
@@ -139,21 +137,22 @@ def load_checkpoint(
     return Checkpoint(where, state["step"], sorted(values))
 
 
-def _state(where: str, found: Any) -> dict[str, Any]:
-    if found is None:
-        raise FormatError(f"{where}: the archive holds no {_STATE}, so it is no checkpoint; fluid.load_model reads arrays")
+def _state(where: str, array: Any) -> dict[str, Any]:
+    """The parsed and checked JSON of a checkpoint, from its bytes as an array."""
+    if array is None:
+        raise FormatError(f"{where}: the archive holds no {_STATE}, so it is not a checkpoint; fluid.load_model reads arrays")
     try:
-        state = json.loads(found.tobytes())
+        state = json.loads(array.tobytes())
         if state["format"] != 1:
             raise FormatError(f"{where}: its format is {state['format']!r}; this version reads 1")
         for name in ("step", "seed", "runs"):
             if type(state[name]) is not int or not 0 <= state[name] < 1 << 63:
                 raise ValueError(f"{name} is {state[name]!r}")
         if not all(type(height) is int and 0 <= height < 1 << 63 for height in state["height"].values()):
-            raise ValueError("a height is no number")
+            raise ValueError("a height is not a number")
         for lod in state["lod"].values():
             if not all(type(offset) is int for level in lod for offset in level):
-                raise ValueError("an offset of a sequence is no number")
+                raise ValueError("an offset of a sequence is not a number")
     except FormatError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

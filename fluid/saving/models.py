@@ -1,7 +1,7 @@
-"""Models in whatever files they come: one function that reads, one that writes.
+"""Loads models from files of any known format, and saves them.
 
 ========================  ==================================================================================
-``model/``                a folder with ``__model__`` and a file a parameter, or one file ``params``
+``model/``                a folder with ``__model__`` and one file per parameter, or one file ``params``
 ``net.pdmodel``           a program, with ``net.pdiparams`` or ``net.pdparams`` beside it
 ``net``                   the common start of such names
 ``net.txt``               the program as text (see `fluid.formats.text`), with the same files beside it
@@ -11,7 +11,7 @@ any ``ProgramDesc``       ``main.pb``, ``__model__``, ``train.main_program``, ..
 ``net.safetensors``       parameters alone; needs ``pip install fluid-graph[safetensors]``
 ========================  ==================================================================================
 
-What a file is, its first bytes say; names decide only what is written.
+The first bytes of a file tell its format; its name matters only for writing.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ __all__ = ["Model", "load_model", "read_arrays", "save_arrays", "save_model"]
 _PROGRAM_FILES = ("__model__",)
 _PARAMETER_FILES = ("__params__", "params", "__variables__")
 _NAMELESS = b"\0\0\0\0"
-"""How files of parameters without names begin."""
-_NO_ARRAYS = "is no file of arrays by name: no .npz, .safetensors or .pdparams"
+"""The first bytes of files of parameters without names."""
+_NO_ARRAYS = "is not a file of arrays by name: no .npz, .safetensors or .pdparams"
 
 
 @dataclass
 class Model:
-    """What `load_model` has found.
+    """The result of `load_model`.
 
     Attributes:
         path: the file or folder.
         format: ``folder``, ``pdmodel``, ``program``, ``text``, ``pdparams``, ``npz`` or ``safetensors``.
-        program: the program, or None where the file holds parameters alone.
+        program: the program, or None if the file holds only parameters.
         feeds: names of the variables to be fed, in order.
-        fetches: the variables that it computes, in order; empty where the program does not say.
-        parameters: names whose values were put into the scope.
+        fetches: the variables that it computes, in order; empty if the program does not tell.
+        parameters: names of the variables whose values were put into the scope.
         missing: persistable variables of the program that no file holds.
-        scope: where the values are.
+        scope: the scope with the values.
     """
 
     path: str
@@ -67,11 +67,11 @@ class Model:
     missing: list[str] = field(default_factory=list)
 
     def value(self, name: str) -> Any:
-        """A parameter as a numpy array."""
-        found = self.scope.array(name)
-        if found is None:
+        """A parameter as a numpy array; `NameNotFoundError` if it has no value."""
+        value = self.scope.array(name)
+        if value is None:
             raise NameNotFoundError(f"{self.path}: there is no value of {name!r}{did_you_mean(name, self.parameters)}")
-        return np.asarray(found)
+        return np.asarray(value)
 
     def values(self) -> dict[str, Any]:
         """All parameters as numpy arrays by name."""
@@ -87,17 +87,17 @@ def load_model(
     scope: Scope | None = None,
     allow: Iterable[str] = (),
 ) -> Model:
-    """Load a model, or parameters alone; see the module's text for what this may be.
+    """Load a model, or only parameters; the module's docstring lists the formats.
 
     Args:
         path: a file, a folder, or the common start of two files' names.
-        params: the file or folder of the parameters, where it is not beside the program under one of the usual names.
-        scope: where the parameters go; the current scope if None.
-        allow: types of ops that touch files or run code of the process (`fluid.executor.unsupported.REACHES_OUT`), yet may run.
+        params: the file or folder of the parameters, if it is not beside the program under one of the usual names.
+        scope: the scope for the parameters; the current scope if None.
+        allow: types of ops that may run although they touch files or run code (`fluid.executor.unsupported.REACHES_OUT`).
 
     Raises:
-        FormatError: a file is missing, damaged, no model, or the parameters are those of another program; says which
-            file, where in it, and what was expected. The scope is not changed then.
+        FormatError: a file is missing, damaged, not a model, or the parameters are those of another program; names the file,
+            the place in it, and what was expected. Then the scope does not change.
     """
     where = os.fspath(path)
     scope = scope if scope is not None else global_scope()
@@ -114,7 +114,7 @@ def load_model(
     if head.startswith(_NAMELESS):
         raise FormatError(_why_nameless(file))
     of_program = program_format(head, size)
-    program = _read_program(file, of_program or PROGRAMS[-1])  # which says what is wrong with what is neither
+    program = _read_program(file, of_program or PROGRAMS[-1])  # the last reports what is wrong with an unknown format
     program.allowed_ops = frozenset(allow)
     feeds, fetches = _traffic(file, program)
     loaded, missing = _load_parameters(program, file, os.fspath(params) if params is not None else None, scope)
@@ -123,7 +123,7 @@ def load_model(
 
 
 def _file_meant(path: str) -> str:
-    """The file that a path means: itself, the program in a folder, or one whose name begins so."""
+    """The file that a path stands for: itself, the program in a folder, or the path with an extension."""
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
         programs = [name for name in names if name in _PROGRAM_FILES] or [name for name in names if name.endswith(".pdmodel")]
@@ -141,7 +141,7 @@ def _file_meant(path: str) -> str:
 
 
 def _why_nameless(path: str) -> str:
-    """What to do about a file of parameters without names, which was given where a model should be."""
+    """The message for a file of parameters without names where a model is expected, with advice."""
     stem = os.path.splitext(path)[0]
     for other in (stem + ".pdmodel", os.path.join(os.path.dirname(path), "__model__")):
         if os.path.isfile(other):
@@ -157,21 +157,21 @@ def _read_program(file: str, form: ProgramFormat) -> Program:
 
 
 def _traffic(file: str, program: Program) -> tuple[list[str], list[Variable]]:
-    """What a program is fed and fetches: by its feed and fetch ops, or what is declared as data."""
+    """The feeds and fetches of a program: from its feed and fetch ops; without feed ops, its data."""
     root = program.global_block()
     feeds = io._columns(file, program, "feed", "outputs", "Out")
     fetches = io._columns(file, program, "fetch", "inputs", "X")
     return feeds or [name for name, var in root.vars.items() if var.is_data], [root.var(name) for name in fetches]
 
 
-class _OnProcessor:
-    """What `fluid.io` reads of an executor."""
+class _OnCPU:
+    """An executor, as far as `fluid.io` uses it."""
 
     place = None
 
 
 def _load_parameters(program: Program, file: str, params: str | None, scope: Scope) -> tuple[list[str], list[str]]:
-    """Put the parameters that belong to a program into the scope: the names found, and those that no file has."""
+    """Put the parameters of a program into the scope; returns their names, and the names that no file has."""
     wanted = [var for var in program.list_vars() if io.is_persistable(var)]
     names = sorted({var.name for var in wanted})
     if not names:
@@ -190,22 +190,22 @@ def _load_parameters(program: Program, file: str, params: str | None, scope: Sco
                     return [], names
                 params = folder
         if os.path.isdir(params):
-            io.load_persistables(_OnProcessor, params, program)
+            io.load_persistables(_OnCPU, params, program)
         elif params.endswith(".pdiparams") or head_of(params, "file")[0][:4] in (_NAMELESS, b""):
-            io.load_persistables(_OnProcessor, os.path.dirname(params), program, os.path.basename(params))
+            io.load_persistables(_OnCPU, os.path.dirname(params), program, os.path.basename(params))
         else:
             state = read_arrays(params)
             if not state.keys() & set(names):
                 raise FormatError(f"{params} holds nothing of the program {file}: it has {few(state)}, not {few(names)}")
             io._set_state(program, state, params, None, complete=False)
-    found = [name for name in names if loaded.array(name) is not None]
-    for name in found:
+    present = [name for name in names if loaded.array(name) is not None]
+    for name in present:
         source = loaded.find_var(name)
         assert source is not None
         tensor = scope.var(name).get_tensor()
         tensor.array = source.get_tensor().array
         tensor.set_lod(source.get_tensor().lod())
-    return found, [name for name in names if name not in set(found)]
+    return present, [name for name in names if name not in set(present)]
 
 
 def _has_file_name(folder: str, var: Variable) -> bool:
@@ -217,7 +217,7 @@ def _has_file_name(folder: str, var: Variable) -> bool:
 
 
 def few(names: Iterable[str]) -> str:
-    """The first of some names, for a message."""
+    """The first three of some names, for a message."""
     listed = list(names)
     return ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "") if listed else "nothing"
 
@@ -225,7 +225,7 @@ def few(names: Iterable[str]) -> str:
 # ------------------------------------------------------------------------------------------------------- arrays by name
 @checked
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The arrays by name in an npz archive, a safetensors file, or ``.pdparams`` (with ``.pdopt`` beside it, both)."""
+    """The arrays by name in an npz archive, a safetensors file, or ``.pdparams`` together with ``.pdopt`` beside it, if any."""
     where = os.fspath(path)
     if os.path.isdir(where):
         raise FormatError(f"{where} is a folder; arrays by name are in one file, .npz, .safetensors or .pdparams")
@@ -244,7 +244,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @checked
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name; the ending of the path says how: ``.npz``, ``.safetensors`` or ``.pdparams``."""
+    """Write arrays by name in the format of the path's extension: ``.npz``, ``.safetensors`` or ``.pdparams``."""
     where = os.fspath(path)
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
     form = next((form for form in ARRAYS if where.endswith("." + form.name)), None)
@@ -264,25 +264,25 @@ def save_model(
     scope: Scope | None = None,
     target: str | None = None,
 ) -> list[str]:
-    """Save a model; the ending of the path says how.
+    """Save a model in the format of the path's extension.
 
-    ``.pdmodel`` writes the program and ``.pdiparams`` beside it; ``.txt`` the program's text; ``.npz``, ``.safetensors``
-    and ``.pdparams`` the parameters alone; any other path is a folder with ``__model__`` and a file a parameter. All files
-    are written before the first replaces an older one, the program last (`fluid.formats.writing`).
+    ``.pdmodel`` writes the program, and ``.pdiparams`` beside it; ``.txt`` the program's text; ``.npz``, ``.safetensors`` and
+    ``.pdparams`` only the parameters; any other path is a folder with ``__model__`` and one file per parameter. All files are
+    written before the first replaces an older one, the program last (`fluid.formats.writing`).
 
     Args:
-        program: the default main program if None.
-        feeds, fetches: what an inference model is fed and computes: the program is pruned to that and put into test mode.
-            None saves the program as it is, training part included.
-        scope: where the values are; the current scope if None.
-        target: ``"paddle-1.6"`` or ``"paddle-2.6"``: write ops that this version knows. For 2.6, ops also say all that Paddle
-            needs to go on building with them: its ``append_backward`` works on a forward program from here.
+        program: the program; the default main program if None.
+        feeds, fetches: the variables that an inference model is fed and computes: the program is pruned to these and put into
+            test mode. None saves the whole program, training part included.
+        scope: the scope with the values; the current scope if None.
+        target: ``"paddle-1.6"`` or ``"paddle-2.6"``: write ops that this version has. For 2.6, ops also get all attributes that
+            Paddle needs to build on them, so that its ``append_backward`` works on a forward program from here.
 
     Returns:
         The files written, or the folder.
 
     Raises:
-        ProgramError: the program has ops that `target` does not know, all of them listed; or a fetch needs what is not fed.
+        ProgramError: the program has ops that `target` lacks, all of them listed; or a fetch needs a variable that is not fed.
         ExecutionError: a variable has no value in the scope.
     """
     where = os.fspath(path)
@@ -327,8 +327,8 @@ def _names(items: str | Variable | Iterable[str | Variable] | None) -> list[str]
 
 
 def _value(scope: Scope, name: str, where: str) -> Any:
-    found = scope.array(name)
-    if found is None:
+    value = scope.array(name)
+    if value is None:
         raise ExecutionError(f"{name!r} has no value in the scope; run the startup program, or load it, before it is saved")
-    io._check_dense(where, name, found)
-    return np.asarray(found)
+    io._check_dense(where, name, value)
+    return np.asarray(value)

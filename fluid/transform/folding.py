@@ -1,4 +1,4 @@
-"""Computing beforehand what does not depend on what is fed."""
+"""Folding: computes in advance what does not depend on the fed values."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .edit import Edit, EditReport
 __all__ = ["fold_batch_norm", "fold_constants"]
 
 _IN_PROGRAM = 1024
-"""Constants of more elements go to the scope, not into attributes of the program."""
+"""Constants with more elements go to the scope, not into attributes of the program."""
 _LARGEST = 1 << 20
-"""Results of more elements are not made beforehand, unless their inputs are as large."""
+"""Results with more elements are not folded, unless their inputs are as large."""
 _SOURCES = frozenset({"fill_constant", "assign_value"})
 _VALUES = {"float32": "fp32_values", "int32": "int32_values", "int64": "int64_values", "bool": "bool_values"}
 
@@ -49,7 +49,7 @@ def _refuse_training(program: Program, what: str) -> None:
         for op in block.ops:
             if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE):
                 raise ProgramError(
-                    f"{what}: the program is one for training, whose weights are no constants; fold its clone(for_test=True)\n"
+                    f"{what}: the program is one for training, whose weights are not constant; fold its clone(for_test=True)\n"
                     f"  first such op: {op}"
                 )
 
@@ -57,7 +57,7 @@ def _refuse_training(program: Program, what: str) -> None:
 # ----------------------------------------------------------------------------------------------------------- constants
 @checked
 def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
-    """Compute now what depends on constants only; see `Program.fold_constants`."""
+    """Compute now what depends only on constants; see `Program.fold_constants`."""
     with Edit(program, "fold_constants", scope) as edit:
         if scope is not None:
             _refuse_training(program, edit.what)
@@ -65,7 +65,7 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
         uses = _Uses(program)
         known: dict[str, Any] = {}
         computed: dict[str, bool] = {}
-        """Names of what has been computed, and whether a value of the scope is in it."""
+        """Name of a folded result -> whether it depends on a value of the scope."""
         if scope is not None:
             for name, var in block.vars.items():
                 value = scope.array(name) if var.persistable and not uses.writes[name] else None
@@ -73,22 +73,20 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
                     known[name] = np.asarray(value)
         kept: list[Operator] = []
         folded: list[Operator] = []
-        room = 16 * _LARGEST  # for all of them together: a file may hold many
+        room = 16 * _LARGEST  # for all results together: a file may have many
         for op in block.ops:
-            found = _computed(op, known, uses, min(room, _LARGEST))
-            if found is None:
+            results = _computed(op, known, uses, min(room, _LARGEST))
+            if results is None:
                 kept.append(op)
                 continue
-            known |= found
-            room -= max(0, sum(value.size for value in found.values()) - sum(known[name].size for name in op.input_arg_names))
-            if op.type in _SOURCES:
+            known |= results
+            room -= max(0, sum(value.size for value in results.values()) - sum(known[name].size for name in op.input_arg_names))
+            too_large = any(value.size > _IN_PROGRAM or value.dtype.name not in _VALUES for value in results.values())
+            if op.type in _SOURCES or (scope is None and too_large):
                 kept.append(op)
                 continue
-            weighs = any(computed.get(name, name not in uses.writes) for name in op.input_arg_names)
-            if scope is None and any(value.size > _IN_PROGRAM or value.dtype.name not in _VALUES for value in found.values()):
-                kept.append(op)  # there is no place to keep it
-                continue
-            computed |= dict.fromkeys(found, weighs)
+            from_scope = any(computed.get(name, name not in uses.writes) for name in op.input_arg_names)
+            computed |= dict.fromkeys(results, from_scope)
             folded.append(op)
         if folded:
             _keep_results(edit, block, kept, folded, known, computed)
@@ -96,12 +94,12 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
 
 
 def _computed(op: Operator, known: Mapping[str, Any], uses: _Uses, room: int) -> dict[str, Any] | None:
-    """The values that an op of constants makes, or None where it has to run each time, or makes more than `room` elements."""
+    """The outputs of an op of constants; None if it has to run each time, or has outputs with more than `room` elements."""
     definition = op.definition
-    found_kernel = KERNELS.get(op.type)
-    if definition is None or op.sub_blocks or found_kernel is None:
+    kernel = KERNELS.get(op.type)
+    if definition is None or op.sub_blocks or kernel is None:
         return None
-    if any(source == "lod" or key == "rng" for _, source, key in found_kernel.parameters):
+    if any(source == "lod" or key == "rng" for _, source, key in kernel.parameters):
         return None
     if any(slot.updated for slot in definition.outputs.values()):
         return None
@@ -120,29 +118,28 @@ def _computed(op: Operator, known: Mapping[str, Any], uses: _Uses, room: int) ->
             inputs[slot] = values if definition.inputs[slot].many else values[0]
     wanted = {slot for slot, names in op.outputs.items() if slot in definition.outputs and any(n != EMPTY for n in names)}
     attrs = definition.defaults(op.attrs)
+    most = max([room, *(known[name].size for name in op.input_arg_names)])
     try:
-        if _elements(infer_specs(definition, specs_of(inputs), attrs)) > max(
-            [room, *(known[n].size for n in op.input_arg_names)]
-        ):
+        if _elements(infer_specs(definition, specs_of(inputs), attrs)) > most:
             return None
         with np.errstate(all="ignore"):
-            found = apply_op(op.type, inputs, attrs, wanted=wanted)
+            outputs = apply_op(op.type, inputs, attrs, wanted=wanted)
     except (FluidError, ArithmeticError, LookupError, TypeError, ValueError):
-        return None  # running it will say what is wrong
-    made: dict[str, Any] = {}
+        return None  # running it will report the error
+    results: dict[str, Any] = {}
     for slot, names in op.outputs.items():
-        value = found.get(slot)
+        value = outputs.get(slot)
         for name, item in zip(names, value if isinstance(value, list) else [value], strict=False):
             if name != EMPTY and item is not None:
-                made[name] = _as_declared(op.block.var(name), np.asarray(item))
+                results[name] = _as_declared(op.block.var(name), np.asarray(item))
     needed = {name for name in op.output_arg_names if uses.reads[name]}
-    return made if needed <= made.keys() else None
+    return results if needed <= results.keys() else None
 
 
 def _elements(specs: Mapping[str, Any]) -> int:
-    """Elements of the largest of these specs; extents that only values decide count as one."""
+    """The number of elements of the largest of these specs; dimensions that depend on values count as one."""
     listed = [item for spec in specs.values() for item in (spec if isinstance(spec, list) else [spec]) if item is not None]
-    return max((math.prod(max(extent, 1) for extent in spec.shape) for spec in listed), default=0)
+    return max((math.prod(max(size, 1) for size in spec.shape) for spec in listed), default=0)
 
 
 def _as_declared(var: Variable, value: Any) -> Any:
@@ -153,7 +150,7 @@ def _as_declared(var: Variable, value: Any) -> Any:
 def _keep_results(
     edit: Edit, block: Block, kept: list[Operator], folded: list[Operator], known: Mapping[str, Any], computed: Mapping[str, bool]
 ) -> None:
-    """Put the results in the place of the ops that made them: those that the rest of the program reads, or nobody does."""
+    """Replace folded ops by their results, as far as the rest of the program reads these or no op does."""
     inner = {name for op in folded for name in op.input_arg_names}
     outer = {name for op in kept for name in op.input_arg_names}
     outer |= {name for other in edit.program.blocks if other is not block for op in other.ops for name in op.input_arg_names}
@@ -178,29 +175,30 @@ def _keep_results(
             var = block.vars.get(name)
             if name not in names and var is not None and not var.is_data and not (var.persistable and edit.scope is None):
                 del block.vars[name]
-    _leave_out_unread(edit.program, block, known, inner)
+    _remove_unread(edit.program, block, known, inner)
 
 
-def _leave_out_unread(program: Program, block: Block, known: Mapping[str, Any], candidates: set[str]) -> None:
-    """Remove ops of constants that only folded ops have read, and what they made."""
+def _remove_unread(program: Program, block: Block, known: Mapping[str, Any], candidates: set[str]) -> None:
+    """Remove ops of constants that only folded ops have read, and their outputs."""
     read = Counter(name for other in program.blocks for op in other.ops for name in op.input_arg_names)
-    left: list[Operator] = []
+    kept: list[Operator] = []
     for op in reversed(block.ops):
-        made = op.output_arg_names
-        if made and all(name in known and name in candidates and not read[name] for name in made):
+        outputs = op.output_arg_names
+        if outputs and all(name in known and name in candidates and not read[name] for name in outputs):
             read.subtract(op.input_arg_names)
             candidates |= set(op.input_arg_names)
-            for name in made:
+            for name in outputs:
                 block.vars.pop(name, None)
         else:
-            left.append(op)
-    block.ops = left[::-1]
+            kept.append(op)
+    block.ops = kept[::-1]
 
 
-def _keep_value(edit: Edit, block: Block, var: Variable, value: Any, weighs: bool, op: Operator) -> None:
+def _keep_value(edit: Edit, block: Block, var: Variable, value: Any, from_scope: bool, op: Operator) -> None:
+    """Store a folded value in the scope, or append an op that holds it."""
     var._shape = value.shape
     small = value.size <= _IN_PROGRAM and value.dtype.name in _VALUES
-    if edit.scope is not None and (weighs or not small):
+    if edit.scope is not None and (from_scope or not small):
         var._persistable = True
         var._stop_gradient = True
         edit.values[var.name] = value
@@ -219,7 +217,7 @@ def _keep_value(edit: Edit, block: Block, var: Variable, value: Any, weighs: boo
 # ---------------------------------------------------------------------------------------------------------- batch_norm
 _PRODUCTS = ("mul", "matmul", "matmul_v2")
 _OUT_CHANNELS = {"conv2d": ("Filter", 0), "depthwise_conv2d": ("Filter", 0), **dict.fromkeys(_PRODUCTS, ("Y", 1))}
-"""Ops that a batch_norm folds into: where their weights are, and the axis of these that makes the channels."""
+"""Ops into which a batch_norm folds -> the slot of their weights, and the weights' axis for the output channels."""
 
 
 class _Stays(Exception):
@@ -228,7 +226,7 @@ class _Stays(Exception):
 
 @checked
 def fold_batch_norm(program: Program, scope: Scope | None = None) -> EditReport:
-    """Put batch_norms in test mode into the ops before them; see `Program.fold_batch_norm`."""
+    """Fold batch_norms in test mode into the ops before them; see `Program.fold_batch_norm`."""
     if scope is None:
         scope = global_scope()
     with Edit(program, "fold_batch_norm", scope) as edit:
@@ -242,7 +240,8 @@ def fold_batch_norm(program: Program, scope: Scope | None = None) -> EditReport:
     return edit.report
 
 
-def _the(op: Operator, slot: str, side: str = "inputs") -> str:
+def _only_name(op: Operator, slot: str, side: str = "inputs") -> str:
+    """The name in a slot that holds one, otherwise ""."""
     names: list[str] = getattr(op, side).get(slot, [])
     return names[0] if len(names) == 1 else ""
 
@@ -255,29 +254,29 @@ def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
     unwanted = [name for slot in ("SavedMean", "SavedVariance", "ReserveSpace") for name in norm.output(slot) if name != EMPTY]
     if any(uses.reads[name] for name in unwanted):
         raise _Stays("its statistics are read")
-    made = _the(norm, "X")
-    before = _producer(uses, block, norm, made)
+    source = _only_name(norm, "X")
+    before = _producer(uses, block, norm, source)
     add = None
     if before.type == "elementwise_add":
         add = before
-        made = _the(add, "X")
-        before = _producer(uses, block, add, made)
+        source = _only_name(add, "X")
+        before = _producer(uses, block, add, source)
     if before.type not in _OUT_CHANNELS:
         raise _Stays(f"{before.type} comes before it, not one of {', '.join(_OUT_CHANNELS)}")
     slot, axis = _OUT_CHANNELS[before.type]
-    ndim = block.var(made).ndim
+    ndim = block.var(source).ndim
     channel = channel_axis(norm.attr("data_layout"), ndim)
     if channel != _channel_of(before, ndim):
         raise _Stays(f"its channels are on axis {channel}, those of {before.type} on another")
     if before.attrs.get("trans_y") or before.attrs.get("transpose_Y"):
         axis = 0
-    weight_name = _the(before, slot)
-    value = {name: _value(edit, uses, scope, name) for name in (weight_name, _the(norm, "Mean"), _the(norm, "Variance"))}
+    weight_name = _only_name(before, slot)
+    value = {name: _value(edit, scope, name) for name in (weight_name, _only_name(norm, "Mean"), _only_name(norm, "Variance"))}
     weight, mean, variance = value.values()
     channels = mean.size
-    scale = _value(edit, uses, scope, _the(norm, "Scale")) if _the(norm, "Scale") else np.ones(channels)
-    shift = _value(edit, uses, scope, _the(norm, "Bias")) if _the(norm, "Bias") else np.zeros(channels)
-    bias = np.zeros(channels) if add is None else _bias(edit, uses, scope, add, channel, ndim, channels)
+    scale = _value(edit, scope, _only_name(norm, "Scale")) if _only_name(norm, "Scale") else np.ones(channels)
+    shift = _value(edit, scope, _only_name(norm, "Bias")) if _only_name(norm, "Bias") else np.zeros(channels)
+    bias = np.zeros(channels) if add is None else _bias(edit, scope, add, channel, ndim, channels)
     if weight.ndim <= axis or weight.shape[axis] != channels or (before.type in _PRODUCTS and weight.ndim != 2):
         raise _Stays(f"the weights {weight_name} {list(weight.shape)} do not make {channels} channels on axis {axis}")
 
@@ -286,14 +285,14 @@ def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
     new_weight = (weight * factor.reshape(around)).astype(weight.dtype)
     new_bias = ((bias - mean) * factor + shift).astype(weight.dtype)
 
-    y = _the(norm, "Y", "outputs")
+    y = _only_name(norm, "Y", "outputs")
     weight_var = _persistable_like(edit, f"{weight_name}.folded", new_weight)
     bias_var = _persistable_like(edit, f"{y}.bias", new_bias)
     before.inputs[slot] = [weight_var.name]
     position = norm.idx
-    block.ops[position : position + 1] = []
+    del block.ops[position]
     attrs = {"axis": channel, OpRole.NAME: norm.role} if norm.role else {"axis": channel}
-    inputs = {"X": made, "Y": bias_var}
+    inputs = {"X": source, "Y": bias_var}
     block.insert_op(position, "elementwise_add", inputs=inputs, outputs={"Out": y}, attrs=attrs, frames=norm.frames)
     if add is not None:
         block.ops.remove(add)
@@ -306,7 +305,7 @@ def _fold(edit: Edit, norm: Operator, scope: Scope) -> None:
 
 
 def _producer(uses: _Uses, block: Block, reader: Operator, name: str) -> Operator:
-    """The op that makes a name for this reader alone."""
+    """The op that writes a name which only `reader` reads."""
     writers = [op for op in block.ops if name and name in op.output_arg_names]
     if len(writers) != 1 or uses.writes[name] != 1:
         raise _Stays(f"its input {name} is not made by one op of its block")
@@ -330,29 +329,29 @@ def _channel_of(op: Operator, ndim: int) -> int:
     return ndim - 1
 
 
-def _value(edit: Edit, uses: _Uses, scope: Scope, name: str) -> Any:
+def _value(edit: Edit, scope: Scope, name: str) -> Any:
     var = edit.program.global_block().vars.get(name)
     if name in edit.values:
         return edit.values[name]
     if var is None or not var.persistable:
         raise _Stays(f"{name or 'a weight'} is not persistable, so that its value is not known beforehand")
     writers = [op.type for block in edit.program.blocks for op in block.ops if name in op.output_arg_names]
-    if any(kind != "batch_norm" for kind in writers):
+    if any(op_type != "batch_norm" for op_type in writers):
         raise _Stays(f"{name} is written by {writers[0]}")
-    found = scope.array(name)
-    if found is None:
+    value = scope.array(name)
+    if value is None:
         raise ProgramError(f"fold_batch_norm: {name} ({var.describe()}) has no value in the scope; load it first")
-    return np.asarray(found)
+    return np.asarray(value)
 
 
-def _bias(edit: Edit, uses: _Uses, scope: Scope, add: Operator, channel: int, ndim: int, channels: int) -> Any:
-    value = _value(edit, uses, scope, _the(add, "Y"))
+def _bias(edit: Edit, scope: Scope, add: Operator, channel: int, ndim: int, channels: int) -> Any:
+    value = _value(edit, scope, _only_name(add, "Y"))
     axis = add.attr("axis")
     start = ndim - value.ndim if axis == -1 else axis
     shape = (*[1] * start, *value.shape)
     shape = (*shape, *[1] * (ndim - len(shape)))
     if value.size not in (1, channels) or len(shape) != ndim or (value.size > 1 and shape[channel] != channels):
-        raise _Stays(f"{_the(add, 'Y')} {list(value.shape)} is added along other axes than that of the channels")
+        raise _Stays(f"{_only_name(add, 'Y')} {list(value.shape)} is added along other axes than that of the channels")
     return np.broadcast_to(value.reshape(-1), (channels,))
 
 

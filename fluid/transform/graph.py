@@ -77,7 +77,7 @@ def to_dot(program: Program) -> str:
     graph = to_networkx(program)
     inside: dict[int, list[str]] = {}
     for node, data in graph.nodes(data=True):
-        inside.setdefault(node[0], []).append(f"{_identity(node)} [{_look(node, data)}];")
+        inside.setdefault(node[0], []).append(f"{_identity(node)} [{_look(data)}];")
     lines = ["digraph program {", "  rankdir=TB;", '  node [fontname="sans-serif", fontsize=10];']
     owners = {sub.idx: block.idx for block in program.blocks for op in block.ops for sub in op.sub_blocks}
     lines += _cluster(0, inside, owners, "  ")
@@ -110,7 +110,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _look(node: OpNode | ValueNode, data: dict[str, Any]) -> str:
+def _look(data: dict[str, Any]) -> str:
     if "op" in data:
         role = data["op"].role
         colour = next(colour for bit, colour in _COLOURS if not bit or role & bit)

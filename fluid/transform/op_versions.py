@@ -1,10 +1,10 @@
-"""What versions of Paddle call the same thing: programs rewritten to the ops that a version knows.
+"""Converts programs to the ops of a version of Paddle.
 
-`TABLE` has one row an op. A row either rewrites the op, or says which of its attributes and slots are newer than the
-version: these are left out where that changes nothing, and otherwise the op is refused. What a version knows at all is
-listed in ``paddle_ops.txt``, made by asking the libraries themselves. Reading needs no table: attributes that old files
-lack take the defaults of the definitions, and slots that they lack are absent. Paddle 2.6 runs what leaves out attributes and
-slots, but does not differentiate it, so for that version each op says all of them.
+`TABLE` has one row per op. A row either rewrites the op, or lists its attributes and slots that are newer than the version:
+these are dropped if that changes nothing, otherwise the op is refused. ``paddle_ops.txt``, generated from the libraries, lists
+the ops that each version has. Reading needs no table: attributes that old files lack get the defaults of the definitions, and
+slots that they lack are empty. Paddle 2.6 runs ops that lack attributes or slots, but does not differentiate them, so for that
+version each op gets all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGETS = ("paddle-1.6", "paddle-2.6")
 
 
 class Refused(Exception):
-    """Why an op cannot be said in the ops of a version."""
+    """Why an op cannot be converted to the ops of a version."""
 
 
 Rewrite = Callable[[Operator], None]
@@ -41,10 +41,10 @@ class Row:
     """One op, for one version.
 
     Attributes:
-        rewrite: changes the op, and may put others before and after it; raises `Refused` where the version has no way to say it.
-        attrs: attributes newer than the version, with the values at which they say nothing.
+        rewrite: changes the op, and may insert others before and after it; raises `Refused` if the version has no equivalent.
+        attrs: attributes newer than the version, with the values at which they have no effect.
         slots: slots newer than the version.
-        check: raises `Refused` where the version knows the op, but would run it wrongly.
+        check: raises `Refused` if the version has the op, but would run it wrongly.
     """
 
     type: str
@@ -56,9 +56,9 @@ class Row:
 
 @functools.cache
 def known_ops(target: str) -> frozenset[str]:
-    """The types of ops that a version knows."""
+    """The types of ops that a version has."""
     if target not in TARGETS:
-        raise ProgramError(f"{target!r} is no version to write for; known are {', '.join(TARGETS)}")
+        raise ProgramError(f"{target!r} is not a version to write for; known are {', '.join(TARGETS)}")
     sections: dict[str, list[str]] = {}
     with open(os.path.join(os.path.dirname(__file__), "paddle_ops.txt"), encoding="ascii") as file:
         for line in file:
@@ -84,7 +84,7 @@ def _shape(var: Variable) -> tuple[int, ...]:
 
 
 def _only(op: Operator, *slots: str) -> None:
-    """Refuse an op that is given more inputs than these."""
+    """Refuse an op with inputs in other slots than these."""
     for slot, names in op.inputs.items():
         if slot not in slots and any(name != EMPTY for name in names):
             raise Refused(f"its input {slot} is given by a variable")
@@ -92,20 +92,16 @@ def _only(op: Operator, *slots: str) -> None:
 
 
 def _temporary(op: Operator, like: Variable, shape: Iterable[int] | None) -> Variable:
-    """A new variable beside `op`."""
-    block = op.block
-    return block.create_var(
-        name=block.program.fresh_name(f"{like.name}.tmp"),
-        shape=None if shape is None else list(shape),
-        dtype=like.dtype,
-        stop_gradient=like.stop_gradient,
-    )
+    """A new variable in the block of `op`."""
+    name = op.block.program.fresh_name(f"{like.name}.tmp")
+    sizes = None if shape is None else list(shape)
+    return op.block.create_var(name=name, shape=sizes, dtype=like.dtype, stop_gradient=like.stop_gradient)
 
 
 def _put(
     op: Operator, type_: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], attrs: Mapping[str, Any], after: bool
 ) -> None:
-    """Put another op before or after `op`, of the same role."""
+    """Insert an op with the same role before or after `op`."""
     full = dict(attrs)
     if op.role:
         full[OpRole.NAME] = op.role
@@ -113,13 +109,9 @@ def _put(
 
 
 def _set(op: Operator, type_: str, **attrs: Any) -> None:
-    """Another type and other attributes; those that any op has stay."""
+    """Set the type and attributes of an op, and keep the attributes that any op has."""
     kept = {name: value for name, value in op.attrs.items() if name.startswith("op_")}
     op.type, op.attrs, op.wire = type_, attrs | kept, None
-
-
-def _attr(op: Operator, name: str, otherwise: Any) -> Any:
-    return op.attrs.get(name, otherwise)
 
 
 # ------------------------------------------------------------------------------------------------------- to Paddle 1.6
@@ -129,47 +121,44 @@ def _matmul_v2(op: Operator) -> None:
         raise Refused("it multiplies a vector")
     if len(x) > 2 and len(y) > 2 and (x[:-2] != y[:-2]):
         raise Refused(f"it broadcasts over batches, {list(x)} with {list(y)}")
-    flags = {"transpose_X": _attr(op, "trans_x", False), "transpose_Y": _attr(op, "trans_y", False)}
+    flags = {"transpose_X": op.attrs.get("trans_x", False), "transpose_Y": op.attrs.get("trans_y", False)}
     _set(op, "matmul", **flags, alpha=1.0)
-
-
-def _bmm(op: Operator) -> None:
-    _set(op, "matmul", transpose_X=False, transpose_Y=False, alpha=1.0)
 
 
 def _top_k_v2(op: Operator) -> None:
     _only(op, "X", "K")
-    axis, rank = _attr(op, "axis", -1), len(_shape(_input(op)))
+    axis, rank = op.attrs.get("axis", -1), len(_shape(_input(op)))
     if axis not in (-1, rank - 1):
         raise Refused(f"it looks along axis {axis}, not along the last one")
-    if not _attr(op, "largest", True) or not _attr(op, "sorted", True):
+    if not op.attrs.get("largest", True) or not op.attrs.get("sorted", True):
         raise Refused("it does not ask for the largest values, sorted")
-    _set(op, "top_k", k=_attr(op, "k", 1))
+    _set(op, "top_k", k=op.attrs.get("k", 1))
 
 
 def _tile(op: Operator) -> None:
     _only(op, "X")
-    times = _attr(op, "repeat_times", [])
+    times = op.attrs.get("repeat_times", [])
     if len(times) != len(_shape(_input(op))):
         raise Refused(f"it repeats {list(_input(op).shape)} by {list(times)}, which adds dimensions")
     _set(op, "expand", expand_times=list(times))
 
 
 def _times(shape: Iterable[int], wanted: Iterable[int]) -> list[int]:
-    found = []
-    for extent, target in zip(shape, wanted, strict=True):
-        if target == -1 or extent == target:
-            found.append(1)
-        elif extent == 1 and target > 0:
-            found.append(target)
+    """How often each dimension of `shape` is repeated in `wanted`."""
+    times = []
+    for size, target in zip(shape, wanted, strict=True):
+        if target == -1 or size == target:
+            times.append(1)
+        elif size == 1 and target > 0:
+            times.append(target)
         else:
-            raise Refused(f"how often an extent of {extent} is in {target} is not known")
-    return found
+            raise Refused(f"how often a dimension of {size} is in {target} is not known")
+    return times
 
 
 def _expand_v2(op: Operator) -> None:
     _only(op, "X")
-    shape, wanted = _shape(_input(op)), _attr(op, "shape", [])
+    shape, wanted = _shape(_input(op)), op.attrs.get("shape", [])
     if len(shape) != len(wanted):
         raise Refused(f"it makes {list(wanted)} of {list(shape)}, which adds dimensions")
     _set(op, "expand", expand_times=_times(shape, wanted))
@@ -178,44 +167,37 @@ def _expand_v2(op: Operator) -> None:
 def _flatten_contiguous_range(op: Operator) -> None:
     shape = _shape(_input(op))
     rank = len(shape)
-    start, stop = (value % rank for value in (_attr(op, "start_axis", 1), _attr(op, "stop_axis", -1)))
+    start, stop = (value % rank for value in (op.attrs.get("start_axis", 1), op.attrs.get("stop_axis", -1)))
     if start == 1 and stop == rank - 1:
         return _set(op, "flatten2", axis=1)
     if -1 in shape[stop + 1 :]:
-        raise Refused(f"extents of {list(shape)} behind those that it joins are not known")
+        raise Refused(f"dimensions of {list(shape)} behind those that it joins are not known")
     return _set(op, "reshape2", shape=[0] * start + [-1] + list(shape[stop + 1 :]))
 
 
-def _silu(op: Operator) -> None:
-    _set(op, "swish", beta=1.0)
-
-
 def _interp_v2(op: Operator) -> None:
-    scale = _attr(op, "scale", [])
+    scale = op.attrs.get("scale", [])
     scale = list(scale) if isinstance(scale, (list, tuple)) else [scale]
     if len(set(scale)) > 1:
-        raise Refused(f"it scales extents by different factors, {scale}")
-    kept = {
-        name: op.attrs[name]
-        for name in ("out_d", "out_h", "out_w", "interp_method", "align_corners", "align_mode", "data_layout")
-        if name in op.attrs
-    }
+        raise Refused(f"it scales dimensions by different factors, {scale}")
+    names = ("out_d", "out_h", "out_w", "interp_method", "align_corners", "align_mode", "data_layout")
+    kept = {name: op.attrs[name] for name in names if name in op.attrs}
     _set(op, op.type.removesuffix("_v2"), scale=float(scale[0]) if scale else 0.0, **kept)
 
 
 def _fill_constant(op: Operator) -> None:
     _only(op, "ShapeTensor", "ShapeTensorList")
-    text, value = _attr(op, "str_value", ""), _attr(op, "value", 0.0)
+    text, value = op.attrs.get("str_value", ""), op.attrs.get("value", 0.0)
     if text:
         try:
             exact = float(text)
         except ValueError:
-            raise Refused(f"its value is {text!r}, which is no number") from None
+            raise Refused(f"its value is {text!r}, which is not a number") from None
         if float(int(exact)) == exact and text.lstrip("-").isdigit() and int(text) != int(exact):
             raise Refused(f"its value {text} is more than a float can hold")
         value = exact
     kept = {name: op.attrs[name] for name in ("dtype", "force_cpu") if name in op.attrs}
-    _set(op, "fill_constant", shape=list(_attr(op, "shape", [])) or [1], value=value, **kept)
+    _set(op, "fill_constant", shape=list(op.attrs.get("shape", [])) or [1], value=value, **kept)
 
 
 # ------------------------------------------------------------------------------------------------------- to Paddle 2.6
@@ -223,10 +205,9 @@ def _one_hot(op: Operator) -> None:
     x = _input(op)
     shape = _shape(x)
     if not shape or shape[-1] != 1:
-        raise Refused(f"its input is {list(shape)}, the last extent of which should be 1")
+        raise Refused(f"its input is {list(shape)}, the last dimension of which should be 1")
     ids = _temporary(op, x, shape[:-1])
-    found = {"X": x}, {"Out": ids, "XShape": _temporary(op, x, (0, *shape))}
-    _put(op, "squeeze2", *found, {"axes": [-1]}, after=False)
+    _put(op, "squeeze2", {"X": x}, {"Out": ids, "XShape": _temporary(op, x, (0, *shape))}, {"axes": [-1]}, after=False)
     op.inputs["X"] = [ids.name]
     op.type = "one_hot_v2"
 
@@ -250,7 +231,7 @@ def _isfinite(op: Operator) -> None:
 
 def _expand_as(op: Operator) -> None:
     x, target = _shape(_input(op)), _shape(_input(op, "target_tensor"))
-    _times(x, target)  # the old op may repeat more than single extents, the new one may not
+    _times(x, target)  # the old op can repeat dimensions larger than 1, the new one cannot
     op.inputs = {"X": op.inputs["X"], "Y": op.inputs["target_tensor"]}
     _set(op, "expand_as_v2", target_shape=list(target))
 
@@ -261,7 +242,7 @@ def _diag(op: Operator) -> None:
 
 
 def _read_from_array(op: Operator) -> None:
-    """Paddle reads zeros behind the end of a gradient array, but not where an entry was skipped: add zeros there first."""
+    """Add zeros to a gradient array before it is read: Paddle reads zeros behind its end, but fails at skipped entries."""
     if not op.input("X_W"):
         return
     array, like = _input(op), _input(op, "X_W")
@@ -269,15 +250,9 @@ def _read_from_array(op: Operator) -> None:
         shapes = f"{list(array.shape)} and {list(like.shape)}"
         raise Refused(f"entries of {array.name} are of shapes {shapes}, and Paddle has one for the zeros of overwritten entries")
     zeros = _temporary(op, like, like._shape)
-    single, filled = (
-        op.block.create_var(
-            name=op.block.program.fresh_name(f"{array.name}.tmp"),
-            type=VarType.LOD_TENSOR_ARRAY,
-            shape=array._shape,
-            dtype=array._dtype,
-        )
-        for _ in range(2)
-    )
+    kind: dict[str, Any] = {"type": VarType.LOD_TENSOR_ARRAY, "shape": array._shape, "dtype": array._dtype}
+    fresh = op.block.program.fresh_name
+    single, filled = (op.block.create_var(name=fresh(f"{array.name}.tmp"), **kind) for _ in range(2))
     written = any(other.type == "write_to_array" and other.output("Out") == [array.name] for other in op.block.ops)
     _put(op, "fill_zeros_like", {"X": like}, {"Out": zeros}, {}, after=False)
     _put(op, "write_to_array", {"X": zeros, "I": op.input("I")}, {"Out": single}, {}, after=False)
@@ -322,7 +297,7 @@ def _overwritten_after(op: Operator) -> set[str]:
 
 
 def _complete(op: Operator) -> None:
-    """Say what Paddle needs where it goes on building with ops that others wrote: all attributes, and slots that are empty."""
+    """Add all attributes and empty slots, which Paddle needs to build further ops on an op that it has not made itself."""
     definition = op.definition
     if definition is not None:
         op.inputs = {**{slot: [] for slot in definition.inputs}, **op.inputs}
@@ -348,12 +323,12 @@ _DTYPES = {"in_dtype": -1, "out_dtype": -1}
 
 _TO_1_6 = [
     Row("matmul_v2", _matmul_v2),
-    Row("bmm", _bmm),
+    Row("bmm", lambda op: _set(op, "matmul", transpose_X=False, transpose_Y=False, alpha=1.0)),
     Row("top_k_v2", _top_k_v2),
     Row("tile", _tile),
     Row("expand_v2", _expand_v2),
     Row("flatten_contiguous_range", _flatten_contiguous_range),
-    Row("silu", _silu),
+    Row("silu", lambda op: _set(op, "swish", beta=1.0)),
     *[Row(kind, _interp_v2) for kind in sorted(_INTERP)],
     Row("fill_constant", _fill_constant),
     Row("adam", attrs={"multi_precision": False, "use_global_beta_pow": False}, slots=(*_MASTER, "SkipUpdate", "EpsilonTensor")),
@@ -420,10 +395,10 @@ _NEWER_ON_ANY = {"paddle-1.6": ("op_device", "with_quant_attr"), "paddle-2.6": (
 
 # ----------------------------------------------------------------------------------------------------------- conversion
 def convert(program: Program, target: str) -> EditReport:
-    """A copy of a program in the ops that a version of Paddle knows; it is the report's `program`.
+    """Convert a program to the ops that a version of Paddle has; the copy is the report's `program`.
 
     Raises:
-        ProgramError: lists every op that the version has no way to say, how often and where it is first, and why.
+        ProgramError: lists every type of op that the version has no equivalent of, with count, first position and reason.
     """
     known = known_ops(target)
     rows = TABLE[target]
@@ -452,8 +427,8 @@ def convert(program: Program, target: str) -> EditReport:
                 refused[var.name, "bfloat16 tensors came later"] = 1, f"a variable of block {var.block.idx}"
         if refused:
             lines = [
-                f"  - {kind}: {reason} ({'once' if count == 1 else f'{count} times'}, first as {first})"
-                for (kind, reason), (count, first) in refused.items()
+                f"  - {what}: {reason} ({'once' if count == 1 else f'{count} times'}, first as {first})"
+                for (what, reason), (count, first) in refused.items()
             ]
             raise ProgramError("\n".join([f"the program cannot be written for {target}:", *lines]))
         if target == "paddle-1.6":
@@ -463,7 +438,7 @@ def convert(program: Program, target: str) -> EditReport:
             infer_downstream(new, changed, edit.what)
         except FluidError as error:
             raise ProgramError(f"the program cannot be written for {target}: {error}") from None
-    if target == "paddle-2.6":  # which changes nothing that a report should tell
+    if target == "paddle-2.6":  # after the edit, since a report should not list this
         for op in (op for block in new.blocks for op in block.ops):
             _complete(op)
     return edit.report
@@ -491,7 +466,7 @@ def _convert_op(op: Operator, rows: Mapping[str, Row], target: str) -> None:
                 raise Refused(f"its attribute {name} is {value!r}, and {target} has no such attribute")
             del op.attrs[name]
     for slot in row.slots:
-        if slot == "ReserveSpace":  # a workspace, which says nothing
+        if slot == "ReserveSpace":  # a workspace
             op.inputs.pop(slot, None)
             for name in op.outputs.pop(slot, ()):
                 op.block.vars.pop(name, None)
@@ -501,7 +476,7 @@ def _convert_op(op: Operator, rows: Mapping[str, Row], target: str) -> None:
 
 
 def _check_kinds(op: Operator) -> None:
-    """Old readers cannot parse a program that has a kind of attribute of which they do not know."""
+    """Refuse an op with a kind of attribute that old versions cannot parse."""
     for name, value in op.attrs.items():
         kind = op.wire.kinds.get(name) if op.wire is not None else None
         if kind is None or not fits(kind, value):
@@ -511,8 +486,8 @@ def _check_kinds(op: Operator) -> None:
 
 
 def _without_scalars(program: Program) -> list[Variable]:
-    """Tensors without dimensions are declared with one of extent 1: old versions have no others."""
-    found = [var for var in program.list_vars() if var.has_shape and var.shape == () and var.has_dtype]
-    for var in found:
+    """Declare tensors without dimensions with the shape ``[1]``, since old versions have no others; returns them."""
+    scalars = [var for var in program.list_vars() if var.has_shape and var.shape == () and var.has_dtype]
+    for var in scalars:
         var._shape = (1,)
-    return found
+    return scalars

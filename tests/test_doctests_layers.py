@@ -35,10 +35,10 @@ def docstrings(module: ModuleType) -> list[doctest.DocTest]:
     """The docstrings with examples of a module and of its public functions and classes, with what their examples need."""
     public = {name: inspect.unwrap(getattr(module, name)) for name in module.__all__ if callable(getattr(module, name))}
     names = {"fluid": fluid, "layers": layers, "np": np}
-    found = doctest.DocTestFinder(recurse=False, exclude_empty=True).find(module, module.__name__, globs=names)
+    tests = doctest.DocTestFinder(recurse=False, exclude_empty=True).find(module, module.__name__, globs=names)
     for name, value in public.items():
-        found += doctest.DocTestFinder(exclude_empty=True).find(value, name, module, globs=names)
-    return [test for test in found if test.examples]
+        tests += doctest.DocTestFinder(exclude_empty=True).find(value, name, module, globs=names)
+    return [test for test in tests if test.examples]
 
 
 DOCSTRINGS = {

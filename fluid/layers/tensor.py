@@ -50,7 +50,7 @@ def constant(var: Variable) -> Variable:
 
 
 def create_tensor(dtype: DTypeLike, name: str | None = None, persistable: bool = False) -> Variable:
-    """A variable without a value, shape or op; `assign` and the like write to it.
+    """A variable without a shape and a value, which `assign` and other layers can give it.
 
     >>> copy = layers.create_tensor("float32")
     >>> layers.assign(fluid.data("x", [2, 3]), copy).shape

@@ -170,14 +170,7 @@ def warpctc(
 
 @kernel("warpctc_grad")
 def warpctc_grad(
-    xp: Any,
-    Logits: Any,
-    Logits_lod: Lod,
-    LogitsLength: Any,
-    WarpCTCGrad: Any,
-    dLoss: Any,
-    norm_by_times: bool,
-    dLogits: Any,
+    xp: Any, Logits: Any, Logits_lod: Lod, LogitsLength: Any, WarpCTCGrad: Any, dLoss: Any, norm_by_times: bool, dLogits: Any
 ) -> None:
     given = dLoss.reshape(-1)
     if LogitsLength is None:

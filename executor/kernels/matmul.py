@@ -183,17 +183,7 @@ def unkron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
 
 @kernel("mul_grad_grad")
 def mul_grad_grad(
-    xp: Any,
-    X: Any,
-    Y: Any,
-    DOut: Any,
-    DDX: Any,
-    DDY: Any,
-    x_num_col_dims: int,
-    y_num_col_dims: int,
-    DX: Any,
-    DY: Any,
-    DDOut: Any,
+    xp: Any, X: Any, Y: Any, DOut: Any, DDX: Any, DDY: Any, x_num_col_dims: int, y_num_col_dims: int, DX: Any, DY: Any, DDOut: Any
 ) -> None:
     x, y = _flat(X, x_num_col_dims), _flat(Y, y_num_col_dims)
     grad = DOut.reshape(len(x), y.shape[1])

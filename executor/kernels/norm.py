@@ -293,16 +293,7 @@ def _tiled(xp: Any, scratch: Any, row: Any, parts: list[tuple[int, int]]) -> tup
 
 @prepared("layer_norm")
 def layer_norm(
-    xp: Any,
-    scratch: Any,
-    X: Any,
-    Scale: Any,
-    Bias: Any,
-    epsilon: float,
-    begin_norm_axis: int,
-    Y: Any,
-    Mean: Any,
-    Variance: Any,
+    xp: Any, scratch: Any, X: Any, Scale: Any, Bias: Any, epsilon: float, begin_norm_axis: int, Y: Any, Mean: Any, Variance: Any
 ) -> list[Call]:
     rows = prod(X.shape[:begin_norm_axis])
     if not X.size:
@@ -336,17 +327,7 @@ def layer_norm(
 
 @prepared("layer_norm_grad")
 def layer_norm_grad(
-    xp: Any,
-    scratch: Any,
-    X: Any,
-    Scale: Any,
-    Mean: Any,
-    Variance: Any,
-    dY: Any,
-    epsilon: float,
-    dX: Any,
-    dScale: Any,
-    dBias: Any,
+    xp: Any, scratch: Any, X: Any, Scale: Any, Mean: Any, Variance: Any, dY: Any, epsilon: float, dX: Any, dScale: Any, dBias: Any
 ) -> list[Call]:
     rows = Mean.size
     if not X.size:

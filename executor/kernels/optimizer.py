@@ -122,15 +122,7 @@ def sgd(
 
 @kernel("dpsgd", inplace={"ParamOut": "Param"})
 def dpsgd(
-    xp: Any,
-    rng: Any,
-    Param: Any,
-    Grad: Any,
-    LearningRate: Any,
-    clip: float,
-    batch_size: float,
-    sigma: float,
-    ParamOut: Any,
+    xp: Any, rng: Any, Param: Any, Grad: Any, LearningRate: Any, clip: float, batch_size: float, sigma: float, ParamOut: Any
 ) -> None:
     shrink = xp.maximum(_norm(xp, Grad, Grad.dtype) / clip, 1)
     noise = rng().standard_normal() * (sigma / batch_size)
@@ -360,10 +352,7 @@ def decayed_adagrad(
     return before + _adagrad(xp, scratch, ParamOut, Grad, LearningRate, MomentOut, epsilon, decay)
 
 
-@prepared(
-    "adadelta",
-    inplace={**_MASTER, "AvgSquaredGradOut": "AvgSquaredGrad", "AvgSquaredUpdateOut": "AvgSquaredUpdate"},
-)
+@prepared("adadelta", inplace={**_MASTER, "AvgSquaredGradOut": "AvgSquaredGrad", "AvgSquaredUpdateOut": "AvgSquaredUpdate"})
 def adadelta(
     xp: Any,
     scratch: Any,
@@ -430,10 +419,7 @@ def adamax(
     return steps + after
 
 
-@prepared(
-    "rmsprop",
-    inplace={**_MASTER, "MomentOut": "Moment", "MeanSquareOut": "MeanSquare", "MeanGradOut": "MeanGrad"},
-)
+@prepared("rmsprop", inplace={**_MASTER, "MomentOut": "Moment", "MeanSquareOut": "MeanSquare", "MeanGradOut": "MeanGrad"})
 def rmsprop(
     xp: Any,
     scratch: Any,
@@ -480,10 +466,7 @@ _TINY = 1e-10
 """Added to the decay of `ftrl`, so that what never had a gradient is 0, not 0 / 0."""
 
 
-@prepared(
-    "ftrl",
-    inplace={"ParamOut": "Param", "SquaredAccumOut": "SquaredAccumulator", "LinearAccumOut": "LinearAccumulator"},
-)
+@prepared("ftrl", inplace={"ParamOut": "Param", "SquaredAccumOut": "SquaredAccumulator", "LinearAccumOut": "LinearAccumulator"})
 def ftrl(
     xp: Any,
     scratch: Any,

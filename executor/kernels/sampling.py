@@ -235,16 +235,7 @@ def tree_path(xp: Any, Label: Any, PathTable: Any, PathCode: Any, num_classes: i
 
 @kernel("hierarchical_sigmoid")
 def hierarchical_sigmoid(
-    xp: Any,
-    X: Any,
-    W: Any,
-    Label: Any,
-    PathTable: Any,
-    PathCode: Any,
-    Bias: Any,
-    num_classes: int,
-    Out: Any,
-    PreOut: Any,
+    xp: Any, X: Any, W: Any, Label: Any, PathTable: Any, PathCode: Any, Bias: Any, num_classes: int, Out: Any, PreOut: Any
 ) -> None:
     depth = (num_classes - 1).bit_length() if PathTable is None else PathTable.shape[1]
     index, code = _path(xp, Label, PathTable, PathCode, num_classes, depth)

@@ -95,11 +95,7 @@ def average_accumulates(
     for target, value in zip((out_sum_1, out_sum_2, out_sum_3), sums, strict=True):
         if target is not None:
             xp.copyto(target, value)
-    for target, number in (
-        (out_num_accumulates, count),
-        (out_old_num_accumulates, old_count),
-        (out_num_updates, updates),
-    ):
+    for target, number in ((out_num_accumulates, count), (out_old_num_accumulates, old_count), (out_num_updates, updates)):
         if target is not None:
             target.fill(number)
 

@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "dropout": (lambda: layers.dropout(matrix(), 1.5), r"dropout: dropout_prob 1.5 should be in \[0, 1\]"),
     "lstm dropout": (
         lambda: layers.lstm(tensor(3, 2, 4), tensor(1, 2, 5), tensor(1, 2, 5), 3, 5, 1, dropout_prob=1.0),
-        "lstm.*dropout_prob 1.0 should be from 0 up to, without, 1",
+        r"lstm.*dropout_prob 1.0 should be in \[0, 1\)",
     ),
     "batch_norm momentum": (lambda: layers.batch_norm(image(), momentum=2.0), r"batch_norm: momentum 2.0 should be in \[0, 1\]"),
     "batch_norm epsilon": (lambda: layers.batch_norm(image(), epsilon=-1.0), "batch_norm: attribute 'epsilon'.*-1.0 is below 0"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import Checks
+from checks import Checks, each
 from samples.base import OPS
 
 import fluid
@@ -82,6 +82,22 @@ def test_where_a_gradient_is_partial() -> None:
         in message
     )
     assert "test_constants.py" in message
+
+
+LABELLED = {
+    "margin_rank_loss": lambda x, label: layers.margin_rank_loss(label, x, layers.square(x)),
+    "sigmoid_cross_entropy_with_logits": lambda x, label: layers.sigmoid_cross_entropy_with_logits(x, label),
+    "teacher_student_sigmoid_loss": lambda x, label: layers.teacher_student_sigmoid_loss(x, label),
+}
+
+
+@each("name", LABELLED)
+def test_a_label_without_a_gradient_is_told(name: str) -> None:
+    """As in Paddle, whose numbers an autoencoder's gradients are, too: there the label is what it is fed."""
+    x = fluid.data("x", [3, 1])
+    x.stop_gradient = False
+    (message,) = told(lambda: fluid.gradients(LABELLED[name](x, layers.sigmoid(x)), [x]))
+    assert f"no gradient flows to sigmoid_0.tmp_0, which {name} takes as a constant (Label" in message
 
 
 def test_where_there_is_none_at_all() -> None:

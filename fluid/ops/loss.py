@@ -3,8 +3,8 @@
 Hard labels are class numbers, with size 1 along the axis of the classes; gradients go to the labelled elements by `pick` and
 `place`. Soft labels have a number for each class.
 
-In all losses, labels of floats have gradients, as any other input (in Paddle, only some do). To treat a label as a constant, set
-its `stop_gradient`.
+Labels of floats have gradients where Paddle gives them some. Where it gives none (the losses by hinge, rank and sigmoid), a
+label is a constant, and a warning says so where that cuts a gradient.
 """
 
 from __future__ import annotations
@@ -150,6 +150,8 @@ def _binary_with_logits(X: Spec, Label: Spec, pos_weight: Spec | None) -> Spec:
 @define(
     "sigmoid_cross_entropy_with_logits(X: float, Label, pos_weight?) -> Out",
     infer=_binary_with_logits,
+    wrt=("X", "pos_weight"),
+    constants=("Label",),
     normalize=False,
     ignore_index=-100,
 )
@@ -172,7 +174,6 @@ def sigmoid_cross_entropy_with_logits(
     missing = 1.0 - f.sigmoid(X)
     return {
         "X": lambda: gradient * (1.0 - Label - (missing if pos_weight is None else missing * pos_weight)),
-        "Label": lambda: -(gradient * X),
         "pos_weight": lambda: f.sum_to(gradient * f.softplus(-X), pos_weight),
     }
 
@@ -240,12 +241,11 @@ def _hinge_loss(Logits: Spec, Labels: Spec) -> Spec:
     return _same_shapes("Logits", Logits, "Labels", Labels)
 
 
-@define("hinge_loss(Logits: float, Labels) -> Loss", infer=_hinge_loss)
+@define("hinge_loss(Logits: float, Labels) -> Loss", infer=_hinge_loss, wrt=("Logits",), constants=("Labels",))
 def hinge_loss(f: Any, Logits: Any, Labels: Any, dLoss: Any) -> Any:
     """``max(0, 1 - (2 * Labels - 1) * Logits)``; Labels are 0 or 1."""
     side = _typed_as(Logits, Labels) * 2.0 - 1.0
-    gradient = dLoss * _above_zero(1.0 - side * Logits)
-    return {"Logits": lambda: -(gradient * side), "Labels": lambda: gradient * Logits * -2.0}
+    return {"Logits": -(dLoss * side * _above_zero(1.0 - side * Logits))}
 
 
 @define("bce_loss(X: float, Label) -> Out", infer=_binary)
@@ -358,13 +358,17 @@ def _margin_rank_loss(X1: Spec, X2: Spec, Label: Spec) -> tuple[Spec, Spec]:
     return out, out
 
 
-@define("margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~", infer=_margin_rank_loss, margin=0.0)
-def margin_rank_loss(
-    f: Any, Label: Any, Activated: Any, dOut: Any, X1: Any = None, X2: Any = None, dActivated: Any = None
-) -> Any:
+@define(
+    "margin_rank_loss(X1: float, X2: float, Label: float) -> Out, Activated~",
+    infer=_margin_rank_loss,
+    wrt=("X1", "X2"),
+    constants=("Label",),
+    margin=0.0,
+)
+def margin_rank_loss(f: Any, Label: Any, Activated: Any, dOut: Any, dActivated: Any = None) -> Any:
     """``max(0, margin - Label * (X1 - X2))``; Label is 1 where X1 should rank higher, -1 where X2 should."""
-    active = dOut * Activated
-    return {"X1": lambda: -(active * Label), "X2": lambda: active * Label, "Label": lambda: active * (X2 - X1)}
+    gradient = dOut * Label * Activated
+    return {"X1": lambda: -gradient, "X2": gradient}
 
 
 def _bpr_loss(X: Spec, Label: Spec) -> Spec:
@@ -454,13 +458,13 @@ def _modified_huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
     return _same_shapes("X", X, "Y", Y), X
 
 
-@define("modified_huber_loss(X: float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss)
-def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, X: Any = None, dIntermediateVal: Any = None) -> Any:
+@define("modified_huber_loss(X: float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss, wrt=("X",), constants=("Y",))
+def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, dIntermediateVal: Any = None) -> Any:
     """``max(0, 1 - a) ** 2``, or ``-4 * a`` where a is below -1, of ``a = (2 * Y - 1) * X``; Y is 0 or 1."""
     gradient = dOut * f.clip(1.0 - IntermediateVal, min=0.0, max=2.0) * -2.0
     if dIntermediateVal is not None:
         gradient = gradient + dIntermediateVal
-    return {"X": lambda: gradient * (_typed_as(gradient, Y) * 2.0 - 1.0), "Y": lambda: gradient * X * 2.0}
+    return {"X": gradient * (_typed_as(gradient, Y) * 2.0 - 1.0)}
 
 
 def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lower_bound: float) -> Spec:
@@ -471,6 +475,8 @@ def _teacher_student(X: Spec, Label: Spec, soft_max_up_bound: float, soft_max_lo
 @define(
     "teacher_student_sigmoid_loss(X: float, Label: int|float) -> Y",
     infer=_teacher_student,
+    wrt=("X",),
+    constants=("Label",),
     soft_max_up_bound=15.0,
     soft_max_lower_bound=-15.0,
 )
@@ -491,7 +497,7 @@ def teacher_student_sigmoid_loss(
     teacher = (Label - click) * score
     inside = f.logical_and(X < soft_max_up_bound, X > soft_max_lower_bound).astype(X.dtype)
     p = f.sigmoid(X)
-    return {"X": lambda: dY * inside * (p - click + score * (p - teacher)), "Label": lambda: -(dY * score * X)}
+    return {"X": dY * inside * (p - click + score * (p - teacher))}
 
 
 def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]:

@@ -578,7 +578,7 @@ def test_lars_arguments_that_do_not_fit() -> None:
     inputs = {slot: [np.array(item) for item in value] for slot, value in sample.inputs.items()}
     with pytest.raises(InferenceError, match=r"lars_weight_decay should hold 1 number or 1, not \[0\.1, 0\.2, 0\.3\]"):
         apply_op("lars_momentum", inputs, {"mu": 0.9, "lars_weight_decay": [0.1, 0.2, 0.3]})
-    with pytest.raises(InferenceError, match="there are 1 in Param but 2 in Grad"):
+    with pytest.raises(InferenceError, match="there are 1 tensors in Param but 2 in Grad"):
         apply_op("lars_momentum", {**inputs, "Grad": inputs["Grad"] * 2}, {"mu": 0.9})
     with pytest.raises(InferenceError, match="should have the shape of Param"):
         apply_op("lars_momentum", {**inputs, "Grad": [np.zeros((4, 3))]}, {"mu": 0.9})

@@ -438,7 +438,10 @@ def one_op(op_type: str, shapes: dict[str, list[int]], lod_level: int = 0, **att
         (lambda: layers.lstm_unit(*variables([3], [3, 2], [3, 2])), r"x_t should be \[batch, features\]; x0 is float32\[3\]"),
         (lambda: layers.gru_unit(*variables([3, 6], [3, 2]), 6, activation="elu"), "identity, sigmoid, tanh, relu, not 'elu'"),
         (lambda: layers.dynamic_lstm(*variables([-1, 8], lod_level=1), 8, bias_attr=False), "dynamic_lstm needs a bias"),
-        (one_op("cudnn_lstm", {"Input": [4, 3, 10], "InitH": [1, 3, 100], "InitC": [1, 3, 100]}), "either the weights in one, W"),
+        (
+            one_op("cudnn_lstm", {"Input": [4, 3, 10], "InitH": [1, 3, 100], "InitC": [1, 3, 100]}),
+            "either all weights in one tensor, W",
+        ),
         (one_op("lstm_unit", {"X": [3, 9], "C_prev": [3, 2]}), r"X should be \[batch, 4 \* size\]"),
         (one_op("lstm_unit", {"X": [3, 8], "C_prev": [4, 2]}), "differ in their first dimension"),
         (one_op("gru_unit", {"Input": [3, 6], "HiddenPrev": [3, 3], "Weight": [2, 6]}), r"Input should be \[3, 9\]"),

@@ -126,13 +126,13 @@ def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]
 
 
 _namespaces: dict[type, Any] = {np.ndarray: np}
-"""Types of arrays -> their namespace, where that is not cupy."""
+"""Type of arrays -> its namespace, if that is not cupy."""
 
 
 def namespace_of(array: Any) -> Any:
-    """The array namespace that this is an array of: numpy, cupy, or one that was added."""
-    found = _namespaces.get(type(array))
-    return found if found is not None else namespace_on("cpu" if isinstance(array, np.ndarray) else "cuda")
+    """The array namespace that `array` belongs to: numpy, cupy, or one that was added."""
+    xp = _namespaces.get(type(array))
+    return xp if xp is not None else namespace_on("cpu" if isinstance(array, np.ndarray) else "cuda")
 
 
 def namespace_on(device: str) -> Any:
@@ -141,7 +141,7 @@ def namespace_on(device: str) -> Any:
 
 
 def add_namespace(xp: Any) -> None:
-    """Let `namespace_of` know the arrays of another namespace."""
+    """Register another namespace, for `namespace_of`."""
     _namespaces[xp.ndarray] = xp
 
 

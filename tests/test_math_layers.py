@@ -218,7 +218,7 @@ def test_wrong_arguments_are_named(build: Callable[..., Any], arrays: Any, messa
     ("equation", "message"),
     [
         ("ij->ji", "is of 1 operands, but there are 2"),
-        ("ij,j1->i", "'1' is no label"),
+        ("ij,j1->i", "'1' is not a label"),
         ("ijk,jk->i", "'ijk' does not name the 2 dimensions of its operand"),
         ("ij,jk->ii", "'i' should stand once in the result"),
         ("ij,ik->jk", "'i' has the sizes 3 and 4"),

@@ -1,7 +1,7 @@
 """Op definitions: the registry, and one module per family."""
 
-from ..opdef import registry
-from . import (
+from ..opdef import registry  # noqa: F401
+from . import (  # noqa: F401
     activation,
     beam_search,
     control_flow,
@@ -32,36 +32,3 @@ from . import (
     training,
     vision,
 )
-
-__all__ = [
-    "activation",
-    "beam_search",
-    "control_flow",
-    "conv",
-    "creation",
-    "crf",
-    "ctc",
-    "debug",
-    "einsum",
-    "elementwise",
-    "files",
-    "loss",
-    "manipulation",
-    "matmul",
-    "metric",
-    "norm",
-    "optimizer",
-    "pool",
-    "random",
-    "rank_table",
-    "reduction",
-    "registry",
-    "rnn",
-    "roi",
-    "sampling",
-    "selected_rows",
-    "selection",
-    "sequence",
-    "training",
-    "vision",
-]

@@ -47,13 +47,9 @@ def beam_search() -> None:
     """
 
 
-def _decode(Ids: Spec, Scores: Spec) -> tuple[Spec, ...]:
-    return tuple(Spec((-1,), spec.dtype, lod=(None, None)) for spec in (Ids, Scores))
-
-
 @define(
     "beam_search_decode(Ids, Scores) -> SentenceIds, SentenceScores",
-    infer=_decode,
+    infer=lambda Ids, Scores: tuple(Spec((-1,), spec.dtype, lod=(None, None)) for spec in (Ids, Scores)),
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,
     beam_size=required("int"),

@@ -22,10 +22,7 @@ _INDEX = Spec((1,), VarType.INT64)
 
 
 def _scopes(slot: str) -> Any:
-    def infer() -> dict[str, Any]:
-        return {slot: _SCOPES}
-
-    return infer
+    return lambda: {slot: _SCOPES}
 
 
 # ------------------------------------------------------------------------------------------------- blocks

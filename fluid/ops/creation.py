@@ -125,10 +125,6 @@ def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
     return Spec((-1,), Start.dtype)
 
 
-def _linspace(dtype: int) -> Spec:
-    return Spec((-1,), as_dtype(dtype))
-
-
 # ------------------------------------------------------------------------------------------------------------------ ops
 @define(
     "fill_constant(ValueTensor?, ShapeTensor?: int, ShapeTensorList*?: int) -> Out",
@@ -213,7 +209,9 @@ def range_() -> None:
     """Start, Start + Step, and so on, up to End, exclusive. The inputs are tensors of one element."""
 
 
-@define("linspace(Start, Stop, Num: int) -> Out", infer=_linspace, grad=ZERO_GRADIENT, dtype=FP32)
+@define(
+    "linspace(Start, Stop, Num: int) -> Out", infer=lambda dtype: Spec((-1,), as_dtype(dtype)), grad=ZERO_GRADIENT, dtype=FP32
+)
 def linspace() -> None:
     """`Num` equally spaced numbers from Start to Stop, inclusive. The inputs are tensors of one element."""
 

@@ -237,11 +237,12 @@ def label_smooth(f: Any, PriorDist: ShapeOnly, dOut: Any, epsilon: float) -> Any
     return {"X": dOut * (1.0 - epsilon), "PriorDist": lambda: f.sum_to(dOut * epsilon, PriorDist)}
 
 
-def _hinge_loss(Logits: Spec, Labels: Spec) -> Spec:
-    return _same_shapes("Logits", Logits, "Labels", Labels)
-
-
-@define("hinge_loss(Logits: float, Labels) -> Loss", infer=_hinge_loss, wrt=("Logits",), constants=("Labels",))
+@define(
+    "hinge_loss(Logits: float, Labels) -> Loss",
+    infer=lambda Logits, Labels: _same_shapes("Logits", Logits, "Labels", Labels),
+    wrt=("Logits",),
+    constants=("Labels",),
+)
 def hinge_loss(f: Any, Logits: Any, Labels: Any, dLoss: Any) -> Any:
     """``max(0, 1 - (2 * Labels - 1) * Logits)``; Labels are 0 or 1."""
     side = _typed_as(Logits, Labels) * 2.0 - 1.0
@@ -454,11 +455,12 @@ def smooth_l1_loss(f: Any, InsideWeight: Any, OutsideWeight: Any, Diff: Any, dOu
     return {"X": gradient, "Y": lambda: -gradient}
 
 
-def _modified_huber_loss(X: Spec, Y: Spec) -> tuple[Spec, Spec]:
-    return _same_shapes("X", X, "Y", Y), X
-
-
-@define("modified_huber_loss(X: float, Y) -> IntermediateVal~, Out", infer=_modified_huber_loss, wrt=("X",), constants=("Y",))
+@define(
+    "modified_huber_loss(X: float, Y) -> IntermediateVal~, Out",
+    infer=lambda X, Y: (_same_shapes("X", X, "Y", Y), X),
+    wrt=("X",),
+    constants=("Y",),
+)
 def modified_huber_loss(f: Any, Y: Any, IntermediateVal: Any, dOut: Any, dIntermediateVal: Any = None) -> Any:
     """``max(0, 1 - a) ** 2``, or ``-4 * a`` where a is below -1, of ``a = (2 * Y - 1) * X``; Y is 0 or 1."""
     gradient = dOut * f.clip(1.0 - IntermediateVal, min=0.0, max=2.0) * -2.0

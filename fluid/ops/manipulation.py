@@ -44,6 +44,10 @@ def _like_shape(X: Spec, Like: Spec) -> Spec:
     return X.with_shape(Like.shape)
 
 
+LIKE: dict[str, Any] = {"infer": _like_shape, "wrt": ("X",), "shape_only": ("Like",)}
+"""Arguments of `define` for ops that bring X to the shape of Like, of which they read nothing else."""
+
+
 def _like_of_first(X: list[Spec], Like: Spec) -> Spec:
     return X[0].with_shape(Like.shape)
 
@@ -104,10 +108,6 @@ def _squeezed(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Shape:
             f"axes {axes} of X {X} should have size 1, which was unknown when the program was built: Out was declared as {out}"
         )
     return kept
-
-
-def _squeeze(X: Spec, axes: list[int], declared: Mapping[str, Any]) -> Spec:
-    return X.with_shape(_squeezed(X, axes, declared))
 
 
 def _unsqueezed(X: Spec, axes: list[int], AxesTensor: Spec | None = None, AxesTensorList: Any = None) -> Shape:
@@ -381,7 +381,7 @@ def reshape(f: Any, X: ShapeOnly, Out: ShapeOnly, Shape: ShapeOnly, ShapeTensor:
     return {"X": f.reshape_like(dOut, X)}
 
 
-@define("reshape_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
+@define("reshape_like(X, Like) -> Out", **LIKE)
 def reshape_like(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X in the shape of Like."""
     return {"X": f.reshape_like(dOut, X)}
@@ -402,7 +402,7 @@ def squeeze2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.unreshape(dOut, XShape)}
 
 
-@define("squeeze(X) -> Out", infer=_squeeze, axes=ints())
+@define("squeeze(X) -> Out", infer=lambda X, axes, declared: X.with_shape(_squeezed(X, axes, declared)), axes=ints())
 def squeeze(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X without axes of size 1, as `squeeze2`."""
     return {"X": f.reshape_like(dOut, X)}
@@ -587,7 +587,7 @@ def _define_like(op_type: str, other: str, doc: str, *, strided: bool = False) -
     rule.__doc__ = doc
     more: dict[str, Any] = {"strides": ints()} if strided else {}
     signature = f"{op_type}(X, Like, {_STRIDED_SLOTS if strided else _SLICE_SLOTS}) -> Out"
-    define(signature, infer=_like_shape, wrt=("X",), shape_only=("Like",), **more, **_SLICE_ATTRS)(rule)
+    define(signature, **LIKE, **more, **_SLICE_ATTRS)(rule)
 
 
 for _slice_op in ("slice", "strided_slice"):
@@ -621,13 +621,13 @@ def gather(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) ->
     return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
 
 
-@define("scatter_add_like(X, Index: int, Like, Axis?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), axis=0)
+@define("scatter_add_like(X, Index: int, Like, Axis?) -> Out", **LIKE, axis=0)
 def scatter_add_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X added, at the indices in Index, to zeros of Like's shape: the transpose of `gather`."""
     return {"X": f.gather(dOut, Index, axis=axis) if Axis is None else f.gather_like(dOut, Index, X, Axis)}
 
 
-@define("gather_like(X, Index: int, Like, Axis: int) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
+@define("gather_like(X, Index: int, Like, Axis: int) -> Out", **LIKE)
 def gather_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any) -> Any:
     """As `gather` along the axis in Axis, with a result known to have the shape of Like."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis)}
@@ -726,7 +726,7 @@ def lookup_table(f: Any, W: ShapeOnly, Ids: Any, dOut: Any, padding_idx: Any) ->
     return {"W": f.scatter_rows_like(dOut, Ids, W, padding_idx=padding_idx)}
 
 
-@define("scatter_rows_like(X, Ids: int, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), padding_idx=long(-1))
+@define("scatter_rows_like(X, Ids: int, Like) -> Out", **LIKE, padding_idx=long(-1))
 def scatter_rows_like(f: Any, X: ShapeOnly, Ids: Any, Like: ShapeOnly, dOut: Any, padding_idx: Any) -> Any:
     """The rows of X added, at the indices in Ids, to zeros of Like's shape: the transpose of `lookup_table_v2`."""
     return {"X": f.reshape_like(f.lookup_table_v2(dOut, Ids, padding_idx=padding_idx), X)}
@@ -811,13 +811,13 @@ def expand_as(f: Any, X: ShapeOnly, target_tensor: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.untile(dOut, X)}
 
 
-@define("untile(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
+@define("untile(X, Like) -> Out", **LIKE)
 def untile(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """The sum of the parts of X that are shaped like Like: the transpose of `tile`."""
     return {"X": f.tile_like(dOut, X)}
 
 
-@define("tile_like(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",))
+@define("tile_like(X, Like) -> Out", **LIKE)
 def tile_like(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     """X repeated along its axes to the shape of Like."""
     return {"X": f.untile(dOut, X)}
@@ -851,7 +851,7 @@ def diagonal(f: Any, Input: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2
     return {"Input": f.undiagonal(dOut, Input, offset=offset, axis1=axis1, axis2=axis2)}
 
 
-@define("undiagonal(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), offset=0, axis1=0, axis2=1)
+@define("undiagonal(X, Like) -> Out", **LIKE, offset=0, axis1=0, axis2=1)
 def undiagonal(f: Any, X: ShapeOnly, dOut: Any, offset: int, axis1: int, axis2: int) -> Any:
     """X, broadcast if necessary, on the diagonals of zeros of Like's shape: the transpose of `diagonal`."""
     return {"X": f.sum_to(f.diagonal(dOut, offset=offset, axis1=axis1, axis2=axis2), X)}
@@ -1022,7 +1022,7 @@ def pad3d(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str, data_
     return _unpadded(f, X, dOut, all_paddings(paddings, data_format, True), mode)
 
 
-@define("unpad_by(X, Like) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), paddings=required("ints"), mode="edge")
+@define("unpad_by(X, Like) -> Out", **LIKE, paddings=required("ints"), mode="edge")
 def unpad_by(f: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
     """X without its padding, which is added to the elements that it copies: the transpose of `pad_by`."""
     return {"X": f.pad_by(dOut, paddings=paddings, mode=mode)}

@@ -115,11 +115,9 @@ def roi_place(f: Any, Argmax: Any, ROIs: Any, RoisNum: Any, dX: Any) -> Any:
     return {"Out": f.roi_pick(dX, Argmax, ROIs, RoisNum)}
 
 
-def _picked(X: Spec, Argmax: Spec) -> Spec:
-    return Spec(Argmax.shape, X.dtype)
-
-
-@define("roi_pick(X, Argmax, ROIs, RoisNum?) -> Out", infer=_picked, wrt=("X",), lod_aware=True)
+@define(
+    "roi_pick(X, Argmax, ROIs, RoisNum?) -> Out", infer=lambda X, Argmax: Spec(Argmax.shape, X.dtype), wrt=("X",), lod_aware=True
+)
 def roi_pick(f: Any, X: ShapeOnly, Argmax: Any, ROIs: Any, RoisNum: Any, dOut: Any) -> Any:
     """The elements of X at the places of the maxima of `roi_pool`: the transpose of `roi_place`."""
     return {"X": f.roi_place(dOut, Argmax, ROIs, RoisNum, X)}

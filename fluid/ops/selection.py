@@ -10,7 +10,7 @@ from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, ints, least
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
 from .elementwise import merged
-from .manipulation import _like_shape, _picked, sliced_size
+from .manipulation import LIKE, _picked, sliced_size
 from .shapes import broadcast, may_equal, normalize_axes, normalize_axis
 
 
@@ -339,7 +339,7 @@ def set_value(
     }
 
 
-@define(f"region_sum(X, Like, {REGION_SLOTS}) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), **_REGION)
+@define(f"region_sum(X, Like, {REGION_SLOTS}) -> Out", **LIKE, **_REGION)
 def region_sum(
     f: Any, X: ShapeOnly, StartsTensorList: Any, EndsTensorList: Any, StepsTensorList: Any, dOut: Any, attrs: dict[str, Any]
 ) -> Any:

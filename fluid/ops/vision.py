@@ -14,7 +14,7 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, choice, counted, define, floats, ints, least, required
 from ..values.spec import Spec
 from .conv import image_axes, image_format, steps_of_window
-from .manipulation import _like_shape
+from .manipulation import LIKE
 from .pool import by_channel, place_maxima
 from .shapes import fits, may_equal, normalize_axis, scaled
 
@@ -164,11 +164,10 @@ def maxout(f: Any, X: Any, Out: ShapeOnly, dOut: Any, groups: int, axis: int) ->
     return {"X": f.reshape_like(place_maxima(f, d_out, index, x, 2, 3), X)}
 
 
-def _fsp(X: Spec, Y: Spec) -> Spec:
-    return X.with_shape((X.shape[0], X.shape[1], Y.shape[1]))
-
-
-@define("fsp(X: float[N, C, H, W], Y: float[N, D, H, W]) -> Out", infer=_fsp)
+@define(
+    "fsp(X: float[N, C, H, W], Y: float[N, D, H, W]) -> Out",
+    infer=lambda X, Y: X.with_shape((X.shape[0], X.shape[1], Y.shape[1])),
+)
 def fsp(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The product of each channel of X [N, C, H, W] with each of Y [N, D, H, W], averaged over the places: [N, C, D]."""
     x, y = (f.flatten_contiguous_range(value, start_axis=2, stop_axis=3) for value in (X, Y))
@@ -302,7 +301,7 @@ def fold(f: Any, X: ShapeOnly, dY: Any, attrs: dict[str, Any]) -> Any:
     return {"X": f.unfold(dY, **{name: attrs[name] for name in _PATCHES})}
 
 
-@define("fold_like(X, Like) -> Y", infer=_like_shape, wrt=("X",), shape_only=("Like",), **_PATCHES)
+@define("fold_like(X, Like) -> Y", **LIKE, **_PATCHES)
 def fold_like(f: Any, dY: Any, attrs: dict[str, Any]) -> Any:
     """As `fold`, to images shaped like Like."""
     return {"X": f.unfold(dY, **attrs)}
@@ -371,25 +370,13 @@ def crop_tensor(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: An
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
-@define(
-    "uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out",
-    infer=_like_shape,
-    wrt=("X",),
-    shape_only=("Like",),
-    offsets=ints(),
-)
+@define("uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", **LIKE, offsets=ints())
 def uncrop(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """X at `offsets` in zeros of the shape of Like: the transpose of cropping."""
     return {"X": f.crop_like(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
-@define(
-    "crop_like(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out",
-    infer=_like_shape,
-    wrt=("X",),
-    shape_only=("Like",),
-    offsets=ints(),
-)
+@define("crop_like(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", **LIKE, offsets=ints())
 def crop_like(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """The part of X at `offsets` with the shape of Like."""
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
@@ -518,20 +505,16 @@ NHWC.""",
 _define_interp("nearest", _SIZED + "Each element is the nearest one of X.")
 _define_interp("linear", _SIZED + "For rows [N, C, W].")
 _define_interp("trilinear", _SIZED + "For volumes [N, C, D, H, W].")
-_define_interp(
-    "bicubic", _SIZED + "By cubic convolution (with -0.75) along both axes; without `align_corners`, elements are areas."
-)
+_define_interp("bicubic", _SIZED + "By cubic convolution (a = -0.75) along both axes; elements are areas if not `align_corners`.")
 
 
-@define("uninterp(X, Like, Scale?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), scale=floats(), **_INTERP_ATTRS)
+@define("uninterp(X, Like, Scale?) -> Out", **LIKE, scale=floats(), **_INTERP_ATTRS)
 def uninterp(f: Any, X: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """X spread over an image of Like's shape: the transpose of interpolation by `interp_method`."""
     return {"X": f.interp_like(dOut, X, Scale, **attrs)}
 
 
-@define(
-    "interp_like(X, Like, Scale?) -> Out", infer=_like_shape, wrt=("X",), shape_only=("Like",), scale=floats(), **_INTERP_ATTRS
-)
+@define("interp_like(X, Like, Scale?) -> Out", **LIKE, scale=floats(), **_INTERP_ATTRS)
 def interp_like(f: Any, X: ShapeOnly, Scale: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     """X resized to the size of Like by `interp_method`; `scale` (or Scale), if given, is the ratio of the sizes."""
     return {"X": f.uninterp(dOut, X, Scale, **attrs)}

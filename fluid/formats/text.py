@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -398,6 +398,14 @@ class _Line:
         self.at += 1
         return self.tokens[self.at - 1].text
 
+    def one_of(self, words: Container[str], expected: str, examples: str) -> str:
+        """The next word, which should be one of these; `expected` and `examples` say what if there is no word, or another."""
+        word = self.take("word", expected)
+        if word not in words:
+            self.at -= 1
+            self.unexpected(examples)
+        return word
+
     def accept(self, kind: str, text: str | None = None) -> bool:
         if self.ahead(kind, text):
             self.at += 1
@@ -560,10 +568,7 @@ class _Parser:
         self.roles.append(0)
 
     def link(self, line: _Line, block: Block) -> None:
-        word = line.take("word", "'parent' or 'forward'")
-        if word not in ("parent", "forward"):
-            line.at -= 1
-            line.unexpected("'parent' or 'forward'")
+        word = line.one_of(("parent", "forward"), "'parent' or 'forward'", "'parent' or 'forward'")
         token = line.token
         index = line.integer("the number of a block")
         if index < 0:
@@ -596,19 +601,11 @@ class _Parser:
         line.take(":")
         kind = VarType.LOD_TENSOR
         if not (line.ahead("[", by=1) or line.ahead("?", by=1)) or line.ahead("[", by=2) or line.ahead("?", by=2):
-            text = line.take("word", "a type")
-            if text not in _VAR_KINDS:
-                line.at -= 1
-                line.unexpected("a type such as float32[-1, 13] or lod_tensor_array")
-            kind = _VAR_KINDS[text]
+            kind = _VAR_KINDS[line.one_of(_VAR_KINDS, "a type", "a type such as float32[-1, 13] or lod_tensor_array")]
         dtype, shape = None, None
         if kind is VarType.LOD_TENSOR or line.ahead("[", by=1) or line.ahead("?", by=1):
             if not line.accept("?"):
-                text = line.take("word", "an element type")
-                if text not in _DTYPES:
-                    line.at -= 1
-                    line.unexpected("an element type such as float32")
-                dtype = _DTYPES[text]
+                dtype = _DTYPES[line.one_of(_DTYPES, "an element type", "an element type such as float32")]
             if not line.accept("?"):
                 line.take("[")
                 shape = line.many("]", lambda: line.integer("a dimension"))

@@ -233,12 +233,12 @@ def held(function: str, checks: Checks, args: tuple[Any, ...], kwargs: dict[str,
             if plain is not None and (converted := plain(value)) is not value:
                 args = (*args[:number], converted, *args[number + 1 :])
     for argument, value in kwargs.items():
-        known = by_name.get(argument)
-        if known is not None and type(value) not in known.native:
-            if not known.holds(value):
-                refuse(function, argument, known.what, value)
-            if known.plain is not None:
-                kwargs[argument] = known.plain(value)  # allowed while iterating: the key exists
+        accepted = by_name.get(argument)
+        if accepted is not None and type(value) not in accepted.native:
+            if not accepted.holds(value):
+                refuse(function, argument, accepted.what, value)
+            if accepted.plain is not None:
+                kwargs[argument] = accepted.plain(value)  # allowed while iterating: the key exists
     return args
 
 

@@ -63,24 +63,25 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
             _refuse_training(program, edit.what)
         block = program.global_block()
         uses = _Uses(program)
-        known: dict[str, Any] = {}
+        constants: dict[str, Any] = {}
         computed: dict[str, bool] = {}
         """Name of a folded result -> whether it depends on a value of the scope."""
         if scope is not None:
             for name, var in block.vars.items():
                 value = scope.array(name) if var.persistable and not uses.writes[name] else None
                 if value is not None and var.type is VarType.LOD_TENSOR:
-                    known[name] = np.asarray(value)
+                    constants[name] = np.asarray(value)
         kept: list[Operator] = []
         folded: list[Operator] = []
         room = 16 * _LARGEST  # for all results together: a file may have many
         for op in block.ops:
-            results = _computed(op, known, uses, min(room, _LARGEST))
+            results = _computed(op, constants, uses, min(room, _LARGEST))
             if results is None:
                 kept.append(op)
                 continue
-            known |= results
-            room -= max(0, sum(value.size for value in results.values()) - sum(known[name].size for name in op.input_arg_names))
+            constants |= results
+            added = sum(value.size for value in results.values())
+            room -= max(0, added - sum(constants[name].size for name in op.input_arg_names))
             too_large = any(value.size > _IN_PROGRAM or value.dtype.name not in _VALUES for value in results.values())
             if op.type in _SOURCES or (scope is None and too_large):
                 kept.append(op)
@@ -89,11 +90,11 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
             computed |= dict.fromkeys(results, from_scope)
             folded.append(op)
         if folded:
-            _keep_results(edit, block, kept, folded, known, computed)
+            _keep_results(edit, block, kept, folded, constants, computed)
     return edit.report
 
 
-def _computed(op: Operator, known: Mapping[str, Any], uses: _Uses, room: int) -> dict[str, Any] | None:
+def _computed(op: Operator, constants: Mapping[str, Any], uses: _Uses, room: int) -> dict[str, Any] | None:
     """The outputs of an op of constants; None if it has to run each time, or has outputs with more than `room` elements."""
     definition = op.definition
     kernel = KERNELS.get(op.type)
@@ -109,16 +110,16 @@ def _computed(op: Operator, known: Mapping[str, Any], uses: _Uses, room: int) ->
             return None
         if uses.writes[name] != 1 or var.is_data:
             return None
-    if not op.output_arg_names or any(name == EMPTY or name not in known for names in op.inputs.values() for name in names):
+    if not op.output_arg_names or any(name == EMPTY or name not in constants for names in op.inputs.values() for name in names):
         return None
     inputs = {}
     for slot, names in op.inputs.items():
         if names and slot in definition.inputs:
-            values = [known[name] for name in names]
+            values = [constants[name] for name in names]
             inputs[slot] = values if definition.inputs[slot].many else values[0]
     wanted = {slot for slot, names in op.outputs.items() if slot in definition.outputs and any(n != EMPTY for n in names)}
     attrs = definition.defaults(op.attrs)
-    most = max([room, *(known[name].size for name in op.input_arg_names)])
+    most = max([room, *(constants[name].size for name in op.input_arg_names)])
     try:
         if _elements(infer_specs(definition, specs_of(inputs), attrs)) > most:
             return None
@@ -148,7 +149,7 @@ def _as_declared(var: Variable, value: Any) -> Any:
 
 
 def _keep_results(
-    edit: Edit, block: Block, kept: list[Operator], folded: list[Operator], known: Mapping[str, Any], computed: Mapping[str, bool]
+    edit: Edit, block: Block, kept: list[Operator], folded: list[Operator], constants: dict[str, Any], computed: dict[str, bool]
 ) -> None:
     """Replace folded ops by their results, as far as the rest of the program reads these or no op does."""
     inner = {name for op in folded for name in op.input_arg_names}
@@ -161,30 +162,30 @@ def _keep_results(
             block.ops.append(op)
             continue
         for name in op.output_arg_names:
-            if name not in known or (name in inner and name not in outer):
+            if name not in constants or (name in inner and name not in outer):
                 block.vars.pop(name, None)
                 continue
             slot = next(slot for slot, names in op.outputs.items() if name in names)
             if name not in outer and op.definition is not None and op.definition.outputs[slot].intermediate:
                 block.vars.pop(name, None)
                 continue
-            _keep_value(edit, block, block.vars[name], known[name], computed[name], op)
+            _keep_value(edit, block, block.vars[name], constants[name], computed[name], op)
     names = {name for other in edit.program.blocks for op in other.ops for name in (*op.input_arg_names, *op.output_arg_names)}
     for op in folded:
         for name in op.input_arg_names:
             var = block.vars.get(name)
             if name not in names and var is not None and not var.is_data and not (var.persistable and edit.scope is None):
                 del block.vars[name]
-    _remove_unread(edit.program, block, known, inner)
+    _remove_unread(edit.program, block, constants, inner)
 
 
-def _remove_unread(program: Program, block: Block, known: Mapping[str, Any], candidates: set[str]) -> None:
+def _remove_unread(program: Program, block: Block, constants: Mapping[str, Any], candidates: set[str]) -> None:
     """Remove ops of constants that only folded ops have read, and their outputs."""
     read = Counter(name for other in program.blocks for op in other.ops for name in op.input_arg_names)
     kept: list[Operator] = []
     for op in reversed(block.ops):
         outputs = op.output_arg_names
-        if outputs and all(name in known and name in candidates and not read[name] for name in outputs):
+        if outputs and all(name in constants and name in candidates and not read[name] for name in outputs):
             read.subtract(op.input_arg_names)
             candidates |= set(op.input_arg_names)
             for name in outputs:

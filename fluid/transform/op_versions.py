@@ -400,7 +400,7 @@ def convert(program: Program, target: str) -> EditReport:
     Raises:
         ProgramError: lists every type of op that the version has no equivalent of, with count, first position and reason.
     """
-    known = known_ops(target)
+    supported = known_ops(target)
     rows = TABLE[target]
     new = program.clone()
     refused: dict[tuple[str, str], tuple[int, str]] = {}
@@ -411,7 +411,7 @@ def convert(program: Program, target: str) -> EditReport:
                 type_ = op.type
                 try:
                     _convert_op(op, rows, target)
-                    if op.type not in known:
+                    if op.type not in supported:
                         raise Refused(f"{target} does not know it")
                     if target == "paddle-1.6":
                         _check_kinds(op)

@@ -68,6 +68,7 @@ def get_program_persistable_vars(program: Program) -> list[Variable]:
 
 
 Predicate = Callable[[Variable], bool]
+FilePath = str | os.PathLike[str]
 
 
 # ------------------------------------------------------------------------------------------------------ which and where
@@ -84,7 +85,7 @@ def _chosen(program: Program, names: Iterable[Variable | str] | None, predicate:
     return [chosen[name] for name in sorted(chosen)]
 
 
-def _check_combined(chosen: Iterable[Variable], filename: str | os.PathLike[str]) -> None:
+def _check_combined(chosen: Iterable[Variable], filename: FilePath) -> None:
     """Raise `ProgramError` if a variable cannot be stored in one file with others."""
     for var in chosen:
         if var.type is VarType.SELECTED_ROWS:
@@ -175,11 +176,11 @@ def _as_declared(var: Variable, array: Any) -> Any:
 @checked
 def save_vars(
     executor: Any,
-    dirname: str | os.PathLike[str],
+    dirname: FilePath,
     main_program: Program | None = None,
     vars: Iterable[Variable | str] | None = None,
     predicate: Predicate | None = None,
-    filename: str | os.PathLike[str] | None = None,
+    filename: FilePath | None = None,
 ) -> None:
     """Save variables of the current scope, each to a file of its name, or all to one file.
 
@@ -214,22 +215,14 @@ def save_vars(
 
 
 @checked
-def save_params(
-    executor: Any,
-    dirname: str | os.PathLike[str],
-    main_program: Program | None = None,
-    filename: str | os.PathLike[str] | None = None,
-) -> None:
+def save_params(executor: Any, dirname: FilePath, main_program: Program | None = None, filename: FilePath | None = None) -> None:
     """Save the parameters of a program; arguments and errors as of `save_vars`."""
     save_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
 
 
 @checked
 def save_persistables(
-    executor: Any,
-    dirname: str | os.PathLike[str],
-    main_program: Program | None = None,
-    filename: str | os.PathLike[str] | None = None,
+    executor: Any, dirname: FilePath, main_program: Program | None = None, filename: FilePath | None = None
 ) -> None:
     """Save all variables that persist: parameters, statistics, the state of optimizers; see `save_vars`.
 
@@ -245,11 +238,11 @@ def save_persistables(
 @checked
 def load_vars(
     executor: Any,
-    dirname: str | os.PathLike[str],
+    dirname: FilePath,
     main_program: Program | None = None,
     vars: Iterable[Variable | str] | None = None,
     predicate: Predicate | None = None,
-    filename: str | os.PathLike[str] | None = None,
+    filename: FilePath | None = None,
 ) -> None:
     """Load variables into the current scope, on the executor's place; arguments as of `save_vars`.
 
@@ -284,22 +277,14 @@ def load_vars(
 
 
 @checked
-def load_params(
-    executor: Any,
-    dirname: str | os.PathLike[str],
-    main_program: Program | None = None,
-    filename: str | os.PathLike[str] | None = None,
-) -> None:
+def load_params(executor: Any, dirname: FilePath, main_program: Program | None = None, filename: FilePath | None = None) -> None:
     """Load the parameters of a program; arguments and errors as of `load_vars`."""
     load_vars(executor, dirname, main_program, predicate=is_parameter, filename=filename)
 
 
 @checked
 def load_persistables(
-    executor: Any,
-    dirname: str | os.PathLike[str],
-    main_program: Program | None = None,
-    filename: str | os.PathLike[str] | None = None,
+    executor: Any, dirname: FilePath, main_program: Program | None = None, filename: FilePath | None = None
 ) -> None:
     """Load all variables that persist; arguments and errors as of `load_vars`.
 
@@ -316,7 +301,7 @@ _PARAMETERS, _STATE, _PROGRAM = ".pdparams", ".pdopt", ".pdmodel"
 
 
 @checked
-def save(program: Program, model_path: str | os.PathLike[str]) -> None:
+def save(program: Program, model_path: FilePath) -> None:
     """Save a program and all its persistent values, as three files whose names begin with `model_path`.
 
     ``.pdparams`` holds the parameters and ``.pdopt`` the other persistent values, such as the state of optimizers, both as
@@ -351,7 +336,7 @@ def save(program: Program, model_path: str | os.PathLike[str]) -> None:
 
 
 @checked
-def load(program: Program, model_path: str | os.PathLike[str], executor: Any = None) -> None:
+def load(program: Program, model_path: FilePath, executor: Any = None) -> None:
     """Load the values that `save` has saved into the current scope, on the executor's place (the CPU if None).
 
     The scope changes only if every persistable variable of the program is there and fits.
@@ -369,7 +354,7 @@ def load(program: Program, model_path: str | os.PathLike[str], executor: Any = N
 
 
 @checked
-def load_program_state(model_path: str | os.PathLike[str]) -> dict[str, Any]:
+def load_program_state(model_path: FilePath) -> dict[str, Any]:
     """The arrays by name that `save`, or Paddle's `save`, has saved under `model_path`: all persistent values in one dict.
 
     The program is not needed. Code that the files may contain does not run; see `fluid.formats.pickles`.
@@ -462,13 +447,13 @@ def _set_state(program: Program, state: Mapping[str, Any], where: str, place: An
 # ---------------------------------------------------------------------------------------------------- inference models
 @checked
 def save_inference_model(
-    dirname: str | os.PathLike[str],
+    dirname: FilePath,
     feeded_var_names: str | Iterable[str],
     target_vars: Variable | str | Iterable[Variable | str],
     executor: Any,
     main_program: Program | None = None,
-    model_filename: str | os.PathLike[str] | None = None,
-    params_filename: str | os.PathLike[str] | None = None,
+    model_filename: FilePath | None = None,
+    params_filename: FilePath | None = None,
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
@@ -569,10 +554,10 @@ def _check_complete(program: Program, feeds: list[str], targets: list[str]) -> N
 
 @checked
 def load_inference_model(
-    dirname: str | os.PathLike[str],
+    dirname: FilePath,
     executor: Any,
-    model_filename: str | os.PathLike[str] | None = None,
-    params_filename: str | os.PathLike[str] | None = None,
+    model_filename: FilePath | None = None,
+    params_filename: FilePath | None = None,
     pserver_endpoints: Any = None,
 ) -> list[Any]:
     """Load a model saved by `save_inference_model` or Paddle, and its parameters into the current scope.

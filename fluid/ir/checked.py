@@ -106,7 +106,7 @@ _BY_ANNOTATION: dict[str, Known] = {
     "os.PathLike[str]": Known("a path", _is(os.PathLike)),
     "None": Known("None", lambda value: value is None, frozenset({type(None)})),
 }
-_ALIASES = {"NameList": "Variable | str | Iterable[Variable | str]"}
+_ALIASES = {"NameList": "Variable | str | Iterable[Variable | str]", "FilePath": "str | os.PathLike[str]"}
 _CALLED = re.compile(r"(Predicate|Builder|Callable\[.*\])$")
 _SEQUENCE = re.compile(r"(Sequence|list|Iterable)\[(.*)\]$")
 _BY_NAME = re.compile(r"(?:Mapping|dict)\[str, (.*)\]$")

@@ -117,11 +117,11 @@ class _Parameters:
         if part not in self._weights:
             helper = self.helper
             with keeping_itself():
-                weight = helper.create_parameter(self._attr(helper.param_attr, part), [joined.shape[1], size], self.dtype)
-                self._weights[part] = weight, None
+                matrix = helper.create_parameter(self._attr(helper.param_attr, part), [joined.shape[1], size], self.dtype)
+                self._weights[part] = matrix, None
                 if helper.bias_attr is not False:
                     attr = self._attr(helper.bias_attr, part)
-                    self._weights[part] = weight, helper.create_parameter(attr, [size], self.dtype, is_bias=True)
+                    self._weights[part] = matrix, helper.create_parameter(attr, [size], self.dtype, is_bias=True)
         weight, bias = self._weights[part]
         if weight.shape[0] != joined.shape[1]:
             raise ProgramError(
@@ -589,8 +589,8 @@ def lstm(
     widths = [features, *[directions * hidden_size] * (num_layers - 1)]
     size = sum(4 * hidden_size * (width + hidden_size + 2) * directions for width in widths)
     weight = helper.create_parameter(None, [size], input.dtype, default_initializer=default_initializer)
-    attrs = {"hidden_size": hidden_size, "num_layers": num_layers, "input_size": features, "is_bidirec": is_bidirec}
-    attrs |= {"dropout_prob": dropout_prob, "is_test": is_test, "seed": max(seed, 0)}
+    attrs: dict[str, Any] = {"hidden_size": hidden_size, "num_layers": num_layers, "input_size": features}
+    attrs |= {"is_bidirec": is_bidirec, "dropout_prob": dropout_prob, "is_test": is_test, "seed": max(seed, 0)}
     outputs = helper.apply("cudnn_lstm", {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight}, attrs)
     return outputs["Out"], outputs["LastH"], outputs["LastC"]
 

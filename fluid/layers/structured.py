@@ -364,8 +364,8 @@ def sampled_softmax_with_cross_entropy(
         if customized_samples is None or customized_probabilities is None:
             raise ProgramError("sampled_softmax_with_cross_entropy: give customized_samples and customized_probabilities too")
         inputs |= {"CustomizedSamples": customized_samples, "CustomizedProbabilities": customized_probabilities}
-    attrs = {"use_customized_samples": use_customized_samples, "uniq": True, "remove_accidental_hits": remove_accidental_hits}
-    attrs |= {"num_samples": num_samples, "seed": seed}
+    attrs: dict[str, Any] = {"use_customized_samples": use_customized_samples, "uniq": True, "num_samples": num_samples}
+    attrs |= {"remove_accidental_hits": remove_accidental_hits, "seed": seed}
     sampled, columns = apply_many("sample_logits", inputs, attrs, layer="sampled_softmax_with_cross_entropy")
     labels = reduce_sum(one_hot_of("one_hot_v2", constant(columns), num_samples + num_true, False), 1)
     target = constant(cast(labels, logits.dtype))

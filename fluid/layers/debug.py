@@ -35,8 +35,7 @@ def Print(
         summarize: number of elements to print at most; negative for all.
         print_phase: ``"forward"`` to print the value, ``"backward"`` the gradient, ``"both"`` for both.
 
-    >>> _ = layers.Print(fluid.dygraph.to_variable([1.0, 2.0]), message="loss", print_tensor_lod=False)
-    Variable: generated_tensor_0
+    >>> _ = layers.Print(fluid.dygraph.to_variable([1.0, 2.0]), message="loss", print_tensor_name=False, print_tensor_lod=False)
       - message: loss
       - shape: [2]
       - dtype: float32

@@ -488,7 +488,14 @@ class Schedule(Protocol):
 
 
 class SGDOptimizer(Optimizer):
-    """Stochastic gradient descent: ``param -= learning_rate * grad``."""
+    """Stochastic gradient descent: ``param -= learning_rate * grad``.
+
+    >>> x = fluid.data("x", [-1, 4])
+    >>> loss = layers.mean(layers.square(layers.fc(x, 1)))
+    >>> updates, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
+    >>> [op.type for op in updates]
+    ['sgd', 'sgd']
+    """
 
     type = "sgd"
 
@@ -498,6 +505,13 @@ class MomentumOptimizer(Optimizer):
 
     ``velocity = momentum * velocity + grad``, then ``param -= learning_rate * velocity``, or with `use_nesterov`
     ``param -= learning_rate * (grad + momentum * velocity)``.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Momentum(0.1, momentum=0.9, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.8, 1.6], dtype=float32)
     """
 
     type = "momentum"
@@ -526,6 +540,13 @@ class AdamOptimizer(Optimizer):
     ``moment1 = beta1 * moment1 + (1 - beta1) * grad``, ``moment2 = beta2 * moment2 + (1 - beta2) * grad ** 2``,
     ``rate = learning_rate * sqrt(1 - beta2 ** t) / (1 - beta1 ** t)`` at step ``t``, then
     ``param -= rate * moment1 / (sqrt(moment2) + epsilon * sqrt(1 - beta2 ** t))``.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Adam(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.9, 1.9], dtype=float32)
     """
 
     type = "adam"
@@ -565,6 +586,13 @@ class AdamWOptimizer(AdamOptimizer):
         weight_decay: the coefficient of the decay.
         apply_decay_param_fun: called with the name of a parameter, says whether it decays; all do by default.
         lr_ratio: called with a parameter that decays, gives the number that its learning rate is multiplied by.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.AdamW(0.1, weight_decay=0.5, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.85, 1.8 ], dtype=float32)
     """
 
     type = "adamw"
@@ -607,6 +635,13 @@ class LambOptimizer(AdamOptimizer):
         lamb_weight_decay: the coefficient of the decay.
         exclude_from_weight_decay_fn: called with a parameter, says whether it does not decay. Without decay the norms do
             not count, unless `always_adapt`.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Lamb(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.843, 1.841], dtype=float32)
     """
 
     type = "lamb"
@@ -640,6 +675,13 @@ class AdamaxOptimizer(Optimizer):
 
     ``moment = beta1 * moment + (1 - beta1) * grad``, ``inf_norm = max(beta2 * inf_norm + epsilon, abs(grad))``, then at
     step ``t`` ``param -= learning_rate / (1 - beta1 ** t) * moment / inf_norm``.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Adamax(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.9, 1.9], dtype=float32)
     """
 
     type = "adamax"
@@ -681,6 +723,13 @@ class AdagradOptimizer(Optimizer):
 
     ``moment += grad ** 2``, from `initial_accumulator_value`, then
     ``param -= learning_rate * grad / (sqrt(moment) + epsilon)``.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Adagrad(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.9, 1.9], dtype=float32)
     """
 
     type = "adagrad"
@@ -711,6 +760,13 @@ class DecayedAdagradOptimizer(Optimizer):
 
     ``moment = decay * moment + (1 - decay) * grad ** 2``, then
     ``param -= learning_rate * grad / (sqrt(moment) + epsilon)``.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.DecayedAdagrad(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.553, 1.553], dtype=float32)
     """
 
     type = "decayed_adagrad"
@@ -738,6 +794,13 @@ class AdadeltaOptimizer(Optimizer):
 
     ``grads = rho * grads + (1 - rho) * grad ** 2``, ``update = grad * sqrt((updates + epsilon) / (grads + epsilon))``,
     ``updates = rho * updates + (1 - rho) * update ** 2``, then ``param -= learning_rate * update``.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Adadelta(1.0, epsilon=0.01, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.564, 1.556], dtype=float32)
     """
 
     type = "adadelta"
@@ -766,6 +829,13 @@ class RMSPropOptimizer(Optimizer):
     ``mean_square = rho * mean_square + (1 - rho) * grad ** 2``,
     ``step = momentum * step + learning_rate * grad / sqrt(mean_square + epsilon)``, then ``param -= step``. Where
     `centered`, ``mean_grad = rho * mean_grad + (1 - rho) * grad`` and its square is taken from the mean square.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.RMSProp(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.553, 1.553], dtype=float32)
     """
 
     type = "rmsprop"
@@ -798,6 +868,13 @@ class FtrlOptimizer(Optimizer):
     With ``new = squared + grad ** 2``,
     ``linear += grad - (new ** -lr_power - squared ** -lr_power) / learning_rate * param`` and ``squared = new``:
     ``param = (clip(linear, -l1, l1) - linear) / (squared ** -lr_power / learning_rate + 2 * l2)``.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Ftrl(0.1, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.9, 1.9], dtype=float32)
     """
 
     type = "ftrl"
@@ -833,6 +910,13 @@ class LarsMomentumOptimizer(Optimizer):
         exclude_from_weight_decay: parts of names; the parameters that have one do not decay.
         epsilon: see above.
         rescale_grad: the gradient is multiplied by it first.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.LarsMomentum(0.1, momentum=0.9, lars_coeff=0.5, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.95, 1.9 ], dtype=float32)
     """
 
     type = "lars_momentum"
@@ -871,6 +955,13 @@ class DpsgdOptimizer(Optimizer):
 
     ``param -= learning_rate * (grad / max(1, norm(grad) / clip) + noise / batch_size)``, where ``noise`` is one number for the
     whole parameter, drawn anew in each step from the normal distribution with mean 0 and standard deviation `sigma`.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.Dpsgd(0.1, clip=1.0, batch_size=1.0, sigma=0.0, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.955, 1.911], dtype=float32)
     """
 
     type = "dpsgd"
@@ -897,6 +988,13 @@ class DGCMomentumOptimizer(MomentumOptimizer):
     The compression (Lin et al., 2018) makes what several trainers send each other smaller. One machine sends nothing, so
     `rampup_begin_step`, `rampup_step`, `sparsity`, `local_grad_clip_norm` and `num_trainers`, which direct it, are checked and
     change nothing: every step is one before compression begins.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.DGCMomentumOptimizer(0.1, momentum=0.9, rampup_begin_step=0, parameter_list=[w])
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.8, 1.6], dtype=float32)
     """
 
     def __init__(
@@ -936,6 +1034,13 @@ class RecomputeOptimizer(Optimizer):
 
     ``_set_checkpoints`` says between which values; see `append_backward`. The updates are those of `optimizer`. In eager mode
     there is `fluid.dygraph.recompute` instead.
+
+    >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, act="tanh")
+    >>> optimizer = fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))
+    >>> optimizer._set_checkpoints([hidden])
+    >>> updates, pairs = optimizer.minimize(layers.mean(layers.fc(hidden, 1)))
+    >>> len(updates)
+    4
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -999,6 +1104,13 @@ class LookaheadOptimizer:
 
     `inner_optimizer` changes the parameters, the fast ones, in each step. After every `k` steps
     ``slow += alpha * (fast - slow)`` and ``fast = slow``. The slow parameters start as the fast ones do.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> optimizer = fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1, parameter_list=[w]), alpha=0.5, k=1)
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.numpy().round(3)
+    array([0.9, 1.8], dtype=float32)
     """
 
     def __init__(self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5) -> None:
@@ -1116,6 +1228,11 @@ class PipelineOptimizer:
     On one device the sections run one after the other, as the whole program does: training is that of `optimizer`. So
     `cut_list`, `place_list`, `concurrency_list`, `queue_size`, `sync_steps` and `start_cpu_core_id`, which say where and how the
     sections run at the same time, change nothing.
+
+    >>> loss = layers.mean(layers.fc(fluid.data("x", [-1, 4]), 1))
+    >>> updates, pairs = fluid.optimizer.PipelineOptimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
+    >>> [op.type for op in updates]
+    ['sgd', 'sgd']
     """
 
     def __init__(

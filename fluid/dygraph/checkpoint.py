@@ -30,6 +30,12 @@ def save_dygraph(state_dict: Mapping[str, Any], model_path: str | os.PathLike[st
 
     Raises:
         ProgramError: there is nothing to save, or `model_path` names a folder.
+
+    >>> linear = dygraph.Linear(4, 2)
+    >>> dygraph.save_dygraph(linear.state_dict(), "linear")
+    >>> parameters, of_optimizer = dygraph.load_dygraph("linear")
+    >>> sorted(parameters)
+    ['bias', 'weight']
     """
     model_path = _start(model_path)
     if not state_dict:
@@ -48,6 +54,11 @@ def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], di
 
     Raises:
         FormatError: neither file is there, or one is damaged.
+
+    >>> linear = dygraph.Linear(4, 2)
+    >>> dygraph.save_dygraph(linear.state_dict(), "linear")
+    >>> parameters, of_optimizer = dygraph.load_dygraph("linear")
+    >>> linear.set_dict(parameters)
     """
     start = _start(model_path)
     found = [_read(start + suffix) if os.path.exists(start + suffix) else None for suffix in (".pdparams", ".pdopt")]

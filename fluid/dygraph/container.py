@@ -16,6 +16,10 @@ class Sequential(Layer):
     """Layers, or pairs of a name and a layer, each called with what the one before it gives.
 
     The first argument may be the name scope, as in Fluid 1.6.
+
+    >>> net = dygraph.Sequential(dygraph.Linear(4, 8, act="relu"), dygraph.Linear(8, 1))
+    >>> net(dygraph.Tensor(np.ones([2, 4], "float32"))).shape
+    (2, 1)
     """
 
     def __init__(self, name_scope: Any = None, *layers: Any) -> None:
@@ -109,13 +113,23 @@ class _Numbered(Layer):
 
 
 class LayerList(_Numbered):
-    """Layers by number."""
+    """Layers by number.
+
+    >>> parts = dygraph.LayerList([dygraph.Linear(4, 4) for _ in range(3)])
+    >>> len(parts), len(parts.parameters())
+    (3, 6)
+    """
 
     _kind = "_sub_layers"
 
 
 class ParameterList(_Numbered):
-    """Parameters by number."""
+    """Parameters by number.
+
+    >>> weights = dygraph.ParameterList([dygraph.Parameter([1.0]), dygraph.Parameter([2.0])])
+    >>> [name for name, _ in weights.named_parameters()]
+    ['0', '1']
+    """
 
     _kind = "_parameters"
 

@@ -36,6 +36,12 @@ class LayerOf(nn._Functional):
         function: of `fluid.layers`, `fluid.nets`, or one of yours that calls such.
         fixed: arguments that are the same in each call, by name; those of a call are the others, in order. Where the function
             has an `is_test` that is not among them, it is told whether the object is trained or tested (`train`, `eval`).
+
+    >>> fc = dygraph.LayerOf(layers.fc, size=3)
+    >>> fc(dygraph.Tensor(np.ones([2, 4], "float32"))).shape
+    (2, 3)
+    >>> fc.weight.shape
+    (4, 3)
     """
 
     def __init__(self, function: Callable[..., Any], **fixed: Any) -> None:

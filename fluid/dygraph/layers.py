@@ -65,6 +65,13 @@ class Layer:
 
     Attributes:
         training: False after `eval`, for layers that do something else in tests.
+
+    >>> class Scale(dygraph.Layer):
+    ...     def forward(self, x):
+    ...         return x * 2.0
+    ...
+    >>> Scale()(dygraph.Tensor([1.0, 2.0])).numpy()
+    array([2., 4.], dtype=float32)
     """
 
     training: bool

@@ -63,7 +63,12 @@ def _positive(schedule: LearningRateDecay, **numbers: float) -> None:
 
 @version_of(schedules.noam_decay)
 class NoamDecay(LearningRateDecay):
-    """``d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``."""
+    """``d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``.
+
+    >>> rate = dygraph.NoamDecay(d_model=64, warmup_steps=2)
+    >>> [round(rate(), 4) for _ in range(4)]
+    [0.0442, 0.0884, 0.0722, 0.0625]
+    """
 
     def __init__(self, d_model: float, warmup_steps: float, begin: int = 1, step: int = 1, dtype: str = "float32") -> None:
         super().__init__(begin, step, dtype)
@@ -76,7 +81,12 @@ class NoamDecay(LearningRateDecay):
 
 @version_of(schedules.piecewise_decay)
 class PiecewiseDecay(LearningRateDecay):
-    """``values[i]``, where i is the number of `boundaries` that step has reached."""
+    """``values[i]``, where i is the number of `boundaries` that step has reached.
+
+    >>> rate = dygraph.PiecewiseDecay([1, 3], [0.1, 0.01, 0.001])
+    >>> [round(rate(), 4) for _ in range(4)]
+    [0.1, 0.01, 0.01, 0.001]
+    """
 
     def __init__(
         self, boundaries: Sequence[float], values: Sequence[float], begin: int = 0, step: int = 1, dtype: str = "float32"
@@ -120,7 +130,12 @@ class _Periodic(LearningRateDecay):
 
 @version_of(schedules.natural_exp_decay)
 class NaturalExpDecay(_Periodic):
-    """``learning_rate * exp(-decay_rate * (step / decay_steps))``."""
+    """``learning_rate * exp(-decay_rate * (step / decay_steps))``.
+
+    >>> rate = dygraph.NaturalExpDecay(0.1, decay_steps=2, decay_rate=0.5)
+    >>> [round(rate(), 4) for _ in range(4)]
+    [0.1, 0.0779, 0.0607, 0.0472]
+    """
 
     def step(self) -> float:
         return self.learning_rate * math.exp(-self.decay_rate * self.periods)
@@ -128,7 +143,12 @@ class NaturalExpDecay(_Periodic):
 
 @version_of(schedules.exponential_decay)
 class ExponentialDecay(_Periodic):
-    """``learning_rate * decay_rate ** (step / decay_steps)``."""
+    """``learning_rate * decay_rate ** (step / decay_steps)``.
+
+    >>> rate = dygraph.ExponentialDecay(0.1, decay_steps=2, decay_rate=0.5, staircase=True)
+    >>> [round(rate(), 4) for _ in range(4)]
+    [0.1, 0.1, 0.05, 0.05]
+    """
 
     def step(self) -> float:
         return self.learning_rate * float(self.decay_rate**self.periods)
@@ -136,7 +156,12 @@ class ExponentialDecay(_Periodic):
 
 @version_of(schedules.inverse_time_decay)
 class InverseTimeDecay(_Periodic):
-    """``learning_rate / (1 + decay_rate * step / decay_steps)``."""
+    """``learning_rate / (1 + decay_rate * step / decay_steps)``.
+
+    >>> rate = dygraph.InverseTimeDecay(0.1, decay_steps=1, decay_rate=0.5)
+    >>> [round(rate(), 4) for _ in range(4)]
+    [0.1, 0.0667, 0.05, 0.04]
+    """
 
     def step(self) -> float:
         return self.learning_rate / (1 + self.decay_rate * self.periods)
@@ -147,6 +172,10 @@ class PolynomialDecay(LearningRateDecay):
     """``(learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate``.
 
     Here step is at most `decay_steps`; if `cycle`, `decay_steps` grows instead, by itself whenever it is passed.
+
+    >>> rate = dygraph.PolynomialDecay(0.1, decay_steps=2, end_learning_rate=0.0)
+    >>> [round(rate(), 4) for _ in range(4)]
+    [0.1, 0.05, 0.0, 0.0]
     """
 
     def __init__(
@@ -175,7 +204,12 @@ class PolynomialDecay(LearningRateDecay):
 
 @version_of(schedules.cosine_decay)
 class CosineDecay(LearningRateDecay):
-    """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)``, the epoch being step over `step_each_epoch`, rounded down."""
+    """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)``, the epoch being step over `step_each_epoch`, rounded down.
+
+    >>> rate = dygraph.CosineDecay(0.1, step_each_epoch=1, epochs=4)
+    >>> [round(rate(), 4) for _ in range(4)]
+    [0.1, 0.0854, 0.05, 0.0146]
+    """
 
     def __init__(
         self, learning_rate: float, step_each_epoch: float, epochs: float, begin: int = 0, step: int = 1, dtype: str = "float32"

@@ -139,7 +139,14 @@ class _Functional(Layer):
 
 # ---------------------------------------------------------------------------------------------------- products and tables
 class FC(_Functional):
-    """`fluid.layers.fc` as an object: ``act(sum_i input_i @ W_i + b)``, whose parameters are made in the first call."""
+    """`fluid.layers.fc` as an object: ``act(sum_i input_i @ W_i + b)``, whose parameters are made in the first call.
+
+    >>> fc = dygraph.FC("fc", size=3)
+    >>> fc(dygraph.Tensor(np.ones([2, 4, 5], "float32"))).shape
+    (2, 3)
+    >>> fc.weight.shape
+    (20, 3)
+    """
 
     def __init__(
         self,
@@ -167,6 +174,12 @@ class Linear(Layer):
     Attributes:
         weight: ``[input_dim, output_dim]``.
         bias: ``[output_dim]``, or None for ``bias_attr=False``.
+
+    >>> linear = dygraph.Linear(4, 3, act="relu")
+    >>> linear(dygraph.Tensor(np.ones([2, 4], "float32"))).shape
+    (2, 3)
+    >>> linear.weight.shape, linear.bias.shape
+    ((4, 3), (3,))
     """
 
     def __init__(
@@ -213,6 +226,10 @@ class Embedding(_Functional):
         is_sparse: the table's gradient holds only the rows that were looked up, and optimizers work on those.
         padding_idx: an id whose row reads as zeros and is not trained.
         is_distributed: accepted; of no effect.
+
+    >>> table = dygraph.Embedding("table", size=[10, 3])
+    >>> table(dygraph.Tensor(np.array([[1], [7]]))).shape
+    (2, 3)
     """
 
     def __init__(
@@ -294,7 +311,14 @@ class RowConv(_Functional):
 
 # ------------------------------------------------------------------------------------------------------ images and volumes
 class Conv2D(_Functional):
-    """`fluid.layers.conv2d` as an object: images ``[N, C, H, W]`` to ``[N, num_filters, H', W']``."""
+    """`fluid.layers.conv2d` as an object: images ``[N, C, H, W]`` to ``[N, num_filters, H', W']``.
+
+    >>> conv = dygraph.Conv2D("conv", num_filters=8, filter_size=3, padding=1)
+    >>> conv(dygraph.Tensor(np.ones([2, 3, 16, 16], "float32"))).shape
+    (2, 8, 16, 16)
+    >>> conv.weight.shape
+    (8, 3, 3, 3)
+    """
 
     def __init__(
         self,
@@ -319,7 +343,12 @@ class Conv2D(_Functional):
 
 
 class Conv3D(_Functional):
-    """`fluid.layers.conv3d` as an object: volumes ``[N, C, D, H, W]`` to ``[N, num_filters, D', H', W']``."""
+    """`fluid.layers.conv3d` as an object: volumes ``[N, C, D, H, W]`` to ``[N, num_filters, D', H', W']``.
+
+    >>> conv = dygraph.Conv3D("conv", num_filters=4, filter_size=3)
+    >>> conv(dygraph.Tensor(np.ones([2, 3, 8, 8, 8], "float32"))).shape
+    (2, 4, 6, 6, 6)
+    """
 
     def __init__(
         self,
@@ -343,7 +372,12 @@ class Conv3D(_Functional):
 
 
 class Conv2DTranspose(_Functional):
-    """`fluid.layers.conv2d_transpose` as an object."""
+    """`fluid.layers.conv2d_transpose` as an object.
+
+    >>> conv = dygraph.Conv2DTranspose("conv", num_filters=4, filter_size=2, stride=2)
+    >>> conv(dygraph.Tensor(np.ones([2, 3, 8, 8], "float32"))).shape
+    (2, 4, 16, 16)
+    """
 
     def __init__(
         self,
@@ -368,7 +402,12 @@ class Conv2DTranspose(_Functional):
 
 
 class Conv3DTranspose(_Functional):
-    """`fluid.layers.conv3d_transpose` as an object."""
+    """`fluid.layers.conv3d_transpose` as an object.
+
+    >>> conv = dygraph.Conv3DTranspose("conv", num_filters=4, filter_size=2, stride=2)
+    >>> conv(dygraph.Tensor(np.ones([2, 3, 4, 4, 4], "float32"))).shape
+    (2, 4, 8, 8, 8)
+    """
 
     def __init__(
         self,
@@ -394,7 +433,12 @@ class Conv3DTranspose(_Functional):
 
 
 class Pool2D(_Functional):
-    """`fluid.layers.pool2d` as an object."""
+    """`fluid.layers.pool2d` as an object.
+
+    >>> pool = dygraph.Pool2D("pool", pool_size=2, pool_stride=2)
+    >>> pool(dygraph.Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).numpy()
+    array([[[[4.]]]], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -427,6 +471,13 @@ class BatchNorm(_Functional):
 
     Attributes:
         weight, bias: scale and bias, ``[num_channels]``.
+
+    >>> norm = dygraph.BatchNorm("norm", num_channels=1)
+    >>> norm(dygraph.Tensor([[1.0], [3.0]])).numpy().round(2)
+    array([[-1.],
+           [ 1.]], dtype=float32)
+    >>> norm._mean.numpy()
+    array([0.2], dtype=float32)
     """
 
     def __init__(
@@ -475,7 +526,12 @@ class BatchNorm(_Functional):
 
 
 class LayerNorm(_Functional):
-    """`fluid.layers.layer_norm` as an object."""
+    """`fluid.layers.layer_norm` as an object.
+
+    >>> norm = dygraph.LayerNorm("norm")
+    >>> norm(dygraph.Tensor([[1.0, 3.0]])).numpy().round(2)
+    array([[-1.,  1.]], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -496,7 +552,12 @@ class LayerNorm(_Functional):
 
 
 class GroupNorm(_Functional):
-    """`fluid.layers.group_norm` as an object."""
+    """`fluid.layers.group_norm` as an object.
+
+    >>> norm = dygraph.GroupNorm("norm", groups=2)
+    >>> norm(dygraph.Tensor(np.ones([2, 4, 8, 8], "float32"))).shape
+    (2, 4, 8, 8)
+    """
 
     def __init__(
         self,
@@ -531,7 +592,12 @@ class SpectralNorm(_Functional):
 
 
 class PRelu(_Functional):
-    """`fluid.layers.prelu` as an object: x where it is above 0, else ``weight * x``."""
+    """`fluid.layers.prelu` as an object: x where it is above 0, else ``weight * x``.
+
+    >>> prelu = dygraph.PRelu("prelu", mode="all", param_attr=fluid.initializer.Constant(0.25))
+    >>> prelu(dygraph.Tensor([-4.0, 2.0])).numpy()
+    array([-1.,  2.], dtype=float32)
+    """
 
     def __init__(self, name_scope: str | None, mode: str, param_attr: AttrLike = None) -> None:
         super().__init__(name_scope)
@@ -542,7 +608,12 @@ class PRelu(_Functional):
 
 
 class Dropout(Layer):
-    """`fluid.layers.dropout` as an object; it drops nothing in tests."""
+    """`fluid.layers.dropout` as an object; it drops nothing in tests.
+
+    >>> dropout = dygraph.Dropout(0.5)
+    >>> dropout.eval()(dygraph.Tensor([2.0, 4.0])).numpy()
+    array([1., 2.], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -665,6 +736,11 @@ class LSTM(_Recurrent):
         direction: ``"forward"`` or ``"bidirect"``.
         dropout: of what goes from layer to layer, in training.
         param_attr, bias_attr: of all weights and of all biases, which are uniform in ``+-1 / sqrt(hidden_size)`` by default.
+
+    >>> lstm = dygraph.LSTM(4, 8, num_layers=2)
+    >>> out, (h, c) = lstm(dygraph.Tensor(np.ones([3, 5, 4], "float32")))
+    >>> out.shape, h.shape
+    ((3, 5, 8), (2, 3, 8))
     """
 
     _mode = "LSTM"
@@ -675,7 +751,12 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Layers of GRUs, as `LSTM`, but with one state ``h``, and gates r, z, candidate."""
+    """Layers of GRUs, as `LSTM`, but with one state ``h``, and gates r, z, candidate.
+
+    >>> out, h = dygraph.GRU(4, 8)(dygraph.Tensor(np.ones([3, 5, 4], "float32")))
+    >>> out.shape, h.shape
+    ((3, 5, 8), (1, 3, 8))
+    """
 
     _mode = "GRU"
 
@@ -691,6 +772,10 @@ class MultiHeadAttention(Layer):
     Called with ``query [batch, to, embed_dim]``, ``key [batch, from, kdim]`` and ``value [batch, from, vdim]`` (the query by
     default), and perhaps a mask that is added to ``[batch, heads, to, from]`` before the softmax (bools: where it is False,
     nothing is attended to), it gives ``[batch, to, embed_dim]``, and with `need_weights` the weights too.
+
+    >>> attention = dygraph.MultiHeadAttention(8, num_heads=2)
+    >>> attention(dygraph.Tensor(np.ones([3, 5, 8], "float32"))).shape
+    (3, 5, 8)
     """
 
     def __init__(
@@ -792,6 +877,10 @@ class TransformerEncoder(Layer):
     """Layers such as `encoder_layer`, one after the other; perhaps with a `norm` at the end.
 
     The first is `encoder_layer` itself, the others have parameters of their own.
+
+    >>> encoder = dygraph.TransformerEncoder(dygraph.TransformerEncoderLayer(8, 2, 16), num_layers=2)
+    >>> encoder(dygraph.Tensor(np.ones([3, 5, 8], "float32"))).shape
+    (3, 5, 8)
     """
 
     def __init__(self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Layer | None = None) -> None:

@@ -408,6 +408,13 @@ def to_static(function: Any) -> Any:
 
     It is traced when it is first called with tensors of a shape and element type. Where gradients are recorded it runs as it is.
     ``to_static(layer)`` gives the layer with such a `forward`. See `StaticFunction` and `trace`.
+
+    >>> @dygraph.to_static
+    ... def double(x):
+    ...     return x * 2.0
+    ...
+    >>> double(dygraph.Tensor([1.0, 2.0])).numpy()
+    array([2., 4.], dtype=float32)
     """
     if isinstance(function, Layer):
         layer = function

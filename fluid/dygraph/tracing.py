@@ -1022,12 +1022,26 @@ def trace(
 
     Raises:
         ProgramError: the function takes a value out of a tensor, calls `backward`, or runs an optimizer.
+
+    >>> traced = dygraph.trace(lambda x: x * x + 1.0, dygraph.Tensor([1.0, 2.0]))
+    >>> [op.type for op in traced.program.global_block().ops]
+    ['elementwise_mul', 'scale']
+    >>> traced(dygraph.Tensor([3.0, 4.0])).numpy()
+    array([10., 17.], dtype=float32)
     """
     return traced_call(function, examples, named, feed_names, fetch_names)[1]
 
 
 class TracedLayer:
-    """A layer as a program, by the name that Fluid 1.6 has for it."""
+    """A layer as a program, by the name that Fluid 1.6 has for it.
+
+    >>> x = dygraph.Tensor(np.ones([2, 4], "float32"))
+    >>> out, traced = dygraph.TracedLayer.trace(dygraph.Linear(4, 3), [x])
+    >>> [op.type for op in traced.program.global_block().ops]
+    ['mul', 'elementwise_add']
+    >>> traced([x])[0].shape
+    (2, 3)
+    """
 
     def __init__(self, traced: TracedFunction) -> None:
         self._traced = traced

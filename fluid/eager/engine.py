@@ -659,6 +659,11 @@ def backward(
     Raises:
         BackwardError: a tensor has no graph, the graph was given free before, or a node fails.
         ProgramError: a tensor is named twice, or a gradient has another shape or element type than its tensor.
+
+    >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
+    >>> dygraph.backward([x * x, x], [dygraph.Tensor([1.0, 1.0]), dygraph.Tensor([1.0, 10.0])])
+    >>> x.gradient()
+    array([ 3., 14.], dtype=float32)
     """
     outputs = _listed(tensors, "backward: tensors")
     if state.tracer is not None:
@@ -705,6 +710,12 @@ def grad(
     Raises:
         BackwardError: an input is not reached, an output has no graph, the graph was given free before, or a node fails.
         ProgramError: a tensor is named twice, or a gradient has another shape or element type than its output.
+
+    >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
+    >>> (first,) = dygraph.grad((x * x * x).sum(), x, create_graph=True)
+    >>> (second,) = dygraph.grad(first.sum(), x)
+    >>> first.numpy(), second.numpy()
+    (array([ 3., 12.], dtype=float32), array([ 6., 12.], dtype=float32))
     """
     if not only_inputs:
         raise ProgramError("grad: only_inputs=False is not supported; backward() adds to the grad of all leaves")

@@ -147,6 +147,10 @@ def jacobian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
     """The derivative of each element of the output by each element of each input, of shape ``[*output, *input]``.
 
     One such tensor for one input and output; a tuple over inputs, outputs, or over outputs of tuples over inputs.
+
+    >>> dygraph.jacobian(lambda x: x * x, dygraph.Tensor([1.0, 2.0])).numpy()
+    array([[2., 0.],
+           [0., 4.]], dtype=float32)
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
@@ -167,7 +171,12 @@ def jacobian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
 
 
 def hessian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
-    """The second derivatives of a function that gives one number, ``[*input, *input]``; for several inputs, a tuple of rows."""
+    """The second derivatives of a function that gives one number, ``[*input, *input]``; for several inputs, a tuple of rows.
+
+    >>> dygraph.hessian(lambda x: (x * x * x).sum(), dygraph.Tensor([1.0, 2.0])).numpy()
+    array([[ 6.,  0.],
+           [ 0., 12.]], dtype=float32)
+    """
 
     def slope(*points: Tensor) -> Any:
         value = _one_number(func(*points), "hessian")

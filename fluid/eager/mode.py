@@ -110,13 +110,26 @@ class no_grad(_Switch):
 
     A generator or coroutine that is decorated runs so from each resumption to the next ``yield`` or ``await``, and what runs
     between these does not. A ``with`` around an ``await`` lasts, for all coroutines of the thread, until its end.
+
+    >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
+    >>> with dygraph.no_grad():
+    ...     y = x * x
+    >>> y.stop_gradient
+    True
     """
 
     _mode = False
 
 
 class enable_grad(_Switch):
-    """Ops are recorded, inside a `no_grad` too."""
+    """Ops are recorded, inside a `no_grad` too.
+
+    >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
+    >>> with dygraph.no_grad(), dygraph.enable_grad():
+    ...     y = x * x
+    >>> y.stop_gradient
+    False
+    """
 
     _mode = True
 

@@ -38,6 +38,10 @@ class Parameter(Tensor):
         regularizer: its own weight decay, in place of the optimizer's.
         gradient_clip_attr: how its gradient is clipped.
         do_model_average: whether a moving average of it may be kept.
+
+    >>> w = dygraph.Parameter([1.0, 2.0], optimize_attr={"learning_rate": 0.5})
+    >>> w.trainable, w.shape
+    (True, (2,))
     """
 
     __slots__ = ("do_model_average", "gradient_clip_attr", "optimize_attr", "regularizer")
@@ -343,6 +347,10 @@ def guard(place: Any = None) -> Iterator[None]:
 
     Args:
         place: where tensors are made; the processor by default.
+
+    >>> with dygraph.guard():
+    ...     print(layers.fill_constant([2], "float32", 1.0).numpy())
+    [1. 1.]
     """
     with making_on(place) if place is not None else contextlib.nullcontext(), unique_name.guard(), program_guard(EAGER, EAGER):
         yield
@@ -381,6 +389,9 @@ def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tenso
 
     Raises:
         FluidTypeError: `value` is a variable of a program, or nothing like an array.
+
+    >>> dygraph.to_variable(np.array([[1.0, 2.0]], "float32")).shape
+    (1, 2)
     """
     if isinstance(value, Tensor):
         return value

@@ -48,6 +48,11 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         ProgramError: it uses a tensor that was computed before and is no argument.
         BackwardError: in backward, where an argument or a parameter was modified in place meanwhile, or the function does
             something else than the first time.
+
+    >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
+    >>> dygraph.recompute(lambda x: (x * x).sum(), x).backward()
+    >>> x.gradient()
+    array([2., 4.], dtype=float32)
     """
     if not callable(function):
         raise FluidTypeError(f"recompute takes a function or a layer, and its arguments, not {function!r}")

@@ -261,6 +261,15 @@ class ExponentialMovingAverage(_Average):
             test(net)
 
     and `thres_steps` is a tensor that is changed in place (``fluid.layers.increment``).
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> average = fluid.optimizer.ExponentialMovingAverage(0.5, parameter_list=[w])
+    >>> average.update()
+    >>> w.set_value([4.0, 8.0])
+    >>> average.update()
+    >>> with average.apply():
+    ...     print(w.numpy())
+    [3. 6.]
     """
 
     def __init__(
@@ -324,6 +333,15 @@ class ModelAverage(_Average):
     `max_average_window`; when it is full a new one begins, and until that is full the mean is over both. Made after
     ``minimize``, it appends to the main program the ops that sum up (`average_accumulates`); in eager mode, call ``update()``
     after each step. `regularization` changes nothing.
+
+    >>> w = dygraph.Parameter([1.0, 2.0])
+    >>> average = fluid.optimizer.ModelAverage(0.15, parameter_list=[w])
+    >>> average.update()
+    >>> w.set_value([3.0, 4.0])
+    >>> average.update()
+    >>> with average.apply():
+    ...     print(w.numpy())
+    [2. 3.]
     """
 
     def __init__(

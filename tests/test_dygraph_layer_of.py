@@ -432,9 +432,9 @@ def test_py_func_on_tensors() -> None:
         layers.py_func(lambda x: (x, x), x, Tensor(np.zeros(2, "float32")))
     squared = layers.py_func(lambda x: 3 * x, x, Tensor(np.zeros(2, "float32")), backward) ** 2.0
     (gradient,) = dygraph.grad(squared.sum(), x, create_graph=True)
-    with pytest.raises(BackwardError, match=r"the gradient of py_func is what backward_func gives, and cannot be differentiated"):
+    with pytest.raises(BackwardError, match=r"py_func is computed by backward_func, and cannot be differentiated"):
         dygraph.grad(gradient.sum(), x)
-    with pytest.raises(ProgramError, match=r"py_func cannot be traced; call it before, and hand what it gives to the function"):
+    with pytest.raises(ProgramError, match=r"py_func cannot be traced; call it before, and pass its result to the function"):
         dygraph.trace(lambda x: layers.py_func(lambda x: x, x, out), x)
 
 

@@ -103,7 +103,7 @@ def test_memory_that_may_only_be_read() -> None:
         ("fill_any_like_", lambda: x.fill_(1.0)),
     ]
     for by, change in changes:
-        with pytest.raises(ProgramError, match=rf"{by}: .* shares the memory of an array that may only be read .* its clone\(\)"):
+        with pytest.raises(ProgramError, match=rf"{by}: .* shares the memory of a read-only array .* its clone\(\)"):
             change()
     assert x.clone().add_(x).tolist() == [2.0, 2.0, 2.0]
 
@@ -126,7 +126,7 @@ def test_pickle_and_deepcopy() -> None:
     other = copy.deepcopy(x)
     other.set_value([0.0, 0.0])
     assert not np.array_equal(other.numpy(), x.numpy())
-    with pytest.raises(ProgramError, match=r"was computed by tanh_grad; only leaves can be copied deeply"):
+    with pytest.raises(ProgramError, match=r"was computed by tanh_grad; only leaves can be deep-copied"):
         copy.deepcopy(x.tanh())
 
 
@@ -211,7 +211,7 @@ def test_errors_of_indexing() -> None:
         x[2]
     with pytest.raises(IndexError):
         x[0, 5]
-    with pytest.raises(ProgramError, match=r"has 2 dimensions, which these are too many indices for: 0, 0, 0"):
+    with pytest.raises(ProgramError, match=r"has 2 dimensions; these are too many indices: 0, 0, 0"):
         x[0, 0, 0]
     with pytest.raises(ProgramError, match=r"cannot be indexed in this way"):
         x[[0, 5]]
@@ -443,7 +443,7 @@ def test_the_graph_can_be_kept() -> None:
     y.backward(retain_graph=True)
     y.backward()
     with pytest.raises(
-        BackwardError, match=r"tanh_grad has been run before.*retain_graph=True(.|\n)*recorded at: .*in test_the_graph"
+        BackwardError, match=r"tanh_grad has run before.*retain_graph=True(.|\n)*recorded at: .*in test_the_graph"
     ):
         y.backward()
     z = x.tanh().sum()
@@ -617,9 +617,9 @@ def test_a_saved_result_that_was_modified(create_graph: bool) -> None:
 
 def test_what_cannot_be_done_in_place() -> None:
     x = leaf(2)
-    with pytest.raises(BackwardError, match=r"elementwise_add_: .* is a leaf that asks for a gradient"):
+    with pytest.raises(BackwardError, match=r"elementwise_add_: .* is a leaf that requires a gradient"):
         x.add_(1.0)
-    with pytest.raises(BackwardError, match=r"setitem: .* is a leaf that asks for a gradient"):
+    with pytest.raises(BackwardError, match=r"setitem: .* is a leaf that requires a gradient"):
         x[0] = 1.0
     with pytest.raises(ProgramError, match=r"elementwise_add_: the result is float64\[3, 2\], and .* cannot hold it"):
         (x * 1.0).add_(leaf(3, 2))
@@ -787,7 +787,7 @@ def test_final_callbacks_run_once() -> None:
     y.register_hook(lambda g: engine.queue_callback(lambda: called.append(x.grad.tolist())))
     y.sum().backward()
     assert called == [[1, 1]]
-    with pytest.raises(BackwardError, match="no backward pass is under way"):
+    with pytest.raises(BackwardError, match="no backward pass is running here"):
         engine.queue_callback(print)
 
 
@@ -1378,7 +1378,7 @@ def test_sparse_gradients_say_how_to_get_all_rows() -> None:
     ]
     for by, call in calls:
         with pytest.raises(
-            FluidTypeError, match=rf"{by}.*: .* is a sparse gradient of float32\[5, 2\], .* Tensor\(x\) of it has all"
+            FluidTypeError, match=rf"{by}.*: .* is a sparse gradient of float32\[5, 2\], .* Tensor\(x\) and x\.numpy\(\) have all"
         ):
             call()
     assert Tensor(grad_of).tolist() == [[0, 0], [1, 1], [0, 0], [1, 1], [0, 0]]
@@ -1471,7 +1471,7 @@ def test_augmented_operators_say_what_they_cannot() -> None:
     x = Tensor([1.0], stop_gradient=False, name="x")
     with pytest.raises(
         BackwardError,
-        match=r"\+=: x is a leaf that asks for a gradient, .* do it inside no_grad\(\), or write x = x \+ y, which makes",
+        match=r"\+=: x is a leaf that requires a gradient, .* do it inside no_grad\(\), or write x = x \+ y, which makes",
     ):
         x += 1.0
     with pytest.raises(BackwardError, match=r"\*\*=: x is a leaf .* or write x = x \*\* y"):
@@ -1627,7 +1627,7 @@ def test_nodes_check_what_they_are_called_with() -> None:
             for given in (Tensor([1.0, 2.0]), np.array([1, 2], "float32"), [1.0, 2.0], [1, 2]):
                 assert node(given).tolist() == [1.0, 2.0]
             for wrong in (Tensor([1.0]), np.ones(2), Tensor([1, 2])):
-                with pytest.raises(BackwardError, match=r"tanh_grad: gradient 0 should be float32\[2\], as what it belongs to"):
+                with pytest.raises(BackwardError, match=r"tanh_grad: gradient 0 should be float32\[2\], as the op.s output"):
                     node(wrong)
 
 

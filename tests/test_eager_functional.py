@@ -139,9 +139,7 @@ def test_errors_of_pylayer() -> None:
         PyLayer.apply(x)
     y = Cube.apply(x).sum()
     y.backward()
-    with pytest.raises(
-        BackwardError, match=r"Cube_backward has been run before|elementwise_mul_grad has been run before|has been run"
-    ):
+    with pytest.raises(BackwardError, match=r"has run before"):
         y.backward()
     h = x * 1.0
     y = Cube.apply(h).sum()
@@ -280,7 +278,7 @@ def test_checks_find_what_is_wrong() -> None:
         gradgradcheck(layer(forward, backward).apply, x)
     with pytest.raises(FluidTypeError, match=r"gradcheck: float32\[1\] is not precise enough"):
         gradcheck(lambda a: a, Tensor([1.0], stop_gradient=False))
-    with pytest.raises(ProgramError, match="gradcheck: no input asks for a gradient"):
+    with pytest.raises(ProgramError, match="gradcheck: no input requires a gradient"):
         gradcheck(lambda a: a, Tensor([1.0], "float64"))
 
 

@@ -487,7 +487,7 @@ def test_two_leaves_in_the_same_memory_are_not_written_to() -> None:
         return x * w * alias
 
     for function in (late, early):
-        with pytest.raises(ProgramError, match="are in the same memory, both ask for a gradient, and this memory is modified"):
+        with pytest.raises(ProgramError, match="are in the same memory, both require a gradient, and this memory is modified"):
             dygraph.trace(function, Tensor([1.0, 2.0]))
     assert w.tolist() == [2.0, 0.5]
 

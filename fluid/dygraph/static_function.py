@@ -345,7 +345,7 @@ def _call(function: Callable[..., Any], owner: Any, known: _Known, inputs: Seque
 
 
 def _asks(function: Any, owner: Any, inputs: Any, named: Any) -> bool:
-    """Whether an argument, or a parameter of the layer, asks for a gradient."""
+    """Whether an argument, or a parameter of the layer, requires a gradient."""
     if any(isinstance(item, Tensor) and not item._stop for item in tensors_in([inputs, named])):
         return True
     return isinstance(owner, Layer) and any(not parameter._stop for _, parameter in owner.named_parameters())

@@ -86,7 +86,7 @@ class Tracer:
         self._saved: set[int] = set()
         """Arrays that are among these."""
         self._readers: list[dict[str, Any]] = []
-        """Of each branch or loop under way: variable -> edge of the tensor that was read, where it asks for a gradient."""
+        """Of each branch or loop under way: variable -> edge of the tensor that was read, where it requires a gradient."""
         self._refused: ProgramError | None = None
 
     # -- which variable a tensor is
@@ -162,7 +162,7 @@ class Tracer:
 
     def _shared(self, tensor: Tensor, owner: Tensor) -> ProgramError:
         return self._refusal(
-            f"{tensor.name} and {owner.name} are in the same memory, both ask for a gradient, and this memory is modified in "
+            f"{tensor.name} and {owner.name} are in the same memory, both require a gradient, and this memory is modified in "
             "place: that cannot be traced; use a clone() of one, or let one have stop_gradient set"
         )
 
@@ -171,7 +171,7 @@ class Tracer:
         self._aliases.pop((key, None), None)
 
     def _promote(self, tensor: Tensor, stopped: Variable) -> Variable:
-        """Capture a tensor that asks for a gradient, where `stopped`, of one that does not, was captured for the same memory.
+        """Capture a tensor that requires a gradient, where `stopped`, of one that does not, was captured for the same memory.
 
         From now on `stopped` is a copy of it, without a gradient, as it is after each time that the program has written to it.
         """
@@ -315,7 +315,7 @@ class Tracer:
             self.same(tensor, tensor, stop=True)
 
     def asked(self, tensor: Tensor) -> None:
-        """From now on, the tensor asks for a gradient."""
+        """From now on, the tensor requires a gradient."""
         found = self._variables.get(id(tensor._array))
         if found is not None and found.is_data:
             found.stop_gradient = False
@@ -499,8 +499,8 @@ class Tracer:
         """The tensors that a branch or loop gives; `parts` are what its functions gave."""
         if result is None:
             return None
-        listed = list(flatten(variables, "a result"))
-        return self.bound(result, variables, region.edges_of(_tensors(result), listed, map(_tensors, parts)))
+        names = [variable.name for variable in flatten(variables, "a result")]
+        return self.bound(result, variables, region.edges_of(_tensors(result), names, map(_tensors, parts)))
 
     @contextmanager
     def reading(self, reads: dict[str, Any]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Calls that are made again, and are to find all as it was: the same random numbers, statistics, names, defaults."""
+"""Calls that can be repeated with the same random numbers, statistics, names and default programs."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ _Result = TypeVar("_Result")
 
 
 class Call:
-    """A call that can be made again, by this thread or another.
+    """A call that can be repeated, by this thread or another.
 
-    Random ops draw again what they drew; layers leave what they keep, other than parameters, as it is (`Layer` asks
-    ``state.again``); and the default programs and device are those of the first time.
+    The second time random ops draw the same numbers, layers do not change their buffers (`Layer` checks ``state.again``), and the
+    default programs and device are those of the first time.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._programs = default_main_program(), default_startup_program()
-        self._context = copy_context()  # says on which device arrays are made
+        self._context = copy_context()  # has the device of new arrays
         self._draws: list[Draw] = []
 
     def first(self, function: Callable[[], _Result]) -> _Result:
-        """What a function gives, whose draws are noted."""
+        """Call a function and note its random draws; its result."""
         with RANDOM.noting(self._draws):
             return function()
 
     def again(self, function: Callable[[], _Result]) -> _Result:
-        """What a function gives as it was at first.
+        """Call a function with the draws of the first call; its result.
 
         Raises:
-            BackwardError: it has not drawn as often as at first.
+            BackwardError: the number of draws differs from that of the first call.
         """
         before, state.again = state.again, True
         try:
             with program_guard(*self._programs), unique_name.guard(), RANDOM.repeating(self._draws) as count:
-                found = self._context.copy().run(function)
+                result = self._context.copy().run(function)
         finally:
             state.again = before
         if count[0] != len(self._draws):
             raise BackwardError(
                 f"{self._name} took {len(self._draws)} numbers of the random stream at first, but {count[0]} when backward "
-                "called it again; it should do the same each time"
+                "called it again; it should do the same in each call"
             )
-        return found
+        return result

@@ -1,4 +1,4 @@
-"""Finding the op whose gradient is no number."""
+"""Finding the op whose gradient is NaN."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _enabled = False
 
 
 def is_enabled() -> bool:
-    """Whether gradients are looked at."""
+    """Whether gradients are checked for NaN."""
     return _enabled
 
 
 class set_detect_anomaly:
-    """Look, or do not look, for gradients that are no numbers: from now on, or inside a ``with``."""
+    """Switch the check of gradients for NaN on or off: from now on, or inside a ``with``."""
 
     def __init__(self, mode: bool = True) -> None:
         global _enabled
@@ -42,25 +42,24 @@ def detect_anomaly(mode: bool = True) -> set_detect_anomaly:
     return set_detect_anomaly(mode)
 
 
-def check(node: Node, given: Sequence[Any], found: Sequence[Any], task: GraphTask) -> None:
-    """A `BackwardError` if a gradient that `node` found, or that ends there, holds a NaN."""
-    if not found and any(_holds_nan(value) for value in given):
+def check(node: Node, received: Sequence[Any], gradients: Sequence[Any], task: GraphTask) -> None:
+    """Raise a `BackwardError` if a gradient that `node` computed, or that ends there, contains a NaN."""
+    if not gradients and any(_holds_nan(value) for value in received):
         raise BackwardError(
-            f"the gradient that ends in {_said(node)} holds a NaN, though no node gave one: a hook did, or it is a sum of "
+            f"the gradient that ends in {_description(node)} holds a NaN, though no node gave one: a hook did, or it is a sum of "
             f"infinite gradients\n  its gradient came from:{_came_from(node, task)}"
         )
-    for number, grad in enumerate(found):
+    for number, grad in enumerate(gradients):
         if not _holds_nan(grad):
             continue
-        before = any(_holds_nan(value) for value in given)
-        said = "was given one" if before else "was given none"
+        origin = "was given one" if any(_holds_nan(value) for value in received) else "was given none"
         raise BackwardError(
-            f"{node.name} gave a gradient that holds a NaN, for input {number} of its op, and {said}\n"
+            f"{node.name} gave a gradient that holds a NaN, for input {number} of its op, and {origin}\n"
             f"  recorded at: {node.where}\n  its gradient came from:{_came_from(node, task)}"
         )
 
 
-def _said(node: Node) -> str:
+def _description(node: Node) -> str:
     return f"{node.variable.name} ({node.variable.describe()})" if isinstance(node, AccumulateGrad) else node.name
 
 
@@ -76,9 +75,9 @@ def _holds_nan(grad: Any) -> bool:
 
 
 def _parents(node: Node, task: GraphTask) -> list[Node]:
-    """Nodes of the pass that give a gradient to `node`."""
+    """The nodes of the pass with an edge to `node`."""
     seen: set[Node] = set()
-    found = []
+    parents = []
     stack = [root for root, _ in task.roots]
     while stack:
         current = stack.pop()
@@ -87,6 +86,6 @@ def _parents(node: Node, task: GraphTask) -> list[Node]:
         seen.add(current)
         below = [edge[0] for edge in current._edges if edge is not None]
         if node in below:
-            found.append(current)
+            parents.append(current)
         stack += below
-    return found
+    return parents

@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 @version_of(Exchange)
 class _Exchange(Exchange):
-    """Puts averages in the place of tensors at once."""
+    """Replaces parameters by averages at once."""
 
     def is_applied(self, average: Any) -> bool:
         return average._kept is not None

@@ -1,4 +1,4 @@
-"""Ops on tensors: what attributes and kinds of tensors decide is found out once, and then used each time."""
+"""Ops on tensors, compiled once for the attributes and the kinds of the tensors, and cached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .tensor import Tensor, make
 __all__ = ["Recipe", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
 
 Slots = tuple[tuple[str, "int | None"], ...]
-"""Input slots that are given: (slot, None), or (slot, how many) for slots of many."""
+"""The input slots in use: (slot, None), or (slot, number of tensors) for slots that take several."""
 _PRODUCTS = ("matmul", "conv", "rnn")
 """Families of ops that multiply matrices."""
 _LISTS = "use Python's lists in place of arrays"
@@ -48,13 +48,13 @@ _INSTEAD = {
     "beam_search_decode": "use layers.dynamic_decode with a BeamSearchDecoder, or gather_tree on the steps' ids and parents",
     **dict.fromkeys(("save", "save_combine", "load_combine"), "use dygraph.save_dygraph and load_dygraph"),
 }
-"""Op type -> what to use for it outside of programs."""
+"""Op type -> what to use instead of it outside programs."""
 
 
 class TensorOp:
-    """An op with its attributes and slots, called with the tensors of all slots one after another.
+    """An op with fixed attributes and input slots, called with the tensors of all slots in order.
 
-    It gives the outputs that are to be seen: one tensor (or list), or a tuple of them.
+    It returns the visible outputs (all but intermediate ones): one tensor or list, or a tuple of them.
     """
 
     __slots__ = ("_recipes", "attrs", "definition", "slots", "visible")
@@ -77,7 +77,7 @@ class TensorOp:
         if recipe is None:
             recipe = self._recipe(tensors)
         try:
-            found = quietly.run(recipe.run, *[tensor._array for tensor in tensors])
+            arrays = quietly.run(recipe.run, *[tensor._array for tensor in tensors])
         except Exception as error:
             raise self._failure(error, tensors) from error
         edges = None
@@ -91,12 +91,12 @@ class TensorOp:
                 edges = None
         if recipe.single is not None:
             if edges is None:
-                return make(found, recipe.single)
+                return make(arrays, recipe.single)
             node = _new_node(OpNode)
-            made = make(found, recipe.single, (node, 0))
-            node._saved = recipe.save(tensors, (made,)) if recipe.saves else ()
+            result = make(arrays, recipe.single, (node, 0))
+            node._saved = recipe.save(tensors, (result,)) if recipe.saves else ()
         else:
-            outputs = recipe.wrap(found)
+            outputs = recipe.wrap(arrays)
             if None in recipe.out_kinds:
                 recipe = recipe.with_kinds(tuple([output._kind for output in outputs]))
             if edges is not None:
@@ -105,7 +105,7 @@ class TensorOp:
                     if output._kind.differentiable:
                         output._edge, output._stop = (node, number), False
                 node._saved = recipe.save(tensors, outputs) if recipe.saves else ()
-            made = recipe.arrange(outputs)
+            result = recipe.arrange(outputs)
         if edges is not None:
             node._recipe = recipe
             node._edges = edges
@@ -117,10 +117,10 @@ class TensorOp:
                 if edge is not None and edge[0].topological_nr > deepest:
                     deepest = edge[0].topological_nr
             node.topological_nr = deepest + 1
-        return made
+        return result
 
     def _warn_of_constants(self, constants: Sequence[int], edges: Sequence[Any]) -> None:
-        """Warn where a tensor that asks for a gradient is one of the inputs that the op takes as constants."""
+        """Warn of tensors that require a gradient but are inputs that the op takes as constants."""
         for number in constants:
             if edges[number] is not None:
                 warnings.warn(
@@ -134,23 +134,23 @@ class TensorOp:
         try:
             return self._recipes.keep(kinds, Recipe(self, kinds))
         except FluidError as error:
-            said = self._said(kinds)
+            inputs = self._inputs_text(kinds)
             raise type(error)(
-                f"{self.definition.type}: {error}\n  inputs: {said}\n  called at: {line_text(user_line())}"
+                f"{self.definition.type}: {error}\n  inputs: {inputs}\n  called at: {line_text(user_line())}"
             ) from error
 
     def _failure(self, error: Exception, tensors: Sequence[Tensor]) -> Exception:
-        said = self._said([tensor._kind for tensor in tensors])
+        inputs = self._inputs_text([tensor._kind for tensor in tensors])
         line = line_text(user_line())
         what = str(error) if isinstance(error, FluidError) else f"{self.definition.type} failed: {error}"
-        return ExecutionError(f"{what}\n  inputs: {said}\n  called at: {line}")
+        return ExecutionError(f"{what}\n  inputs: {inputs}\n  called at: {line}")
 
-    def _said(self, kinds: Sequence[Kind]) -> str:
+    def _inputs_text(self, kinds: Sequence[Kind]) -> str:
         names = [slot for slot, _ in self.positions()]
         return "; ".join(f"{name} is {kind}" for name, kind in zip(names, kinds, strict=True)) or "none"
 
     def positions(self) -> list[tuple[str, int | None]]:
-        """(slot, position in a slot of many) of each tensor."""
+        """(slot, index in the slot or None) of each tensor."""
         return [(slot, number) for slot, count in self.slots for number in ([None] if count is None else range(count))]
 
 
@@ -158,16 +158,16 @@ _new_node = OpNode.__new__
 
 
 class Recipe:
-    """An op on tensors of certain kinds.
+    """An op compiled for tensors of certain kinds.
 
     Attributes:
-        run: computes the outputs, from arrays.
-        out_kinds: of the outputs, one after another; None where unknown or not computed.
-        single: the kind of the output, where there is one and it is known.
-        recorded: gradients may flow to the inputs (or it is an error if they do).
+        run: computes the output arrays from the input arrays.
+        out_kinds: kinds of the outputs, in order; None where unknown or not computed.
+        single: the kind of the only output; None where there are several, or where it is unknown.
+        recorded: whether calls are recorded: gradients may flow to the inputs (or it is an error if they do).
         not_wrt: positions of inputs that have no gradient.
         constants: those of them on which the result depends.
-        saves: whether backward needs values.
+        saves: whether backward needs values of inputs or outputs.
     """
 
     __slots__ = (
@@ -207,11 +207,11 @@ class Recipe:
         arguments = [Argument(slot, kind.spec) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]
         self._specs = infer_specs(definition, inputs_of(definition, arguments), op.attrs)
         xp = kinds[0].xp if kinds else default_xp()
-        found = compiled(definition, op.attrs, arguments, xp, wants=wants, specs=self._specs, write_after=0)
-        self.run = found.run
-        self.out_kinds = tuple(self._out_kind(xp, *place) for place in found.places)
-        self._slots = tuple(slot for slot, _ in found.places)
-        only = len(found.places) == len(op.visible) == 1 and found.places[0][1] is None
+        call = compiled(definition, op.attrs, arguments, xp, wants=wants, specs=self._specs, write_after=0)
+        self.run = call.run
+        self.out_kinds = tuple(self._out_kind(xp, *place) for place in call.places)
+        self._slots = tuple(slot for slot, _ in call.places)
+        only = len(call.places) == len(op.visible) == 1 and call.places[0][1] is None
         self.single = self.out_kinds[0] if only else None
         self.recorded = rule is not ZERO_GRADIENT and any(kind.differentiable for kind in kinds)
         self.recorded &= any(kind is None or kind.differentiable for kind in self.out_kinds)
@@ -238,7 +238,7 @@ class Recipe:
         self._reads: dict[tuple[bool, ...], list[tuple[str, str, Any]]] = {}
 
     def _out_kind(self, xp: Any, slot: str, number: int | None) -> Kind | None:
-        """The kind of an output; None where only running tells it."""
+        """The kind of an output; None where it is known only after a run."""
         spec: Spec = self._specs[slot] if number is None else self._specs[slot][number]
         if spec.type is VarType.LOD_TENSOR:
             return None if -1 in spec.shape or None in spec.lod else kind_like(spec, xp)
@@ -247,7 +247,7 @@ class Recipe:
         return None
 
     def _work(self) -> float:
-        """About how many elements it computes, or multiplications it takes, for products."""
+        """Roughly the number of elements computed, or for products the number of multiplications."""
         sizes = [kind.size for kind in (*self.kinds, *self.out_kinds) if kind is not None]
         largest = max(sizes, default=0)
         if self.op.definition.module.rpartition(".")[2] not in _PRODUCTS:
@@ -257,67 +257,61 @@ class Recipe:
 
     # -- forward
     def save(self, tensors: Sequence[Tensor], outputs: Sequence[Any]) -> tuple[tuple[Any, list[Any], int], ...]:
-        """What backward will need: (array, version of the tensor, which it is now)."""
-        found = []
-        for number in self._save_in:
-            tensor = tensors[number]
-            found.append((tensor._array, tensor._version, tensor._version[0]))
-        for number in self._save_out:
-            tensor = outputs[number]
-            found.append((tensor._array, tensor._version, tensor._version[0]))
-        return tuple(found)
+        """What backward needs, as (array, the tensor's version counter, its count now)."""
+        saved = [*[tensors[number] for number in self._save_in], *[outputs[number] for number in self._save_out]]
+        return tuple([(tensor._array, tensor._version, tensor._version[0]) for tensor in saved])
 
-    def wrap(self, found: Any) -> list[Any]:
-        """Tensors of what `run` gave."""
-        arrays = found if isinstance(found, tuple) else (found,)
+    def wrap(self, results: Any) -> list[Any]:
+        """The results of `run` as tensors."""
+        arrays = results if isinstance(results, tuple) else (results,)
         return [
             make(array, kind) if kind is not None else make(array_in(array), kind_of(array_in(array), lod_of(array)))
             for array, kind in zip(arrays, self.out_kinds, strict=True)
         ]
 
     def with_kinds(self, out_kinds: tuple[Kind, ...]) -> Recipe:
-        """This recipe where only running has told the kinds of the outputs."""
-        found = self._known.get(out_kinds)
-        if found is None:
-            found = self._known.keep(out_kinds, copy(self))
-            found.out_kinds, found.backwards, found._reads = out_kinds, {}, {}
-            found._specs = {**self._specs, **self.by_slot([kind.spec for kind in out_kinds])}
-        return found
+        """A copy of this recipe for these kinds of outputs, which were known only after a run."""
+        variant = self._known.get(out_kinds)
+        if variant is None:
+            variant = self._known.keep(out_kinds, copy(self))
+            variant.out_kinds, variant.backwards, variant._reads = out_kinds, {}, {}
+            variant._specs = {**self._specs, **self.by_slot([kind.spec for kind in out_kinds])}
+        return variant
 
     def arrange(self, outputs: Sequence[Any]) -> Any:
-        """The visible outputs as users get them."""
+        """The visible outputs as a call returns them."""
         by_slot = self.by_slot(outputs)
         seen = [by_slot.get(name) for name in self.op.visible]
         return seen[0] if len(seen) == 1 else tuple(seen)
 
     def by_slot(self, outputs: Sequence[Any]) -> dict[str, Any]:
-        """Outputs by slot; lists in slots of many."""
-        found: dict[str, Any] = {}
+        """Outputs by slot; a list for slots of several."""
+        result: dict[str, Any] = {}
         for slot, output in zip(self._slots, outputs, strict=True):
             if self.op.definition.outputs[slot].many:
-                found.setdefault(slot, []).append(output)
+                result.setdefault(slot, []).append(output)
             else:
-                found[slot] = output
-        return found
+                result[slot] = output
+        return result
 
     # -- backward
     def backward(self, wanted: Sequence[bool], grads: Sequence[Any]) -> Backward | None:
-        """What computes the wanted gradients from these, of which some may be None; None if all are."""
+        """Computes the wanted gradients from `grads`, of which some may be None; None if all are."""
         if len(grads) == 1 and grads[0] is not None:
             key: Any = wanted
         else:
-            given = tuple([grad is not None for grad in grads])
-            if True not in given:
+            present = tuple([grad is not None for grad in grads])
+            if True not in present:
                 return None
-            key = (wanted, given)
-        found = self.backwards.get(key)
-        if found is None:
-            given = tuple(grad is not None for grad in grads)
-            found = self.backwards[key] = Backward(self, tuple(wanted), given)
-        return found
+            key = (wanted, present)
+        backward = self.backwards.get(key)
+        if backward is None:
+            present = tuple(grad is not None for grad in grads)
+            backward = self.backwards[key] = Backward(self, tuple(wanted), present)
+        return backward
 
-    def gradient_rule(self, given: Sequence[bool]) -> Rule:
-        """The rule, or an error that says why no gradient can flow from the given outputs."""
+    def gradient_rule(self, present: Sequence[bool]) -> Rule:
+        """The op's rule; an error if no gradient can flow from the outputs for which one is present."""
         definition = self.op.definition
         rule = definition.rule
         if not isinstance(rule, Rule):
@@ -325,65 +319,64 @@ class Recipe:
             raise BackwardError(
                 f"the op {definition.type} {what}, and a gradient would flow through it; detach() its output to cut it there"
             )
-        for slot, there in zip(self._slots, given, strict=True):
+        for slot, there in zip(self._slots, present, strict=True):
             if there and slot not in rule.cotangents:
                 raise BackwardError(f"a gradient reaches the output {slot} of {definition.type}, which has none")
         return rule
 
-    def reads(self, rule: Rule, given: Sequence[bool]) -> list[tuple[str, str, Any]]:
-        """What the rule reads: (slot of the gradient op, what it is, which).
+    def reads(self, rule: Rule, present: Sequence[bool]) -> list[tuple[str, str, Any]]:
+        """What the rule reads, as (slot of the gradient op, source, which).
 
-        It is a ``"saved"`` value, by its number among those; a ``"grad"``, by its number; or only its kind is read, which
-        follows: a ``"like"`` value, or ``"zeros"``.
+        The source is ``"saved"`` or ``"grad"``, with an index into the saved values or the gradients; or ``"like"`` (only shape
+        and dtype are read) or ``"zeros"``, with a kind.
         """
-        key = tuple(given)
-        found = self._reads.get(key)
-        if found is None:
-            found = self._reads[key] = self._find_reads(rule, given)
-        return found
+        key = tuple(present)
+        reads = self._reads.get(key)
+        if reads is None:
+            reads = self._reads[key] = self._find_reads(rule, present)
+        return reads
 
-    def _find_reads(self, rule: Rule, given: Sequence[bool]) -> list[tuple[str, str, Any]]:
-        found: list[tuple[str, str, Any]] = []
+    def _find_reads(self, rule: Rule, present: Sequence[bool]) -> list[tuple[str, str, Any]]:
+        reads: list[tuple[str, str, Any]] = []
         saved = itertools.count()
         for number, (slot, _) in enumerate(self.op.positions()):
             if slot in rule.inputs:
                 kept = number in self._save_in
-                found.append((slot, "saved", next(saved)) if kept else (slot, "like", self.kinds[number]))
+                reads.append((slot, "saved", next(saved)) if kept else (slot, "like", self.kinds[number]))
         for slot, shape_only in rule.outputs.items():
             if shape_only and slot in self._specs:
                 spec = self._specs[slot]
                 xp = self.kinds[0].xp
-                found += [(slot, "like", kind_like(item, xp)) for item in (spec if isinstance(spec, list) else [spec])]
+                reads += [(slot, "like", kind_like(item, xp)) for item in (spec if isinstance(spec, list) else [spec])]
         for number, slot in enumerate(self._slots):
             if number in self._save_out:
-                found.append((slot, "saved", next(saved)))
-        present = {slot for slot, there in zip(self._slots, given, strict=True) if there}
+                reads.append((slot, "saved", next(saved)))
+        with_gradient = {slot for slot, there in zip(self._slots, present, strict=True) if there}
         for number, slot in enumerate(self._slots):
-            if slot in rule.cotangents and (slot in present or slot not in rule.optional):
-                found.append(
-                    (grad_slot(slot), "grad", number) if given[number] else (grad_slot(slot), "zeros", self.out_kinds[number])
-                )
-        return found
+            if slot in rule.cotangents and (slot in with_gradient or slot not in rule.optional):
+                key = grad_slot(slot)
+                reads.append((key, "grad", number) if present[number] else (key, "zeros", self.out_kinds[number]))
+        return reads
 
     def saved_kinds(self) -> list[Kind | None]:
-        """Kinds of what is saved."""
+        """Kinds of the saved values."""
         return [self.kinds[i] for i in self._save_in] + [self.out_kinds[i] for i in self._save_out]
 
 
 class Backward:
-    """Computes some gradients of a recipe's inputs from some of its outputs, over arrays."""
+    """Computes the wanted gradients of a recipe's inputs from those of its outputs, over arrays."""
 
     __slots__ = ("_grads", "_places", "_run", "_saved")
 
-    def __init__(self, recipe: Recipe, wanted: tuple[bool, ...], given: tuple[bool, ...]) -> None:
+    def __init__(self, recipe: Recipe, wanted: tuple[bool, ...], present: tuple[bool, ...]) -> None:
         op = recipe.op
-        rule = recipe.gradient_rule(given)
+        rule = recipe.gradient_rule(present)
         grad = gradient_definition(op.definition, rule)
         arguments = []
         saved_kinds = recipe.saved_kinds()
         self._saved: list[int] = []
         self._grads: list[int] = []
-        for slot, what, which in recipe.reads(rule, given):
+        for slot, what, which in recipe.reads(rule, present):
             if what == "saved":
                 arguments.append(Argument(slot, _spec(saved_kinds[which])))
                 self._saved.append(which)
@@ -405,18 +398,18 @@ class Backward:
             else:
                 wants.setdefault(key, []).append(want)
                 specs.setdefault(key, []).append(kind.spec)
-        found = compiled(grad, op.attrs, arguments, recipe.kinds[0].xp, wants=wants, specs=specs, write_after=0)
-        places = {place: number for number, place in enumerate(found.places)}
-        self._run = found.run
+        call = compiled(grad, op.attrs, arguments, recipe.kinds[0].xp, wants=wants, specs=specs, write_after=0)
+        places = {place: number for number, place in enumerate(call.places)}
+        self._run = call.run
         order = [places.get((grad_slot(slot), nth), -1) for slot, nth in op.positions()]
-        self._places = None if order == list(range(len(found.places))) else order
+        self._places = None if order == list(range(len(call.places))) else order
 
     def __call__(self, saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
-        found: Any = self._run(*[saved[number] for number in self._saved], *[grads[number] for number in self._grads])
-        listed: tuple[Any, ...] = found if type(found) is tuple else (found,)
+        result: Any = self._run(*[saved[number] for number in self._saved], *[grads[number] for number in self._grads])
+        gradients: tuple[Any, ...] = result if type(result) is tuple else (result,)
         if self._places is None:
-            return listed
-        return [None if place < 0 else listed[place] for place in self._places]
+            return gradients
+        return [None if place < 0 else gradients[place] for place in self._places]
 
 
 def _spec(kind: Kind | None) -> Spec | None:
@@ -427,21 +420,21 @@ _inline: dict[str, OpDef] = {}
 
 
 def gradient_definition(definition: OpDef, rule: Rule) -> OpDef:
-    """The definition of an op's gradient, also where programs have the rule's own ops in its place."""
-    found = registry.find(definition.grad_type)
-    if found is not None and found.forward is definition:
-        return found
+    """The definition of an op's gradient op; made here for ops whose rule programs expand into ordinary ops."""
+    registered = registry.find(definition.grad_type)
+    if registered is not None and registered.forward is definition:
+        return registered
     return _inline.setdefault(definition.type, registry._grad_definition(definition, rule))
 
 
 def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-    """The gradient of a node's inputs as its op's rule gives them over tensors, which records them."""
+    """Gradients of a node's inputs, computed by the op's rule over tensors and therefore recorded."""
     recipe = node._recipe
     definition = recipe.op.definition
-    given = [grad is not None for grad in grads]
-    if True not in given:
+    present = [grad is not None for grad in grads]
+    if True not in present:
         return [None] * len(wanted)
-    rule = recipe.gradient_rule(given)
+    rule = recipe.gradient_rule(present)
     kinds = recipe.kinds
     saved = []
     places = [*recipe._save_in, *(len(kinds) + number for number in recipe._save_out)]
@@ -452,7 +445,7 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
     values: dict[str, Any] = {}
     slots = {**definition.inputs, **definition.outputs}
     slots.update({grad_slot(name): slot for name, slot in definition.outputs.items()})
-    for slot, what, which in recipe.reads(rule, given):
+    for slot, what, which in recipe.reads(rule, present):
         if what == "saved":
             value = saved[which]
         elif what == "grad":
@@ -471,11 +464,11 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
     positions = recipe.op.positions()
     names = {slot for (slot, _), want in zip(positions, wanted, strict=True) if want}
     if definition.decomposition is not None:
-        found = _through_decomposition(definition, values, recipe.op.attrs, names)
+        gradients = _through_decomposition(definition, values, recipe.op.attrs, names)
     else:
-        found = rule(namespace, values, recipe.op.attrs, names)
+        gradients = rule(namespace, values, recipe.op.attrs, names)
     return [
-        _shaped(_pick(found.get(slot), nth), kind) if want else None
+        _shaped(_pick(gradients.get(slot), nth), kind) if want else None
         for (slot, nth), kind, want in zip(positions, kinds, wanted, strict=True)
     ]
 
@@ -483,8 +476,8 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
 def _through_decomposition(
     definition: OpDef, values: Mapping[str, Any], attrs: Mapping[str, Any], names: set[str]
 ) -> dict[str, Any]:
-    """Gradients of an op by differentiating the ordinary ops that it stands for."""
-    given = {slot: value for slot, value in values.items() if not slot.endswith(grad_slot(""))}
+    """Gradients of an op, by differentiating the ordinary ops that it decomposes into."""
+    inputs = {slot: value for slot, value in values.items() if not slot.endswith(grad_slot(""))}
     points: list[Tensor] = []
 
     def point(tensor: Any) -> Any:
@@ -495,27 +488,28 @@ def _through_decomposition(
         return points[-1]
 
     for slot in names:
-        given[slot] = [point(item) for item in given[slot]] if isinstance(given[slot], list) else point(given[slot])
-    outputs = definition.decomposition(namespace, given, attrs)  # type: ignore[misc]
+        inputs[slot] = [point(item) for item in inputs[slot]] if isinstance(inputs[slot], list) else point(inputs[slot])
+    outputs = definition.decomposition(namespace, inputs, attrs)  # type: ignore[misc]
     pairs = []
     for slot, output in outputs.items():
         weights = values.get(grad_slot(slot))
         listed = zip(output, weights or [None] * len(output), strict=True) if isinstance(output, list) else [(output, weights)]
         pairs += [(item, _shaped(weight, item._kind)) for item, weight in listed if weight is not None and not item._stop]
-    found = parts.grad([pair[0] for pair in pairs], points, [pair[1] for pair in pairs], create_graph=True, allow_unused=True)
-    by_point = {id(tensor): part for tensor, part in zip(points, found, strict=True)}
+    gradients = parts.grad([pair[0] for pair in pairs], points, [pair[1] for pair in pairs], create_graph=True, allow_unused=True)
+    by_point = {id(tensor): part for tensor, part in zip(points, gradients, strict=True)}
     return {
-        slot: [by_point.get(id(item)) for item in given[slot]] if isinstance(given[slot], list) else by_point.get(id(given[slot]))
-        for slot in names
+        slot: [by_point.get(id(item)) for item in value] if isinstance(value, list) else by_point.get(id(value))
+        for slot, value in inputs.items()
+        if slot in names
     }
 
 
-def _pick(found: Any, nth: int | None) -> Any:
-    return found[nth] if nth is not None and found is not None else found
+def _pick(value: Any, nth: int | None) -> Any:
+    return value[nth] if nth is not None and value is not None else value
 
 
 def _shaped(grad: Any, kind: Kind) -> Any:
-    """A gradient of one element may have the shape [1] or [] as the rule found it."""
+    """The gradient in the shape of `kind`: a rule may give [1] in place of [], or the reverse."""
     if grad is None or grad._kind.shape == kind.shape:
         return grad
     return grad.reshape(kind.shape)
@@ -526,13 +520,13 @@ _ops: Cache[Any, TensorOp] = Cache()
 
 
 def op_on(definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Sequence[str] = ()) -> TensorOp:
-    """The op with these attributes and slots, which gives the intermediate outputs `also` too."""
+    """The cached op with these attributes and slots, which returns the intermediate outputs `also` too."""
     key = (definition.type, slots, *also, *[(name, _key(value)) for name, value in attrs.items()])
     try:
-        found = _ops.get(key)
+        op = _ops.get(key)
     except TypeError:  # what cannot be a key is checked, and refused, below
         return TensorOp(definition, attrs, slots, also)
-    return found if found is not None else _ops.keep(key, TensorOp(definition, attrs, slots, also))
+    return op if op is not None else _ops.keep(key, TensorOp(definition, attrs, slots, also))
 
 
 def _key(value: Any) -> Any:
@@ -542,12 +536,12 @@ def _key(value: Any) -> Any:
 
 
 def _is_zero(value: Any) -> bool:
-    """Whether it is 0.0, which equals -0.0 and is another number."""
+    """Whether it is 0.0 or -0.0, which are equal as keys, but different attributes."""
     return isinstance(value, (float, np.floating)) and not value
 
 
 class TensorNamespace(OpNamespace):
-    """Ops over tensors: they run at once, and are recorded where a gradient may be asked for."""
+    """Ops over tensors: they run at once, and are recorded where an input requires a gradient."""
 
     def __init__(self) -> None:
         self._plain: dict[str, Any] = {}
@@ -557,12 +551,12 @@ class TensorNamespace(OpNamespace):
         definition = registry.get(op_type)
         names = list(definition.inputs)
         plain = definition.forward is None and not any(slot.many for slot in definition.inputs.values())
-        known: Cache[Any, TensorOp] = Cache()
+        ops: Cache[Any, TensorOp] = Cache()
 
         def call(*args: Any, **kwargs: Any) -> Any:
             key = (len(args), *kwargs.items())
             try:
-                op = known.get(key)
+                op = ops.get(key)
             except TypeError:  # lists
                 return general(*args, **kwargs)
             for arg in args:
@@ -573,7 +567,7 @@ class TensorNamespace(OpNamespace):
                     return general(*args, **kwargs)
                 op = op_on(definition, kwargs, tuple((name, None) for name in names[: len(args)]))
                 if not any(map(_is_zero, kwargs.values())):
-                    known.keep(key, op)
+                    ops.keep(key, op)
             return op(*args)
 
         call.__name__ = op_type
@@ -600,23 +594,23 @@ class TensorNamespace(OpNamespace):
                 tensors.append(as_tensor(value))
                 slots.append((name, None))
         op = op_on(definition, attrs, tuple(slots), also)
-        found = op(*tensors)
+        result = op(*tensors)
         seen = op.visible
-        return {seen[0]: found} if len(seen) == 1 else dict(zip(seen, found, strict=True))
+        return {seen[0]: result} if len(seen) == 1 else dict(zip(seen, result, strict=True))
 
 
 def _apply_gradient(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """A gradient op is what its rule says, so that it can be differentiated too."""
+    """Run a gradient op by its rule over tensors, so that it can be differentiated too."""
     assert definition.forward is not None
     rule = definition.forward.rule
     assert isinstance(rule, Rule)
     full = definition.defaults(definition.check_attrs(attrs))
-    found = rule(namespace, inputs, full, set(rule.wrt))
-    return {slot: found.get(slot[: -len(grad_slot(""))]) for slot in definition.outputs}
+    gradients = rule(namespace, inputs, full, set(rule.wrt))
+    return {slot: gradients.get(slot[: -len(grad_slot(""))]) for slot in definition.outputs}
 
 
 def as_tensor(value: Any) -> Tensor:
-    """A tensor itself, or one of anything like an array."""
+    """The value if it is a tensor, or a tensor of anything like an array."""
     return value if isinstance(value, Tensor) else Tensor._of(array_of(value))
 
 
@@ -625,7 +619,7 @@ namespace = TensorNamespace()
 
 
 def simple(op_type: str, *slots: str) -> TensorOp:
-    """An op of these input slots, with the defaults of its attributes."""
+    """An op with these input slots and default attributes."""
     return op_on(registry.get(op_type), {}, tuple((slot, None) for slot in slots))
 
 
@@ -646,8 +640,8 @@ class UpdateOp:
 
     Args:
         attrs: attributes; those left out take their defaults.
-        slots: the input slots that are given, one tensor each.
-        into: output slot -> the input slot whose tensor takes it; other outputs are not computed.
+        slots: the input slots in use, one tensor each.
+        into: output slot -> the input slot whose tensor it overwrites; other outputs are not computed.
     """
 
     __slots__ = ("_attrs", "_definition", "_into", "_recipes", "_slots", "_targets")
@@ -683,8 +677,8 @@ class UpdateOp:
 def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], into: Mapping[str, str]) -> UpdateOp:
     """The op with these attributes and input slots that overwrites some of the tensors it reads; see `UpdateOp`."""
     key = (op_type, tuple(inputs), tuple(into.items()), _key(list(attrs.items())))
-    found = _updates.get(key)
-    return found if found is not None else _updates.keep(key, UpdateOp(op_type, attrs, key[1], into))
+    op = _updates.get(key)
+    return op if op is not None else _updates.keep(key, UpdateOp(op_type, attrs, key[1], into))
 
 
 _updates: Cache[Any, UpdateOp] = Cache()

@@ -1,4 +1,4 @@
-"""Ops that reach outside, on tensors: printing, calling Python functions, loading."""
+"""Ops with side effects, on tensors: printing, calling Python functions, loading."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ Inputs = Mapping[str, Any]
 
 def _refuse_tracing(what: str) -> None:
     if state.tracer is not None:
-        state.tracer.refuse_call(what, "call it before, and hand what it gives to the function")
+        state.tracer.refuse_call(what, "call it before, and pass its result to the function")
 
 
 # ------------------------------------------------------------------------------------------------------------ printing
 _printed: dict[Any, int] = {}
-"""How often a line of the user's code has printed values, and their gradients."""
+"""How often each line of the user's code has printed values, and their gradients."""
 
 
 class _Print(PyLayer):
-    """A copy of a tensor, which is printed, as its gradient is."""
+    """Copies a tensor and prints it, and prints its gradient in backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, said: dict[str, Any], name: str, line: Any) -> Any:
-        ctx.said, ctx.name, ctx.line = said, name, line
-        show(said, name, with_lod(x._array, x._kind.lod), _printed, (line, said["is_forward"]))
+    def forward(ctx: Any, x: Tensor, attrs: dict[str, Any], name: str, line: Any) -> Any:
+        ctx.attrs, ctx.name, ctx.line = attrs, name, line
+        show(attrs, name, with_lod(x._array, x._kind.lod), _printed, (line, attrs["is_forward"]))
         return make(x._array.copy(), x._kind)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return _Print.apply(grads[0], {**ctx.said, "is_forward": False}, ctx.name + "@GRAD", ctx.line)
+        return _Print.apply(grads[0], {**ctx.attrs, "is_forward": False}, ctx.name + "@GRAD", ctx.line)
 
 
 class _PrintOp(TensorOp):
-    """As an op, so that it can be traced."""
+    """`_Print` as an op, so that it can be traced."""
 
     __slots__ = ()
 
@@ -65,14 +65,14 @@ def _print(definition: OpDef, inputs: Inputs, attrs: Inputs, outputs: Inputs) ->
 
 # ---------------------------------------------------------------------------------------------------- Python functions
 class _Call(PyLayer):
-    """What a Python function gives for tensors; its gradient is what another gives."""
+    """Calls a Python function with tensors; another function computes the gradient."""
 
     @staticmethod
     def forward(ctx: Any, attrs: Inputs, targets: list[Any], *inputs: Tensor) -> Any:
-        found = called(attrs["forward_callable_id"], [tensor._array for tensor in inputs])
-        check_count(found, targets)
+        values = called(attrs["forward_callable_id"], [tensor._array for tensor in inputs])
+        check_count(values, targets)
         results = []
-        for value, target in zip(found, targets, strict=True):
+        for value, target in zip(values, targets, strict=True):
             shape = np.shape(value) if isinstance(target, Unset) else target.shape
             results.append(Tensor(target._kind.xp.asarray(fitted(value, target, shape))))
         ctx.attrs, ctx.names = attrs, [tensor.name for tensor in (*inputs, *targets)]
@@ -90,29 +90,29 @@ class _Call(PyLayer):
 
 
 class _CallBackward(PyLayer):
-    """Gradients as a Python function gives them."""
+    """Calls the Python function that computes the gradient."""
 
     @staticmethod
     def forward(ctx: Any, number: int, inputs: Any, names: list[str], *values: Tensor) -> Any:
-        found = called(number, [tensor._array for tensor in values])
-        found = gradients_of(found, [tensor._array for tensor in inputs], names[: len(inputs)])
-        return tuple(Tensor(tensor._kind.xp.asarray(array)) for array, tensor in zip(found, inputs, strict=True))
+        gradients = called(number, [tensor._array for tensor in values])
+        gradients = gradients_of(gradients, [tensor._array for tensor in inputs], names[: len(inputs)])
+        return tuple(Tensor(tensor._kind.xp.asarray(array)) for array, tensor in zip(gradients, inputs, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise BackwardError("the gradient of py_func is what backward_func gives, and cannot be differentiated again")
+        raise BackwardError("the gradient of py_func is computed by backward_func, and cannot be differentiated again")
 
 
 def _py_func(definition: OpDef, inputs: Inputs, attrs: Inputs, outputs: Inputs) -> dict[str, Any]:
     _refuse_tracing("py_func")
     targets = listed(outputs["Out"])
-    found = _Call.apply(definition.defaults(definition.check_attrs(attrs)), targets, *listed(inputs.get("X", [])))
-    for target, value in zip(targets, found, strict=True):
+    results = _Call.apply(definition.defaults(definition.check_attrs(attrs)), targets, *listed(inputs.get("X", [])))
+    for target, value in zip(targets, results, strict=True):
         if isinstance(target, Unset):
             write(target, value, "py_func", False)
         else:
             target._check_modifiable("py_func")
-            target._take_over(value, "py_func")  # also what lets gradients flow
+            target._take_over(value, "py_func")  # with the edge, along which gradients flow
     return {"Out": targets}
 
 

@@ -1,14 +1,13 @@
-"""The engine: runs the nodes of recorded graphs, each when all the gradients that it is to be given are there.
+"""The engine: runs the nodes of recorded graphs, each as soon as all of its incoming gradients are there.
 
-A call makes a `GraphTask`. It counts, for each node, how many gradients will come; collects them in an `InputBuffer` per
-node; and puts nodes that have theirs into a `ReadyQueue` per device, ordered by sequence number, last made first, but leaves
-before all others.
+A call makes a `GraphTask`. It counts the gradients that each node will receive, collects them in an `InputBuffer` per node, and
+puts nodes that have all of theirs into a `ReadyQueue` per device: leaves first, then the nodes recorded last.
 
-The calling thread serves the processor's queue; for every other device there is a thread that serves its queue. Where
-nodes have work enough for it, further threads help with the processor's.
+The calling thread serves the CPU's queue; every other device has a thread that serves its queue. Where nodes have enough work,
+further threads help with the CPU's queue.
 
-Results do not depend on threads: gradients of one value are added in the order of the nodes that they come from, whichever
-comes first. A pass that records what it does (``create_graph``) runs in the calling thread, so that this order is one as well.
+Results do not depend on threads: gradients of one value are added in the order of the nodes that they come from. A pass that is
+recorded (``create_graph``) runs in the calling thread, so that its order of nodes is fixed as well.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+from operator import attrgetter
 from queue import SimpleQueue
 from typing import Any
 
@@ -46,16 +46,16 @@ __all__ = [
 ]
 
 _MAX_DEPTH = 24
-"""So many backward passes may be under way inside each other in one thread; the next runs in a thread of its own."""
+"""How many backward passes may be nested in one thread; the next one runs in a new thread."""
 _Edge = tuple[Node, int]
 
 
 # ------------------------------------------------------------------------------------------------------------- buffers
 class InputBuffer:
-    """The gradients that a node is to be given: what comes for one of its inputs is added up.
+    """The incoming gradients of a node; several for one of its inputs are summed.
 
-    The first is kept as it is, without a copy. The first sum is a new array, and what follows is added to that in place. With
-    `ordered`, gradients are kept until all are there, and then added in the order of where they come from.
+    The first is stored without a copy. The first sum is a new array, to which further gradients are added in place. With
+    `ordered`, gradients are kept until all are there, and then added in the order of their sources.
     """
 
     __slots__ = ("_owned", "_parts", "values")
@@ -66,7 +66,7 @@ class InputBuffer:
         self._parts: list[tuple[int, tuple[int, int], Any]] | None = [] if ordered else None
 
     def add(self, number: int, value: Any, source: tuple[int, int] = (0, 0)) -> None:
-        """Add a gradient for input `number`; `source` says where it comes from."""
+        """Add a gradient for input `number`; sums with `ordered` follow the order of `source`."""
         if self._parts is not None:
             self._parts.append((number, source, value))
         else:
@@ -91,7 +91,7 @@ class InputBuffer:
         self._owned.add(number)
 
     def take(self) -> list[Any]:
-        """All that came, added up; None where nothing came."""
+        """The sum for each input; None where no gradient came."""
         if self._parts is not None:
             for number, _, value in sorted(self._parts, key=lambda part: part[1]):
                 self._sum(number, value)
@@ -100,7 +100,7 @@ class InputBuffer:
 
 
 class ReadyQueue:
-    """Nodes that can run, of one device: leaves first, then those that were recorded last."""
+    """The nodes of one device that are ready to run: leaves first, then those recorded last."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, GraphTask, Node]] = []
@@ -112,7 +112,7 @@ class ReadyQueue:
             self._changed.notify()
 
     def pop(self) -> tuple[GraphTask, Node]:
-        """The next node, and what it runs for; waits for one."""
+        """Wait for the next node; its pass, and itself."""
         with self._changed:
             while not self._heap:
                 self._changed.wait()
@@ -121,11 +121,11 @@ class ReadyQueue:
 
 # ---------------------------------------------------------------------------------------------------------------- a pass
 class GraphTask:
-    """One pass through a graph.
+    """One backward pass through a graph.
 
     Attributes:
-        captures: node -> {input: place in `captured`}: gradients that are wanted, before the node runs.
-        callbacks: called once when the pass is done.
+        captures: node -> {input: index in `captured`}: the requested gradients, taken before the node runs.
+        callbacks: functions to call once at the end of the pass.
     """
 
     def __init__(
@@ -148,11 +148,11 @@ class GraphTask:
         self._needed = None if targets is None else self._between(roots, set(targets))
         self._dependencies = self._count(roots)
         self._devices = frozenset({CPU, *state.devices})
-        # Nodes that are recorded are numbered as they come, so that one thread is to record them.
+        # Recorded nodes get their sequence numbers as they run, so one thread runs them all.
         self.parallel = not create_graph and state.tracer is None and self._is_parallel()
         self._buffers: dict[Node, InputBuffer] = {}
         self._ready: list[tuple[int, Node]] = []
-        # Between threads:
+        # Shared by the threads:
         self._changed = threading.Condition()
         self._outstanding = 0
         self._failed = False
@@ -165,9 +165,9 @@ class GraphTask:
             if self._dependencies.get(node) == 0:
                 self._push(node)
 
-    # -- what is to be done
+    # -- which nodes run
     def _between(self, roots: Sequence[_Edge], targets: set[_Edge]) -> set[Node]:
-        """Nodes that lie on the way from the roots to the targets."""
+        """Nodes on paths from the roots to the targets."""
         blocked = self._blocked
         lowest = min((node.topological_nr for node, _ in targets), default=0)
         seen: set[Node] = set()
@@ -178,14 +178,14 @@ class GraphTask:
                 continue
             seen.add(node)
             stack += [edge[0] for edge in node._edges if edge is not None and edge not in blocked]
-        found: set[Node] = set()
+        between: set[Node] = set()
         for node in sorted(seen, key=_sequence):
-            if any(e is not None and e not in blocked and (e in targets or e[0] in found) for e in node._edges):
-                found.add(node)
-        return found
+            if any(e is not None and e not in blocked and (e in targets or e[0] in between) for e in node._edges):
+                between.add(node)
+        return between
 
     def _count(self, roots: Sequence[_Edge]) -> dict[Node, int]:
-        """How many gradients each node will be given from other nodes; only nodes that have to do with the pass are named."""
+        """How many gradients each node of the pass will receive from other nodes."""
         counts: dict[Node, int] = {}
         needed, captures, blocked = self._needed, self.captures, self._blocked
         stack = []
@@ -209,7 +209,7 @@ class GraphTask:
         return counts
 
     def _is_parallel(self) -> bool:
-        """Whether other threads than the caller's have a part in it."""
+        """Whether other threads than the caller's run nodes too."""
         if len(DEVICES) > 1 and any(node.device not in self._devices for node in self._dependencies):
             return True
         if engine.threads == 1:
@@ -218,7 +218,7 @@ class GraphTask:
         return large > 1 and large > self._most_in_a_row()
 
     def _most_in_a_row(self) -> int:
-        """Most large nodes of which each waits for the one before: they gain nothing by threads."""
+        """The number of large nodes on the longest path: these run one after another even with several threads."""
         above = dict.fromkeys(self._dependencies, 0)
         most = 0
         for node in sorted(self._dependencies, key=_sequence, reverse=True):
@@ -230,13 +230,13 @@ class GraphTask:
         return most
 
     def _buffer(self, node: Node) -> InputBuffer:
-        found = self._buffers.get(node)
-        if found is None:
-            found = self._buffers[node] = InputBuffer(len(node.kinds), self.parallel)
-        return found
+        buffer = self._buffers.get(node)
+        if buffer is None:
+            buffer = self._buffers[node] = InputBuffer(len(node.kinds), self.parallel)
+        return buffer
 
     def _push(self, node: Node) -> None:
-        """A node has all its gradients."""
+        """Queue a node that has all of its gradients."""
         if self.parallel:
             self._outstanding += 1
             if node.device not in self._devices:
@@ -246,7 +246,7 @@ class GraphTask:
 
     # -- running
     def run(self) -> list[Any]:
-        """Run all nodes; the captured gradients."""
+        """Run all nodes, and return the captured gradients."""
         before = state.task, state.recording
         state.task, state.recording = self, self.create_graph
         try:
@@ -254,7 +254,7 @@ class GraphTask:
                 self._run_parallel()
             else:
                 self._run_here()
-            for callback in self.callbacks:  # those that a callback adds are called, too
+            for callback in self.callbacks:  # a callback may add others
                 callback()
         finally:
             state.task, state.recording = before
@@ -273,7 +273,7 @@ class GraphTask:
                     raise located(error, node) from error.__cause__
             else:
                 grads = self._evaluate(node, buffers.pop(node).values)
-            for edge, value in zip(node._edges, grads):  # noqa: B905  (a captured node gives none)
+            for edge, value in zip(node._edges, grads):  # noqa: B905  (a captured node returns none)
                 if edge is None:
                     continue
                 child, number = edge
@@ -293,7 +293,7 @@ class GraphTask:
                     heappush(ready, (-child.sequence_nr, child))
 
     def _evaluate(self, node: Node, grads: list[Any]) -> Sequence[Any]:
-        """Run a node on the gradients that it is given."""
+        """Run a node with its hooks on its incoming gradients."""
         try:
             if node._hooks is not None:
                 grads = self._before(node, grads)
@@ -309,38 +309,32 @@ class GraphTask:
                 counts, blocked = self._dependencies, self._blocked
                 wanted = tuple([e is not None and e[0] in counts and e not in blocked for e in node._edges])
             if self.create_graph:
-                found = node.apply_recorded(grads, wanted, self.keep_graph)
+                gradients = node.apply_recorded(grads, wanted, self.keep_graph)
             else:
-                found = node.apply(grads, wanted, self.keep_graph)
+                gradients = node.apply(grads, wanted, self.keep_graph)
             if anomaly.is_enabled():
-                anomaly.check(node, grads, found, self)
+                anomaly.check(node, grads, gradients, self)
             if node._hooks is not None and node._hooks.after:
-                found = self._after(node, grads, found)
-            return found
+                gradients = self._after(node, grads, gradients)
+            return gradients
         except Exception as error:
             raise located(error, node) from error.__cause__
 
     # -- hooks
-    def _shown(self, value: Any) -> Any:
-        """A gradient as hooks see it."""
-        return value if value is None or isinstance(value, Tensor) else Tensor._of(value)
-
-    def _given(self, value: Any) -> Any:
-        """What a hook gave, as the pass goes on with it: nobody else is to hold the array."""
-        if value is None or self.create_graph:
-            return value
-        return value._array.copy()
+    def _unwrapped(self, value: Any) -> Any:
+        """A tensor from a hook as the pass continues with it: a copy, which only the pass holds; a tensor if recording."""
+        return value if value is None or self.create_graph else value._array.copy()
 
     def _hooked(self, hooks: Hooks, grad: Any) -> Any:
-        """What hooks of a tensor make of its gradient."""
+        """A tensor's gradient after the tensor's hooks."""
         if grad is None:
             return None
-        shown = self._shown(grad)
+        tensor = _wrapped(grad)
         for hook in list(hooks.values()):
-            found = hook(shown)
-            if found is not None:
-                shown = _checked(found, shown, "a hook")
-        return self._given(shown)
+            replaced = hook(tensor)
+            if replaced is not None:
+                tensor = _checked(replaced, tensor, "a hook")
+        return self._unwrapped(tensor)
 
     def _before(self, node: Node, grads: list[Any]) -> list[Any]:
         hooks = node._hooks
@@ -352,22 +346,22 @@ class GraphTask:
         for number, reference in hooks.retained.items():
             tensor = reference()
             if tensor is not None and grads[number] is not None:
-                accumulate(tensor, grads[number] if self.create_graph else self._given(self._shown(grads[number])))
+                accumulate(tensor, self._unwrapped(_wrapped(grads[number])))
         for hook in list(hooks.before.values()):
-            shown = tuple([self._shown(grad) for grad in grads])
-            found = hook(shown)
-            if found is not None:
-                grads = [self._given(grad) for grad in _all_checked(found, shown, "a prehook")]
+            tensors = tuple([_wrapped(grad) for grad in grads])
+            replaced = hook(tensors)
+            if replaced is not None:
+                grads = [self._unwrapped(grad) for grad in _all_checked(replaced, tensors, "a prehook")]
         return grads
 
-    def _after(self, node: Node, given: Sequence[Any], found: Sequence[Any]) -> Sequence[Any]:
+    def _after(self, node: Node, received: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
         assert node._hooks is not None
         for hook in list(node._hooks.after.values()):
-            shown = tuple([self._shown(grad) for grad in found])
-            replaced = hook(shown, tuple([self._shown(grad) for grad in given]))
+            tensors = tuple([_wrapped(grad) for grad in gradients])
+            replaced = hook(tensors, tuple([_wrapped(grad) for grad in received]))
             if replaced is not None:
-                found = [self._given(grad) for grad in _all_checked(replaced, shown, "a hook of a node")]
-        return found
+                gradients = [self._unwrapped(grad) for grad in _all_checked(replaced, tensors, "a hook of a node")]
+        return gradients
 
     # -- in several threads
     def _run_parallel(self) -> None:
@@ -376,10 +370,10 @@ class GraphTask:
         self.serve()
         error, self._errors = self._errors, []
         if error:
-            raise error.pop(0)  # which nothing here holds then: it would hold the pass, and that the graph
+            raise error.pop(0)  # popped, as a reference from here would keep the pass and its graph alive
 
     def serve(self) -> None:
-        """Run nodes of this pass until it is done."""
+        """Run nodes of this pass until it ends."""
         while True:
             with self._changed:
                 while not self._ready and self._outstanding and not self._failed:
@@ -390,16 +384,16 @@ class GraphTask:
             self.run_one(node)
 
     def run_one(self, node: Node) -> None:
-        """Run a node, and see who is ready then."""
+        """Run a node, and pass its gradients on."""
         before = state.task, state.recording
         state.task, state.recording = self, self.create_graph
         try:
             with self._changed:
                 grads = self._buffers.pop(node).take()
-            found = self._evaluate(node, grads)
+            gradients = self._evaluate(node, grads)
             with self._changed:
-                self._deliver(node, found)
-        except BaseException as error:  # is raised again where the pass was called
+                self._deliver(node, gradients)
+        except BaseException as error:  # raised again in the calling thread
             with self._changed:
                 if not self._failed:
                     self._failed = True
@@ -410,8 +404,8 @@ class GraphTask:
                 self._outstanding -= 1
                 self._changed.notify_all()
 
-    def _deliver(self, node: Node, found: Sequence[Any]) -> None:
-        for position, (edge, value) in enumerate(zip(node._edges, found, strict=False)):
+    def _deliver(self, node: Node, gradients: Sequence[Any]) -> None:
+        for position, (edge, value) in enumerate(zip(node._edges, gradients, strict=False)):
             if edge is None or edge[0] not in self._dependencies or edge in self._blocked:
                 continue
             child, number = edge
@@ -424,51 +418,55 @@ class GraphTask:
 
 
 class InnerTask(GraphTask):
-    """A pass through what one node of another pass stands for."""
+    """A pass inside a node of another pass, through the graph that this node stands for."""
 
     def _before(self, node: Node, grads: list[Any]) -> list[Any]:
-        # Hooks of what comes from outside are called with all of its gradient, by the pass around this one.
+        # The outer pass calls the hooks of captured values, with their whole gradients.
         return grads if node in self.captures else super()._before(node, grads)
 
 
-def _sequence(node: Node) -> int:
-    return node.sequence_nr
+_sequence = attrgetter("sequence_nr")
 
 
-def _checked(found: Any, before: Any, what: str) -> Tensor:
-    if not isinstance(found, Tensor):
-        raise FluidTypeError(f"{what} should give a Tensor or None, not {type(found).__name__}")
-    if before is not None and (found.shape, found.dtype) != (before.shape, before.dtype):
-        raise BackwardError(f"{what} gave a gradient of {found._kind} in place of one of {before._kind}")
-    return found
+def _wrapped(grad: Any) -> Any:
+    """A gradient as hooks see it: a tensor, or None."""
+    return grad if grad is None or isinstance(grad, Tensor) else Tensor._of(grad)
 
 
-def _all_checked(found: Any, before: Sequence[Any], what: str) -> list[Any]:
-    items = list(found) if isinstance(found, (tuple, list)) else [found]
-    if len(items) != len(before):
-        raise BackwardError(f"{what} gave {len(items)} gradients in place of {len(before)}")
-    return [None if item is None else _checked(item, old, what) for item, old in zip(items, before, strict=True)]
+def _checked(grad: Any, replaced: Any, what: str) -> Tensor:
+    if not isinstance(grad, Tensor):
+        raise FluidTypeError(f"{what} should give a Tensor or None, not {type(grad).__name__}")
+    if replaced is not None and (grad.shape, grad.dtype) != (replaced.shape, replaced.dtype):
+        raise BackwardError(f"{what} gave a gradient of {grad._kind} in place of one of {replaced._kind}")
+    return grad
+
+
+def _all_checked(grads: Any, replaced: Sequence[Any], what: str) -> list[Any]:
+    items = list(grads) if isinstance(grads, (tuple, list)) else [grads]
+    if len(items) != len(replaced):
+        raise BackwardError(f"{what} gave {len(items)} gradients in place of {len(replaced)}")
+    return [None if item is None else _checked(item, old, what) for item, old in zip(items, replaced, strict=True)]
 
 
 def located(error: Exception, node: Node) -> Exception:
-    """The error, saying which node it comes from and which line made that."""
+    """The error with the node that raised it, and the line that recorded the node."""
     if getattr(error, "_located", False):
         return error
-    said = f"in the backward pass, in {node.name}" + ("" if node._line is None else f", recorded at: {node.where}")
+    place = f"in the backward pass, in {node.name}" + ("" if node._line is None else f", recorded at: {node.where}")
     if isinstance(error, FluidError):
         if "recorded at: " not in str(error):
-            error.args = (f"{error}\n  {said}",)
+            error.args = (f"{error}\n  {place}",)
     elif hasattr(error, "add_note"):
-        error.add_note(said)
+        error.add_note(place)
     else:
-        error.args = (*error.args[:-1], f"{error.args[-1]}\n  {said}") if error.args else (said,)
+        error.args = (*error.args[:-1], f"{error.args[-1]}\n  {place}") if error.args else (place,)
     error._located = True  # type: ignore[attr-defined]
     return error
 
 
 # ---------------------------------------------------------------------------------------------------------------- threads
 class Engine:
-    """Runs passes; there is one in a process, `engine`."""
+    """Runs backward passes; the process has one, `engine`."""
 
     def __init__(self) -> None:
         self.threads = min(os.cpu_count() or 1, 4)
@@ -478,22 +476,22 @@ class Engine:
         self._helpers = 0
 
     def set_num_threads(self, threads: int) -> None:
-        """Let so many threads share the processor's nodes of one pass; results are the same for any number."""
+        """Set how many threads share the CPU's nodes of one pass; results are the same for any number."""
         if threads < 1:
-            raise ProgramError(f"there cannot be {threads} threads; 1 lets the calling thread do everything")
+            raise ProgramError(f"there cannot be {threads} threads; with 1 the calling thread runs everything")
         self.threads = threads
 
     def queue_of(self, device: str) -> ReadyQueue:
-        """The queue of a device other than the processor; the thread that serves it is started if there is none yet."""
+        """The queue of a device other than the CPU; starts the thread that serves it if there is none yet."""
         with self._lock:
-            found = self._queues.get(device)
-            if found is None:
-                found = self._queues[device] = ReadyQueue()
-                threading.Thread(target=_serve_device, args=(device, found), name=f"fluid {device}", daemon=True).start()
-            return found
+            queue = self._queues.get(device)
+            if queue is None:
+                queue = self._queues[device] = ReadyQueue()
+                threading.Thread(target=_serve_device, args=(device, queue), name=f"fluid {device}", daemon=True).start()
+            return queue
 
     def ask_for_help(self, task: GraphTask) -> None:
-        """Let one more thread take nodes of a pass, as soon as one is free."""
+        """Let one more thread run nodes of a pass, as soon as one is free."""
         with self._lock:
             if self._helpers < self.threads - 1:
                 self._helpers += 1
@@ -501,13 +499,13 @@ class Engine:
         self._calls.put(task)
 
     def queue_callback(self, callback: Callable[[], Any]) -> None:
-        """Call a function once when the pass that is under way in this thread is done; to be used in hooks."""
+        """Call a function once at the end of the running pass of this thread; for use in hooks."""
         if state.task is None:
-            raise BackwardError("queue_callback is for hooks and the backward of a PyLayer: no backward pass is under way here")
+            raise BackwardError("queue_callback is for hooks and the backward of a PyLayer: no backward pass is running here")
         state.task.callbacks.append(callback)
 
     def execute(self, task_of: Callable[[], GraphTask]) -> list[Any]:
-        """Make and run a pass, in this thread or, if too many are under way inside each other, in another."""
+        """Make and run a pass, in this thread or, if too many are nested in it, in a new one."""
         if state.depth >= _MAX_DEPTH:
             return self._elsewhere(task_of)
         state.depth += 1
@@ -518,15 +516,15 @@ class Engine:
             state.depth -= 1
 
     def _elsewhere(self, task_of: Callable[[], GraphTask]) -> list[Any]:
-        found: list[Any] = []
+        results: list[Any] = []
         errors: list[BaseException] = []
         recording, devices = state.recording, state.devices
 
         def work() -> None:
             state.recording, state.devices = recording, devices
             try:
-                found.append(self.execute(task_of))
-            except BaseException as error:  # is raised again in the thread that waits
+                results.append(self.execute(task_of))
+            except BaseException as error:  # raised again in the waiting thread
                 errors.append(error)
 
         thread = threading.Thread(target=work, name="fluid reentrant backward")
@@ -534,11 +532,11 @@ class Engine:
         thread.join()
         if errors:
             raise errors[0]
-        return found[0]  # type: ignore[no-any-return]
+        return results[0]  # type: ignore[no-any-return]
 
 
 def quietly_run(task_of: Callable[[], GraphTask]) -> list[Any]:
-    with np.errstate(all="ignore"):  # gradients may well be infinite, or no numbers
+    with np.errstate(all="ignore"):  # gradients may be infinite or NaN
         return task_of().run()
 
 
@@ -564,26 +562,26 @@ engine = Engine()
 
 # --------------------------------------------------------------------------------------------------------- what users call
 def set_num_threads(threads: int) -> None:
-    """Let so many threads share the processor's part of one backward pass; results are the same bits for any number."""
+    """Set how many threads share the CPU's part of one backward pass; results have the same bits for any number."""
     engine.set_num_threads(threads)
 
 
 def get_num_threads() -> int:
-    """How many threads share the processor's part of one backward pass."""
+    """The number of threads that share the CPU's part of one backward pass."""
     return engine.threads
 
 
 def queue_callback(callback: Callable[[], Any]) -> None:
-    """Call a function once, when the backward pass that calls the hook in which this is said is done."""
+    """Call a function once at the end of the running backward pass; for use in hooks."""
     engine.queue_callback(callback)
 
 
 def _listed(value: Any, what: str) -> list[Any]:
-    found = list(value) if isinstance(value, (list, tuple)) else [value]
-    for item in found:
+    tensors = list(value) if isinstance(value, (list, tuple)) else [value]
+    for item in tensors:
         if not isinstance(item, Tensor):
             raise FluidTypeError(f"{what} should be a Tensor or a list of them, not {type(item).__name__}")
-    return found
+    return tensors
 
 
 def _no_duplicates(tensors: Sequence[Tensor], what: str) -> None:
@@ -602,18 +600,18 @@ def _roots(tensors: Sequence[Tensor], what: str) -> list[_Edge]:
     for number, tensor in enumerate(tensors):
         if tensor._stop:
             raise BackwardError(
-                f"{what} {number}, {tensor.name} ({tensor._kind}), has no graph: it was computed from nothing that asks for a "
-                "gradient, or with recording off; set stop_gradient=False on what it is to be differentiated by"
+                f"{what} {number}, {tensor.name} ({tensor._kind}), has no graph: no tensor that it was computed from requires a "
+                "gradient, or recording was off; set stop_gradient=False on the tensors to differentiate by"
             )
     return [_edge_of(tensor) for tensor in tensors]
 
 
-def _seeds(tensors: Sequence[Tensor], given: Any, name: str, create_graph: bool) -> list[Any]:
-    """The gradients that a pass starts with, arrays or tensors."""
-    grads = [None] * len(tensors) if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+def _seeds(tensors: Sequence[Tensor], weights: Any, name: str, create_graph: bool) -> list[Any]:
+    """The gradients that a pass starts with: arrays, or tensors under `create_graph`."""
+    grads = [None] * len(tensors) if weights is None else list(weights) if isinstance(weights, (list, tuple)) else [weights]
     if len(grads) != len(tensors):
         raise ProgramError(f"{name} should hold one gradient for each of {len(tensors)} tensors, not {len(grads)}")
-    found: list[Any] = []
+    seeds: list[Any] = []
     for tensor, grad in zip(tensors, grads, strict=True):
         kind = tensor._kind
         if grad is None:
@@ -632,10 +630,10 @@ def _seeds(tensors: Sequence[Tensor], given: Any, name: str, create_graph: bool)
             raise FluidTypeError(
                 f"{name}: the gradient of {tensor.name} should be of {kind.dtype.text}, not of {value.dtype.text}"
             )
-        found.append(
+        seeds.append(
             value if create_graph else value._array.copy() if grad is not None and tensor._edge is None else value._array
         )
-    return found
+    return seeds
 
 
 def backward(
@@ -645,20 +643,21 @@ def backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Add gradients to the `grad` of the leaves that tensors were computed from.
+    """Add gradients to the `grad` of the leaves that `tensors` were computed from.
 
     Args:
         tensors: a tensor, or a list of them, whose sum is differentiated.
-        grad_tensors: the weight of each element of each, of its shape and element type; None, or None in a list, for ones.
-        retain_graph: keep what the recorded ops need, to go through them again.
-        create_graph: record how the gradients are computed, so that they can be differentiated; the graph is kept then.
-            A leaf then holds by its `grad` the graph that holds the leaf: clear the gradient when it has been used, or take
-            `grad`, which leaves no such cycle.
-        inputs: the only tensors whose `grad` is to be added to, leaves or not.
+        grad_tensors: weights of the elements, one tensor for each of `tensors`, of its shape and element type; None, also in the
+            list, for ones.
+        retain_graph: keep the values that the recorded ops saved, so that backward can run again.
+        create_graph: record the computation of the gradients, so that they can be differentiated; this keeps the graph. A leaf's
+            `grad` then references the graph, which references the leaf: clear the gradient after use, or call `grad`, which
+            makes no such cycle.
+        inputs: the only tensors whose `grad` is added to, leaves or not.
 
     Raises:
-        BackwardError: a tensor has no graph, the graph was given free before, or a node fails.
-        ProgramError: a tensor is named twice, or a gradient has another shape or element type than its tensor.
+        BackwardError: a tensor has no graph, the graph was freed before, or a node fails.
+        ProgramError: a tensor appears twice, or a gradient has another shape or element type than its tensor.
 
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> dygraph.backward([x * x, x], [dygraph.Tensor([1.0, 1.0]), dygraph.Tensor([1.0, 10.0])])
@@ -680,8 +679,8 @@ def backward(
     wanted = _listed(inputs, "backward: inputs")
     if not wanted:
         raise ProgramError("backward: inputs is empty; leave it out to add to the grad of all leaves")
-    found = _gradients(outputs, wanted, grad_tensors, keep, create_graph, (), "backward")
-    for tensor, value in zip(wanted, found, strict=True):
+    gradients = _gradients(outputs, wanted, grad_tensors, keep, create_graph, (), "backward")
+    for tensor, value in zip(wanted, gradients, strict=True):
         if value is not None:
             accumulate(tensor, value if create_graph else value.copy())
 
@@ -700,16 +699,16 @@ def grad(
 
     Args:
         outputs, inputs: a tensor or a list of them.
-        grad_outputs: the weight of each element of each output; None, or None in a list, for ones.
-        retain_graph: keep what the recorded ops need, to go through them again; by default as `create_graph`.
-        create_graph: record how the gradients are computed, so that they can be differentiated.
+        grad_outputs: weights of the elements, one tensor for each output; None, also in the list, for ones.
+        retain_graph: keep the values that the recorded ops saved, so that backward can run again; by default as `create_graph`.
+        create_graph: record the computation of the gradients, so that they can be differentiated.
         only_inputs: True; gradients of other leaves are not computed.
-        allow_unused: give None for an input that no output depends on, instead of an error.
-        no_grad_vars: a tensor, or any iterable of tensors, through which no gradient flows, as if they were constant.
+        allow_unused: return None for an input that no output depends on, instead of an error.
+        no_grad_vars: a tensor, or an iterable of tensors, through which no gradient flows, as if they were constant.
 
     Raises:
-        BackwardError: an input is not reached, an output has no graph, the graph was given free before, or a node fails.
-        ProgramError: a tensor is named twice, or a gradient has another shape or element type than its output.
+        BackwardError: an input is not reached, an output has no graph, the graph was freed before, or a node fails.
+        ProgramError: a tensor appears twice, or a gradient has another shape or element type than its output.
 
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> (first,) = dygraph.grad((x * x * x).sum(), x, create_graph=True)
@@ -719,16 +718,16 @@ def grad(
     """
     if not only_inputs:
         raise ProgramError("grad: only_inputs=False is not supported; backward() adds to the grad of all leaves")
-    found_outputs, found_inputs = _listed(outputs, "grad: outputs"), _listed(inputs, "grad: inputs")
+    output_list, input_list = _listed(outputs, "grad: outputs"), _listed(inputs, "grad: inputs")
     cut = state.tracer is not None and not create_graph  # in a trace, gradients are computed by ops on tensors
     create_graph = create_graph or cut
     keep = create_graph if retain_graph is None else retain_graph
     if no_grad_vars is not None and not isinstance(no_grad_vars, Tensor) and isinstance(no_grad_vars, Iterable):
         no_grad_vars = list(no_grad_vars)
     constant = () if no_grad_vars is None else _listed(no_grad_vars, "grad: no_grad_vars")
-    _no_duplicates(found_outputs, "grad: outputs")
-    values = _gradients(found_outputs, found_inputs, grad_outputs, keep, create_graph, constant, "grad")
-    for number, (tensor, value) in enumerate(zip(found_inputs, values, strict=True)):
+    _no_duplicates(output_list, "grad: outputs")
+    values = _gradients(output_list, input_list, grad_outputs, keep, create_graph, constant, "grad")
+    for number, (tensor, value) in enumerate(zip(input_list, values, strict=True)):
         if value is None and not allow_unused:
             raise BackwardError(
                 f"grad: no output depends on input {number}, {tensor.name} ({tensor._kind}); with allow_unused=True its gradient "

@@ -18,7 +18,7 @@ __all__ = ["PyLayer", "PyLayerContext"]
 
 
 class PyLayerContext:
-    """What `forward` leaves for `backward`; either may put attributes of its own here.
+    """Carries values from `forward` to `backward`; both may set attributes of their own.
 
     Attributes:
         needs_input_grad: for each argument of `forward`, whether its gradient is wanted.
@@ -33,7 +33,7 @@ class PyLayerContext:
         self._not_differentiable: tuple[Tensor, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors, arguments or results of `forward` or others, for `backward`, until it has run."""
+        """Keep tensors (arguments or results of `forward`, or others) for `backward`, until it has run."""
         for tensor in tensors:
             if tensor is not None and not isinstance(tensor, Tensor):
                 raise FluidTypeError(
@@ -42,49 +42,49 @@ class PyLayerContext:
         self._to_save = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say that these results have no gradient."""
+        """Declare that these results have no gradient."""
         self._not_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """With False, `backward` is given None, not zeros, for results that no gradient reached."""
+        """With False, `backward` receives None instead of zeros for results that no gradient reached."""
         self._materialize = bool(value)
 
     def saved_tensor(self) -> tuple[Any, ...]:
-        """What was saved; a `BackwardError` if it was given free, or modified in place since."""
+        """The saved tensors; a `BackwardError` if they were freed, or modified in place since."""
         node = self._node()
         if self._saved is None:
             raise node._released()
-        found: list[Any] = []
+        tensors: list[Any] = []
         for entry in self._saved:
             if entry is None:
-                found.append(None)
+                tensors.append(None)
                 continue
             array, kind, version, number, edge, output = entry
             if version[0] != number:
                 raise modified(node, version, number)
             if edge is not None and edge[0].is_leaf:
-                found.append(edge[0].variable)
+                tensors.append(edge[0].variable)
             else:
-                found.append(make(array, kind, edge if output is None else (node, output), version))
-        return tuple(found)
+                tensors.append(make(array, kind, edge if output is None else (node, output), version))
+        return tuple(tensors)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved."""
+        """The saved tensors."""
         return self.saved_tensor()
 
     def _keep(self, outputs: Sequence[Tensor]) -> None:
-        """Turn what is to be saved into what does not hold this very node."""
+        """Save the tensors as entries that do not reference this context's node, which would be a cycle."""
         numbers = {id(tensor): number for number, tensor in enumerate(outputs)}
-        found: list[Any] = []
+        entries: list[Any] = []
         for tensor in self._to_save:
             if tensor is None:
-                found.append(None)
+                entries.append(None)
                 continue
             output = numbers.get(id(tensor))
             edge = None if output is not None or tensor._stop else tensor._edge or leaf_edge(tensor)
-            found.append((tensor._array, tensor._kind, tensor._version, tensor._version[0], edge, output))
-        self._saved, self._to_save, self._not_differentiable = tuple(found), (), ()
+            entries.append((tensor._array, tensor._kind, tensor._version, tensor._version[0], edge, output))
+        self._saved, self._to_save, self._not_differentiable = tuple(entries), (), ()
 
 
 class PyLayer:
@@ -103,8 +103,8 @@ class PyLayer:
 
         y = Cube.apply(x)
 
-    `forward` takes tensors and whatever else, and gives a tensor or a tuple of them. `backward` takes a gradient for each of
-    them, and gives one, or None, for each tensor that `forward` takes. It is recorded under ``create_graph=True``.
+    `forward` takes tensors and other values, and returns a tensor or a tuple of them. `backward` takes a gradient for each of
+    these, and returns one, or None, for each tensor that `forward` takes. It is recorded under ``create_graph=True``.
     """
 
     @staticmethod
@@ -122,8 +122,8 @@ class PyLayer:
         tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
         ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and not arg._stop for arg in args)
         with no_grad(), nullcontext() if state.tracer is None else state.tracer.differentiable():
-            found = cls.forward(ctx, *args, **kwargs)
-        outputs = list(found) if isinstance(found, (tuple, list)) else [found]
+            result = cls.forward(ctx, *args, **kwargs)
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
         for number, output in enumerate(outputs):
             if not isinstance(output, Tensor):
                 raise FluidTypeError(f"{cls.__name__}.forward should give tensors; result {number} is a {type(output).__name__}")
@@ -131,7 +131,7 @@ class PyLayer:
             edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
             seen = {id(tensor) for tensor in tensors}
             for number, output in enumerate(outputs):
-                if id(output) in seen:  # an argument handed through, or one result given twice
+                if id(output) in seen:  # an argument returned as it is, or one result returned twice
                     outputs[number] = output.detach()
                 seen.add(id(output))
             node = PyLayerNode(cls, ctx, edges, [tensor._kind for tensor in tensors], [output._kind for output in outputs])
@@ -140,11 +140,11 @@ class PyLayer:
             for number, output in enumerate(outputs):
                 if output._kind.differentiable and id(output) not in constant:
                     output._edge, output._stop = (node, number), False
-        return type(found)(outputs) if isinstance(found, (tuple, list)) else outputs[0]
+        return type(result)(outputs) if isinstance(result, (tuple, list)) else outputs[0]
 
     @classmethod
     def gradcheck(cls, *args: Any, **kwargs: Any) -> bool:
-        """Hold `backward` against central differences at these arguments; tensors of float64 that ask for a gradient."""
+        """Compare `backward` with central differences at these arguments: float64 tensors that require a gradient."""
         return gradcheck(cls.apply, args, **kwargs)
 
 
@@ -173,22 +173,22 @@ class PyLayerNode(Node):
 
     def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
         with no_grad():
-            found = self._run([None if grad is None else Tensor._of(grad) for grad in grads], keep)
-        # The user may hold them: what goes on is to be held by nobody else.
-        return [None if grad is None else grad._array.copy() for grad in found]
+            gradients = self._run([None if grad is None else Tensor._of(grad) for grad in grads], keep)
+        # The user may keep references to them, and the pass adds to its gradients in place.
+        return [None if grad is None else grad._array.copy() for grad in gradients]
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
         with enable_grad():
-            found = self._run(grads, keep)
+            gradients = self._run(grads, keep)
         if state.forward and not all(grad is None or grad._stop for grad in grads):
-            for number, grad in enumerate(found):
+            for number, grad in enumerate(gradients):
                 if grad is not None and grad._stop:
                     raise BackwardError(
-                        f"{self.name}: gradient {number} does not depend on the gradients that backward was given by ops on "
-                        "tensors, so a product with the Jacobian matrix cannot be found through it: compute it by such ops, "
-                        f"not by numpy or on detached tensors, and give None where it is zero\n  recorded at: {self.where}"
+                        f"{self.name}: gradient {number} does not depend on the gradients that backward received by ops on "
+                        "tensors, so no product with the Jacobian matrix can be computed through it: compute it by such ops, not "
+                        f"by numpy or on detached tensors, and give None where it is zero\n  recorded at: {self.where}"
                     )
-        return found
+        return gradients
 
     def _run(self, grads: list[Any], keep: bool) -> Sequence[Any]:
         ctx: PyLayerContext = self._saved
@@ -199,15 +199,15 @@ class PyLayerNode(Node):
                 make(kind.xp.zeros(kind.shape, kind.numpy_dtype), kind) if grad is None else grad
                 for grad, kind in zip(grads, self._kinds, strict=True)
             ]
-        found = self._cls.backward(ctx, *grads)
-        found = list(found) if isinstance(found, (tuple, list)) else [found]
+        gradients = self._cls.backward(ctx, *grads)
+        gradients = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         name = self._cls.__name__
-        if len(found) != len(self._edges):
+        if len(gradients) != len(self._edges):
             raise BackwardError(
-                f"{name}.backward gave {len(found)} gradients, but forward took {len(self._edges)} tensors; give one, or None, "
-                "for each"
+                f"{name}.backward gave {len(gradients)} gradients, but forward took {len(self._edges)} tensors; give one, or "
+                "None, for each"
             )
-        for number, (grad, edge, kind) in enumerate(zip(found, self._edges, self._in_kinds, strict=True)):
+        for number, (grad, edge, kind) in enumerate(zip(gradients, self._edges, self._in_kinds, strict=True)):
             if grad is None:
                 continue
             if not isinstance(grad, Tensor):
@@ -215,9 +215,9 @@ class PyLayerNode(Node):
                     f"{name}.backward: gradient {number} should be a Tensor or None, not a {type(grad).__name__}"
                 )
             if edge is None:
-                found[number] = None
+                gradients[number] = None
             elif (grad.shape, grad.dtype) != (kind.shape, kind.dtype):
                 raise BackwardError(f"{name}.backward: gradient {number} is {grad._kind}, but the tensor it belongs to is {kind}")
         if not keep and ctx._saved:
             ctx._saved = None
-        return found
+        return gradients

@@ -1,6 +1,6 @@
 """Derivatives of functions: products with vectors, whole matrices, and checks by central differences.
 
-Where one of these is called by a function whose derivative another finds, it is recorded, as by ``create_graph=True``.
+Nested calls are recorded, as with ``create_graph=True``: one inside a function that another differentiates.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _Function = Callable[..., Any]
 
 
 def _many(value: Any, what: str) -> list[Tensor]:
-    found = list(value) if isinstance(value, (tuple, list)) else [value]
-    for item in found:
+    tensors = list(value) if isinstance(value, (tuple, list)) else [value]
+    for item in tensors:
         if not isinstance(item, Tensor):
             raise FluidTypeError(f"{what} should be a Tensor or several, not {type(item).__name__}")
-    return found
+    return tensors
 
 
-def _as_given(found: Sequence[Any], like: Any) -> Any:
-    """One by itself where one was given, else a tuple."""
-    return tuple(found) if isinstance(like, (tuple, list)) else found[0]
+def _shaped_like(values: Sequence[Any], like: Any) -> Any:
+    """A tuple if `like` is a sequence, else the only value."""
+    return tuple(values) if isinstance(like, (tuple, list)) else values[0]
 
 
 def _fresh(inputs: Any, what: str, nested: bool) -> list[Tensor]:
-    """The inputs as tensors to differentiate by; with `nested`, still connected to how they were computed."""
-    found = []
+    """The inputs as tensors to differentiate by; with `nested`, still connected to their graphs."""
+    points = []
     for tensor in _many(inputs, f"{what}: inputs"):
         part = tensor.clone() if nested and not tensor._stop else tensor.detach()
         if part._stop:
             part.stop_gradient = False
-        found.append(part)
-    return found
+        points.append(part)
+    return points
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _flag(name: str) -> Iterator[None]:
 
 
 def _called(func: _Function, inputs: Sequence[Any]) -> Any:
-    """What a function gives for inputs that it is to be differentiated by."""
+    """Call a function that is to be differentiated by its inputs."""
     with enable_grad(), _flag("differentiating"):
         return func(*inputs)
 
@@ -80,8 +80,8 @@ def _gradients(
     pairs = [(output, weight) for output, weight in zip(outputs, weights, strict=True) if not output._stop]
     if not pairs:
         return [_zeros(tensor) for tensor in inputs]
-    found = grad([p[0] for p in pairs], list(inputs), [p[1] for p in pairs], retain, create_graph, allow_unused=True)
-    return [_zeros(tensor) if part is None else part for part, tensor in zip(found, inputs, strict=True)]
+    gradients = grad([p[0] for p in pairs], list(inputs), [p[1] for p in pairs], retain, create_graph, allow_unused=True)
+    return [_zeros(tensor) if part is None else part for part, tensor in zip(gradients, inputs, strict=True)]
 
 
 def _check_like(vectors: Sequence[Tensor], tensors: Sequence[Tensor], what: str) -> None:
@@ -93,8 +93,8 @@ def _check_like(vectors: Sequence[Tensor], tensors: Sequence[Tensor], what: str)
 
 def _one_number(output: Any, what: str) -> Tensor:
     if not isinstance(output, Tensor) or output.size != 1:
-        said = output.describe() if isinstance(output, Tensor) else type(output).__name__
-        raise ProgramError(f"{what}: the function should give a tensor of one element, not {said}")
+        description = output.describe() if isinstance(output, Tensor) else type(output).__name__
+        raise ProgramError(f"{what}: the function should give a tensor of one element, not {description}")
     return output
 
 
@@ -103,7 +103,7 @@ def vjp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
 
     Args:
         v: shaped like the outputs; ones by default.
-        create_graph: record it, so that it can be differentiated.
+        create_graph: record the computation, so that the product can be differentiated.
     """
     create_graph = create_graph or state.differentiating
     with enable_grad():
@@ -112,15 +112,15 @@ def vjp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
     listed = _many(outputs, "vjp: outputs")
     weights = [_ones(output) for output in listed] if v is None else _many(v, "vjp: v")
     _check_like(weights, listed, "vjp")
-    found = _gradients(listed, points, weights, create_graph)
-    return _plain(outputs, create_graph), _as_given(found, inputs)
+    products = _gradients(listed, points, weights, create_graph)
+    return _plain(outputs, create_graph), _shaped_like(products, inputs)
 
 
 def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
     """The function's outputs, and the product of its Jacobian matrix with `v`: how they change as inputs move along `v`.
 
-    The gradient is linear in the weights of the outputs; its own gradient with respect to these is this product, so it needs no
-    rules but those of `vjp`. It can be differentiated again under ``create_graph=True``, and be nested in reverse mode.
+    The gradient is linear in the weights of the outputs, and its derivative by these is this product, so no further rules than
+    those of `vjp` are needed. It can be differentiated again under ``create_graph=True``, and be nested in reverse mode.
 
     Args:
         v: shaped like the inputs; ones by default.
@@ -139,14 +139,14 @@ def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
             weights.append(weight)
         with _flag("forward"):
             moved = _gradients(listed, points, weights, True)
-        found = _gradients(moved, weights, directions, create_graph)
-    return _plain(outputs, create_graph), _as_given(found, outputs)
+        products = _gradients(moved, weights, directions, create_graph)
+    return _plain(outputs, create_graph), _shaped_like(products, outputs)
 
 
 def jacobian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
-    """The derivative of each element of the output by each element of each input, of shape ``[*output, *input]``.
+    """The derivatives of each output element by each input element, of shape ``[*output, *input]``.
 
-    One such tensor for one input and output; a tuple over inputs, outputs, or over outputs of tuples over inputs.
+    One tensor for one input and one output; else a tuple over inputs, over outputs, or over outputs of tuples over inputs.
 
     >>> dygraph.jacobian(lambda x: x * x, dygraph.Tensor([1.0, 2.0])).numpy()
     array([[2., 0.],
@@ -162,16 +162,16 @@ def jacobian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
         for number in range(output.size):
             weight = _zeros(output)
             weight._array.reshape(-1)[number] = 1
-            for part, found in zip(parts, _gradients([output], points, [weight], create_graph), strict=True):
-                part.append(found)
+            for part, gradient in zip(parts, _gradients([output], points, [weight], create_graph), strict=True):
+                part.append(gradient)
         with _recording(create_graph):
             whole = [_stacked(part, output.shape) for part in parts]
-        rows.append(_as_given(whole, inputs))
-    return _as_given(rows, outputs)
+        rows.append(_shaped_like(whole, inputs))
+    return _shaped_like(rows, outputs)
 
 
 def hessian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
-    """The second derivatives of a function that gives one number, ``[*input, *input]``; for several inputs, a tuple of rows.
+    """The second derivatives of a function with one output element, ``[*input, *input]``; for several inputs, a tuple of rows.
 
     >>> dygraph.hessian(lambda x: (x * x * x).sum(), dygraph.Tensor([1.0, 2.0])).numpy()
     array([[ 6.,  0.],
@@ -187,7 +187,7 @@ def hessian(func: _Function, inputs: Any, create_graph: bool = False) -> Any:
 
 
 def hvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
-    """The number that a function gives, and the product of its Hessian matrix with `v`: shaped like `inputs`.
+    """The output of a function with one output element, and the product of its Hessian matrix with `v`: shaped like `inputs`.
 
     Args:
         v: shaped like the inputs; ones by default.
@@ -199,8 +199,8 @@ def hvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
         directions = [_ones(point) for point in points] if v is None else _many(v, "hvp: v")
         _check_like(directions, points, "hvp")
         slopes = _gradients([output], points, [None], True)
-    found = _gradients(slopes, points, directions, create_graph)
-    return _plain(output, create_graph), _as_given(found, inputs)
+    products = _gradients(slopes, points, directions, create_graph)
+    return _plain(output, create_graph), _shaped_like(products, inputs)
 
 
 vhp = hvp
@@ -212,7 +212,7 @@ def _recording(create_graph: bool) -> Any:
 
 
 def _plain(outputs: Any, connected: bool) -> Any:
-    """Outputs as the user gets them: connected to what they were computed from only if that is to be differentiated."""
+    """The outputs, detached from the graph unless they are to be differentiated."""
     if connected:
         return outputs
     return tuple(output.detach() for output in outputs) if isinstance(outputs, (tuple, list)) else outputs.detach()
@@ -228,19 +228,19 @@ def _stacked(parts: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
 def gradcheck(
     func: _Function, inputs: Any, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True
 ) -> bool:
-    """Hold gradients of a function against central differences, element by element.
+    """Compare gradients of a function with central differences, element by element.
 
     Args:
-        func: of the inputs, giving a tensor or several.
-        inputs: tensors, of float64, that ask for a gradient, and whatever else the function takes.
-        eps: how far an element is moved.
-        atol, rtol: how far the two may be apart, and by what part of the difference quotient.
-        raise_exception: an error that says where they differ, instead of False.
+        func: takes the inputs, returns a tensor or several.
+        inputs: float64 tensors that require a gradient, and other arguments of the function.
+        eps: by how much an element is changed.
+        atol, rtol: tolerances, absolute and relative to the difference quotient.
+        raise_exception: raise an error that says where they differ, instead of returning False.
     """
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     points = [arg for arg in args if isinstance(arg, Tensor) and not arg._stop]
     if not points:
-        raise ProgramError("gradcheck: no input asks for a gradient; set stop_gradient=False on one")
+        raise ProgramError("gradcheck: no input requires a gradient; set stop_gradient=False on one")
     for point in points:
         if point.dtype is not VarType.FP64:
             raise FluidTypeError(f"gradcheck: {point.describe()} is not precise enough for differences; use float64")
@@ -255,8 +255,8 @@ def gradcheck(
         for row in range(output.size):
             weight = _zeros(output)
             weight._array.reshape(-1)[row] = 1
-            found = _gradients([output], points, [weight], False)
-            for which, part in enumerate(found):
+            gradients = _gradients([output], points, [weight], False)
+            for which, part in enumerate(gradients):
                 values = part.numpy().reshape(-1)
                 if np.allclose(values, expected[which][row], rtol, atol, equal_nan=True):
                     continue
@@ -285,8 +285,8 @@ def gradgradcheck(func: _Function, inputs: Any, grad_outputs: Any = None, **kwar
     """As `gradcheck`, for the gradients of the function's gradients.
 
     Args:
-        grad_outputs: the weights of the outputs' elements, at which this is done; random by default.
-        kwargs: as of `gradcheck`.
+        grad_outputs: weights of the outputs' elements; random by default.
+        kwargs: arguments of `gradcheck`.
     """
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     with enable_grad():
@@ -301,7 +301,7 @@ def gradgradcheck(func: _Function, inputs: Any, grad_outputs: Any = None, **kwar
     def slope(*values: Any) -> Any:
         with enable_grad():
             points = [v for v in values[count:] if isinstance(v, Tensor) and not v._stop]
-            found = [output for output in _many(func(*values[count:]), "gradgradcheck: outputs") if not output._stop]
-            return tuple(_gradients(found, points, values[:count], True))
+            results = [output for output in _many(func(*values[count:]), "gradgradcheck: outputs") if not output._stop]
+            return tuple(_gradients(results, points, values[:count], True))
 
     return gradcheck(slope, [*weights, *args], **kwargs)

@@ -38,23 +38,23 @@ __all__ = [
 ]
 
 _LEAVES = 2**62
-"""Sequence numbers of leaves: a leaf that is ready goes before all other nodes."""
+"""Added to sequence numbers of leaves, so that a ready leaf runs before all other nodes."""
 LARGE = 1 << 21
-"""From so many elements, or multiplications of a product, on, a gradient is worth a thread of its own."""
+"""From this many elements, or multiplications of a product, computing a gradient is worth another thread."""
 sequence = itertools.count()
 _Edges = tuple["tuple[Node, int] | None", ...]
 _Line = tuple[CodeType, int]
 
 
 class Edge(NamedTuple):
-    """To which node, and to which of its inputs, a gradient goes. The node is None where it is not wanted."""
+    """The node, and the index of its input, that a gradient goes to; the node is None where no gradient is wanted."""
 
     node: Node | None
     input_nr: int
 
 
 class Metadata(NamedTuple):
-    """What a node is to be given at one of its inputs."""
+    """Shape, dtype and device of the gradient that a node receives at one of its inputs."""
 
     shape: tuple[int, ...]
     dtype: VarType
@@ -68,7 +68,7 @@ class Hooks(dict[int, Callable[..., Any]]):
 
 
 class RemovableHandle:
-    """Adds a hook to others, and removes it: by `remove`, or at the end of a ``with``."""
+    """Adds a hook, and removes it by `remove` or at the end of a ``with``."""
 
     def __init__(self, hooks: Hooks, hook: Callable[..., Any]) -> None:
         self._hooks = weakref.ref(hooks)
@@ -76,7 +76,7 @@ class RemovableHandle:
         hooks[self._key] = hook
 
     def remove(self) -> None:
-        """Take the hook out; to do it again does no harm."""
+        """Remove the hook; a second call has no effect."""
         hooks = self._hooks()
         if hooks is not None:
             hooks.pop(self._key, None)
@@ -89,13 +89,13 @@ class RemovableHandle:
 
 
 class NodeHooks:
-    """What is called as a node runs.
+    """Functions that are called when a node runs.
 
     Attributes:
         of_tensor: by output of the op: hooks of the tensor, called with its gradient.
         retained: by output of the op: the tensor that keeps its gradient.
-        before: called with all the gradients that the node is given.
-        after: called with those that it gives, and those that it was given.
+        before: called with the gradients that the node receives.
+        after: called with the gradients that it computed, and those that it received.
     """
 
     __slots__ = ("after", "before", "of_tensor", "retained")
@@ -108,7 +108,7 @@ class NodeHooks:
 
 # ---------------------------------------------------------------------------------------------------- the user's lines
 def user_line() -> _Line:
-    """Where the user's code is: the innermost frame outside Fluid. To be read with `line_text`."""
+    """The position in the innermost frame outside Fluid; `line_text` formats it."""
     frame = sys._getframe(1)
     while OURS[frame.f_code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
@@ -121,19 +121,19 @@ def line_text(line: _Line | None) -> str:
         return "an unknown line"
     code, at = line
     number = code.co_firstlineno
-    for start, end, found in code.co_lines():
-        if start <= at < end and found is not None:
-            number = found
+    for start, end, line_number in code.co_lines():
+        if start <= at < end and line_number is not None:
+            number = line_number
     return f"{code.co_filename}:{number} in {code.co_name}"
 
 
 # ----------------------------------------------------------------------------------------------------------------- nodes
 class Node:
-    """One recorded op: called with gradients of its outputs, it gives gradients of its inputs.
+    """One recorded op: called with gradients of its outputs, it returns gradients of its inputs.
 
     Attributes:
-        sequence_nr: counts nodes as they are made.
-        topological_nr: how many edges lie between it and its farthest leaf.
+        sequence_nr: increases in the order in which nodes are made.
+        topological_nr: the number of edges on the longest path to a leaf.
     """
 
     __slots__ = ("__weakref__", "_edges", "_hooks", "_line", "_saved", "sequence_nr", "topological_nr")
@@ -149,32 +149,32 @@ class Node:
 
     @property
     def large(self) -> bool:
-        """Whether it has so much to do that a thread of its own pays."""
+        """Whether it has enough work for another thread."""
         return any(kind is not None and kind.size >= LARGE for kind in self.kinds)
 
-    # -- what a kind of node says
+    # -- defined by subclasses
     @property
     def kinds(self) -> Sequence[Kind | None]:
-        """Kinds of the gradients that it is given; None where that is not known."""
+        """Kinds of the gradients that it receives; None where unknown."""
         raise NotImplementedError
 
     def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
         """Gradients of the inputs as arrays, from arrays; None stands for zero.
 
         Args:
-            wanted: which of them; by default those that have an edge.
-            keep: the node will be run again.
+            wanted: for each input whether to compute its gradient; by default those that have an edge.
+            keep: keep the saved values, so that the node can run again.
         """
         raise NotImplementedError
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
-        """As `apply` over tensors, and recorded, so that it can be differentiated."""
+        """As `apply`, but over tensors and recorded, so that it can be differentiated."""
         raise NotImplementedError
 
     # -- what users see
     @property
     def name(self) -> str:
-        """What kind of node it is, such as ``tanh_grad``."""
+        """The type of the node, such as ``tanh_grad``."""
         return type(self).__name__
 
     @property
@@ -189,12 +189,12 @@ class Node:
 
     @property
     def input_metadata(self) -> tuple[Metadata | None, ...]:
-        """Shape, dtype and device of each gradient that it is to be given."""
+        """Shape, dtype and device of each gradient that it receives."""
         return tuple(None if kind is None else Metadata(kind.shape, kind.dtype, kind.device) for kind in self.kinds)
 
     @property
     def where(self) -> str:
-        """The line of the user's code that made it."""
+        """The line of the user's code that recorded it."""
         return line_text(self._line)
 
     def _all_hooks(self) -> NodeHooks:
@@ -203,43 +203,43 @@ class Node:
         return self._hooks
 
     def register_prehook(self, hook: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Let ``hook(grads)`` see, and by what it returns replace, the gradients that the node is given."""
+        """Call ``hook(grads)`` with the gradients that the node receives; what it returns, unless None, replaces them."""
         return RemovableHandle(self._all_hooks().before, hook)
 
     def register_hook(self, hook: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Let ``hook(found, given)`` see the gradients that the node gives and was given, and replace the former."""
+        """Call ``hook(computed, received)`` with the node's gradients; what it returns, unless None, replaces the first."""
         return RemovableHandle(self._all_hooks().after, hook)
 
     def __call__(self, *grads: Any) -> Any:
         """Gradients of the op's inputs from gradients of its outputs, as tensors; None stands for zero.
 
         Args:
-            grads: tensors, or arrays, of the shapes and element types that `input_metadata` says.
+            grads: tensors or arrays of the shapes and element types in `input_metadata`.
         """
         cls = parts.tensor
         if len(grads) != len(self.kinds):
             raise BackwardError(f"{self.name} takes {len(self.kinds)} gradients, not {len(grads)}")
-        given: list[Any] = []
+        tensors: list[Any] = []
         for number, (grad, kind) in enumerate(zip(grads, self.kinds, strict=True)):
             if grad is not None and not isinstance(grad, cls):
                 grad = cls._of(array_of(grad, None if hasattr(grad, "dtype") or kind is None else kind.dtype))
             if grad is not None and kind is not None and (grad.shape, grad.dtype) != (kind.shape, kind.dtype):
-                raise BackwardError(f"{self.name}: gradient {number} should be {kind}, as what it belongs to, not {grad._kind}")
-            given.append(grad)
+                raise BackwardError(f"{self.name}: gradient {number} should be {kind}, as the op's output, not {grad._kind}")
+            tensors.append(grad)
         if state.recording or state.tracer is not None:
-            found = self.apply_recorded(given, None, True)
+            gradients = self.apply_recorded(tensors, None, True)
         else:
-            arrays = self.apply([None if grad is None else grad._array for grad in given], None, True)
-            found = [None if array is None else cls._of(array) for array in arrays]
-        return found[0] if len(found) == 1 else tuple(found)
+            arrays = self.apply([None if grad is None else grad._array for grad in tensors], None, True)
+            gradients = [None if array is None else cls._of(array) for array in arrays]
+        return gradients[0] if len(gradients) == 1 else tuple(gradients)
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
 
     def _released(self) -> BackwardError:
         return BackwardError(
-            f"{self.name} has been run before, and what it needs was given free; say retain_graph=True in the first call of "
-            f"backward or grad to go through it again\n  recorded at: {self.where}"
+            f"{self.name} has run before, and its saved values were freed; pass retain_graph=True to the first call of backward "
+            f"or grad to run it again\n  recorded at: {self.where}"
         )
 
 
@@ -249,11 +249,11 @@ def height(edges: Iterable[tuple[Node, int] | None]) -> int:
 
 
 def modified(node: Node, version: list[Any], saved: int) -> BackwardError:
-    """The error where a tensor that a node saved was modified in place since."""
+    """The error for a tensor that was modified in place after a node saved it."""
     by, line = version[1:3] if len(version) > 1 else ("a change", None)
     return BackwardError(
         f"{node.name} needs a tensor that was modified in place after it was recorded: by {by}, version {version[0]} instead of "
-        f"{saved}. Give that op a clone(), or use the op that makes a new tensor\n"
+        f"{saved}. Apply that op to a clone(), or use the one that makes a new tensor\n"
         f"  recorded at: {node.where}\n  modified at: {line_text(line)}"
     )
 
@@ -293,14 +293,14 @@ class OpNode(Node):
         recipe = self._recipe
         if wanted is None:
             wanted = recipe.all_wanted if None not in self._edges else tuple([edge is not None for edge in self._edges])
-        found = recipe.backwards.get(wanted) if len(grads) == 1 and grads[0] is not None else None
-        if found is None:
-            found = recipe.backward(wanted, grads)
-            if found is None:
+        backward = recipe.backwards.get(wanted) if len(grads) == 1 and grads[0] is not None else None
+        if backward is None:
+            backward = recipe.backward(wanted, grads)
+            if backward is None:
                 return (None,) * len(self._edges)
         if not keep and saved:
             self._saved = None
-        return found(arrays, grads)
+        return backward(arrays, grads)
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
         saved = self._saved
@@ -311,22 +311,22 @@ class OpNode(Node):
                 raise modified(self, version, number)
         if wanted is None:
             wanted = [edge is not None for edge in self._edges]
-        found = parts.run_rule(self, grads, wanted)
+        gradients = parts.run_rule(self, grads, wanted)
         if not keep and saved:
             self._saved = None
-        return found
+        return gradients
 
 
 # ---------------------------------------------------------------------------------------------------------------- leaves
 _leaf_lock = threading.Lock()
 _grad_locks = [threading.Lock() for _ in range(64)]
-"""Guard the gradients of leaves, each those of many."""
+"""Locks of the gradients of leaves, each shared by many leaves."""
 
 
 class AccumulateGrad(Node):
-    """Where the gradient of a leaf ends: it is added to the tensor's `grad`.
+    """The node of a leaf: adds the gradient to the tensor's `grad`.
 
-    It holds its tensor, which knows it only weakly.
+    It references its tensor, which has only a weak reference to it.
     """
 
     __slots__ = ("variable",)
@@ -336,7 +336,7 @@ class AccumulateGrad(Node):
 
     @property
     def _hooks(self) -> NodeHooks | None:
-        """Those of the tensor, which outlives its nodes."""
+        """The hooks of the tensor, which outlives its nodes."""
         return self.variable._hooks
 
     @_hooks.setter
@@ -362,7 +362,7 @@ class AccumulateGrad(Node):
 
 
 def leaf_edge(tensor: Tensor) -> tuple[Node, int]:
-    """The edge to the node of a leaf, which is made if nothing holds it any more."""
+    """The edge to the node of a leaf; makes the node if there is none, or none any more."""
     reference = tensor._accumulator
     node = None if reference is None else reference()
     if node is None:
@@ -376,7 +376,7 @@ def leaf_edge(tensor: Tensor) -> tuple[Node, int]:
 
 
 def accumulate(tensor: Tensor, grad: Any) -> None:
-    """Add a gradient, an array that nobody else holds or a tensor with a graph of its own, to a tensor's `grad`."""
+    """Add a gradient to a tensor's `grad`: an array that nothing else references, or a tensor."""
     cls = parts.tensor
     with _grad_locks[id(tensor) >> 6 & 63]:
         before = tensor._grad
@@ -397,5 +397,5 @@ def accumulate(tensor: Tensor, grad: Any) -> None:
 
 
 def chain(nodes: Iterable[Node]) -> str:
-    """Nodes as text, one in a line with where it was recorded."""
+    """Nodes as text, one per line, each with the line that recorded it."""
     return "".join(f"\n    {node.name}, recorded at: {node.where}" for node in nodes)

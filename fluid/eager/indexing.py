@@ -19,23 +19,23 @@ _END = 2**31 - 1
 
 
 def getitem(x: Tensor, item: Any) -> Tensor:
-    """``x[item]`` as numpy has it, but for its shape ``[1]`` where that is one element, and always a copy.
+    """``x[item]`` as in numpy, but always a copy, and of shape ``[1]`` where numpy gives a scalar.
 
-    Whole numbers, slices, ``...`` and None, or tuples of them, are slicing ops. Anything else that numpy takes (slices with a
-    step, lists, arrays and tensors of whole numbers or bools) gathers elements.
+    Integers, slices, ``...`` and None, or tuples of them, become slicing ops. Other indices that numpy takes (slices with a step,
+    lists, arrays and tensors of integers or bools) gather elements.
     """
     items = item if isinstance(item, tuple) else (item,)
     if all(_is_plain(entry) for entry in items):
         return _slice(x, items)
     places = _places(x, item)
-    found = namespace.gather(x.reshape(-1), Tensor._of(_on_device(x, places.reshape(-1))))
-    return found.reshape(places.shape or (1,))  # type: ignore[no-any-return]
+    gathered = namespace.gather(x.reshape(-1), Tensor._of(_on_device(x, places.reshape(-1))))
+    return gathered.reshape(places.shape or (1,))  # type: ignore[no-any-return]
 
 
 def setitem(x: Tensor, item: Any, value: Any) -> None:
-    """``x[item] = value`` in place; gradients flow to `value`, and to the elements of `x` that stay."""
-    as_it_is = hasattr(value, "dtype") and not isinstance(value, np.generic)
-    value = as_tensor(value if as_it_is else x._values(value, "setitem"))
+    """``x[item] = value`` in place; gradients flow to `value`, and to the elements of `x` that are not overwritten."""
+    is_array = hasattr(value, "dtype") and not isinstance(value, np.generic)
+    value = as_tensor(value if is_array else x._values(value, "setitem"))
     if value.dtype is not x.dtype:
         raise FluidTypeError(f"{x.describe()} cannot hold {value.describe()}; use astype")
     x._check_modifiable("setitem")
@@ -79,7 +79,7 @@ def _is_number(entry: Any) -> bool:
 def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
-        raise ProgramError(f"{x.describe()} has {x.ndim} dimensions, which these are too many indices for: {_said(items)}")
+        raise ProgramError(f"{x.describe()} has {x.ndim} dimensions; these are too many indices: {_text(items)}")
     at = next((number for number, entry in enumerate(items) if entry is Ellipsis), len(items))
     items = (*items[:at], *[slice(None)] * (x.ndim - named), *items[at + 1 :])
     axes, starts, ends, gone, shape = [], [], [], [], []
@@ -88,30 +88,30 @@ def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
         if entry is None:
             shape.append(1)
             continue
-        extent = x.shape[axis]
+        size = x.shape[axis]
         if isinstance(entry, slice):
-            start, stop, _ = entry.indices(extent)
+            start, stop, _ = entry.indices(size)
             shape.append(max(stop - start, 0))
-            if (start, stop) != (0, extent):
+            if (start, stop) != (0, size):
                 axes.append(axis)
                 starts.append(start)
                 ends.append(max(stop, start))
         else:
             number = int(entry)
-            if not -extent <= number < extent:
-                # Python ends a loop over x by this
+            if not -size <= number < size:
+                # an IndexError, which ends a loop over x
                 raise _OutOfRange(f"index {number} is outside dimension {axis} of {x.describe()}")
-            number %= extent
+            number %= size
             axes.append(axis)
             starts.append(number)
             ends.append(number + 1)
             gone.append(axis)
         axis += 1
     if not axes:
-        found = x.clone()
+        result = x.clone()
     else:
-        found = namespace.slice(x, axes=axes, starts=starts, ends=ends, infer_flags=[1] * len(axes), decrease_axis=gone)
-    return found if list(found.shape) == shape or not shape else found.reshape(shape)
+        result = namespace.slice(x, axes=axes, starts=starts, ends=ends, infer_flags=[1] * len(axes), decrease_axis=gone)
+    return result if list(result.shape) == shape or not shape else result.reshape(shape)
 
 
 class _OutOfRange(ProgramError, IndexError):
@@ -130,7 +130,7 @@ def _indices(item: Any) -> Any:
 
 
 def _places(x: Tensor, item: Any) -> Any:
-    """Where in flat `x` the elements of ``x[item]`` are."""
+    """The indices into flat `x` of the elements of ``x[item]``."""
     indices = item if isinstance(item, tuple) else (item,)
     indices = tuple(entry.numpy() if isinstance(entry, Tensor) else _indices(entry) for entry in indices)
     try:
@@ -143,7 +143,7 @@ def _on_device(x: Tensor, array: Any) -> Any:
     return np.ascontiguousarray(array) if x.device == CPU else x._kind.xp.asarray(array)
 
 
-def _said(items: tuple[Any, ...]) -> str:
+def _text(items: tuple[Any, ...]) -> str:
     return ", ".join("..." if entry is Ellipsis else repr(entry) for entry in items)
 
 

@@ -1,4 +1,4 @@
-"""What eager mode has in place of layers that build blocks, arrays of tensors, schedules and what is fed."""
+"""Eager versions of layers for control flow, arrays of tensors, schedules and fed data."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def _while_loop(cond: Any, body: Any, loop_vars: Sequence[Any], first: Sequence[
 
 def loop(cond: Any, body: Any, loop_vars: Sequence[Any]) -> list[Any]:
     """`fluid.layers.while_loop` on tensors."""
-    given = list(loop_vars)
-    # Copies, which body may modify in place: as of a program, that is not to be seen outside.
-    now: list[Any] = refilled(given, iter([item.clone() if isinstance(item, Tensor) else item for item in tensors_in(given)]))
+    start = list(loop_vars)
+    # Copies, so that body may modify them in place without changing the caller's tensors, as in a program.
+    now: list[Any] = refilled(start, iter([item.clone() if isinstance(item, Tensor) else item for item in tensors_in(start)]))
     while bool(cond(*now)):
         value = body(*now)
         if not isinstance(value, (list, tuple)) or (len(now) == 1 and structure([value]) == structure(now)):
@@ -61,7 +61,7 @@ def loop(cond: Any, body: Any, loop_vars: Sequence[Any]) -> list[Any]:
 
 @version_of(recur)
 def _recur(step: Callable[..., Any], sequences: Any, states: Any, mask: Any, result: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """A step after the other."""
+    """Run the steps of a recurrent network one after another."""
     whole = flatten(sequences, "rnn: inputs")
     count = whole[0].shape[0]
     with inside("the steps of rnn"):
@@ -86,12 +86,12 @@ def _decode(goes_on: Callable[..., Any], body: Callable[..., Any], loop_vars: Se
         while bool(goes_on(*loop_vars)):
             loop_vars = body(lambda outputs, time: steps.append(outputs), *loop_vars)
     if not steps:
-        raise ProgramError("dynamic_decode: no step was made, so there is nothing to give")
+        raise ProgramError("dynamic_decode: no step was made, so there is no result")
     return _stacked(steps), loop_vars
 
 
 def _stacked(steps: Sequence[Any]) -> Any:
-    """Outputs of steps, structured alike, as tensors ``[time, ...]`` of that structure."""
+    """The outputs of the steps, which have one structure, stacked to tensors ``[time, ...]`` in this structure."""
     columns = zip(*(flatten(step, "the values") for step in steps), strict=True)
     return rebuild(steps[0], iter([namespace.stack(list(column), axis=0) for column in columns]))
 
@@ -111,7 +111,7 @@ def _check_list(array: Any, where: str) -> None:
 
 
 def _place(i: Any, where: str) -> int:
-    """A position in a list."""
+    """An index into a list."""
     if isinstance(i, Variable) and not i.block.program.eager:
         raise FluidTypeError(f"{where} should be a tensor, or an int; {i.name} is a Variable of a program")
     place = int(i)

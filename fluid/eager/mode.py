@@ -1,4 +1,4 @@
-"""Whether ops are recorded: per thread, as contexts and decorators."""
+"""Contexts and decorators that switch recording of ops on and off, and other state of a thread."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _State(threading.local):
-    """What is so in this thread.
+    """State of eager mode in this thread.
 
     Attributes:
         recording: ops are recorded.
-        task: the backward pass that this thread works for.
-        differentiating: a function is called whose derivative is asked for, so that derivatives inside it are recorded.
-        forward: what runs finds a product with a Jacobian matrix, which flows through gradients of gradients.
-        depth: how many backward passes are under way inside each other in this thread.
-        devices: devices whose nodes this thread runs, besides the processor's.
-        tracer: writes what runs into a program.
-        again: what runs has run before, and is to leave all as it is.
+        task: the backward pass that this thread runs nodes of.
+        differentiating: a function is being differentiated, so that derivatives computed inside it are recorded.
+        forward: a product with a Jacobian matrix is being computed, by gradients of gradients.
+        depth: how many backward passes are nested in this thread.
+        devices: devices other than the CPU whose nodes this thread runs.
+        tracer: writes the ops that run into a program.
+        again: a call is being repeated, and must not change state such as moving statistics.
     """
 
     recording = True
@@ -46,7 +46,7 @@ state = _State()
 
 
 class tracing:
-    """Inside the ``with``, what runs in this thread goes to this tracer, or to none."""
+    """Inside the ``with``, ops of this thread are traced by this tracer, or by none."""
 
     def __init__(self, tracer: Tracer | None) -> None:
         self._tracer = tracer
@@ -78,18 +78,18 @@ class set_grad_enabled:
         state.recording = self._before[-1]
 
     def __call__(self, function: _Function) -> _Function:
-        state.recording = self._before[-1]  # the call that made this decorator is not to last
+        state.recording = self._before[-1]  # as a decorator it has no effect outside the function
         return _decorated(function, self._mode)
 
 
 class _Switch:
-    """A context and decorator that records ops, or does not. It may be entered again inside itself."""
+    """A context manager and decorator that switches recording of ops; it may be entered again inside itself."""
 
     _mode: bool
 
     def __new__(cls, function: Any = None) -> Any:
-        made = super().__new__(cls)
-        return made if function is None else _decorated(function, cls._mode)  # as @no_grad, without brackets
+        switch = super().__new__(cls)
+        return switch if function is None else _decorated(function, cls._mode)  # as @no_grad, without parentheses
 
     def __init__(self, function: Any = None) -> None:
         self._before: list[bool] = []
@@ -108,8 +108,8 @@ class _Switch:
 class no_grad(_Switch):
     """Ops are not recorded: ``with no_grad():``, ``@no_grad()`` or ``@no_grad``.
 
-    A generator or coroutine that is decorated runs so from each resumption to the next ``yield`` or ``await``, and what runs
-    between these does not. A ``with`` around an ``await`` lasts, for all coroutines of the thread, until its end.
+    A decorated generator or coroutine runs in this mode, but not what runs while it is suspended at a ``yield`` or ``await``.
+    A ``with`` around an ``await`` applies to all coroutines of the thread until its end.
 
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> with dygraph.no_grad():
@@ -152,20 +152,20 @@ def _decorated(function: _Function, mode: bool) -> _Function:
 
         @functools.wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            made: AsyncGenerator[Any, Any] = function(*args, **kwargs)
-            step = made.asend(None)
+            generator: AsyncGenerator[Any, Any] = function(*args, **kwargs)
+            step = generator.asend(None)
             while True:
                 try:
-                    found = await _awaited(step, mode)
+                    item = await _awaited(step, mode)
                 except StopAsyncIteration:
                     return
                 try:
-                    step = made.asend((yield found))
+                    step = generator.asend((yield item))
                 except GeneratorExit:
-                    await _awaited(made.aclose(), mode)
+                    await _awaited(generator.aclose(), mode)
                     raise
                 except BaseException as error:
-                    step = made.athrow(error)
+                    step = generator.athrow(error)
 
     else:
 
@@ -181,29 +181,29 @@ def _decorated(function: _Function, mode: bool) -> _Function:
     return cast(_Function, call)
 
 
-def _in_steps(made: Any, mode: bool) -> Generator[Any, Any, Any]:
-    """Run a generator, or what else has its methods, in this mode, but not what runs while it waits."""
-    step, value = made.send, None
+def _in_steps(generator: Any, mode: bool) -> Generator[Any, Any, Any]:
+    """Run a generator, or an object with its methods, in this mode, but not what runs while it is suspended."""
+    step, value = generator.send, None
     while True:
         before = state.recording
         state.recording = mode
         try:
-            found = step(value)
+            item = step(value)
         except StopIteration as end:
             return end.value
         finally:
             state.recording = before
         try:
-            step, value = made.send, (yield found)
+            step, value = generator.send, (yield item)
         except GeneratorExit:
             with enable_grad() if mode else no_grad():
-                made.close()
+                generator.close()
             raise
         except BaseException as error:
-            step, value = made.throw, error
+            step, value = generator.throw, error
 
 
 @types.coroutine
-def _awaited(made: Any, mode: bool) -> Generator[Any, Any, Any]:
+def _awaited(coroutine: Any, mode: bool) -> Generator[Any, Any, Any]:
     """As `_in_steps`, to be awaited."""
-    return (yield from _in_steps(made, mode))
+    return (yield from _in_steps(coroutine, mode))

@@ -24,7 +24,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def refilled(value: Any, tensors: Iterator[Any]) -> Any:
-    """Nested lists, tuples and dicts with other tensors in the places of theirs."""
+    """A copy of nested lists, tuples and dicts with `tensors` in place of the tensors and arrays."""
     if isinstance(value, (Tensor, np.ndarray)):
         return next(tensors)
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
-"""Where the files of eager mode find what is built on them.
+"""Late-bound parts of eager mode, which avoid circular imports.
 
-A tensor has operators, which are ops, and ops make tensors; a backward pass runs nodes, and a node may run a backward pass. So
-that files import each other in one direction only, what one needs from above is an attribute here, which the file that defines
-it sets as it is loaded. The package `fluid.eager` loads all of them.
+Operators of tensors are ops, and ops make tensors; a backward pass runs nodes, and a node may run a backward pass. So that files
+import each other in one direction only, what a lower file needs of a higher one is an attribute here, which the higher file sets
+when it is loaded. The package `fluid.eager` loads all of them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["parts"]
 
 
 class Parts:
-    """What is used below the file that defines it.
+    """What lower files use of higher ones.
 
     Attributes:
         tensor: the class of tensors.
         namespace: ops as functions of tensors.
-        add, sub, mul, div, matmul, assign: ops without attributes that tensors call most.
-        scaled: ``scaled(tensor, factor)``, their product.
-        run_rule: computes gradients by an op's rule, which records them.
+        add, sub, mul, div, matmul, assign: the ops that tensors call most, without attributes.
+        scaled: ``scaled(tensor, factor)``, the product of a tensor and a number.
+        run_rule: computes gradients by an op's rule, recorded.
         backward, grad: run a backward pass.
         getitem, setitem: ``x[...]`` and the assignment to it.
-        program_of: writes a recorded graph down as a program.
-        block: runs ops on tensors as they are appended.
+        program_of: makes a program of a recorded graph.
+        block: the block whose ops run on tensors when they are appended.
     """
 
     tensor: type[Tensor]

@@ -37,7 +37,7 @@ class Parameter(Tensor):
         optimize_attr: ``{"learning_rate": factor}`` on the optimizer's learning rate.
         regularizer: its own weight decay, in place of the optimizer's.
         gradient_clip_attr: how its gradient is clipped.
-        do_model_average: whether a moving average of it may be kept.
+        do_model_average: whether averages of parameters include it.
 
     >>> w = dygraph.Parameter([1.0, 2.0], optimize_attr={"learning_rate": 0.5})
     >>> w.trainable, w.shape
@@ -69,7 +69,7 @@ class Parameter(Tensor):
         self.gradient_clip_attr = gradient_clip_attr
         self.do_model_average = do_model_average
 
-    def _said(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         return {
             "name": self._name,
             "trainable": self.trainable,
@@ -80,10 +80,10 @@ class Parameter(Tensor):
         }
 
     def __reduce__(self) -> Any:
-        return _unpickled, (self.numpy(), self._said())
+        return _unpickled, (self.numpy(), self._settings())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        copy = memo[id(self)] = Parameter(self._array, **self._said())
+        copy = memo[id(self)] = Parameter(self._array, **self._settings())
         if state.tracer is not None:
             state.tracer.same(copy, self, stop=True)
             return copy
@@ -99,18 +99,18 @@ class Parameter(Tensor):
 framework.Parameter.register(Parameter)
 
 
-def _unpickled(array: Any, said: dict[str, Any]) -> Parameter:
-    return Parameter(array, **said)
+def _unpickled(array: Any, settings: dict[str, Any]) -> Parameter:
+    return Parameter(array, **settings)
 
 
 class Unset(Tensor):
-    """A tensor without elements yet, for an op to write to; it is an ordinary one then."""
+    """A tensor without elements yet; the first op that writes to it makes it an ordinary one."""
 
     __slots__ = ()
 
 
 class UpdateCall:
-    """A call of an op that overwrites some of the tensors it reads; it may be made again, of another gradient."""
+    """A call of an op that overwrites some of the tensors it reads; it can be repeated with another gradient."""
 
     __slots__ = ("_gradient", "_tensors", "op")
 
@@ -119,10 +119,10 @@ class UpdateCall:
         self._tensors: list[Any] = list(inputs.values())
         self._gradient = list(inputs).index("Grad") if "Grad" in inputs else None
         if self._gradient is not None:
-            self._tensors[self._gradient] = None  # is not to be kept
+            self._tensors[self._gradient] = None  # so that it can be freed
 
     def again(self, grad: Tensor) -> UpdateCall:
-        """Make the call with all the same tensors but the gradient."""
+        """Repeat the call with another gradient."""
         tensors = self._tensors.copy()
         if self._gradient is not None:
             tensors[self._gradient] = grad
@@ -131,15 +131,13 @@ class UpdateCall:
 
 
 EFFECTS: dict[str, Callable[..., dict[str, Any]]] = {}
-"""Op type -> what runs it on tensors, called with its definition, inputs, attributes and outputs: ops that reach outside."""
-
-
+"""Op type with side effects -> the function that runs it on tensors, of its definition, inputs, attributes and outputs."""
 VERSIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
-"""Layer that builds (see `fluid.building.versions`) -> what is called in its place."""
+"""Layer or class (see `fluid.building.versions`) -> its eager version."""
 
 
 def version_of(layer: Any) -> Callable[[_Function], _Function]:
-    """Decorates what eager mode has in place of a layer that is marked `builds`, or of a class."""
+    """A decorator that registers the eager version of a layer that is marked `builds`, or of a class."""
 
     def register(function: _Function) -> _Function:
         VERSIONS[getattr(layer, "__wrapped__", layer)] = function
@@ -149,7 +147,7 @@ def version_of(layer: Any) -> Callable[[_Function], _Function]:
 
 
 class EagerBlock(Block):
-    """A block whose ops run as they are appended. It keeps neither them nor what they make."""
+    """A block whose ops run when they are appended. It keeps neither the ops nor their outputs."""
 
     __slots__ = ()
 
@@ -158,7 +156,7 @@ class EagerBlock(Block):
         return namespace
 
     def create_var(self, **kwargs: Any) -> Any:
-        """A tensor of zeros; without a shape, one for the op that writes it to fill."""
+        """A tensor of zeros; without a shape, an `Unset` one, which the first op that writes it fills."""
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
         kind = Unset if shape is None else Tensor
         array = default_xp().zeros((0,) if shape is None else tuple(shape), "float32" if dtype is None else as_dtype(dtype).numpy)
@@ -167,13 +165,13 @@ class EagerBlock(Block):
     def create_parameter(self, **kwargs: Any) -> Any:
         """A parameter of zeros."""
         shape, dtype = tuple(kwargs.pop("shape")), as_dtype(kwargs.pop("dtype"))
-        known = ("name", "trainable", "optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")
-        return Parameter(default_xp().zeros(shape, dtype.numpy), **{name: kwargs[name] for name in known if name in kwargs})
+        names = ("name", "trainable", "optimize_attr", "regularizer", "gradient_clip_attr", "do_model_average")
+        return Parameter(default_xp().zeros(shape, dtype.numpy), **{name: kwargs[name] for name in names if name in kwargs})
 
     def own(self, var: Any) -> Any:
         return var
 
-    def declare(self, var: Any, **said: Any) -> Any:
+    def declare(self, var: Any, **settings: Any) -> Any:
         return var
 
     def initialize(self, var: Any, initializer: Callable[[Any, Block], Any]) -> Any:
@@ -193,28 +191,28 @@ class EagerBlock(Block):
         count: int = 1,
         also: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Run an op; what it makes, by slot, with the intermediate outputs `also`. The tensors in `outputs` take that over."""
-        given = {slot: value for slot, value in inputs.items() if value is not None}
+        """Run an op; its outputs by slot, with the intermediate ones in `also`. They are written to the tensors in `outputs`."""
+        present = {slot: value for slot, value in inputs.items() if value is not None}
         effect = EFFECTS.get(definition.type)
         if effect is not None:
-            return effect(definition, given, attrs, outputs)
-        made = namespace.apply(definition, given, {name: value for name, value in attrs.items() if value is not None}, also)
+            return effect(definition, present, attrs, outputs)
+        results = namespace.apply(definition, present, {name: value for name, value in attrs.items() if value is not None}, also)
         for slot, targets in outputs.items():
             source = updated_input(definition, slot)
-            for target, value in zip(_listed(targets), _listed(made.get(slot)), strict=False):
+            for target, value in zip(_listed(targets), _listed(results.get(slot)), strict=False):
                 if target is not None and value is not None:
-                    write(target, value, definition.type, source is not None and given.get(source) is target)
-            if targets is not None and made.get(slot) is not None:
-                made[slot] = targets
+                    write(target, value, definition.type, source is not None and present.get(source) is target)
+            if targets is not None and results.get(slot) is not None:
+                results[slot] = targets
         slots = definition.outputs
         return {
-            slot: value for slot, value in made.items() if value is not None and (slot in outputs or not slots[slot].optional)
+            slot: value for slot, value in results.items() if value is not None and (slot in outputs or not slots[slot].optional)
         }
 
     def append_op(
         self, type: str, inputs: Any = None, outputs: Any = None, attrs: Mapping[str, Any] | None = None, frames: Any = None
     ) -> Any:
-        """Run an op at once; `outputs` are written to, without a record where these are inputs too: then this gives the call."""
+        """Run an op and write its results to `outputs`. If all of these are inputs too, it is not recorded; returns the call."""
         inputs = {slot: _one(value) for slot, value in (inputs or {}).items()}
         outputs = {slot: _one(value) for slot, value in (outputs or {}).items()}
         attrs = {name: value for name, value in (attrs or {}).items() if value is not None and not name.startswith(OpRole.NAME)}
@@ -231,11 +229,11 @@ class EagerBlock(Block):
         return None
 
     def insert_op(self, index: int, type: str, **kwargs: Any) -> Any:
-        raise ProgramError(f"{type} cannot be put before others: in eager mode, ops run as they are appended")
+        raise ProgramError(f"{type} cannot be inserted before other ops: in eager mode, ops run when they are appended")
 
 
 def _one(value: Any) -> Any:
-    """The only one of a list."""
+    """The item of a list of one; other values as they are."""
     return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
 
 
@@ -256,7 +254,7 @@ def write(target: Any, value: Tensor, op_type: str, updated: bool) -> None:
 
 
 class _Updating(no_grad):
-    """Inside the ``with``, ops of an optimizer run: they are not recorded."""
+    """Inside the ``with``, ops are those of an optimizer, and not recorded."""
 
     def __init__(self, block: Block) -> None:
         super().__init__()
@@ -271,7 +269,7 @@ class _Updating(no_grad):
 
 
 class EagerProgram(Program):
-    """The program of eager mode: what is appended to it runs at once."""
+    """The program of eager mode: ops that are appended to it run at once."""
 
     __slots__ = ()
 
@@ -302,7 +300,7 @@ class EagerProgram(Program):
         chosen = list(parameters) if parameters is not None else parameters_of(loss)
         for item in chosen:
             if not isinstance(item, Tensor):
-                raise FluidTypeError(f"parameter_list should hold tensors, such as layer.parameters(); {item!r} is none")
+                raise FluidTypeError(f"parameter_list should hold tensors, such as layer.parameters(); {item!r} is not one")
         names = {item if isinstance(item, str) else item.name for item in left_out or ()}
         pairs = [(item, item._grad) for item in chosen if item.trainable and item.name not in names]
         if all(grad is None for _, grad in pairs):
@@ -316,7 +314,7 @@ class EagerProgram(Program):
 
     @property
     def random_seed(self) -> int:
-        """Seed of the stream that random ops draw from; to set it starts the stream anew."""
+        """Seed of the stream that random ops draw from; setting it restarts the stream."""
         return self._seed
 
     @random_seed.setter
@@ -337,16 +335,16 @@ class EagerProgram(Program):
 
 
 EAGER = EagerProgram()
-"""The one of this process."""
+"""The eager program of this process."""
 parts.block = EAGER.global_block()
 
 
 @contextlib.contextmanager
 def guard(place: Any = None) -> Iterator[None]:
-    """Eager mode: inside the ``with``, layers that are given no tensor run at once too, and names count from zero.
+    """Eager mode: inside the ``with``, layers that take no tensor run at once too, and generated names count from zero.
 
     Args:
-        place: where tensors are made; the processor by default.
+        place: the device of new tensors; the CPU by default.
 
     >>> with dygraph.guard():
     ...     print(layers.fill_constant([2], "float32", 1.0).numpy())
@@ -370,25 +368,25 @@ def enable_dygraph(place: Any = None) -> None:
 
 
 def disable_dygraph() -> None:
-    """End what `enable_dygraph` began."""
+    """Undo `enable_dygraph`."""
     while _enabled:
         _enabled.pop().close()
 
 
 def enabled() -> bool:
-    """Whether layers that are given no tensor run at once."""
+    """Whether eager mode is on: layers that take no tensor run at once."""
     return framework.in_dygraph_mode()
 
 
 def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tensor:
-    """A tensor of a copy of an array; a tensor itself.
+    """A tensor of a copy of an array; a tensor is returned as it is.
 
     Args:
-        block: accepted, as in Fluid 1.6; without meaning.
+        block: accepted, as in Fluid 1.6; ignored.
         name: of the tensor.
 
     Raises:
-        FluidTypeError: `value` is a variable of a program, or nothing like an array.
+        FluidTypeError: `value` is a variable of a program, or not like an array.
 
     >>> dygraph.to_variable(np.array([[1.0, 2.0]], "float32")).shape
     (1, 2)
@@ -402,8 +400,8 @@ def to_variable(value: Any, block: Any = None, name: str | None = None) -> Tenso
 
 
 def parameters_of(loss: Tensor) -> list[Tensor]:
-    """The leaves that ask for a gradient, and that a tensor was computed from, in the order in which they were made."""
-    found: dict[int, Any] = {}
+    """The leaves that require a gradient and that a tensor was computed from, in the order of their creation."""
+    leaves: dict[int, Any] = {}
     seen = set()
     stack = [loss._edge[0]] if loss._edge is not None else []
     while stack:
@@ -412,6 +410,6 @@ def parameters_of(loss: Tensor) -> list[Tensor]:
             continue
         seen.add(node)
         if isinstance(node, AccumulateGrad):
-            found[node.sequence_nr] = node.variable
+            leaves[node.sequence_nr] = node.variable
         stack += [edge[0] for edge in node._edges if edge is not None]
-    return [found[number] for number in sorted(found)]
+    return [leaves[number] for number in sorted(leaves)]

@@ -1,4 +1,4 @@
-"""Parts of a network whose values are computed again for backward, instead of kept."""
+"""Parts of a network whose values are recomputed in backward instead of kept."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         for block in self.blocks:
             x = dygraph.recompute(block, x)
 
-    Gradients are those that a plain call has: random ops draw again what they drew, and the layers inside leave their buffers and
-    moving statistics as they are the second time. (Only what the function adds up itself may be rounded differently: the parts of
-    a gradient that come from inside are added first.) Parameters that it uses get their gradients; every order, `grad` and hooks
-    work as without it, and calls may be nested. Nothing is called again where nothing is recorded or asks for a gradient, nor of
-    what is traced (programs have ``append_backward(loss, checkpoints=[...])``).
+    Gradients are those of a plain call: in the second call random ops draw the same numbers, and the layers inside do not change
+    their buffers and moving statistics. (Only sums may be rounded differently: the parts of a gradient that come from inside are
+    added first.) Parameters that it uses get their gradients; gradients of gradients, `grad` and hooks work as without it, and
+    calls may be nested. There is no second call where nothing is recorded or requires a gradient, nor while tracing (programs
+    have ``append_backward(loss, checkpoints=[...])``).
 
     Args:
-        function: a layer, or any function that does the same each time. What it uses of tensors that were computed and ask for a
-            gradient should be among the arguments. Other tensors and values that it uses should be the same until backward. What
-            threads that it starts draw is not the same the second time.
-        args, kwargs: tensors, in lists, tuples and dicts too, or anything else, which is passed on.
+        function: a layer, or any function that does the same in each call. Computed tensors that it uses and that require a
+            gradient should be arguments. Other tensors and values that it uses should not change until backward. Random draws in
+            threads that it starts differ the second time.
+        args, kwargs: tensors, also in lists, tuples and dicts, or other values, which are passed on.
 
     Returns:
-        What the function gives: tensors, in lists, tuples and dicts too, or anything else.
+        What the function returns: tensors, also in lists, tuples and dicts, or other values.
 
     Raises:
         FluidTypeError: `function` cannot be called.
-        ProgramError: it uses a tensor that was computed before and is no argument.
-        BackwardError: in backward, where an argument or a parameter was modified in place meanwhile, or the function does
-            something else than the first time.
+        ProgramError: it uses a tensor that was computed before and is not an argument.
+        BackwardError: in backward: an argument or a parameter was modified in place meanwhile, or the function does something
+            else than the first time.
 
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> dygraph.recompute(lambda x: (x * x).sum(), x).backward()
@@ -59,10 +59,10 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not state.recording or state.tracer is not None:
         return function(*args, **kwargs)
     segment = Segment(function, args, kwargs)
-    found, gate = segment.call()
-    outputs = [item for item in tensors_in(found) if isinstance(item, Tensor)]
+    result, gate = segment.call()
+    outputs = [item for item in tensors_in(result) if isinstance(item, Tensor)]
     if all(output._stop for output in outputs):
-        return found
+        return result
     node = RecomputeNode(segment, outputs, _leaves(outputs, gate))
     numbers = iter(range(len(outputs)))
 
@@ -72,21 +72,21 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         number = next(numbers)
         return output if output._stop else make(output._array, output._kind, (node, number), output._version)
 
-    return refilled(found, iter([cut(item) for item in tensors_in(found)]))
+    return refilled(result, iter([cut(item) for item in tensors_in(result)]))
 
 
 class Segment:
-    """A call of a function, to be made twice.
+    """A call of a function that is made again in backward.
 
     Attributes:
         inputs: the tensors among the arguments.
-        edges: of these; None where no gradient is wanted.
+        edges: their edges; None where no gradient is wanted.
     """
 
     def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
-        self._given = tensors_in([args, kwargs])
-        self.inputs = [item for item in self._given if isinstance(item, Tensor)]
+        self._items = tensors_in([args, kwargs])
+        self.inputs = [item for item in self._items if isinstance(item, Tensor)]
         self._versions = [tensor._version[0] for tensor in self.inputs]
         self.edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in self.inputs)
         self._call = Call("recompute: " + self.name)
@@ -97,7 +97,7 @@ class Segment:
         return str(getattr(function, "_full_name", None) or getattr(function, "__name__", type(function).__name__))
 
     def call(self) -> tuple[Any, Gate]:
-        """What the function gives, recorded no farther back than to the gate."""
+        """Call the function, recorded back to the gate only; its result, and the gate."""
         return self._call.first(self._recorded)
 
     def _recorded(self) -> tuple[Any, Gate]:
@@ -107,26 +107,23 @@ class Segment:
             for number, (tensor, edge) in enumerate(zip(self.inputs, self.edges, strict=True))
         ]
         behind = iter(inputs)
-        given = iter([next(behind) if isinstance(item, Tensor) else item for item in self._given])
-        args, kwargs = refilled([self._args, self._kwargs], given)
+        items = iter([next(behind) if isinstance(item, Tensor) else item for item in self._items])
+        args, kwargs = refilled([self._args, self._kwargs], items)
         with enable_grad():
             return self._function(*args, **kwargs), gate
 
     def call_again(self, node: Node) -> tuple[list[Any], Gate]:
-        """The tensors of what the function gives, called as it was the first time."""
+        """Repeat the call; the tensors in its result, and the gate."""
         for tensor, version in zip(self.inputs, self._versions, strict=True):
             if tensor._version[0] != version:
                 raise modified(node, tensor._version, version)
-        found, gate = self._call.again(self._recorded)
-        return [item for item in tensors_in(found) if isinstance(item, Tensor)], gate
+        result, gate = self._call.again(self._recorded)
+        return [item for item in tensors_in(result) if isinstance(item, Tensor)], gate
 
 
 # ------------------------------------------------------------------------------------------------------------------ nodes
 class Gate(Node):
-    """Between the graph of a segment and what its inputs were computed from.
-
-    While it is shut, a pass through the segment ends at it.
-    """
+    """Stands between the graphs of a segment and of its inputs; until it is opened, a pass through the segment ends at it."""
 
     __slots__ = ("_kinds",)
 
@@ -145,7 +142,7 @@ class Gate(Node):
         return "recompute_inputs"
 
     def open(self, edges: tuple[Any, ...]) -> None:
-        """Let what comes go on along these edges."""
+        """Pass gradients on along these edges."""
         self._edges = edges
 
     def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
@@ -155,7 +152,7 @@ class Gate(Node):
 
 
 class RecomputeNode(Node):
-    """A segment: its edges go to the inputs, and then to the leaves that it uses besides."""
+    """The backward of a segment: its edges go to the inputs, then to other leaves that the segment uses."""
 
     __slots__ = ("_kinds", "_leaves", "_versions")
 
@@ -177,10 +174,10 @@ class RecomputeNode(Node):
         return "recompute_backward"
 
     def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
-        found = self._run(grads, wanted, keep, create_graph=False)
-        given = [id(grad) for grad in grads if grad is not None]
-        # What is handed through is also held by who gave it; what goes on is to be held by nobody else.
-        return [value.copy() if id(value) in given else value for value in found]
+        gradients = self._run(grads, wanted, keep, create_graph=False)
+        received = [id(grad) for grad in grads if grad is not None]
+        # A gradient that is passed through is also held by the caller, and the pass adds to its gradients in place.
+        return [value.copy() if id(value) in received else value for value in gradients]
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
         return self._run(grads, wanted, keep, create_graph=True)
@@ -189,9 +186,9 @@ class RecomputeNode(Node):
         segment: Segment | None = self._saved
         if segment is None:
             raise self._released()
-        found: list[Any] = [None] * len(self._edges)
+        gradients: list[Any] = [None] * len(self._edges)
         if all(grad is None for grad in grads):
-            return found
+            return gradients
         for leaf, version in zip(self._leaves, self._versions, strict=True):
             if leaf.variable._version[0] != version:
                 raise modified(self, leaf.variable._version, version)
@@ -209,12 +206,12 @@ class RecomputeNode(Node):
         ends = list(targets.values())
         values = engine.execute(lambda: InnerTask(roots, seeds, create_graph, create_graph, ends))
         for number, value in zip(targets, values, strict=True):
-            found[number] = value
+            gradients[number] = value
         if create_graph:
             gate.open(segment.edges)
         if not keep:
             self._saved = None
-        return found
+        return gradients
 
     def _check(self, segment: Segment, outputs: Sequence[Tensor], gate: Gate) -> None:
         """A `BackwardError` if the function has done something else than the first time."""
@@ -234,7 +231,7 @@ class RecomputeNode(Node):
 
 def _leaves(outputs: Sequence[Tensor], gate: Gate) -> list[Node]:
     """The leaves, other than inputs, that a segment's outputs were computed from."""
-    found: list[Node] = []
+    leaves: list[Node] = []
     seen: set[Node] = {gate}
     stack = [(output._edge or leaf_edge(output))[0] for output in outputs if not output._stop]
     while stack:
@@ -243,7 +240,7 @@ def _leaves(outputs: Sequence[Tensor], gate: Gate) -> list[Node]:
             continue
         seen.add(node)
         if node.is_leaf:
-            found.append(node)
+            leaves.append(node)
         elif node.sequence_nr < gate.sequence_nr:
             raise ProgramError(
                 f"recompute: the function uses what {node.name} has computed before, recorded at: {node.where}\n"
@@ -251,7 +248,7 @@ def _leaves(outputs: Sequence[Tensor], gate: Gate) -> list[Node]:
             )
         else:
             stack += [edge[0] for edge in node._edges if edge is not None]
-    return found
+    return leaves
 
 
 def _parameters(leaves: Sequence[Any]) -> dict[int, str]:

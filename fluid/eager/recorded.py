@@ -1,4 +1,4 @@
-"""Recorded graphs, and ops that ran, written down as programs."""
+"""Recorded graphs, and ops that ran, as programs."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def append_call(
     attrs: Mapping[str, Any],
     inputs: Mapping[str, Any],
     names: Callable[[str], str],
-    made: Callable[[str], int],
+    counts: Callable[[str], int],
 ) -> Operator:
-    """Append an op that ran to the program's current block; ``made(slot)`` says how many values an output has."""
+    """Append an op that ran to the program's current block; ``counts(slot)`` is the number of values of an output."""
     block = program.current_block()
     prefix = names(definition.type)
     outputs: dict[str, Any] = {}
     for slot, place in definition.outputs.items():
         if place.many:
-            outputs[slot] = [block.create_var(name=names(prefix + ".tmp")) for _ in range(made(slot))]
-        elif not place.optional or made(slot):
+            outputs[slot] = [block.create_var(name=names(prefix + ".tmp")) for _ in range(counts(slot))]
+        elif not place.optional or counts(slot):
             outputs[slot] = block.create_var(name=names(prefix + ".tmp"))
-    said = {
+    non_default = {
         name: value for name, value in attrs.items() if name not in definition.attrs or value != definition.attrs[name].default
     }
-    return block.append_op(definition.type, inputs, outputs, said)
+    return block.append_op(definition.type, inputs, outputs, non_default)
 
 
 def program_of(tensor: Tensor) -> Program:
-    """The graph that a tensor was computed by, as a program: what was recorded, from leaves (and constants, as data) to it."""
+    """The recorded graph of a tensor as a program: from leaves, and constants as data, to the tensor."""
     program = Program()
     block = program.global_block()
     names = unique_name.UniqueNameGenerator()
@@ -51,29 +51,29 @@ def program_of(tensor: Tensor) -> Program:
     outputs: dict[tuple[int, int], Variable] = {}
     arrays: dict[int, Variable] = {}
 
-    def declared(kind: Kind, name: str, **said: Any) -> Variable:
+    def declared(kind: Kind, name: str, **settings: Any) -> Variable:
         while block.has_var(name):
             name = names(name)
-        return block.create_var(name=name, shape=kind.shape, dtype=kind.dtype, lod_level=len(kind.lod), **said)
+        return block.create_var(name=name, shape=kind.shape, dtype=kind.dtype, lod_level=len(kind.lod), **settings)
 
     def constant(kind: Kind, saved: Any) -> Variable:
-        found = arrays.get(id(saved)) if saved is not None else None
-        if found is None:
-            found = declared(kind, names("constant"), is_data=True, stop_gradient=True)
+        variable = arrays.get(id(saved)) if saved is not None else None
+        if variable is None:
+            variable = declared(kind, names("constant"), is_data=True, stop_gradient=True)
             if saved is not None:
-                arrays[id(saved)] = found
-        return found
+                arrays[id(saved)] = variable
+        return variable
 
     def leaf(node: AccumulateGrad) -> Variable:
-        found = outputs.get((id(node), 0))
-        if found is None:
-            variable = node.variable
-            if isinstance(variable, Parameter):
-                found = block.create_parameter(name=variable.name, shape=variable.shape, dtype=variable.dtype)
+        variable = outputs.get((id(node), 0))
+        if variable is None:
+            tensor = node.variable
+            if isinstance(tensor, Parameter):
+                variable = block.create_parameter(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype)
             else:
-                found = declared(variable._kind, variable.name, is_data=True)
-            outputs[id(node), 0] = found
-        return found
+                variable = declared(tensor._kind, tensor.name, is_data=True)
+            outputs[id(node), 0] = variable
+        return variable
 
     for node in _in_order(tensor._edge[0]):
         if isinstance(node, AccumulateGrad):
@@ -92,23 +92,23 @@ def program_of(tensor: Tensor) -> Program:
                 else:
                     inputs.setdefault(slot, []).append(variable)
             count = recipe._slots.count
-            made = append_call(program, op.definition, op.attrs, inputs, names, count)
+            written = append_call(program, op.definition, op.attrs, inputs, names, count)
             taken: dict[str, int] = {}
             for number, slot in enumerate(recipe._slots):
-                outputs[id(node), number] = block.var(made.outputs[slot][taken.setdefault(slot, 0)])
+                outputs[id(node), number] = block.var(written.outputs[slot][taken.setdefault(slot, 0)])
                 taken[slot] += 1
             for number, entry in zip(recipe._save_out, (node._saved or ())[len(recipe._save_in) :], strict=False):
                 arrays[id(entry[0])] = outputs[id(node), number]
         else:
-            found = [outputs[id(edge[0]), edge[1]].name for edge in node._edges if edge is not None]
+            read = [outputs[id(edge[0]), edge[1]].name for edge in node._edges if edge is not None]
             results = [declared(kind, names(node.name)) for kind in node.kinds if kind is not None]
-            block.append_op(node.name.removesuffix("_backward"), {"X": found}, {"Out": results})
+            block.append_op(node.name.removesuffix("_backward"), {"X": read}, {"Out": results})
             outputs.update(((id(node), number), variable) for number, variable in enumerate(results))
     return program
 
 
 def _in_order(root: Node) -> list[Node]:
-    """The nodes that a node was computed from, and itself, each after those it was computed from."""
+    """The nodes that `root` depends on, and itself, each after those that it depends on."""
     seen = {root}
     stack = [root]
     while stack:
@@ -116,13 +116,7 @@ def _in_order(root: Node) -> list[Node]:
             if edge is not None and edge[0] not in seen:
                 seen.add(edge[0])
                 stack.append(edge[0])
-    leaves = [node for node in seen if node.is_leaf]
-    others = [node for node in seen if not node.is_leaf]
-    return sorted(leaves, key=_number) + sorted(others, key=_number)
-
-
-def _number(node: Node) -> int:
-    return node.sequence_nr
+    return sorted(seen, key=lambda node: (not node.is_leaf, node.sequence_nr))
 
 
 parts.program_of = program_of

@@ -1,7 +1,7 @@
 """Branches and loops of a function that is traced, in the recorded graph.
 
-What the example did in a branch says nothing about the other one. So in the graph stands one node for the whole branch or loop:
-its gradient is, in the program, what `fluid.autodiff.reverse` makes of the ops; its values are those of the example's own graph.
+The example took one branch, which says nothing about the other. So one node stands for the whole branch or loop: in the program,
+`fluid.autodiff.reverse` differentiates its ops; the values for the example come from the example's own graph.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Region:
 
     Attributes:
         name: ``"cond"`` or ``"while_loop"``.
-        block: where its ops stand.
-        first: nodes from this number on were recorded inside.
+        block: the block that its ops are in.
+        first: nodes with this sequence number or a higher one were recorded inside.
         ops: its ops.
     """
 
@@ -49,68 +49,69 @@ class Region:
         self._reads: dict[str, _Edge] = {}
 
     def build(self, build: Callable[[], Any]) -> Any:
-        """What a function gives that appends the ops of the region."""
+        """Call a function that appends the ops of the region; its result."""
         last = self.block.ops[-1] if self.block.ops else None
         with self.tracer.reading(self._reads):
-            found = build()
+            result = build()
         self.ops = self.block.ops[0 if last is None else self.block.ops.index(last) + 1 :]
-        return found
+        return result
 
     @property
     def tracer(self) -> Tracer:
-        found = self._tracer()
-        assert found is not None
-        return found
+        tracer = self._tracer()
+        assert tracer is not None
+        return tracer
 
     def is_traced_now(self) -> bool:
         """Whether the program that the ops are in is still being written."""
         return state.tracer is not None and state.tracer is self._tracer()
 
     def edges(self) -> dict[_Edge, list[str]]:
-        """Where gradients go to, each with the variables that it is of: what the ops read and did not make."""
-        made = {name for op in self.ops for name in op.output_arg_names}
-        made.update(name for op in self.ops for block in _blocks_of(op) for name in block.vars)
-        found: dict[_Edge, list[str]] = {}
+        """Edges of the values that the ops read but do not compute, each with the names of the variables."""
+        written = {name for op in self.ops for name in op.output_arg_names}
+        written.update(name for op in self.ops for block in _blocks_of(op) for name in block.vars)
+        edges: dict[_Edge, list[str]] = {}
         for name, edge in self._reads.items():
-            if name not in made:
-                found.setdefault(edge, []).append(name)
-        return found
+            if name not in written:
+                edges.setdefault(edge, []).append(name)
+        return edges
 
-    def edges_of(self, given: Sequence[Tensor], variables: Sequence[Variable], results: Iterable[Sequence[Tensor]]) -> list[Any]:
-        """The edges of what the region gives, None where no gradient is asked for.
+    def edges_of(self, outputs: Sequence[Tensor], names: Sequence[str], results: Iterable[Sequence[Tensor]]) -> list[Any]:
+        """The edges of the region's outputs; None where no gradient is required.
 
         Args:
-            given: what it gave for the example.
-            results: what each of its functions gave: one that asks for a gradient is enough.
+            outputs: the outputs for the example.
+            names: of the variables that the outputs are in the program.
+            results: what each function of the region returned: an output requires a gradient if that of one of them does.
         """
         listed = list(results)
-        whole = [part for part in listed if len(part) == len(given)]  # a loop's condition gives but one
+        whole = [part for part in listed if len(part) == len(outputs)]  # a loop's condition gives but one
         asks = [
             state.recording and tensor._kind.differentiable and any(not part[n]._stop for part in whole)
-            for n, tensor in enumerate(given)
+            for n, tensor in enumerate(outputs)
         ]
         if not any(asks):
-            return [None] * len(given)
-        node = RegionNode(self, given, [variable.name for variable in variables], [tensor for part in listed for tensor in part])
+            return [None] * len(outputs)
+        node = RegionNode(self, outputs, names, [tensor for part in listed for tensor in part])
         return [(node, number) if ask else None for number, ask in enumerate(asks)]
 
     def differentiate(self, seeds: Sequence[tuple[str, str]], wanted: Sequence[Sequence[str]]) -> list[Variable | None]:
-        """Append the gradient ops of the region's.
+        """Append the gradient ops of the region's ops.
 
         Args:
-            seeds: what the region gives, and the gradient of each.
-            wanted: variables that it reads, in groups.
+            seeds: (output of the region, its gradient), by name.
+            wanted: names of variables that the region reads, in groups.
 
         Returns:
-            For each group the sum of its gradients; None is zero.
+            For each group the sum of its gradients; None stands for zero.
         """
         block, program = self.block, self.block.program
         start, end = block.ops.index(self.ops[0]), block.ops.index(self.ops[-1]) + 1
-        known = {id(op) for any_block in program.blocks for op in any_block.ops}
+        earlier = {id(op) for any_block in program.blocks for op in any_block.ops}
         walker = Differentiator(block, block, frozenset())
         before = {name: walker.versions.before(name, start) for group in wanted for name in group}
         walker.mark_varied(before.values(), end, start)
-        found: list[Variable | None] = []
+        gradients: list[Variable | None] = []
         with _undone_on_error(program):
             for name, grad in seeds:
                 value = walker.versions.before(name, end)
@@ -124,14 +125,14 @@ class Region:
                     walker.append("sum", {"X": grads}, {"Out": [total]}, None)
                     walker.declare(total, block.var(grads[0]))
                     grads = [total]
-                found.append(block.var(grads[0]) if grads else None)
+                gradients.append(block.var(grads[0]) if grads else None)
             walker.apply_inserts()
         for any_block in program.blocks:
             for op in any_block.ops:
-                if id(op) not in known:
-                    op.attrs.pop(OpRole.NAME, None)  # they are part of what the function computes
+                if id(op) not in earlier:
+                    op.attrs.pop(OpRole.NAME, None)  # they are part of the function, not of a backward part
         program._changed()
-        return found
+        return gradients
 
 
 def _blocks_of(op: Operator) -> Iterable[Block]:
@@ -142,12 +143,12 @@ def _blocks_of(op: Operator) -> Iterable[Block]:
 
 
 class Refusal(Node):
-    """Where a gradient must not go."""
+    """A node that raises an error when a gradient reaches it."""
 
-    __slots__ = ("_kinds", "_said")
+    __slots__ = ("_kinds", "_message")
 
-    def __init__(self, said: str, tensors: Sequence[Tensor]) -> None:
-        self._said, self._kinds = said, [tensor._kind for tensor in tensors]
+    def __init__(self, message: str, tensors: Sequence[Tensor]) -> None:
+        self._message, self._kinds = message, [tensor._kind for tensor in tensors]
         self._edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
         self._hooks, self._saved, self._line = None, None, user_line()
         self.sequence_nr = next(sequence)
@@ -155,7 +156,7 @@ class Refusal(Node):
 
     @property
     def edges(self) -> list[_Edge | None]:
-        """Those to it of tensors that stand for its own."""
+        """Edges to it, for tensors to have in place of their own; None where a tensor had none."""
         return [None if edge is None else (self, number) for number, edge in enumerate(self._edges)]
 
     @property
@@ -167,7 +168,7 @@ class Refusal(Node):
         return "traced"
 
     def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
-        raise BackwardError(f"{self._said}\n  recorded at: {self.where}")
+        raise BackwardError(f"{self._message}\n  recorded at: {self.where}")
 
     apply_recorded = apply
 
@@ -177,12 +178,12 @@ class RegionNode(Node):
 
     __slots__ = ("_names", "_outputs", "_variables")
 
-    def __init__(self, region: Region, given: Sequence[Tensor], names: Sequence[str], results: Sequence[Tensor]) -> None:
+    def __init__(self, region: Region, outputs: Sequence[Tensor], names: Sequence[str], results: Sequence[Tensor]) -> None:
         reads = region.edges()
         self._variables, self._edges = list(reads.values()), tuple(reads)
         self._names = list(names)
-        self._outputs = [tensor._kind for tensor in given]
-        self._saved = region, list(given), list(results)
+        self._outputs = [tensor._kind for tensor in outputs]
+        self._saved = region, list(outputs), list(results)
         self._hooks, self._line = None, user_line()
         self.sequence_nr = next(sequence)
         self.topological_nr = height(reads)
@@ -206,17 +207,17 @@ class RegionNode(Node):
             return self._through_example(grads, wanted, keep, True)
         self._check(region)
         tracer = region.tracer
-        given = [(number, grad) for number, grad in enumerate(grads) if grad is not None]
+        received = [(number, grad) for number, grad in enumerate(grads) if grad is not None]
         chosen = [number for number in range(len(self._edges)) if wanted is None or wanted[number]]
-        seeds = [(self._names[number], tracer.variable(grad).name) for number, grad in given]
+        seeds = [(self._names[number], tracer.variable(grad).name) for number, grad in received]
         variables = region.differentiate(seeds, [self._variables[number] for number in chosen])
         with tracing(None):
             arrays = self._through_example([None if g is None else g._array for g in grads], wanted, True, False)
         again = Refusal(
             f"a gradient of the gradient of {region.name} is not traced; {_INSTEAD}",
-            [grad for _, grad in given] + [_stand_in(self._edges[number]) for number in chosen],
+            [grad for _, grad in received] + [_stand_in(self._edges[number]) for number in chosen],
         )
-        found: list[Any] = [None] * len(self._edges)
+        gradients: list[Any] = [None] * len(self._edges)
         for number, variable in zip(chosen, variables, strict=True):
             if variable is None:
                 continue
@@ -224,12 +225,12 @@ class RegionNode(Node):
             kind = node.kinds[place]
             assert kind is not None
             array = arrays[number] if arrays[number] is not None else kind.xp.zeros(kind.shape, kind.numpy_dtype)
-            found[number] = make(array, kind, (again, len(given) + chosen.index(number)))
-            tracer.bind(found[number], variable)
-        return found
+            gradients[number] = make(array, kind, (again, len(received) + chosen.index(number)))
+            tracer.bind(gradients[number], variable)
+        return gradients
 
     def _check(self, region: Region) -> None:
-        """A `ProgramError` where the program's ops do not say what the gradient is."""
+        """Raise a `ProgramError` where the gradient cannot be derived from the program's ops."""
         tracer = region.tracer
         if tracer.program.current_block() is not region.block:
             tracer.refuse_call(f"the gradient of a {region.name} inside another branch or loop", _INSTEAD)
@@ -248,26 +249,26 @@ class RegionNode(Node):
             stack += [edge[0] for edge in node._edges if edge is not None]
 
     def _through_example(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool, create_graph: bool) -> list[Any]:
-        """The gradients for the example: through what it did."""
+        """The gradients for the example, through the graph that it recorded."""
         if self._saved is None:
             raise self._released()
         region, outputs, _ = self._saved
-        found: list[Any] = [None] * len(self._edges)
+        gradients: list[Any] = [None] * len(self._edges)
         pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None and not output._stop]
         targets = {number: edge for number, edge in enumerate(self._edges) if wanted is None or wanted[number]}
         if not pairs or not targets:
-            return found
+            return gradients
         roots = [output._edge or leaf_edge(output) for output, _ in pairs]
         seeds = [grad for _, grad in pairs]
         ends = [edge for edge in targets.values() if edge is not None]
         values = engine.execute(lambda: _Inside(region.first, roots, seeds, keep, create_graph, ends))
-        given = [id(grad) for grad in seeds]
+        received = [id(grad) for grad in seeds]
         for number, value in zip(targets, values, strict=True):
-            # What is handed through is also held by who gave it; what goes on is to be held by nobody else.
-            found[number] = value.copy() if not create_graph and id(value) in given else value
+            # A gradient that is passed through is also held by the caller, and the pass adds to its gradients in place.
+            gradients[number] = value.copy() if not create_graph and id(value) in received else value
         if not keep:
             self._saved = None
-        return found
+        return gradients
 
 
 def _stand_in(edge: Any) -> Tensor:
@@ -278,7 +279,7 @@ def _stand_in(edge: Any) -> Tensor:
 
 
 class _Inside(InnerTask):
-    """A pass through what was recorded from a certain node on."""
+    """A pass through the nodes with the sequence number `first` or a higher one."""
 
     def __init__(self, first: int, *args: Any) -> None:
         self._first = first

@@ -1,4 +1,4 @@
-"""Tensors: arrays that remember how they were computed."""
+"""Tensors: arrays that reference the graph that they were computed by."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _Edge = tuple[Node, int]
 
 
 class Tensor(ValueOperators):
-    """An array of numpy or cupy, and how it was computed.
+    """An array of numpy or cupy, with the recorded graph that it was computed by.
 
-    Ops on tensors run at once. Where an input asks for a gradient they are recorded, and their results ask for one too.
-    Operators broadcast as numpy's do, between tensors of one element type; numbers take the tensor's. ``==`` and ``!=`` compare
-    element by element; ``is`` and `hash` are of the object. ``x += y`` and its like, but ``@=``, change the elements of `x` in
-    place, where each name of it shows that, as the methods that end in ``_`` do; ``x = x + y`` makes a new tensor.
+    Ops on tensors run at once. Where an input requires a gradient they are recorded, and their results require one too.
+    Operators broadcast as in numpy, between tensors of one element type; numbers are converted to the tensor's. ``==`` and ``!=``
+    compare element by element; ``is`` and `hash` are by object. ``x += y`` and other such operators, except ``@=``, change `x` in
+    place, as the methods that end in ``_`` do; ``x = x + y`` makes a new tensor.
 
     Args:
         data: anything like an array, or a tensor.
         dtype: element type; by default that of `data`, and float32 for Python's floats.
-        stop_gradient: no gradient is wanted; by default none is.
-        requires_grad: the opposite of `stop_gradient`, for those who are used to that name.
-        name: by default one that is made when it is asked for.
-        copy: False to share the memory of `data` where that can be; then changes of one show in the other.
+        stop_gradient: whether the tensor requires no gradient.
+        requires_grad: the opposite of `stop_gradient`; overrides it.
+        name: generated on first use by default.
+        copy: False to share the memory of `data` where possible.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Tensor(ValueOperators):
     _version: list[Any]
 
     _eager = True
-    __array_ufunc__ = None  # operators of numpy's arrays leave it to those here
+    __array_ufunc__ = None  # so that operators of numpy arrays defer to those here
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class Tensor(ValueOperators):
 
     @classmethod
     def _of(cls, array: Any) -> Tensor:
-        """A tensor of an array that is its own from now on."""
+        """A tensor that takes ownership of an array."""
         return make(array, kind_of(array))
 
     def _ops(self) -> OpNamespace:
         return parts.namespace
 
-    # -- what it is
+    # -- properties
     @property
     def shape(self) -> tuple[int, ...]:
         return self._kind.shape
@@ -123,11 +123,11 @@ class Tensor(ValueOperators):
 
     @property
     def lod(self) -> Lod:
-        """Which of its rows form sequences (see `fluid.values.spec.Lod`)."""
+        """The sequences that its rows form (see `fluid.values.spec.Lod`)."""
         return self._kind.lod
 
     def with_lod(self, lod: Lod) -> Tensor:
-        """The same elements, in the same memory, as rows of these sequences; nothing is recorded."""
+        """A tensor in the same memory whose rows form these sequences; nothing is recorded."""
         if state.tracer is not None:
             state.tracer.refuse_call("with_lod", "use fluid.layers.lod_reset")
         return make(
@@ -144,10 +144,10 @@ class Tensor(ValueOperators):
 
     @property
     def type(self) -> VarType:
-        """The kind of variable that it would be in a program; `VarType.SELECTED_ROWS` for sparse gradients."""
+        """The variable type that it would have in a program; `VarType.SELECTED_ROWS` for sparse gradients."""
         return self._kind.spec.type
 
-    # -- what layers and optimizers ask of variables and parameters
+    # -- attributes of variables and parameters that layers and optimizers read
     persistable = False
     is_data = False
     has_shape = has_dtype = True
@@ -158,7 +158,7 @@ class Tensor(ValueOperators):
 
     @property
     def block(self) -> Block:
-        """Where ops on it are appended to: they run at once."""
+        """The block that ops on it are appended to; they run at once."""
         return parts.block
 
     @property
@@ -182,7 +182,7 @@ class Tensor(ValueOperators):
 
     @property
     def version(self) -> int:
-        """How often its elements were changed in place."""
+        """How often it was modified in place."""
         return int(self._version[0])
 
     def describe(self) -> str:
@@ -192,7 +192,7 @@ class Tensor(ValueOperators):
     # -- gradients
     @property
     def stop_gradient(self) -> bool:
-        """No gradient flows to it. True cuts a computed tensor off from how it was computed."""
+        """Whether no gradient flows to it. Setting it to True detaches the tensor from its graph."""
         return self._stop
 
     @stop_gradient.setter
@@ -216,22 +216,22 @@ class Tensor(ValueOperators):
 
     @property
     def is_leaf(self) -> bool:
-        """It was not computed by a recorded op; `backward` puts gradients into leaves."""
+        """Whether it was not computed by a recorded op; `backward` sets the `grad` of leaves."""
         return self._edge is None
 
     @property
     def grad_fn(self) -> Node | None:
-        """The node that gives gradients to what it was computed from; None for leaves."""
+        """The node that computes gradients of the tensors that it was computed from; None for leaves."""
         return None if self._edge is None else self._edge[0]
 
     @property
     def output_nr(self) -> int:
-        """Which output of its `grad_fn` it is."""
+        """The index of this tensor among the outputs of the op of `grad_fn`."""
         return 0 if self._edge is None else self._edge[1]
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that `backward` has added up here, or None."""
+        """The sum of gradients from `backward`, or None."""
         if state.tracer is not None:
             state.tracer.refuse_call(f"grad of {self.name}", "gradients in a program are values: use dygraph.grad(...)")
         return self._grad
@@ -239,7 +239,7 @@ class Tensor(ValueOperators):
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
         if state.tracer is not None:
-            state.tracer.refuse_call(f"assigning the grad of {self.name}", "do it before or after what is traced")
+            state.tracer.refuse_call(f"assigning the grad of {self.name}", "do it before or after the traced call")
         if grad is not None:
             if not isinstance(grad, Tensor):
                 raise FluidTypeError(f"grad should be a Tensor or None, not {_type_name(grad)}")
@@ -248,14 +248,14 @@ class Tensor(ValueOperators):
         self._grad = grad
 
     def gradient(self) -> np.ndarray[Any, Any] | None:
-        """The gradient as an array of numpy's, or None."""
-        found = self.grad
-        return None if found is None else found.numpy()
+        """The gradient as a numpy array, or None."""
+        grad = self.grad
+        return None if grad is None else grad.numpy()
 
     def clear_gradient(self) -> None:
-        """Forget the gradient."""
+        """Set the gradient to None."""
         if state.tracer is not None:
-            state.tracer.refuse_call("clear_gradient()", "call it before or after what is traced")
+            state.tracer.refuse_call("clear_gradient()", "call it before or after the traced call")
         self._grad = None
 
     def backward(
@@ -270,9 +270,9 @@ class Tensor(ValueOperators):
 
         Args:
             grad_tensor: of this tensor's shape and element type; ones by default.
-            retain_graph: keep what the recorded ops need, to go through them again.
-            create_graph: record how the gradients are computed, so that they can be differentiated.
-            inputs: the only tensors whose `grad` is to be added to.
+            retain_graph: keep the values that the recorded ops saved, so that backward can run again.
+            create_graph: record the computation of the gradients, so that they can be differentiated.
+            inputs: the only tensors whose `grad` is added to.
             backward_strategy: accepted, also as the first argument, as in Fluid 1.6; the order of sums is always the same here.
         """
         if hasattr(grad_tensor, "sort_sum_gradient"):
@@ -281,9 +281,9 @@ class Tensor(ValueOperators):
         parts.backward([self], grads, retain_graph, create_graph, inputs)
 
     def retain_grads(self) -> None:
-        """Keep the gradient of this tensor, though it is no leaf, in `grad`.
+        """Keep the gradient of this tensor in `grad` although it is not a leaf.
 
-        Where it is modified in place, that is the gradient of the elements that it has in the end.
+        After modification in place, this is the gradient of the final elements.
         """
         if self._stop:
             raise BackwardError(f"{self.name} has stop_gradient set, so it will have no gradient to retain")
@@ -292,9 +292,10 @@ class Tensor(ValueOperators):
             node._all_hooks().retained[number] = weakref.ref(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Let ``hook(grad)`` see the gradient of this tensor, and by what it returns replace it; remove it by the handle.
+        """Call ``hook(grad)`` with the gradient of this tensor; what it returns, unless None, replaces the gradient.
 
-        The gradient is that of the elements which the tensor has now, also where it is modified in place later.
+        The gradient is that of the elements that the tensor has now, even if it is modified in place later. The handle that is
+        returned removes the hook.
         """
         if self._stop:
             raise BackwardError(f"{self.name} has stop_gradient set, so it will have no gradient to call a hook with")
@@ -302,7 +303,7 @@ class Tensor(ValueOperators):
         return RemovableHandle(node._all_hooks().of_tensor.setdefault(number, Hooks()), hook)
 
     def detach(self) -> Tensor:
-        """The same elements, in the same memory, without how they were computed."""
+        """A tensor in the same memory, without a graph."""
         if state.tracer is not None:
             return state.tracer.detached(self)
         return make(self._array, self._kind, None, self._version)
@@ -313,12 +314,12 @@ class Tensor(ValueOperators):
 
     # -- values
     def _read(self, by: str) -> None:
-        """What takes values out of tensors says so first: while a function is traced, it may not."""
+        """Raise an error if a function is being traced, which may not read values; `by` names the reader."""
         if state.tracer is not None:
             state.tracer.refuse(self, by)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy as an array of numpy's."""
+        """A copy as a numpy array."""
         self._read("numpy()")
         return self._host()
 
@@ -328,7 +329,7 @@ class Tensor(ValueOperators):
         return self._array.get()  # type: ignore[no-any-return]
 
     def item(self, *position: int) -> Any:
-        """The one element, or that at a position, as a number of Python's."""
+        """The only element, or that at a position, as a Python number."""
         if not position and self.size != 1:
             raise ProgramError(f"item() of {self._kind}: there are {self.size} elements; say which, as in item(0, 1)")
         self._refuse_sparse("item()")
@@ -338,8 +339,8 @@ class Tensor(ValueOperators):
     def _refuse_sparse(self, by: str) -> None:
         if isinstance(self._array, SelectedRows):
             raise FluidTypeError(
-                f"{by}: {self.name} is a sparse gradient of {self._kind}, which holds only some of the rows; Tensor(x) of it has "
-                "all of them, with zeros in the others, and x.numpy() too"
+                f"{by}: {self.name} is a sparse gradient of {self._kind}, which holds only some of the rows; Tensor(x) and "
+                "x.numpy() have all rows, with zeros in the others"
             )
 
     def tolist(self) -> Any:
@@ -352,7 +353,7 @@ class Tensor(ValueOperators):
         if self._kind.device != CPU or self.type is VarType.SELECTED_ROWS:
             return self.numpy() if dtype is None else self.numpy().astype(dtype)
         array = self._array.view()
-        array.flags.writeable = False  # what changes behind a graph's back makes wrong gradients
+        array.flags.writeable = False  # changes that are not counted as versions would make gradients wrong
         return np.array(array, dtype=dtype, copy=copy)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
@@ -380,7 +381,7 @@ class Tensor(ValueOperators):
 
     def __index__(self) -> int:
         if self._kind.numpy_dtype.kind not in "iu":
-            raise FluidTypeError(f"{self._kind} cannot be an index; a whole number can")
+            raise FluidTypeError(f"{self._kind} cannot be an index; an integer can")
         return int(self._one("an index"))
 
     def __format__(self, spec: str) -> str:
@@ -398,11 +399,11 @@ class Tensor(ValueOperators):
     def __repr__(self) -> str:
         values = np.array2string(self._host(), separator=", ", prefix="Tensor(")
         if self._edge is not None:
-            said = f", grad_fn={self._edge[0]!r}"
+            graph = f", grad_fn={self._edge[0]!r}"
         else:
-            said = "" if self._stop else ", stop_gradient=False"
+            graph = "" if self._stop else ", stop_gradient=False"
         device = "" if self.device == CPU else f", device={self.device}"
-        return f"Tensor({values}, shape={list(self.shape)}, dtype={self.dtype.text}{device}{said})"
+        return f"Tensor({values}, shape={list(self.shape)}, dtype={self.dtype.text}{device}{graph})"
 
     __str__ = __repr__
 
@@ -411,7 +412,7 @@ class Tensor(ValueOperators):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if self._edge is not None:
-            raise ProgramError(f"{self.name} was computed by {self._edge[0].name}; only leaves can be copied deeply: use clone()")
+            raise ProgramError(f"{self.name} was computed by {self._edge[0].name}; only leaves can be deep-copied: use clone()")
         copy = type(self).__new__(type(self))
         memo[id(self)] = copy
         copy._array, copy._kind, copy._version = self._array.copy(), self._kind, [0]
@@ -429,7 +430,7 @@ class Tensor(ValueOperators):
         return str(self._kind)
 
     def _operand(self, other: Any) -> Any:
-        """The other operand as a tensor; a number becomes one of this element type."""
+        """The other operand as a tensor; numbers are converted to this element type."""
         if isinstance(other, Tensor):
             return other
         if isinstance(other, numbers.Number):
@@ -439,7 +440,7 @@ class Tensor(ValueOperators):
         if isinstance(other, Variable):
             raise FluidTypeError(
                 f"{self.name} is a tensor, and {other.name} is a Variable of a program, which has no value until that runs; "
-                "they cannot be the operands of one op"
+                "one op cannot take both"
             )
         return None
 
@@ -500,8 +501,7 @@ class Tensor(ValueOperators):
     def __getitem__(self, item: Any) -> Tensor:
         """A copy of some elements, through which gradients flow; it shares no memory with this tensor.
 
-        So ``x[0].add_(1)`` and ``x[0][1] = 2`` change only a copy. What changes `x` is to assign to it: ``x[0] += 1`` and
-        ``x[0, 1] = 2`` do.
+        So ``x[0].add_(1)`` and ``x[0][1] = 2`` change only a copy; ``x[0] += 1`` and ``x[0, 1] = 2`` change `x`.
         """
         return parts.getitem(self, item)
 
@@ -509,32 +509,32 @@ class Tensor(ValueOperators):
         self._refuse_sparse("setitem")
         parts.setitem(self, item, value)
 
-    # -- the usual ops as methods; those of one tensor follow below
+    # -- ops as methods; `fluid.eager.methods` adds those of one tensor
     @property
     def T(self) -> Tensor:
-        """With its dimensions the other way round."""
+        """The tensor with its dimensions in reverse order."""
         return self.transpose()
 
     def transpose(self, *axes: Any) -> Tensor:
-        """Dimensions in another order; the other way round by default."""
+        """The tensor with its dimensions in another order; in reverse by default."""
         order = _numbers(axes) or range(self.ndim - 1, -1, -1)
         return parts.namespace.transpose2(self, axis=list(order))  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any) -> Tensor:
-        """The same elements in another shape, of which one extent may be -1."""
-        extents = self._new_shape(_numbers(shape))
-        if extents and all(extents):
-            return parts.namespace.reshape2(self, shape=extents)  # type: ignore[no-any-return]
-        like = Tensor._of(self._kind.xp.empty(extents, self._kind.numpy_dtype))  # to reshape2, [] and 0 mean something else
+        """The same elements in another shape; one dimension may be -1."""
+        sizes = self._new_shape(_numbers(shape))
+        if sizes and all(sizes):
+            return parts.namespace.reshape2(self, shape=sizes)  # type: ignore[no-any-return]
+        like = Tensor._of(self._kind.xp.empty(sizes, self._kind.numpy_dtype))  # [] and 0 have other meanings in reshape2
         return parts.namespace.reshape_like(self, like)  # type: ignore[no-any-return]
 
-    def _new_shape(self, extents: list[int]) -> tuple[int, ...]:
-        rest = prod(extent for extent in extents if extent != -1)
-        if extents.count(-1) == 1 and rest and self.size % rest == 0:
-            extents = [self.size // rest if extent == -1 else extent for extent in extents]
-        if -1 in extents or prod(extents) != self.size:
-            raise ProgramError(f"{self._kind} cannot have the shape {extents}: it has {self.size} elements")
-        return tuple(extents)
+    def _new_shape(self, sizes: list[int]) -> tuple[int, ...]:
+        rest = prod(size for size in sizes if size != -1)
+        if sizes.count(-1) == 1 and rest and self.size % rest == 0:
+            sizes = [self.size // rest if size == -1 else size for size in sizes]
+        if -1 in sizes or prod(sizes) != self.size:
+            raise ProgramError(f"{self._kind} cannot have the shape {sizes}: it has {self.size} elements")
+        return tuple(sizes)
 
     def sum(self, axis: Any = None, keepdim: bool = False) -> Tensor:
         """The sum over one dimension, over several, or over all."""
@@ -545,11 +545,11 @@ class Tensor(ValueOperators):
         return _reduced("reduce_mean", self, axis, keepdim)
 
     def max(self, axis: Any = None, keepdim: bool = False) -> Tensor:
-        """The greatest element along one dimension, along several, or of all."""
+        """The maximum over one dimension, over several, or over all."""
         return _reduced("reduce_max", self, axis, keepdim)
 
     def min(self, axis: Any = None, keepdim: bool = False) -> Tensor:
-        """The least element along one dimension, along several, or of all."""
+        """The minimum over one dimension, over several, or over all."""
         return _reduced("reduce_min", self, axis, keepdim)
 
     def prod(self, axis: Any = None, keepdim: bool = False) -> Tensor:
@@ -560,15 +560,15 @@ class Tensor(ValueOperators):
         return self @ other  # type: ignore[no-any-return]
 
     def squeeze(self, *axes: Any) -> Tensor:
-        """Without these dimensions, or without all, of extent 1."""
+        """The tensor without these dimensions of size 1, by default without any of size 1."""
         return parts.namespace.squeeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
 
     def unsqueeze(self, *axes: Any) -> Tensor:
-        """With dimensions of extent 1 put in at these places."""
+        """The tensor with dimensions of size 1 inserted at these positions."""
         return parts.namespace.unsqueeze2(self, axes=_numbers(axes))  # type: ignore[no-any-return]
 
     def program(self) -> Any:
-        """The recorded graph that it was computed by, as a `Program`, to be printed or looked at."""
+        """The recorded graph that it was computed by as a `Program`, for inspection."""
         return parts.program_of(self)
 
     # -- in place
@@ -579,21 +579,21 @@ class Tensor(ValueOperators):
     def _check_writable(self, by: str) -> None:
         if isinstance(self._array, np.ndarray) and not self._array.flags.writeable:
             raise ProgramError(
-                f"{by}: {self.name} shares the memory of an array that may only be read (jax's, or one with writeable=False); "
-                "work on its clone()"
+                f"{by}: {self.name} shares the memory of a read-only array (of jax, or with writeable=False); "
+                "modify its clone() instead"
             )
 
     def _check_modifiable(self, by: str) -> None:
         self._check_writable(by)
         if state.recording and not self._stop and self._edge is None:
-            instead = f"write x = x {by[:-1]} y, which makes a new tensor" if by in _OPERATORS else "on a clone()"
+            instead = f"write x = x {by[:-1]} y, which makes a new tensor" if by in _OPERATORS else "modify a clone()"
             raise BackwardError(
-                f"{by}: {self.name} is a leaf that asks for a gradient, and cannot be modified in place while ops are recorded; "
+                f"{by}: {self.name} is a leaf that requires a gradient, and cannot be modified in place while ops are recorded; "
                 f"do it inside no_grad(), or {instead}"
             )
 
     def _take_over(self, result: Tensor, by: str) -> Tensor:
-        """Become `result`, in the memory that is there."""
+        """Copy the elements of `result` into this tensor's memory, and take over its edge."""
         before, after = self._kind, result._kind
         if after is not before and (after.shape, after.dtype, after.spec.type) != (before.shape, before.dtype, before.spec.type):
             instead = f"write x = x {by[:-1]} y" if by in _OPERATORS else "an op that makes a new tensor can"
@@ -612,7 +612,7 @@ class Tensor(ValueOperators):
         return self
 
     def _move_to(self, edge: _Edge | None) -> None:
-        """From now on it is computed so, or not at all; a gradient that is to be kept will be of the new elements."""
+        """Replace the edge, None for a leaf; `retain_grads` applies to the new one."""
         if self._edge is not None and self._edge[0]._hooks is not None:
             retained = self._edge[0]._hooks.retained
             if self._edge[1] in retained and retained[self._edge[1]]() is self:
@@ -633,31 +633,31 @@ class Tensor(ValueOperators):
         return self._take_over(getattr(parts.namespace, op_type)(before, *tensors, **attrs), by)
 
     def _other(self, other: Any, by: str) -> Tensor:
-        """An argument of an op in place as a tensor; numbers, also in lists, become ones of this element type."""
-        found = self._operand(other)
-        return Tensor._of(self._values(other, by)) if found is None else found
+        """An argument of an in-place op as a tensor; numbers, also in lists, are converted to this element type."""
+        tensor = self._operand(other)
+        return Tensor._of(self._values(other, by)) if tensor is None else tensor
 
-    def _values(self, given: Any, by: str) -> Any:
-        """Python's numbers, alone or in lists, as an array of this element type; refused where something would be lost."""
-        found = np.asarray(given)
-        if found.dtype.kind not in "biufc":
-            if isinstance(given, numbers.Number):
-                self._check_number(given)  # one that is too large
-            raise FluidTypeError(f"{by} takes a tensor, a number, or an array or a list of numbers, not {given!r}")
-        if not self._kind.differentiable and found.dtype.kind != "c":
+    def _values(self, value: Any, by: str) -> Any:
+        """Python numbers, also in lists, as an array of this element type; an error where the conversion would lose something."""
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufc":
+            if isinstance(value, numbers.Number):
+                self._check_number(value)  # raises if it is too large
+            raise FluidTypeError(f"{by} takes a tensor, a number, or an array or a list of numbers, not {value!r}")
+        if not self._kind.differentiable and array.dtype.kind != "c":
             with np.errstate(invalid="ignore"):
-                lost = found[(found % 1 != 0) | ((found != 0) & (found != 1) if self.dtype is VarType.BOOL else False)]
+                lost = array[(array % 1 != 0) | ((array != 0) & (array != 1) if self.dtype is VarType.BOOL else False)]
             if lost.size:
                 self._check_number(lost[0].item())
         try:
-            if found.size and self.dtype is not VarType.BOOL and found.dtype.kind == "f":
-                np.array([int(found.min()), int(found.max())], self._kind.numpy_dtype)  # which refuses what is out of range
-            return self._kind.xp.asarray(given, self._kind.numpy_dtype)
+            if array.size and self.dtype is not VarType.BOOL and array.dtype.kind == "f":
+                np.array([int(array.min()), int(array.max())], self._kind.numpy_dtype)  # raises if out of range
+            return self._kind.xp.asarray(value, self._kind.numpy_dtype)
         except (OverflowError, TypeError, ValueError) as error:
-            raise ProgramError(f"{by}: {self._kind} cannot hold {given!r}: {error}") from None
+            raise ProgramError(f"{by}: {self._kind} cannot hold {value!r}: {error}") from None
 
     def _before(self, op_type: str, *others: Any) -> Tensor:
-        """This tensor as it is now, to be read by an op whose result takes its place: a copy, if backward will need it."""
+        """The input of an op whose result replaces this tensor: a copy if backward needs the value, else the tensor itself."""
         rule = registry.get(op_type).rule
         if not state.recording or not isinstance(rule, Rule):
             return self
@@ -669,7 +669,7 @@ class Tensor(ValueOperators):
         return before
 
     def _augmented(self, sign: str, other: Any) -> Any:
-        """``self sign= other``, with the ops of the operator."""
+        """``self <sign> other``, such as ``+=``, computed by the ops of the binary operator."""
         op_type, operator = _OPERATORS[sign]
         self._check_modifiable(sign)
         scales = isinstance(other, numbers.Number) and sign in ("+=", "-=", "*=", "/=")
@@ -728,7 +728,7 @@ class Tensor(ValueOperators):
         return self._in_place("scale", scale=self._number(scale), bias=self._number(bias))
 
     def fill_(self, value: float) -> Tensor:
-        """Give every element this value."""
+        """Set every element to this value."""
         self._check_number(value)
         if not self._is_large(value):
             return self._in_place("fill_any_like", value=float(value), dtype=-1)
@@ -736,17 +736,17 @@ class Tensor(ValueOperators):
         return self._take_over(parts.namespace.fill_any_like(self, value=0.0, dtype=-1) + value, "fill_")
 
     def zero_(self) -> Tensor:
-        """Give every element the value zero."""
+        """Set every element to zero."""
         return self.fill_(0.0)
 
     def copy_(self, other: Any) -> Tensor:
-        """Take over the elements of a tensor, or of anything like an array, of this shape."""
+        """Copy the elements of a tensor, or of anything like an array, of this shape."""
         other = (other if isinstance(other, Tensor) else Tensor._of(array_of(other))).astype(self.dtype)
         self._check_modifiable("copy_")
         return self._take_over(other if other._stop else other.clone(), "copy_")
 
     def set_value(self, value: Any) -> None:
-        """Give it other elements, of the same shape; nothing is recorded, not even of a leaf that asks for a gradient."""
+        """Replace the elements by others of the same shape; not recorded, and allowed for leaves that require a gradient."""
         self._refuse_sparse("set_value")
         array = array_of(value._array if isinstance(value, Tensor) else value, self.dtype)
         if tuple(array.shape) != self.shape:
@@ -774,11 +774,11 @@ _OPERATORS: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "|=": ("logical_or", Tensor.__or__),
     "^=": ("logical_xor", Tensor.__xor__),
 }
-"""What in-place operators compute, and by which ops."""
+"""In-place operator -> the op, and the method of the binary operator."""
 
 
 def make(array: Any, kind: Kind, edge: _Edge | None = None, version: list[Any] | None = None) -> Tensor:
-    """A tensor of an array that is its own from now on."""
+    """A tensor that takes ownership of an array."""
     tensor = _new(Tensor)
     tensor._array = array
     tensor._kind = kind
@@ -795,10 +795,10 @@ def to_tensor(data: Any, dtype: DTypeLike | None = None, stop_gradient: bool = T
 
 
 def from_dlpack(other: Any) -> Tensor:
-    """A tensor in the memory of another library's (torch, cupy, jax, numpy), which is not copied if its elements lie in order.
+    """A tensor that shares the memory of an array of torch, cupy, jax or numpy; a copy if that is not contiguous.
 
-    Memory that may only be read, such as jax's, makes a tensor that ops in place refuse. In the other direction jax takes what
-    lies at a multiple of 64 bytes as it is, and copies other memory.
+    In-place ops refuse read-only memory, such as jax's. In the other direction, jax shares memory that is aligned to 64 bytes,
+    and copies other memory.
     """
     device = getattr(other, "__dlpack_device__", None)
     if device is None:
@@ -812,24 +812,24 @@ def from_dlpack(other: Any) -> Tensor:
 
 
 def _unpickled(array: Any, stop: bool, name: str | None, lod: Lod = ()) -> Tensor:
-    found = Tensor(array, stop_gradient=stop, name=name, copy=False)
-    found._kind = kind_of(found._array, lod)
-    return found
+    tensor = Tensor(array, stop_gradient=stop, name=name, copy=False)
+    tensor._kind = kind_of(tensor._array, lod)
+    return tensor
 
 
 def _type_name(value: Any) -> str:
     return type(value).__name__
 
 
-def _numbers(given: Sequence[Any]) -> list[int]:
-    """Whole numbers given one by one, or in a list, an array or a range."""
-    if len(given) == 1 and _is_list(given[0]):
-        given = given[0]
-    return [int(number) for number in given]
+def _numbers(values: Sequence[Any]) -> list[int]:
+    """Integers passed one by one, or in a list, an array or a range."""
+    if len(values) == 1 and _is_list(values[0]):
+        values = values[0]
+    return [int(number) for number in values]
 
 
-def _is_list(given: Any) -> bool:
-    return isinstance(given, (list, tuple, range)) or (isinstance(given, np.ndarray) and given.ndim > 0)
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple, range)) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
 def _reduced(op_type: str, x: Tensor, axis: Any, keepdim: bool) -> Tensor:

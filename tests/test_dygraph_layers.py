@@ -307,7 +307,7 @@ def test_attention_between_sequences() -> None:
     assert not np.array_equal(dropping(x).numpy(), dropping(x).numpy())
     with pytest.raises(ProgramError, match="embed_dim=8 cannot be dealt out to 3 heads"):
         dygraph.MultiHeadAttention(8, 3)
-    with pytest.raises(ProgramError, match="'soft' is no activation"):
+    with pytest.raises(ProgramError, match="'soft' is not an activation"):
         dygraph.Linear(2, 2, act="soft")
 
 
@@ -616,7 +616,7 @@ def test_lists() -> None:
     del items[0]
     assert [layer.weight.shape[1] for layer in items] == [7, 2, 3, 4]
     assert len(items[1:3]) == 2 and items[-1].weight.shape == (1, 4)
-    with pytest.raises(FluidTypeError, match="a LayerList only holds its items; call these"):
+    with pytest.raises(FluidTypeError, match="a LayerList only holds its items and cannot be called; call these"):
         items(Tensor([1.0]))
     parameters = dygraph.ParameterList([dygraph.Parameter([float(n)]) for n in range(3)])
     assert [parameter.item() for parameter in parameters] == [0, 1, 2] and len(parameters.parameters()) == 3

@@ -422,7 +422,7 @@ def test_what_cannot_be_traced() -> None:
         dygraph.trace(lambda x: optimizer.step(), Tensor([1.0]))
     with pytest.raises(ProgramError, match=r"trace\(\) cannot be traced; a function is being traced already"):
         dygraph.trace(lambda x: dygraph.trace(lambda y: y, x)(x), Tensor([1.0]))
-    with pytest.raises(FluidTypeError, match="should give tensors, in lists, tuples or dicts or alone, not 'text'"):
+    with pytest.raises(FluidTypeError, match="should return tensors, alone or in lists, tuples or dicts, not 'text'"):
         dygraph.trace(lambda x: "text", Tensor([1.0]))
     with pytest.raises(ProgramError, match="there are 1 example tensors, but 2 feed_names"):
         dygraph.trace(lambda x: x, Tensor([1.0]), feed_names=["a", "b"])

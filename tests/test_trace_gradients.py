@@ -275,7 +275,7 @@ W = leaf([2.0])
             lambda x: dygraph.grad(layers.cond(x.sum() > 0, lambda: x * W, lambda: hooked(W)).sum(), W)[0],
         ),
         (
-            r"a gradient that goes from inside a while_loop to what lies before it would leave out the trips between",
+            r"a gradient from inside a while_loop to values before it would skip the iterations in between",
             lambda x: layers.while_loop(
                 lambda i, y: i < 3.0,
                 lambda i, y: [i + 1.0, dygraph.grad((y * y).sum(), W)[0]],

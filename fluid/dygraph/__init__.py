@@ -1,4 +1,4 @@
-"""Eager mode: ops run at once, and are recorded so that gradients can be asked for::
+"""Eager mode: ops run at once, and are recorded so that gradients can be computed::
 
     from fluid import dygraph
 
@@ -161,10 +161,10 @@ __all__ = [
 
 
 def seed(number: int) -> None:
-    """Let random ops draw from the stream of this seed, from its start.
+    """Restart the stream that random ops draw from, with this seed.
 
-    Without it they draw from the stream of the default program's ``random_seed``, or of a seed that is fresh in every process.
+    By default the seed is the default program's ``random_seed``, or a new one in every process.
     """
     if state.tracer is not None:
-        state.tracer.refuse_call("seed()", "call it before what is traced")
+        state.tracer.refuse_call("seed()", "call it before tracing")
     RANDOM.seed(number)

@@ -1,4 +1,4 @@
-"""What `backward` may be told in Fluid 1.6."""
+"""Settings of `backward`, as in Fluid 1.6."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class BackwardStrategy:
     """Settings of a backward pass.
 
     Attributes:
-        sort_sum_gradient: add gradients up in the order of the ops that they come from; here that is always so.
+        sort_sum_gradient: sum gradients in the order of the ops that they come from; here that is always so.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""States of layers and optimizers in files."""
+"""Saving and loading states of layers and optimizers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NAMES = "StructuredToParameterName@@"
 def save_dygraph(state_dict: Mapping[str, Any], model_path: str | os.PathLike[str]) -> None:
     """Save a `state_dict` of a layer, as ``<model_path>.pdparams``, or of an optimizer, as ``<model_path>.pdopt``.
 
-    Whose it is, the tensors say, and of plain arrays, such as `load_dygraph` gives, the names: those of moments and the like are
-    an optimizer's. The files are pickles of arrays by name, as Fluid 1.6 writes them.
+    The tensors tell which it is; for plain arrays, such as from `load_dygraph`, the names do (moments and the like are of an
+    optimizer). The files are pickles of arrays by name, as in Fluid 1.6.
 
     Raises:
-        ProgramError: there is nothing to save, or `model_path` names a folder.
+        ProgramError: the state is empty, or `model_path` is a folder.
 
     >>> linear = dygraph.Linear(4, 2)
     >>> dygraph.save_dygraph(linear.state_dict(), "linear")
@@ -50,10 +50,10 @@ def save_dygraph(state_dict: Mapping[str, Any], model_path: str | os.PathLike[st
 
 @checked
 def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The states that `save_dygraph`, or Paddle's, has saved: arrays by name, of a layer and of an optimizer (None if not there).
+    """The states of a layer and of an optimizer (None if missing) that `save_dygraph` or Paddle has saved: arrays by name.
 
     Raises:
-        FormatError: neither file is there, or one is damaged.
+        FormatError: neither file exists, or one is damaged.
 
     >>> linear = dygraph.Linear(4, 2)
     >>> dygraph.save_dygraph(linear.state_dict(), "linear")
@@ -61,14 +61,14 @@ def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], di
     >>> linear.set_dict(parameters)
     """
     start = _start(model_path)
-    found = [_read(start + suffix) if os.path.exists(start + suffix) else None for suffix in (".pdparams", ".pdopt")]
-    if found == [None, None]:
+    states = [_read(start + suffix) if os.path.exists(start + suffix) else None for suffix in (".pdparams", ".pdopt")]
+    if states == [None, None]:
         raise FormatError(f"there is neither {start}.pdparams nor {start}.pdopt")
-    return found[0] if found[0] is not None else {}, found[1]
+    return states[0] if states[0] is not None else {}, states[1]
 
 
 def _start(model_path: str | os.PathLike[str]) -> str:
-    """What the names of the files begin with."""
+    """The path without the suffix."""
     return os.fspath(model_path).removesuffix(".pdparams").removesuffix(".pdopt")
 
 
@@ -79,13 +79,13 @@ def _of_optimizer(state: Mapping[str, Any]) -> bool:
         return False
     if is_state(state):
         return True
-    # a layer knows tensors by other names than their own; what optimizers and averages make has a number at the end
+    # In a layer's state the keys are not the tensors' own names; names of optimizers' and averages' variables end in a number.
     return bool(tensors) and all(name == value.name and start_of(name) != name for name, value in tensors.items())
 
 
 def _read(path: str) -> dict[str, Any]:
-    found = read_pickle(path)
-    if not isinstance(found, dict):
-        raise FormatError(f"{path}: it should hold a dict of arrays by name, but holds a {type(found).__name__}")
-    found.pop(_NAMES, None)
-    return {name: value for name, value in found.items() if isinstance(name, str)}
+    content = read_pickle(path)
+    if not isinstance(content, dict):
+        raise FormatError(f"{path}: it should hold a dict of arrays by name, but holds a {type(content).__name__}")
+    content.pop(_NAMES, None)
+    return {name: value for name, value in content.items() if isinstance(name, str)}

@@ -1,4 +1,4 @@
-"""Layers that hold layers, or parameters, by number."""
+"""Layers that hold layers or parameters in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LayerList", "ParameterList", "Sequential"]
 
 
 class Sequential(Layer):
-    """Layers, or pairs of a name and a layer, each called with what the one before it gives.
+    """Layers, or pairs of a name and a layer, each called with the output of the one before it.
 
     The first argument may be the name scope, as in Fluid 1.6.
 
@@ -57,7 +57,7 @@ class Sequential(Layer):
 
 
 class _Numbered(Layer):
-    """What `LayerList` and `ParameterList` share."""
+    """Base of `LayerList` and `ParameterList`."""
 
     _kind = ""
 
@@ -70,18 +70,18 @@ class _Numbered(Layer):
         return self.__dict__[self._kind]  # type: ignore[no-any-return]
 
     def append(self, item: Any) -> Any:
-        """Add one at the end; itself."""
+        """Add an item at the end; returns this object."""
         return self.extend([item])
 
     def extend(self, items: Iterable[Any]) -> Any:
-        """Add several at the end; itself."""
+        """Add several items at the end; returns this object."""
         for item in items:
             add = self.add_sublayer if self._kind == "_sub_layers" else self.add_parameter
             add(str(len(self._items)), item)
         return self
 
     def insert(self, index: int, item: Any) -> None:
-        """Put one before position `index`."""
+        """Insert an item before index `index`."""
         self._renumber([*(items := list(self._items.values()))[:index], item, *items[index:]])
 
     def _renumber(self, items: list[Any]) -> None:
@@ -89,8 +89,8 @@ class _Numbered(Layer):
         self.extend(items)
 
     def __getitem__(self, index: Any) -> Any:
-        found = list(self._items.values())[index]
-        return type(self)(found) if isinstance(index, slice) else found
+        chosen = list(self._items.values())[index]
+        return type(self)(chosen) if isinstance(index, slice) else chosen
 
     def __setitem__(self, index: int, item: Any) -> None:
         items = list(self._items.values())
@@ -109,11 +109,11 @@ class _Numbered(Layer):
         return iter(list(self._items.values()))
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        raise FluidTypeError(f"a {type(self).__name__} only holds its items; call these")
+        raise FluidTypeError(f"a {type(self).__name__} only holds its items and cannot be called; call these")
 
 
 class LayerList(_Numbered):
-    """Layers by number.
+    """A list of layers.
 
     >>> parts = dygraph.LayerList([dygraph.Linear(4, 4) for _ in range(3)])
     >>> len(parts), len(parts.parameters())
@@ -124,7 +124,7 @@ class LayerList(_Numbered):
 
 
 class ParameterList(_Numbered):
-    """Parameters by number.
+    """A list of parameters.
 
     >>> weights = dygraph.ParameterList([dygraph.Parameter([1.0]), dygraph.Parameter([2.0])])
     >>> [name for name, _ in weights.named_parameters()]

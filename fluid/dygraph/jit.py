@@ -1,4 +1,4 @@
-"""Layers as programs, where Fluid 1.6 has them; see `fluid.dygraph.trace`."""
+"""Tracing, under the module name of Fluid 1.6; see `fluid.dygraph.trace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of `fluid.layers` that have parameters, as objects which keep these."""
+"""Functions of `fluid.layers` that have parameters, as objects that keep them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LayerOf", "how_to_keep"]
 
 
 class LayerOf(nn._Functional):
-    """A function that calls layers of `fluid.layers`, as an object which keeps their parameters::
+    """A function that calls layers of `fluid.layers`, as an object that keeps their parameters::
 
         crf = dygraph.LayerOf(layers.linear_chain_crf)
         cost = crf(emission, label)
@@ -28,14 +28,14 @@ class LayerOf(nn._Functional):
         path = decode(emission)
 
     The first call makes the parameters: ``weight``, ``weight_1``, ... and ``bias``, ``bias_1``, ... in the order in which the
-    function asks for them, which has to be the same in each call, as have their shapes and dtypes. One that is asked for again by
-    the name that a `ParamAttr` says is shared. Inside branches and loops (`cond`, `while_loop`, the steps of `rnn`) none is made.
-    One is shared with another layer by giving it to that, as `param_attr` or as an attribute: ``other.weight = layer.weight``.
+    function requests them. This order, the shapes and the dtypes must be the same in each call. Requests with the same name in
+    `ParamAttr` share a parameter. Branches and loops (`cond`, `while_loop`, the steps of `rnn`) cannot make any. To share a
+    parameter with another layer, pass it as `param_attr` or assign it: ``other.weight = layer.weight``.
 
     Args:
-        function: of `fluid.layers`, `fluid.nets`, or one of yours that calls such.
-        fixed: arguments that are the same in each call, by name; those of a call are the others, in order. Where the function
-            has an `is_test` that is not among them, it is told whether the object is trained or tested (`train`, `eval`).
+        function: of `fluid.layers` or `fluid.nets`, or your own function that calls these.
+        fixed: keyword arguments that are the same in each call; a call passes the others, in order. An `is_test` argument that is
+            not among them follows the mode of the object (`train`, `eval`).
 
     >>> fc = dygraph.LayerOf(layers.fc, size=3)
     >>> fc(dygraph.Tensor(np.ones([2, 4], "float32"))).shape
@@ -49,33 +49,33 @@ class LayerOf(nn._Functional):
             raise FluidTypeError(f"LayerOf takes a function, such as fluid.layers.hsigmoid, not {function!r}")
         name = getattr(function, "__name__", "")
         super().__init__(name if name.isidentifier() else "layer_of")
-        known = inspect.signature(function).parameters
-        named = not any(item.kind is item.VAR_KEYWORD for item in known.values())
+        parameters = inspect.signature(function).parameters
+        named = not any(item.kind is item.VAR_KEYWORD for item in parameters.values())
         for argument in fixed:
-            if named and argument not in known:
-                raise FluidTypeError(f"LayerOf: {name} has no argument {argument!r}; it has {', '.join(known)}")
+            if named and argument not in parameters:
+                raise FluidTypeError(f"LayerOf: {name} has no argument {argument!r}; it has {', '.join(parameters)}")
         self._function, self._said = function, fixed
         self._called: dict[str, str | None] = {}
-        """What the function calls the parameters that are kept, by their names here."""
-        self._tells_test = "is_test" in known and "is_test" not in fixed
-        by_name = all(item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY, item.VAR_KEYWORD) for item in known.values())
-        open_ = [key for key, item in known.items() if item.kind is item.POSITIONAL_OR_KEYWORD and key not in fixed]
-        self._open = open_ if by_name else None
+        """Parameter names here -> the names that the function gives them."""
+        self._tells_test = "is_test" in parameters and "is_test" not in fixed
+        kinds = {item.kind for item in parameters.values()}
+        open_ = [key for key, item in parameters.items() if item.kind is item.POSITIONAL_OR_KEYWORD and key not in fixed]
+        self._open = None if kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL} else open_
 
     def forward(self, *inputs: Any, **others: Any) -> Any:
-        given = {**self._said, **others}
+        arguments = {**self._said, **others}
         if self._open is not None:
             if len(inputs) > len(self._open):
                 raise FluidTypeError(f"{self.full_name()} takes {', '.join(self._open) or 'nothing'}, but is given {len(inputs)}")
-            given.update(zip(self._open, inputs, strict=False))
+            arguments.update(zip(self._open, inputs, strict=False))
             inputs = ()
         if self._tells_test:
-            given.setdefault("is_test", not self.training)
-        return self._call(lambda: self._function(*inputs, **given))
+            arguments.setdefault("is_test", not self.training)
+        return self._call(lambda: self._function(*inputs, **arguments))
 
     def _keep(self, names: Iterator[str]) -> Keep:
         biases = itertools.chain(["bias"], (f"bias_{number}" for number in itertools.count(1)))
-        shared: dict[str, str] = {}  # where parameters are whose names the function has said in this call
+        shared: dict[str, str] = {}  # names that the function has given in this call -> names here
 
         def keep(wanted: Wanted, is_bias: bool) -> Any:
             name = shared.get(wanted.name) if wanted.name is not None and not wanted.given else None
@@ -89,20 +89,20 @@ class LayerOf(nn._Functional):
                 if wanted.name is not None and not wanted.given:
                     shared[wanted.name] = name
                 self._check_called(name, wanted)
-            found = super(LayerOf, self)._keep(iter([name]))(wanted, False)
-            shape = tuple(int(extent) for extent in wanted.shape)
-            if found is not None and (found.shape != shape or found.dtype is not as_dtype(wanted.dtype)):
-                raise self._unfit(name, found.describe(), f"{as_dtype(wanted.dtype).text}{list(shape)}", wanted)
+            parameter = super(LayerOf, self)._keep(iter([name]))(wanted, False)
+            shape = tuple(map(int, wanted.shape))
+            if parameter is not None and (parameter.shape != shape or parameter.dtype is not as_dtype(wanted.dtype)):
+                raise self._unfit(name, parameter.describe(), f"{as_dtype(wanted.dtype).text}{list(shape)}", wanted)
             self._called[name] = wanted.name
-            return found
+            return parameter
 
         return keep
 
     def _check_called(self, name: str, wanted: Wanted) -> None:
-        """An error where another name was said of the parameter when it was made."""
+        """Raise an error if the parameter had another name when it was made."""
         called = self._called.get(name, wanted.name)
         if called != wanted.name:
-            before, now = (f"called {said!r}" if said is not None else "without a name" for said in (called, wanted.name))
+            before, now = ("without a name" if item is None else f"called {item!r}" for item in (called, wanted.name))
             raise self._unfit(name, f"one {before}", f"one {now}", wanted)
 
     def _unfit(self, name: str, kept: str, asked: str, wanted: Wanted) -> ProgramError:
@@ -113,8 +113,8 @@ class LayerOf(nn._Functional):
 
     def _in_region(self, wanted: Wanted, where: str) -> ProgramError:
         return ProgramError(
-            f"{self.full_name()}: {wanted.layer} asks for a parameter inside {where}. On tensors, that runs as often as it "
-            "happens to, and each time would make another: make the layer outside, once, as an object of its own "
+            f"{self.full_name()}: {wanted.layer} asks for a parameter inside {where}. On tensors, each run of that would make "
+            "another: make the layer outside, once, as an object of its own "
             f"({how_to_keep(wanted.layer)}), and call that inside"
         )
 
@@ -153,7 +153,7 @@ def _homes() -> list[Any]:
 
 
 def how_to_keep(layer: str) -> str:
-    """How users write a layer, of this name, that keeps its parameters."""
+    """The code that makes an object of this layer which keeps its parameters, for messages."""
     kind = _class_of(layer)
     if kind is not None:
         return f"layer = fluid.dygraph.{kind.__name__}(...)"

@@ -1,4 +1,4 @@
-"""`Layer`: parameters, buffers and other layers under names, and a function of tensors that uses them."""
+"""`Layer`: named parameters, buffers and other layers, and a function of tensors that uses them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _Self = TypeVar("_Self", bound="Layer")
 
 
 class _Incomplete(list[Any]):
-    """Parameters of layers some of which have not made theirs; `unmade` names these."""
+    """Parameters of layers of which some have not made theirs yet; `unmade` names these."""
 
-    def __init__(self, found: list[Any], unmade: str) -> None:
-        super().__init__(found)
+    def __init__(self, parameters: list[Any], unmade: str) -> None:
+        super().__init__(parameters)
         self.unmade = unmade
 
 
@@ -44,7 +44,7 @@ def _snake(name: str) -> str:
 
 
 class Layer:
-    """A part of a network: called with tensors, it gives what its `forward` does with them::
+    """A part of a network: a call with tensors returns the result of its `forward`::
 
         class Perceptron(dygraph.Layer):
             def __init__(self):
@@ -55,16 +55,15 @@ class Layer:
             def forward(self, x):
                 return self.out(self.hidden(x))
 
-    What is assigned to attributes and is a `Parameter` or a `Layer` belongs to it from then on. A class may define
-    ``_build_once(self, x)``, too, which makes such parts: it is called, with what the layer is called with, before the first
-    `forward`.
+    A `Parameter` or `Layer` that is assigned to an attribute becomes a part of the layer. A class may also define
+    ``_build_once(self, x)`` to make parts: it is called with the arguments of the first call, before `forward`.
 
     Args:
-        name_scope: the layer is called this and a number, and its parameters after it; by default, as its class.
+        name_scope: start of the layer's name, which a number follows, and of its parameters' names; by default the class's name.
         dtype: element type of the parameters.
 
     Attributes:
-        training: False after `eval`, for layers that do something else in tests.
+        training: False after `eval`, for layers that behave differently in tests.
 
     >>> class Scale(dygraph.Layer):
     ...     def forward(self, x):
@@ -76,11 +75,11 @@ class Layer:
 
     training: bool
     _made = True
-    """False for a layer that makes its parameters in its first call, which has not been."""
+    """False while a layer that makes its parameters in its first call has not been called."""
     _builds = _to_build = False
-    """Whether the class makes parts in `_build_once`, and whether the object has not."""
+    """Whether the class makes parts in `_build_once`, and whether the object has not done so yet."""
     _given: dict[str, Any] | None = None
-    """What `set_dict` gave for parameters that are not there yet, by names in the layer or their own; None if it did not."""
+    """Values from `set_dict` for parameters still to be made, by names in the layer or their own; None without `set_dict`."""
 
     def __init__(self, name_scope: str | None = None, dtype: DTypeLike = VarType.FP32) -> None:
         own = self.__dict__
@@ -97,15 +96,15 @@ class Layer:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         build = cls.__dict__.get("_build_once")
-        if build is not None:  # one that takes no inputs is called by the layer itself
+        if build is not None:  # without inputs, the class calls it itself
             cls._builds = len(inspect.signature(build).parameters) > 1
 
     # -- calling
     def _build_once(self, *inputs: Any, **kwargs: Any) -> None:
-        """Make the parts that depend on what the layer is called with; to be defined by classes that have such."""
+        """Make the parts that depend on the inputs of the first call; defined by classes that have such parts."""
 
     def _build(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Let `_build_once` make its parts, and give them what `set_dict` gave for them."""
+        """Call `_build_once`, and set its parts to the values from `set_dict`."""
         own, before = self.__dict__, set(self._state(None, True))
         parts = {kind: dict(own[kind]) for kind in ("_parameters", "_buffers", "_sub_layers", "_norms")}
         try:
@@ -116,14 +115,14 @@ class Layer:
                 self._set(self._given, before)
         except BaseException:  # it is built again in the next call
             own["_made"] = False
-            for kind, known in parts.items():
+            for kind, entries in parts.items():
                 own[kind].clear()
-                own[kind].update(known)
+                own[kind].update(entries)
             raise
         own["_given"], own["_to_build"] = None, False
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What the layer computes; to be defined by each class."""
+        """The layer's computation; defined by each class."""
         raise NotImplementedError(f"{type(self).__name__} should define forward(...)")
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -136,16 +135,16 @@ class Layer:
                     inputs = changed if isinstance(changed, tuple) else (changed,)
         if self._to_build:
             self._build(inputs, kwargs)
-        found = self._forward_again(inputs, kwargs) if state.again else self.forward(*inputs, **kwargs)
+        result = self._forward_again(inputs, kwargs) if state.again else self.forward(*inputs, **kwargs)
         if self._after:
             for hook in list(self._after.values()):
-                changed = hook(self, inputs, found)
+                changed = hook(self, inputs, result)
                 if changed is not None:
-                    found = changed
-        return found
+                    result = changed
+        return result
 
     def _forward_again(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What `forward` gives, which has run before: buffers and moving statistics stay what they are."""
+        """Call `forward` again as it was called before, without changing buffers and moving statistics."""
         kept = [
             (tensor, tensor._version[0], tensor._array.copy())
             for tensor in (*self._parameters.values(), *self._buffers.values())
@@ -161,23 +160,23 @@ class Layer:
                     tensor.set_value(array)
 
     def backward(self, *inputs: Any) -> None:
-        """Not to be called: `backward` is of tensors, as in ``loss.backward()``."""
+        """An error: `backward` is a method of tensors, as in ``loss.backward()``."""
         raise ProgramError("a Layer has no backward; call that of the loss")
 
     def register_forward_pre_hook(self, hook: Callable[[Layer, tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Let ``hook(layer, inputs)`` see, and by what it returns replace, what the layer is called with."""
+        """Call ``hook(layer, inputs)`` before each call; what it returns, unless None, replaces the inputs."""
         return RemovableHandle(self._before, hook)
 
     def register_forward_post_hook(self, hook: Callable[[Layer, tuple[Any, ...], Any], Any]) -> RemovableHandle:
-        """Let ``hook(layer, inputs, found)`` see, and by what it returns replace, what the layer gives."""
+        """Call ``hook(layer, inputs, outputs)`` after each call; what it returns, unless None, replaces the outputs."""
         return RemovableHandle(self._after, hook)
 
     def train(self: _Self) -> _Self:
-        """It, and what is inside it, is trained."""
+        """Switch the layer and all layers inside it to training."""
         return self._set_training(True)
 
     def eval(self: _Self) -> _Self:
-        """It, and what is inside it, is tested: nothing is dropped, and batch norms use their moving statistics."""
+        """Switch the layer and all layers inside it to tests: dropout drops nothing, batch norms use moving statistics."""
         return self._set_training(False)
 
     def _set_training(self: _Self, training: bool) -> _Self:
@@ -187,7 +186,7 @@ class Layer:
 
     # -- parts
     def full_name(self) -> str:
-        """Its name and number, which those of its parameters begin with."""
+        """The layer's name with its number; names of its parameters begin with it."""
         return self._full_name  # type: ignore[no-any-return]
 
     def create_parameter(
@@ -198,13 +197,13 @@ class Layer:
         is_bias: bool = False,
         default_initializer: Initializer | None = None,
     ) -> Any:
-        """A parameter with its first value; assign it to an attribute, so that it belongs to the layer. None for ``attr=False``.
+        """A new initialized parameter; assign it to an attribute to make it part of the layer. None for ``attr=False``.
 
-        Of a `WeightNormParamAttr` it makes two parameters; the attribute that this is assigned to is what is computed of them.
+        A `WeightNormParamAttr` makes two parameters; the attribute that the result is assigned to is computed from them.
 
         Args:
-            attr: a `ParamAttr`, or what stands for one.
-            is_bias: zeros by default; others are drawn as Xavier's.
+            attr: a `ParamAttr`, or a value that stands for one.
+            is_bias: initialized with zeros by default; others by `Xavier`.
         """
         if attr is False:
             return None
@@ -224,30 +223,30 @@ class Layer:
         return EAGER.global_block().create_var(name=name, dtype=self._dtype if dtype is None else dtype)
 
     def _keep(self, names: Iterator[str]) -> Keep:
-        """What gives a functional layer its parameters: those kept under these names, in the order of asking, and ``bias``."""
+        """A function that provides parameters for a functional layer: by these names, in order, and ``bias``; made if missing."""
 
         def keep(wanted: Wanted, is_bias: bool) -> Any:
             name = "bias" if is_bias else next(names)
-            found = self._parameters.get(name)
-            if found is None and name not in self._norms:
+            parameter = self._parameters.get(name)
+            if parameter is None and name not in self._norms:
                 if name in self._taken_away:
                     raise ProgramError(
                         f"{self._full_name} needs its {name}, which was taken away: assign a Parameter to it, or make the layer "
-                        f"without, if it can do without ({'bias' if is_bias else 'param'}_attr=False)"
+                        f"without it, if it needs none ({'bias' if is_bias else 'param'}_attr=False)"
                     )
                 with tracing(None), RANDOM.apart():
-                    made = wanted()
-                    self._take_given(name, made)
-                self._put(name, made)
-            return self._parameter(name) if found is None else found
+                    created = wanted()
+                    self._take_given(name, created)
+                self._put(name, created)
+            return self._parameter(name) if parameter is None else parameter
 
         return keep
 
-    def _take_given(self, name: str, made: Any) -> None:
-        """Give a parameter that has just been made what `set_dict` was given for it."""
+    def _take_given(self, name: str, created: Any) -> None:
+        """Set a new parameter to its value from `set_dict`."""
         if self._given is None:
             return
-        parts = {name + part: one for part, one in made.parts.items()} if isinstance(made, WeightNorm) else {name: made}
+        parts = {name + part: one for part, one in created.parts.items()} if isinstance(created, WeightNorm) else {name: created}
         for part, parameter in parts.items():
             key = part if part in self._given else parameter.name
             if key in self._given:
@@ -260,20 +259,20 @@ class Layer:
                 parameter.set_value(value)
 
     def _may_make(self, name: str) -> bool:
-        """Whether its first call, which has not been, may make a parameter of this name."""
+        """Whether the first call may still make a parameter of this name."""
         return self._to_build and name.partition(".")[0] not in self._sub_layers
 
     def _names_its(self, name: str) -> bool:
-        """Whether the first call may make a parameter whose own name this is."""
+        """Whether the first call may still make a parameter with this name of its own."""
         return self._to_build and name.startswith(f"{self._full_name}.")
 
     def _unmade(self, include_sublayers: bool = True) -> list[tuple[str, Layer]]:
-        """(start of the names of its parameters, layer) of those that make them in a first call, which has not been."""
-        found = self.named_sublayers(include_self=True) if include_sublayers else [("", self)]
-        return [(f"{name}." if name else "", layer) for name, layer in found if not layer._made]
+        """(prefix of the names of its parameters, layer) for layers that make parameters in a first call still to come."""
+        layers = self.named_sublayers(include_self=True) if include_sublayers else [("", self)]
+        return [(f"{name}." if name else "", layer) for name, layer in layers if not layer._made]
 
     def _parameter(self, name: str) -> Any:
-        """The parameter of this name, or what is computed of two; None if there is none."""
+        """The parameter of this name, computed if weight-normalized; None if there is none."""
         axes = self._norms.get(name)
         if axes is None:
             return self._parameters.get(name)
@@ -283,7 +282,7 @@ class Layer:
         return normalized(namespace, v, g, axes)
 
     def _put(self, name: str, parameter: Any) -> None:
-        """Keep a parameter, or two that one is computed of, under a name, in place of what is there."""
+        """Store a parameter, or the two of a `WeightNorm`, under a name, and drop what has the name."""
         self._drop(name)
         self._taken_away.discard(name)
         if isinstance(parameter, WeightNorm):
@@ -294,7 +293,7 @@ class Layer:
             self._parameters[name] = parameter
 
     def _drop(self, name: str) -> None:
-        """Forget what there is under a name."""
+        """Remove the part or attribute with this name."""
         own = self.__dict__
         for parts in (own["_parameters"], own["_sub_layers"], own["_buffers"], own):
             parts.pop(name, None)
@@ -303,7 +302,7 @@ class Layer:
                 own["_parameters"].pop(name + part, None)
 
     def add_parameter(self, name: str, parameter: Any) -> Any:
-        """Let a parameter belong to the layer, under this name."""
+        """Add a parameter to the layer under this name."""
         if not isinstance(parameter, (Parameter, WeightNorm)):
             raise FluidTypeError(
                 f"add_parameter({name!r}) takes a Parameter, such as of create_parameter, not {_said(parameter)}"
@@ -316,7 +315,7 @@ class Layer:
         return parameter
 
     def add_sublayer(self, name: str, sublayer: Layer) -> Layer:
-        """Let another layer belong to this one, under this name."""
+        """Add another layer to this one under this name."""
         if not isinstance(sublayer, Layer):
             raise FluidTypeError(f"add_sublayer({name!r}) takes a Layer, not {_said(sublayer)}")
         self._check_free(name, self._sub_layers)
@@ -324,7 +323,7 @@ class Layer:
         return sublayer
 
     def register_buffer(self, name: str, tensor: Any, persistable: bool = True) -> None:
-        """Let a tensor that is not trained belong to the layer, and to its `state_dict` if `persistable`."""
+        """Add a tensor that is not trained to the layer, and to its `state_dict` if `persistable`."""
         if tensor is not None and not isinstance(tensor, Tensor):
             raise FluidTypeError(f"register_buffer({name!r}) takes a Tensor, not {_said(tensor)}")
         self._check_free(name, self._buffers)
@@ -385,10 +384,10 @@ class Layer:
                 return own[parts][name]
         if name in own.get("_norms", ()):
             return self._parameter(name)
-        said = f"{type(self).__name__} has no attribute {name!r}"
+        message = f"{type(self).__name__} has no attribute {name!r}"
         if name in own.get("_taken_away", ()):
-            said += f", which was deleted; if {self._full_name} is to do without, assign None to it"
-        raise AttributeError(said)
+            message += f", which was deleted; if {self._full_name} is to do without, assign None to it"
+        raise AttributeError(message)
 
     def __delattr__(self, name: str) -> None:
         for parts in (self._parameters, self._sub_layers, self._buffers, self._norms):
@@ -401,9 +400,9 @@ class Layer:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._parameters, *self._sub_layers, *self._buffers, *self._norms})
 
-    # -- all of them
+    # -- traversal
     def named_sublayers(self, prefix: str = "", include_self: bool = False) -> Iterator[tuple[str, Layer]]:
-        """(name, layer) of all inside it, each once; names are joined by points."""
+        """(name, layer) of all layers inside it, each once; names are joined by dots."""
         seen: set[int] = set()
         stack: list[tuple[str, Layer]] = [(prefix, self)]
         while stack:
@@ -417,7 +416,7 @@ class Layer:
             stack += reversed(inner)
 
     def sublayers(self, include_sublayers: bool = True, include_self: bool = False) -> list[Layer]:
-        """The layers inside it; with ``include_sublayers=False``, not those inside these."""
+        """The layers inside it; only direct ones with ``include_sublayers=False``."""
         if not include_sublayers:
             return [layer for layer in self._sub_layers.values() if layer is not None]
         return [layer for _, layer in self.named_sublayers(include_self=include_self)]
@@ -431,25 +430,25 @@ class Layer:
                     yield f"{where}.{name}" if where else name, layer, name, tensor
 
     def named_parameters(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
-        """(name, parameter) of all, each once; names are joined by points."""
+        """(name, parameter) of all parameters, each once; names are joined by dots."""
         return ((full, tensor) for full, _, _, tensor in self._named("_parameters", prefix, include_sublayers))
 
     def parameters(self, include_sublayers: bool = True) -> list[Any]:
-        """All parameters, each once; a warning tells of layers that have none before their first call."""
-        found = [tensor for _, tensor in self.named_parameters(include_sublayers=include_sublayers)]
+        """All parameters, each once; warns of layers that make theirs in a first call still to come."""
+        tensors = [tensor for _, tensor in self.named_parameters(include_sublayers=include_sublayers)]
         layers = self._unmade(include_sublayers)
         if not layers:
-            return found
+            return tensors
         unmade = some(layer._full_name for _, layer in layers)
         warnings.warn(
             f"{self._full_name}: the parameters of {unmade} are not among these: they are made in the first call of each. Call "
-            "the network once before; an optimizer takes the layer itself, too, and asks it in each step: parameter_list=net",
+            "the network once before, or give an optimizer the layer itself, which it asks in each step: parameter_list=net",
             stacklevel=2,
         )
-        return _Incomplete(found, unmade)
+        return _Incomplete(tensors, unmade)
 
     def named_buffers(self, prefix: str = "", include_sublayers: bool = True) -> Iterator[tuple[str, Any]]:
-        """(name, buffer) of all, each once; names are joined by points."""
+        """(name, buffer) of all buffers, each once; names are joined by dots."""
         return ((full, tensor) for full, _, _, tensor in self._named("_buffers", prefix, include_sublayers))
 
     def buffers(self, include_sublayers: bool = True) -> list[Any]:
@@ -457,27 +456,26 @@ class Layer:
         return [tensor for _, tensor in self.named_buffers(include_sublayers=include_sublayers)]
 
     def clear_gradients(self) -> None:
-        """Forget the gradients of all parameters."""
+        """Clear the gradients of all parameters."""
         for _, parameter in self.named_parameters():
             parameter.clear_gradient()
 
     def apply(self: _Self, function: Callable[[Layer], Any]) -> _Self:
-        """Call a function with each layer inside it, and with itself."""
+        """Call a function with this layer and each layer inside it."""
         for layer in self.sublayers(include_self=True):
             function(layer)
         return self
 
-    # -- its state
+    # -- state
     def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
-        """Parameters and buffers by name: the tensors themselves, put into `destination` if that is given.
+        """Parameters and buffers by name: the tensors themselves, added to `destination` if given.
 
-        Of layers that make their parameters in their first call, which has not been, there is what `set_dict` gave for them; a
-        warning tells where it gave nothing.
+        For layers that make their parameters in a first call still to come, these are the values from `set_dict`, or a warning.
         """
-        found = self._state(destination, include_sublayers)
+        tensors = self._state(destination, include_sublayers)
         unmade = self._unmade(include_sublayers)
         for start, layer in unmade:
-            found.update(
+            tensors.update(
                 (start + name if layer._may_make(name) else name, tensor) for name, tensor in (layer._given or {}).items()
             )
         without = [layer._full_name for _, layer in unmade if layer._given is None]
@@ -487,56 +485,56 @@ class Layer:
                 "each; call the network once before",
                 stacklevel=2,
             )
-        return found
+        return tensors
 
     def _state(self, destination: dict[str, Any] | None, include_sublayers: bool) -> dict[str, Any]:
-        """What there is by now for a `state_dict`."""
-        found = destination if destination is not None else {}
+        """Existing parameters and persistable buffers by name."""
+        tensors = destination if destination is not None else {}
         for name, layer in self.named_sublayers(include_self=True) if include_sublayers else [("", self)]:
             start = f"{name}." if name else ""
             for parts, left_out in ((layer._parameters, ()), (layer._buffers, layer._unsaved)):
-                found.update(
+                tensors.update(
                     (start + part, tensor) for part, tensor in parts.items() if tensor is not None and part not in left_out
                 )
-        return found
+        return tensors
 
     def set_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
-        """Give parameters and buffers the values of a `state_dict`: tensors or arrays, by the names in the layer or their own.
+        """Set parameters and buffers to the values of a `state_dict`: tensors or arrays, by the names in the layer or their own.
 
-        Nothing changes unless every one is there and fits; a warning tells names that the layer does not have. Layers that make
-        their parameters in their first call, which has not been, take them then.
+        Nothing changes unless all are there and fit; a warning lists names that the layer does not have. Layers that make their
+        parameters in a first call still to come take their values then.
 
         Raises:
-            ProgramError: one is missing, or has another shape.
+            ProgramError: a value is missing, or has another shape.
         """
         check_state(f"{self._full_name}.set_dict", stat_dict)
         self._set(stat_dict, None, include_sublayers)
 
     def _set(self, stat_dict: Mapping[str, Any], done: Collection[str] | None, include_sublayers: bool = True) -> None:
-        """`set_dict`; with `done` the rest of one that was called before, which has seen to these names."""
+        """`set_dict`, except for the names in `done`, which an earlier call has set."""
         chosen: list[tuple[Tensor, Any]] = []
-        known = set()
+        used = set()
         for name, tensor in self._state(None, include_sublayers).items():
             if done is not None and name in done:
                 continue
             key = name if name in stat_dict else tensor.name
             if key not in stat_dict:
                 raise self._missing(name, tensor, stat_dict)
-            known.add(key)
+            used.add(key)
             self._check_fits(name, tensor, stat_dict[key])
             chosen.append((tensor, stat_dict[key]))
         later: list[tuple[Layer, dict[str, Any]]] = []
-        # Those that build themselves last: they may make parts of any name.
+        # Last the layers with `_build_once`, which may make parts of any name.
         for start, layer in sorted(self._unmade(include_sublayers), key=lambda item: item[1]._to_build):
             if done is not None and layer._given is not None:
                 continue
-            left = [key for key in stat_dict if key not in known]
+            left = [key for key in stat_dict if key not in used]
             own = {key: key.removeprefix(start) for key in left if key.startswith(start)}
-            given = {key: name for key, name in own.items() if layer._may_make(name)}
-            given |= {key: key for key in left if key not in given and layer._names_its(key)}
-            known.update(given)
-            later.append((layer, {name: _copied(stat_dict[key]) for key, name in given.items()}))
-        unused = [name for name in stat_dict if name not in known]
+            taken = {key: name for key, name in own.items() if layer._may_make(name)}
+            taken |= {key: key for key in left if key not in taken and layer._names_its(key)}
+            used.update(taken)
+            later.append((layer, {name: _copied(stat_dict[key]) for key, name in taken.items()}))
+        unused = [name for name in stat_dict if name not in used]
         if unused:
             self._tell_unused(unused, stacklevel=4 if done is None else 5)
         for tensor, value in chosen:
@@ -564,7 +562,7 @@ class Layer:
         return own + inner + ("\n)" if inner else ")")
 
     def extra_repr(self) -> str:
-        """What `repr` says of the layer itself."""
+        """Text in the `repr` of the layer, for settings of the class."""
         return ", ".join(f"{name}={list(tensor.shape)}" for name, tensor in self._parameters.items() if tensor is not None)
 
 
@@ -577,5 +575,5 @@ def _said(value: Any) -> str:
 
 
 def _copied(value: Any) -> Tensor:
-    """A tensor of its own."""
+    """A copy as a tensor."""
     return Tensor(value.numpy() if isinstance(value, Tensor) else value)

@@ -1,4 +1,4 @@
-"""Learning rates that change from step to step, as objects that eager optimizers ask in each step."""
+"""Learning rate schedules as objects that eager optimizers call in each step."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = [
 
 
 class LearningRateDecay:
-    """A learning rate for each step: calling it gives that of the next one.
+    """A learning rate schedule: each call returns the rate of the next step.
 
     Args:
         begin: the number of the first step.
-        step: by how much it grows from step to step.
+        step: the increment of the step number.
 
     Attributes:
         step_num: the number of the next step.
@@ -43,15 +43,15 @@ class LearningRateDecay:
         return float(rate)
 
     def step(self) -> float:
-        """The learning rate of step `step_num`; to be defined by each schedule."""
+        """The learning rate of step `step_num`; defined by each schedule."""
         raise NotImplementedError(f"{type(self).__name__} should define step()")
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is."""
+        """The number of the next step, to save."""
         return {"step_num": self.step_num}
 
     def set_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a `state_dict`."""
         self.step_num = int(state["step_num"])
 
 
@@ -123,9 +123,9 @@ class _Periodic(LearningRateDecay):
 
     @property
     def periods(self) -> float:
-        """How often `decay_steps` has passed."""
-        found = self.step_num / self.decay_steps
-        return math.floor(found) if self.staircase else found
+        """The step number divided by `decay_steps`."""
+        periods = self.step_num / self.decay_steps
+        return math.floor(periods) if self.staircase else periods
 
 
 @version_of(schedules.natural_exp_decay)
@@ -171,7 +171,8 @@ class InverseTimeDecay(_Periodic):
 class PolynomialDecay(LearningRateDecay):
     """``(learning_rate - end_learning_rate) * (1 - step / decay_steps) ** power + end_learning_rate``.
 
-    Here step is at most `decay_steps`; if `cycle`, `decay_steps` grows instead, by itself whenever it is passed.
+    Here step is at most `decay_steps`; with `cycle`, `decay_steps` is instead multiplied by the smallest integer that makes it at
+    least step.
 
     >>> rate = dygraph.PolynomialDecay(0.1, decay_steps=2, end_learning_rate=0.0)
     >>> [round(rate(), 4) for _ in range(4)]

@@ -1,7 +1,7 @@
-"""Layers with parameters, and the like, as objects.
+"""Layers of `fluid.layers` as objects that keep their parameters.
 
-Most call the layer of `fluid.layers` of the same name, which asks for its parameters in each call: they are made in the first,
-when the input's shape is known, and kept.
+Most call the function of the same name, which requests its parameters in each call: the first call makes them, when the input's
+shape is known, and the object keeps them.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ __all__ = [
 ]
 
 
-def _arguments(given: dict[str, Any], *left_out: str) -> dict[str, Any]:
-    """Of the arguments of a class, those of the layer that it calls."""
+def _arguments(arguments: dict[str, Any], *left_out: str) -> dict[str, Any]:
+    """The arguments of a constructor that are arguments of the layer function too."""
     own = ("self", "__class__", "name_scope", "name", "dtype", *left_out)
-    return {name: value for name, value in given.items() if name not in own}
+    return {name: value for name, value in arguments.items() if name not in own}
 
 
 def _refuse(layer: Layer, value: Any) -> NoReturn:
-    said = f"{value.name}, a Variable of a program" if hasattr(value, "block") else f"a {type(value).__name__}"
-    raise FluidTypeError(f"{layer.full_name()} takes tensors, not {said}; dygraph.to_variable makes one of an array")
+    description = f"{value.name}, a Variable of a program" if hasattr(value, "block") else f"a {type(value).__name__}"
+    raise FluidTypeError(f"{layer.full_name()} takes tensors, not {description}; dygraph.to_variable makes one of an array")
 
 
 class _Functional(Layer):
-    """A layer of `fluid.layers`, with parameters that it keeps."""
+    """A layer of `fluid.layers` that keeps its parameters."""
 
     _names: Sequence[str] = ("weight",)
-    """Of the parameters that are no bias, in the order in which the layer asks for them."""
+    """Names of the parameters other than the bias, in the order in which the function requests them."""
 
     def __init__(self, name_scope: str | None, dtype: DTypeLike = VarType.FP32) -> None:
         if name_scope is not None and not isinstance(name_scope, str):
@@ -90,17 +90,17 @@ class _Functional(Layer):
                 _refuse(self, value)
         names = itertools.chain(self._names, (f"weight_{number}" for number in itertools.count(1)))
         with program_guard(EAGER, EAGER), keeping(self._keep(names), self.full_name()):
-            found = layer(*args, **kwargs)
+            result = layer(*args, **kwargs)
         if not self._made:
             self.__dict__["_made"] = True
             if self._given:
                 self._tell_unused(list(self._given), stacklevel=5)
             else:
                 self.__dict__["_given"] = None
-        return found
+        return result
 
     def _make(self, layer: Callable[..., Any], *shapes: Sequence[int], **kwargs: Any) -> None:
-        """Make the parameters before the first call, where they do not depend on it, by a call with zeros of these shapes."""
+        """Make the parameters in advance, by a call with zeros of these shapes."""
         with tracing(None), no_grad():
             self._call(layer, *(Tensor(np.zeros(shape), self._dtype) for shape in shapes), **kwargs)
 
@@ -109,16 +109,16 @@ class _Functional(Layer):
         return name == "bias" or name in self._names or re.fullmatch(r"weight_\d+", name) is not None
 
     def _names_its(self, name: str) -> bool:
-        said = self.__dict__.get("_said", {})
-        attrs = [ParamAttr._to_attr(attr) for key in ("param_attr", "bias_attr") for attr in listed(said.get(key))]
-        given = [attr.name for attr in attrs if attr and attr.name is not None]
+        arguments = self.__dict__.get("_said", {})
+        attrs = [ParamAttr._to_attr(attr) for key in ("param_attr", "bias_attr") for attr in listed(arguments.get(key))]
+        names = [attr.name for attr in attrs if attr and attr.name is not None]
         return name.startswith((f"{self._full_name}.w_", f"{self._full_name}.b_")) or any(
-            name in (one, *(one + part for part in PARTS)) for one in given
+            name in (one, *(one + part for part in PARTS)) for one in names
         )
 
     @property
     def weight(self) -> Any:
-        """The parameter of the layer that is no bias; None before the first call, or where there is none."""
+        """The weight; None before the first call, or where there is none."""
         return self._parameter("weight")
 
     @property
@@ -139,7 +139,7 @@ class _Functional(Layer):
 
 # ---------------------------------------------------------------------------------------------------- products and tables
 class FC(_Functional):
-    """`fluid.layers.fc` as an object: ``act(sum_i input_i @ W_i + b)``, whose parameters are made in the first call.
+    """`fluid.layers.fc` as an object: ``act(sum_i input_i @ W_i + b)``; the first call makes the parameters.
 
     >>> fc = dygraph.FC("fc", size=3)
     >>> fc(dygraph.Tensor(np.ones([2, 4, 5], "float32"))).shape
@@ -203,29 +203,29 @@ class Linear(Layer):
         if input.shape[-1:] != weight.shape[:1]:
             raise ProgramError(f"{self.full_name()} takes [..., {weight.shape[0]}], not {input.describe()}")
         dims = input.ndim - 1
-        found = namespace.mul(input, weight, x_num_col_dims=dims) if dims != 1 else namespace.mul(input, weight)
+        result = namespace.mul(input, weight, x_num_col_dims=dims) if dims != 1 else namespace.mul(input, weight)
         if bias is not None:
-            found = namespace.elementwise_add(found, bias)
-        return found if self._act is None else self._act(found)
+            result = namespace.elementwise_add(result, bias)
+        return result if self._act is None else self._act(result)
 
 
 def _activation(act: Any) -> Any:
-    """An activation by name, or as a function of a tensor; None for none."""
+    """The activation of this name; a function of a tensor, or None, as it is."""
     if act is None or callable(act):
         return act
     if registry.find(act) is None:
-        raise ProgramError(f"{act!r} is no activation; act names an op of one tensor, such as 'relu'")
+        raise ProgramError(f"{act!r} is not an activation; act names an op of one tensor, such as 'relu'")
     return getattr(namespace, act)
 
 
 class Embedding(_Functional):
-    """Rows of a table: int64 ids ``[..., 1]``, or of any shape whose last extent is not 1, give ``[..., size[1]]``.
+    """Rows of a table: int64 ids ``[..., 1]``, or of a shape whose last dimension is not 1, give ``[..., size[1]]``.
 
     Args:
         size: ``[rows, columns]`` of the table, `weight`.
-        is_sparse: the table's gradient holds only the rows that were looked up, and optimizers work on those.
+        is_sparse: the table's gradient holds only the rows that were looked up, and optimizers update only these.
         padding_idx: an id whose row reads as zeros and is not trained.
-        is_distributed: accepted; of no effect.
+        is_distributed: accepted; has no effect.
 
     >>> table = dygraph.Embedding("table", size=[10, 3])
     >>> table(dygraph.Tensor(np.array([[1], [7]]))).shape
@@ -272,7 +272,7 @@ class BilinearTensorProduct(_Functional):
 
 
 class NCE(_Functional):
-    """`fluid.layers.nce` as an object: a cost for telling labels apart from classes that are drawn."""
+    """`fluid.layers.nce` as an object: the cost of distinguishing labels from randomly drawn classes."""
 
     def __init__(
         self,
@@ -463,11 +463,11 @@ class Pool2D(_Functional):
 
 # ---------------------------------------------------------------------------------------------------------- normalization
 class BatchNorm(_Functional):
-    """`fluid.layers.batch_norm` as an object, for ``[N, num_channels, ...]``; in tests it uses its moving statistics.
+    """`fluid.layers.batch_norm` as an object, for ``[N, num_channels, ...]``; uses its moving statistics after `eval`.
 
     Args:
-        is_test: use the moving statistics always.
-        trainable_statistics: use those of the batch in tests too.
+        is_test: always use the moving statistics.
+        trainable_statistics: use the batch's statistics after `eval` too.
 
     Attributes:
         weight, bias: scale and bias, ``[num_channels]``.
@@ -577,7 +577,7 @@ class GroupNorm(_Functional):
 
 
 class SpectralNorm(_Functional):
-    """`fluid.layers.spectral_norm` as an object: a weight over its greatest singular value."""
+    """`fluid.layers.spectral_norm` as an object: a weight divided by its largest singular value."""
 
     _names = ("weight_u", "weight_v")
 
@@ -608,7 +608,7 @@ class PRelu(_Functional):
 
 
 class Dropout(Layer):
-    """`fluid.layers.dropout` as an object; it drops nothing in tests.
+    """`fluid.layers.dropout` as an object; after `eval` it drops nothing, and by default scales by ``1 - p``.
 
     >>> dropout = dygraph.Dropout(0.5)
     >>> dropout.eval()(dygraph.Tensor([2.0, 4.0])).numpy()
@@ -637,7 +637,7 @@ class Dropout(Layer):
 class GRUUnit(_Functional):
     """`fluid.layers.gru_unit` as an object: one step of a GRU.
 
-    Called with ``input [batch, size]`` and ``hidden [batch, size / 3]``, it gives the new hidden state, ``r * hidden``, and the
+    Called with ``input [batch, size]`` and ``hidden [batch, size / 3]``, it returns the new hidden state, ``r * hidden``, and the
     gates.
     """
 
@@ -661,7 +661,7 @@ class GRUUnit(_Functional):
 
 
 class _Recurrent(Layer):
-    """Layers of a recurrent network, by the op `rnn`."""
+    """A recurrent network of several layers, by the op `rnn`."""
 
     _mode = ""
 
@@ -700,8 +700,8 @@ class _Recurrent(Layer):
         if not isinstance(inputs, Tensor):
             _refuse(self, inputs)
         if inputs.ndim != 3 or inputs.shape[-1] != g.features:
-            said = "time, batch" if self._time_major else "batch, time"
-            raise ProgramError(f"{self.full_name()} takes [{said}, {g.features}], not {inputs.describe()}")
+            order = "time, batch" if self._time_major else "batch, time"
+            raise ProgramError(f"{self.full_name()} takes [{order}, {g.features}], not {inputs.describe()}")
         x = inputs if self._time_major else inputs.transpose([1, 0, 2])
         if states is None:
             zeros = namespace.fill_constant(shape=[g.passes, x.shape[1], g.hidden], dtype=int(x.dtype), value=0.0)
@@ -723,18 +723,18 @@ class _Recurrent(Layer):
 
 
 class LSTM(_Recurrent):
-    """Layers of LSTMs over ``[batch, time, input_size]``.
+    """A stack of LSTM layers over ``[batch, time, input_size]``.
 
-    Called with the inputs, the states before the first step (``(h, c)``, each ``[num_layers * directions, batch, hidden_size]``;
-    zeros by default) and, where sequences end early, their lengths ``[batch]``, it gives ``[batch, time, directions *
-    hidden_size]`` and the last states ``(h, c)``. With `time_major`, time comes before batch.
+    Called with the inputs, the initial states (``(h, c)``, each ``[num_layers * directions, batch, hidden_size]``; zeros by
+    default) and, for padded sequences, their lengths ``[batch]``, it returns ``[batch, time, directions * hidden_size]`` and the
+    last states ``(h, c)``. With `time_major`, time comes before batch.
 
-    Parameters are called as torch calls them: ``weight_ih_l0`` ``[4 * hidden_size, features]`` (gates i, f, candidate, o),
+    Parameters have torch's names: ``weight_ih_l0`` ``[4 * hidden_size, features]`` (gates i, f, candidate, o),
     ``weight_hh_l0``, ``bias_ih_l0``, ``bias_hh_l0``, ``..._reverse``, ``..._l1``.
 
     Args:
         direction: ``"forward"`` or ``"bidirect"``.
-        dropout: of what goes from layer to layer, in training.
+        dropout: probability of dropout between layers, in training.
         param_attr, bias_attr: of all weights and of all biases, which are uniform in ``+-1 / sqrt(hidden_size)`` by default.
 
     >>> lstm = dygraph.LSTM(4, 8, num_layers=2)
@@ -751,7 +751,7 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Layers of GRUs, as `LSTM`, but with one state ``h``, and gates r, z, candidate.
+    """A stack of GRU layers; as `LSTM`, but with one state ``h``, and gates r, z, candidate.
 
     >>> out, h = dygraph.GRU(4, 8)(dygraph.Tensor(np.ones([3, 5, 4], "float32")))
     >>> out.shape, h.shape
@@ -770,8 +770,8 @@ class MultiHeadAttention(Layer):
     """``softmax(q k^T / sqrt(d)) v`` in several heads (Vaswani et al., 2017), between linear layers.
 
     Called with ``query [batch, to, embed_dim]``, ``key [batch, from, kdim]`` and ``value [batch, from, vdim]`` (the query by
-    default), and perhaps a mask that is added to ``[batch, heads, to, from]`` before the softmax (bools: where it is False,
-    nothing is attended to), it gives ``[batch, to, embed_dim]``, and with `need_weights` the weights too.
+    default), and optionally a mask that is added to ``[batch, heads, to, from]`` before the softmax (or bools, False for
+    positions not to attend to), it returns ``[batch, to, embed_dim]``, and with `need_weights` the weights too.
 
     >>> attention = dygraph.MultiHeadAttention(8, num_heads=2)
     >>> attention(dygraph.Tensor(np.ones([3, 5, 8], "float32"))).shape
@@ -815,19 +815,20 @@ class MultiHeadAttention(Layer):
         if self.dropout._said["dropout_prob"]:
             weights = self.dropout(weights)
         mixed = namespace.matmul(weights, v).transpose([0, 2, 1, 3])
-        found = self.out_proj(mixed.reshape([query.shape[0], query.shape[1], self.num_heads * self.head_dim]))
-        return (found, weights) if self.need_weights else found
+        result = self.out_proj(mixed.reshape([query.shape[0], query.shape[1], self.num_heads * self.head_dim]))
+        return (result, weights) if self.need_weights else result
 
 
 class TransformerEncoderLayer(Layer):
-    """Attention of a sequence to itself, then two linear layers, each added to what goes in and normalized.
+    """Self-attention, then two linear layers, each with a residual connection and layer normalization.
 
     Args:
-        d_model, nhead: extent of the features, and number of heads.
-        dim_feedforward: extent between the two linear layers.
-        dropout: of what is added, of the attention's weights (`attn_dropout`) and after the activation (`act_dropout`).
+        d_model, nhead: size of the features, and number of heads.
+        dim_feedforward: size between the two linear layers.
+        dropout: probability of dropout in both parts, and the default of `attn_dropout` (attention weights) and `act_dropout`
+            (after the activation).
         activation: between the linear layers.
-        normalize_before: normalize what goes into each part instead of what comes out.
+        normalize_before: normalize the input of each part instead of its output.
     """
 
     def __init__(
@@ -874,9 +875,9 @@ def _scaled_dropout(p: float) -> Dropout:
 
 
 class TransformerEncoder(Layer):
-    """Layers such as `encoder_layer`, one after the other; perhaps with a `norm` at the end.
+    """A stack of `num_layers` layers such as `encoder_layer`, and an optional `norm` at the end.
 
-    The first is `encoder_layer` itself, the others have parameters of their own.
+    The first is `encoder_layer` itself; the others are new ones with their own parameters.
 
     >>> encoder = dygraph.TransformerEncoder(dygraph.TransformerEncoderLayer(8, 2, 16), num_layers=2)
     >>> encoder(dygraph.Tensor(np.ones([3, 5, 8], "float32"))).shape

@@ -1,4 +1,4 @@
-"""Training on several devices, of which there is one here: scripts for several run as they are."""
+"""The interface of training in several processes; only one is supported, with which scripts for several run unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DataParallel", "Env", "ParallelStrategy", "prepare_context"]
 
 
 class Env:
-    """Which of how many processes this is, as a launcher says in the environment (``PADDLE_TRAINERS_NUM`` and the like)."""
+    """The rank of this process and their number, from the launcher's environment (``PADDLE_TRAINERS_NUM`` and others)."""
 
     def __init__(self) -> None:
         self._count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
@@ -23,17 +23,17 @@ class Env:
 
     @property
     def nranks(self) -> int:
-        """How many there are."""
+        """The number of processes."""
         return self._count
 
     @property
     def local_rank(self) -> int:
-        """Which one this is."""
+        """The rank of this process."""
         return self._number
 
     @property
     def dev_id(self) -> int:
-        """The device that it is to use."""
+        """The device that this process should use."""
         return self._device
 
     @property
@@ -46,7 +46,7 @@ class Env:
 
 
 class ParallelStrategy:
-    """Which of how many processes takes part, and how they reach each other."""
+    """The rank of this process, the number of processes, and their addresses."""
 
     def __init__(self) -> None:
         env = Env()
@@ -55,7 +55,7 @@ class ParallelStrategy:
 
 
 def prepare_context(strategy: ParallelStrategy | None = None) -> ParallelStrategy:
-    """The strategy, where it is for one process; `ProgramError` for more, since processes do not talk to each other here."""
+    """The strategy if it is for one process; `ProgramError` for more, as communication is not supported."""
     strategy = strategy if strategy is not None else ParallelStrategy()
     if strategy.nranks > 1:
         raise ProgramError(f"training in {strategy.nranks} processes is not supported; start one (PADDLE_TRAINERS_NUM=1)")
@@ -63,7 +63,7 @@ def prepare_context(strategy: ParallelStrategy | None = None) -> ParallelStrateg
 
 
 class DataParallel(Layer):
-    """A layer whose gradients would be averaged over processes: with one, the layer itself."""
+    """A layer whose gradients are averaged over processes; with one process, the layer itself."""
 
     def __init__(self, layers: Layer, strategy: ParallelStrategy | None = None) -> None:
         super().__init__(layers.full_name() + "_data_parallel" if isinstance(layers, Layer) else None)
@@ -76,11 +76,11 @@ class DataParallel(Layer):
         return self._layers(*inputs, **kwargs)
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss over the number of processes."""
+        """The loss divided by the number of processes."""
         return loss
 
     def apply_collective_grads(self) -> None:
-        """Average the gradients over processes: nothing to do for one."""
+        """Average the gradients over processes; has no effect with one."""
 
     def state_dict(self, destination: dict[str, Any] | None = None, include_sublayers: bool = True) -> dict[str, Any]:
         return self._layers.state_dict(destination, include_sublayers)

@@ -1,4 +1,4 @@
-"""`to_static`: functions that are traced when they are called, and again where that is needed."""
+"""`to_static`: functions that are traced when they are called, and again when what they depend on changes."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from .tracing import TracedFunction, Tracer, traced_call
 __all__ = ["BoundStatic", "StaticFunction", "Surroundings", "declarative", "to_static"]
 
 _MOST = 16
-"""So many programs are kept for one kind of arguments: for layers in different modes."""
+"""How many programs are kept for one signature of arguments, such as for layers in different modes."""
 _PARTS = ("_parameters", "_buffers", "_sub_layers", "_before", "_after")
 _INNER = {*_PARTS, "_unsaved", "_norms", "_taken_away", "_helper", "_given", "_made", "training"}
-"""Attributes of layers that are looked at otherwise, or that nothing depends on."""
+"""Attributes of layers that are compared otherwise, or that no program depends on."""
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), np.generic, enum.Enum, tuple)
-"""What is compared by value."""
+"""Types that are compared by value."""
 _LONGEST, _DEEPEST = 1000, 4
-"""Lists and dicts with more entries, or deeper inside others, are not looked into."""
+"""Lists and dicts that are longer, or nested deeper, are not searched."""
 _PACKAGE = __name__.partition(".")[0] + "."
 
 
 class _Entries:
-    """Some entries of a list or dict, or attributes of an object, as they were; of a weak reference, those in its `__dict__`."""
+    """Recorded entries of a list or dict, or attributes of an object; of a weak reference, entries of its `__dict__`."""
 
     __slots__ = ("_size", "_take", "_values", "_where")
 
-    def __init__(self, where: Any, found: Mapping[Any, Any], size: int | None = None) -> None:
+    def __init__(self, where: Any, entries: Mapping[Any, Any], size: int | None = None) -> None:
         self._where, self._size = where, size
-        keys = list(found)
+        keys = list(entries)
         getter = operator.itemgetter if isinstance(where, (list, tuple, dict, weakref.ref)) else operator.attrgetter
-        self._take: Callable[[Any], Any] = getter(*keys, keys[0]) if keys else _nothing  # for one key alone, it gives no tuple
-        self._values = [*found.values(), *([found[keys[0]]] if keys else [])]
+        self._take: Callable[[Any], Any] = getter(*keys, keys[0]) if keys else _nothing  # one key alone would give no tuple
+        self._values = [*entries.values(), *([entries[keys[0]]] if keys else [])]
 
     def same(self) -> bool:
-        """Whether they are the same objects now, or equal ones where they are compared by value."""
+        """Whether they are unchanged: the same objects, or equal where compared by value."""
         where = self._where
         if type(where) is weakref.ref:
             where = where()
@@ -59,7 +59,7 @@ class _Entries:
             return False
         try:
             now = self._take(where)
-        except (LookupError, AttributeError, ValueError):  # ValueError: a cell that nothing is assigned to
+        except (LookupError, AttributeError, ValueError):  # ValueError: an empty cell
             return False
         return all(map(operator.is_, now, self._values)) or all(map(_alike, now, self._values))
 
@@ -69,7 +69,7 @@ def _nothing(where: Any) -> tuple[()]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values mean the same to a program."""
+    """Whether a program for one value is one for the other."""
     if one is other:
         return True
     if type(one) is not type(other) or not isinstance(one, _PLAIN):
@@ -80,16 +80,16 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _by_value(value: Any) -> Any:
-    """What is equal for equal values; zeros with another sign are others."""
+    """A key of a value for comparisons, which distinguishes 0.0 and -0.0."""
     return repr(value) if isinstance(value, (float, complex, np.inexact)) else value
 
 
 class _Search:
-    """Looks for what a program depends on.
+    """Searches for the values that a program depends on.
 
     Attributes:
-        things: entries that are tensors, layers or arrays.
-        values: those that are compared by value, and lists and dicts.
+        things: entries that are tensors, layers or arrays, compared by identity.
+        values: entries that are compared by value, and lists and dicts.
     """
 
     def __init__(self, tracer: Tracer) -> None:
@@ -105,11 +105,11 @@ class _Search:
         return id(value._array) in self._captured if isinstance(value, Tensor) else isinstance(value, np.ndarray)
 
     def look(self, where: Any, found: Mapping[Any, Any], size: int | None = None, inside: bool = True, depth: int = 0) -> bool:
-        """Note what of some entries may change; whether anything may.
+        """Record the entries that a program may depend on; whether there are any.
 
         Args:
-            size: of what has the entries, where more of them count.
-            inside: also numbers, texts and the like in lists and dicts.
+            size: length of the list or dict that has the entries, to be compared too.
+            inside: also record numbers, strings and the like in lists and dicts.
         """
         things = {key: value for key, value in found.items() if self._counts(value)}
         values: dict[Any, Any] = {}
@@ -129,15 +129,15 @@ class _Search:
         return bool(things)
 
     def read(self, function: Any, cls: type | None) -> None:
-        """Note what the code of a function names, and that of functions of its module, and of methods, which it names."""
+        """Record the values that a function's code names, and search functions of its module and methods that it names."""
         plain = _plain(function)
         code = getattr(plain, "__code__", None)
         if code is None or id(code) in self._seen or (plain.__module__ or "").startswith(_PACKAGE):
             return
         self._seen.add(id(code))
-        known, names = plain.__globals__, list(dict.fromkeys(_names_in(code)))
-        self.look(known, {name: known[name] for name in names if name in known}, inside=False)
-        others = [known.get(name) for name in names]
+        global_names, names = plain.__globals__, list(dict.fromkeys(_names_in(code)))
+        self.look(global_names, {name: global_names[name] for name in names if name in global_names}, inside=False)
+        others = [global_names.get(name) for name in names]
         for cell in plain.__closure__ or ():
             value = _contents(cell)
             self.look(cell, {"cell_contents": value}, inside=False)
@@ -148,7 +148,7 @@ class _Search:
             self.look(defaults, dict(enumerate(defaults or ())), inside=False)
             self.look(named, named or {}, inside=False)
         for value in others:
-            if getattr(_plain(value), "__globals__", None) is known:
+            if getattr(_plain(value), "__globals__", None) is global_names:
                 self.read(value, None)
         for name in names if cls is not None else ():
             value = _plain(inspect.getattr_static(cls, name, None))
@@ -157,9 +157,9 @@ class _Search:
 
 
 class Surroundings:
-    """What a program depends on besides its inputs, as it was when it was traced: layers, what names and attributes stood for.
+    """What a program depends on besides its inputs, recorded when it was traced: layers, and values of names and attributes.
 
-    It holds no layer that is called, so that a layer may hold it.
+    It has only weak references to the layers that are called, so that a layer may reference it.
     """
 
     __slots__ = ("_modes", "_parts", "_sizes", "_things", "_values", "_within")
@@ -184,7 +184,7 @@ class Surroundings:
         self._things, self._values = search.things, search.values
 
     def same_parts(self) -> bool:
-        """Whether the tensors and layers are those that they were."""
+        """Whether the tensors and layers are the same objects."""
         parts = self._parts
         if list(map(len, parts)) != self._sizes:
             return False
@@ -193,7 +193,7 @@ class Surroundings:
         return all(map(_Entries.same, self._things))
 
     def same_values(self) -> bool:
-        """Whether the layers are in the same mode, and numbers, texts and the like are equal to what they were."""
+        """Whether the layers are in the same mode, and values that are compared by value are equal."""
         for reference, training, size in self._modes:
             layer = reference()
             if layer is None:
@@ -205,12 +205,12 @@ class Surroundings:
 
 
 def _is_inner(name: str, private: bool) -> bool:
-    """Whether changes of an attribute are not looked at; `private`: those with an underscore are not for users."""
+    """Whether an attribute is not compared; with `private`, this includes names that begin with an underscore."""
     return name in _INNER or name.startswith("_static_") or (private and name.startswith("_"))
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:
-    """The names of globals and attributes in code, and in that of functions inside."""
+    """The names of globals and attributes in code and in nested functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -233,7 +233,7 @@ def _attributes(thing: Any) -> dict[str, Any]:
 
 
 def _plain(function: Any) -> Any:
-    """What a method, a partial or a decorated function is of."""
+    """The function inside a method, a partial or a decorated function."""
     while isinstance(function, (functools.partial, types.MethodType, staticmethod, classmethod, StaticFunction, BoundStatic)):
         if isinstance(function, functools.partial):
             function = function.func
@@ -250,7 +250,7 @@ def _contents(cell: Any) -> Any:
 
 
 class _Known(dict[Any, list[tuple[Surroundings, TracedFunction]]]):
-    """Programs by kind of arguments. A copy is empty: what is copied is traced for itself."""
+    """Programs by signature of arguments. A copy is empty, so that copied objects are traced anew."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Known:
         return _Known()
@@ -260,17 +260,17 @@ class _Known(dict[Any, list[tuple[Surroundings, TracedFunction]]]):
 
 
 class StaticFunction:
-    """A function that is traced when it is called, once for tensors of each shape and element type, and each mode of layers.
+    """A function that is traced when it is called, once for each shape and dtype of its tensors, and each mode of layers.
 
-    It is traced again, too, where what it depends on has changed since: parameters, buffers, parts, hooks and attributes of
-    layers that were called, and of the object whose method it is; and globals, variables around it and defaults that its code
-    names, or that of methods, and of functions of its module, which it names. Of these, numbers, texts, None and tuples are
-    compared by value, tensors, layers and arrays by identity; of layers and that object also those in lists and dicts (of at
-    most 1000 entries), of globals and the like only tensors and layers there. Some programs for former values are kept; what
-    differs in each call, such as a counter, is not to be an attribute, but an argument or a buffer.
+    It is traced again when values that it depends on change: parameters, buffers, parts, hooks and attributes of layers that it
+    calls and of the object whose method it is; and globals, closure variables and defaults named by its code, or by methods and
+    functions of its module that it names. Numbers, strings, None and tuples are compared by value; tensors, layers and arrays by
+    identity. Lists and dicts (of at most 1000 entries) in attributes are compared by entries; those in globals and the like only
+    by tensors and layers. Some programs for former values are kept. A value that differs in each call, such as a counter, should
+    be an argument or a buffer, not an attribute.
 
-    Not noticed are changes of other things: attributes of classes, and of other objects, such as ``self.config.scale``;
-    attributes of modules; elements of numpy's arrays; and what functions of other modules read.
+    It does not notice changes of class attributes, of attributes of other objects (``self.config.scale``) and of modules, of
+    elements of numpy arrays, and of values that functions of other modules read.
     """
 
     def __init__(self, function: Callable[..., Any], owner: Any = None) -> None:
@@ -282,25 +282,25 @@ class StaticFunction:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else BoundStatic(self, instance)
 
-    def _known_of(self, instance: Any) -> _Known:
+    def _programs_of(self, instance: Any) -> _Known:
         """The programs of a method, which belong to the object."""
         own = getattr(instance, "__dict__", None)
         if own is None:  # a class with __slots__: the object is kept as long as the function
             return self._held.setdefault(id(instance), (instance, _Known()))[1]
         key = "_static_" + self._function.__qualname__
-        found = own.get(key)
-        if found is None:
-            found = own[key] = _Known()
-        return found  # type: ignore[no-any-return]
+        programs = own.get(key)
+        if programs is None:
+            programs = own[key] = _Known()
+        return programs  # type: ignore[no-any-return]
 
     def trace(self, *inputs: Any, **named: Any) -> TracedFunction:
         """The program for inputs like these."""
         return _trace(self._function, self._owner, self._known, inputs, named)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """What the function gives: by its program; as it is, where that is being recorded for gradients, or traced.
+        """Run the program; the function itself where it is being traced, or recorded for gradients.
 
-        The first time, it is traced as it runs; what it does to tensors from outside remains, as of any call.
+        The first call traces the function while it runs; its changes of tensors from outside remain.
         """
         return _call(self._function, self._owner, self._known, inputs, named)
 
@@ -311,7 +311,7 @@ class BoundStatic:
     __slots__ = ("_known", "_owner", "_static")
 
     def __init__(self, static: StaticFunction, owner: Any) -> None:
-        self._static, self._owner, self._known = static, owner, static._known_of(owner)
+        self._static, self._owner, self._known = static, owner, static._programs_of(owner)
 
     def trace(self, *inputs: Any, **named: Any) -> TracedFunction:
         """The program for inputs like these."""
@@ -327,57 +327,57 @@ class BoundStatic:
         return getattr(self._static, name)
 
 
-def _call(function: Callable[..., Any], owner: Any, known: _Known, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
+def _call(function: Callable[..., Any], owner: Any, programs: _Known, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
     if state.tracer is not None:
         return function(*inputs, **named)
     recording = state.recording
     if recording and _asks(function, owner, inputs, named):
         return function(*inputs, **named)
     key = recording, _signature(inputs), _signature(named) if named else (), _twice(inputs, named)
-    found = _find(known, key)
-    if found is None:
-        return _first(function, owner, known, key, inputs, named, keep=True)[0]
+    traced = _find(programs, key)
+    if traced is None:
+        return _first(function, owner, programs, key, inputs, named, keep=True)[0]
     if recording:
-        for tensor in found.captured.values():
+        for tensor in traced.captured.values():
             if not tensor._stop:
                 return function(*inputs, **named)
-    return found(*inputs, **named)
+    return traced(*inputs, **named)
 
 
 def _asks(function: Any, owner: Any, inputs: Any, named: Any) -> bool:
-    """Whether an argument, or a parameter of the layer, requires a gradient."""
+    """Whether an argument or a parameter of the layer requires a gradient."""
     if any(isinstance(item, Tensor) and not item._stop for item in tensors_in([inputs, named])):
         return True
     return isinstance(owner, Layer) and any(not parameter._stop for _, parameter in owner.named_parameters())
 
 
 def _trace(
-    function: Callable[..., Any], owner: Any, known: _Known, inputs: Sequence[Any], named: Mapping[str, Any]
+    function: Callable[..., Any], owner: Any, programs: _Known, inputs: Sequence[Any], named: Mapping[str, Any]
 ) -> TracedFunction:
     key = True, _signature(inputs), _signature(named) if named else (), _twice(inputs, named)
-    found = _find(known, key)
-    return found if found is not None else _first(function, owner, known, key, inputs, named, keep=False)[1]
+    traced = _find(programs, key)
+    return traced if traced is not None else _first(function, owner, programs, key, inputs, named, keep=False)[1]
 
 
-def _find(known: _Known, key: Any) -> TracedFunction | None:
-    for surroundings, traced in known.get(key, ()):
+def _find(programs: _Known, key: Any) -> TracedFunction | None:
+    for surroundings, traced in programs.get(key, ()):
         if surroundings.same_values() and surroundings.same_parts():
             return traced
     return None
 
 
 def _first(
-    function: Callable[..., Any], owner: Any, known: _Known, key: Any, inputs: Any, named: Any, keep: bool
+    function: Callable[..., Any], owner: Any, programs: _Known, key: Any, inputs: Any, named: Any, keep: bool
 ) -> tuple[Any, TracedFunction]:
     layers = owner.sublayers(include_self=True) if isinstance(owner, Layer) else ()
     result, traced, tracer = traced_call(function, inputs, named, keep=keep, layers=layers, shared=True)
-    others = [entry for entry in known.get(key, ()) if entry[0].same_parts()]
-    known[key] = [(Surroundings(tracer, function, owner), traced), *others[: _MOST - 1]]
+    others = [entry for entry in programs.get(key, ()) if entry[0].same_parts()]
+    programs[key] = [(Surroundings(tracer, function, owner), traced), *others[: _MOST - 1]]
     return result, traced
 
 
 def _signature(value: Any) -> Any:
-    """What of the inputs a program depends on."""
+    """The part of the inputs that a program depends on: shapes, dtypes, structure, and values other than tensors."""
     if isinstance(value, Tensor):
         return value._kind, value._stop
     if isinstance(value, np.ndarray):
@@ -396,18 +396,18 @@ def _signature(value: Any) -> Any:
 
 
 def _twice(inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Which of the tensors are in the same memory; None if none are."""
+    """For each tensor the index of the first one in the same memory; None if all are in different memory."""
     if len(inputs) == 1 and not named and isinstance(inputs[0], Tensor):
         return None
-    found = [id(item._array) if isinstance(item, Tensor) else id(item) for item in tensors_in([list(inputs), named])]
-    return None if len(set(found)) == len(found) else tuple(map(found.index, found))
+    memories = [id(item._array) if isinstance(item, Tensor) else id(item) for item in tensors_in([list(inputs), named])]
+    return None if len(set(memories)) == len(memories) else tuple(map(memories.index, memories))
 
 
 def to_static(function: Any) -> Any:
-    """Let a function of tensors, or a method of a layer, run as a program; a decorator.
+    """A decorator that makes a function of tensors, or a method of a layer, run as a program.
 
-    It is traced when it is first called with tensors of a shape and element type. Where gradients are recorded it runs as it is.
-    ``to_static(layer)`` gives the layer with such a `forward`. See `StaticFunction` and `trace`.
+    The first call with tensors of a shape and dtype traces it. Where gradients are recorded the function itself runs.
+    ``to_static(layer)`` returns the layer with such a `forward`. See `StaticFunction` and `trace`.
 
     >>> @dygraph.to_static
     ... def double(x):

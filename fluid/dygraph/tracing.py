@@ -1,8 +1,8 @@
-"""From eager mode to programs: functions and layers as they run, and recorded graphs, written down as a `Program`.
+"""Tracing: functions of tensors, and layers, as programs.
 
-While a function is traced it runs on its examples, and each op is appended to a program too. Which variable a tensor is, is known
-by its array. What the function takes from outside (parameters, say) becomes a persistable variable in the same memory: what
-changes there shows in the program, and the other way round.
+A traced function runs on its examples, and each op is also appended to a program. The array of a tensor identifies its variable.
+Tensors from outside the function, such as parameters, become persistable variables in the same memory, so changes of one show in
+the other.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from .layers import Layer
 __all__ = ["TracedFunction", "TracedLayer", "Tracer", "trace", "traced_call"]
 
 _SMALL = 1024
-"""Constants of so many elements are written into the program."""
+"""Constants of up to this many elements are written into the program."""
 
 
 class Tracer:
-    """Appends what runs in this thread to a program.
+    """Appends the ops that run in this thread to a program.
 
     Attributes:
-        program: what has been traced so far.
-        captured: variable -> the tensor from outside that it shares its memory with.
-        layers: those that were called: by id, with whether it was trained and its buffers before.
+        program: the ops traced so far.
+        captured: variable -> the tensor from outside in the same memory.
+        layers: id -> a layer that was called, its mode (`training`) and its buffers before the call.
     """
 
     def __init__(self) -> None:
@@ -65,28 +65,28 @@ class Tracer:
         self.layers: dict[int, tuple[Layer, bool, dict[str, Any]]] = {}
         self._recording = state.recording
         self._whole = False
-        """In the forward part of a `PyLayer`, which does not record, but is to be differentiated later."""
+        """Whether in the forward of a `PyLayer`: ops are not recorded, but gradients flow through them in the program."""
         self._names = unique_name.UniqueNameGenerator()
         self._variables: dict[int, Variable] = {}
         self._arrays: list[Any] = []
-        """All arrays that have a variable: none of them is to give its id to another."""
+        """All arrays that have a variable, kept alive so that their ids are not reused."""
         self._born: set[int] = set()
-        """Arrays of tensors that were made of data meanwhile."""
+        """Arrays of tensors that were made of data while tracing."""
         self._fixed: set[int] = set()
-        """In a branch, the arrays from outside, which must not be written to."""
+        """In a branch or loop, the arrays from outside, which must not be modified."""
         self._depth = 0
         self._gone: set[int] = set()
-        """Arrays that were made inside a branch or loop which has ended."""
+        """Arrays that were made inside a branch or loop that has ended."""
         self._views: dict[int, list[Tensor]] = {}
-        """Array -> tensors in the same memory that are other variables, since no gradient flows from all but the first."""
+        """Array -> a tensor and its detached views in the same memory, which are other variables."""
         self._aliases: dict[tuple[int, Any], Variable] = {}
-        """(Array, edge) -> what stands for tensors from outside in the memory of another that was captured, with another edge."""
+        """(Array, edge) -> the variable of tensors from outside that share a captured tensor's memory but have another edge."""
         self._before: dict[int, tuple[Tensor, Any, list[Any], Any, bool]] = {}
-        """What tensors from outside were before they were written to; the array is None where it is known of another tensor."""
+        """State of tensors from outside before they were modified; the array is None where another tensor has it already."""
         self._saved: set[int] = set()
-        """Arrays that are among these."""
+        """Arrays in `_before`."""
         self._readers: list[dict[str, Any]] = []
-        """Of each branch or loop under way: variable -> edge of the tensor that was read, where it requires a gradient."""
+        """For each open branch or loop: variable -> edge of the tensor that was read, if it requires a gradient."""
         self._refused: ProgramError | None = None
 
     # -- which variable a tensor is
@@ -95,12 +95,12 @@ class Tracer:
         return id(tensor._array) in self._variables
 
     def bind(self, tensor: Tensor, variable: Variable) -> None:
-        """Let a tensor be this variable from now on."""
+        """Associate a tensor with a variable."""
         self._variables[id(tensor._array)] = variable
         self._arrays.append(tensor._array)
 
     def feed(self, tensor: Tensor, name: str) -> Variable:
-        """Declare a variable that stands for this tensor, to be fed; one in the memory of another that is fed is that one."""
+        """Declare a variable to be fed for a tensor; a tensor in the memory of one fed before keeps that one's variable."""
         if self.program.global_block().has_var(name):
             raise ProgramError(f"trace: two inputs are called {name!r}")
         variable = self.program.global_block().create_var(
@@ -117,42 +117,42 @@ class Tracer:
         return variable
 
     def variable(self, tensor: Tensor) -> Variable:
-        """The variable that a tensor is: a tensor from outside becomes one that persists."""
-        found = self._variable(tensor)
-        owner = self.captured.get(found.name)
+        """The variable of a tensor; a tensor from outside gets a persistable one."""
+        variable = self._variable(tensor)
+        owner = self.captured.get(variable.name)
         if owner is not None and owner is not tensor and owner._array is tensor._array:
-            found = self._alias(tensor, found, owner)
+            variable = self._alias(tensor, variable, owner)
         if self._readers and not tensor._stop:
             edge = tensor._edge or leaf_edge(tensor)
             for reader in self._readers:
-                reader[found.name] = edge
-        return found
+                reader[variable.name] = edge
+        return variable
 
     def _variable(self, tensor: Tensor) -> Variable:
-        """The variable that a tensor's array is."""
-        found = self._variables.get(id(tensor._array))
-        if found is None:
+        """The variable of a tensor's array."""
+        variable = self._variables.get(id(tensor._array))
+        if variable is None:
             if id(tensor._array) in self._gone:
                 raise self._refusal(
                     f"{tensor.name} ({tensor.describe()}) was made inside a branch or loop, and is not known outside it; let the "
                     "function of the branch, or the body of the loop, return it"
                 )
-            found = self._made_here(tensor) if id(tensor._array) in self._born else self._capture(tensor)
-        return found
+            variable = self._made_here(tensor) if id(tensor._array) in self._born else self._capture(tensor)
+        return variable
 
-    # -- tensors from outside in the same memory, of which gradients go elsewhere
-    def _alias(self, tensor: Tensor, found: Variable, owner: Tensor) -> Variable:
-        """The variable that a tensor is which shares its memory with what was captured, as `found`, of another."""
-        edge, known = _standing(tensor), _standing(owner)
-        if edge == known:
-            return found
+    # -- tensors from outside that share memory but have different edges
+    def _alias(self, tensor: Tensor, variable: Variable, owner: Tensor) -> Variable:
+        """The variable of a tensor in the memory of `owner`, which was captured as `variable`."""
+        edge, owner_edge = _standing(tensor), _standing(owner)
+        if edge == owner_edge:
+            return variable
         key = id(tensor._array), edge
         alias = self._aliases.get(key)
         if alias is None:
             if edge is None:
-                alias = self._appended("assign", {"X": found}, {}, stop=True)
-            elif known is None:
-                return self._promote(tensor, found)
+                alias = self._appended("assign", {"X": variable}, {}, stop=True)
+            elif owner_edge is None:
+                return self._promote(tensor, variable)
             elif key[0] in self._saved:
                 raise self._shared(tensor, owner)
             else:
@@ -167,63 +167,63 @@ class Tracer:
         )
 
     def _written(self, key: int) -> None:
-        """The elements of an array from outside have changed: what was read of them before is another value."""
+        """Note that an array from outside was modified: the copy without a gradient is out of date."""
         self._aliases.pop((key, None), None)
 
     def _promote(self, tensor: Tensor, stopped: Variable) -> Variable:
-        """Capture a tensor that requires a gradient, where `stopped`, of one that does not, was captured for the same memory.
+        """Capture a tensor that requires a gradient, where `stopped` was captured for one that does not, in the same memory.
 
-        From now on `stopped` is a copy of it, without a gradient, as it is after each time that the program has written to it.
+        `stopped` becomes a copy of it without a gradient, made again after each op of the program that writes to it.
         """
         home, name = self.program.global_block(), stopped.name
         del self.captured[name]
-        found = self._capture(tensor)
+        captured = self._capture(tensor)
         for key, variable in self._variables.items():
             if variable is stopped:
-                self._variables[key] = found
+                self._variables[key] = captured
         stopped.persistable, stopped.stop_gradient = False, True
         last = max((number for number, op in enumerate(home.ops) if name in op.output_arg_names), default=-1)
         copied: str | None = None
         for number, op in enumerate(list(home.ops)):
             if name in op.output_arg_names:
-                redirect(op, {name: found.name})
+                redirect(op, {name: captured.name})
                 copied = None
             elif number < last and _reads(op, name):
                 if copied is None:
                     copied = home.create_var(name=self._names(self._names("assign") + ".tmp")).name
                     home.var(copied).stop_gradient = True
-                    home.insert_op(home.ops.index(op), "assign", inputs={"X": found}, outputs={"Out": copied})
+                    home.insert_op(home.ops.index(op), "assign", inputs={"X": captured}, outputs={"Out": copied})
                 redirect(op, {name: copied})
         first = next((number for number, op in enumerate(home.ops) if _reads(op, name)), len(home.ops))
-        home.insert_op(first, "assign", inputs={"X": found}, outputs={"Out": stopped})
+        home.insert_op(first, "assign", inputs={"X": captured}, outputs={"Out": stopped})
         self._aliases[id(tensor._array), None] = stopped
-        return found
+        return captured
 
     def created(self, tensor: Tensor) -> None:
-        """A tensor has been made of data while this is traced: it is made in each run of the program."""
+        """Note a tensor that was made of data while tracing: each run of the program makes it."""
         self._born.add(id(tensor._array))
         self._arrays.append(tensor._array)
 
     def constant(self, tensor: Tensor, value: float) -> None:
-        """A tensor whose every element is `value`."""
+        """Bind a tensor whose elements all are `value`."""
         self.bind(tensor, self._appended("fill_constant", {}, constant_attrs(tensor.shape, tensor.dtype, value)))
 
     def _made_here(self, tensor: Tensor) -> Variable:
         if tensor.size <= _SMALL and tensor.dtype in VALUES:
-            found = self._appended("assign_value", {}, value_attrs(tensor._host(), tensor.dtype))
+            variable = self._appended("assign_value", {}, value_attrs(tensor._host(), tensor.dtype))
         else:
             kept = make(tensor._array.copy(), tensor._kind)  # the tensor itself may change
-            found = self._appended("assign", {"X": self._capture(kept)}, {})
-        self.bind(tensor, found)
-        return found
+            variable = self._appended("assign", {"X": self._capture(kept)}, {})
+        self.bind(tensor, variable)
+        return variable
 
     def _appended(self, op_type: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any], stop: bool = False) -> Variable:
         block = self.program.current_block()
-        found = block.create_var(name=self._names(self._names(op_type) + ".tmp"))
-        block.append_op(op_type, inputs, {"Out": found}, attrs)
+        variable = block.create_var(name=self._names(self._names(op_type) + ".tmp"))
+        block.append_op(op_type, inputs, {"Out": variable}, attrs)
         if stop:
-            found.stop_gradient = True
-        return found
+            variable.stop_gradient = True
+        return variable
 
     def _capture(self, tensor: Tensor) -> Variable:
         variable = self._declare(tensor)
@@ -235,21 +235,21 @@ class Tracer:
         name = tensor.name
         while home.has_var(name):
             name = self._names(tensor.name)
-        said: dict[str, Any] = {"name": name, "shape": tensor.shape, "dtype": tensor.dtype, "persistable": True}
+        settings: dict[str, Any] = {"name": name, "shape": tensor.shape, "dtype": tensor.dtype, "persistable": True}
         if isinstance(tensor, Parameter) or (not tensor._stop and tensor._edge is None):
-            said.update((key, getattr(tensor, key)) for key in ("optimize_attr", "regularizer", "gradient_clip_attr"))
+            settings.update((key, getattr(tensor, key)) for key in ("optimize_attr", "regularizer", "gradient_clip_attr"))
             variable: Variable = home.create_parameter(
                 trainable=tensor.trainable,
                 do_model_average=getattr(tensor, "do_model_average", True),
                 stop_gradient=tensor.stop_gradient,
-                **said,
+                **settings,
             )
         else:
-            variable = home.create_var(stop_gradient=tensor._stop, **said)
+            variable = home.create_var(stop_gradient=tensor._stop, **settings)
         self.captured[name] = tensor
         return variable
 
-    # -- what happens to tensors
+    # -- ops on tensors
     def call(self, op: TensorOp, tensors: Sequence[Tensor]) -> Any:
         """Run an op, and append it."""
         inputs: dict[str, Any] = {}
@@ -260,28 +260,28 @@ class Tracer:
             else:
                 inputs.setdefault(slot, []).append(variable)
         with tracing(None):
-            found = op(*tensors)
-        by_slot = dict(zip(op.visible, [found] if len(op.visible) == 1 else found, strict=True))
+            result = op(*tensors)
+        by_slot = dict(zip(op.visible, [result] if len(op.visible) == 1 else result, strict=True))
         definition = op.definition
 
         def count(slot: str) -> int:
             value = by_slot.get(slot)
             return len(value) if isinstance(value, list) else int(value is not None)
 
-        made = append_call(self.program, definition, op.attrs, inputs, self._names, count)
+        appended = append_call(self.program, definition, op.attrs, inputs, self._names, count)
         block = self.program.current_block()
         if self._recording and not state.recording and not self._whole:
-            for name in made.output_arg_names:
-                block.var(name).stop_gradient = True  # a no_grad() inside: also later, no gradient flows there
+            for name in appended.output_arg_names:
+                block.var(name).stop_gradient = True  # inside a no_grad() of the function
         for slot, value in by_slot.items():
-            for name, item in zip(made.outputs.get(slot, ()), value if isinstance(value, list) else [value], strict=False):
+            for name, item in zip(appended.outputs.get(slot, ()), value if isinstance(value, list) else [value], strict=False):
                 if item is not None:
                     self.bind(item, block.var(name))
-        self._bind_saved(op, tensors, made, by_slot)
-        return found
+        self._bind_saved(op, tensors, appended, by_slot)
+        return result
 
-    def _bind_saved(self, op: TensorOp, tensors: Sequence[Tensor], made: Operator, by_slot: Mapping[str, Any]) -> None:
-        """What the op's gradient will read of its other outputs is known by the arrays that were saved."""
+    def _bind_saved(self, op: TensorOp, tensors: Sequence[Tensor], appended: Operator, by_slot: Mapping[str, Any]) -> None:
+        """Bind the intermediate outputs that the op's gradient reads, by the arrays that the node saved."""
         outputs = [item for value in by_slot.values() for item in (value if isinstance(value, list) else [value])]
         node = next((item._edge[0] for item in outputs if item is not None and item._edge is not None), None)
         if not isinstance(node, OpNode) or not node._saved:
@@ -290,15 +290,15 @@ class Tracer:
         for number, (array, _, _) in zip(recipe._save_out, node._saved[len(recipe._save_in) :], strict=True):
             slot = recipe._slots[number]
             if id(array) not in self._variables and not op.definition.outputs[slot].many:
-                self._variables[id(array)] = self.program.current_block().var(made.outputs[slot][0])
+                self._variables[id(array)] = self.program.current_block().var(appended.outputs[slot][0])
                 self._arrays.append(array)
 
     def same(self, new: Tensor, old: Tensor, stop: bool = False) -> None:
-        """`new` is a copy of `old`, made without an op; with `stop`, no gradient flows from one to the other."""
+        """Bind `new`, a copy of `old` made without an op; with `stop`, no gradient flows through it."""
         self.bind(new, self._appended("assign", {"X": self.variable(old)}, {}, stop))
 
     def detached(self, tensor: Tensor) -> Tensor:
-        """The tensor's elements, in the same memory, as another variable, from which no gradient flows."""
+        """A tensor in the same memory as another variable, through which no gradient flows."""
         if (tensor._stop and self._recording) or not hasattr(tensor._array, "view"):
             return make(tensor._array, tensor._kind, None, tensor._version)
         view = make(tensor._array.view(), tensor._kind, None, tensor._version)
@@ -309,23 +309,23 @@ class Tracer:
         return view
 
     def stopped(self, tensor: Tensor) -> None:
-        """From now on, no gradient flows from the tensor."""
-        found = self._variables.get(id(tensor._array))
-        if found is not None and not found.persistable and not found.stop_gradient:
+        """Note that the tensor's `stop_gradient` was set."""
+        variable = self._variables.get(id(tensor._array))
+        if variable is not None and not variable.persistable and not variable.stop_gradient:
             self.same(tensor, tensor, stop=True)
 
     def asked(self, tensor: Tensor) -> None:
-        """From now on, the tensor requires a gradient."""
-        found = self._variables.get(id(tensor._array))
-        if found is not None and found.is_data:
-            found.stop_gradient = False
+        """Note that the tensor's `stop_gradient` was cleared."""
+        variable = self._variables.get(id(tensor._array))
+        if variable is not None and variable.is_data:
+            variable.stop_gradient = False
 
     def writing(self, target: Tensor, by: str) -> None:
-        """`target` is about to be given other elements in place."""
+        """Prepare for an in-place modification of `target` by the op `by`; an error if it cannot be traced."""
         key = id(target._array)
-        found = self._variables.get(key)
-        outside = key not in self._born and (found is None or found.persistable)
-        norm = self._norm_of(found) if self._depth else None
+        traced = self._variables.get(key)
+        outside = key not in self._born and (traced is None or traced.persistable)
+        norm = self._norm_of(traced) if self._depth else None
         if norm is not None and _is_steady(norm):
             return
         if self._depth and (outside or key in self._fixed):
@@ -358,14 +358,14 @@ class Tracer:
             self._arrays.append(target._array)
 
     def _norm_of(self, variable: Variable | None) -> Operator | None:
-        """The op of a batch norm that has just been traced, with this variable for a moving statistic."""
+        """The op just traced if it is a batch norm with this variable as a moving statistic."""
         ops = self.program.current_block().ops
         if variable is None or not ops or not ops[-1].type.endswith("batch_norm"):
             return None
         return ops[-1] if variable.name in (*ops[-1].input("Mean"), *ops[-1].input("Variance")) else None
 
     def undo(self) -> None:
-        """Let tensors from outside be what they were before."""
+        """Restore tensors from outside."""
         for target, array, version, edge, stop in reversed(self._before.values()):
             if array is not None:
                 target._kind.xp.copyto(target._array, array)
@@ -373,7 +373,7 @@ class Tracer:
             target._edge, target._stop = edge, stop
 
     def wrote(self, target: Tensor, value: Any) -> None:
-        """`target` has been given the elements of `value` in place."""
+        """Trace an in-place modification of `target` to `value`."""
         source = value if isinstance(value, Tensor) else Tensor(value, target.dtype)
         if source.dtype is not target.dtype:
             source = source.astype(target.dtype)
@@ -399,7 +399,7 @@ class Tracer:
             for slot, names in op.outputs.items():
                 place = updated_input(op.definition, slot)
                 if place is not None and names == [new.name] and op.inputs.get(place) == [variable.name]:
-                    op.rename_output(new.name, variable.name)  # as the op is meant: it updates this input
+                    op.rename_output(new.name, variable.name)  # the op updates this input in place
                     op.block.remove_var(new.name)
                     self.bind(source, variable)
                     return
@@ -407,30 +407,30 @@ class Tracer:
 
     # -- what cannot be traced
     def refuse(self, tensor: Tensor, by: str) -> None:
-        """An error, if a value is to be taken out of a tensor that is traced."""
+        """Raise an error if `by` would read the value of a traced tensor."""
         if self.known(tensor) or id(tensor._array) in self._gone or (not tensor._stop and id(tensor._array) not in self._born):
             raise self._refusal(
                 f"{by} of {tensor.name} ({tensor.describe()}) while it is traced: Python would see the value that the example "
-                "has, and the program would not depend on it. To decide by a tensor use fluid.layers.cond or "
+                "has, and the program would not depend on it. To branch or loop on a tensor use fluid.layers.cond or "
                 "fluid.layers.while_loop; to compute with it, ops on tensors"
             )
 
     def refuse_call(self, what: str, instead: str) -> None:
-        """An error: this cannot be part of a program."""
+        """Raise an error for a call that cannot be part of a program."""
         raise self._refusal(f"{what} cannot be traced; {instead}")
 
-    def _refusal(self, said: str) -> ProgramError:
-        self._refused = ProgramError(f"{said}\n  called at: {line_text(user_line())}")
+    def _refusal(self, message: str) -> ProgramError:
+        self._refused = ProgramError(f"{message}\n  called at: {line_text(user_line())}")
         return self._refused
 
     def check(self) -> None:
-        """An error, if one was raised and not let through, as numpy's ``array_equal`` does: what came of that is a constant."""
+        """Raise the last refusal again if the function caught it, as numpy's ``array_equal`` does: its result is a constant."""
         if self._refused is not None:
             raise self._refused
 
     # -- branches and loops
     def _static(self, build: Callable[[Callable[..., Any]], Any]) -> Any:
-        """Call ``build(as_user)`` with layers appending to this program; ``as_user(fn, *args)`` calls as before."""
+        """Call ``build(as_user)`` with this program as the default; ``as_user(fn, *args)`` calls with the user's default."""
         main, startup = default_main_program(), default_startup_program()
         generator = unique_name.switch(self._names)
 
@@ -449,7 +449,7 @@ class Tracer:
             unique_name.switch(generator)
 
     def _inside(self, function: Callable[[], Any]) -> Any:
-        """What a function gives as part of another block: what is made there is not known outside."""
+        """Call a function in another block: variables that it makes are not visible outside."""
         outside, aliases, fixed = dict(self._variables), dict(self._aliases), self._fixed
         self._fixed = fixed | set(outside) | self._born
         self._depth += 1
@@ -463,11 +463,11 @@ class Tracer:
             self._depth -= 1
 
     def _lifted(self, value: Any) -> Any:
-        """Tensors, nested, as variables."""
+        """Nested tensors as variables."""
         return rebuild(value, iter([self.variable(item) for item in _tensors(value)]))
 
     def cond(self, pred: Tensor, true_fn: Any, false_fn: Any) -> Any:
-        """`fluid.layers.cond` of a traced tensor: both functions are traced; the tensors are those of the one that is chosen."""
+        """`fluid.layers.cond` of a traced tensor: both functions are traced; the result is that of the chosen one."""
         results: dict[bool, Any] = {False: None, True: None}
         chosen = bool(pred._array.item())
 
@@ -484,19 +484,17 @@ class Tracer:
 
         region = Region(self, "cond")
         merged = region.build(lambda: self._static(build))
-        return self._given_by(region, results[chosen], merged, [part for part in results.values() if part is not None])
+        return self._results_of(region, results[chosen], merged, [part for part in results.values() if part is not None])
 
     def bound(self, tensors: Any, variables: Any, edges: Sequence[Any]) -> Any:
-        """Copies of nested tensors, which are these variables and have these edges, or none."""
-        copies: list[Any] = []
-        for tensor, variable, edge in zip(_tensors(tensors), flatten(variables, "a result"), edges, strict=True):
-            made = make(tensor._array.copy(), tensor._kind, edge)
-            self.bind(made, variable)
-            copies.append(made)
+        """Copies of nested tensors, bound to these variables, with these edges (or None)."""
+        copies = [make(tensor._array.copy(), tensor._kind, edge) for tensor, edge in zip(_tensors(tensors), edges, strict=True)]
+        for item, variable in zip(copies, flatten(variables, "a result"), strict=True):
+            self.bind(item, variable)
         return rebuild(tensors, iter(copies))
 
-    def _given_by(self, region: Region, result: Any, variables: Any, parts: Sequence[Any]) -> Any:
-        """The tensors that a branch or loop gives; `parts` are what its functions gave."""
+    def _results_of(self, region: Region, result: Any, variables: Any, parts: Sequence[Any]) -> Any:
+        """The result of a branch or loop as bound tensors; `parts` are the results of its functions."""
         if result is None:
             return None
         names = [variable.name for variable in flatten(variables, "a result")]
@@ -504,7 +502,7 @@ class Tracer:
 
     @contextmanager
     def reading(self, reads: dict[str, Any]) -> Iterator[None]:
-        """Inside the ``with``, note variables that are read, with the edges of their tensors, where these ask for gradients."""
+        """Inside the ``with``, note the variables that are read and the edges of their tensors, if they require gradients."""
         self._readers.append(reads)
         try:
             yield
@@ -512,7 +510,7 @@ class Tracer:
             self._readers.pop()
 
     def while_loop(self, cond: Any, body: Any, loop_vars: Sequence[Any], is_test: bool) -> Any:
-        """`fluid.layers.while_loop` of traced tensors: the body is traced once, and the tensors are those after the last trip."""
+        """`fluid.layers.while_loop` of traced tensors: the body is traced once; the result is that of the last iteration."""
         before = list(loop_vars)
         results: list[Any] = []
 
@@ -520,15 +518,15 @@ class Tracer:
             def lifted(function: Any) -> Any:
                 def run(*variables: Any) -> Any:
                     cut = Refusal(
-                        "a gradient that goes from inside a while_loop to what lies before it would leave out the trips between; "
-                        "differentiate what the loop gives",
+                        "a gradient from inside a while_loop to values before it would skip the iterations in between; "
+                        "differentiate the result of the loop",
                         _tensors(before),
                     )
 
                     def trip() -> Any:
-                        given = self.bound(before, list(variables), cut.edges)
+                        values = self.bound(before, list(variables), cut.edges)
                         with RANDOM.repeating(()):
-                            results.append(as_user(function, *given))
+                            results.append(as_user(function, *values))
                         return self._lifted(results[-1])
 
                     return self._inside(trip)
@@ -541,11 +539,11 @@ class Tracer:
         after = region.build(lambda: self._static(build))
         with tracing(None):
             last = loop(cond, body, before)
-        return self._given_by(region, last, after, [before, *results])
+        return self._results_of(region, last, after, [before, *results])
 
     @contextmanager
     def differentiable(self) -> Iterator[None]:
-        """Inside the ``with``, gradients may later flow through what runs, though it is not recorded."""
+        """Inside the ``with``, gradients flow through the traced ops although they are not recorded."""
         before, self._whole = self._whole, True
         try:
             yield
@@ -554,16 +552,12 @@ class Tracer:
 
     # -- layers
     def met(self, layer: Layer) -> None:
-        """A layer is called."""
+        """Note a layer that is called."""
         if id(layer) not in self.layers:
             self.layers[id(layer)] = layer, layer.training, dict(layer._buffers)
 
-    def settle_buffers(self, keep: bool) -> None:
-        """A buffer that was assigned another tensor takes over its elements, here and in the program.
-
-        Args:
-            keep: what becomes of the buffer here is not to be undone.
-        """
+    def settle_buffers(self) -> None:
+        """Copy tensors that were assigned to buffers into the former buffers, here and in the program."""
         for layer, _, before in self.layers.values():
             for name, old in before.items():
                 new = layer._buffers.get(name)
@@ -579,22 +573,22 @@ class Tracer:
                     old.copy_(new)
 
     # -- programs in the program
-    def call_traced(self, traced: TracedFunction, given: Sequence[Any]) -> list[Tensor]:
+    def call_traced(self, traced: TracedFunction, arguments: Sequence[Any]) -> list[Tensor]:
         """Call a traced function: its ops become part of the program."""
         for tensor in traced._written:
             self.writing(tensor, traced.name)
-        variables = self.inline(traced, given)
+        variables = self.inline(traced, arguments)
         with tracing(None):
-            found = traced._run(given)
-        for tensor, variable in zip(found, variables, strict=True):
+            results = traced._run(arguments)
+        for tensor, variable in zip(results, variables, strict=True):
             variable.stop_gradient = True
             self.bind(tensor, variable)
-        return found
+        return results
 
-    def inline(self, traced: TracedFunction, given: Sequence[Any]) -> list[Variable]:
-        """Append a copy of a traced function's ops, which are given these tensors; the variables that it fetches."""
+    def inline(self, traced: TracedFunction, arguments: Sequence[Any]) -> list[Variable]:
+        """Append a copy of a traced function's ops on these tensors; the variables that it fetches."""
         source, home = traced.program, self.program.current_block()
-        names = dict(zip(traced.feed_names, [self.variable(to_variable(item)).name for item in given], strict=True))
+        names = dict(zip(traced.feed_names, [self.variable(to_variable(item)).name for item in arguments], strict=True))
         written = {id(tensor) for tensor in traced._written}
         for key, tensor in traced.captured.items():
             names[key] = (self._variable(tensor) if id(tensor) in written else self.variable(tensor)).name
@@ -635,12 +629,12 @@ class Tracer:
 
 
 def _standing(tensor: Tensor) -> Any:
-    """Where gradients of a tensor go to; None where they do not."""
+    """The edge of a tensor; None if no gradient flows to it."""
     return None if tensor._stop else tensor._edge or leaf_edge(tensor)
 
 
 def _is_steady(norm: Operator) -> bool:
-    """Whether a batch norm leaves its moving statistics as they are."""
+    """Whether a batch norm does not change its moving statistics."""
     return uses_global_stats(*(bool(norm.attr(name)) for name in ("is_test", "use_global_stats", "trainable_statistics")))
 
 
@@ -656,20 +650,20 @@ def _tensors(value: Any) -> list[Any]:
 
 # -------------------------------------------------------------------------------------------------------- what users call
 class TracedFunction:
-    """A function as a program; called with tensors like the examples, it gives what the program computes, without gradients.
+    """A function as a program; called with tensors like the examples, it returns what the program computes, without gradients.
 
-    The program stays what it is: it goes on with the parameters and buffers that were there, in the mode (`train`, `eval`) in
-    which layers were, and with the values that Python's variables had. `to_static` gives functions that are traced again.
+    The program does not change: it keeps the parameters and buffers, the mode of layers (`train`, `eval`) and the values of
+    Python variables at the time of tracing. Functions made by `to_static` are traced again when these change.
 
     Attributes:
         program: the ops, which `append_backward` can differentiate, and an executor run in `scope`.
-        feed_names, fetch_names: of what goes in and comes out, in order.
-        scope: holds what the function took from outside, in the same memory.
-        captured: variable -> what the function took from outside.
+        feed_names, fetch_names: names of the inputs and outputs, in order.
+        scope: holds the tensors from outside the function, in the same memory.
+        captured: variable -> tensor from outside the function.
     """
 
     def __init__(
-        self, tracer: Tracer, given: Any, feeds: Sequence[str], fetches: Sequence[str], result: Any, name: str, device: str
+        self, tracer: Tracer, examples: Any, feeds: Sequence[str], fetches: Sequence[str], result: Any, name: str, device: str
     ) -> None:
         self.program, self.feed_names, self.fetch_names = tracer.program, list(feeds), list(fetches)
         self.name, self._result = name, result
@@ -678,13 +672,13 @@ class TracedFunction:
         for key, tensor in self.captured.items():
             self.scope.var(key).tensor.array = tensor._array
         self.executor = Executor(CPUPlace() if device == CPU else CUDAPlace(int(device.partition(":")[2])))
-        self._given = given
-        args, kwargs = given
+        self._given = examples
+        args, kwargs = examples
         self._plain = len(args) if not kwargs and all(item is _TENSOR for item in args) else -1
         self._updates: list[tuple[int, str]] = []
-        """Numbers of inputs that the function changes in place, each with the variable of what they become."""
+        """(Index of an input that the function modifies in place, variable with its new value)."""
         self._same: dict[int, int] = {}
-        """Number of an input -> that of one before, which is in the same memory."""
+        """Index of an input -> index of an earlier one in the same memory."""
         blocks = self.program.blocks
         written = {name for block in blocks for op in block.ops for name in op.output_arg_names}
         self._written = [tensor for key, tensor in self.captured.items() if key in written]
@@ -701,68 +695,69 @@ class TracedFunction:
         return [self.program.global_block().var(name) for name in self.fetch_names]
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """What the program computes of tensors (or arrays), structured as what the function gave.
+        """Run the program on tensors (or arrays); results are structured as those of the function.
 
         While another function is traced, the ops become part of its program.
 
         Raises:
-            ProgramError: the arguments are other than the examples, in number, structure, keys, or what is no tensor.
+            ProgramError: the arguments differ from the examples in number, structure, keys, or values that are not tensors.
         """
         if len(inputs) == self._plain and not named and all(map(_is_given, inputs)):
-            given: Sequence[Any] = inputs
+            arguments: Sequence[Any] = inputs
         else:
-            given = self._matched([list(inputs), named])
+            arguments = self._matched([list(inputs), named])
         for number, first in self._same.items():
-            if _memory(given[number]) is not _memory(given[first]):
+            if _memory(arguments[number]) is not _memory(arguments[first]):
                 raise ProgramError(
                     f"{self.name} was traced with one tensor for both {self.feed_names[first]} and {self.feed_names[number]}, "
                     "and now they are two; trace it for that, too"
                 )
-        if self._updates and not self._same and len(given) > 1 and len({id(_memory(item)) for item in given}) < len(given):
+        memories = {id(_memory(item)) for item in arguments} if self._updates and not self._same else arguments
+        if len(memories) < len(arguments):
             raise ProgramError(
                 f"{self.name} changes {self.feed_names[self._updates[0][0]]} in place, and was traced with other tensors for "
                 "each of its arguments; now two are in the same memory: give it a clone() of one"
             )
         if state.tracer is not None:
-            found = state.tracer.call_traced(self, given)
+            results = state.tracer.call_traced(self, arguments)
         else:
-            found = self._run(given)
-        for (number, _), value in zip(self._updates, found[len(self.fetch_names) :], strict=True):
-            if isinstance(given[number], Tensor):
-                given[number].set_value(value)
-        return refilled(self._result, iter(found))
+            results = self._run(arguments)
+        for (number, _), value in zip(self._updates, results[len(self.fetch_names) :], strict=True):
+            if isinstance(arguments[number], Tensor):
+                arguments[number].set_value(value)
+        return refilled(self._result, iter(results))
 
-    def _run(self, given: Sequence[Any]) -> list[Tensor]:
-        feed = {name: _to_feed(tensor) for name, tensor in zip(self.feed_names, given, strict=True)}
+    def _run(self, arguments: Sequence[Any]) -> list[Tensor]:
+        feed = {name: _to_feed(tensor) for name, tensor in zip(self.feed_names, arguments, strict=True)}
         if self._random:
             with RANDOM.shared():
-                found = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
+                results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
         else:
-            found = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
+            results = self.executor.run(self.program, feed, self._fetched(), scope=self.scope, return_numpy=False)
         for tensor in self._written:
             tensor._version[0] += 1
             tensor._version[1:] = [self.name, None]
-        return [_from_fetched(value) for value in found]
+        return [_from_fetched(value) for value in results]
 
     def _fetched(self) -> list[str]:
         return self.fetch_names + [name for _, name in self._updates] if self._updates else self.fetch_names
 
     def _matched(self, inputs: Any) -> list[Any]:
-        """The tensors among the arguments, which are to be what the examples were."""
-        found: list[Any] = []
+        """The tensors among the arguments; an error if these do not match the examples."""
+        tensors: list[Any] = []
         try:
-            _match(self._given[0], inputs[0], "", found)
-            _match(self._given[1], inputs[1], "", found)
+            _match(self._given[0], inputs[0], "", tensors)
+            _match(self._given[1], inputs[1], "", tensors)
         except _Differs as error:
             count, wanted = len(tensors_in(inputs)), len(self.feed_names)
             many = f"was traced with {wanted} tensors, not {count}" if count != wanted else "was traced with other arguments"
             raise ProgramError(f"{self.name} {many}: {error}") from None
-        return found
+        return tensors
 
     def save_inference_model(
         self, dirname: str, feed: Sequence[int] | None = None, fetch: Sequence[int] | None = None
     ) -> list[str]:
-        """Save the program as an inference model (see `fluid.io`), with the inputs and outputs of these numbers, or all."""
+        """Save the program as an inference model (see `fluid.io`), with the inputs and outputs of these indices, or all."""
         from ..io import save_inference_model
 
         feeds = [self.feed_names[number] for number in (range(len(self.feed_names)) if feed is None else feed)]
@@ -781,12 +776,12 @@ def _to_feed(tensor: Any) -> Any:
 
 
 def _from_fetched(value: Any) -> Tensor:
-    made, lod = Tensor._of(value.array), value.lod()
-    return made.with_lod(tuple(tuple(level) for level in lod)) if lod else made
+    tensor, lod = Tensor._of(value.array), value.lod()
+    return tensor.with_lod(tuple(tuple(level) for level in lod)) if lod else tensor
 
 
 class _Tensor:
-    """Where an example was a tensor."""
+    """Stands for a tensor in the structure of the examples."""
 
     def __repr__(self) -> str:
         return "a tensor"
@@ -807,27 +802,27 @@ def _is_given(value: Any) -> bool:
     return isinstance(value, (Tensor, np.ndarray))
 
 
-def _match(example: Any, value: Any, where: str, found: list[Any]) -> None:
-    """Add to `found` the tensors of a value that is nested as the example is."""
-    said = f"argument {where}" if where else "the arguments"
+def _match(example: Any, value: Any, where: str, tensors: list[Any]) -> None:
+    """Add the tensors of a value to `tensors`; `_Differs` if it does not match the example."""
+    place = f"argument {where}" if where else "the arguments"
     if example is _TENSOR:
         if not _is_given(value):
-            raise _Differs(f"{said} was a tensor, and now is {value!r}")
-        found.append(value)
+            raise _Differs(f"{place} was a tensor, and now is {value!r}")
+        tensors.append(value)
     elif isinstance(example, Mapping):
         if not isinstance(value, Mapping) or value.keys() != example.keys():
             now = f"the keys {_keys(value)}" if isinstance(value, Mapping) else repr(value)
-            raise _Differs(f"{said} had the keys {_keys(example)}, and now {now}")
+            raise _Differs(f"{place} had the keys {_keys(example)}, and now {now}")
         for key in sorted(example, key=str):
-            _match(example[key], value[key], f"{where}[{key!r}]" if where else str(key), found)
+            _match(example[key], value[key], f"{where}[{key!r}]" if where else str(key), tensors)
     elif isinstance(example, (list, tuple)):
         if not isinstance(value, (list, tuple)) or len(value) != len(example):
             now = str(len(value)) if isinstance(value, (list, tuple)) else repr(value)
-            raise _Differs(f"{said} had {len(example)} entries, and now {now}")
+            raise _Differs(f"{place} had {len(example)} entries, and now {now}")
         for number, (part, item) in enumerate(zip(example, value, strict=True)):
-            _match(part, item, f"{where}[{number}]" if where else str(number), found)
+            _match(part, item, f"{where}[{number}]" if where else str(number), tensors)
     elif value is not example and not (type(value) is type(example) and _equal(value, example)):
-        raise _Differs(f"{said} was {example!r}, which became part of the program, and now is {value!r}; trace it for that, too")
+        raise _Differs(f"{place} was {example!r}, which became part of the program, and now is {value!r}; trace it for that, too")
 
 
 def _keys(value: Mapping[Any, Any]) -> str:
@@ -837,23 +832,23 @@ def _keys(value: Mapping[Any, Any]) -> str:
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # whatever the user's class makes of it
+    except Exception:  # raised by a user's class
         return False
 
 
 def _input_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], count: int) -> list[str]:
-    """Names for so many inputs, after the function's parameters."""
+    """Names for `count` inputs, after the function's parameters."""
     target = function.forward if isinstance(function, Layer) else function
     try:
         names = [name for name, p in inspect.signature(target).parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     except (TypeError, ValueError):
         names = []
-    said = [(names[n] if n < len(names) else f"input_{n}", example) for n, example in enumerate(args)]
-    found = []
-    for base, example in [*said, *((key, kwargs[key]) for key in sorted(kwargs))]:
+    named_args = [(names[n] if n < len(names) else f"input_{n}", example) for n, example in enumerate(args)]
+    input_names = []
+    for base, example in [*named_args, *((key, kwargs[key]) for key in sorted(kwargs))]:
         inner = len(tensors_in(example))
-        found += [base] if inner == 1 else [f"{base}_{number}" for number in range(inner)]
-    return found if len(set(found)) == count else [f"input_{number}" for number in range(count)]
+        input_names += [base] if inner == 1 else [f"{base}_{number}" for number in range(inner)]
+    return input_names if len(set(input_names)) == count else [f"input_{number}" for number in range(count)]
 
 
 def traced_call(
@@ -866,41 +861,41 @@ def traced_call(
     layers: Sequence[Layer] = (),
     shared: bool = False,
 ) -> tuple[Any, TracedFunction, Tracer]:
-    """What a function gives for examples, the function as a program, and what has traced it.
+    """Call a function with examples and trace it: its result, the program, and the tracer.
 
     Args:
-        keep: this is a call of the function as any: what it does to tensors from outside, and to the examples, remains.
-        layers: that it will use.
-        shared: examples in the same memory are so for the function too, and are to be in each call.
+        keep: keep what the function does to tensors from outside, and to the examples, as in an ordinary call.
+        layers: the layers that it will use.
+        shared: preserve sharing of memory among the examples, and require it in each call.
     """
     if state.tracer is not None:
-        state.tracer.refuse_call("trace()", "a function is being traced already: the ops of what it calls become part of it")
+        state.tracer.refuse_call("trace()", "a function is being traced already: what it calls becomes part of its program")
     examples = [list(args), dict(kwargs)]
     originals = tensors_in(examples)
-    given = [to_variable(item) for item in originals]
-    names = list(feed_names) if feed_names is not None else _input_names(function, args, kwargs, len(given))
-    if len(names) != len(given):
-        raise ProgramError(f"trace: there are {len(given)} example tensors, but {len(names)} feed_names")
+    arguments = [to_variable(item) for item in originals]
+    names = list(feed_names) if feed_names is not None else _input_names(function, args, kwargs, len(arguments))
+    if len(names) != len(arguments):
+        raise ProgramError(f"trace: there are {len(arguments)} example tensors, but {len(names)} feed_names")
     tracer, start = Tracer(), next(sequence)
     for layer in layers:
         tracer.met(layer)
     inputs: list[Tensor] = []
     same: dict[int, int] = {}
-    """Number of an input -> that of one before, which is in the same memory."""
-    for number, (tensor, name) in enumerate(zip(given, names, strict=True)):
-        first = next((n for n in range(number) if shared and given[n]._array is tensor._array), None)
+    """Index of an input -> index of an earlier one in the same memory."""
+    for number, (tensor, name) in enumerate(zip(arguments, names, strict=True)):
+        first = next((n for n in range(number) if shared and arguments[n]._array is tensor._array), None)
         if first is None:
-            made = make(tensor._array.copy(), tensor._kind)
+            copied = make(tensor._array.copy(), tensor._kind)
         else:
             same[number] = first
-            made = (
+            copied = (
                 inputs[first]
-                if given[first] is tensor
+                if arguments[first] is tensor
                 else make(inputs[first]._array, tensor._kind, None, inputs[first]._version)
             )
-        made._stop = tensor._stop
-        tracer.feed(made, name)
-        inputs.append(made)
+        copied._stop = tensor._stop
+        tracer.feed(copied, name)
+        inputs.append(copied)
     called = getattr(function, "__name__", None) or (function.full_name() if isinstance(function, Layer) else "function")
     passed_args, passed_kwargs = refilled(examples, iter(inputs))
     with tracing(tracer), nullcontext() if keep else _undone(tracer):
@@ -908,7 +903,7 @@ def traced_call(
         tracer.check()
         outputs = tensors_in(result)
         if not outputs or any(not isinstance(item, Tensor) for item in outputs):
-            raise FluidTypeError(f"trace: {called} should give tensors, in lists, tuples or dicts or alone, not {result!r}")
+            raise FluidTypeError(f"trace: {called} should return tensors, alone or in lists, tuples or dicts, not {result!r}")
         if not keep:
             _warn_of_backwards([item._edge[0] for item in outputs if item._edge is not None], start, called)
         fetches: list[str] = []
@@ -921,25 +916,25 @@ def traced_call(
                 block.append_op("assign", {"X": variable}, {"Out": out})
                 variable = out
             fetches.append(variable.name)
-        tracer.settle_buffers(keep)
+        tracer.settle_buffers()
         updates = [
-            (number, tracer.variable(made).name)
-            for number, (made, name) in enumerate(zip(inputs, names, strict=True))
-            if number not in same and tracer.variable(made).name != name
+            (number, tracer.variable(copied).name)
+            for number, (copied, name) in enumerate(zip(inputs, names, strict=True))
+            if number not in same and tracer.variable(copied).name != name
         ]
-    shape = refilled(examples, iter([_TENSOR] * len(given)))
-    found = TracedFunction(tracer, shape, names, fetches, _emptied(result), called, outputs[0].device)
-    found._updates, found._same = updates, same
+    shape = refilled(examples, iter([_TENSOR] * len(arguments)))
+    traced = TracedFunction(tracer, shape, names, fetches, _emptied(result), called, outputs[0].device)
+    traced._updates, traced._same = updates, same
     if keep:
         for number, _ in updates:
             if isinstance(originals[number], Tensor):
                 originals[number].set_value(inputs[number])
-    return result, found, tracer
+    return result, traced, tracer
 
 
 def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
-    """Warn of what was recorded, from the node `start` on, that has a backward which `append_backward` will not know."""
-    found: list[Node] = []
+    """Warn of nodes recorded since `start` whose backward `append_backward` does not know: hooks and PyLayers."""
+    unknown: list[Node] = []
     stack, seen = list(roots), set(roots)
     while stack:
         node = stack.pop()
@@ -949,17 +944,17 @@ def _warn_of_backwards(roots: Sequence[Node], start: int, called: str) -> None:
         hooks = node._hooks
         hooked = hooks is not None and any((hooks.before, hooks.after, *hooks.of_tensor.values()))
         if hooked or (isinstance(node, PyLayerNode) and not _is_print(node)):
-            found.append(node)
+            unknown.append(node)
         if isinstance(node, RegionNode) and node._saved is not None:
             edges += [tensor._edge for tensor in node._saved[2]]
         for edge in edges:
             if edge is not None and edge[0] not in seen:
                 seen.add(edge[0])
                 stack.append(edge[0])
-    if found:
-        first = min(found, key=lambda node: node.sequence_nr)
+    if unknown:
+        first = min(unknown, key=lambda node: node.sequence_nr)
         what = f"the backward of {first._cls.__name__}" if isinstance(first, PyLayerNode) else "the hook of a tensor"
-        more = f" and of {len(found) - 1} more" if len(found) > 1 else ""
+        more = f" and of {len(unknown) - 1} more" if len(unknown) > 1 else ""
         warnings.warn(
             f"trace: {what} ({first.where}){more} is not part of the program of {called}: append_backward would differentiate "
             "what ran forward. To have such gradients in the program, compute them inside, by dygraph.grad",
@@ -974,7 +969,7 @@ def _is_print(node: PyLayerNode) -> bool:
 
 @contextmanager
 def _undone(tracer: Tracer) -> Iterator[None]:
-    """What happens to tensors from outside, and to the random stream, is undone at the end; ops are recorded inside."""
+    """Inside the ``with``, ops are recorded; at the end, tensors from outside and the random stream are restored."""
     draws: list[Any] = []
     before = RANDOM.position()
     try:
@@ -998,30 +993,28 @@ def trace(
     fetch_names: Sequence[str] | None = None,
     **named: Any,
 ) -> TracedFunction:
-    """A function of tensors, or a layer, as a program: it is called with the examples, and what it does is written down.
+    """Call a function of tensors, or a layer, with examples, and write its ops to a program.
 
-    The program is for tensors of the examples' shapes (``program.set_shape`` may free an extent), but for the number of rows
-    where these form sequences. Python's own decisions are made once, while it is traced; those by the value of a tensor are
-    refused there, and are to be `fluid.layers.cond` and `fluid.layers.while_loop`. The same holds for all that Python knows, such
-    as attributes and the mode of layers; see `TracedFunction`.
+    The program is for tensors of the examples' shapes (``program.set_shape`` can set a dimension to -1); only the number of rows
+    of sequences is free. Python code runs once, while tracing: branches, attributes and modes of layers become fixed (see
+    `TracedFunction`). Reading the value of a tensor is an error; use `fluid.layers.cond` and `fluid.layers.while_loop`.
 
-    What the call does to tensors from outside (to moving statistics, say) is undone afterwards, and the random stream goes back;
-    only parameters that layers make when they are first called remain. What it does besides, as Python, is done. What comes of
-    this does those things when it is called, and then draws from the stream that random ops draw from without a trace; where an
-    executor runs the program, it draws as any program.
+    Changes of tensors from outside, such as moving statistics, are undone afterwards, as are random draws; only parameters that
+    layers make in their first call remain, and other side effects in Python. The returned function makes those changes when it is
+    called, and draws from the random stream of eager mode; an executor runs the program as any other.
 
-    `dygraph.grad` inside becomes part of the program, also of `cond` and `while_loop`, whose gradients of gradients are refused.
-    ``append_backward`` of the program later follows `detach`, `no_grad` and `stop_gradient`; hooks, and the backward of a
-    `PyLayer`, it does not know: it differentiates what ran forward, and a `UserWarning` says where there are such.
+    `dygraph.grad` inside becomes part of the program, also through `cond` and `while_loop`, but not twice through these.
+    A later ``append_backward`` respects `detach`, `no_grad` and `stop_gradient`, but not hooks and the backward of a `PyLayer`:
+    it differentiates the forward ops, and a `UserWarning` says so.
 
     Args:
-        examples, named: tensors, or nested lists, tuples and dicts of them; other values are passed on, and become part of the
-            program, which is then to be called with the same.
-        feed_names, fetch_names: of the tensors that go in and come out; by default, as the parameters of the function, and as
-            the ops that make them.
+        examples, named: tensors, or nested lists, tuples and dicts of them; other values become part of the program, which must
+            be called with the same ones.
+        feed_names, fetch_names: names of the inputs and outputs; by default the function's parameters, and the names that the
+            ops generate.
 
     Raises:
-        ProgramError: the function takes a value out of a tensor, calls `backward`, or runs an optimizer.
+        ProgramError: the function reads the value of a tensor, calls `backward`, or runs an optimizer.
 
     >>> traced = dygraph.trace(lambda x: x * x + 1.0, dygraph.Tensor([1.0, 2.0]))
     >>> [op.type for op in traced.program.global_block().ops]
@@ -1033,7 +1026,7 @@ def trace(
 
 
 class TracedLayer:
-    """A layer as a program, by the name that Fluid 1.6 has for it.
+    """A layer as a program, as in Fluid 1.6.
 
     >>> x = dygraph.Tensor(np.ones([2, 4], "float32"))
     >>> out, traced = dygraph.TracedLayer.trace(dygraph.Linear(4, 3), [x])
@@ -1048,7 +1041,7 @@ class TracedLayer:
 
     @staticmethod
     def trace(layer: Layer, inputs: Any) -> tuple[Any, TracedLayer]:
-        """What the layer gives for these inputs, and the layer as a program; as `dygraph.trace`, it leaves all as it was."""
+        """The layer's output for these inputs, and the layer as a program; like `dygraph.trace`, it undoes changes of state."""
         if not isinstance(layer, Layer):
             raise FluidTypeError(
                 f"TracedLayer.trace takes a Layer, not a {type(layer).__name__}; dygraph.trace takes any function"
@@ -1067,7 +1060,7 @@ class TracedLayer:
         """Accepted, as in Fluid 1.6; of no effect."""
 
     def __call__(self, inputs: Any) -> list[Any]:
-        """What the program computes of these inputs, as a list."""
+        """Run the program on these inputs; a list of its outputs."""
         return tensors_in(self._traced(*(inputs if isinstance(inputs, (list, tuple)) else [inputs])))
 
     def save_inference_model(

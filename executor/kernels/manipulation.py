@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -220,23 +220,23 @@ def stack_grad(xp: Any, dY: Any, axis: int, dX: list[Any]) -> list[Call]:
     return _unstack(xp, dY, axis, dX)
 
 
-_Bounds = dict[str, Any]
-"""What a slice takes: attributes, and under the names of slots the tensors that are read in their place when it is taken."""
+_Slots = Mapping[str, Any]
+"""Inputs or attributes by name."""
 
 
-def _bounds(attrs: dict[str, Any], **tensors: Any) -> tuple[_Bounds, bool]:
-    """The bounds of a slice, and whether they are known only when it is taken."""
-    read = {slot: tensor for slot, tensor in tensors.items() if tensor is not None and len(tensor)}
-    names = ("axes", "starts", "ends", "strides")
-    return {**{name: attrs[name] for name in names if name in attrs}, **read}, bool(read)
+def _bounds(inputs: _Slots, attrs: _Slots) -> tuple[_Slots, bool]:
+    """What a slice takes, and whether that is known only when it is taken: attributes, and under the names of slots the tensors
+    that are read in their place."""
+    tensors = {slot: value for slot, value in inputs.items() if "Tensor" in slot and value is not None and len(value)}
+    return {**attrs, **tensors}, bool(tensors)
 
 
-def _bound_numbers(bounds: _Bounds, name: str) -> list[int]:
+def _bound_numbers(bounds: _Slots, name: str) -> list[int]:
     slot = name.capitalize() + "Tensor"
     return numbers(bounds.get(slot), bounds.get(slot + "List"), bounds.get(name, ()))
 
 
-def _part(array: Any, bounds: _Bounds) -> Any:
+def _part(array: Any, bounds: _Slots) -> Any:
     """The part of `array` that a slice takes, with all axes."""
     index = [slice(None)] * array.ndim
     axes, starts, ends = bounds["axes"], _bound_numbers(bounds, "starts"), _bound_numbers(bounds, "ends")
@@ -248,152 +248,57 @@ def _part(array: Any, bounds: _Bounds) -> Any:
     return array[(*index, ...)]
 
 
-def _take_at_run(source: Any, bounds: _Bounds, dropped: tuple[int, ...]) -> Any:
-    part = _part(source, bounds)
-    return part.squeeze(dropped).copy() if dropped else part.copy()
+def _take_at_run(source: Any, bounds: _Slots) -> Any:
+    return _part(source, bounds).squeeze(tuple(bounds["decrease_axis"])).copy()
 
 
-def _copy_at_run(xp: Any, source: Any, bounds: _Bounds, out: Written) -> None:
+def _copy_at_run(xp: Any, source: Any, bounds: _Slots, out: Written) -> None:
     xp.copyto(out, _part(source, bounds).reshape(out.shape))
 
 
-def _put_back_at_run(xp: Any, source: Any, bounds: _Bounds, out: Written) -> None:
+def _put_back_at_run(xp: Any, source: Any, bounds: _Slots, out: Written) -> None:
     part = _part(out, bounds)
     xp.copyto(part, source.reshape(part.shape))
 
 
-def _take(xp: Any, source: Any, attrs: dict[str, Any], out: Any, **tensors: Any) -> Call:
+def _take(xp: Any, source: Any, inputs: _Slots, attrs: _Slots, out: Any) -> Call:
     """The call that gives the part of an array that a slice takes."""
-    bounds, at_run = _bounds(attrs, **tensors)
-    dropped = tuple(attrs["decrease_axis"])
+    bounds, at_run = _bounds(inputs, attrs)
     if out is None:
-        return partial(_take_at_run, source, bounds, dropped)
+        return partial(_take_at_run, source, bounds)
     if at_run:
         return partial(_copy_at_run, xp, source, bounds, out)
     part = _part(source, bounds)
-    return partial(xp.copyto, out, part.squeeze(dropped).reshape(out.shape) if dropped else part)
+    return partial(xp.copyto, out, part.reshape(out.shape) if bounds["decrease_axis"] else part)
 
 
-def _put_back(xp: Any, source: Any, attrs: dict[str, Any], out: Any, **tensors: Any) -> list[Call]:
+def _put_back(xp: Any, source: Any, inputs: _Slots, attrs: _Slots, out: Any) -> list[Call]:
     """Calls for the transpose of `_take`."""
-    bounds, at_run = _bounds(attrs, **tensors)
+    bounds, at_run = _bounds(inputs, attrs)
     if at_run:
         return [fill(xp, out, 0), partial(_put_back_at_run, xp, source, bounds, out)]
     part = _part(out, bounds)
     return [fill(xp, out, 0), partial(xp.copyto, part, source.reshape(part.shape))]
 
 
-@prepared("slice")
-def slice_(
-    xp: Any,
-    Input: Any,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    attrs: dict[str, Any],
-    Out: Any,
-) -> Call:
-    tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor}
-    lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList}
-    return _take(xp, Input, attrs, Out, **tensors, **lists)
+@prepared("slice", "strided_slice")
+def slice_(xp: Any, Input: Any, inputs: _Slots, attrs: _Slots, Out: Any) -> Call:
+    return _take(xp, Input, inputs, attrs, Out)
 
 
-@prepared("slice_like")
-def slice_like(
-    xp: Any,
-    X: Any,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    attrs: dict[str, Any],
-    Out: Any,
-) -> Call:
-    return slice_(xp, X, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, attrs, Out)  # type: ignore[no-any-return]
+@prepared("slice_like", "strided_slice_like")
+def slice_like(xp: Any, X: Any, inputs: _Slots, attrs: _Slots, Out: Any) -> Call:
+    return _take(xp, X, inputs, attrs, Out)
 
 
-@prepared("unslice")
-def unslice(
-    xp: Any,
-    X: Any,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    attrs: dict[str, Any],
-    Out: Any,
-) -> list[Call]:
-    tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor}
-    lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList}
-    return _put_back(xp, X, attrs, Out, **tensors, **lists)
+@prepared("unslice", "strided_unslice")
+def unslice(xp: Any, X: Any, inputs: _Slots, attrs: _Slots, Out: Any) -> list[Call]:
+    return _put_back(xp, X, inputs, attrs, Out)
 
 
 @prepared("slice_grad")
-def slice_grad(
-    xp: Any,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    dOut: Any,
-    attrs: dict[str, Any],
-    dInput: Any,
-) -> list[Call]:
-    return unslice(xp, dOut, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList, attrs, dInput)  # type: ignore[no-any-return]
-
-
-@prepared("strided_slice")
-def strided_slice(
-    xp: Any,
-    Input: Any,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StridesTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    StridesTensorList: Any,
-    attrs: dict[str, Any],
-    Out: Any,
-) -> Call:
-    tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor, "StridesTensor": StridesTensor}
-    lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StridesTensorList": StridesTensorList}
-    return _take(xp, Input, attrs, Out, **tensors, **lists)
-
-
-@prepared("strided_slice_like")
-def strided_slice_like(
-    xp: Any,
-    X: Any,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StridesTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    StridesTensorList: Any,
-    attrs: dict[str, Any],
-    Out: Any,
-) -> Call:
-    bounds = (StartsTensor, EndsTensor, StridesTensor, StartsTensorList, EndsTensorList, StridesTensorList)
-    return strided_slice(xp, X, *bounds, attrs, Out)  # type: ignore[no-any-return]
-
-
-@prepared("strided_unslice")
-def strided_unslice(
-    xp: Any,
-    X: Any,
-    StartsTensor: Any,
-    EndsTensor: Any,
-    StridesTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    StridesTensorList: Any,
-    attrs: dict[str, Any],
-    Out: Any,
-) -> list[Call]:
-    tensors = {"StartsTensor": StartsTensor, "EndsTensor": EndsTensor, "StridesTensor": StridesTensor}
-    lists = {"StartsTensorList": StartsTensorList, "EndsTensorList": EndsTensorList, "StridesTensorList": StridesTensorList}
-    return _put_back(xp, X, attrs, Out, **tensors, **lists)
+def slice_grad(xp: Any, dOut: Any, inputs: _Slots, attrs: _Slots, dInput: Any) -> list[Call]:
+    return _put_back(xp, dOut, inputs, attrs, dInput)
 
 
 @prepared("flip", "reverse")

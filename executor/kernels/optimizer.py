@@ -6,7 +6,7 @@ from memory, and goes back, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,11 @@ from .table import Call, Written, kernel, prepared
 
 _PART = 1 << 15
 """Elements of each array that are worked on together."""
+
+_FULL_NAMES = {"SquaredAccumOut": "SquaredAccumulator", "LinearAccumOut": "LinearAccumulator"}
+"""Outputs that update an input by another name than theirs without the ``Out``."""
+
+_Slots = Mapping[str, Any]
 
 
 def _parts(*arrays: Any) -> Iterator[tuple[Any, ...]]:
@@ -27,19 +32,23 @@ def _parts(*arrays: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple(array[start : start + _PART] for array in flat)
 
 
-def _in_place(xp: Any, *pairs: tuple[Any, Any]) -> list[Call]:
-    """Calls that bring each input to the output that updates it, if they are not one array."""
-    return [step for source, target in pairs if target is not None for step in copy(xp, source, target)]
+def _begun(xp: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots) -> tuple[Any, list[Call], list[Call]]:
+    """The array to update, and the calls before and after an update.
 
-
-def _target(
-    xp: Any, param: Any, out: Any, master: Any, master_out: Any, multi_precision: bool
-) -> tuple[Any, list[Call], list[Call]]:
-    """The array to update, and the calls before and after: with `multi_precision` it is the more precise copy."""
-    if multi_precision and master is not None:
-        target = master if master_out is None else master_out
-        return target, _in_place(xp, (master, target)), [partial(xp.copyto, out, target)]
-    return out, _in_place(xp, (param, out)), []
+    The calls before bring each input to the output that updates it, if they are not one array. With `multi_precision`, the
+    array to update is the more precise copy of the parameter.
+    """
+    master, out = inputs.get("MasterParam"), outputs["ParamOut"]
+    pairs = {"Param": out}
+    pairs |= {_FULL_NAMES.get(slot, slot[:-3]): array for slot, array in outputs.items() if not slot.endswith("ParamOut")}
+    after: list[Call] = []
+    target = out
+    if attrs.get("multi_precision") and master is not None:
+        target = master if outputs.get("MasterParamOut") is None else outputs["MasterParamOut"]
+        del pairs["Param"]
+        pairs["MasterParam"], after = target, [partial(xp.copyto, out, target)]
+    before = [step for slot, array in pairs.items() if array is not None for step in copy(xp, inputs[slot], array)]
+    return target, before, after
 
 
 def _spare(scratch: Any, spare: Any, part: Any) -> Any:
@@ -102,19 +111,13 @@ def _raise_powers(xp: Any, *powers: tuple[Any, Any]) -> list[Call]:
     return [partial(xp.multiply, power, beta, power) for power, beta in powers if power is not None]
 
 
-@prepared("sgd", inplace={"ParamOut": "Param", "MasterParamOut": "MasterParam"})
-def sgd(
-    xp: Any,
-    scratch: Any,
-    Param: Any,
-    LearningRate: Any,
-    Grad: Any,
-    MasterParam: Any,
-    multi_precision: bool,
-    ParamOut: Any,
-    MasterParamOut: Any,
-) -> list[Call]:
-    target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
+_MASTER = {"ParamOut": "Param", "MasterParamOut": "MasterParam"}
+_ADAM = {**_MASTER, **{slot + "Out": slot for slot in ("Moment1", "Moment2", "Beta1Pow", "Beta2Pow")}}
+
+
+@prepared("sgd", inplace=_MASTER)
+def sgd(xp: Any, scratch: Any, LearningRate: Any, Grad: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots) -> list[Call]:
+    target, steps, after = _begun(xp, inputs, outputs, attrs)
     for param, grad, step in _pieces(scratch, 1, target, Grad):
         steps += [partial(xp.multiply, grad, LearningRate, step), partial(xp.subtract, param, step, param)]
     return steps + after
@@ -129,36 +132,21 @@ def dpsgd(
     xp.subtract(Param, (LearningRate * (Grad / shrink + noise)).astype(Param.dtype), out=ParamOut)
 
 
-@prepared("momentum", inplace={"ParamOut": "Param", "VelocityOut": "Velocity", "MasterParamOut": "MasterParam"})
+@prepared("momentum", inplace={**_MASTER, "VelocityOut": "Velocity"})
 def momentum(
-    xp: Any,
-    scratch: Any,
-    Param: Any,
-    Grad: Any,
-    Velocity: Any,
-    LearningRate: Any,
-    MasterParam: Any,
-    mu: float,
-    use_nesterov: bool,
-    regularization_method: str,
-    regularization_coeff: float,
-    multi_precision: bool,
-    rescale_grad: float,
-    ParamOut: Any,
-    VelocityOut: Any,
-    MasterParamOut: Any,
+    xp: Any, scratch: Any, Grad: Any, LearningRate: Any, VelocityOut: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots
 ) -> list[Call]:
-    target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
-    steps += _in_place(xp, (Velocity, VelocityOut))
+    target, steps, after = _begun(xp, inputs, outputs, attrs)
+    mu, factor, coefficient = attrs["mu"], attrs["rescale_grad"], attrs["regularization_coeff"]
     for param, grad, velocity, step, changed in _pieces(scratch, 2, target, Grad, VelocityOut):
-        if rescale_grad != 1.0:
-            steps.append(partial(xp.multiply, grad, rescale_grad, changed))
+        if factor != 1.0:
+            steps.append(partial(xp.multiply, grad, factor, changed))
             grad = changed
-        if regularization_method == "l2_decay":
-            steps += [partial(xp.multiply, param, regularization_coeff, step), partial(xp.add, step, grad, changed)]
+        if attrs["regularization_method"] == "l2_decay":
+            steps += [partial(xp.multiply, param, coefficient, step), partial(xp.add, step, grad, changed)]
             grad = changed
         steps += [partial(xp.multiply, velocity, mu, velocity), partial(xp.add, velocity, grad, velocity)]
-        if use_nesterov:
+        if attrs["use_nesterov"]:
             steps += [partial(xp.multiply, velocity, mu, step), partial(xp.add, step, grad, step)]
             steps.append(partial(xp.multiply, step, LearningRate, step))
         else:
@@ -167,42 +155,29 @@ def momentum(
     return steps + after
 
 
-_MASTER = {"ParamOut": "Param", "MasterParamOut": "MasterParam"}
-_ADAM = {**_MASTER, **{slot + "Out": slot for slot in ("Moment1", "Moment2", "Beta1Pow", "Beta2Pow")}}
-
-
 @prepared("adam", "adamw", inplace=_ADAM)
 def adam(
     xp: Any,
     scratch: Any,
-    Param: Any,
     Grad: Any,
     LearningRate: Any,
-    Moment1: Any,
-    Moment2: Any,
     Beta1Pow: Any,
     Beta2Pow: Any,
-    MasterParam: Any,
     SkipUpdate: Any,
-    Beta1Tensor: Any,
-    Beta2Tensor: Any,
-    EpsilonTensor: Any,
-    attrs: Any,
-    ParamOut: Any,
     Moment1Out: Any,
     Moment2Out: Any,
     Beta1PowOut: Any,
     Beta2PowOut: Any,
-    MasterParamOut: Any,
+    inputs: _Slots,
+    outputs: _Slots,
+    attrs: _Slots,
 ) -> list[Call]:
-    target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, attrs["multi_precision"])
-    pairs = ((Moment1, Moment1Out), (Moment2, Moment2Out), (Beta1Pow, Beta1PowOut), (Beta2Pow, Beta2PowOut))
-    before += _in_place(xp, *pairs)
+    target, before, after = _begun(xp, inputs, outputs, attrs)
     with_decay = attrs.get("with_decay", False)
     numbers = scratch((7,), target.dtype)
     b1, b2, rest1, rest2, rate, eps, kept = (numbers[i : i + 1] for i in range(7))
-    tensors = ((Beta1Tensor, "beta1"), (Beta2Tensor, "beta2"), (EpsilonTensor, "epsilon"))
-    beta1, beta2, epsilon = (attrs[name] if tensor is None else tensor.reshape(-1)[0, ...] for tensor, name in tensors)
+    tensors = [(name, inputs.get(f"{name.capitalize()}Tensor")) for name in ("beta1", "beta2", "epsilon")]
+    beta1, beta2, epsilon = (attrs[name] if tensor is None else tensor.reshape(-1)[0, ...] for name, tensor in tensors)
     decay = (attrs["lr_ratio"], attrs["coeff"]) if with_decay else None
     rates = LearningRate.reshape(-1), Beta1Pow.reshape(-1), Beta2Pow.reshape(-1)
     steps: list[Call] = [partial(_adam_numbers, xp, beta1, beta2, epsilon, decay, *rates, numbers)]
@@ -249,31 +224,21 @@ def _adam_numbers(
 def lamb(
     xp: Any,
     scratch: Any,
-    Param: Any,
     Grad: Any,
     LearningRate: Any,
-    Moment1: Any,
-    Moment2: Any,
     Beta1Pow: Any,
     Beta2Pow: Any,
-    MasterParam: Any,
     SkipUpdate: Any,
-    weight_decay: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    always_adapt: bool,
-    multi_precision: bool,
-    ParamOut: Any,
     Moment1Out: Any,
     Moment2Out: Any,
     Beta1PowOut: Any,
     Beta2PowOut: Any,
-    MasterParamOut: Any,
+    inputs: _Slots,
+    outputs: _Slots,
+    attrs: _Slots,
 ) -> list[Call]:
-    target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
-    pairs = ((Moment1, Moment1Out), (Moment2, Moment2Out), (Beta1Pow, Beta1PowOut), (Beta2Pow, Beta2PowOut))
-    before += _in_place(xp, *pairs)
+    target, before, after = _begun(xp, inputs, outputs, attrs)
+    beta1, beta2, epsilon, weight_decay = (attrs[name] for name in ("beta1", "beta2", "epsilon", "weight_decay"))
     dtype, direction = target.dtype, scratch(target.shape, target.dtype)
     numbers = scratch((3,), dtype)
     rate, rest1, rest2 = (numbers[i : i + 1] for i in range(3))
@@ -288,7 +253,7 @@ def lamb(
         steps += [partial(xp.divide, m1, rest1, r), partial(xp.divide, r, step, r)]
         steps += [partial(xp.multiply, param, weight_decay, step), partial(xp.add, r, step, r)]
     steps.append(partial(xp.copyto, rate, LearningRate.reshape(-1), "unsafe"))
-    if weight_decay != 0 or always_adapt:
+    if weight_decay != 0 or attrs["always_adapt"]:
         steps.append(partial(_adapt_to_norms, xp, target, direction, rate))
     for param, r in _parts(target, direction):
         steps += _descend(xp, param, r, rate)
@@ -301,77 +266,37 @@ def _adapt_to_norms(xp: Any, param: Any, direction: Any, rate: Written) -> None:
     xp.multiply(rate, _ratio(xp, (size > 0) & (change > 0), size, change), out=rate)
 
 
-def _adagrad(
-    xp: Any, scratch: Any, target: Any, grads: Any, rate: Any, moments: Any, epsilon: float, decay: float | None
+@prepared("adagrad", inplace={**_MASTER, "MomentOut": "Moment"})
+@prepared("decayed_adagrad", inplace={"ParamOut": "Param", "MomentOut": "Moment"})
+def adagrad(
+    xp: Any, scratch: Any, Grad: Any, LearningRate: Any, MomentOut: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots
 ) -> list[Call]:
-    steps: list[Call] = []
-    for param, grad, moment, step in _pieces(scratch, 1, target, grads, moments):
+    target, steps, after = _begun(xp, inputs, outputs, attrs)
+    decay, epsilon = attrs.get("decay"), attrs["epsilon"]
+    for param, grad, moment, step in _pieces(scratch, 1, target, Grad, MomentOut):
         if decay is None:
             steps += [partial(xp.multiply, grad, grad, step), partial(xp.add, moment, step, moment)]
         else:
             steps += _average(xp, moment, grad, decay, 1 - decay, step, square=True)
         steps += [partial(xp.sqrt, moment, step), partial(xp.add, step, epsilon, step), partial(xp.divide, grad, step, step)]
-        steps += _descend(xp, param, step, rate)
-    return steps
-
-
-@prepared("adagrad", inplace={**_MASTER, "MomentOut": "Moment"})
-def adagrad(
-    xp: Any,
-    scratch: Any,
-    Param: Any,
-    Grad: Any,
-    Moment: Any,
-    LearningRate: Any,
-    MasterParam: Any,
-    epsilon: float,
-    multi_precision: bool,
-    ParamOut: Any,
-    MomentOut: Any,
-    MasterParamOut: Any,
-) -> list[Call]:
-    target, before, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
-    before += _in_place(xp, (Moment, MomentOut))
-    return before + _adagrad(xp, scratch, target, Grad, LearningRate, MomentOut, epsilon, None) + after
-
-
-@prepared("decayed_adagrad", inplace={"ParamOut": "Param", "MomentOut": "Moment"})
-def decayed_adagrad(
-    xp: Any,
-    scratch: Any,
-    Param: Any,
-    Grad: Any,
-    Moment: Any,
-    LearningRate: Any,
-    decay: float,
-    epsilon: float,
-    ParamOut: Any,
-    MomentOut: Any,
-) -> list[Call]:
-    before = _in_place(xp, (Param, ParamOut), (Moment, MomentOut))
-    return before + _adagrad(xp, scratch, ParamOut, Grad, LearningRate, MomentOut, epsilon, decay)
+        steps += _descend(xp, param, step, LearningRate)
+    return steps + after
 
 
 @prepared("adadelta", inplace={**_MASTER, "AvgSquaredGradOut": "AvgSquaredGrad", "AvgSquaredUpdateOut": "AvgSquaredUpdate"})
 def adadelta(
     xp: Any,
     scratch: Any,
-    Param: Any,
     Grad: Any,
-    AvgSquaredGrad: Any,
-    AvgSquaredUpdate: Any,
     LearningRate: Any,
-    MasterParam: Any,
-    rho: float,
-    epsilon: float,
-    multi_precision: bool,
-    ParamOut: Any,
     AvgSquaredGradOut: Any,
     AvgSquaredUpdateOut: Any,
-    MasterParamOut: Any,
+    inputs: _Slots,
+    outputs: _Slots,
+    attrs: _Slots,
 ) -> list[Call]:
-    target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
-    steps += _in_place(xp, (AvgSquaredGrad, AvgSquaredGradOut), (AvgSquaredUpdate, AvgSquaredUpdateOut))
+    rho, epsilon = attrs["rho"], attrs["epsilon"]
+    target, steps, after = _begun(xp, inputs, outputs, attrs)
     pieces = _pieces(scratch, 2, target, Grad, AvgSquaredGradOut, AvgSquaredUpdateOut)
     for param, grad, grads, updates, step, spare in pieces:
         steps += _average(xp, grads, grad, rho, 1 - rho, spare, square=True)
@@ -386,24 +311,17 @@ def adadelta(
 def adamax(
     xp: Any,
     scratch: Any,
-    Param: Any,
     Grad: Any,
     LearningRate: Any,
-    Moment: Any,
-    InfNorm: Any,
     Beta1Pow: Any,
-    MasterParam: Any,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    multi_precision: bool,
-    ParamOut: Any,
     MomentOut: Any,
     InfNormOut: Any,
-    MasterParamOut: Any,
+    inputs: _Slots,
+    outputs: _Slots,
+    attrs: _Slots,
 ) -> list[Call]:
-    target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
-    steps += _in_place(xp, (Moment, MomentOut), (InfNorm, InfNormOut))
+    beta1, beta2, epsilon = attrs["beta1"], attrs["beta2"], attrs["epsilon"]
+    target, steps, after = _begun(xp, inputs, outputs, attrs)
     rate = scratch((1,), target.dtype)
     steps.append(partial(xp.subtract, 1, Beta1Pow.reshape(-1), rate))
     steps.append(partial(xp.divide, LearningRate.reshape(-1), rate, rate))
@@ -423,26 +341,18 @@ def adamax(
 def rmsprop(
     xp: Any,
     scratch: Any,
-    Param: Any,
-    MeanSquare: Any,
     Grad: Any,
-    Moment: Any,
     LearningRate: Any,
     MeanGrad: Any,
-    MasterParam: Any,
-    epsilon: float,
-    decay: float,
-    momentum: float,
-    centered: bool,
-    multi_precision: bool,
-    ParamOut: Any,
     MomentOut: Any,
     MeanSquareOut: Any,
     MeanGradOut: Any,
-    MasterParamOut: Any,
+    inputs: _Slots,
+    outputs: _Slots,
+    attrs: _Slots,
 ) -> list[Call]:
-    target, steps, after = _target(xp, Param, ParamOut, MasterParam, MasterParamOut, multi_precision)
-    steps += _in_place(xp, (Moment, MomentOut), (MeanSquare, MeanSquareOut), (MeanGrad, MeanGradOut))
+    decay, epsilon, centered = attrs["decay"], attrs["epsilon"], attrs["centered"]
+    target, steps, after = _begun(xp, inputs, outputs, attrs)
     means = MeanGradOut if centered else MeanSquareOut
     if means is None:  # nobody keeps them
         means = scratch(MeanGrad.shape, MeanGrad.dtype)
@@ -457,7 +367,7 @@ def rmsprop(
         else:
             steps.append(partial(xp.add, square, epsilon, step))
         steps += [partial(xp.sqrt, step, step), partial(xp.divide, grad, step, step)]
-        steps += [partial(xp.multiply, step, LearningRate, step), partial(xp.multiply, moment, momentum, moment)]
+        steps += [partial(xp.multiply, step, LearningRate, step), partial(xp.multiply, moment, attrs["momentum"], moment)]
         steps += [partial(xp.add, moment, step, moment), partial(xp.subtract, param, moment, param)]
     return steps + after
 
@@ -470,25 +380,21 @@ _TINY = 1e-10
 def ftrl(
     xp: Any,
     scratch: Any,
-    Param: Any,
-    SquaredAccumulator: Any,
-    LinearAccumulator: Any,
     Grad: Any,
     LearningRate: Any,
-    l1: float,
-    l2: float,
-    lr_power: float,
-    ParamOut: Any,
     SquaredAccumOut: Any,
     LinearAccumOut: Any,
+    inputs: _Slots,
+    outputs: _Slots,
+    attrs: _Slots,
 ) -> list[Call]:
-    pairs = ((Param, ParamOut), (SquaredAccumulator, SquaredAccumOut), (LinearAccumulator, LinearAccumOut))
-    steps = _in_place(xp, *pairs)
+    l1, l2, lr_power = attrs["l1"], attrs["l2"], attrs["lr_power"]
+    param_out, steps, _ = _begun(xp, inputs, outputs, attrs)
 
     def root(source: Any, target: Any) -> Call:
         return partial(xp.sqrt, source, target) if lr_power == -0.5 else partial(xp.power, source, -lr_power, target)
 
-    for param, grad, squared, linear, step, after in _pieces(scratch, 2, ParamOut, Grad, SquaredAccumOut, LinearAccumOut):
+    for param, grad, squared, linear, step, after in _pieces(scratch, 2, param_out, Grad, SquaredAccumOut, LinearAccumOut):
         steps += [root(squared, step), partial(xp.multiply, grad, grad, after), partial(xp.add, squared, after, squared)]
         steps += [root(squared, after), partial(xp.subtract, after, step, step), partial(xp.divide, step, LearningRate, step)]
         steps += [partial(xp.multiply, step, param, step), partial(xp.add, linear, grad, linear)]
@@ -499,47 +405,22 @@ def ftrl(
 
 
 @prepared("lars_momentum", inplace={**_MASTER, "VelocityOut": "Velocity"})
-def lars_momentum(
-    xp: Any,
-    scratch: Any,
-    Param: Any,
-    Grad: Any,
-    Velocity: Any,
-    LearningRate: Any,
-    MasterParam: Any,
-    attrs: Any,
-    ParamOut: Any,
-    VelocityOut: Any,
-    MasterParamOut: Any,
-) -> list[Call]:
-    count = len(Param)
-    none, decays = [None] * count, attrs["lars_weight_decay"]
-    columns = (Param, ParamOut, Grad, Velocity, VelocityOut, LearningRate, MasterParam or none, MasterParamOut or none)
-    decays = decays if len(decays) == count else decays * count
-    return [step for *row, decay in zip(*columns, decays, strict=True) for step in _lars(xp, scratch, attrs, decay, *row)]
+def lars_momentum(xp: Any, scratch: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots) -> list[Call]:
+    steps: list[Call] = []
+    count, decays = len(inputs["Param"]), attrs["lars_weight_decay"]
+    for i, decay in zip(range(count), decays if len(decays) == count else decays * count, strict=True):
+        one_in, one_out = ({slot: arrays[i] for slot, arrays in slots.items() if arrays} for slots in (inputs, outputs))
+        steps += _lars(xp, scratch, one_in, one_out, attrs, decay)
+    return steps
 
 
-def _lars(
-    xp: Any,
-    scratch: Any,
-    attrs: Any,
-    decay: float,
-    source: Any,
-    out: Any,
-    grads: Any,
-    velocity_in: Any,
-    velocities: Any,
-    learning_rate: Any,
-    master: Any,
-    master_out: Any,
-) -> list[Call]:
-    target, steps, after = _target(xp, source, out, master, master_out, attrs["multi_precision"])
-    steps += _in_place(xp, (velocity_in, velocities))
-    rate, factor = scratch((1,), target.dtype), attrs["rescale_grad"]
-    steps.append(partial(xp.copyto, rate, learning_rate.reshape(-1), "unsafe"))
+def _lars(xp: Any, scratch: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots, decay: float) -> list[Call]:
+    target, steps, after = _begun(xp, inputs, outputs, attrs)
+    grads, rate, factor = inputs["Grad"], scratch((1,), target.dtype), attrs["rescale_grad"]
+    steps.append(partial(xp.copyto, rate, inputs["LearningRate"].reshape(-1), "unsafe"))
     if decay > 0:
         steps.append(partial(_adapt_to_slope, xp, target, grads, factor, decay, attrs["epsilon"], attrs["lars_coeff"], rate))
-    for param, grad, velocity, step, spare in _pieces(scratch, 2, target, grads, velocities):
+    for param, grad, velocity, step, spare in _pieces(scratch, 2, target, grads, outputs["VelocityOut"]):
         steps += [partial(xp.multiply, grad, factor, step), partial(xp.multiply, param, decay, spare)]
         steps += [partial(xp.add, step, spare, step), partial(xp.multiply, step, rate, step)]
         steps += [partial(xp.multiply, velocity, attrs["mu"], velocity), partial(xp.add, velocity, step, velocity)]

@@ -2,9 +2,9 @@
 
 A kernel computes one op on an array namespace (`xp`: numpy or cupy) into given arrays. It names what it takes: ``xp``;
 input slots and, for cotangents, ``dOut`` for ``Out@GRAD``; output slots, as the arrays to write to, and ``dX`` for
-``X@GRAD``; attributes, or ``attrs`` for a dict of all; ``scratch`` (a function of shape and numpy dtype that lends an array
-until the op is done) and ``rng`` (a function that gives the op's random generator). ``X_lod`` is the LoD of slot ``X`` (see
-`fluid.values.spec.Lod`). Slots of many are lists; absent inputs and unwanted outputs are None::
+``X@GRAD``; attributes; ``inputs``, ``outputs`` or ``attrs`` for a dict of all; ``scratch`` (a function of shape and numpy dtype
+that lends an array until the op is done) and ``rng`` (a function that gives the op's random generator). ``X_lod`` is the LoD of
+slot ``X`` (see `fluid.values.spec.Lod`). Slots of many are lists; absent inputs and unwanted outputs are None::
 
     @kernel("softmax")
     def softmax(xp, X, axis, Out):
@@ -150,7 +150,7 @@ def kernel(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable
 
 def sparse(*op_types: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function that computes these ops where an input or output is a `SelectedRows`; it returns those that it
-    makes. It may also take ``inputs`` and ``outputs``, by slot."""
+    makes."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for op_type in op_types:

@@ -252,18 +252,19 @@ def _simple(activate: str) -> Any:
     return run
 
 
-def _ones(xp: Any, hidden: int, dtype: Any) -> Any:
-    return xp.ones(hidden, dtype)
-
-
-def _halves(*blocks: float) -> Any:
+def _repeated(*blocks: float) -> Any:
     def make(xp: Any, hidden: int, dtype: Any) -> Any:
         return xp.repeat(xp.asarray(blocks, dtype), hidden)
 
     return make
 
 
-_FACTORS = {"LSTM": _halves(0.5, 0.5, 1, 0.5), "GRU": _halves(0.5, 0.5, 1), "RNN_TANH": _ones, "RNN_RELU": _ones}
+_FACTORS = {
+    "LSTM": _repeated(0.5, 0.5, 1, 0.5),
+    "GRU": _repeated(0.5, 0.5, 1),
+    "RNN_TANH": _repeated(1),
+    "RNN_RELU": _repeated(1),
+}
 """By what the arguments of gates are multiplied, so that tanh serves all of them."""
 _FORWARD = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _simple("tanh"), "RNN_RELU": _simple("relu")}
 
@@ -361,39 +362,6 @@ _BACKWARD = {
 
 
 # ------------------------------------------------------------------------------------------------------- whole networks
-def _run(
-    xp: Any,
-    rng: Any,
-    g: Geometry,
-    Input: Any,
-    first: Sequence[Any],
-    weights: Sequence[Any],
-    lengths: Any,
-    attrs: dict[str, Any],
-    Out: Any,
-    Dropped: Any,
-    last: Sequence[Any],
-    Reserve: Any,
-) -> None:
-    steps, batch = Input.shape[:2]
-    if Reserve is None:
-        Reserve = xp.empty(g.reserve_size(steps, batch), Input.dtype)
-    if drops(attrs):
-        if Dropped is None:
-            Dropped = xp.empty((steps, batch, (g.layers - 1) * g.width), "uint8")
-        xp.greater_equal(rng().random(Dropped.shape, dtype=xp.float32), attrs["dropout_prob"], out=Dropped)
-    elif Dropped is not None:
-        Dropped.fill(1)
-    network = _Network(xp, g, Input, weights, lengths, Reserve, Dropped, attrs)
-    network.forward(first)
-    if Out is not None:
-        network.out_of(g.layers - 1, Out)
-    for number, state in enumerate(last):
-        if state is not None:
-            for index, layer in enumerate(network.layers):
-                state[index * g.directions : (index + 1) * g.directions] = layer.states[number, -1]
-
-
 @kernel("rnn")
 def rnn(
     xp: Any,
@@ -408,8 +376,24 @@ def rnn(
     State: Any,
     Reserve: Any,
 ) -> None:
-    g = Geometry.of(attrs, attrs["mode"])
-    _run(xp, rng, g, Input, PreState, WeightList, SequenceLength, attrs, Out, DropoutState, State or (), Reserve)
+    g = Geometry.of(attrs, attrs.get("mode", "LSTM"))
+    steps, batch = Input.shape[:2]
+    if Reserve is None:
+        Reserve = xp.empty(g.reserve_size(steps, batch), Input.dtype)
+    if drops(attrs):
+        if DropoutState is None:
+            DropoutState = xp.empty((steps, batch, (g.layers - 1) * g.width), "uint8")
+        xp.greater_equal(rng().random(DropoutState.shape, dtype=xp.float32), attrs["dropout_prob"], out=DropoutState)
+    elif DropoutState is not None:
+        DropoutState.fill(1)
+    network = _Network(xp, g, Input, WeightList, SequenceLength, Reserve, DropoutState, attrs)
+    network.forward(PreState)
+    if Out is not None:
+        network.out_of(g.layers - 1, Out)
+    for number, state in enumerate(State or ()):
+        if state is not None:
+            for index, layer in enumerate(network.layers):
+                state[index * g.directions : (index + 1) * g.directions] = layer.states[number, -1]
 
 
 @kernel("rnn_grad")
@@ -428,18 +412,16 @@ def rnn_grad(
     dPreState: Any,
     dWeightList: Any,
 ) -> None:
-    g = Geometry.of(attrs, attrs["mode"])
+    g = Geometry.of(attrs, attrs.get("mode", "LSTM"))
     network = _Network(xp, g, Input, WeightList, SequenceLength, Reserve, DropoutState, attrs)
     network.backward(dOut, dState, dInput, dPreState or [None] * len(PreState), dWeightList or [None] * len(WeightList))
 
 
-def _cut(g: Geometry, W: Any) -> list[Any]:
-    """The weights that lie one after the other in W."""
-    flat, found, start = W.reshape(-1), [], 0
-    for shape in g.weight_shapes():
-        found.append(flat[start : start + prod(shape)].reshape(shape))
-        start += prod(shape)
-    return found
+def _cut(attrs: dict[str, Any], W: Any) -> list[Any]:
+    """The weights that lie one after the other in the W of `cudnn_lstm`."""
+    shapes = Geometry.of(attrs, "LSTM").weight_shapes()
+    starts = accumulate(map(prod, shapes), initial=0)
+    return [W.reshape(-1)[start : start + prod(shape)].reshape(shape) for start, shape in zip(starts, shapes, strict=False)]
 
 
 @kernel("cudnn_lstm")
@@ -459,9 +441,8 @@ def cudnn_lstm(
     LastH: Any,
     LastC: Any,
 ) -> None:
-    g = Geometry.of(attrs, "LSTM")
-    weights = _cut(g, W) if W is not None else WeightList
-    _run(xp, rng, g, Input, (InitH, InitC), weights, SequenceLength, attrs, Out, StateOut, (LastH, LastC), Reserve)
+    weights = WeightList if W is None else _cut(attrs, W)
+    rnn(xp, rng, Input, (InitH, InitC), weights, SequenceLength, attrs, Out, StateOut, (LastH, LastC), Reserve)
 
 
 @kernel("cudnn_lstm_grad")
@@ -483,28 +464,20 @@ def cudnn_lstm_grad(
     dW: Any,
     dWeightList: Any,
 ) -> None:
-    g = Geometry.of(attrs, "LSTM")
-    weights = _cut(g, W) if W is not None else WeightList
-    network = _Network(xp, g, Input, weights, SequenceLength, Reserve, StateOut, attrs)
-    d_weights = _cut(g, dW) if dW is not None else dWeightList or [None] * len(weights)
-    network.backward(dOut, (dLastH, dLastC), dInput, (dInitH, dInitC), d_weights)
+    weights, d_weights = (parts if whole is None else _cut(attrs, whole) for whole, parts in ((W, WeightList), (dW, dWeightList)))
+    states = SequenceLength, StateOut, Reserve, dOut, (dLastH, dLastC)
+    rnn_grad(xp, Input, (None, None), weights, *states, attrs, dInput, (dInitH, dInitC), d_weights)
 
 
 # --------------------------------------------------------------------------------------------------------- single steps
-def _sigmoid(xp: Any, x: Any, out: Any) -> Any:
-    half = x.dtype.type(0.5)
-    xp.multiply(x, half, out=out)
-    xp.tanh(out, out=out)
-    xp.multiply(out, half, out=out)
-    return xp.add(out, half, out=out)
-
-
 def _activate(xp: Any, activation: str, x: Any, out: Any) -> Any:
     """`x` through an activation, into `out`."""
-    if activation == "sigmoid":
-        return _sigmoid(xp, x, out)
     if activation == "tanh":
         return xp.tanh(x, out=out)
+    if activation == "sigmoid":
+        half = x.dtype.type(0.5)
+        xp.tanh(xp.multiply(x, half, out=out), out=out)
+        return xp.add(xp.multiply(out, half, out=out), half, out=out)
     if activation == "relu":
         return xp.maximum(x, 0, out=out)
     xp.copyto(out, x)
@@ -746,23 +719,24 @@ def _peepholes(Bias: Any, size: int, attrs: dict[str, Any]) -> Any:
     return Bias.reshape(-1)[4 * size :].reshape(3, size) if attrs["use_peepholes"] else None
 
 
-def _lstm_forward(
+@kernel("lstmp")
+def dynamic_lstmp(
     xp: Any,
     Input: Any,
-    lod: Lod,
+    Input_lod: Lod,
     H0: Any,
     C0: Any,
     Weight: Any,
     ProjWeight: Any,
     Bias: Any,
     attrs: dict[str, Any],
-    Handed: Any,
+    Projection: Any,
     Cell: Any,
     BatchGate: Any,
     BatchCellPreAct: Any,
     BatchHidden: Any,
 ) -> None:
-    packed = _Packed(xp, lod, attrs["is_reverse"], "lstm")
+    packed = _Packed(xp, Input_lod, attrs["is_reverse"], "lstm")
     size, rows = Weight.shape[1] // 4, len(Input)
     peepholes = _peepholes(Bias, size, attrs)
     gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
@@ -799,93 +773,8 @@ def _lstm_forward(
             _activate(xp, _name(attrs["proj_activation"]), xp.matmul(hidden[here], ProjWeight, out=h), h)
             if proj_clip > 0:
                 xp.clip(h, -proj_clip, proj_clip, out=h)
-    packed.unpack(handed, Handed)
+    packed.unpack(handed, Projection)
     packed.unpack(cells, Cell)
-
-
-def _lstm_backward(
-    xp: Any,
-    Input: Any,
-    lod: Lod,
-    H0: Any,
-    C0: Any,
-    Weight: Any,
-    ProjWeight: Any,
-    Bias: Any,
-    attrs: dict[str, Any],
-    Handed: Any,
-    Cell: Any,
-    BatchGate: Any,
-    BatchCellPreAct: Any,
-    BatchHidden: Any,
-    dHanded: Any,
-    dCell: Any,
-) -> dict[str, Any]:
-    """Gradients by slot; what goes from step to step is a few products, by factors found for all steps at once."""
-    packed = _Packed(xp, lod, attrs["is_reverse"], "lstm")
-    size = Weight.shape[1] // 4
-    peepholes = _peepholes(Bias, size, attrs)
-    gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
-    cell_clip, proj_clip = attrs.get("cell_clip", 0.0), attrs.get("proj_clip", 0.0)
-    first_h, first_c = packed.first(H0, Weight.shape[0], Input.dtype), packed.first(C0, size, Input.dtype)
-    cells, handed = Cell[packed.rows], Handed[packed.rows]
-    before = packed.previous(first_c, cells)
-    g, i, f, o = _columns(BatchGate, 4)
-    factors = xp.empty_like(BatchGate)  # of g, i and f, by the gradient of the cell; of o, by that of the hidden state
-    xp.multiply(i, _slope(xp, candidate, g), out=factors[:, :size])
-    xp.multiply(g, _slope(xp, gate, i), out=factors[:, size : 2 * size])
-    xp.multiply(before, _slope(xp, gate, f), out=factors[:, 2 * size : 3 * size])
-    xp.multiply(BatchCellPreAct, _slope(xp, gate, o), out=factors[:, 3 * size :])
-    to_cell, to_before = o * _slope(xp, activation, BatchCellPreAct), f.copy()
-    if peepholes is not None:
-        to_cell += factors[:, 3 * size :] * peepholes[2]
-        to_before += factors[:, size : 2 * size] * peepholes[0] + factors[:, 2 * size : 3 * size] * peepholes[1]
-    free = abs(cells) < cell_clip if cell_clip > 0 else None
-    projected = None
-    if ProjWeight is not None:
-        projected = _slope(xp, _name(attrs["proj_activation"]), handed)
-        if proj_clip > 0:
-            projected *= abs(handed) < proj_clip
-        d_projected = xp.empty_like(handed)
-    coming = dHanded[packed.rows]
-    coming_cell = None if dCell is None else dCell[packed.rows]
-    dh, dc, found = xp.zeros_like(first_h), xp.zeros_like(first_c), xp.empty_like(BatchGate)
-    for start, count in reversed(packed.steps):
-        here = slice(start, start + count)
-        d_hidden, d_cell = dh[:count], dc[:count]
-        d_hidden += coming[here]
-        if projected is not None:
-            d_hidden = xp.multiply(d_hidden, projected[here], out=d_projected[here]) @ ProjWeight.T
-        if coming_cell is not None:
-            d_cell += coming_cell[here]
-        d_cell += d_hidden * to_cell[here]
-        if free is not None:
-            d_cell *= free[here]
-        now = found[here]
-        by_cell = now[:, : 3 * size].reshape(count, 3, size)
-        xp.multiply(factors[here, : 3 * size].reshape(by_cell.shape), d_cell[:, None], out=by_cell)
-        xp.multiply(factors[here, 3 * size :], d_hidden, out=now[:, 3 * size :])
-        d_cell *= to_before[here]
-        xp.matmul(now, Weight.T, out=dh[:count])
-    grads = {"Weight": packed.previous(first_h, handed).T @ found, "H0": dh, "C0": dc, "Input": found}
-    if ProjWeight is not None:
-        grads["ProjWeight"] = BatchHidden.T @ d_projected
-    parts = [found.sum(0)]
-    if peepholes is not None:
-        parts += [(found[:, n * size : (n + 1) * size] * c).sum(0) for n, c in ((1, before), (2, before), (3, cells))]
-    grads["Bias"] = xp.concatenate(parts)
-    return {**grads, "packed": packed}
-
-
-def _deliver(xp: Any, grads: dict[str, Any], **outputs: Any) -> None:
-    packed = grads["packed"]
-    for slot, out in outputs.items():
-        if slot == "Input":
-            packed.unpack(grads[slot], out)
-        elif slot in ("H0", "C0"):
-            packed.give(grads[slot], out)
-        elif out is not None:
-            xp.copyto(out, grads[slot].reshape(out.shape))
 
 
 @kernel("lstm")
@@ -904,55 +793,7 @@ def dynamic_lstm(
     BatchCellPreAct: Any,
 ) -> None:
     kept = (BatchGate, BatchCellPreAct, None)
-    _lstm_forward(xp, Input, Input_lod, H0, C0, Weight, None, Bias, attrs, Hidden, Cell, *kept)
-
-
-@kernel("lstm_grad")
-def dynamic_lstm_grad(
-    xp: Any,
-    Input: Any,
-    Input_lod: Lod,
-    H0: Any,
-    C0: Any,
-    Weight: Any,
-    Bias: Any,
-    Hidden: Any,
-    Cell: Any,
-    BatchGate: Any,
-    BatchCellPreAct: Any,
-    dHidden: Any,
-    dCell: Any,
-    attrs: dict[str, Any],
-    dInput: Any,
-    dH0: Any,
-    dC0: Any,
-    dWeight: Any,
-    dBias: Any,
-) -> None:
-    inputs = (Input, Input_lod, H0, C0, Weight, None, Bias, attrs)
-    grads = _lstm_backward(xp, *inputs, Hidden, Cell, BatchGate, BatchCellPreAct, None, dHidden, dCell)
-    _deliver(xp, grads, Input=dInput, H0=dH0, C0=dC0, Weight=dWeight, Bias=dBias)
-
-
-@kernel("lstmp")
-def dynamic_lstmp(
-    xp: Any,
-    Input: Any,
-    Input_lod: Lod,
-    H0: Any,
-    C0: Any,
-    Weight: Any,
-    ProjWeight: Any,
-    Bias: Any,
-    attrs: dict[str, Any],
-    Projection: Any,
-    Cell: Any,
-    BatchGate: Any,
-    BatchCellPreAct: Any,
-    BatchHidden: Any,
-) -> None:
-    kept = (BatchGate, BatchCellPreAct, BatchHidden)
-    _lstm_forward(xp, Input, Input_lod, H0, C0, Weight, ProjWeight, Bias, attrs, Projection, Cell, *kept)
+    dynamic_lstmp(xp, Input, Input_lod, H0, C0, Weight, None, Bias, attrs, Hidden, Cell, *kept)
 
 
 @kernel("lstmp_grad")
@@ -980,9 +821,90 @@ def dynamic_lstmp_grad(
     dProjWeight: Any,
     dBias: Any,
 ) -> None:
-    inputs = (Input, Input_lod, H0, C0, Weight, ProjWeight, Bias, attrs)
-    grads = _lstm_backward(xp, *inputs, Projection, Cell, BatchGate, BatchCellPreAct, BatchHidden, dProjection, dCell)
-    _deliver(xp, grads, Input=dInput, H0=dH0, C0=dC0, Weight=dWeight, ProjWeight=dProjWeight, Bias=dBias)
+    """What goes from step to step is a few products, by factors computed for all steps at once."""
+    packed = _Packed(xp, Input_lod, attrs["is_reverse"], "lstm")
+    size = Weight.shape[1] // 4
+    peepholes = _peepholes(Bias, size, attrs)
+    gate, candidate, activation = (_name(attrs[name + "_activation"]) for name in ("gate", "candidate", "cell"))
+    cell_clip, proj_clip = attrs.get("cell_clip", 0.0), attrs.get("proj_clip", 0.0)
+    first_h, first_c = packed.first(H0, Weight.shape[0], Input.dtype), packed.first(C0, size, Input.dtype)
+    cells, handed = Cell[packed.rows], Projection[packed.rows]
+    before = packed.previous(first_c, cells)
+    g, i, f, o = _columns(BatchGate, 4)
+    factors = xp.empty_like(BatchGate)  # of g, i and f, by the gradient of the cell; of o, by that of the hidden state
+    xp.multiply(i, _slope(xp, candidate, g), out=factors[:, :size])
+    xp.multiply(g, _slope(xp, gate, i), out=factors[:, size : 2 * size])
+    xp.multiply(before, _slope(xp, gate, f), out=factors[:, 2 * size : 3 * size])
+    xp.multiply(BatchCellPreAct, _slope(xp, gate, o), out=factors[:, 3 * size :])
+    to_cell, to_before = o * _slope(xp, activation, BatchCellPreAct), f.copy()
+    if peepholes is not None:
+        to_cell += factors[:, 3 * size :] * peepholes[2]
+        to_before += factors[:, size : 2 * size] * peepholes[0] + factors[:, 2 * size : 3 * size] * peepholes[1]
+    free = abs(cells) < cell_clip if cell_clip > 0 else None
+    projected = None
+    if ProjWeight is not None:
+        projected = _slope(xp, _name(attrs["proj_activation"]), handed)
+        if proj_clip > 0:
+            projected *= abs(handed) < proj_clip
+        d_projected = xp.empty_like(handed)
+    coming = dProjection[packed.rows]
+    coming_cell = None if dCell is None else dCell[packed.rows]
+    dh, dc, found = xp.zeros_like(first_h), xp.zeros_like(first_c), xp.empty_like(BatchGate)
+    for start, count in reversed(packed.steps):
+        here = slice(start, start + count)
+        d_hidden, d_cell = dh[:count], dc[:count]
+        d_hidden += coming[here]
+        if projected is not None:
+            d_hidden = xp.multiply(d_hidden, projected[here], out=d_projected[here]) @ ProjWeight.T
+        if coming_cell is not None:
+            d_cell += coming_cell[here]
+        d_cell += d_hidden * to_cell[here]
+        if free is not None:
+            d_cell *= free[here]
+        now = found[here]
+        by_cell = now[:, : 3 * size].reshape(count, 3, size)
+        xp.multiply(factors[here, : 3 * size].reshape(by_cell.shape), d_cell[:, None], out=by_cell)
+        xp.multiply(factors[here, 3 * size :], d_hidden, out=now[:, 3 * size :])
+        d_cell *= to_before[here]
+        xp.matmul(now, Weight.T, out=dh[:count])
+    packed.unpack(found, dInput)
+    packed.give(dh, dH0)
+    packed.give(dc, dC0)
+    if dWeight is not None:
+        xp.matmul(packed.previous(first_h, handed).T, found, out=dWeight)
+    if dProjWeight is not None:
+        xp.matmul(BatchHidden.T, d_projected, out=dProjWeight)
+    if dBias is not None:
+        parts = [found.sum(0)]
+        if peepholes is not None:
+            parts += [(found[:, n * size : (n + 1) * size] * c).sum(0) for n, c in ((1, before), (2, before), (3, cells))]
+        xp.copyto(dBias, xp.concatenate(parts).reshape(dBias.shape))
+
+
+@kernel("lstm_grad")
+def dynamic_lstm_grad(
+    xp: Any,
+    Input: Any,
+    Input_lod: Lod,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    Bias: Any,
+    Hidden: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    dHidden: Any,
+    dCell: Any,
+    attrs: dict[str, Any],
+    dInput: Any,
+    dH0: Any,
+    dC0: Any,
+    dWeight: Any,
+    dBias: Any,
+) -> None:
+    inputs = (Input, Input_lod, H0, C0, Weight, None, Bias, Hidden, Cell, BatchGate, BatchCellPreAct, None, dHidden, dCell)
+    dynamic_lstmp_grad(xp, *inputs, attrs, dInput, dH0, dC0, dWeight, None, dBias)
 
 
 @kernel("gru")

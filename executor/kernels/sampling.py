@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import log
 from typing import Any
 
@@ -13,6 +14,9 @@ from fluid.values.selected_rows import SelectedRows, add_rows_at
 
 from .manipulation import check_ids
 from .table import checked, kernel, sparse
+
+_Slots = Mapping[str, Any]
+"""Inputs or attributes by name."""
 
 
 def _log_uniform(xp: Any, rng: Any, shape: Any, classes: int) -> Any:
@@ -99,75 +103,34 @@ def _noise(xp: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, c
 
 @kernel("nce_grad")
 def nce_grad(
-    xp: Any,
-    Input: Any,
-    Label: Any,
-    Weight: Any,
-    Bias: Any,
-    SampleWeight: Any,
-    CustomDistProbs: Any,
-    SampleLogits: Any,
-    SampleLabels: Any,
-    dCost: Any,
-    num_total_classes: int,
-    num_neg_samples: int,
-    sampler: int,
-    dInput: Any,
-    dWeight: Any,
-    dBias: Any,
+    xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: _Slots, attrs: _Slots, dInput: Any, dWeight: Any, dBias: Any
 ) -> None:
-    slope = _nce_slope(
-        xp, Label, SampleWeight, CustomDistProbs, SampleLogits, SampleLabels, dCost, num_total_classes, num_neg_samples, sampler
-    )
+    slope = _nce_slope(xp, inputs, attrs)
     _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dBias)
     _deliver_rows(xp, slope, SampleLabels, Input, dWeight)
 
 
 @sparse("nce_grad")
 def nce_grad_of_rows(
-    xp: Any,
-    Input: Any,
-    Label: Any,
-    Weight: Any,
-    SampleWeight: Any,
-    CustomDistProbs: Any,
-    SampleLogits: Any,
-    SampleLabels: Any,
-    dCost: Any,
-    num_total_classes: int,
-    num_neg_samples: int,
-    sampler: int,
-    dInput: Any,
-    dBias: Any,
+    xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: _Slots, attrs: _Slots, dInput: Any, dBias: Any
 ) -> SelectedRows:
-    slope = _nce_slope(
-        xp, Label, SampleWeight, CustomDistProbs, SampleLogits, SampleLabels, dCost, num_total_classes, num_neg_samples, sampler
-    )
+    slope = _nce_slope(xp, inputs, attrs)
     _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dBias)
     return SelectedRows(*_rows(slope, SampleLabels, Input), len(Weight))
 
 
-def _nce_slope(
-    xp: Any,
-    Label: Any,
-    SampleWeight: Any,
-    CustomDistProbs: Any,
-    SampleLogits: Any,
-    SampleLabels: Any,
-    dCost: Any,
-    num_total_classes: int,
-    num_neg_samples: int,
-    sampler: int,
-) -> Any:
+def _nce_slope(xp: Any, inputs: _Slots, attrs: _Slots) -> Any:
     """The derivative by each score."""
-    noise = _noise(xp, SampleLabels, SampleLogits.dtype, CustomDistProbs, sampler, num_total_classes) * num_neg_samples
-    known = Label.shape[1]
-    slope = (1 - SampleLogits) / (SampleLogits + noise)
-    slope[:, :known] *= -noise[:, :known]
-    slope[:, known:] *= SampleLogits[:, known:]
-    slope *= dCost.reshape(-1, 1)
-    if SampleWeight is not None:
-        slope *= SampleWeight.reshape(-1, 1)
+    labels, scores, weight = inputs["SampleLabels"], inputs["SampleLogits"], inputs.get("SampleWeight")
+    classes, probabilities = attrs["num_total_classes"], inputs.get("CustomDistProbs")
+    noise = _noise(xp, labels, scores.dtype, probabilities, attrs["sampler"], classes) * attrs["num_neg_samples"]
+    true_classes = inputs["Label"].shape[1]
+    slope = (1 - scores) / (scores + noise)
+    slope[:, :true_classes] *= -noise[:, :true_classes]
+    slope[:, true_classes:] *= scores[:, true_classes:]
+    slope *= inputs["Cost@GRAD"].reshape(-1, 1)
+    if weight is not None:
+        slope *= weight.reshape(-1, 1)
     return slope
 
 
@@ -250,48 +213,27 @@ def hierarchical_sigmoid(
 
 
 @kernel("hierarchical_sigmoid_grad")
-def hierarchical_sigmoid_grad(
-    xp: Any,
-    X: Any,
-    W: Any,
-    Label: Any,
-    PathTable: Any,
-    PathCode: Any,
-    PreOut: Any,
-    dOut: Any,
-    num_classes: int,
-    dX: Any,
-    dW: Any,
-    dBias: Any,
-) -> None:
-    index, slope = _path_slope(xp, Label, PathTable, PathCode, PreOut, dOut, num_classes)
+def hierarchical_sigmoid_grad(xp: Any, X: Any, W: Any, inputs: _Slots, num_classes: int, dX: Any, dW: Any, dBias: Any) -> None:
+    index, slope = _path_slope(xp, inputs, num_classes)
     _deliver(xp, slope, index, X, W, dX, dBias)
     _deliver_rows(xp, slope, index, X, dW)
 
 
 @sparse("hierarchical_sigmoid_grad")
 def hierarchical_sigmoid_grad_of_rows(
-    xp: Any,
-    X: Any,
-    W: Any,
-    Label: Any,
-    PathTable: Any,
-    PathCode: Any,
-    PreOut: Any,
-    dOut: Any,
-    num_classes: int,
-    dX: Any,
-    dBias: Any,
+    xp: Any, X: Any, W: Any, inputs: _Slots, num_classes: int, dX: Any, dBias: Any
 ) -> SelectedRows:
-    index, slope = _path_slope(xp, Label, PathTable, PathCode, PreOut, dOut, num_classes)
+    index, slope = _path_slope(xp, inputs, num_classes)
     _deliver(xp, slope, index, X, W, dX, dBias)
     return SelectedRows(*_rows(slope, index, X), len(W))
 
 
-def _path_slope(xp: Any, Label: Any, PathTable: Any, PathCode: Any, PreOut: Any, dOut: Any, num_classes: int) -> tuple[Any, Any]:
+def _path_slope(xp: Any, inputs: _Slots, num_classes: int) -> tuple[Any, Any]:
     """The nodes on the way, and the derivative by the score of each."""
-    index, code = _path(xp, Label, PathTable, PathCode, num_classes, PreOut.shape[1])
-    return index, (-xp.expm1(-PreOut) - code.astype(PreOut.dtype)) * dOut.reshape(-1, 1)
+    label, table, code = (inputs.get(slot) for slot in ("Label", "PathTable", "PathCode"))
+    losses = inputs["PreOut"]
+    index, code = _path(xp, label, table, code, num_classes, losses.shape[1])
+    return index, (-xp.expm1(-losses) - code.astype(losses.dtype)) * inputs["Out@GRAD"].reshape(-1, 1)
 
 
 # ----------------------------------------------------------------------------------------------------- sampled softmax

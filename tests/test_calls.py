@@ -81,12 +81,12 @@ def test_what_is_no_data_is_named() -> None:
             np.add(x, 1, x)
 
     for call, what in (
-        (lambda: None, "is no partial"),
+        (lambda: None, "is not a partial"),
         (partial(lambda: None), "has no name"),
         (partial(x.fill, 0), "has no name"),
         (partial(Hidden()), "has no name"),
-        (partial(np.copyto, x, [Hidden()]), "is no data"),
-        (partial(apply_op, "tanh", {"X": lambda: x}), "is no data"),
+        (partial(np.copyto, x, [Hidden()]), "is not data"),
+        (partial(apply_op, "tanh", {"X": lambda: x}), "is not data"),
         (partial(apply_op, "tanh", [partial(x.fill, 0)]), "has no name"),
     ):
         assert what in fault_of(call)

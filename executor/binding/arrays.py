@@ -1,4 +1,4 @@
-"""Ops over arrays: binding the kernel, or the gradient rule, of an op to the arrays that it reads and writes."""
+"""Binds the kernel, or the gradient rule, of an op to the arrays that it reads and writes."""
 
 from __future__ import annotations
 
@@ -23,26 +23,24 @@ from .engine import engine_of
 __all__ = ["Allocate", "Cell", "Recorder", "bind_op", "spec_of"]
 
 Allocate = Callable[[tuple[int, ...], Any], Any]
-"""Gives an array of a shape and numpy dtype, contents undefined."""
+"""Returns an uninitialized array of a shape and numpy dtype."""
 _NO_LODS: Mapping[str, Any] = MappingProxyType({})
 
 
 def spec_of(value: Any) -> Spec:
-    """What the array, or other value of a tensor, is."""
+    """The spec of an array, a `LoDArray` or a `SelectedRows`."""
     if type(value) is SelectedRows:
         return Spec(value.shape, as_dtype(value.dtype), VarType.SELECTED_ROWS)
     return Spec(tuple(value.shape), as_dtype(value.dtype), lod=lod_of(value))
 
 
 class Cell(ValueOperators):
-    """An array, with a LoD perhaps, as a value of gradient rules; the namespace says where its ops are recorded."""
+    """An array, possibly with a LoD, as gradient rules see it; `namespace` records the ops on it."""
 
     __slots__ = ("_namespace", "array", "lod")
 
     def __init__(self, array: Any, namespace: Recorder, lod: Lod = ()) -> None:
-        self.array = array
-        self.lod = lod
-        self._namespace = namespace
+        self.array, self.lod, self._namespace = array, lod, namespace
 
     def _ops(self) -> OpNamespace:
         return self._namespace
@@ -65,15 +63,14 @@ class Cell(ValueOperators):
 
 
 class Recorder(OpNamespace):
-    """Ops over arrays: applying one binds its kernel to arrays and records the calls, in order, without making them."""
+    """Ops on arrays: applying one binds its kernel and records the calls in order, without making them."""
 
     def __init__(self, context: Mapping[str, Any], allocate: Allocate) -> None:
-        self._context = context
-        self._allocate = allocate
+        self._context, self._allocate = context, allocate
         self.calls: list[Call] = []
 
     def wrap(self, array: Any, lod: Any = ()) -> Any:
-        """Arrays as cells; lists and None stay what they are."""
+        """An array as a cell, a list of arrays as a list of cells; None stays None."""
         if isinstance(array, list):
             return [self.wrap(*pair) for pair in zip(array, lod or [()] * len(array), strict=True)]
         return None if array is None else Cell(array, self, lod)
@@ -92,32 +89,31 @@ class Recorder(OpNamespace):
 
 
 def each(fn: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """`fn` of each value by slot, in lists too; None stays None."""
-    return {
-        slot: [None if item is None else fn(item) for item in value]
-        if isinstance(value, list)
-        else None
-        if value is None
-        else fn(value)
-        for slot, value in values.items()
-    }
+    """Applies `fn` to each value, also inside lists; None stays None."""
+    results: dict[str, Any] = {}
+    for slot, value in values.items():
+        if isinstance(value, list):
+            results[slot] = [None if item is None else fn(item) for item in value]
+        else:
+            results[slot] = None if value is None else fn(value)
+    return results
 
 
 def lods_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The LoD of the slots (a list in slots of many) that have any; values are specs, cells or arrays with a LoD."""
-    found = {}
+    """The LoDs, by slot, of specs, cells or `LoDArray`s; slots without any are left out."""
+    by_slot = {}
     for slot, value in values.items():
         if isinstance(value, list):
             lods = [getattr(item, "lod", ()) for item in value]
             if any(lods):
-                found[slot] = lods
+                by_slot[slot] = lods
         elif getattr(value, "lod", ()):
-            found[slot] = value.lod
-    return found
+            by_slot[slot] = value.lod
+    return by_slot
 
 
 def specs_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Specs of arrays by slot, as inference takes them."""
+    """The specs of arrays by slot, as inference takes them."""
     return each(spec_of, {slot: value for slot, value in values.items() if value is not None})
 
 
@@ -132,16 +128,16 @@ def bind_op(
     lods: Mapping[str, Any] = _NO_LODS,
     is_sparse: bool = False,
 ) -> list[Call]:
-    """The calls that compute an op from these arrays into these arrays.
+    """The calls that compute an op from `inputs` into `outputs`.
 
     A gradient op without a kernel of its own (or with `use_kernel` off) is computed by its rule.
 
     Args:
-        inputs, outputs: arrays (lists in slots of many) by slot; None for what is absent or unwanted.
-        attrs: complete attributes.
+        inputs, outputs: arrays by slot, lists of arrays in slots of many; None where absent or not wanted.
+        attrs: all attributes, defaults included.
         context: what kernels may ask for besides slots and attributes.
         allocate: lends arrays for intermediate results.
-        lods: the LoD of inputs and outputs, by slot, where rows form sequences.
+        lods: the LoDs of inputs and outputs by slot, where rows form sequences.
         is_sparse: whether an input or output is a `SelectedRows`.
     """
     engine = engine_of(context["xp"])
@@ -155,30 +151,26 @@ def bind_op(
             )
         check = SPARSE_CHECKS.get(definition.type, check) if engine.checks_values else None
         return bind(sparse, check, inputs, outputs, attrs, context, lods)
-    found = engine.kernels.get(definition.type) or KERNELS.get(definition.type)
-    if found is not None and (use_kernel or definition.forward is None):
-        return bind(found, check, inputs, outputs, attrs, context, lods)
+    kernel = engine.kernels.get(definition.type) or KERNELS.get(definition.type)
+    if kernel is not None and (use_kernel or definition.forward is None):
+        return bind(kernel, check, inputs, outputs, attrs, context, lods)
     if definition.forward is None or not isinstance(definition.forward.rule, Rule):
         raise ExecutionError(f"the op {definition.type} has no kernel")
-    recorder = Recorder(context, allocate)
-    rule = definition.forward.rule
+    recorder, rule = Recorder(context, allocate), definition.forward.rule
     wanted = {slot for slot in rule.wrt if outputs.get(grad_slot(slot)) is not None}
-    found_grads = rule(
-        recorder, {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in inputs.items()}, attrs, wanted
-    )
-    calls = recorder.calls
+    cells = {slot: recorder.wrap(value, lods.get(slot, ())) for slot, value in inputs.items()}
+    gradients, calls = rule(recorder, cells, attrs, wanted), recorder.calls
     for slot in wanted:
-        target, value = outputs[grad_slot(slot)], found_grads.get(slot)
+        target, value = outputs[grad_slot(slot)], gradients.get(slot)
         for out, cell in zip(target, value or (), strict=False) if isinstance(target, list) else [(target, value)]:
             if out is not None:
-                calls.append(_deliver(context["xp"], out, cell))
+                calls.append(_store(context["xp"], out, cell))
     return calls
 
 
-def _deliver(xp: Any, out: Any, cell: Cell | None) -> Call:
+def _store(xp: Any, out: Any, cell: Cell | None) -> Call:
+    """The call that copies a gradient to `out`, or fills it with zeros for None."""
     if cell is None:
         return fill(xp, out, 0)
-    array = cell.array
-    if array.shape != out.shape:
-        array = array.reshape(out.shape)  # one element, of shape [1] or []
-    return partial(xp.copyto, out, array)
+    same_shape = cell.array.shape == out.shape  # a single element may have shape [1] or []
+    return partial(xp.copyto, out, cell.array if same_shape else cell.array.reshape(out.shape))

@@ -1,13 +1,12 @@
-"""Calls as data: a function that has a name, and what it is called with.
+"""Calls as data: a named function and its operands.
 
-What a prepared kernel gives is a list of calls. A call is a `functools.partial`, which is the fastest to make, of a ufunc, a
-function of the array namespace, a method of its arrays (``xp.ndarray.fill``), or a function that stands in a module; never a
-lambda, a function inside a function, or a bound method, which hide what they work on. Operands are arrays, numbers, texts,
-element types, slices, the namespace, the source of random numbers, such functions, and lists, tuples and dicts of these;
-a list may also hold calls, which the function makes or leaves out. So a call can be printed, written down as source, or made
-by another engine than Python.
+A prepared kernel returns a list of calls. A call is a `functools.partial`, the fastest to call, of a ufunc, a function of the
+array namespace, a method of its arrays (``xp.ndarray.fill``), or a function defined at the top of a module; never of a lambda, a
+nested function or a bound method, which hide what they work on. Operands are arrays, numbers, strings, element types, slices,
+the namespace, the source of random numbers, such functions, and lists, tuples and dicts of these; a list may also hold calls,
+which the function makes or skips. So a call can be printed, written as source, or made by another engine than Python.
 
-A function of a module says by the annotation `Written` which of its parameters are arrays that it writes to.
+A function of a module marks the parameters that are arrays it writes to with the annotation `Written`.
 """
 
 from __future__ import annotations
@@ -23,18 +22,17 @@ import numpy as np
 __all__ = ["KERNEL_FUNCTIONS", "PLAIN", "Call", "Source", "Written", "destinations", "fault_of", "fill", "is_named", "name_of"]
 
 Call = partial[Any]
-"""``call.func``, ``call.args`` and ``call.keywords`` are what is called, and with what; ``call()`` makes it."""
+"""The function is ``call.func``, its operands are ``call.args`` and ``call.keywords``; ``call()`` makes the call."""
 
 Written: TypeAlias = Any
 """An array that a function writes to."""
 
 KERNEL_FUNCTIONS: dict[Callable[..., Any], tuple[str, frozenset[str]]] = {}
-"""Functions of kernels -> their op, which is the name of those that other functions have made, and the parameters that they
-write to."""
+"""Function of a kernel -> its op, which names functions made by other functions, and the parameters that it writes to."""
 
 
 class Source:
-    """Gives the random generator for the next draw of an op."""
+    """Returns the random generator for the next draw of an op."""
 
     __slots__ = ()
 
@@ -42,23 +40,9 @@ class Source:
         raise NotImplementedError
 
 
-PLAIN: tuple[Any, ...] = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    np.generic,
-    np.dtype,
-    slice,
-    range,
-    Enum,
-    ModuleType,
-    type,
-    type(Ellipsis),
-    Source,
-)
-"""Types of operands that are the same each time, besides None."""
+_SCALARS = (bool, int, float, complex, str, np.generic, np.dtype, Enum)
+PLAIN: tuple[Any, ...] = (*_SCALARS, slice, range, ModuleType, type, type(Ellipsis), Source)
+"""Types of operands that are the same in every run, besides None."""
 
 
 def fill(xp: Any, array: Any, number: Any) -> Call:
@@ -67,20 +51,20 @@ def fill(xp: Any, array: Any, number: Any) -> Call:
 
 
 def is_named(function: Any) -> bool:
-    """Whether a function can be found by a name, so that it cannot hide what it works on."""
+    """Whether a function can be looked up by name, so that it cannot hide what it works on."""
     if isinstance(function, np.ufunc):
         return True
     if isinstance(function, FunctionType):
         return "<" not in function.__qualname__ or function in KERNEL_FUNCTIONS  # as in "<lambda>" and "<locals>"
     if isinstance(function, (BuiltinFunctionType, MethodDescriptorType)):
         return isinstance(getattr(function, "__self__", None), (type(None), ModuleType, np.ufunc))
-    # Such as numpy's functions that ask their arguments' types first, and what cupy has compiled.
+    # For example numpy's functions that dispatch on the types of their arguments, and those that cupy has compiled.
     homes = (str(home).partition(".")[0] for home in (type(function).__module__, getattr(function, "__module__", "")))
     return callable(function) and getattr(function, "__self__", None) is None and not {"numpy", "cupy"}.isdisjoint(homes)
 
 
 def name_of(function: Any) -> str:
-    """The name of a function: ``add``, ``add.reduce``, ``ndarray.fill``, ``kernels.loss._get``, or an op's for its kernel."""
+    """The name of a function: ``add``, ``add.reduce``, ``ndarray.fill``, ``kernels.loss._get``, or a kernel's op."""
     if isinstance(function, FunctionType) and function in KERNEL_FUNCTIONS:
         return KERNEL_FUNCTIONS[function][0]
     owner = getattr(function, "__self__", None)
@@ -95,11 +79,11 @@ def name_of(function: Any) -> str:
 
 # ------------------------------------------------------------------------------------------------------ what is written
 _OUT_AT = {"copyto": 0, "fill": 0, "dot": 2, "clip": 3, "sum": 3, "prod": 3, "cumsum": 3, "max": 2, "min": 2, "all": 2, "any": 2}
-"""Functions of arrays -> the position of the array that is written to; ``add.reduce`` has it at 3."""
+"""Function of arrays -> position of the array that it writes to; for ``add.reduce`` that is 3."""
 
 
 def destinations(call: Call) -> list[Any]:
-    """The arrays that a call writes to: where they are operands of their own, and in lists."""
+    """The arrays that a call writes to, also those in lists."""
     function, args, keywords = call.func, call.args, call.keywords
     if isinstance(function, FunctionType) and (function.__module__ or "").partition(".")[0] not in ("numpy", "cupy"):
         code = function.__code__
@@ -136,11 +120,11 @@ def _calls(value: Any) -> Iterator[Call]:
             yield from _calls(item)
 
 
-# ----------------------------------------------------------------------------------------------------------- their form
+# ------------------------------------------------------------------------------------------------------------ validity
 def fault_of(call: Any, array_type: Any = np.ndarray) -> str:
-    """What of a call is no data; nothing if all is."""
+    """Which part of a call is not data; an empty string if all of it is."""
     if not isinstance(call, partial):
-        return f"{call!r} is no partial"
+        return f"{call!r} is not a partial"
     if not is_named(call.func):
         return f"{call.func!r} has no name"
     return next(filter(None, (_fault_of_operand(value, array_type) for value in (*call.args, *call.keywords.values()))), "")
@@ -154,4 +138,4 @@ def _fault_of_operand(value: Any, array_type: Any) -> str:
     if isinstance(value, (list, tuple, dict)):
         items = value.values() if isinstance(value, dict) else value
         return next(filter(None, (_fault_of_operand(item, array_type) for item in items)), "")
-    return "" if callable(value) and is_named(value) else f"{value!r} is no data"
+    return "" if callable(value) and is_named(value) else f"{value!r} is not data"

@@ -1,9 +1,9 @@
-"""One op on arrays of certain shapes and types: the one way to run an op.
+"""Ops compiled for arrays of fixed shapes and types: the way in which every op runs, except in plans.
 
-`compiled` finds out once what those decide: what the op makes, and which kernel (or gradient rule) computes it. Then
-``run(*arrays)`` computes it. At first it binds the kernel to the arrays each time; when it has been run often enough, the bound
-calls are written down as a function (`fluid.executor.binding.codegen`), which takes as long as dozens of runs. Plans, whose
-arrays are the same run after run, bind the kernel themselves, once.
+`compiled` determines once what shapes and types decide: the specs of the outputs, and the kernel (or gradient rule). Then
+``run(*arrays)`` computes the op. At first it binds the kernel in each run; after enough runs, the bound calls become a function
+(`fluid.executor.binding.codegen`), which costs as much as dozens of runs. Plans, whose arrays never change, bind the kernel
+themselves, once.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .engine import engine_of
 __all__ = ["Argument", "Compiled", "apply_op", "compiled", "inputs_of", "updates_of"]
 
 WRITE_AFTER = 8
-"""So many times an op on arrays of one sort is run before its calls are written down."""
+"""Number of runs after which the calls of a compiled op become a function."""
 
 
 class Argument(NamedTuple):
-    """One array that an op reads.
+    """An array that an op reads.
 
     Attributes:
-        slot: where the op reads it.
-        spec: what it is; None where a slot of many has a gap.
-        passed: `run` takes it as an argument; other arrays are read for their shape, or are `zeros`.
+        slot: the input slot.
+        spec: the spec of the array; None for a gap in a slot of many.
+        passed: whether `run` takes it as an argument; other arrays are read only for their shape, or are `zeros`.
     """
 
     slot: str
@@ -52,7 +52,7 @@ class Argument(NamedTuple):
 
 
 def inputs_of(definition: OpDef, arguments: Sequence[Argument], values: Sequence[Any] | None = None) -> dict[str, Any]:
-    """The arguments' specs, or other values for each of them, by slot."""
+    """`values` of the arguments by slot; by default, their specs."""
     inputs: dict[str, Any] = {}
     for argument, value in zip(arguments, values if values is not None else [each.spec for each in arguments], strict=True):
         if definition.inputs[argument.slot].many:
@@ -77,20 +77,20 @@ def compiled(
     use_kernel: bool = True,
     write_after: int | None = None,
 ) -> Compiled:
-    """An op on arrays like these.
+    """An op compiled for arrays like `arguments`.
 
     Args:
-        attrs: complete attributes.
+        attrs: all attributes, defaults included.
         arguments: the arrays, in the order in which `run` takes them.
         xp: array namespace.
-        wants: output slot -> whether to compute it, or a list of that in slots of many; by default all are.
-        into: output slot -> input slot whose array is overwritten with it.
-        on_copies: overwrite copies instead, but for tables of which sparse gradients change some rows.
-        specs: of the outputs, where they are known already.
-        declared: specs of outputs that a declaration settles.
-        rng: gives the random generator of each execution; by default, that of the next draw outside programs.
-        use_kernel: off, a gradient op is computed by its rule even where it has a kernel.
-        write_after: so many runs bind the kernel; with 0, the calls are written down at once.
+        wants: output slot -> whether to compute it, or a list of that in slots of many; by default, all outputs are computed.
+        into: output slot -> input slot whose array it overwrites.
+        on_copies: overwrite copies instead, except for tables of which sparse gradients change some rows.
+        specs: the specs of the outputs, if they are already inferred.
+        declared: declared specs that decide where inference leaves a choice.
+        rng: returns the random generator of each run; by default, that of the next draw outside programs.
+        use_kernel: if False, a gradient op is computed by its rule even if it has a kernel.
+        write_after: number of runs after which the calls become a function; 0 for at once.
     """
     inputs = inputs_of(definition, arguments)
     if specs is None:
@@ -102,12 +102,12 @@ def compiled(
 
 
 class Compiled:
-    """An op on arrays of certain sorts, made by `compiled`.
+    """An op compiled for arrays of fixed shapes and types, made by `compiled`.
 
     Attributes:
-        specs: of all outputs, also those not wanted.
-        places: (slot, number in a slot of many or None) of each output, in the order in which `run` gives them.
-        lods: by slot, of inputs and outputs whose rows form sequences.
+        specs: the specs of all outputs, also those not wanted.
+        places: (slot, index in a slot of many or None) of each output, in the order in which `run` returns them.
+        lods: the LoDs by slot of inputs and outputs whose rows form sequences.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class Compiled:
         self._wanted = {slot: _wanted(spec, wants.get(slot, False)) for slot, spec in specs.items()}
         self.places: list[tuple[str, int | None]] = []
         self._unknown: list[str] = []
-        """Outputs whose extents only the values decide, if one is wanted: the kernel makes their arrays, the others' too."""
+        """Outputs whose shapes depend on values, if one of them is wanted: the kernel allocates their arrays, the others' too."""
         self._fresh: list[tuple[str, Any]] = []
-        """Outputs that are new arrays, each with its shape and numpy dtype; None for what is none before it runs."""
+        """Outputs that are new arrays, each with its shape and numpy dtype, or None if the kernel allocates it."""
         self._into = {slot: source for slot, source in into.items() if self._wanted.get(slot) is not None and source in inputs}
         self._shared = {slot: source for slot, source in self._into.items() if _may_share(definition, slot, source)}
         for slot, spec in self._wanted.items():
@@ -144,23 +144,23 @@ class Compiled:
             elif spec is not None:
                 self.places.append((slot, None))
             if slot not in self._shared:
-                self._fresh.append((slot, _extents(spec)))
+                self._fresh.append((slot, _shape_and_dtype(spec)))
         if any(self._wanted[slot] is not None and _is_unknown(spec) for slot, spec in specs.items()):
             self._unknown = [slot for slot, spec in specs.items() if _is_unknown(spec)]
         self._is_sparse = any(map(_is_sparse, inputs.values())) or any(map(_is_sparse, self._wanted.values()))
         self._copied = [*dict.fromkeys(self._into.values())] if on_copies and not self._is_sparse else []
         for slot, source in self._into.items():
-            for made, target in zip(_listed(specs[slot]), _listed(inputs[source]), strict=True):
-                if (target.shape, target.dtype) != (made.shape, made.dtype):
-                    raise ExecutionError(f"{definition.type} makes {made}, which cannot take the place of {target}")
+            for output, target in zip(_listed(specs[slot]), _listed(inputs[source]), strict=True):
+                if (target.shape, target.dtype) != (output.shape, output.dtype):
+                    raise ExecutionError(f"{definition.type} makes {output}, which cannot take the place of {target}")
         self._is_writable = self._engine.writes_functions and not (self._is_sparse or self._unknown)
-        self._fixed = None if all(argument.passed for argument in arguments) else self._stand_ins(passed=False)
+        self._fixed = None if all(argument.passed for argument in arguments) else self._placeholders(passed=False)
         if self._is_writable and not write_after:
             self._write()
 
     # -- running
     def run(self, *arrays: Any) -> Any:
-        """The outputs, from arrays whose elements lie in order: one array, or a tuple in the order of `places`."""
+        """The outputs from C-contiguous arrays: one array, or a tuple in the order of `places`."""
         if self._is_writable:
             self._runs_left -= 1
             if self._runs_left < 0 and self._write():
@@ -168,7 +168,7 @@ class Compiled:
         return self.bound_run(*arrays)
 
     def bound_run(self, *arrays: Any) -> Any:
-        """The same from arrays in any layout: the kernel is bound to them."""
+        """The same from arrays in any layout: binds the kernel to them."""
         inputs = inputs_of(self._definition, self._arguments, arrays if self._fixed is None else self._with_fixed(arrays))
         for source in self._copied:
             inputs[source] = inputs[source].copy()
@@ -182,17 +182,17 @@ class Compiled:
                 slots = ", ".join(self._unknown)
                 raise ExecutionError(f"{self._definition.type}: the shape of {slots} is not known before it runs")
             outputs.update((slot, value) for slot, value in zip(self._unknown, results, strict=True) if slot in outputs)
-        found = self._results(inputs, outputs)
-        return found[0] if len(found) == 1 else tuple(found)
+        arrays_out = self._results(inputs, outputs)
+        return arrays_out[0] if len(arrays_out) == 1 else tuple(arrays_out)
 
     @property
     def is_written(self) -> bool:
-        """Whether `run` is a function made of the kernel's calls; otherwise it binds the kernel each time."""
+        """Whether `run` is a function made of the kernel's calls; otherwise it binds the kernel in each run."""
         return "run" in self.__dict__
 
-    def values(self, found: Any) -> Sequence[Any]:
-        """What `run` gave, one value after another, with the LoDs that were inferred unless the kernel gave others."""
-        values: tuple[Any, ...] = found if type(found) is tuple else (found,)
+    def values(self, result: Any) -> Sequence[Any]:
+        """The result of `run` as a sequence of values, with the inferred LoDs unless the kernel gave others."""
+        values: tuple[Any, ...] = result if type(result) is tuple else (result,)
         if not self.lods:
             return values
         return [self._with_lod(*place, value) for place, value in zip(self.places, values, strict=True)]
@@ -203,10 +203,10 @@ class Compiled:
             lod = lod[number]
         return value if type(value) is LoDArray or None in lod else with_lod(value, lod)
 
-    def by_slot(self, found: Any) -> dict[str, Any]:
-        """The same by output slot: lists in slots of many, with None for what is not wanted."""
+    def by_slot(self, result: Any) -> dict[str, Any]:
+        """The result of `run` by output slot: lists in slots of many, with None for outputs not wanted."""
         values = {slot: [None] * len(spec) if isinstance(spec, list) else None for slot, spec in self._wanted.items()}
-        for (slot, number), value in zip(self.places, self.values(found), strict=True):
+        for (slot, number), value in zip(self.places, self.values(result), strict=True):
             if number is None:
                 values[slot] = value
             else:
@@ -214,8 +214,8 @@ class Compiled:
         return {slot: value for slot, value in values.items() if self._wanted[slot] is not None}
 
     # -- binding
-    def _stand_ins(self, passed: bool | None = None) -> list[Any]:
-        """Arrays like the arguments', of those that are passed, are not, or of all."""
+    def _placeholders(self, passed: bool | None = None) -> list[Any]:
+        """Placeholder arrays of the arguments: of all, or only of those that are passed, or not; None for the others."""
         return [
             None
             if argument.spec is None or passed not in (None, argument.passed)
@@ -224,20 +224,20 @@ class Compiled:
         ]
 
     def _with_fixed(self, arrays: Sequence[Any]) -> list[Any]:
-        """A value for each argument, of which `arrays` are those that are passed."""
+        """A value for each argument; `arrays` are those that are passed."""
         passed = iter(arrays)
         fixed = self._fixed or ()
         return [next(passed) if each.passed else array for each, array in zip(self._arguments, fixed, strict=True)]
 
     def _outputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arrays for what is wanted: those of inputs where their place is to be taken, else new ones."""
+        """Arrays for the outputs: those of the inputs that they overwrite, otherwise new ones."""
         empty = self._xp.empty
         outputs: dict[str, Any] = {}
-        for slot, extents in self._fresh:
-            if type(extents) is list:
-                outputs[slot] = [None if each is None else empty(*each) for each in extents]
+        for slot, layout in self._fresh:
+            if type(layout) is list:
+                outputs[slot] = [None if each is None else empty(*each) for each in layout]
             else:
-                outputs[slot] = None if extents is None else empty(*extents)
+                outputs[slot] = None if layout is None else empty(*layout)
         for slot, source in self._shared.items():
             outputs[slot] = inputs[source]
         return outputs
@@ -250,28 +250,28 @@ class Compiled:
         for slot, source in self._into.items():
             if slot not in self._shared:
                 pairs = zip(_listed(inputs[source]), _listed(outputs[slot]), strict=True)
-                calls += [partial(self._xp.copyto, target, made) for target, made in pairs]
+                calls += [partial(self._xp.copyto, target, output) for target, output in pairs]
         return calls
 
     def _results(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[Any]:
-        found = []
+        results = []
         for slot, number in self.places:
             source = self._into.get(slot)
             value = outputs[slot] if source is None else inputs[source]
-            found.append(value if number is None else value[number])
-        return found
+            results.append(value if number is None else value[number])
+        return results
 
     def _write(self) -> bool:
-        """Let `run` be the kernel's calls as a function, if they can be written down."""
-        stand_ins, lender = self._stand_ins(), Lender(self._xp)
-        inputs = inputs_of(self._definition, self._arguments, stand_ins)
+        """Make `run` a function of the kernel's calls; False if they cannot become one."""
+        placeholders, lender = self._placeholders(), Lender(self._xp)
+        inputs = inputs_of(self._definition, self._arguments, placeholders)
         outputs = self._outputs(inputs)
         calls = self._bind(inputs, outputs, lender)
-        passed = [array for each, array in zip(self._arguments, stand_ins, strict=True) if each.passed]
-        made = [array for value in outputs.values() for array in _listed(value) if array is not None]
-        made = [array for array in made if not any(array is other for other in passed)]
+        passed = [array for each, array in zip(self._arguments, placeholders, strict=True) if each.passed]
+        new = [array for value in outputs.values() for array in _listed(value) if array is not None]
+        new = [array for array in new if not any(array is other for other in passed)]
         copied = [array for source in self._copied for array in _listed(inputs[source])]
-        function = function_of(self._definition.type, calls, passed, made, self._results(inputs, outputs), lender, copied)
+        function = function_of(self._definition.type, calls, passed, new, self._results(inputs, outputs), lender, copied)
         self._is_writable = False
         if function is not None:
             self.__dict__["run"] = function
@@ -279,7 +279,7 @@ class Compiled:
 
 
 def _wanted(spec: Any, want: Any) -> Any:
-    """Of an output, what is to be computed: its spec, a list of them with None for what is not, or None."""
+    """The spec of an output to compute, a list of them with None for those not wanted, or None."""
     if isinstance(spec, list):
         each = want if isinstance(want, list) else [want] * len(spec)
         return [item if yes else None for item, yes in zip(spec, each, strict=False)] if want else None
@@ -287,7 +287,7 @@ def _wanted(spec: Any, want: Any) -> Any:
 
 
 def _is_unknown(spec: Any) -> bool:
-    """Whether only running tells the shape of an output, or of one in a list, or how many of its rows are there."""
+    """Whether the shape of an output, or of one in a list, or its number of sparse rows depends on values."""
     if isinstance(spec, list):
         return any(map(_is_unknown, spec))
     return spec is not None and (-1 in spec.shape or spec.type is VarType.SELECTED_ROWS)
@@ -299,10 +299,10 @@ def _is_sparse(spec: Any) -> bool:
     return spec is not None and spec.type is VarType.SELECTED_ROWS
 
 
-def _extents(spec: Any) -> Any:
-    """Shape and numpy dtype of an output's array, a list of them, or None where there is none before it runs."""
+def _shape_and_dtype(spec: Any) -> Any:
+    """Shape and numpy dtype of an output's array, a list of them, or None if the kernel allocates it."""
     if isinstance(spec, list):
-        return [_extents(item) for item in spec]
+        return [_shape_and_dtype(item) for item in spec]
     return None if spec is None or _is_unknown(spec) else (spec.shape, spec.dtype.numpy)
 
 
@@ -328,10 +328,10 @@ def apply_op(
     """Run one op on arrays, once.
 
     Args:
-        inputs: arrays, or `LoDArray`s (lists of them in slots of many), by slot.
-        attrs: attributes; those left out take their defaults.
-        wanted: output slots to compute; all by default.
-        use_kernel: off, a gradient op is computed by its rule even where it has a kernel.
+        inputs: arrays or `LoDArray`s by slot, lists of them in slots of many.
+        attrs: attributes; defaults are filled in.
+        wanted: output slots to compute; by default, all.
+        use_kernel: if False, a gradient op is computed by its rule even if it has a kernel.
 
     Returns:
         Arrays by output slot.
@@ -343,17 +343,8 @@ def apply_op(
     listed = {slot: value if definition.inputs[slot].many else [value] for slot, value in inputs.items()}
     values = [(slot, _as_value(xp, item)) for slot, items in listed.items() for item in items]
     arguments = [Argument(slot, None if value is None else spec_of(value)) for slot, value in values]
-    op = compiled(
-        definition,
-        full,
-        arguments,
-        xp,
-        wants=wants,
-        into=updates_of(definition),
-        on_copies=True,
-        rng=source,
-        use_kernel=use_kernel,
-    )
+    into = updates_of(definition)
+    op = compiled(definition, full, arguments, xp, wants=wants, into=into, on_copies=True, rng=source, use_kernel=use_kernel)
     with np.errstate(all="ignore"):  # as in a run
         return op.by_slot(op.bound_run(*[array_of(value) for _, value in values]))
 
@@ -365,6 +356,6 @@ def _as_value(xp: Any, value: Any) -> Any:
 
 
 def updates_of(definition: OpDef) -> dict[str, str]:
-    """Output slots that take over the array of an input -> that input."""
+    """Output slot that updates an input in place -> slot of that input."""
     pairs = ((slot, updated_input(definition, slot)) for slot in definition.outputs)
     return {slot: source for slot, source in pairs if source is not None}

@@ -1,4 +1,4 @@
-"""How each array namespace computes: what an engine brings beside the namespace itself."""
+"""Engines: how ops are computed on the arrays of a namespace."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .calls import Call
 __all__ = ["Engine", "Step", "add_engine", "engine_of"]
 
 Step = Callable[[], Any]
-"""What is run: a call, or whatever takes its place."""
+"""What is run: a call or its replacement."""
 
 
-def _as_they_are(calls: list[Call]) -> Sequence[Step]:
+def _unchanged(calls: list[Call]) -> Sequence[Step]:
     return calls
 
 
@@ -26,13 +26,12 @@ class Engine:
     """How ops are computed on the arrays of one namespace.
 
     Attributes:
-        xp: the namespace: functions and types named as numpy's, and arrays (`xp.ndarray`) that behave as numpy's.
-        kernels: op type -> kernel, asked before the common table.
+        xp: the namespace, whose functions, types and arrays (`xp.ndarray`) are named and behave as numpy's.
+        kernels: op type -> kernel, preferred to the common table.
         sparse_kernels: the same where an input or output is a `SelectedRows`.
-        checks_values: whether values are looked at before ops compute with them, so that wrong ones end in an error.
-        writes_functions: whether calls are written down as functions (`fluid.executor.binding.codegen`), which asks arrays for
-            their memory.
-        steps: gives what is run in the place of an op's calls.
+        checks_values: whether ops check the values of their inputs (such as indices) and raise an error for wrong ones.
+        writes_functions: whether calls become functions (`fluid.executor.binding.codegen`), which needs addresses of arrays.
+        steps: returns what is run in place of an op's calls.
     """
 
     xp: Any
@@ -40,21 +39,18 @@ class Engine:
     sparse_kernels: Mapping[str, Kernel] = field(default_factory=dict)
     checks_values: bool = True
     writes_functions: bool = True
-    steps: Callable[[list[Call]], Sequence[Step]] = _as_they_are
+    steps: Callable[[list[Call]], Sequence[Step]] = _unchanged
 
 
 _engines: dict[Any, Engine] = {}
 
 
 def engine_of(xp: Any) -> Engine:
-    """The engine of a namespace; one that brings nothing of its own, where none was added."""
-    engine = _engines.get(xp)
-    if engine is None:
-        engine = _engines[xp] = Engine(xp)
-    return engine
+    """The engine of a namespace; a default one if none was added."""
+    return _engines.get(xp) or _engines.setdefault(xp, Engine(xp))
 
 
 def add_engine(engine: Engine) -> None:
-    """Compute on arrays of the engine's namespace as it says."""
+    """Use this engine for the arrays of its namespace."""
     _engines[engine.xp] = engine
     add_namespace(engine.xp)

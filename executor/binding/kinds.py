@@ -1,4 +1,4 @@
-"""Arrays by shape, element type and device, and where new ones are made."""
+"""Kinds of arrays (shape, element type, device, LoD), and the device on which new arrays are made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CPU = "cpu"
 
 
 class Kind:
-    """Shape, element type, device and LoD of arrays. `kind_of` gives the same object for like arrays, so that it can be a key."""
+    """Shape, element type, device and LoD of arrays. `kind_of` returns the same object for equal ones, so it can be a key."""
 
     __slots__ = ("device", "differentiable", "dtype", "lod", "numpy_dtype", "shape", "size", "spec", "xp")
 
@@ -42,7 +42,6 @@ class Kind:
 DEVICES = {CPU}
 """The devices on which there have been arrays."""
 
-
 _kinds: Cache[Any, Kind] = Cache()
 
 
@@ -54,7 +53,7 @@ def device_of(array: Any) -> str:
 
 
 def kind_of(array: Any, lod: Lod = ()) -> Kind:
-    """The kind of an array of numpy or cupy, whose rows form these sequences."""
+    """The kind of an array of numpy or cupy whose rows form the sequences of `lod`."""
     if type(array) is np.ndarray and not lod:
         return _kinds.get((array.shape, array.dtype)) or _kind((array.shape, array.dtype), np, CPU)
     device = device_of(array)
@@ -67,7 +66,7 @@ def kind_of(array: Any, lod: Lod = ()) -> Kind:
 
 
 def kind_like(spec: Spec, xp: Any) -> Kind:
-    """The kind of arrays of a known shape and element type, on the device that new arrays of `xp` are on."""
+    """The kind of arrays that fit a spec of known shape, on the device on which `xp` makes new arrays."""
     device = CPU if xp is np else f"cuda:{xp.cuda.Device().id}"
     plain = device == CPU and not spec.lod
     return _kind((spec.shape, spec.dtype.numpy) if plain else (spec.shape, spec.dtype.numpy, device, spec.lod), xp, device)
@@ -82,7 +81,7 @@ _device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=
 
 @contextlib.contextmanager
 def making_on(place: Place) -> Iterator[None]:
-    """Inside the ``with``, ops without inputs make their arrays on this device."""
+    """Inside the ``with``, ops without inputs make their arrays at this place."""
     token = _device.set(CPU if place.xp is np else f"cuda:{getattr(place, 'device_id', 0)}")
     try:
         with place.active():
@@ -97,29 +96,26 @@ def default_xp() -> Any:
 
 
 def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
-    """`value` as an array of numpy or cupy whose elements lie in order; copied only where that, or `dtype`, needs it.
+    """`value` as a C-contiguous array of numpy or cupy; copied only where that or `dtype` requires it.
 
     Args:
-        dtype: element type; by default that of `value`, and float32 for Python's floats.
-        copy: True to copy always, so that later changes of `value` do not show.
+        dtype: element type; by default that of `value`, or float32 for Python's floats.
+        copy: True to always copy, so that later changes of `value` do not show.
     """
-    wanted = None if dtype is None else as_dtype(dtype).numpy
+    numpy_dtype = None if dtype is None else as_dtype(dtype).numpy
     if hasattr(value, "__cuda_array_interface__"):
-        return namespace_on("cuda").array(value, dtype=wanted, copy=bool(copy), order="C")
-    found = np.array(value, dtype=wanted, order="C", copy=copy)
-    if type(found) is not np.ndarray:
-        found = found.view(np.ndarray)
-    if wanted is None and found.dtype == np.float64 and not hasattr(value, "dtype"):
-        found = found.astype(np.float32)
-    as_dtype(found.dtype)  # an error that says which there are
-    return found
+        return namespace_on("cuda").array(value, dtype=numpy_dtype, copy=bool(copy), order="C")
+    array = np.array(value, dtype=numpy_dtype, order="C", copy=copy)
+    if type(array) is not np.ndarray:
+        array = array.view(np.ndarray)
+    if numpy_dtype is None and array.dtype == np.float64 and not hasattr(value, "dtype"):
+        array = array.astype(np.float32)
+    as_dtype(array.dtype)  # raises an error that lists the supported element types
+    return array
 
 
 class _Quiet(threading.local):
-    """A context of each thread in which numpy does not warn of what ops may well meet: infinities and what is no number.
-
-    To enter it costs a tenth of ``np.errstate``.
-    """
+    """A context per thread in which numpy does not warn of infinities and NaNs. Entering it costs a tenth of ``np.errstate``."""
 
     def __init__(self) -> None:
         context = contextvars.copy_context()
@@ -128,4 +124,4 @@ class _Quiet(threading.local):
 
 
 quietly = _Quiet()
-"""``quietly.run(function, *args)`` calls a function without numpy's warnings; not from inside such a call."""
+"""``quietly.run(function, *args)`` calls a function without numpy's warnings; calls cannot be nested."""

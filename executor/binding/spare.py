@@ -1,7 +1,7 @@
-"""Memory for what an op computes in between: each thread writes over the same again and again.
+"""Spare memory of each thread, reused for the intermediate results of its ops.
 
-What large arrays give back goes to the system, which has to clear it before it lends it anew; that can take half as long as
-the op. Results of ops outlive them and cannot share memory so, but what is only read inside one call can.
+The memory of large arrays returns to the system, which clears it before it hands it out again; that can take half as long as
+the op. Results outlive their op and cannot share memory in this way, but arrays that are only read inside one call can.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 __all__ = ["LARGE", "give_back", "take"]
 
 LARGE = 1 << 17
-"""From so many bytes on, an array is worth a place in spare memory; smaller ones are quicker made."""
+"""Arrays of this many bytes or more go into spare memory; smaller ones are faster to allocate."""
 _KEPT = 1 << 28
-"""A thread keeps no more bytes than this."""
+"""The most bytes that a thread keeps."""
 
 
 class _Spare(threading.local):
@@ -27,12 +27,12 @@ _spare = _Spare()
 
 
 def take(size: int) -> Any:
-    """At least `size` bytes, with anything in them, that are the caller's until it gives them back."""
-    memory, _spare.memory = _spare.memory, None  # an op that runs inside another takes memory of its own
+    """At least `size` bytes, uninitialized, that belong to the caller until it gives them back."""
+    memory, _spare.memory = _spare.memory, None  # an op inside another one gets memory of its own
     return memory if memory is not None and memory.size >= size else np.empty(size, np.uint8)
 
 
 def give_back(memory: Any) -> None:
-    """Let the thread's next call of `take` have it. Nothing is to look at it any more."""
+    """Keep memory for the thread's next `take`; the caller must not use it any more."""
     if memory.size <= _KEPT:
         _spare.memory = memory

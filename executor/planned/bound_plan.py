@@ -1,7 +1,4 @@
-"""Running plans: memory allocated, and each op's kernel bound to the arrays that it reads and writes.
-
-Running a bound plan is one loop over calls without arguments.
-"""
+"""Bound plans: memory is allocated, and each op's kernel is bound to its arrays, so that a run is one loop over calls."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from math import prod
 from operator import length_hint
 from typing import Any
 
@@ -36,7 +34,7 @@ __all__ = ["BoundPlan", "Memory"]
 
 
 class _Scratch:
-    """Lends arrays for the time of one op; the next op gets the same memory again."""
+    """Lends arrays to one op at a time; the next op gets the same memory."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
@@ -44,18 +42,15 @@ class _Scratch:
         self._lent: list[Any] = []
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        spec_dtype = self._xp.dtype(dtype)
-        count = 1
-        for extent in shape:
-            count *= extent
-        size = max(count * spec_dtype.itemsize, 1)
+        element = self._xp.dtype(dtype)
+        size = prod(shape) * element.itemsize
         fitting = min((raw for raw in self._free if raw.nbytes >= size), key=lambda raw: raw.nbytes, default=None)
         if fitting is None:
             fitting = self._xp.empty(padded(size), "uint8")
         else:
             self._free = [raw for raw in self._free if raw is not fitting]
         self._lent.append(fitting)
-        return fitting[: count * spec_dtype.itemsize].view(spec_dtype).reshape(shape)
+        return fitting[:size].view(element).reshape(shape)
 
     @property
     def memory(self) -> list[Any]:
@@ -69,13 +64,13 @@ class _Scratch:
 def _empty(xp: Any, shape: Any, dtype: Any) -> Any:
     try:
         return xp.empty(shape, dtype)
-    except (ValueError, MemoryError) as error:  # which is cupy's, too; numpy has another for what no machine can hold
-        shown = f"{shape} bytes" if isinstance(shape, int) else f"{dtype}{list(shape)}"
-        raise ExecutionError(f"the program's values do not fit into memory: there is no room for {shown}: {error}") from None
+    except (ValueError, MemoryError) as error:  # numpy raises ValueError for impossible sizes; cupy's error is a MemoryError
+        wanted = f"{shape} bytes" if isinstance(shape, int) else f"{dtype}{list(shape)}"
+        raise ExecutionError(f"the program's values do not fit into memory: there is no room for {wanted}: {error}") from None
 
 
 class Memory:
-    """An arena for the plans of one scope, which take turns: no value in it outlives a run, so that all may share it."""
+    """The arena that all plans of one scope share: they take turns, and no value in it outlives a run."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
@@ -86,7 +81,7 @@ class Memory:
         return 0 if self._arena is None else int(self._arena.nbytes)
 
     def lend(self, size: int) -> Any:
-        """An arena of at least this size; a new one takes the place of one that is smaller, which others may still have."""
+        """An arena of at least `size` bytes; if the present one is smaller, a new one replaces it."""
         if self._arena is None or self.size < size:
             self._arena = None
             self._arena = _empty(self._xp, size, "uint8")
@@ -94,9 +89,9 @@ class Memory:
 
 
 class BoundPlan:
-    """A plan with its arrays, ready to run in one scope; one run at a time. It does not keep the scope alive.
+    """A plan with its arrays, ready to run in one scope, one run at a time. It does not keep the scope alive.
 
-    The values of the plan lie in `arena`, which is at least as large as it says; by default, a new one.
+    The values of the plan lie in `arena`, which has at least `plan.arena_bytes`; by default, a new one.
     """
 
     def __init__(self, plan: Plan, scope: Scope, place: Place, arena: Any = None) -> None:
@@ -108,7 +103,7 @@ class BoundPlan:
         self._cells: dict[Value, Any] = {}
         self._stored: dict[str, Any] = {}
         self._fresh: dict[str, Any] = {}
-        """Arrays that the scope is given when a run has filled them."""
+        """Arrays that go to the scope when a run has filled them."""
         self.generation = -1
         self.steps: list[Step] = []
         self._starts: list[int] = []
@@ -127,7 +122,7 @@ class BoundPlan:
     @property
     def scope(self) -> Scope:
         scope = self._scope()
-        assert scope is not None, "who runs a plan holds its scope"
+        assert scope is not None, "the caller of a plan holds its scope"
         return scope
 
     # -- binding
@@ -142,7 +137,7 @@ class BoundPlan:
 
     def _bind(self) -> None:
         plan, xp, scope = self.plan, self.place.xp, self.scope
-        self.generation = -1  # until everything is bound: what fails here must not be run half bound
+        self.generation = -1  # until all is bound: a plan that is bound in part must not run
         self._stored, self._fresh = {}, {}
         overwritten = {value[0] for instruction in plan.instructions for value in instruction.written} | set(plan.feeds)
         for name in {**plan.externals, **plan.storage}:
@@ -150,13 +145,13 @@ class BoundPlan:
             array = scope.array(name)
             fits = array is not None and (array.shape, array.dtype) == (spec.shape, spec.dtype.numpy)
             if not fits and name in plan.externals:
-                raise ExecutionError(f"{name} was given another shape or type, by another thread perhaps, as its plan was to run")
-            found = self.place.asarray(array) if fits else _empty(xp, spec.shape, spec.dtype.numpy)
-            if (name in overwritten and not _can_be_overwritten(found)) or not _is_aligned(found):
-                found = xp.array(found, order="C")
-            if found is not array:
-                self._fresh[name] = found
-            self._stored[name] = found
+                raise ExecutionError(f"{name} was given another shape or type, perhaps by another thread, before its plan ran")
+            stored = self.place.asarray(array) if fits else _empty(xp, spec.shape, spec.dtype.numpy)
+            if not _is_usable(stored, name in overwritten):
+                stored = xp.array(stored, order="C")
+            if stored is not array:
+                self._fresh[name] = stored
+            self._stored[name] = stored
         self.steps, self._starts = [], []
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
@@ -174,7 +169,7 @@ class BoundPlan:
         self.generation = scope.generation
 
     def array(self, value: Value | None) -> Any:
-        """The array that a value with a spec lies in."""
+        """The array of a value that has a spec; None for None."""
         if value is None:
             return None
         name = value[0]
@@ -183,7 +178,7 @@ class BoundPlan:
         return self._views.get(value)
 
     def calls(self) -> Iterator[tuple[Instruction, list[Any]]]:
-        """The ops, each with the calls that compute it; none for those that run step by step."""
+        """Each instruction with the calls that compute it; none for those that run step by step."""
         if not self._fits_scope():
             self._bind()
         ends = [*self._starts[1:], len(self.steps)]
@@ -192,7 +187,7 @@ class BoundPlan:
 
     @property
     def scratch_memory(self) -> list[Any]:
-        """What ops have for themselves while they are computed, as bytes."""
+        """The memory of intermediate results, as arrays of bytes."""
         return self._scratch.memory
 
     def _bind_op(self, instruction: Instruction) -> list[Call]:
@@ -200,33 +195,30 @@ class BoundPlan:
         assert definition is not None
         inputs: dict[str, Any] = {}
         for slot, values in instruction.reads.items():
-            known = definition.inputs.get(slot)
-            if known is not None and values:
-                arrays = [self.array(value) if value is not None else None for value in values]
-                inputs[slot] = arrays if known.many else arrays[0]
+            declared = definition.inputs.get(slot)
+            if declared is not None and values:
+                arrays = [self.array(value) for value in values]
+                inputs[slot] = arrays if declared.many else arrays[0]
         outputs: dict[str, Any] = {}
         copies: list[Call] = []
-        found = KERNELS.get(op.type)
         for slot, values in instruction.writes.items():
-            known = definition.outputs.get(slot)
-            if known is None or not values:
-                continue
-            arrays = [self._target(instruction, slot, value, found, copies) for value in values]
-            outputs[slot] = arrays if known.many else arrays[0]
+            declared = definition.outputs.get(slot)
+            if declared is not None and values:
+                arrays = [self._target(instruction, slot, value, copies) for value in values]
+                outputs[slot] = arrays if declared.many else arrays[0]
         attrs = definition.defaults(op.attrs)
         context = {"xp": xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
         return bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
 
-    def _target(self, instruction: Instruction, slot: str, value: Value | None, found: Any, copies: list[Call]) -> Any:
-        """Where an op writes a value: in place, unless it would overwrite what its kernel still reads."""
+    def _target(self, instruction: Instruction, slot: str, value: Value | None, copies: list[Call]) -> Any:
+        """The array that an op writes a value to: its own, or one to copy there later if the kernel still reads its own."""
         array = self.array(value)
         if value is None or value[0] not in self.plan.storage:
             return array
         readers = {s for s, values in instruction.reads.items() if any(v is not None and v[0] == value[0] for v in values)}
-        definition = instruction.definition
+        definition, kernel = instruction.definition, KERNELS.get(instruction.op.type)
         assert definition is not None
-        allowed = {updated_input(definition, slot)} | ({found.inplace.get(slot)} if found is not None else set())
-        if readers <= allowed:
+        if readers <= {updated_input(definition, slot), kernel.inplace.get(slot) if kernel is not None else None}:
             return array
         temporary = self._scratch(array.shape, array.dtype)
         copies.append(partial(self.place.xp.copyto, array, temporary))
@@ -234,35 +226,34 @@ class BoundPlan:
 
     def _dynamic_step(self, instruction: Instruction, frees: list[Value]) -> Step:
         op, block, machine, cells = instruction.op, self.plan.program.global_block(), self._machine, self._cells
-        fixed = {name: self.array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
-        fixed = {name: array for name, array in fixed.items() if array is not None}
-        loose = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
-        outs = instruction.written
+        arrays = {name: self.array(value) for name, value in instruction.outer.items() if value in self.plan.specs}
+        fixed = {name: array for name, array in arrays.items() if array is not None}
+        from_cells = [(name, value) for name, value in instruction.outer.items() if name not in fixed]
+        outs, xp = instruction.written, self.place.xp
         targets = [(value, self.array(value) if value in self.plan.specs else None) for value in outs]
-        xp = self.place.xp
         kept = {value[0] for value in outs if (var := block.vars.get(value[0])) is not None and var.persistable}
         planned = {id(array) for array in fixed.values()}
 
         def step() -> None:
             env = Environment(block, None, dict(fixed))
-            for name, value in loose:
-                found = cells.get(value)
-                if found is not None:
-                    env.values[name] = found
+            for name, value in from_cells:
+                content = cells.get(value)
+                if content is not None:
+                    env.values[name] = content
             machine.run_op(op, env)
-            made = []
+            results = []
             for value, array in targets:
                 result: Any = env.values.get(value[0])
                 if id(result) in planned and result is not array:
-                    result = result.copy()  # what it is part of will hold something else before this value is read
-                made.append((value, array, result))
-            for value, array, result in made:
+                    result = result.copy()  # that memory may be overwritten before this value is read
+                results.append((value, array, result))
+            for value, array, result in results:
                 if array is None:
                     cells[value] = result
                     if value[0] in kept and hasattr(result, "shape"):
                         self.scope.put(value[0], array_of(result))
                 elif result is not array:
-                    _hand_over(xp, op, value[0], array, result)
+                    _store(xp, op, value[0], array, result)
             for value in frees:
                 cells.pop(value, None)
 
@@ -275,9 +266,9 @@ class BoundPlan:
         check: Callable[[Operator, str, Any], None] | None = None,
         timer: Timer | None = None,
     ) -> list[Any]:
-        """Run once; the fetched values, as arrays of the place that are the caller's own.
+        """Run once; returns the fetched values, as arrays of the place that belong to the caller.
 
-        `check`, if given, is called with each op, output name and value as they are made; `timer` counts the time of each op.
+        `check` is called with each op, output name and value as they are made; `timer` counts the time of each op.
         """
         with self.scope.lock:
             if not self._fits_scope():
@@ -312,15 +303,13 @@ class BoundPlan:
         except Exception as error:
             if isinstance(error, ExecutionError) and error.located:
                 raise
-            position = len(self.steps) - length_hint(steps) - 1
-            raise self._failure(position, error) from error
+            raise self._failure(len(self.steps) - length_hint(steps) - 1, error) from error
 
     def _failure(self, position: int, error: Exception) -> ExecutionError:
         instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
-        specs = self.plan.specs
-        known = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
-        op = instruction.op
-        return ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {known or 'no inputs'}")
+        op, specs = instruction.op, self.plan.specs
+        inputs = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
+        return ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {inputs or 'no inputs'}")
 
     def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Timer | None) -> None:
         ends = [*self._starts[1:], len(self.steps)]
@@ -334,15 +323,18 @@ class BoundPlan:
                     raise
                 raise self._failure(start, error) from error
             for value in instruction.written if check is not None else ():
-                found = self.array(value) if value in self.plan.specs else self._cells.get(value)
-                if check is not None and hasattr(found, "dtype"):
-                    check(instruction.op, value[0], found)
+                content = self._content(value)
+                if check is not None and hasattr(content, "dtype"):
+                    check(instruction.op, value[0], content)
+
+    def _content(self, value: Value) -> Any:
+        return self.array(value) if value in self.plan.specs else self._cells.get(value)
 
     def _fetch(self, name: str, value: Value) -> Any:
-        found = self.array(value) if value in self.plan.specs else self._cells.get(value)
-        if found is None:
+        content = self._content(value)
+        if content is None:
             raise not_made(name)
-        return list(found) if isinstance(found, list) else found.copy()
+        return list(content) if isinstance(content, list) else content.copy()
 
 
 def upload(target: Any, value: Any) -> None:
@@ -355,21 +347,18 @@ def upload(target: Any, value: Any) -> None:
         target.set(to_numpy(value))
 
 
-def _can_be_overwritten(array: Any) -> bool:
-    """Whether an array may be the place of a variable: numpy's may be read-only, and views of any order."""
-    return bool(array.flags.c_contiguous) and bool(getattr(array.flags, "writeable", True))
+def _is_usable(array: Any, overwritten: bool) -> bool:
+    """Whether kernels can read an array, or overwrite it, as it is: views of files may be unaligned, others read-only."""
+    flags = array.flags
+    is_writable = flags.c_contiguous and getattr(flags, "writeable", True)
+    return bool(getattr(flags, "aligned", True) and (is_writable or not overwritten))
 
 
-def _is_aligned(array: Any) -> bool:
-    """Whether kernels can read an array as it is; views of files begin anywhere."""
-    return bool(getattr(array.flags, "aligned", True))
-
-
-def _hand_over(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:
-    """Copy what an op that runs step by step made into the place that the plan has for it."""
+def _store(xp: Any, op: Operator, name: str, array: Any, result: Any) -> None:
+    """Copy a result of an op that runs step by step to the array that the plan has for it."""
     if result is None:
         raise ExecutionError(f"{op.type} left {name} without a value (a branch that was not taken?)\n{locate(op)}")
     if (result.shape, result.dtype) != (array.shape, array.dtype):
-        found, expected = spec_of(result), spec_of(array)
-        raise ExecutionError(f"{op.type} made {found} of {name}, which was inferred to be {expected}\n{locate(op)}")
+        actual, expected = spec_of(result), spec_of(array)
+        raise ExecutionError(f"{op.type} made {name} {actual}, but it was inferred to be {expected}\n{locate(op)}")
     xp.copyto(array, array_of(result))

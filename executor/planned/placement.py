@@ -1,4 +1,4 @@
-"""Places in one arena: each value has bytes that nothing else is in as long as it is alive."""
+"""Placement of values in one arena: values that are alive at the same time never share bytes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Tenant", "live_bytes", "padded", "place", "place_apart"]
 
 _ALIGNMENT = 64
 _MOST_WORK = 1_000_000
-"""Tenants times sizes from which on sizes are rounded, so that there are fewer."""
+"""If tenants times distinct sizes exceed this, sizes are rounded so that there are fewer."""
 
 _Gap = tuple[int, int, int, int]
-"""Free bytes: the first step, the last one and the offset, both negated, and the size."""
+"""Free bytes: the first step, the last step negated, the offset negated, and the size."""
 
 
 @dataclass(slots=True)
 class Tenant:
-    """What needs `size` bytes from step `start` through step `end`: a value, or several that take over from each other."""
+    """A value, or several that take turns, in need of `size` bytes from step `start` through step `end`."""
 
     size: int
     start: int
@@ -29,12 +29,12 @@ class Tenant:
 
 
 def padded(size: int) -> int:
-    """`size` bytes, and what is wasted so that whatever follows is aligned."""
+    """`size` rounded up, so that what follows is aligned."""
     return -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
 
 
 def live_bytes(tenants: Iterable[Tenant]) -> int:
-    """Most bytes that are needed at one step."""
+    """The most bytes that are needed at one step."""
     changes: dict[int, int] = {}
     for tenant in tenants:
         changes[tenant.start] = changes.get(tenant.start, 0) + tenant.size
@@ -43,7 +43,7 @@ def live_bytes(tenants: Iterable[Tenant]) -> int:
 
 
 def place_apart(tenants: Iterable[Tenant]) -> int:
-    """Give each tenant bytes that are never another's; the size of the arena."""
+    """Give each tenant bytes of its own; returns the size of the arena."""
     top = 0
     for tenant in tenants:
         tenant.offset = top
@@ -52,11 +52,11 @@ def place_apart(tenants: Iterable[Tenant]) -> int:
 
 
 def place(tenants: Sequence[Tenant]) -> int:
-    """Give tenants bytes, the same to several that are not alive together; the size of the arena.
+    """Give tenants bytes, which those that are not alive together may share; returns the size of the arena.
 
-    The largest go first. Those of one size go, in the order of their starts, where others leave a gap: of the gaps that last
-    long enough, into the one that ends first; where there is none, on top. A gap is a rectangle, bytes by steps, and what a
-    tenant leaves of it are three: before, after and beside. The work is about linear for each size, and programs have few.
+    The largest go first. Those of one size go, in order of their starts, into gaps: of the gaps that last long enough, into the
+    one that ends first; if there is none, on top. A gap is a rectangle of bytes by steps, and a tenant leaves up to three of it:
+    before, after and beside. The work is about linear for each size, and programs have few sizes.
     """
     by_size: dict[int, list[Tenant]] = {}
     for tenant in tenants:
@@ -74,7 +74,7 @@ def place(tenants: Sequence[Tenant]) -> int:
 
 
 def _place_equal(tenants: list[Tenant], size: int, gaps: list[_Gap], top: int, last: int) -> tuple[list[_Gap], int]:
-    """Place tenants of one size in gaps, or on top; the gaps that are left, and the new top."""
+    """Place tenants of one size in gaps or on top; returns the remaining gaps and the new top."""
     left = [gap for gap in gaps if gap[3] < size]
     coming = [gap for gap in gaps if gap[3] >= size]
     heapify(coming)
@@ -107,6 +107,6 @@ def _place_equal(tenants: list[Tenant], size: int, gaps: list[_Gap], top: int, l
 
 
 def _rounded(size: int) -> int:
-    """The next size of which at most three bits are set."""
+    """`size` rounded up to a number with at most three bits set."""
     step = max(_ALIGNMENT, 1 << max(size.bit_length() - 3, 0))
     return -(-size // step) * step

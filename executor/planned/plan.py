@@ -1,9 +1,9 @@
 """Plans: what a program computes for one feed signature, and where each value is kept.
 
-`compile_plan` prunes what neither a fetch nor a persistable variable needs, infers every shape from those that are fed,
-and gives each value a place: an array of the scope (persistable variables, overwritten in place), bytes of one arena (which
-values that are never alive together share), or a cell (arrays of tensors, and tensors whose shape only running tells).
-`BoundPlan` makes a straight line of calls of it.
+`compile_plan` prunes ops that neither a fetch nor a persistable variable needs, infers all shapes from those of the feeds, and
+gives each value a place: an array of the scope (persistable variables, overwritten in place), bytes of one arena (shared by
+values that are never alive together), or a cell (arrays of tensors, and tensors whose shape depends on values). `BoundPlan`
+turns a plan into a straight line of calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Instruction", "Plan", "byte_size", "compile_plan", "ops_to_run"]
 
 
 _EDGES = ("feed", "fetch")
-"""Ops that only mark where the executor feeds and fetches."""
+"""Ops that only mark what the executor feeds and fetches."""
 
 
 def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
@@ -64,10 +64,10 @@ class Instruction:
     reads: dict[str, list[Value | None]]
     writes: dict[str, list[Value | None]]
     outer: dict[str, Value]
-    """Every name that the op, or a block that it owns, may look up, with its value at this point."""
+    """Each name that the op, or a block that it owns, may look up, with its value at this point."""
     dynamic: bool = False
     shares: dict[Value, Value] = field(default_factory=dict)
-    """Written value -> the value, dead from here on, whose bytes it takes over."""
+    """Written value -> value that dies here, whose bytes it takes over."""
 
     @property
     def written(self) -> list[Value]:
@@ -88,12 +88,12 @@ class Plan:
 
     Attributes:
         instructions: the ops to run, in order.
-        specs: what each value is; values without one are kept in cells.
-        offset_of: value -> where in the arena it begins; `print` shows it as ``name@offset``.
+        specs: the spec of each value; values without one are kept in cells.
+        offset_of: value -> its offset in the arena; `print` shows it as ``name@offset``.
         arena_bytes: size of the arena.
         storage: names whose values live in the scope, where they are overwritten in place.
-        externals: names that are read as the scope holds them when the program starts.
-        absent: names that were looked for in the scope and not found.
+        externals: names that are read from the scope when the program starts.
+        absent: names that were not found in the scope.
         frees: for each instruction, the cells that are not needed after it.
     """
 
@@ -111,9 +111,9 @@ class Plan:
     absent: frozenset[str] = frozenset()
     temporaries_bytes: int = 0
     live_bytes: int = 0
-    """Most bytes of temporaries that are alive at one time."""
+    """The most bytes of temporaries that are alive at one time."""
     calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
-    """Tells the calls of each op, as `to_string` shows them: those who bind plans do."""
+    """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
 
     def __str__(self) -> str:
         return self.to_string()
@@ -122,9 +122,9 @@ class Plan:
         """The plan as text.
 
         Args:
-            calls: show below each op the calls that compute it (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``. What is no
-                value as a whole is shown as a view of it, ``x.view([8, 4], offset=32, strides=[1, 8])``, in elements;
-                ``scratch0`` is memory that an op has for itself, and what else is there stays the same.
+            calls: show below each op the calls that compute it (on numpy), such as ``add(x, bias) -> fc_0.tmp_1``. Views are
+                shown as ``x.view([8, 4], offset=32, strides=[1, 8])``, in elements; ``scratch0`` is memory for the intermediate
+                results of an op; all else is constant.
         """
         below = self.calls_of(self) if calls else [[] for _ in self.instructions]
         lines = [
@@ -134,13 +134,11 @@ class Plan:
         for name, spec in self.feeds.items():
             lines.append(f"  feed {name}: {spec} -> {self._place((name, 0))}")
         for number, instruction in enumerate(self.instructions):
-            outs = ", ".join(map(self._value, instruction.written))
-            ins = ", ".join(map(self._value, instruction.read))
+            outs, ins = (", ".join(map(self._value, values)) for values in (instruction.written, instruction.read))
             mark = "  (step by step)" if instruction.dynamic else ""
             lines.append(f"  {number:4d}  {outs} = {instruction.op.type}({ins}){mark}")
             lines += [f"          {call}" for call in below[number]]
-        lines.append(f"  fetch {', '.join(self._value(value) for value in self.fetch_values)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  fetch {', '.join(map(self._value, self.fetch_values))}"])
 
     def _place(self, value: Value) -> str:
         if value[0] in self.storage or (value[1] == 0 and value[0] in self.externals):
@@ -161,12 +159,12 @@ def _size(count: int) -> str:
 
 
 def compile_plan(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, reuse: bool = True) -> Plan:
-    """Compile block 0 of `program` for feeds of these shapes and types, with what `scope` holds.
+    """Compile block 0 of `program` for feeds of these shapes and types, and the variables of `scope`.
 
-    `reuse` off gives each value bytes of its own.
+    With `reuse=False` each value gets bytes of its own.
 
     Raises:
-        FeedError: something that the program reads is neither fed nor in the scope, or a fetch is not computed.
+        FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
     """
     block = program.global_block()
     ops = ops_to_run(block, fetches)
@@ -186,7 +184,7 @@ class _Planner:
         shadow.program, shadow.vars, shadow.ops = program, block.vars, ops
         self.versions = BlockVersions(shadow)
         self.loose: set[str] = set()
-        """Persistable names that do not keep one shape: each value is an array of its own, put into the scope when made."""
+        """Persistable names whose shape changes: each value is an array of its own, put into the scope when made."""
         self._clear()
         self.offset_of: dict[Value, int] = {}
         self.frees: list[list[Value]] = []
@@ -202,14 +200,14 @@ class _Planner:
         self.current: dict[str, int] = {}
         self.instructions: list[Instruction] = []
 
-    # -- what every value is
+    # -- specs
     def infer(self) -> None:
-        """Find the spec of every value that has one."""
+        """Infer the spec of every value that has one."""
         while True:
-            known = len(self.loose)
+            count = len(self.loose)
             for index in range(len(self.versions.ops)):
                 self._infer_instruction(index)
-            if len(self.loose) == known:
+            if len(self.loose) == count:
                 return
             self._clear()
 
@@ -240,10 +238,10 @@ class _Planner:
         self.instructions.append(instruction)
 
     def _keep(self, value: Value, instruction: Instruction) -> None:
-        """Let a value of a persistable variable lie in the scope."""
+        """Keep a value of a persistable variable in the scope."""
         name, spec = value[0], self.specs.get(value)
-        known = self.storage.get(name) or self.externals.get(name)
-        if name in self.loose or spec is None or known not in (None, spec):
+        former = self.storage.get(name) or self.externals.get(name)
+        if name in self.loose or spec is None or former not in (None, spec):
             self.loose.add(name)
             if spec is not None:
                 self.facts[value] = AbstractValue(self.specs.pop(value))
@@ -252,22 +250,20 @@ class _Planner:
             self.storage[name] = spec
 
     def _external(self, value: Value, op: Operator, required: bool) -> None:
-        """Learn what a name holds before the program runs: what is fed, or what the scope has."""
+        """Find the spec of a name before the program runs, from the feeds or the scope."""
         if value in self.specs:
             return
         name = value[0]
-        array = self.scope.array(name)
+        array, var = self.scope.array(name), self.block.vars.get(name)
         if array is not None:
             spec = self.specs[value] = self.externals[name] = spec_of(array)
-            var = self.block.vars.get(name)
             if var is not None and var.persistable and name not in self.loose:
                 self.storage[name] = spec
             return
-        var = self.block.vars.get(name)
         self.absent.add(name)
         written_first = bool(op.sub_blocks) and not (var is not None and var.is_data)
         if not required or written_first or var is None or var.type is not VarType.LOD_TENSOR:
-            return  # what a loop or branch writes first, and arrays that begin empty
+            return  # a loop or branch writes it first, or it is an array that begins empty
         advice = "feed it" if not var.persistable else "run the startup program, or load it, first"
         raise FeedError(f"{name} ({var.describe()}) is read but has no value; {advice}\n{locate(op)}")
 
@@ -281,13 +277,13 @@ class _Planner:
         inputs: dict[str, Any] = {}
         instruction.dynamic = op.type in HANDLERS
         for slot, values in instruction.reads.items():
-            known = definition.inputs.get(slot)
-            if known is None or not values:
+            declared = definition.inputs.get(slot)
+            if declared is None or not values:
                 continue
             read = [None if value is None else self.specs.get(value) for value in values]
             if any(value is not None and spec is None for value, spec in zip(values, read, strict=True)):
                 instruction.dynamic = True
-            if known.many:
+            if declared.many:
                 inputs[slot] = read
             elif read[0] is not None:
                 inputs[slot] = read[0]
@@ -300,29 +296,28 @@ class _Planner:
             raise ExecutionError(f"{op.type}: {error}\n{locate(op)}") from error
         written: dict[Value, Spec] = {}
         for slot, values in instruction.writes.items():
-            found = specs.get(slot)
-            for value, spec in zip(values, found if isinstance(found, list) else [found], strict=False):
-                if value is None:
-                    continue
-                if spec is None or not spec.known:
+            of_slot = specs.get(slot)
+            for value, spec in zip(values, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
+                if value is not None and (spec is None or not spec.known):
                     instruction.dynamic = True
                     self._infer_dynamic(instruction)
                     return
-                written[value] = spec
+                if value is not None:
+                    written[value] = spec
         self.specs.update(written)
 
     def _infer_dynamic(self, instruction: Instruction) -> None:
-        """What is known of the outputs of an op that runs step by step: those that surely are made can have buffers."""
+        """Infer the outputs of an op that runs step by step: those that are certainly made can have buffers."""
         facts = Facts(lambda name: self._fact(instruction.outer.get(name)))
         try:
             self._analysis.visit(instruction.op, 0, facts)
         except FluidError:
             raise
-        except Exception as error:  # files may hold loops that no layer makes
+        except Exception as error:  # files may hold loops that no layer builds
             faults = "; ".join(faults_of(instruction.op)) or f"{type(error).__name__}: {error}"
             raise ExecutionError(f"{instruction.op.type}: {faults}\n{locate(instruction.op)}") from error
         for value in instruction.written:
-            fact = facts.get(value[0])  # of what a block does not write after all, as it was before
+            fact = facts.get(value[0])  # that of the former value if a block does not write it
             if fact is not None:
                 self.facts[value] = fact
                 if fact.made and fact.tensor is not None:
@@ -337,20 +332,19 @@ class _Planner:
         declared = declared_scalars(op)
         if definition.forward is None:
             return infer_specs(definition, inputs, op.attrs, declared)
-        # Rules run over specs for this; programs repeat the same few cases many times.
+        # This runs gradient rules over specs, for a few cases that programs repeat many times.
         key = (
             op.type,
             tuple((slot, tuple(value) if isinstance(value, list) else value) for slot, value in inputs.items()),
             repr([(name, value) for name, value in op.attrs.items() if name in definition.attrs]),
         )
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = infer_specs(definition, inputs, op.attrs, declared)
-        return found
+        if key not in self._memo:
+            self._memo[key] = infer_specs(definition, inputs, op.attrs, declared)
+        return self._memo[key]
 
-    # -- where every value is
+    # -- places
     def place(self, reuse: bool) -> None:
-        """Give each value a place in the arena; the same bytes serve values of which one is dead when the other is made."""
+        """Give each value a place in the arena; with `reuse`, values that are never alive together may share bytes."""
         end = len(self.instructions)
         last_use = self._last_uses(end)
         self.frees = [[] for _ in range(end + 1)]
@@ -379,7 +373,7 @@ class _Planner:
         self.live_bytes = live_bytes(tenants)
 
     def _last_uses(self, end: int) -> dict[Value, int]:
-        """Number of the instruction after which each value is not needed; `end` for those that are fetched."""
+        """Value -> number of the instruction after which it is not needed; `end` for those that are fetched."""
         last_use: dict[Value, int] = {}
         for number, instruction in enumerate(self.instructions):
             shapes = self._shape_reads(instruction)
@@ -387,7 +381,7 @@ class _Planner:
                 if value not in shapes:
                     last_use[value] = number
                 else:
-                    last_use.setdefault(value, number)  # what is fed needs an array to tell its shape
+                    last_use.setdefault(value, number)  # a feed needs an array even if only its shape is read
             for value in instruction.written:
                 last_use.setdefault(value, number)
         self.fetch_values = [self.versions.current(name) for name in self.fetches]
@@ -407,12 +401,10 @@ class _Planner:
         return value in self.specs and value[0] not in self.storage and not (value[1] == 0 and value[0] in self.externals)
 
     def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
-        """Let outputs take over the bytes of inputs that die here, where the kernel allows it."""
-        found = KERNELS.get(instruction.op.type)
-        if found is None:
-            return
+        """Let outputs take over the bytes of inputs that die here if the kernel works in place."""
+        kernel = KERNELS.get(instruction.op.type)
         shared: set[Value] = set()
-        for slot, source in found.inplace.items():
+        for slot, source in kernel.inplace.items() if kernel is not None else ():
             outs, ins = instruction.writes.get(slot), instruction.reads.get(source)
             if not outs or not ins or outs[0] is None or ins[0] is None:
                 continue
@@ -435,16 +427,13 @@ class _Planner:
 
     @staticmethod
     def _shape_reads(instruction: Instruction) -> set[Value]:
-        """The values of which the op reads nothing but the shape, which the plan knows."""
+        """The values of which the op reads only the shape, which the plan knows."""
         definition = instruction.definition
-        shapes: set[Value] = set()
         if definition is None or instruction.dynamic or instruction.op.sub_blocks:
-            return shapes
-        whole: set[Value] = set()
-        for slot, values in instruction.reads.items():
-            known = definition.inputs.get(slot)
-            (shapes if known is not None and known.shape_only else whole).update(value for value in values if value is not None)
-        return shapes - whole
+            return set()
+        shape_only = {slot for slot, declared in definition.inputs.items() if declared.shape_only}
+        shapes = {value for slot in shape_only for value in instruction.reads.get(slot, ()) if value is not None}
+        return shapes - {value for slot, values in instruction.reads.items() if slot not in shape_only for value in values}
 
     def plan(self) -> Plan:
         return Plan(
@@ -466,5 +455,5 @@ class _Planner:
 
 
 def byte_size(spec: Spec) -> int:
-    """Bytes of a tensor of which every extent is known."""
+    """Size in bytes of a tensor whose shape is fully known."""
     return spec.size * spec.dtype.numpy.itemsize

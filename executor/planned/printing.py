@@ -20,11 +20,11 @@ from .plan import Plan
 __all__ = ["calls_of"]
 
 _Named = list[tuple[str, Any]]
-"""Names of arrays, of which several may be in one place: the first that fits is taken."""
+"""Arrays with their names. Several may share memory: the first that matches gives the name."""
 
 
 def calls_of(plan: Plan) -> list[list[str]]:
-    """For each op, the calls that compute it on numpy; none for those that run step by step."""
+    """The calls that compute each op on numpy, as text; none for ops that run step by step."""
     scope = Scope()
     for name, spec in {**plan.externals, **plan.storage}.items():
         scope.put(name, np.empty(spec.shape, spec.dtype.numpy))
@@ -52,7 +52,7 @@ def _text(call: Call, named: _Named, targets: _Named) -> str:
     operands = list(call.args)
     keywords = {key: value for key, value in call.keywords.items() if value is not None}
     written = destinations(call)
-    for array in written:  # what is behind the arrow is not said twice, unless it is read, too
+    for array in written:  # not shown before the arrow, unless it is also read
         key = next((key for key, value in keywords.items() if value is array), None)
         place = next((at for at in reversed(range(len(operands))) if operands[at] is array), None)
         if key is not None:
@@ -61,10 +61,10 @@ def _text(call: Call, named: _Named, targets: _Named) -> str:
             del operands[place]
     while operands and operands[-1] is None:
         operands.pop()
-    shown = [_operand(value, named) for value in operands if not isinstance(value, ModuleType)]
-    shown += [f"{key}={_operand(value, named)}" for key, value in keywords.items() if not isinstance(value, ModuleType)]
+    arguments = [_operand(value, named) for value in operands if not isinstance(value, ModuleType)]
+    arguments += [f"{key}={_operand(value, named)}" for key, value in keywords.items() if not isinstance(value, ModuleType)]
     arrow = f" -> {', '.join(_array(array, targets) for array in written)}" if written else ""
-    return f"{name_of(call.func)}({', '.join(shown)}){arrow}"
+    return f"{name_of(call.func)}({', '.join(arguments)}){arrow}"
 
 
 def _operand(value: Any, named: _Named) -> str:
@@ -87,7 +87,7 @@ def _operand(value: Any, named: _Named) -> str:
 
 
 def _array(array: Any, named: _Named) -> str:
-    """The name of an array, or of what it is a view of; of what has no name, a number, or the type and shape."""
+    """The name of an array, or of the array that it is a view of; otherwise its number, or its type and shape."""
     for name, root in named:
         if (_bounds(array), array.shape, array.dtype, array.strides) == (_bounds(root), root.shape, root.dtype, root.strides):
             return name

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from differentiation import new_case
 
 import fluid
+from fluid.executor.kernels.table import KERNELS
+from fluid.opdef import registry
 
 __all__ = ["Checks", "each"]
 
@@ -121,13 +124,15 @@ def _apart(fixtures: dict[str, Any], number: int, title: str) -> Iterator[dict[s
     """The fixtures of a test for one of its cases, which shares nothing with the others."""
     own = dict(fixtures)
     main, startup = fluid.Program(), fluid.Program()
-    if "programs" in own:
-        main.random_seed = startup.random_seed = own["programs"].random_seed
-        own["programs"] = main
+    for name in own.keys() & {"program", "programs"}:
+        main.random_seed = startup.random_seed = own[name].random_seed
+        own[name] = main
     with ExitStack() as stack:
         stack.enter_context(fluid.program_guard(main, startup))
         stack.enter_context(fluid.unique_name.guard())
         stack.enter_context(fluid.scope_guard(fluid.Scope()))
+        for table in (registry._ops, KERNELS):  # what a case defines is forgotten
+            stack.enter_context(patch.dict(table))
         if "case" in own:
             own["case"] = stack.enter_context(new_case(title))
         if "tmp_path" in own:

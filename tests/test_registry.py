@@ -271,7 +271,7 @@ def test_kernel_that_names_nothing_known(own_ops: None) -> None:
         def cubic_grad_of_all(xp: Any, X: Any, **rest: Any) -> None: ...
 
 
-@pytest.mark.parametrize(
+@each(
     ("attr", "value", "message"),
     [
         (Attr("int", 1), 1.5, "should be of kind int: 1.5 is not an integer"),
@@ -294,7 +294,7 @@ def test_attribute_of_a_wrong_kind(own_ops: None, attr: Attr, value: Any, messag
     assert str(caught.value).startswith("odd: attribute 'mode' ") and message in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("attr", "value", "expected"),
     [
         (Attr("int", 1), 2.0, 2),

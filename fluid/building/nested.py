@@ -33,7 +33,7 @@ def structure(value: Any) -> Any:
     return None if value is None else "Variable"
 
 
-def rebuild(like: Any, items: Iterator[Variable]) -> Any:
+def rebuild(like: Any, items: Iterator[Any]) -> Any:
     """A value that is nested as `like` is, and holds `items`."""
     if isinstance(like, Mapping):
         made = {key: rebuild(like[key], items) for key in sorted(like)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,19 +10,20 @@ from fluid.ops.creation import assigned_values
 from fluid.values.types import as_dtype
 
 from .manipulation import copy, numbers
-from .table import Call, Written, fill, kernel, prepared
+from .table import Call, Slots, Written, fill, kernel, prepared
 
 
-def made(xp: Any, Out: Any, shape: Sequence[int], ShapeTensor: Any, ShapeTensorList: Sequence[Any] | None, dtype: int) -> Any:
+def made(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
     """`Out`, or an array of the shape that tensors, or else the attribute, ask for."""
     if Out is not None:
         return Out
-    found = numbers(ShapeTensor, ShapeTensorList, shape)
-    if ShapeTensorList and len(shape) == len(found):
+    shape, tensors = attrs["shape"], inputs.get("ShapeTensorList")
+    found = numbers(inputs.get("ShapeTensor"), tensors, shape)
+    if tensors and len(shape) == len(found):
         found = [asked if asked > 0 else extent for asked, extent in zip(shape, found, strict=True)]
     if any(extent < 0 for extent in found):
         raise ExecutionError(f"the shape asked for, {found}, has extents below 0")
-    return xp.empty(found, as_dtype(dtype).numpy)
+    return xp.empty(found, as_dtype(attrs["dtype"]).numpy)
 
 
 def _number(value: float, str_value: str, dtype: Any) -> Any:
@@ -37,27 +37,15 @@ def _number(value: float, str_value: str, dtype: Any) -> Any:
 
 
 @prepared("fill_constant")
-def fill_constant(
-    xp: Any,
-    ValueTensor: Any,
-    ShapeTensor: Any,
-    ShapeTensorList: Any,
-    shape: list[int],
-    dtype: int,
-    value: float,
-    str_value: str,
-    Out: Any,
-) -> Call:
-    number = _number(value, str_value, as_dtype(dtype).numpy)
-    if Out is not None and ValueTensor is None:
+def fill_constant(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Call:
+    number = _number(attrs["value"], attrs["str_value"], as_dtype(attrs["dtype"]).numpy)
+    if Out is not None and inputs.get("ValueTensor") is None:
         return fill(xp, Out, number)
-    return partial(_fill_at_run, xp, ValueTensor, ShapeTensor, ShapeTensorList, shape, dtype, number, Out)
+    return partial(_fill_at_run, xp, inputs, attrs, number, Out)
 
 
-def _fill_at_run(
-    xp: Any, value: Any, tensor: Any, tensors: Any, shape: list[int], dtype: int, number: float, Out: Written
-) -> Any:
-    out = made(xp, Out, shape, tensor, tensors, dtype)
+def _fill_at_run(xp: Any, inputs: Slots, attrs: Slots, number: float, Out: Written) -> Any:
+    out, value = made(xp, inputs, attrs, Out), inputs.get("ValueTensor")
     xp.copyto(out, xp.asarray(number) if value is None else value.reshape(()), "unsafe")
     return out
 
@@ -83,24 +71,7 @@ def assign(xp: Any, X: Any, Out: Any) -> list[Call]:
 
 
 @prepared("assign_value")
-def assign_value(
-    xp: Any,
-    dtype: int,
-    bool_values: list[int],
-    fp32_values: list[float],
-    fp64_values: list[float],
-    int32_values: list[int],
-    int64_values: list[int],
-    Out: Any,
-) -> Call:
-    attrs = {
-        "dtype": dtype,
-        "bool_values": bool_values,
-        "fp32_values": fp32_values,
-        "fp64_values": fp64_values,
-        "int32_values": int32_values,
-        "int64_values": int64_values,
-    }
+def assign_value(xp: Any, attrs: Slots, Out: Any) -> Call:
     return partial(xp.copyto, Out, xp.asarray(assigned_values(attrs)).astype(Out.dtype).reshape(Out.shape))
 
 

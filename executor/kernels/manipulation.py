@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from fluid.ops.shapes import taken
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
-from .table import SPARSE_CHECKS, Call, Written, checked, fill, kernel, prepared
+from .table import SPARSE_CHECKS, Call, Slots, Written, checked, fill, kernel, prepared
 
 
 def copy(xp: Any, source: Any, target: Any) -> list[Call]:
@@ -20,6 +20,13 @@ def copy(xp: Any, source: Any, target: Any) -> list[Call]:
     if xp.may_share_memory(source, target):
         return []
     return [partial(xp.copyto, target, source.reshape(target.shape))]
+
+
+def write_wanted(*pairs: tuple[Any, Any]) -> None:
+    """Write values into those outputs that are wanted."""
+    for out, value in pairs:
+        if out is not None:
+            out[...] = value
 
 
 def numbers(tensor: Any, tensors: Sequence[Any] | None, otherwise: Sequence[int]) -> list[int]:
@@ -220,23 +227,19 @@ def stack_grad(xp: Any, dY: Any, axis: int, dX: list[Any]) -> list[Call]:
     return _unstack(xp, dY, axis, dX)
 
 
-_Slots = Mapping[str, Any]
-"""Inputs or attributes by name."""
-
-
-def _bounds(inputs: _Slots, attrs: _Slots) -> tuple[_Slots, bool]:
+def _bounds(inputs: Slots, attrs: Slots) -> tuple[Slots, bool]:
     """What a slice takes, and whether that is known only when it is taken: attributes, and under the names of slots the tensors
     that are read in their place."""
     tensors = {slot: value for slot, value in inputs.items() if "Tensor" in slot and value is not None and len(value)}
     return {**attrs, **tensors}, bool(tensors)
 
 
-def _bound_numbers(bounds: _Slots, name: str) -> list[int]:
+def _bound_numbers(bounds: Slots, name: str) -> list[int]:
     slot = name.capitalize() + "Tensor"
     return numbers(bounds.get(slot), bounds.get(slot + "List"), bounds.get(name, ()))
 
 
-def _part(array: Any, bounds: _Slots) -> Any:
+def _part(array: Any, bounds: Slots) -> Any:
     """The part of `array` that a slice takes, with all axes."""
     index = [slice(None)] * array.ndim
     axes, starts, ends = bounds["axes"], _bound_numbers(bounds, "starts"), _bound_numbers(bounds, "ends")
@@ -248,20 +251,20 @@ def _part(array: Any, bounds: _Slots) -> Any:
     return array[(*index, ...)]
 
 
-def _take_at_run(source: Any, bounds: _Slots) -> Any:
+def _take_at_run(source: Any, bounds: Slots) -> Any:
     return _part(source, bounds).squeeze(tuple(bounds["decrease_axis"])).copy()
 
 
-def _copy_at_run(xp: Any, source: Any, bounds: _Slots, out: Written) -> None:
+def _copy_at_run(xp: Any, source: Any, bounds: Slots, out: Written) -> None:
     xp.copyto(out, _part(source, bounds).reshape(out.shape))
 
 
-def _put_back_at_run(xp: Any, source: Any, bounds: _Slots, out: Written) -> None:
+def _put_back_at_run(xp: Any, source: Any, bounds: Slots, out: Written) -> None:
     part = _part(out, bounds)
     xp.copyto(part, source.reshape(part.shape))
 
 
-def _take(xp: Any, source: Any, inputs: _Slots, attrs: _Slots, out: Any) -> Call:
+def _take(xp: Any, source: Any, inputs: Slots, attrs: Slots, out: Any) -> Call:
     """The call that gives the part of an array that a slice takes."""
     bounds, at_run = _bounds(inputs, attrs)
     if out is None:
@@ -272,7 +275,7 @@ def _take(xp: Any, source: Any, inputs: _Slots, attrs: _Slots, out: Any) -> Call
     return partial(xp.copyto, out, part.reshape(out.shape) if bounds["decrease_axis"] else part)
 
 
-def _put_back(xp: Any, source: Any, inputs: _Slots, attrs: _Slots, out: Any) -> list[Call]:
+def _put_back(xp: Any, source: Any, inputs: Slots, attrs: Slots, out: Any) -> list[Call]:
     """Calls for the transpose of `_take`."""
     bounds, at_run = _bounds(inputs, attrs)
     if at_run:
@@ -282,22 +285,22 @@ def _put_back(xp: Any, source: Any, inputs: _Slots, attrs: _Slots, out: Any) -> 
 
 
 @prepared("slice", "strided_slice")
-def slice_(xp: Any, Input: Any, inputs: _Slots, attrs: _Slots, Out: Any) -> Call:
+def slice_(xp: Any, Input: Any, inputs: Slots, attrs: Slots, Out: Any) -> Call:
     return _take(xp, Input, inputs, attrs, Out)
 
 
 @prepared("slice_like", "strided_slice_like")
-def slice_like(xp: Any, X: Any, inputs: _Slots, attrs: _Slots, Out: Any) -> Call:
+def slice_like(xp: Any, X: Any, inputs: Slots, attrs: Slots, Out: Any) -> Call:
     return _take(xp, X, inputs, attrs, Out)
 
 
 @prepared("unslice", "strided_unslice")
-def unslice(xp: Any, X: Any, inputs: _Slots, attrs: _Slots, Out: Any) -> list[Call]:
+def unslice(xp: Any, X: Any, inputs: Slots, attrs: Slots, Out: Any) -> list[Call]:
     return _put_back(xp, X, inputs, attrs, Out)
 
 
 @prepared("slice_grad")
-def slice_grad(xp: Any, dOut: Any, inputs: _Slots, attrs: _Slots, dInput: Any) -> list[Call]:
+def slice_grad(xp: Any, dOut: Any, inputs: Slots, attrs: Slots, dInput: Any) -> list[Call]:
     return _put_back(xp, dOut, inputs, attrs, dInput)
 
 

@@ -6,20 +6,18 @@ from memory, and goes back, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from .manipulation import copy
-from .table import Call, Written, kernel, prepared
+from .table import Call, Slots, Written, kernel, prepared
 
 _PART = 1 << 15
 """Elements of each array that are worked on together."""
 
 _FULL_NAMES = {"SquaredAccumOut": "SquaredAccumulator", "LinearAccumOut": "LinearAccumulator"}
 """Outputs that update an input by another name than theirs without the ``Out``."""
-
-_Slots = Mapping[str, Any]
 
 
 def _parts(*arrays: Any) -> Iterator[tuple[Any, ...]]:
@@ -32,7 +30,7 @@ def _parts(*arrays: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple(array[start : start + _PART] for array in flat)
 
 
-def _begun(xp: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots) -> tuple[Any, list[Call], list[Call]]:
+def _begun(xp: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> tuple[Any, list[Call], list[Call]]:
     """The array to update, and the calls before and after an update.
 
     The calls before bring each input to the output that updates it, if they are not one array. With `multi_precision`, the
@@ -106,8 +104,9 @@ def _make_unless(skip: Any, calls: list[Call]) -> None:
             call()
 
 
-def _raise_powers(xp: Any, *powers: tuple[Any, Any]) -> list[Call]:
+def _raise_powers(xp: Any, outputs: Slots, beta1: Any, beta2: Any) -> list[Call]:
     """Calls that multiply each power by its base, if it is there."""
+    powers = ((outputs.get("Beta1PowOut"), beta1), (outputs.get("Beta2PowOut"), beta2))
     return [partial(xp.multiply, power, beta, power) for power, beta in powers if power is not None]
 
 
@@ -116,7 +115,7 @@ _ADAM = {**_MASTER, **{slot + "Out": slot for slot in ("Moment1", "Moment2", "Be
 
 
 @prepared("sgd", inplace=_MASTER)
-def sgd(xp: Any, scratch: Any, LearningRate: Any, Grad: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots) -> list[Call]:
+def sgd(xp: Any, scratch: Any, LearningRate: Any, Grad: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> list[Call]:
     target, steps, after = _begun(xp, inputs, outputs, attrs)
     for param, grad, step in _pieces(scratch, 1, target, Grad):
         steps += [partial(xp.multiply, grad, LearningRate, step), partial(xp.subtract, param, step, param)]
@@ -134,7 +133,7 @@ def dpsgd(
 
 @prepared("momentum", inplace={**_MASTER, "VelocityOut": "Velocity"})
 def momentum(
-    xp: Any, scratch: Any, Grad: Any, LearningRate: Any, VelocityOut: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots
+    xp: Any, scratch: Any, Grad: Any, LearningRate: Any, VelocityOut: Any, inputs: Slots, outputs: Slots, attrs: Slots
 ) -> list[Call]:
     target, steps, after = _begun(xp, inputs, outputs, attrs)
     mu, factor, coefficient = attrs["mu"], attrs["rescale_grad"], attrs["regularization_coeff"]
@@ -157,20 +156,7 @@ def momentum(
 
 @prepared("adam", "adamw", inplace=_ADAM)
 def adam(
-    xp: Any,
-    scratch: Any,
-    Grad: Any,
-    LearningRate: Any,
-    Beta1Pow: Any,
-    Beta2Pow: Any,
-    SkipUpdate: Any,
-    Moment1Out: Any,
-    Moment2Out: Any,
-    Beta1PowOut: Any,
-    Beta2PowOut: Any,
-    inputs: _Slots,
-    outputs: _Slots,
-    attrs: _Slots,
+    xp: Any, scratch: Any, Grad: Any, Moment1Out: Any, Moment2Out: Any, inputs: Slots, outputs: Slots, attrs: Slots
 ) -> list[Call]:
     target, before, after = _begun(xp, inputs, outputs, attrs)
     with_decay = attrs.get("with_decay", False)
@@ -179,7 +165,7 @@ def adam(
     tensors = [(name, inputs.get(f"{name.capitalize()}Tensor")) for name in ("beta1", "beta2", "epsilon")]
     beta1, beta2, epsilon = (attrs[name] if tensor is None else tensor.reshape(-1)[0, ...] for name, tensor in tensors)
     decay = (attrs["lr_ratio"], attrs["coeff"]) if with_decay else None
-    rates = LearningRate.reshape(-1), Beta1Pow.reshape(-1), Beta2Pow.reshape(-1)
+    rates = [inputs[slot].reshape(-1) for slot in ("LearningRate", "Beta1Pow", "Beta2Pow")]
     steps: list[Call] = [partial(_adam_numbers, xp, beta1, beta2, epsilon, decay, *rates, numbers)]
     for param, grad, moment1, moment2, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out):
         if with_decay:
@@ -190,8 +176,8 @@ def adam(
         steps += _descend(xp, param, step, rate)
     steps += after
     if not attrs["use_global_beta_pow"]:
-        steps += _raise_powers(xp, (Beta1PowOut, b1[0, ...]), (Beta2PowOut, b2[0, ...]))
-    return _unless(SkipUpdate, before, steps)
+        steps += _raise_powers(xp, outputs, b1[0, ...], b2[0, ...])
+    return _unless(inputs.get("SkipUpdate"), before, steps)
 
 
 def _adam_numbers(
@@ -222,43 +208,27 @@ def _adam_numbers(
 
 @prepared("lamb", inplace=_ADAM)
 def lamb(
-    xp: Any,
-    scratch: Any,
-    Grad: Any,
-    LearningRate: Any,
-    Beta1Pow: Any,
-    Beta2Pow: Any,
-    SkipUpdate: Any,
-    Moment1Out: Any,
-    Moment2Out: Any,
-    Beta1PowOut: Any,
-    Beta2PowOut: Any,
-    inputs: _Slots,
-    outputs: _Slots,
-    attrs: _Slots,
+    xp: Any, scratch: Any, Grad: Any, Moment1Out: Any, Moment2Out: Any, inputs: Slots, outputs: Slots, attrs: Slots
 ) -> list[Call]:
     target, before, after = _begun(xp, inputs, outputs, attrs)
     beta1, beta2, epsilon, weight_decay = (attrs[name] for name in ("beta1", "beta2", "epsilon", "weight_decay"))
-    dtype, direction = target.dtype, scratch(target.shape, target.dtype)
-    numbers = scratch((3,), dtype)
+    direction, numbers = scratch(target.shape, target.dtype), scratch((3,), target.dtype)
     rate, rest1, rest2 = (numbers[i : i + 1] for i in range(3))
-    steps: list[Call] = [
-        partial(xp.subtract, 1, Beta1Pow.reshape(-1), rest1),
-        partial(xp.subtract, 1, Beta2Pow.reshape(-1), rest2),
-    ]
+    powers = ((inputs["Beta1Pow"], rest1), (inputs["Beta2Pow"], rest2))
+    steps: list[Call] = [partial(xp.subtract, 1, power.reshape(-1), rest) for power, rest in powers]
     for param, grad, m1, m2, r, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out, direction):
         steps += _average(xp, m1, grad, beta1, 1 - beta1, step)
         steps += _average(xp, m2, grad, beta2, 1 - beta2, step, square=True)
         steps += [partial(xp.divide, m2, rest2, step), partial(xp.sqrt, step, step), partial(xp.add, step, epsilon, step)]
         steps += [partial(xp.divide, m1, rest1, r), partial(xp.divide, r, step, r)]
         steps += [partial(xp.multiply, param, weight_decay, step), partial(xp.add, r, step, r)]
-    steps.append(partial(xp.copyto, rate, LearningRate.reshape(-1), "unsafe"))
+    steps.append(partial(xp.copyto, rate, inputs["LearningRate"].reshape(-1), "unsafe"))
     if weight_decay != 0 or attrs["always_adapt"]:
         steps.append(partial(_adapt_to_norms, xp, target, direction, rate))
     for param, r in _parts(target, direction):
         steps += _descend(xp, param, r, rate)
-    steps += after + _raise_powers(xp, (Beta1PowOut, beta1), (Beta2PowOut, beta2))
-    return _unless(SkipUpdate, before, steps)
+    steps += after + _raise_powers(xp, outputs, beta1, beta2)
+    return _unless(inputs.get("SkipUpdate"), before, steps)
 
 
 def _adapt_to_norms(xp: Any, param: Any, direction: Any, rate: Written) -> None:
@@ -269,7 +239,7 @@ def _adapt_to_norms(xp: Any, param: Any, direction: Any, rate: Written) -> None:
 @prepared("adagrad", inplace={**_MASTER, "MomentOut": "Moment"})
 @prepared("decayed_adagrad", inplace={"ParamOut": "Param", "MomentOut": "Moment"})
 def adagrad(
-    xp: Any, scratch: Any, Grad: Any, LearningRate: Any, MomentOut: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots
+    xp: Any, scratch: Any, Grad: Any, LearningRate: Any, MomentOut: Any, inputs: Slots, outputs: Slots, attrs: Slots
 ) -> list[Call]:
     target, steps, after = _begun(xp, inputs, outputs, attrs)
     decay, epsilon = attrs.get("decay"), attrs["epsilon"]
@@ -284,20 +254,10 @@ def adagrad(
 
 
 @prepared("adadelta", inplace={**_MASTER, "AvgSquaredGradOut": "AvgSquaredGrad", "AvgSquaredUpdateOut": "AvgSquaredUpdate"})
-def adadelta(
-    xp: Any,
-    scratch: Any,
-    Grad: Any,
-    LearningRate: Any,
-    AvgSquaredGradOut: Any,
-    AvgSquaredUpdateOut: Any,
-    inputs: _Slots,
-    outputs: _Slots,
-    attrs: _Slots,
-) -> list[Call]:
+def adadelta(xp: Any, scratch: Any, Grad: Any, LearningRate: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> list[Call]:
     rho, epsilon = attrs["rho"], attrs["epsilon"]
     target, steps, after = _begun(xp, inputs, outputs, attrs)
-    pieces = _pieces(scratch, 2, target, Grad, AvgSquaredGradOut, AvgSquaredUpdateOut)
+    pieces = _pieces(scratch, 2, target, Grad, outputs["AvgSquaredGradOut"], outputs["AvgSquaredUpdateOut"])
     for param, grad, grads, updates, step, spare in pieces:
         steps += _average(xp, grads, grad, rho, 1 - rho, spare, square=True)
         steps += [partial(xp.add, updates, epsilon, step), partial(xp.add, grads, epsilon, spare)]
@@ -313,26 +273,21 @@ def adamax(
     scratch: Any,
     Grad: Any,
     LearningRate: Any,
-    Beta1Pow: Any,
     MomentOut: Any,
     InfNormOut: Any,
-    inputs: _Slots,
-    outputs: _Slots,
-    attrs: _Slots,
+    inputs: Slots,
+    outputs: Slots,
+    attrs: Slots,
 ) -> list[Call]:
     beta1, beta2, epsilon = attrs["beta1"], attrs["beta2"], attrs["epsilon"]
     target, steps, after = _begun(xp, inputs, outputs, attrs)
     rate = scratch((1,), target.dtype)
-    steps.append(partial(xp.subtract, 1, Beta1Pow.reshape(-1), rate))
+    steps.append(partial(xp.subtract, 1, inputs["Beta1Pow"].reshape(-1), rate))
     steps.append(partial(xp.divide, LearningRate.reshape(-1), rate, rate))
     for param, grad, moment, norm, step in _pieces(scratch, 1, target, Grad, MomentOut, InfNormOut):
         steps += _average(xp, moment, grad, beta1, 1 - beta1, step)
-        steps += [partial(xp.multiply, norm, beta2, norm), partial(xp.add, norm, epsilon, norm)]
-        steps += [
-            partial(xp.absolute, grad, step),
-            partial(xp.maximum, norm, step, out=norm),
-            partial(xp.divide, moment, norm, step),
-        ]
+        steps += [partial(xp.multiply, norm, beta2, norm), partial(xp.add, norm, epsilon, norm), partial(xp.absolute, grad, step)]
+        steps += [partial(xp.maximum, norm, step, out=norm), partial(xp.divide, moment, norm, step)]
         steps += _descend(xp, param, step, rate)
     return steps + after
 
@@ -343,20 +298,18 @@ def rmsprop(
     scratch: Any,
     Grad: Any,
     LearningRate: Any,
-    MeanGrad: Any,
     MomentOut: Any,
     MeanSquareOut: Any,
-    MeanGradOut: Any,
-    inputs: _Slots,
-    outputs: _Slots,
-    attrs: _Slots,
+    inputs: Slots,
+    outputs: Slots,
+    attrs: Slots,
 ) -> list[Call]:
     decay, epsilon, centered = attrs["decay"], attrs["epsilon"], attrs["centered"]
     target, steps, after = _begun(xp, inputs, outputs, attrs)
-    means = MeanGradOut if centered else MeanSquareOut
+    means = outputs.get("MeanGradOut") if centered else MeanSquareOut
     if means is None:  # nobody keeps them
-        means = scratch(MeanGrad.shape, MeanGrad.dtype)
-        steps += copy(xp, MeanGrad, means)
+        means = scratch(inputs["MeanGrad"].shape, inputs["MeanGrad"].dtype)
+        steps += copy(xp, inputs["MeanGrad"], means)
     pieces = _pieces(scratch, 1, target, Grad, MomentOut, MeanSquareOut, means)
     for param, grad, moment, square, mean, step in pieces:
         steps += _average(xp, square, grad, decay, 1 - decay, step, square=True)
@@ -384,9 +337,9 @@ def ftrl(
     LearningRate: Any,
     SquaredAccumOut: Any,
     LinearAccumOut: Any,
-    inputs: _Slots,
-    outputs: _Slots,
-    attrs: _Slots,
+    inputs: Slots,
+    outputs: Slots,
+    attrs: Slots,
 ) -> list[Call]:
     l1, l2, lr_power = attrs["l1"], attrs["l2"], attrs["lr_power"]
     param_out, steps, _ = _begun(xp, inputs, outputs, attrs)
@@ -405,7 +358,7 @@ def ftrl(
 
 
 @prepared("lars_momentum", inplace={**_MASTER, "VelocityOut": "Velocity"})
-def lars_momentum(xp: Any, scratch: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots) -> list[Call]:
+def lars_momentum(xp: Any, scratch: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> list[Call]:
     steps: list[Call] = []
     count, decays = len(inputs["Param"]), attrs["lars_weight_decay"]
     for i, decay in zip(range(count), decays if len(decays) == count else decays * count, strict=True):
@@ -414,7 +367,7 @@ def lars_momentum(xp: Any, scratch: Any, inputs: _Slots, outputs: _Slots, attrs:
     return steps
 
 
-def _lars(xp: Any, scratch: Any, inputs: _Slots, outputs: _Slots, attrs: _Slots, decay: float) -> list[Call]:
+def _lars(xp: Any, scratch: Any, inputs: Slots, outputs: Slots, attrs: Slots, decay: float) -> list[Call]:
     target, steps, after = _begun(xp, inputs, outputs, attrs)
     grads, rate, factor = inputs["Grad"], scratch((1,), target.dtype), attrs["rescale_grad"]
     steps.append(partial(xp.copyto, rate, inputs["LearningRate"].reshape(-1), "unsafe"))

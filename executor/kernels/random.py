@@ -8,7 +8,7 @@ from typing import Any
 from fluid.errors import ExecutionError
 
 from .creation import made
-from .table import checked, kernel
+from .table import Slots, checked, kernel
 
 
 def _draw(method: Callable[..., Any], out: Any) -> None:
@@ -19,12 +19,13 @@ def _draw(method: Callable[..., Any], out: Any) -> None:
         out[...] = method(out.shape, dtype="float32").astype(out.dtype)
 
 
-def _uniform(rng: Any, low: float, high: float, diag_num: int, diag_step: int, diag_val: float, out: Any) -> None:
+def _uniform(rng: Any, attrs: Slots, out: Any) -> None:
     _draw(rng().random, out)
-    out *= high - low
-    out += low
-    if diag_num:
-        out.reshape(-1)[: diag_num * (diag_step + 1) : diag_step + 1] = diag_val
+    out *= attrs["max"] - attrs["min"]
+    out += attrs["min"]
+    count, step = attrs["diag_num"], attrs["diag_step"] + 1
+    if count:
+        out.reshape(-1)[: count * step : step] = attrs["diag_val"]
 
 
 def _normal(rng: Any, mean: float, std: float, out: Any) -> None:
@@ -34,37 +35,20 @@ def _normal(rng: Any, mean: float, std: float, out: Any) -> None:
 
 
 @kernel("uniform_random")
-def uniform_random(
-    xp: Any,
-    rng: Any,
-    ShapeTensor: Any,
-    ShapeTensorList: Any,
-    shape: list[int],
-    min: float,
-    max: float,
-    diag_num: int,
-    diag_step: int,
-    diag_val: float,
-    dtype: int,
-    Out: Any,
-) -> Any:
-    out = made(xp, Out, shape, ShapeTensor, ShapeTensorList, dtype)
-    _uniform(rng, min, max, diag_num, diag_step, diag_val, out)
+def uniform_random(xp: Any, rng: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
+    out = made(xp, inputs, attrs, Out)
+    _uniform(rng, attrs, out)
     return out
 
 
 @kernel("uniform_random_batch_size_like")
-def uniform_random_batch_size_like(
-    rng: Any, min: float, max: float, diag_num: int, diag_step: int, diag_val: float, Out: Any
-) -> None:
-    _uniform(rng, min, max, diag_num, diag_step, diag_val, Out)
+def uniform_random_batch_size_like(rng: Any, attrs: Slots, Out: Any) -> None:
+    _uniform(rng, attrs, Out)
 
 
 @kernel("gaussian_random")
-def gaussian_random(
-    xp: Any, rng: Any, ShapeTensor: Any, ShapeTensorList: Any, shape: list[int], mean: float, std: float, dtype: int, Out: Any
-) -> Any:
-    out = made(xp, Out, shape, ShapeTensor, ShapeTensorList, dtype)
+def gaussian_random(xp: Any, rng: Any, mean: float, std: float, inputs: Slots, attrs: Slots, Out: Any) -> Any:
+    out = made(xp, inputs, attrs, Out)
     _normal(rng, mean, std, out)
     return out
 
@@ -87,10 +71,8 @@ def truncated_gaussian_random(xp: Any, rng: Any, mean: float, std: float, Out: A
 
 
 @kernel("randint")
-def randint(
-    xp: Any, rng: Any, ShapeTensor: Any, ShapeTensorList: Any, low: int, high: int, shape: list[int], dtype: int, Out: Any
-) -> Any:
-    out = made(xp, Out, shape, ShapeTensor, ShapeTensorList, dtype)
+def randint(xp: Any, rng: Any, low: int, high: int, inputs: Slots, attrs: Slots, Out: Any) -> Any:
+    out = made(xp, inputs, attrs, Out)
     out[...] = rng().integers(low, high, out.shape, dtype="int64")
     return out
 

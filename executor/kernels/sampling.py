@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import log
 from typing import Any
 
@@ -12,11 +11,8 @@ from fluid.ops.sampling import CUSTOM, LOG_UNIFORM
 from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows, add_rows_at
 
-from .manipulation import check_ids
-from .table import checked, kernel, sparse
-
-_Slots = Mapping[str, Any]
-"""Inputs or attributes by name."""
+from .manipulation import check_ids, write_wanted
+from .table import Slots, checked, kernel, sparse
 
 
 def _log_uniform(xp: Any, rng: Any, shape: Any, classes: int) -> Any:
@@ -76,10 +72,7 @@ def nce(
             drawn = xp.where(stays, drawn, CustomDistAlias.reshape(-1)[drawn])
     labels = xp.concatenate([Label.astype(drawn.dtype), drawn], axis=1)
     found = _sigmoid(xp, _scores(xp, Weight[labels], Bias, labels, Input))
-    if SampleLabels is not None:
-        SampleLabels[...] = labels
-    if SampleLogits is not None:
-        SampleLogits[...] = found
+    write_wanted((SampleLabels, labels), (SampleLogits, found))
     if Cost is None:
         return
     noise = _noise(xp, labels, found.dtype, CustomDistProbs, sampler, num_total_classes) * num_neg_samples
@@ -103,7 +96,7 @@ def _noise(xp: Any, labels: Any, dtype: Any, probabilities: Any, sampler: int, c
 
 @kernel("nce_grad")
 def nce_grad(
-    xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: _Slots, attrs: _Slots, dInput: Any, dWeight: Any, dBias: Any
+    xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: Slots, attrs: Slots, dInput: Any, dWeight: Any, dBias: Any
 ) -> None:
     slope = _nce_slope(xp, inputs, attrs)
     _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dBias)
@@ -112,14 +105,14 @@ def nce_grad(
 
 @sparse("nce_grad")
 def nce_grad_of_rows(
-    xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: _Slots, attrs: _Slots, dInput: Any, dBias: Any
+    xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: Slots, attrs: Slots, dInput: Any, dBias: Any
 ) -> SelectedRows:
     slope = _nce_slope(xp, inputs, attrs)
     _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dBias)
     return SelectedRows(*_rows(slope, SampleLabels, Input), len(Weight))
 
 
-def _nce_slope(xp: Any, inputs: _Slots, attrs: _Slots) -> Any:
+def _nce_slope(xp: Any, inputs: Slots, attrs: Slots) -> Any:
     """The derivative by each score."""
     labels, scores, weight = inputs["SampleLabels"], inputs["SampleLogits"], inputs.get("SampleWeight")
     classes, probabilities = attrs["num_total_classes"], inputs.get("CustomDistProbs")
@@ -191,9 +184,7 @@ def check_hierarchical_sigmoid(xp: Any, W: Any, Label: Any, PathTable: Any, Path
 @kernel("tree_path")
 def tree_path(xp: Any, Label: Any, PathTable: Any, PathCode: Any, num_classes: int, Index: Any, Code: Any) -> None:
     index, code = _path(xp, Label, PathTable, PathCode, num_classes, (Code if Index is None else Index).shape[1])
-    for out, value in ((Index, index), (Code, code)):
-        if out is not None:
-            out[...] = value
+    write_wanted((Index, index), (Code, code))
 
 
 @kernel("hierarchical_sigmoid")
@@ -206,14 +197,13 @@ def hierarchical_sigmoid(
     scores = xp.clip(_scores(xp, W[nodes], Bias, nodes, X), -40.0, 40.0)
     scores = xp.where(kept, scores, 0)
     found = xp.logaddexp(scores, xp.zeros_like(scores))
-    if PreOut is not None:
-        PreOut[...] = found
+    write_wanted((PreOut, found))
     if Out is not None:
         Out[:, 0] = (found - code * scores).sum(1)
 
 
 @kernel("hierarchical_sigmoid_grad")
-def hierarchical_sigmoid_grad(xp: Any, X: Any, W: Any, inputs: _Slots, num_classes: int, dX: Any, dW: Any, dBias: Any) -> None:
+def hierarchical_sigmoid_grad(xp: Any, X: Any, W: Any, inputs: Slots, num_classes: int, dX: Any, dW: Any, dBias: Any) -> None:
     index, slope = _path_slope(xp, inputs, num_classes)
     _deliver(xp, slope, index, X, W, dX, dBias)
     _deliver_rows(xp, slope, index, X, dW)
@@ -221,14 +211,14 @@ def hierarchical_sigmoid_grad(xp: Any, X: Any, W: Any, inputs: _Slots, num_class
 
 @sparse("hierarchical_sigmoid_grad")
 def hierarchical_sigmoid_grad_of_rows(
-    xp: Any, X: Any, W: Any, inputs: _Slots, num_classes: int, dX: Any, dBias: Any
+    xp: Any, X: Any, W: Any, inputs: Slots, num_classes: int, dX: Any, dBias: Any
 ) -> SelectedRows:
     index, slope = _path_slope(xp, inputs, num_classes)
     _deliver(xp, slope, index, X, W, dX, dBias)
     return SelectedRows(*_rows(slope, index, X), len(W))
 
 
-def _path_slope(xp: Any, inputs: _Slots, num_classes: int) -> tuple[Any, Any]:
+def _path_slope(xp: Any, inputs: Slots, num_classes: int) -> tuple[Any, Any]:
     """The nodes on the way, and the derivative by the score of each."""
     label, table, code = (inputs.get(slot) for slot in ("Label", "PathTable", "PathCode"))
     losses = inputs["PreOut"]
@@ -288,12 +278,7 @@ def sample_logits(
         shares = _log_uniform_noise(xp, samples, "float64", classes)
         shares = shares * num_samples if tries == num_samples else -xp.expm1(tries * xp.log1p(-shares))
         shares = shares.astype(Logits.dtype)
-    if Samples is not None:
-        Samples[...] = samples
-    if Probabilities is not None:
-        Probabilities[...] = shares
-    if SampledLabels is not None:
-        SampledLabels[...] = xp.arange(known)
+    write_wanted((Samples, samples), (Probabilities, shares), (SampledLabels, xp.arange(known)))
     if SampledLogits is None:
         return
     SampledLogits[...] = xp.take_along_axis(Logits, samples, 1) - xp.log(shares)

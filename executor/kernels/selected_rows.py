@@ -6,7 +6,7 @@ through the table part by part, so that the gradient is never there as a whole; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -20,7 +20,7 @@ from fluid.values.place import to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import as_dtype, is_floating
 
-from .table import KERNELS, bind, sparse
+from .table import KERNELS, Slots, bind, sparse
 
 _PART = 1 << 20
 """Elements of a table that an optimizer works on together."""
@@ -74,10 +74,7 @@ def add(xp: Any, X: list[Any], Out: Any) -> SelectedRows | None:
     return None
 
 
-Values = Mapping[str, Any]
-
-
-def _computed(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:
+def _computed(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """Run the dense kernel."""
     context = {"xp": xp, "scratch": xp.empty, "rng": rng}
     for step in bind(KERNELS[op_type], None, inputs, outputs, attrs, context, {}):
@@ -85,7 +82,7 @@ def _computed(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, 
 
 
 def _on_rows(
-    op_type: str, xp: Any, rng: Any, rows: SelectedRows, inputs: Values, attrs: Values, merge: bool = False, dtype: Any = None
+    op_type: str, xp: Any, rng: Any, rows: SelectedRows, inputs: Slots, attrs: Slots, merge: bool = False, dtype: Any = None
 ) -> SelectedRows:
     """What an op that leaves zeros as they are makes of the rows that are there; with `merge`, of each row once.
 
@@ -172,13 +169,13 @@ def squared_l2_norm(xp: Any, X: SelectedRows, Out: Any) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- optimizers
-def _tables(inputs: Values) -> list[str]:
+def _tables(inputs: Slots) -> list[str]:
     """The slots that hold a number for each element of the parameter: Param, accumulators, Grad."""
     shape = inputs["Param"].shape
     return [slot for slot, value in inputs.items() if getattr(value, "shape", None) == shape and slot != "Grad"]
 
 
-def _row_by_row(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:
+def _row_by_row(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """Update the rows that the gradient has, and nothing else."""
     grad = inputs["Grad"].merged(xp)
     own = {slot: inputs[slot][grad.index] for slot in _tables(inputs)}
@@ -189,7 +186,7 @@ def _row_by_row(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values
             value[grad.index] = results[slot]
 
 
-def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:
+def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """Update everything, with the gradient made dense for a part of the table at a time."""
     grad, tables, definition = inputs["Grad"].merged(xp), _tables(inputs), registry.get(op_type)
     height = grad.shape[0]
@@ -214,7 +211,7 @@ def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Valu
         _computed(op_type, xp, rng, ins, outs, attrs)
 
 
-def _all_at_once(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:
+def _all_at_once(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     def dense(grad: Any) -> Any:
         if isinstance(grad, list):
             return [dense(one) for one in grad]
@@ -223,7 +220,7 @@ def _all_at_once(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Value
     _computed(op_type, xp, rng, {**inputs, "Grad": dense(inputs["Grad"])}, outputs, attrs)
 
 
-def _adam(op_type: str, xp: Any, rng: Any, inputs: Values, outputs: Values, attrs: Values) -> None:
+def _adam(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """With `lazy_mode`, rows without a gradient keep their moments too."""
     (_row_by_row if attrs["lazy_mode"] else _part_by_part)(op_type, xp, rng, inputs, outputs, attrs)
 

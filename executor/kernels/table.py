@@ -50,6 +50,7 @@ __all__ = [
     "SPARSE_KERNELS",
     "Call",
     "Kernel",
+    "Slots",
     "Written",
     "bind",
     "checked",
@@ -58,6 +59,10 @@ __all__ = [
     "prepared",
     "sparse",
 ]
+
+
+Slots = Mapping[str, Any]
+"""Inputs, outputs or attributes by name."""
 
 
 @dataclass
@@ -116,15 +121,18 @@ def _slot_with_lod(definition: registry.OpDef, name: str) -> str:
     return next((slot for slot in candidates if slot in definition.inputs or slot in definition.outputs), "")
 
 
+def _full_name(name: str) -> str:
+    """The slot that a kernel names so: ``X@GRAD`` for ``dX``."""
+    return registry.grad_slot(name[1:]) if name[:1] == "d" else name
+
+
 def _register(op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: Mapping[str, str] | None) -> None:
     if op_type in KERNELS:
         raise ProgramError(f"the op {op_type!r} already has a kernel")
+    definition = registry.get(op_type)
     slots = {
-        registry.grad_slot(k[1:]) if k[:1] == "d" and k not in registry.get(op_type).outputs else k: v
-        for k, v in (inplace or {}).items()
-    }
-    slots = {
-        k: registry.grad_slot(v[1:]) if v[:1] == "d" and v not in registry.get(op_type).inputs else v for k, v in slots.items()
+        out if out in definition.outputs else _full_name(out): source if source in definition.inputs else _full_name(source)
+        for out, source in (inplace or {}).items()
     }
     found = KERNELS[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
     if not is_prepared:
@@ -187,13 +195,7 @@ def checked(*op_types: str, table: dict[str, Kernel] = CHECKS) -> Callable[[Call
 
 
 def bind(
-    found: Kernel,
-    check: Kernel | None,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    attrs: Mapping[str, Any],
-    context: Mapping[str, Any],
-    lods: Mapping[str, Any],
+    found: Kernel, check: Kernel | None, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots
 ) -> list[Call]:
     """The calls that check and compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
     operands = _operands(found, inputs, outputs, attrs, context, lods)
@@ -202,14 +204,7 @@ def bind(
     return calls if check is None else [partial(check.fn, **_operands(check, inputs, outputs, attrs, context, lods)), *calls]
 
 
-def _operands(
-    found: Kernel,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    attrs: Mapping[str, Any],
-    context: Mapping[str, Any],
-    lods: Mapping[str, Any],
-) -> dict[str, Any]:
+def _operands(found: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> dict[str, Any]:
     kwargs = {}
     for name, source, key in found.parameters:
         if source == "in":

@@ -11,7 +11,7 @@ from fluid.values.lod_array import ids_of, last_offsets
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
-from .manipulation import check_ids
+from .manipulation import check_ids, write_wanted
 from .table import kernel
 
 __all__ = ["Spans", "spans"]
@@ -128,10 +128,7 @@ def linear_chain_crf(
     scores = Emission.reshape(-1, chain.tags)
     top = scores.max(1, keepdims=True) if len(scores) else scores[:, :1]
     exps, moves = xp.exp(scores - top), xp.exp(Transition)
-    if EmissionExps is not None:
-        EmissionExps[...] = exps.reshape(EmissionExps.shape)
-    if TransitionExps is not None:
-        TransitionExps[...] = moves
+    write_wanted((EmissionExps, exps.reshape(Emission.shape)), (TransitionExps, moves))
     alpha = xp.zeros_like(scores)
     every = xp.zeros(len(LogLikelihood), scores.dtype)  # the log of the sum over all sequences of tags
     xp.add.at(every, chain.ids, top[chain.rows, 0])
@@ -144,8 +141,7 @@ def linear_chain_crf(
         alpha[rows] = reached / total[:, None]
         every[xp.asarray(active)] += xp.log(total)
     every[chain.filled] += xp.log(alpha[chain.last] @ moves[1])
-    if Alpha is not None:
-        Alpha[...] = alpha.reshape(Alpha.shape)
+    write_wanted((Alpha, alpha.reshape(Emission.shape)))
     if LogLikelihood is None:
         return
     every[chain.filled] -= Transition[0, labels[chain.first]] + Transition[1, labels[chain.last]]
@@ -285,7 +281,5 @@ def chunk_eval(
     correct = int(((types != _NONE) & (types == expected) & (ends == expected_ends)).sum())
     precision, recall = correct / inferred if inferred else 0.0, correct / labelled if labelled else 0.0
     f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
-    outputs = (Precision, Recall, F1_Score, NumInferChunks, NumLabelChunks, NumCorrectChunks)
-    for out, value in zip(outputs, (precision, recall, f1, inferred, labelled, correct), strict=True):
-        if out is not None:
-            out.fill(value)
+    write_wanted((Precision, precision), (Recall, recall), (F1_Score, f1))
+    write_wanted((NumInferChunks, inferred), (NumLabelChunks, labelled), (NumCorrectChunks, correct))

@@ -12,7 +12,7 @@ from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
 from .crf import Spans, spans
-from .manipulation import check_ids
+from .manipulation import check_ids, write_wanted
 from .table import kernel
 
 
@@ -79,9 +79,7 @@ def ctc_states(
         *((out, np.where(may, 0, _FAR)) for out, may in ((Start, start), (Skip, paths.skip), (End, paths.end))),
         (Weight, paths.possible[:, None]),
     )
-    for out, value in found:
-        if out is not None:
-            out[...] = xp.asarray(value)
+    write_wanted(*((out, xp.asarray(value)) for out, value in found))
 
 
 @kernel("held")

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from .activation import log1p_exp
-from .manipulation import check_ids, check_kept_ids, kept_ids, place_into, ranges
+from .manipulation import check_ids, check_kept_ids, kept_ids, place_into, ranges, write_wanted
 from .table import Call, Written, checked, fill, kernel, prepared
 
 _ZERO_PROBABILITY_LOSS = 1e20
@@ -70,15 +70,8 @@ def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call
     axis, parts = _rows(axis, X, Out)
     for x, out in parts:
         row, top = (scratch(_row_shape(x.shape, axis), X.dtype) for _ in range(2))
-        steps += [
-            partial(xp.maximum.reduce, x, axis, None, top, True),
-            partial(xp.subtract, x, top, out),
-            partial(xp.exp, out, out),
-            partial(xp.add.reduce, out, axis, None, row, True),
-            partial(xp.log, row, row),
-            partial(xp.subtract, x, top, out),
-            partial(xp.subtract, out, row, out),
-        ]
+        steps += [*_exponentials(xp, x, out, row, axis, top), partial(xp.log, row, row)]
+        steps += [partial(xp.subtract, x, top, out), partial(xp.subtract, out, row, out)]
     return steps
 
 
@@ -428,10 +421,10 @@ def nll_loss(xp: Any, X: Any, Label: Any, Weight: Any, ignore_index: int, reduct
     weights = xp.where(kept, weights, X.dtype.type(0))
     each = -weights * xp.take_along_axis(X, ids[:, None], 1)[:, 0]
     total = weights.sum()
-    if Total_weight is not None:
-        Total_weight[...] = 0 if reduction == "none" else total
-    if Out is not None:
-        Out[...] = each if reduction == "none" else each.sum() / (total if reduction == "mean" else 1)
+    if reduction == "none":
+        write_wanted((Out, each), (Total_weight, 0))
+    else:
+        write_wanted((Out, each.sum() / (total if reduction == "mean" else 1)), (Total_weight, total))
 
 
 @kernel("rank_loss")
@@ -443,10 +436,7 @@ def rank_loss(xp: Any, Label: Any, Left: Any, Right: Any, Out: Any) -> None:
 @kernel("margin_rank_loss")
 def margin_rank_loss(xp: Any, X1: Any, X2: Any, Label: Any, margin: float, Out: Any, Activated: Any) -> None:
     found = xp.maximum(margin - Label * (X1 - X2), 0)
-    if Activated is not None:
-        xp.copyto(Activated, found > 0)
-    if Out is not None:
-        xp.copyto(Out, found)
+    write_wanted((Activated, found > 0), (Out, found))
 
 
 @checked("bpr_loss")
@@ -465,8 +455,7 @@ def bpr_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
 def squared_l2_distance(xp: Any, X: Any, Y: Any, sub_result: Any, Out: Any) -> None:
     apart = X - Y
     apart = apart.reshape(len(apart), -1)
-    if sub_result is not None:
-        xp.copyto(sub_result, apart)
+    write_wanted((sub_result, apart))
     if Out is not None:
         Out[:, 0] = (apart * apart).sum(1)
 
@@ -475,10 +464,7 @@ def squared_l2_distance(xp: Any, X: Any, Y: Any, sub_result: Any, Out: Any) -> N
 def cos_sim(xp: Any, X: Any, Y: Any, Out: Any, XNorm: Any, YNorm: Any) -> None:
     x, y = X.reshape(len(X), -1), Y.reshape(len(Y), -1)
     x_norm, y_norm = (xp.sqrt((value * value).sum(1, keepdims=True)) for value in (x, y))
-    found = ((x * y).sum(1, keepdims=True) / x_norm / y_norm, x_norm, y_norm)
-    for target, value in zip((Out, XNorm, YNorm), found, strict=True):
-        if target is not None:
-            xp.copyto(target, value)
+    write_wanted((Out, (x * y).sum(1, keepdims=True) / x_norm / y_norm), (XNorm, x_norm), (YNorm, y_norm))
 
 
 @kernel("smooth_l1_loss")
@@ -486,8 +472,7 @@ def smooth_l1_loss(xp: Any, X: Any, Y: Any, InsideWeight: Any, OutsideWeight: An
     apart, square = X - Y, sigma * sigma
     if InsideWeight is not None:
         apart = apart * InsideWeight
-    if Diff is not None:
-        xp.copyto(Diff, apart)
+    write_wanted((Diff, apart))
     if Out is None:
         return
     size = xp.abs(apart)
@@ -500,10 +485,7 @@ def smooth_l1_loss(xp: Any, X: Any, Y: Any, InsideWeight: Any, OutsideWeight: An
 @kernel("modified_huber_loss")
 def modified_huber_loss(xp: Any, X: Any, Y: Any, IntermediateVal: Any, Out: Any) -> None:
     a = (2 * Y - 1) * X
-    if IntermediateVal is not None:
-        xp.copyto(IntermediateVal, a)
-    if Out is not None:
-        xp.copyto(Out, xp.where(a < -1, -4 * a, xp.maximum(1 - a, 0) ** 2))
+    write_wanted((IntermediateVal, a), (Out, xp.where(a < -1, -4 * a, xp.maximum(1 - a, 0) ** 2)))
 
 
 @kernel("teacher_student_sigmoid_loss")
@@ -533,10 +515,7 @@ def center_loss(
 ) -> None:
     ids = Label.reshape(-1)
     apart = X - Centers[ids]
-    if SampleCenterDiff is not None:
-        xp.copyto(SampleCenterDiff, apart)
-    if Loss is not None:
-        Loss[:, 0] = 0.5 * (apart * apart).sum(1)
+    write_wanted((SampleCenterDiff, apart), (Loss, 0.5 * (apart * apart).sum(1, keepdims=True)))
     if CentersOut is not None:
         if CentersOut is not Centers:
             xp.copyto(CentersOut, Centers)

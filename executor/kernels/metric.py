@@ -6,7 +6,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 
-from .manipulation import check_ids, check_kept_ids, numbers, place_into
+from .manipulation import check_ids, check_kept_ids, numbers, place_into, write_wanted
 from .table import checked, kernel
 
 _FULL_SORT = 256
@@ -29,10 +29,7 @@ def _top_k(xp: Any, X: Any, k: int, axis: int, largest: bool, out: Any, indices:
     keys = rows if not largest else -rows if X.dtype.kind == "f" else ~rows
     found = xp.moveaxis(_order(xp, keys, k), -1, axis)
     values = xp.take_along_axis(X, found, axis)
-    if indices is not None:
-        xp.copyto(indices, found)
-    if out is not None:
-        xp.copyto(out, values)
+    write_wanted((indices, found), (out, values))
     return values, found.astype(xp.int64)
 
 
@@ -70,9 +67,7 @@ def top_k_v2_grad(xp: Any, Indices: Any, dOut: Any, axis: int, dX: Any) -> None:
 def accuracy(xp: Any, Indices: Any, Label: Any, Accuracy: Any, Correct: Any, Total: Any) -> None:
     correct = (Indices == Label.reshape(-1, 1)).any(1).sum()
     total = len(Indices)
-    for out, value in ((Accuracy, correct / max(total, 1)), (Correct, correct), (Total, total)):
-        if out is not None:
-            out[...] = value
+    write_wanted((Accuracy, correct / max(total, 1)), (Correct, correct), (Total, total))
 
 
 def _area(xp: Any, positive: Any, negative: Any) -> float:
@@ -161,6 +156,4 @@ def mean_iou(
     union = correct + wrong
     mean = (correct / xp.maximum(union, 1)).sum() / xp.maximum((union > 0).sum(), 1)
     mean = sum((item.reshape(()) for item in InMeanIou or ()), mean)
-    for target, value in ((OutMeanIou, mean), (OutWrong, wrong), (OutCorrect, correct)):
-        if target is not None:
-            target[...] = value
+    write_wanted((OutMeanIou, mean), (OutWrong, wrong), (OutCorrect, correct))

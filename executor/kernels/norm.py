@@ -9,7 +9,7 @@ from typing import Any
 from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_global_stats
 
 from .elementwise import scalar
-from .manipulation import copy, ranges
+from .manipulation import copy, ranges, write_wanted
 from .table import Call, Written, fill, kernel, prepared
 
 
@@ -63,7 +63,7 @@ class _Channels:
         self.count = max(prod(shape) // max(self.channels, 1), 1)
 
     def view(self, array: Any) -> Any:
-        return array if array is None else array.reshape(self.shape)
+        return array.reshape(self.shape)
 
     def spread(self, statistic: Any) -> Any:
         """Numbers by channel, shaped to be combined with views."""
@@ -141,29 +141,19 @@ def batch_norm(
     c = _Channels(xp, scratch, X.shape, data_layout, X.dtype)
     mean = scratch(Mean.shape, Mean.dtype) if SavedMean is None else SavedMean
     inverse = scratch(Variance.shape, Variance.dtype) if SavedVariance is None else SavedVariance
-    x, y = c.view(X), c.view(Y)
+    x, y = c.view(X), c.view(scratch(X.shape, X.dtype) if Y is None else Y)
     is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
-    if Y is None:
-        y = c.view(scratch(X.shape, X.dtype))
-    steps: list[Call] = []
-    if is_global:
-        steps += [
-            partial(xp.copyto, mean, Mean),
-            partial(xp.add, Variance, epsilon, inverse),
-            partial(xp.sqrt, inverse, inverse),
-            partial(xp.divide, 1, inverse, inverse),
-        ]
     variance = scratch(Variance.shape, Variance.dtype)
-    if not is_global:
-        steps += [*c.sums(x, None, mean), partial(xp.divide, mean, c.count, mean)]
-    if not is_global:
-        steps += [
+    if is_global:
+        steps = [partial(xp.copyto, mean, Mean), *_inverse_deviation(xp, Variance, epsilon, inverse)]
+    else:
+        steps = [
+            *c.sums(x, None, mean),
+            partial(xp.divide, mean, c.count, mean),
             partial(xp.subtract, x, c.spread(mean), y),
             *c.sums(y, y, variance),
             partial(xp.divide, variance, c.count, variance),
-            partial(xp.add, variance, epsilon, inverse),
-            partial(xp.sqrt, inverse, inverse),
-            partial(xp.divide, 1, inverse, inverse),
+            *_inverse_deviation(xp, variance, epsilon, inverse),
         ]
     scale = inverse
     if Scale is not None:
@@ -176,17 +166,12 @@ def batch_norm(
         if out is None:
             continue
         steps += copy(xp, running, out)
-        if is_global:
-            continue
-        if MomentumTensor is not None:
+        if MomentumTensor is not None and not is_global:
             steps.append(partial(_move, out, new, MomentumTensor))
-            continue
-        share = scratch(new.shape, new.dtype)
-        steps += [
-            partial(xp.multiply, out, momentum, out),
-            partial(xp.multiply, new, 1.0 - momentum, share),
-            partial(xp.add, out, share, out),
-        ]
+        elif not is_global:
+            share = scratch(new.shape, new.dtype)
+            steps += [partial(xp.multiply, out, momentum, out), partial(xp.multiply, new, 1.0 - momentum, share)]
+            steps.append(partial(xp.add, out, share, out))
     return steps
 
 
@@ -486,10 +471,8 @@ def _normalize_back(
     if dX is not None:
         steps += after
     if dScale is not None:
-        steps += [
-            partial(xp.multiply, of_scale, inverse[:, None], of_scale),
-            partial(xp.add.reduce, of_scale.reshape(-1, dScale.size), 0, None, dScale),
-        ]
+        steps.append(partial(xp.multiply, of_scale, inverse[:, None], of_scale))
+        steps.append(partial(xp.add.reduce, of_scale.reshape(-1, dScale.size), 0, None, dScale))
     if dBias is not None:
         steps.append(partial(xp.add.reduce, of_bias.reshape(-1, dBias.size), 0, None, dBias))
     return by_row(xp, images.places, steps)
@@ -600,9 +583,7 @@ def data_norm(
     Scales: Any,
 ) -> None:
     means, scales = BatchSum / BatchSize, xp.sqrt(BatchSize / BatchSquareSum)
-    for target, source in ((Means, means), (Scales, scales)):
-        if target is not None:
-            xp.copyto(target, source)
+    write_wanted((Means, means), (Scales, scales))
     if Y is not None:
         found = (X - means) * scales
         xp.copyto(Y, found * scale_w + bias if enable_scale_and_shift else found)
@@ -629,9 +610,7 @@ def spectral_norm(xp: Any, Weight: Any, U: Any, V: Any, dim: int, power_iters: i
 @kernel("spectral_vectors")
 def spectral_vectors(xp: Any, Weight: Any, U: Any, V: Any, dim: int, power_iters: int, eps: float, UOut: Any, VOut: Any) -> None:
     _, u, v = _spectral_vectors(xp, Weight, U, V, dim, power_iters, eps)
-    for target, source in ((UOut, u), (VOut, v)):
-        if target is not None:
-            xp.copyto(target, source)
+    write_wanted((UOut, u), (VOut, v))
 
 
 # ------------------------------------------------------------------------------------------------------------ dropout

@@ -10,8 +10,8 @@ from fluid.ops.selection import REDUCTIONS
 from fluid.ops.shapes import taken
 from fluid.values.types import as_dtype
 
-from .manipulation import check_ids, check_kept_ids, numbers, place_into
-from .table import Call, Written, checked, kernel, prepared
+from .manipulation import check_ids, check_kept_ids, copy, numbers, place_into, write_wanted
+from .table import Call, Slots, Written, checked, kernel, prepared
 
 
 # ------------------------------------------------------------------------------------------------ picking along an axis
@@ -95,8 +95,7 @@ def masked_select_grad(Mask: Any, dY: Any, dX: Any) -> None:
 def argsort(xp: Any, X: Any, axis: int, descending: bool, Out: Any, Indices: Any) -> None:
     keys = X if not descending else -X if X.dtype.kind == "f" else ~X
     found = keys.argsort(axis, kind="stable")
-    if Indices is not None:
-        xp.copyto(Indices, found)
+    write_wanted((Indices, found))
     if Out is not None:
         xp.copyto(Out, xp.take_along_axis(X, found, axis))
 
@@ -187,35 +186,21 @@ def _in_order_of_coming(xp: Any, X: Any) -> tuple[Any, Any, Any]:
 
 
 @kernel("unique")
-def unique(
-    xp: Any,
-    X: Any,
-    return_index: bool,
-    return_inverse: bool,
-    return_counts: bool,
-    axis: list[int],
-    dtype: int,
-    is_sorted: bool,
-    Index: Any,
-) -> Any:
+def unique(xp: Any, X: Any, axis: list[int], dtype: int, is_sorted: bool, attrs: Slots, Index: Any) -> Any:
     if not is_sorted:
         values, inverse, _ = _in_order_of_coming(xp, X)
-        if Index is not None:
-            xp.copyto(Index, inverse, "unsafe")
+        write_wanted((Index, inverse))
         return values
-    made, first, inverse, counts = xp.unique(X, True, True, True, axis[0] if axis else None)
-    if Index is not None:
-        xp.copyto(Index, inverse.reshape(-1), "unsafe")
-    kind = as_dtype(dtype).numpy
-    more = [array.astype(kind) for array, wanted in ((first, return_index), (counts, return_counts)) if wanted]
-    return (made, *more)
+    values, first, inverse, counts = xp.unique(X, True, True, True, axis[0] if axis else None)
+    write_wanted((Index, inverse.reshape(-1)))
+    more = ((first, attrs["return_index"]), (counts, attrs["return_counts"]))
+    return (values, *(array.astype(as_dtype(dtype).numpy) for array, wanted in more if wanted))
 
 
 @kernel("unique_with_counts")
 def unique_with_counts(xp: Any, X: Any, dtype: int, Index: Any) -> Any:
     values, inverse, counts = _in_order_of_coming(xp, X)
-    if Index is not None:
-        xp.copyto(Index, inverse, "unsafe")
+    write_wanted((Index, inverse))
     return values, counts.astype(as_dtype(dtype).numpy)
 
 
@@ -249,10 +234,11 @@ def sequence_mask(xp: Any, X: Any, MaxLenTensor: Any, maxlen: int, out_dtype: in
 
 
 # ----------------------------------------------------------------------------------------------------- writing to a part
-def _region(array: Any, starts: Any, ends: Any, steps: Any, attrs: dict[str, Any]) -> Any:
+def _region(array: Any, tensors: Slots, attrs: Slots) -> Any:
     """The region of `array`, shaped as values to be put there are, as a view."""
     index = [slice(None)] * array.ndim
-    bounds = [numbers(None, *pair) for pair in ((starts, attrs["starts"]), (ends, attrs["ends"]), (steps, attrs["steps"]))]
+    names = ("starts", "ends", "steps")
+    bounds = [numbers(None, tensors.get(f"{name.capitalize()}TensorList"), attrs[name]) for name in names]
     for axis, *limits in zip(attrs["axes"], *bounds, strict=True):
         index[axis] = taken(*limits)
     part = array[tuple(index)]
@@ -263,34 +249,22 @@ def _region(array: Any, starts: Any, ends: Any, steps: Any, attrs: dict[str, Any
 
 
 @prepared("set_value", inplace={"Out": "Input"})
-def set_value(
-    xp: Any,
-    Input: Any,
-    ValueTensor: Any,
-    StartsTensorList: Any,
-    EndsTensorList: Any,
-    StepsTensorList: Any,
-    attrs: dict[str, Any],
-    Out: Any,
-) -> list[Call]:
-    value = ValueTensor
+def set_value(xp: Any, Input: Any, inputs: Slots, attrs: Slots, Out: Any) -> list[Call]:
+    value = inputs.get("ValueTensor")
     if value is None:
         value = xp.asarray(attrs["values"]).astype(Out.dtype).reshape(attrs["shape"])
-    put = partial(_set_region, Out, StartsTensorList, EndsTensorList, StepsTensorList, attrs, value)
-    first = [] if xp.may_share_memory(Input, Out) else [partial(xp.copyto, Out, Input)]
-    return [*first, put]
+    tensors = {slot: item for slot, item in inputs.items() if slot.endswith("TensorList")}
+    return [*copy(xp, Input, Out), partial(_set_region, Out, tensors, attrs, value)]
 
 
-def _set_region(Out: Written, starts: Any, ends: Any, steps: Any, attrs: dict[str, Any], value: Any) -> None:
-    part = _region(Out, starts, ends, steps, attrs)
+def _set_region(Out: Written, tensors: Slots, attrs: Slots, value: Any) -> None:
+    part = _region(Out, tensors, attrs)
     part[...] = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
 
 
 @kernel("region_sum")
-def region_sum(
-    xp: Any, X: Any, StartsTensorList: Any, EndsTensorList: Any, StepsTensorList: Any, attrs: dict[str, Any], Out: Any
-) -> None:
-    part = _region(X, StartsTensorList, EndsTensorList, StepsTensorList, attrs)
+def region_sum(xp: Any, X: Any, inputs: Slots, attrs: Slots, Out: Any) -> None:
+    part = _region(X, inputs, attrs)
     shape = (1,) * (part.ndim - Out.ndim) + Out.shape[max(Out.ndim - part.ndim, 0) :]
     axes = tuple(axis for axis, extent in enumerate(shape) if extent == 1 != part.shape[axis])
     xp.copyto(Out, part.sum(axes, keepdims=True).reshape(Out.shape) if axes else part.reshape(Out.shape))

@@ -6,6 +6,7 @@ from typing import Any
 
 from fluid.ops.training import coalesced_extent
 
+from .manipulation import write_wanted
 from .table import kernel
 
 
@@ -16,8 +17,7 @@ def check_finite_and_unscale(xp: Any, X: list[Any], Scale: Any, Out: list[Any], 
     for x, out in zip(X, Out or (), strict=False):
         if out is not None:
             xp.divide(x, scale.astype(x.dtype), out=out)
-    if FoundInfinite is not None:
-        FoundInfinite.fill(infinite)
+    write_wanted((FoundInfinite, infinite))
 
 
 @kernel("update_loss_scaling")
@@ -55,9 +55,7 @@ def update_loss_scaling(
         if good == incr_every_n_steps:
             grown = LossScaling.dtype.type(scale * incr_ratio) if LossScaling is not None else scale
             scale, good = (grown if xp.isfinite(grown) else scale), 0
-    for target, value in ((LossScaling, scale), (OutGoodSteps, good), (OutBadSteps, bad)):
-        if target is not None:
-            target.fill(value)
+    write_wanted((LossScaling, scale), (OutGoodSteps, good), (OutBadSteps, bad))
 
 
 _MOST_IN_ONE_SUM = 16384
@@ -92,12 +90,8 @@ def average_accumulates(
     if count >= min_average_window and count >= min(max_average_window, updates * average_window):
         sums = [xp.zeros_like(param), xp.zeros_like(param), sums[0] + sums[1]]
         count, old_count = 0, count
-    for target, value in zip((out_sum_1, out_sum_2, out_sum_3), sums, strict=True):
-        if target is not None:
-            xp.copyto(target, value)
-    for target, number in ((out_num_accumulates, count), (out_old_num_accumulates, old_count), (out_num_updates, updates)):
-        if target is not None:
-            target.fill(number)
+    write_wanted(*zip((out_sum_1, out_sum_2, out_sum_3), sums, strict=True))
+    write_wanted((out_num_accumulates, count), (out_old_num_accumulates, old_count), (out_num_updates, updates))
 
 
 @kernel("coalesce_tensor")

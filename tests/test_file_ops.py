@@ -64,7 +64,7 @@ def test_not_over_a_file_that_is_there(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"mine")
     append("save", {"X": fluid.data("x", [None, 2])}, file_path=str(path), overwrite=False)
-    with pytest.raises(ExecutionError, match=r"is there already, and the op may not overwrite it"):
+    with pytest.raises(ExecutionError, match=r"exists already, and the op may not overwrite it"):
         run({"x": X})
     assert path.read_bytes() == b"mine"
 

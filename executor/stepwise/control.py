@@ -1,8 +1,8 @@
 """Control flow and arrays of tensors, op by op.
 
-An array of tensors is a list, in which None stands for an entry that was never written: zeros. Step scopes are a list
-with a dict for each trip, of what gradient blocks read of it. A value that was never made (of a branch not taken, say)
-is None; ops that only hand values on hand that on.
+An array of tensors is a list, in which None stands for an entry that was never written and counts as zeros. Step scopes are a
+list with a dict for each trip, with the values that gradient blocks read. A missing value (of a branch not taken, say) is None;
+ops that only copy values pass it on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Runs", "position_of", "run_backwards"]
 
 
 def truth(value: Any, name: str) -> bool:
-    """The value of a condition of one element."""
+    """The value of a condition, which has one element."""
     if value is None:
         raise ExecutionError(f"the condition {name} has no value")
     if value.size != 1:
@@ -35,10 +35,10 @@ def truth(value: Any, name: str) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- blocks
 class Runs:
-    """The runs of the block that an op owns, one after another: the handler says how many, the op's `Region` all else.
+    """Runs the block that an op owns, as often as its handler asks; the op's `Region` says how values pass through it.
 
     Attributes:
-        count: the number of runs that the op's sequences, or the frames of its forward op, ask for; -1 if neither does.
+        count: the number of runs that follows from the op's sequences or the frames of its forward op; -1 if it has neither.
     """
 
     def __init__(self, machine: Machine, op: Operator, env: Environment) -> None:
@@ -51,12 +51,12 @@ class Runs:
         self._sequences = {inner: array_of(env.get(outer)) for inner, outer in region.slices}
         self._states = [self._first(state) for state in region.states]
         self.count = self._count()
-        if self._captured is not None:  # gradients may be computed when what these lie in holds something else
+        if self._captured is not None:  # gradients may be computed when these arrays have been overwritten
             local = self._captured.local
             self._sequences = {name: copy(value) if name in local else value for name, value in self._sequences.items()}
             pairs = zip(region.states, self._states, strict=True)
             self._states = [copy(value) if state.before in local else value for state, value in pairs]
-        self._stacks: dict[str, dict[int, Any]] = {taken.inner: {} for taken in region.stacked if taken.inner != EMPTY}
+        self._stacks: dict[str, dict[int, Any]] = {passed.inner: {} for passed in region.stacked if passed.inner != EMPTY}
         self._totals = _Totals()
 
     def _frames_of_forward(self, scopes: str) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ class Runs:
         return int(lengths.pop())
 
     def once(self, number: int) -> None:
-        """Run the block; `number` says which slice and which frame this run has, and where what it makes is stacked."""
+        """Run the block; `number` is the index of this run's slice and frame, and of its results in stacks."""
         region, env = self._region, self._env
         values = {state.before: value for state, value in zip(region.states, self._states, strict=True) if state.before != EMPTY}
         values |= {name: value[number] for name, value in self._sequences.items()}
@@ -97,41 +97,39 @@ class Runs:
             frame |= {name: values[name] for name in self._captured.local if name in values}
         self._frames[number] = frame
         for inner, items in self._stacks.items():
-            items[number] = self._left(values, inner)
-        for taken in region.summed:
-            if taken.inner != EMPTY:
-                self._totals.add(taken.inner, self._left(values, taken.inner))
+            items[number] = self._result(values, inner)
+        for passed in region.summed:
+            if passed.inner != EMPTY:
+                self._totals.add(passed.inner, self._result(values, passed.inner))
         self._states = [
-            self._left(values, state.after) if state.after != EMPTY else zeros_like(self._machine.xp, env.get(state.first))
+            self._result(values, state.after) if state.after != EMPTY else zeros_like(self._machine.xp, env.get(state.first))
             for state in region.states
         ]
 
-    def _left(self, values: dict[str, Any], name: str) -> Any:
-        """What a run leaves under a name; that it leaves nothing there must not pass for zero."""
+    def _result(self, values: dict[str, Any], name: str) -> Any:
+        """The value that a run gave a name; a missing one must not count as zero."""
         if name not in values:
-            what = "gradient block" if self._region.frames is not None else "block"
-            part = ", which should be a part of a gradient" if self._region.frames is not None else ""
-            raise ExecutionError(f"the {what} leaves no {name}{part}")
+            is_gradient = self._region.frames is not None
+            part = ", which should be a part of a gradient" if is_gradient else ""
+            raise ExecutionError(f"the {'gradient ' if is_gradient else ''}block leaves no {name}{part}")
         return values[name]
 
     def finish(self) -> None:
-        """Give the op's outputs what the runs have made."""
+        """Set the op's outputs from the results of the runs."""
         region, env, xp = self._region, self._env, self._machine.xp
-        sums = self._totals.found()
+        sums = self._totals.by_name()
         finals = {state.after: value for state, value in zip(region.states, self._states, strict=True) if state.after != EMPTY}
-        for taken in (*region.stacked, *region.summed, *region.final):
-            if taken.name == EMPTY:
+        for passed in (*region.stacked, *region.summed, *region.final):
+            if passed.name == EMPTY:
                 continue
-            if self._stacks.get(taken.inner):
-                items = self._stacks[taken.inner]
+            if items := self._stacks.get(passed.inner):
                 value = xp.stack([array_of(items[number]) for number in sorted(items)])
             else:
-                value = sums.get(taken.inner, finals.get(taken.inner))
-            env.set(taken.name, value if value is not None else _no_gradient(xp, self._op, taken.name, env.get(taken.like)))
+                value = sums.get(passed.inner, finals.get(passed.inner))
+            env.set(passed.name, value if value is not None else _no_gradient(xp, self._op, passed.name, env.get(passed.like)))
         if region.scopes is not None:
-            env.set(
-                region.scopes, [self._frames[number] for number in sorted(self._frames)] if self._captured is not None else []
-            )
+            frames = [self._frames[number] for number in sorted(self._frames)]
+            env.set(region.scopes, frames if self._captured is not None else [])
 
 
 @runs("while")
@@ -167,7 +165,7 @@ def run_recurrent(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("while_grad", "conditional_block_grad", "recurrent_grad")
 def run_backwards(machine: Machine, op: Operator, env: Environment) -> None:
-    """Run a block of gradients once for each run of the forward block, the last one first."""
+    """Run a gradient block once for each run of the forward block, in reverse order."""
     block_runs = Runs(machine, op, env)
     for number in range(block_runs.count)[:: 1 if op.attrs.get("reverse") else -1]:
         block_runs.once(number)
@@ -175,7 +173,7 @@ def run_backwards(machine: Machine, op: Operator, env: Environment) -> None:
 
 
 def _no_gradient(xp: Any, op: Operator, name: str, value: Any) -> Any:
-    """The gradient of `value`, called `name`, where the block never ran: zeros, of which a sparse one has no row."""
+    """The gradient `name` of `value` if the block never ran: zeros; a sparse gradient has no rows."""
     var = op.block.find_var(name)
     if var is None or var.type is not VarType.SELECTED_ROWS or value is None:
         return zeros_like(xp, value)
@@ -184,7 +182,7 @@ def _no_gradient(xp: Any, op: Operator, name: str, value: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- lists
 def zeros_like(xp: Any, value: Any) -> Any:
-    """Zeros shaped like a value: an array without entries for an array of tensors."""
+    """Zeros shaped like a value; for an array of tensors, an array without entries."""
     if value is None or isinstance(value, list):
         return None if value is None else []
     if isinstance(value, SelectedRows):
@@ -203,7 +201,7 @@ def add(a: Any, b: Any) -> Any:
 
 
 class _Totals:
-    """Sums, by name, of what trips give. Rows of sparse gradients are put behind each other once, at the end."""
+    """Sums of the results of runs, by name. Rows of sparse gradients are concatenated once, at the end."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Any] = {}
@@ -215,12 +213,12 @@ class _Totals:
         else:
             self._sums[name] = add(self._sums.get(name), value)
 
-    def found(self) -> dict[str, Any]:
+    def by_name(self) -> dict[str, Any]:
         return {**self._sums, **{name: add(self._sums.get(name), SelectedRows.total(rows)) for name, rows in self._rows.items()}}
 
 
 def copy(value: Any) -> Any:
-    """A value that no later write through the other name changes."""
+    """A copy of a value, which later writes to the original do not change; None for None."""
     return None if value is None else [copy(item) for item in value] if isinstance(value, list) else value.copy()
 
 
@@ -244,7 +242,7 @@ def fill_zeros_like(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs_on_arrays("scale")
 def scale(machine: Machine, op: Operator, env: Environment) -> None:
-    """Scale each entry; this is how the gradient of a sum of arrays reaches its terms."""
+    """Scale each entry, as the gradient of a sum of arrays does."""
     factor, bias = op.attr("scale"), op.attr("bias")
 
     def apply(value: Any) -> Any:
@@ -257,15 +255,19 @@ def scale(machine: Machine, op: Operator, env: Environment) -> None:
     env.set(op.output("Out")[0], apply(env.get(op.input("X")[0])))
 
 
-def position_of(op: Operator, env: Environment) -> int:
-    name = op.input("I")[0]
+def _integer(op: Operator, slot: str, env: Environment, what: str) -> int:
+    name = op.input(slot)[0]
     value = env.get(name)
     if value is None or value.size != 1:
-        raise ExecutionError(f"the position {name} should be one integer")
-    found = int(to_numpy(array_of(value)).reshape(()))
-    if found < 0:
-        raise ExecutionError(f"the position {name} is {found}; arrays are counted from 0")
-    return found
+        raise ExecutionError(f"the {what} {name} should be one integer")
+    return int(to_numpy(array_of(value)).reshape(()))
+
+
+def position_of(op: Operator, env: Environment) -> int:
+    position = _integer(op, "I", env, "position")
+    if position < 0:
+        raise ExecutionError(f"the position {op.input('I')[0]} is {position}; positions in arrays start at 0")
+    return position
 
 
 @runs("new_array")
@@ -287,13 +289,13 @@ def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
 def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
     array = env.get(op.input("X")[0])
     position = position_of(op, env)
-    found = array[position] if array is not None and position < len(array) else None
+    entry = array[position] if array is not None and position < len(array) else None
     like = op.input("X_W")
-    if found is None and like:
-        found = zeros_like(machine.xp, env.get(like[0]))
-    elif found is None and array is not None and position >= len(array):
-        raise ExecutionError(f"entry {position} is read of {op.input('X')[0]}, which has {len(array)}")
-    env.set(op.output("Out")[0], found)
+    if entry is None and like:
+        entry = zeros_like(machine.xp, env.get(like[0]))
+    elif entry is None and array is not None and position >= len(array):
+        raise ExecutionError(f"entry {position} is read from {op.input('X')[0]}, which has {len(array)} entries")
+    env.set(op.output("Out")[0], entry)
 
 
 @runs("stack_array", "stack_array_like")
@@ -302,13 +304,11 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
     like = env.get(op.input("Like")[0]) if op.input("Like") else None
     if like is not None:
         array += [None] * (like.shape[0] - len(array))
-    shape = next((array_of(item) for item in array if item is not None), like[0] if like is not None and like.shape[0] else None)
-    if shape is None:
+    model = next((array_of(item) for item in array if item is not None), like[0] if like is not None and like.shape[0] else None)
+    if model is None:
         raise ExecutionError(f"the array {op.input('X')[0]} has no entry to stack")
-    env.set(
-        op.output("Out")[0],
-        machine.xp.stack([machine.xp.zeros_like(shape) if item is None else array_of(item) for item in array]),
-    )
+    entries = [machine.xp.zeros_like(model) if item is None else array_of(item) for item in array]
+    env.set(op.output("Out")[0], machine.xp.stack(entries))
 
 
 @runs("unstack_array")
@@ -363,14 +363,10 @@ def lod_array_length(machine: Machine, op: Operator, env: Environment) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ choosing
 def _choice(op: Operator, env: Environment, count: int) -> int:
-    mask = op.input("Mask")[0]
-    value = env.get(mask)
-    if value is None or value.size != 1:
-        raise ExecutionError(f"the mask {mask} should have one element")
-    found = int(to_numpy(array_of(value)).reshape(()))
-    if not 0 <= found < count:
-        raise ExecutionError(f"the mask {mask} is {found}, but there are {count} to choose from")
-    return found
+    choice = _integer(op, "Mask", env, "mask")
+    if not 0 <= choice < count:
+        raise ExecutionError(f"the mask {op.input('Mask')[0]} is {choice}, but there are {count} branches to choose from")
+    return choice
 
 
 @runs("select_input")
@@ -391,4 +387,4 @@ def select_output(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("feed", "fetch")
 def edge(machine: Machine, op: Operator, env: Environment) -> None:
-    """Feeding and fetching are the executor's; these ops only mark where."""
+    """Does nothing: the executor feeds and fetches."""

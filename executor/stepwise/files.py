@@ -1,4 +1,4 @@
-"""Running `fluid.ops.files`: tensors to files and from them."""
+"""Saving tensors to files and loading them (see `fluid.ops.files`)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def _save(machine: Machine, op: Operator, env: Environment) -> None:
     if op.attrs.get("save_to_memory"):
         raise ExecutionError("save_combine: tensors cannot be saved to memory here; give a file_path and unset save_to_memory")
     if not op.attrs.get("overwrite", True) and os.path.exists(path):
-        raise ExecutionError(f"{path} is there already, and the op may not overwrite it (overwrite=False)")
+        raise ExecutionError(f"{path} exists already, and the op may not overwrite it (overwrite=False)")
     values = {name: env.get(name) for name in op.input("X")}
-    missing = [name for name, value in values.items() if value is None]
-    if missing:
-        raise ExecutionError(f"{missing[0]} has no value that could be saved")
+    for name, value in values.items():
+        if value is None:
+            raise ExecutionError(f"{name} has no value that could be saved")
     with atomic_writer(path) as file:
         for value in values.values():
             if isinstance(value, SelectedRows):
@@ -47,16 +47,16 @@ def _save(machine: Machine, op: Operator, env: Environment) -> None:
 
 
 def read(path: str, names: Sequence[str], as_fp16: bool = False) -> list[tuple[Any, Lod]]:
-    """The tensors of a file, which should hold as many as there are names: arrays of numpy, with their LoDs."""
+    """The tensors of a file, one for each name, as arrays of numpy with their LoDs."""
     from fluid.formats.tensors import open_tensors
 
-    found: list[tuple[Any, Lod]] = []
+    tensors: list[tuple[Any, Lod]] = []
     with open_tensors(path) as reader:
         for name in names:
             array, lod = reader.read(name)
-            found.append((array.astype(np.float16) if as_fp16 else array, tuple(tuple(level) for level in lod)))
+            tensors.append((array.astype(np.float16) if as_fp16 else array, tuple(tuple(level) for level in lod)))
         reader.finish(len(names))
-    return found
+    return tensors
 
 
 @runs("load", "load_combine")
@@ -64,6 +64,6 @@ def _load(machine: Machine, op: Operator, env: Environment) -> None:
     names = op.output("Out")
     if op.attrs.get("model_from_memory") or op.attrs.get("seek", -1) not in (-1, 0) or op.attrs.get("shape"):
         raise ExecutionError(f"{op.type}: model_from_memory, seek and shape are not supported; give the path of a whole file")
-    found = read(str(op.attr("file_path")), names, bool(op.attrs.get("load_as_fp16")))
-    for name, (array, lod) in zip(names, found, strict=True):
+    tensors = read(str(op.attr("file_path")), names, bool(op.attrs.get("load_as_fp16")))
+    for name, (array, lod) in zip(names, tensors, strict=True):
         env.set(name, with_lod(machine.xp.array(array), lod))

@@ -1,4 +1,4 @@
-"""Ops that are no kernels: the tables of the functions that run them."""
+"""The tables of functions that run ops without kernels."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["ARRAY_HANDLERS", "HANDLERS", "Handler", "runs", "runs_on_arrays"]
 Handler = Callable[["Machine", Operator, "Environment"], None]
 
 HANDLERS: dict[str, Handler] = {}
-"""Ops that run blocks, handle lists, or reach outside."""
+"""Op type -> function, for ops that run blocks, handle lists, or have side effects."""
 ARRAY_HANDLERS: dict[str, Handler] = {}
-"""What ordinary ops mean when an input is an array of tensors, or has never been made."""
+"""Op type -> function for ordinary ops when an input is an array of tensors, or has no value."""
 
 
 def runs(*op_types: str) -> Callable[[Handler], Handler]:
-    """Let a function, which is handed the machine, the op and the values of its block, run ops of these types."""
+    """Decorates the function that runs ops of these types; its arguments are the machine, the op and its environment."""
     return _registers(HANDLERS, op_types)
 
 
 def runs_on_arrays(*op_types: str) -> Callable[[Handler], Handler]:
-    """Let a function run ops of these types where an input is an array of tensors, or has never been made."""
+    """Decorates the function that runs ops of these types when an input is an array of tensors, or has no value."""
     return _registers(ARRAY_HANDLERS, op_types)
 
 

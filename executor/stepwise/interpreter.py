@@ -1,4 +1,4 @@
-"""Running ops one by one, each into fresh arrays: what a program means, without a plan."""
+"""Runs ops one by one into fresh arrays, without a plan: the reference for what a program computes."""
 
 from __future__ import annotations
 
@@ -24,26 +24,24 @@ from .handlers import ARRAY_HANDLERS, HANDLERS
 
 __all__ = ["Environment", "Machine", "step_captures"]
 
-
 Check = Callable[[Operator, str, Any], None]
 
 
 class Environment:
-    """The values of a block's names while it runs, inside those of the block around it.
+    """The values of a block's names while it runs; the parent holds those of the block around it.
 
-    A value is an array, or a `LoDArray` where its rows form sequences, a `SelectedRows` where only some rows are there, a
-    list of values for an array of tensors, or a list of dicts for step scopes.
+    A value is an array, a `LoDArray` if its rows form sequences, a `SelectedRows` if it is sparse, a list of values for an array
+    of tensors, or a list of dicts for step scopes.
     """
 
     __slots__ = ("block", "parent", "values")
 
     def __init__(self, block: Block, parent: Environment | None, values: dict[str, Any] | None = None) -> None:
-        self.block = block
-        self.parent = parent
+        self.block, self.parent = block, parent
         self.values: dict[str, Any] = values if values is not None else {}
 
     def get(self, name: str) -> Any:
-        """The value of a name, None where it has none yet."""
+        """The value of a name; None if it has none yet."""
         env = self
         while name not in env.values:
             if env.parent is None:
@@ -52,14 +50,14 @@ class Environment:
         return env.values[name]
 
     def need(self, name: str) -> Any:
-        """The value of a name; `ExecutionError` where it has none."""
-        found = self.get(name)
-        if found is None:
+        """The value of a name; `ExecutionError` if it has none."""
+        value = self.get(name)
+        if value is None:
             raise ExecutionError(f"{name} has no value; feed it, or run the startup program that initializes it")
-        return found
+        return value
 
     def _outside(self, name: str) -> Any:
-        """The value of a name that no environment has, asked of the outermost."""
+        """The value of a name that no environment holds; called on the outermost one."""
         return None
 
     def set(self, name: str, value: Any) -> None:
@@ -78,11 +76,11 @@ class Environment:
 
 @dataclass
 class Captured:
-    """What gradient blocks read of a forward block's trips.
+    """Names whose values gradient blocks read from each trip of a forward block.
 
     Attributes:
-        local: names that the forward block declares, as they are after a trip.
-        carried: names from around it, as they are before a trip (as Paddle's gradient blocks expect).
+        local: names that the forward block declares, with their values after a trip.
+        carried: names from outside, with their values before a trip (as Paddle's gradient blocks expect).
     """
 
     local: set[str] = field(default_factory=set)
@@ -90,8 +88,8 @@ class Captured:
 
 
 def step_captures(program: Program) -> dict[str, Captured]:
-    """Scopes -> what gradient blocks read of each run, for every variable of scopes that a gradient op reads."""
-    found: dict[str, Captured] = {}
+    """Variable of step scopes -> the names that its gradient op reads from each run."""
+    by_scopes: dict[str, Captured] = {}
     for block in program.blocks:
         for op in block.ops:
             region = region_of(op)
@@ -100,20 +98,19 @@ def step_captures(program: Program) -> dict[str, Captured]:
             reads, writes = outer_names(region.body)
             forward = region.forward
             local = {name for name in reads if forward is not None and name in forward.vars}
-            captured = found.setdefault(region.frames, Captured())
+            carried = {*reads} - local - {*writes}  # Paddle's gradient blocks themselves undo updates in place
+            captured = by_scopes.setdefault(region.frames, Captured())
             captured.local |= local
-            # What Paddle's forward blocks update in place, its gradient blocks count back themselves.
-            carried = {*reads} - local - {*writes}
             captured.carried |= carried
             if forward is not None and carried and "input_grads" not in op.attrs:
                 _warn_of_late_reads(op, forward, carried)
-    return found
+    return by_scopes
 
 
 def _warn_of_late_reads(op: Operator, forward: Block, carried: set[str]) -> None:
-    """Warn where the gradient block that `op` runs should read what a trip makes of a carried variable, not what it was before.
+    """Warn if the gradient block of `op` should read a carried variable's value after a trip, not before it.
 
-    Paddle writes such programs, and its own numbers are wrong then; gradient blocks made here, which list `input_grads`, read
+    Paddle writes such programs, and computes wrong gradients for them; gradient blocks made here, which list `input_grads`, read
     saved values.
     """
     versions = BlockVersions(forward)
@@ -122,9 +119,8 @@ def _warn_of_late_reads(op: Operator, forward: Block, carried: set[str]) -> None
         late = {slot: name for slot, _, (name, version) in values if name in carried and version}
         for grad_op in op.sub_blocks[0].ops if late and not reader.sub_blocks else ():
             slots = {**reader.inputs, **reader.outputs}
-            if grad_op.type == f"{reader.type}_grad" and all(
-                slots.get(slot, used) == used for slot, used in grad_op.inputs.items()
-            ):
+            fits = all(slots.get(slot, names) == names for slot, names in grad_op.inputs.items())
+            if fits and grad_op.type == f"{reader.type}_grad":
                 for name in {name for slot, name in late.items() if slot in grad_op.inputs}:
                     warnings.warn(
                         f"a gradient is wrong, as it is in Paddle: {grad_op.type} needs what a trip makes of {name}, and Paddle "
@@ -135,11 +131,11 @@ def _warn_of_late_reads(op: Operator, forward: Block, carried: set[str]) -> None
 
 
 class _BlockOp:
-    """An op of a block, with what is the same each time it is run.
+    """An op of a block, with everything that is the same in each run.
 
     Attributes:
-        names: what it reads, one name after another, without gaps.
-        compiled: the op for each sort of values that it has met, and the names of what `run` gives.
+        names: the names that it reads, in order, without gaps.
+        compiled: shapes and types of values -> the op compiled for them, and the names of its results.
     """
 
     __slots__ = ("_arguments", "_attrs", "_declared", "_definition", "_into", "_rng", "_wants", "_xp", "compiled", "names", "op")
@@ -150,13 +146,12 @@ class _BlockOp:
             raise ExecutionError(f"the op {op.type} is not known here, so it cannot run")
         self._wants: dict[str, Any] = {}
         for slot, names in op.outputs.items():
-            known = definition.outputs.get(slot)
-            if known is not None and names:
-                self._wants[slot] = [name != EMPTY for name in names] if known.many else names[0] != EMPTY
+            declared = definition.outputs.get(slot)
+            if declared is not None and names:
+                self._wants[slot] = [name != EMPTY for name in names] if declared.many else names[0] != EMPTY
         self.op, self._definition, self._xp, self._declared = op, definition, machine.xp, declared_scalars(op)
         self._attrs = definition.defaults(op.attrs)
-        self._rng = machine.random_source(op, self._attrs)
-        self._into = updates_of(definition)
+        self._rng, self._into = machine.random_source(op, self._attrs), updates_of(definition)
         pairs = [
             (slot, name)
             for slot, names in op.inputs.items()
@@ -168,7 +163,7 @@ class _BlockOp:
         self.compiled: Cache[Any, tuple[Compiled, list[str]]] = Cache(FEW)
 
     def compile(self, key: Any, values: Sequence[Any]) -> tuple[Compiled, list[str]]:
-        """The op for values of a new sort."""
+        """Compile the op for values of new shapes or types."""
         specs = map(spec_of, values)
         compiled_op = compiled(
             self._definition,
@@ -189,9 +184,7 @@ class Machine:
     """Runs ops and blocks in environments; the program must not change meanwhile."""
 
     def __init__(self, xp: Any, streams: RandomStreams, captures: Mapping[str, Captured]) -> None:
-        self.xp = xp
-        self.streams = streams
-        self.captures = captures
+        self.xp, self.streams, self.captures = xp, streams, captures
         self.check: Check | None = None
         """Called with each op, output name and array as they are made."""
         self._array_type = xp.ndarray
@@ -199,7 +192,7 @@ class Machine:
         self._regions: dict[Operator, Region | None] = {}
 
     def region(self, op: Operator) -> Region | None:
-        """How values pass through the block that an op owns."""
+        """The region of an op that owns a block; None for other ops."""
         if op not in self._regions:
             self._regions[op] = region_of(op)
         return self._regions[op]
@@ -210,7 +203,7 @@ class Machine:
             self.run_op(op, env)
 
     def run_op(self, op: Operator, env: Environment) -> None:
-        """Run one op; `ExecutionError` says which, and where it was made, if it fails."""
+        """Run one op; if it fails, `ExecutionError` says which op, and where the user created it."""
         handler = HANDLERS.get(op.type)
         try:
             if handler is not None:
@@ -242,16 +235,16 @@ class Machine:
                 return
             arrays.append(value)
             key += (value.shape, value.dtype)
-        sort = tuple(key)
-        compiled_op, names = block_op.compiled.get(sort) or block_op.compile(sort, arrays)
-        found = compiled_op.run(*arrays)
-        values = compiled_op.values(found) if compiled_op.lods else found if type(found) is tuple else (found,)
+        signature = tuple(key)
+        compiled_op, names = block_op.compiled.get(signature) or block_op.compile(signature, arrays)
+        result = compiled_op.run(*arrays)
+        values = compiled_op.values(result) if compiled_op.lods else result if type(result) is tuple else (result,)
         for name, value in zip(names, values, strict=True):
             if value is not None:
                 self._give(op, env, name, value)
 
     def _compute_any(self, block_op: _BlockOp, env: Environment) -> None:
-        """Run an op on any values: arrays in another order, of rows that form sequences or that are few of many, or no arrays."""
+        """Run an op on any values: arrays that are not contiguous, `LoDArray`s, `SelectedRows`, lists and missing values."""
         op = block_op.op
         values = []
         for name in block_op.names:
@@ -262,12 +255,12 @@ class Machine:
                     return
                 env.need(name)
             values.append(value)
-        key = tuple([part for value in values for part in _sort_of(value)])
+        key = tuple([part for value in values for part in _signature(value)])
         compiled_op, names = block_op.compiled.get(key) or block_op.compile(key, values)
         arrays = [array_of(value) for value in values]
-        in_order = all(type(array) is self._array_type and array.flags.c_contiguous for array in arrays)
-        found = (compiled_op.run if in_order else compiled_op.bound_run)(*arrays)
-        for name, value in zip(names, compiled_op.values(found), strict=True):
+        contiguous = all(type(array) is self._array_type and array.flags.c_contiguous for array in arrays)
+        result = (compiled_op.run if contiguous else compiled_op.bound_run)(*arrays)
+        for name, value in zip(names, compiled_op.values(result), strict=True):
             if value is not None:
                 self._give(op, env, name, value)
 
@@ -277,7 +270,7 @@ class Machine:
             self.check(op, name, value)
 
     def random_source(self, op: Operator, attrs: Mapping[str, Any]) -> Callable[[], Any]:
-        """A function that gives the random generator for the op's next execution; `attrs` are complete."""
+        """A function that returns the random generator for the op's next run; `attrs` include defaults."""
         seed = int(attrs.get("seed") or 0)
         if RANDOM_STREAM in op.attrs:  # a copy of the op that writes this name
             return self.streams.source(str(op.attrs[RANDOM_STREAM]), seed, op)
@@ -293,25 +286,25 @@ def _describe(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "shape") else str(value)
 
 
-def _sort_of(value: Any) -> tuple[Any, ...]:
-    """What an op on a value depends on: shape and type, and which sequences it holds."""
+def _signature(value: Any) -> tuple[Any, ...]:
+    """What a compiled op depends on: shape, element type, and the LoD or that the value is sparse."""
     if type(value) is LoDArray:
         return value.shape, value.dtype, value.lod
     return (value.shape, value.dtype, SelectedRows) if type(value) is SelectedRows else (value.shape, value.dtype)
 
 
-_HELD_TO_RANK = ("matmul", "squeeze", "squeeze2")
+_HAVE_DECLARED_RANK = ("matmul", "squeeze", "squeeze2")
 
 
 def declared_scalars(op: Operator) -> dict[str, Any]:
-    """Specs of outputs declared with one element, by slot: a declaration settles whether that is ``[1]`` or ``[]``.
+    """Declared specs, by slot, of outputs with one element, which decide whether its shape is ``[1]`` or ``[]``.
 
-    Those of ops of which building could not tell how many dimensions are left, too.
+    Also those of ops whose number of output dimensions could not be inferred when the program was built.
     """
-    found = {}
+    by_slot = {}
     for slot, names in op.outputs.items():
         if len(names) == 1:
             var = op.block.find_var(names[0])
-            if var is not None and var.has_shape and (var.shape in ((), (1,)) or op.type in _HELD_TO_RANK):
-                found[slot] = var.spec
-    return found
+            if var is not None and var.has_shape and (var.shape in ((), (1,)) or op.type in _HAVE_DECLARED_RANK):
+                by_slot[slot] = var.spec
+    return by_slot

@@ -1,4 +1,4 @@
-"""Running programs op by op: where rows form sequences, whose lengths are new in every batch, and to check plans against."""
+"""Runs programs op by op: if rows form sequences, whose lengths differ in every batch, and to check plans against."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class StepwiseProgram:
         self._machine = Machine(place.xp, RandomStreams(place.xp, program.random_seed), step_captures(program))
 
     def run(self, feeds: Mapping[str, Any], scope: Scope, check: Check | None = None, timer: Timer | None = None) -> list[Any]:
-        """Run once; the fetched values.
+        """Run once; returns the fetched values.
 
-        `check`, if given, is called with each op, output name and value as they are made; `timer` counts the time of each op.
+        `check` is called with each op, output name and value as they are made; `timer` counts the time of each op.
         """
         machine, place = self._machine, self.place
         with scope.lock:
@@ -55,26 +55,27 @@ class StepwiseProgram:
 
 
 def _on(place: Place, value: Any) -> Any:
+    """A fed value as a C-contiguous array at a place, as in a plan's memory: the order of additions depends on the layout."""
     if hasattr(value, "lod"):
         return type(value)(_on(place, value.array), value.lod)
-    return place.xp.asarray(place.asarray(value), order="C")  # as in a plan's memory: the order of additions follows the layout
+    return place.xp.asarray(place.asarray(value), order="C")
 
 
 def _last_uses(block: Block, ops: Sequence[Operator], kept: set[str]) -> list[list[str]]:
-    """For each op, the names that none of those after it looks up."""
+    """For each op, its names that no later op looks up."""
     seen = {*kept, *(name for name, var in block.vars.items() if var.persistable)}
     frees = []
     for op in reversed(ops):
         names = {*op.input_arg_names, *op.output_arg_names}
         for sub in op.sub_blocks:
-            names.update(name for found in outer_names(sub) for name in found)
+            names.update(*outer_names(sub))
         frees.append([name for name in names if name not in seen])
         seen |= names
     return frees[::-1]
 
 
 class _ScopeEnvironment(Environment):
-    """The values of block 0, of which persistable ones live in the scope."""
+    """The values of block 0; persistable ones live in the scope."""
 
     __slots__ = ("scope",)
 
@@ -88,7 +89,7 @@ class _ScopeEnvironment(Environment):
     def _keep(self, name: str, value: Any) -> None:
         var = self.block.vars.get(name)
         if var is not None and var.persistable and not isinstance(value, list):
-            self.values.pop(name, None)  # where it was fed
+            self.values.pop(name, None)  # a fed value
             self.scope.put(name, array_of(value))
         else:
             self.values[name] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, chain
+from itertools import accumulate, chain, count
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ class RankTable:
     """The sequences of one level, from the longest to the shortest.
 
     Attributes:
-        lod: of the tensor that the table was made of, from its level on.
+        lod: the LoD of the tensor that the table was made of, from the level of the table on.
         outer: the levels above.
-        order: the numbers of the sequences, the longest first.
-        lengths: by number of the sequence.
+        order: the indices of the sequences, the longest first.
+        lengths: the lengths of the sequences, by index.
     """
 
     __slots__ = ("lengths", "lod", "order", "outer")
@@ -42,9 +42,8 @@ class RankTable:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        found = self.lod[0]
-        assert found is not None
-        return found
+        assert self.lod[0] is not None
+        return self.lod[0]
 
     def copy(self) -> RankTable:
         return self
@@ -53,7 +52,7 @@ class RankTable:
         return f"a rank table of {len(self.order)} sequences"
 
     def active(self, step: int) -> int:
-        """How many sequences have a step of this number."""
+        """The number of sequences that are longer than `step`."""
         return sum(length > step for length in self.lengths)
 
 
@@ -62,15 +61,15 @@ def _input(op: Operator, slot: str, env: Environment) -> Any:
 
 
 def _table(op: Operator, env: Environment) -> RankTable:
-    found = _input(op, "RankTable", env)
-    if not isinstance(found, RankTable):
+    table = _input(op, "RankTable", env)
+    if not isinstance(table, RankTable):
         raise ExecutionError(f"{op.input('RankTable')[0]} should be a rank table, made by lod_rank_table")
-    return found
+    return table
 
 
 # --------------------------------------------------------------------------------------------------- parts of a value
 def _rows_of(lod: Lod, start: int, end: int) -> tuple[int, int]:
-    """The rows that the entries `start` to `end` of what is above `lod` are made of."""
+    """The range of rows in the outermost entries `start` to `end` of a value with this LoD."""
     for level in lod:
         assert level is not None
         start, end = level[start], level[end]
@@ -78,24 +77,24 @@ def _rows_of(lod: Lod, start: int, end: int) -> tuple[int, int]:
 
 
 def _gathered(xp: Any, value: Any, parts: list[tuple[int, int]]) -> Any:
-    """The outermost entries (sequences, or rows) of `value` in each range of `parts`, one after the other."""
+    """The outermost entries (sequences or rows) of `value` in the ranges `parts`, one after the other."""
     array, lod = array_of(value), lod_of(value)
     index = np.fromiter(chain.from_iterable(range(*_rows_of(lod, start, end)) for start, end in parts), np.int64)
     return with_lod(array[xp.asarray(index)], _lod_of_parts(lod, parts))
 
 
 def _lod_of_parts(lod: Lod, parts: list[tuple[int, int]]) -> Lod:
-    found: list[tuple[int, ...]] = []
+    levels: list[tuple[int, ...]] = []
     for level in lod:
         assert level is not None
         lengths = [length for first, last in parts for length in lengths_of(level[first : last + 1])]
-        found.append(tuple(accumulate(lengths, initial=0)))
+        levels.append(tuple(accumulate(lengths, initial=0)))
         parts = [(level[first], level[last]) for first, last in parts]
-    return tuple(found)
+    return tuple(levels)
 
 
 def _concatenated(xp: Any, values: list[Any]) -> Any:
-    """Values one after the other, with their sequences."""
+    """Values joined along the rows, with their sequences."""
     levels = max((len(lod_of(value)) for value in values), default=0)
     lod = []
     for depth in range(levels):
@@ -105,13 +104,13 @@ def _concatenated(xp: Any, values: list[Any]) -> Any:
 
 
 def _count(value: Any) -> int:
-    """Number of outermost entries: sequences, or rows."""
+    """The number of outermost entries: sequences or rows."""
     lod = lod_of(value)
     return len(lod[0]) - 1 if lod and lod[0] is not None else int(array_of(value).shape[0])
 
 
 def _entries(xp: Any, value: Any, numbers: list[int]) -> Any:
-    """The outermost entries of these numbers."""
+    """The outermost entries with these indices."""
     return _gathered(xp, value, [(number, number + 1) for number in numbers])
 
 
@@ -130,22 +129,21 @@ def max_sequence_len(machine: Machine, op: Operator, env: Environment) -> None:
 @runs("lod_tensor_to_array")
 def lod_tensor_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     value, table = _input(op, "X", env), _table(op, env)
-    lod = lod_of(value)[len(table.outer) :] or table.lod  # a gradient may come without
+    lod = lod_of(value)[len(table.outer) :] or table.lod  # a gradient may come without a LoD
     offsets, rows = lod[0], with_lod(array_of(value), lod[1:])
     if offsets != table.offsets:
         raise ExecutionError(f"{op.input('X')[0]} has other sequences than the rank table was made of")
-    steps = []
-    for step in range(max(table.lengths, default=0)):
-        firsts = [offsets[number] + step for number in table.order if table.lengths[number] > step]
-        steps.append(_entries(machine.xp, rows, firsts))
-    # Of sequences that are all empty there is no step; what reads the first one finds it without rows.
-    env.set(op.output("Out")[0], steps or [_entries(machine.xp, rows, [])])
+    steps = [
+        _entries(machine.xp, rows, [offsets[number] + step for number in table.order if table.lengths[number] > step])
+        for step in range(max(table.lengths, default=1) or 1)  # at least one, which has no rows if all sequences are empty
+    ]
+    env.set(op.output("Out")[0], steps)
 
 
 @runs("array_to_lod_tensor")
 def array_to_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
     table, xp = _table(op, env), machine.xp
-    array = list(env.get(op.input("X")[0]) or ())  # one that a loop writes is not there if the loop makes no trip
+    array = list(env.get(op.input("X")[0]) or ())  # absent if the loop that writes it made no trip
     steps = max(table.lengths, default=0)
     present = [value for value in array if value is not None] or [_without_rows(op, xp, steps)]
     like = array_of(present[0])
@@ -157,18 +155,15 @@ def array_to_lod_tensor(machine: Machine, op: Operator, env: Environment) -> Non
             raise ExecutionError(
                 f"entry {step} of {op.input('X')[0]} has {_count(value)} rows, but {table.active(step)} sequences have that step"
             )
-    rank = {number: at for at, number in enumerate(table.order)}
+    rank = {number: position for position, number in enumerate(table.order)}
     starts = [0, *accumulate(_count(value) for value in array[:steps])]
     order = [starts[step] + rank[number] for number, length in enumerate(table.lengths) for step in range(length)]
-    if steps:
-        found = _entries(xp, _concatenated(xp, array[:steps]), order)
-    else:
-        found = _entries(xp, present[0], [])
-    env.set(op.output("Out")[0], with_lod(array_of(found), (*table.outer, table.offsets, *lod_of(found))))
+    rows = _entries(xp, _concatenated(xp, array[:steps]) if steps else present[0], order)
+    env.set(op.output("Out")[0], with_lod(array_of(rows), (*table.outer, table.offsets, *lod_of(rows))))
 
 
 def _without_rows(op: Operator, xp: Any, steps: int) -> Any:
-    """A tensor of no rows, such as the output is declared to have, where there are no steps."""
+    """A tensor without rows, of the declared shape of the output, if there are no steps."""
     var = op.block.var(op.output("Out")[0])
     if steps or not var.has_shape or -1 in var.shape[1:]:
         raise ExecutionError(f"the array {op.input('X')[0]} has no entry to make sequences of")
@@ -206,7 +201,7 @@ def _chosen(op: Operator, env: Environment) -> list[bool]:
 
 
 def _at_level(op: Operator, value: Any) -> Lod:
-    """The LoD that tells the rows of an entry of level `level`; entries of tensors without sequences are rows."""
+    """The LoD of `value` from the level of the op on; without sequences, the entries are rows."""
     level = int(op.attr("level") or 0)
     lod = lod_of(value)
     if lod and level >= len(lod):
@@ -235,9 +230,6 @@ def merge_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
             f"the mask asks for {mask.count(True)} and {mask.count(False)} rows, but InTrue has {_count(halves[1])} "
             f"and InFalse {_count(halves[0])}"
         )
-    at = [0, len(mask) - sum(mask)]
-    order = []
-    for chosen in mask:
-        order.append(at[chosen])
-        at[chosen] += 1
+    positions = [count(0), count(mask.count(False))]  # of the next row of InFalse, and of InTrue
+    order = [next(positions[chosen]) for chosen in mask]
     env.set(op.output("Out")[0], _entries(xp, _concatenated(xp, halves), order))

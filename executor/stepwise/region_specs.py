@@ -1,13 +1,14 @@
-"""What loops and branches make, before they run: specs by inference over the blocks that ops own.
+"""Specs of what loops and branches make, inferred over the blocks that ops own before they run.
 
-A loop is gone through until what is known of the variables that it carries no longer changes; one that has not the same shape
-and element type on every trip is unknown. Of ops that run step by step, each rule here mirrors a handler in `control`.
+A loop is analyzed until the facts about its carried variables no longer change; a variable whose shape or element type changes
+between trips is unknown. Each rule for an op that runs step by step mirrors a handler in `control`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from fluid.errors import FluidError
@@ -28,12 +29,12 @@ __all__ = ["UNKNOWN", "AbstractValue", "SpecAnalysis"]
 
 @dataclass(frozen=True)
 class AbstractValue:
-    """What is known of a value, whichever way the program goes.
+    """What is known of a value, whichever branches the program takes.
 
     Attributes:
-        spec: shape and element type of a tensor, or of the entries of an array of tensors; None if not known.
-        made: whether it surely has been made; what only a branch makes may not have been.
-        frame: of step scopes: what the names of a trip hold.
+        spec: shape and element type of a tensor, or of the entries of an array of tensors; None if unknown.
+        made: whether the value certainly exists; one that only a branch makes may not.
+        frame: for step scopes, the facts of a trip by name.
     """
 
     spec: Spec | None
@@ -46,20 +47,20 @@ class AbstractValue:
 
     @property
     def tensor(self) -> Spec | None:
-        """The spec of a tensor of which every extent is known, or None."""
+        """The spec of a tensor whose shape is fully known, or None."""
         return self.spec if self.spec is not None and self.spec.known else None
 
 
 UNKNOWN = AbstractValue(None, made=False)
 _NO_ENTRIES = Spec((), VarType.RAW, VarType.LOD_TENSOR_ARRAY)
-"""Of the entries of an array that has none."""
+"""The spec of an array without entries."""
 
 
 def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue | None:
-    """What is known of a value that is one of two; None stands for a value that was never made."""
+    """What is known of a value that is one of two; None stands for a missing value."""
     if a is None or b is None:
-        found = a if b is None else b
-        return None if found is None else replace(found, made=False)
+        present = a if b is None else b
+        return None if present is None else replace(present, made=False)
     if a == b:
         return a
     spec = a.spec if a.spec == b.spec else None
@@ -68,12 +69,12 @@ def _either(a: AbstractValue | None, b: AbstractValue | None) -> AbstractValue |
     frame = None
     if a.frame is not None and b.frame is not None:
         names = a.frame.keys() | b.frame.keys()
-        frame = {name: found for name in names if (found := _either(a.frame.get(name), b.frame.get(name))) is not None}
+        frame = {name: fact for name in names if (fact := _either(a.frame.get(name), b.frame.get(name))) is not None}
     return AbstractValue(spec, a.made and b.made, frame)
 
 
 class SpecAnalysis(Forward[AbstractValue]):
-    """What is known of the values of a program before it runs."""
+    """Infers what is known of the values of a program before it runs."""
 
     most_rounds = 20
 
@@ -118,8 +119,8 @@ class SpecAnalysis(Forward[AbstractValue]):
         self, region: Region, before: Mapping[str, AbstractValue | None], last: Facts[AbstractValue], facts: Facts[AbstractValue]
     ) -> None:
         if region.scopes is not None:
-            found = {**before, **{name: fact for name, fact in last.here.items() if name in region.body.vars}}
-            facts.set(region.scopes, AbstractValue(None, True, {name: fact for name, fact in found.items() if fact is not None}))
+            after = {**before, **{name: fact for name, fact in last.here.items() if name in region.body.vars}}
+            facts.set(region.scopes, AbstractValue(None, True, {name: fact for name, fact in after.items() if fact is not None}))
 
 
 def _sliced(fact: AbstractValue | None) -> AbstractValue | None:
@@ -129,48 +130,41 @@ def _sliced(fact: AbstractValue | None) -> AbstractValue | None:
 
 def _infer_ordinary(op: Operator, facts: Facts[AbstractValue]) -> None:
     definition = op.definition
-    found = {name: facts.get(name) for name in op.input_arg_names}  # before an output takes the name of an input
-    if op.type in ARRAY_HANDLERS and any(fact is None or not fact.made or fact.is_array for fact in found.values()):
-        facts.set(op.output_arg_names, _handed_on(op, list(found.values())))
+    read = {name: facts.get(name) for name in op.input_arg_names}  # before an output takes the name of an input
+    if op.type in ARRAY_HANDLERS and any(fact is None or not fact.made or fact.is_array for fact in read.values()):
+        facts.set(op.output_arg_names, _passed_on(op, list(read.values())))
         return
-    # Any other op fails if an input was not made, so what it makes is made.
-    facts.set(op.output_arg_names, AbstractValue(None))
-    for slot, names in op.outputs.items():  # what is updated stays what it is
+    facts.set(op.output_arg_names, AbstractValue(None))  # certainly made: the op fails if an input is missing
+    for slot, names in op.outputs.items():  # updates keep the spec
         source = updated_input(definition, slot) if definition is not None else None
         if source is not None and names and op.inputs.get(source):
-            facts.set(names, found[op.inputs[source][0]])
-    tensors = {name: fact.tensor for name, fact in found.items() if fact is not None and fact.tensor is not None}
-    if definition is None or len(tensors) < len(found):
+            facts.set(names, read[op.inputs[source][0]])
+    tensors = {name: fact.tensor for name, fact in read.items() if fact is not None and fact.tensor is not None}
+    if definition is None or len(tensors) < len(read):
         return
     inputs: dict[str, Any] = {}
     for slot, names in op.inputs.items():
-        known = definition.inputs.get(slot)
-        if known is not None and known.many:
+        declared = definition.inputs.get(slot)
+        if declared is not None and declared.many:
             inputs[slot] = [tensors.get(name) for name in names]
-        elif known is not None and names and names[0] != EMPTY:
+        elif declared is not None and names and names[0] != EMPTY:
             inputs[slot] = tensors[names[0]]
     try:
-        made = infer_specs(definition, inputs, op.attrs, declared_scalars(op))
+        specs = infer_specs(definition, inputs, op.attrs, declared_scalars(op))
     except FluidError:
-        return  # if this op is ever reached, it says why it cannot run
+        return  # if the op is ever reached, it raises this error
     for slot, outputs in op.outputs.items():
-        specs_made = made.get(slot)
-        for name, spec in zip(outputs, specs_made if isinstance(specs_made, list) else [specs_made], strict=False):
+        of_slot = specs.get(slot)
+        for name, spec in zip(outputs, of_slot if isinstance(of_slot, list) else [of_slot], strict=False):
             facts.set(name, AbstractValue(spec if spec is not None and spec.known else None))
 
 
-def _handed_on(op: Operator, found: list[AbstractValue | None]) -> AbstractValue:
-    """What is known of the output of an op that hands on arrays, and values that may not have been made."""
-    if any(fact is None for fact in found):
+def _passed_on(op: Operator, read: list[AbstractValue | None]) -> AbstractValue:
+    """What is known of the output of an op that passes on arrays and missing values."""
+    total = reduce(_either, read)
+    if total is None or None in read:
         return UNKNOWN
-    total = found[0]
-    for fact in found[1:]:
-        total = _either(total, fact)
-    if total is None:
-        return UNKNOWN
-    if op.type == "fill_zeros_like" and total.is_array:
-        return AbstractValue(_NO_ENTRIES, total.made)
-    return total
+    return AbstractValue(_NO_ENTRIES, total.made) if op.type == "fill_zeros_like" and total.is_array else total
 
 
 _Rule = Callable[[Operator, Facts[AbstractValue]], None]
@@ -179,8 +173,7 @@ _RULES: dict[str, _Rule] = {}
 
 def _rule(*op_types: str) -> Callable[[_Rule], _Rule]:
     def register(fn: _Rule) -> _Rule:
-        for op_type in op_types:
-            _RULES[op_type] = fn
+        _RULES.update(dict.fromkeys(op_types, fn))
         return fn
 
     return register
@@ -200,8 +193,8 @@ def _infer_write(op: Operator, facts: Facts[AbstractValue]) -> None:
         return
     spec = value.tensor if value is not None else None
     written = AbstractValue(None) if spec is None else AbstractValue(replace(spec, type=VarType.LOD_TENSOR_ARRAY))
-    found = written if array is None else _either(array, written)
-    facts.set(op.output("Out"), AbstractValue(found.spec if found is not None else None))
+    entries = written if array is None else _either(array, written)
+    facts.set(op.output("Out"), AbstractValue(entries.spec if entries is not None else None))
 
 
 @_rule("read_from_array")
@@ -220,8 +213,8 @@ def _infer_read(op: Operator, facts: Facts[AbstractValue]) -> None:
 
 @_rule("unstack_array")
 def _infer_unstack(op: Operator, facts: Facts[AbstractValue]) -> None:
-    found = _sliced(facts.get(op.input("X")[0]))
-    spec = found.spec if found is not None else None
+    entry = _sliced(facts.get(op.input("X")[0]))
+    spec = entry.spec if entry is not None else None
     facts.set(op.output("Out"), AbstractValue(None if spec is None else replace(spec, type=VarType.LOD_TENSOR_ARRAY)))
 
 
@@ -233,7 +226,7 @@ def _infer_stack_like(op: Operator, facts: Facts[AbstractValue]) -> None:
 
 @_rule("stack_array", "join_array", "tensor_array_to_tensor")
 def _infer_joined(op: Operator, facts: Facts[AbstractValue]) -> None:
-    facts.set(op.output_arg_names, AbstractValue(None))  # as long as the array, which only running tells
+    facts.set(op.output_arg_names, AbstractValue(None))  # their size depends on the length of the array
 
 
 @_rule("split_array", "tensor_array_to_tensor_grad")
@@ -250,12 +243,9 @@ def _infer_length(op: Operator, facts: Facts[AbstractValue]) -> None:
 # ------------------------------------------------------------------------------------------------------------ choosing
 @_rule("select_input")
 def _infer_select_input(op: Operator, facts: Facts[AbstractValue]) -> None:
-    found = [fact for name in op.input("X") if (fact := facts.get(name)) is not None]
-    total: AbstractValue | None = found[0] if found else None
-    for fact in found[1:]:
-        total = _either(total, fact)
-    # The branch that the mask chooses is the one that ran.
-    facts.set(op.output("Out"), UNKNOWN if total is None else replace(total, made=True))
+    branches = [fact for name in op.input("X") if (fact := facts.get(name)) is not None]
+    total = reduce(_either, branches) if branches else None
+    facts.set(op.output("Out"), UNKNOWN if total is None else replace(total, made=True))  # the chosen branch has run
 
 
 @_rule("select_output")
@@ -264,19 +254,19 @@ def _infer_select_output(op: Operator, facts: Facts[AbstractValue]) -> None:
 
 
 @_rule("print")
-def _print(op: Operator, facts: Facts[AbstractValue]) -> None:
+def _infer_print(op: Operator, facts: Facts[AbstractValue]) -> None:
     facts.set(op.output("Out"), facts.get(op.input("In")[0]))
 
 
 @_rule("py_func")
-def _py_func(op: Operator, facts: Facts[AbstractValue]) -> None:
+def _infer_py_func(op: Operator, facts: Facts[AbstractValue]) -> None:
     for name in op.output("Out"):
         var = op.block.var(name)
         facts.set(name, AbstractValue(var.spec if var.has_shape and var.has_dtype and var.spec.known else None))
 
 
 @_rule("py_func_backward")
-def _py_func_backward(op: Operator, facts: Facts[AbstractValue]) -> None:
+def _infer_py_func_backward(op: Operator, facts: Facts[AbstractValue]) -> None:
     for name, source in zip(op.output("Out"), op.input("Like"), strict=True):
         fact = facts.get(source)
         facts.set(name, AbstractValue(fact.spec if fact is not None else None))

@@ -149,12 +149,12 @@ def _formula(op_type: str, into: str = "Out") -> Callable[[Callable[..., Any]], 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         from inspect import Parameter, signature
 
-        def compute(xp: Any, **given: Any) -> None:
-            out = given.pop(into).reshape(-1)
-            arrays = {name: value.reshape(-1) for name, value in given.items() if name in ("X", "dOut")}
+        def compute(xp: Any, **operands: Any) -> None:
+            out = operands.pop(into).reshape(-1)
+            arrays = {name: value.reshape(-1) for name, value in operands.items() if name in ("X", "dOut")}
             for start, end in ranges(out.size, 1, _PART if xp.__name__ == "numpy" else out.size):
-                given.update((name, array[start:end]) for name, array in arrays.items())
-                out[start:end] = function(xp, **given)
+                operands.update((name, array[start:end]) for name, array in arrays.items())
+                out[start:end] = function(xp, **operands)
 
         own = signature(function)
         parameters = [*own.parameters.values(), Parameter(into, Parameter.POSITIONAL_OR_KEYWORD)]
@@ -167,28 +167,28 @@ def _formula(op_type: str, into: str = "Out") -> Callable[[Callable[..., Any]], 
 
 def log1p_exp(xp: Any, x: Any) -> Any:
     """``log(1 + exp(x))`` without overflow."""
-    found = xp.asarray(xp.abs(x))  # of no dimensions, it is a number
-    xp.negative(found, out=found)
-    xp.exp(found, out=found)
-    xp.log1p(found, out=found)
-    return xp.add(found, xp.maximum(x, 0), out=found)
+    result = xp.asarray(xp.abs(x))  # of no dimensions, it is a number
+    xp.negative(result, out=result)
+    xp.exp(result, out=result)
+    xp.log1p(result, out=result)
+    return xp.add(result, xp.maximum(x, 0), out=result)
 
 
 def _elu(xp: Any, X: Any, alpha: float, width: float) -> Any:
     """X where it is positive, ``alpha * (exp(X / width) - 1)`` elsewhere."""
-    found = xp.minimum(X, 0)
+    result = xp.minimum(X, 0)
     if width != 1.0:
-        found /= width
-    xp.expm1(found, out=found)
-    found *= alpha
-    return xp.add(found, xp.maximum(X, 0), out=found)  # one of the two is 0
+        result /= width
+    xp.expm1(result, out=result)
+    result *= alpha
+    return xp.add(result, xp.maximum(X, 0), out=result)  # one of the two is 0
 
 
 @_formula("selu")
 def selu(xp: Any, X: Any, scale: float, alpha: float) -> Any:
-    found = _elu(xp, X, alpha, 1.0)
-    found *= scale
-    return found
+    result = _elu(xp, X, alpha, 1.0)
+    result *= scale
+    return result
 
 
 @_formula("elu")
@@ -240,11 +240,11 @@ def round_(xp: Any, X: Any) -> Any:
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     """The polynomial with these coefficients, that of the highest power first."""
-    found = x * coefficients[0] + coefficients[1]
+    total = x * coefficients[0] + coefficients[1]
     for coefficient in coefficients[2:]:
-        found *= x
-        found += coefficient
-    return found
+        total *= x
+        total += coefficient
+    return total
 
 
 # Rational approximations by W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969):
@@ -289,9 +289,9 @@ _BEND_OF_ERF = tuple(coefficient * 2.0 ** (6.5 - place) for place, coefficient i
 def _bent_by(xp: Any, x: Any, coefficients: Sequence[float]) -> Any:
     """``tanh(x * p(x * x))``, in float32 where x is of less."""
     x = x.astype("float32", copy=False)
-    found = _polynomial(x * x, coefficients)
-    found *= x
-    return xp.tanh(found, out=found)
+    bent = _polynomial(x * x, coefficients)
+    bent *= x
+    return xp.tanh(bent, out=bent)
 
 
 @_formula("erf")
@@ -307,29 +307,29 @@ def erf(xp: Any, X: Any) -> Any:
 
 @_formula("gelu")
 def gelu(xp: Any, X: Any, approximate: bool) -> Any:
-    found = _twice_normal(xp, X) if not approximate else _bent(xp, X, X * X)
+    share = _twice_normal(xp, X) if not approximate else _bent(xp, X, X * X)
     if approximate:
-        found += 1.0
-    found *= 0.5
-    found *= X
-    return found
+        share += 1.0
+    share *= 0.5
+    share *= X
+    return share
 
 
 def _twice_normal(xp: Any, X: Any) -> Any:
     """Twice the probability that a normal variable is below X."""
-    found = _bent_by(xp, X, _BEND) if X.dtype.itemsize <= 4 else erf(xp, X * 0.5**0.5)
-    found += 1.0
-    return found
+    total = _bent_by(xp, X, _BEND) if X.dtype.itemsize <= 4 else erf(xp, X * 0.5**0.5)
+    total += 1.0
+    return total
 
 
 def _bent(xp: Any, X: Any, square: Any) -> Any:
     """The tanh in gelu's approximation."""
     a, b = GELU_TANH
-    found = square * b
-    found += 1.0
-    found *= X
-    found *= a
-    return xp.tanh(found, out=found)
+    argument = square * b
+    argument += 1.0
+    argument *= X
+    argument *= a
+    return xp.tanh(argument, out=argument)
 
 
 @_formula("gelu_grad", into="dX")

@@ -55,6 +55,6 @@ def beam_search(
     rows, columns = np.concatenate(selected, axis=1)
     parts = np.searchsorted(rows, np.arange(len(values) + 1))
     lod = (tuple(sources.tolist()), tuple(parts.tolist()))
-    found = (words[rows, columns].astype(np.int64), values[rows, columns].astype(totals.dtype))
-    chosen, reached = (LoDArray(xp.asarray(value[:, None]), lod) for value in found)
+    results = (words[rows, columns].astype(np.int64), values[rows, columns].astype(totals.dtype))
+    chosen, reached = (LoDArray(xp.asarray(value[:, None]), lod) for value in results)
     return chosen, reached, xp.asarray(rows.astype(np.int32))

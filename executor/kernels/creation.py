@@ -18,12 +18,12 @@ def made(xp: Any, inputs: Slots, attrs: Slots, Out: Any) -> Any:
     if Out is not None:
         return Out
     shape, tensors = attrs["shape"], inputs.get("ShapeTensorList")
-    found = numbers(inputs.get("ShapeTensor"), tensors, shape)
-    if tensors and len(shape) == len(found):
-        found = [asked if asked > 0 else extent for asked, extent in zip(shape, found, strict=True)]
-    if any(extent < 0 for extent in found):
-        raise ExecutionError(f"the shape asked for, {found}, has extents below 0")
-    return xp.empty(found, as_dtype(attrs["dtype"]).numpy)
+    sizes = numbers(inputs.get("ShapeTensor"), tensors, shape)
+    if tensors and len(shape) == len(sizes):
+        sizes = [asked if asked > 0 else extent for asked, extent in zip(shape, sizes, strict=True)]
+    if any(extent < 0 for extent in sizes):
+        raise ExecutionError(f"the shape asked for, {sizes}, has extents below 0")
+    return xp.empty(sizes, as_dtype(attrs["dtype"]).numpy)
 
 
 def _number(value: float, str_value: str, dtype: Any) -> Any:

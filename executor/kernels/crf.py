@@ -71,41 +71,41 @@ def spans(lod: Lod, length: Any, array: Any, what: str) -> Spans:
 
 @kernel("padded_positions")
 def padded_positions(xp: Any, X: Any, Length: Any, Out: Any) -> None:
-    found = spans((), Length, X, "X")
+    sequences = spans((), Length, X, "X")
     steps = np.arange(X.shape[1])
-    Out[...] = xp.asarray(np.where(steps < found.lengths[:, None], found.starts[:, None] + steps, -1))
+    Out[...] = xp.asarray(np.where(steps < sequences.lengths[:, None], sequences.starts[:, None] + steps, -1))
 
 
 def _labels(xp: Any, label: Any, rows: Any, tags: int) -> Any:
-    found = label.reshape(-1)[rows]
-    check_ids(found, tags, "Label")
-    return found
+    labels = label.reshape(-1)[rows]
+    check_ids(labels, tags, "Label")
+    return labels
 
 
 @kernel("crf_counts")
 def crf_counts(xp: Any, Label: Any, Rows: Any, Out: Any) -> None:
     rows, labels = to_numpy(Rows), to_numpy(Label).reshape(-1)
-    found = np.zeros(Out.shape, np.int64)
+    counts = np.zeros(Out.shape, np.int64)
     for b, row in enumerate(rows):
         path = labels[row[row >= 0]]
         if len(path):
-            found[b, 0, path[0]] = found[b, 1, path[-1]] = 1
-            np.add.at(found[b], (2 + path[:-1], path[1:]), 1)
-    Out[...] = xp.asarray(found)
+            counts[b, 0, path[0]] = counts[b, 1, path[-1]] = 1
+            np.add.at(counts[b], (2 + path[:-1], path[1:]), 1)
+    Out[...] = xp.asarray(counts)
 
 
 class _Chain:
     """What both directions of a chain of tags need, on the device: where its sequences lie, and their labels."""
 
     def __init__(self, xp: Any, lod: Lod, emission: Any, label: Any, length: Any) -> None:
-        found = self.spans = spans(lod, length, emission, "Emission")
-        filled = found.filled
+        sequences = self.spans = spans(lod, length, emission, "Emission")
+        filled = sequences.filled
         self.tags = emission.shape[-1]
-        self.rows, self.ids, self.filled = xp.asarray(found.rows), xp.asarray(found.ids), xp.asarray(filled)
-        self.first = xp.asarray(found.starts[filled])
-        self.last = xp.asarray((found.starts + found.lengths - 1)[filled])
-        self.later = xp.asarray(found.rows[found.steps > 0])
-        self.later_ids = xp.asarray(found.ids[found.steps > 0])
+        self.rows, self.ids, self.filled = xp.asarray(sequences.rows), xp.asarray(sequences.ids), xp.asarray(filled)
+        self.first = xp.asarray(sequences.starts[filled])
+        self.last = xp.asarray((sequences.starts + sequences.lengths - 1)[filled])
+        self.later = xp.asarray(sequences.rows[sequences.steps > 0])
+        self.later_ids = xp.asarray(sequences.ids[sequences.steps > 0])
         self.labels = xp.zeros(emission.size // max(self.tags, 1), np.int64)
         self.labels[self.rows] = _labels(xp, label, self.rows, self.tags)
 
@@ -124,7 +124,7 @@ def linear_chain_crf(
     LogLikelihood: Any,
 ) -> None:
     chain = _Chain(xp, Emission_lod, Emission, Label, Length)
-    found, labels = chain.spans, chain.labels
+    sequences, labels = chain.spans, chain.labels
     scores = Emission.reshape(-1, chain.tags)
     top = scores.max(1, keepdims=True) if len(scores) else scores[:, :1]
     exps, moves = xp.exp(scores - top), xp.exp(Transition)
@@ -132,9 +132,9 @@ def linear_chain_crf(
     alpha = xp.zeros_like(scores)
     every = xp.zeros(len(LogLikelihood), scores.dtype)  # the log of the sum over all sequences of tags
     xp.add.at(every, chain.ids, top[chain.rows, 0])
-    for step in range(found.longest):
-        active = found.at(step)
-        rows = xp.asarray(found.starts[active] + step)
+    for step in range(sequences.longest):
+        active = sequences.at(step)
+        rows = xp.asarray(sequences.starts[active] + step)
         reached = alpha[rows - 1] @ moves[2:] if step else moves[0]
         reached = reached * exps[rows]
         total = reached.sum(1)
@@ -165,19 +165,19 @@ def linear_chain_crf_grad(
     dTransition: Any,
 ) -> None:
     chain = _Chain(xp, Emission_lod, Emission, Label, Length)
-    found, labels, rows, later = chain.spans, chain.labels, chain.rows, chain.later
+    sequences, labels, rows, later = chain.spans, chain.labels, chain.rows, chain.later
     alpha, exps = Alpha.reshape(-1, chain.tags), EmissionExps.reshape(-1, chain.tags)
-    given, moves = dLogLikelihood.reshape(-1), TransitionExps[2:]
+    d_likelihood, moves = dLogLikelihood.reshape(-1), TransitionExps[2:]
     beta = xp.zeros_like(alpha)
     beta[chain.last] = TransitionExps[1] / TransitionExps[1].sum()
-    for step in range(found.longest - 1, 0, -1):
-        here = xp.asarray(found.starts[found.at(step)] + step)
+    for step in range(sequences.longest - 1, 0, -1):
+        here = xp.asarray(sequences.starts[sequences.at(step)] + step)
         back = (exps[here] * beta[here]) @ moves.T
         beta[here - 1] = back / back.sum(1, keepdims=True)
     shares = alpha[rows] * beta[rows]
     shares /= shares.sum(1, keepdims=True)  # how probable each tag is at each row
     shares[xp.arange(len(rows)), labels[rows]] -= 1
-    shares *= given[chain.ids][:, None]
+    shares *= d_likelihood[chain.ids][:, None]
     if dEmission is not None:
         dEmission.fill(0)
         dEmission.reshape(-1, chain.tags)[rows] = shares
@@ -188,20 +188,20 @@ def linear_chain_crf_grad(
     dTransition[0] = by_row[chain.first].sum(0)
     dTransition[1] = by_row[chain.last].sum(0)
     left, right = alpha[later - 1], exps[later] * beta[later]
-    weights = given[chain.later_ids] / ((left @ moves) * right).sum(1)
+    weights = d_likelihood[chain.later_ids] / ((left @ moves) * right).sum(1)
     dTransition[2:] = moves * (left.T @ (right * weights[:, None]))
-    xp.add.at(dTransition, (2 + labels[later - 1], labels[later]), -given[chain.later_ids])
+    xp.add.at(dTransition, (2 + labels[later - 1], labels[later]), -d_likelihood[chain.later_ids])
 
 
 @kernel("crf_decoding")
 def crf_decoding(xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Label: Any, Length: Any, ViterbiPath: Any) -> None:
-    found = spans(Emission_lod, Length, Emission, "Emission")
+    sequences = spans(Emission_lod, Length, Emission, "Emission")
     scores = Emission.reshape(-1, Emission.shape[-1])
     came = xp.zeros(scores.shape, np.int64)  # the best tag before each tag
-    best = xp.zeros((len(found.lengths), scores.shape[1]), scores.dtype)
-    for step in range(found.longest):
-        active = found.at(step)
-        numbers, rows = xp.asarray(active), xp.asarray(found.starts[active] + step)
+    best = xp.zeros((len(sequences.lengths), scores.shape[1]), scores.dtype)
+    for step in range(sequences.longest):
+        active = sequences.at(step)
+        numbers, rows = xp.asarray(active), xp.asarray(sequences.starts[active] + step)
         if not step:
             best[numbers] = Transition[0] + scores[rows]
             continue
@@ -211,13 +211,13 @@ def crf_decoding(xp: Any, Emission: Any, Emission_lod: Lod, Transition: Any, Lab
     tags = (best + Transition[1]).argmax(1)
     path = ViterbiPath.reshape(-1)
     path.fill(0)
-    for step in range(found.longest - 1, -1, -1):
-        active = found.at(step)
-        numbers, rows = xp.asarray(active), xp.asarray(found.starts[active] + step)
+    for step in range(sequences.longest - 1, -1, -1):
+        active = sequences.at(step)
+        numbers, rows = xp.asarray(active), xp.asarray(sequences.starts[active] + step)
         path[rows] = tags[numbers]
         tags[numbers] = came[rows, tags[numbers]]
     if Label is not None:
-        rows = xp.asarray(found.rows)
+        rows = xp.asarray(sequences.rows)
         path[rows] = path[rows] == Label.reshape(-1)[rows]
 
 
@@ -271,8 +271,8 @@ def chunk_eval(
     NumLabelChunks: Any,
     NumCorrectChunks: Any,
 ) -> None:
-    found = spans(Label_lod, SeqLength, Label, "Label")
-    rows, first = found.rows, found.steps == 0
+    sequences = spans(Label_lod, SeqLength, Label, "Label")
+    rows, first = sequences.rows, sequences.steps == 0
     (types, ends), (expected, expected_ends) = (
         _chunks(to_numpy(value).reshape(-1)[rows], first, chunk_scheme, num_chunk_types, excluded_chunk_types)
         for value in (Inference, Label)

@@ -39,11 +39,11 @@ def _paths(logits: Any, logits_lod: Lod, label: Any, label_lod: Lod, logits_leng
     words = spans(label_lod, label_length, label, "Label")
     wide = words.longest if label_length is None else label.shape[1]
     states = np.full((len(words.lengths), 2 * wide + 1), blank, np.int64)
-    given = to_numpy(label).reshape(-1)[words.rows]
-    check_ids(given, logits.shape[-1], "Label")
-    if (given == blank).any():
+    labels = to_numpy(label).reshape(-1)[words.rows]
+    check_ids(labels, logits.shape[-1], "Label")
+    if (labels == blank).any():
         raise ExecutionError(f"Label holds the blank, {blank}, which is no label")
-    states[words.ids, 2 * words.steps + 1] = given
+    states[words.ids, 2 * words.steps + 1] = labels
     place = np.arange(states.shape[1])
     skip = np.zeros(states.shape, bool)
     skip[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
@@ -73,13 +73,13 @@ def ctc_states(
 ) -> None:
     paths = _paths(Logits, Logits_lod, Label, Label_lod, LogitsLength, LabelLength, blank)
     start = np.arange(paths.states.shape[1]) == 0
-    found = (
+    pairs = (
         (Rows, paths.rows),
         (States, paths.states),
         *((out, np.where(may, 0, _FAR)) for out, may in ((Start, start), (Skip, paths.skip), (End, paths.end))),
         (Weight, paths.possible[:, None]),
     )
-    write_wanted(*((out, xp.asarray(value)) for out, value in found))
+    write_wanted(*((out, xp.asarray(value)) for out, value in pairs))
 
 
 @kernel("held")
@@ -93,19 +93,19 @@ _FAR = -1e30
 
 def _steps(xp: Any, first: Any, scores: Any, skip: Any) -> Any:
     """Of each step, the log of the sum over the paths to each state; `first` is that of the first step."""
-    found = xp.full((*scores.shape[:2], scores.shape[2] + 2), _FAR, scores.dtype)  # with two states before the first
+    logs = xp.full((*scores.shape[:2], scores.shape[2] + 2), _FAR, scores.dtype)  # with two states before the first
     penalty = xp.where(skip, 0, _FAR).astype(scores.dtype)
-    if len(found):
-        found[0, :, 2:] = first
+    if len(logs):
+        logs[0, :, 2:] = first
     for t in range(1, len(scores)):
-        stay, move = found[t - 1, :, 2:], found[t - 1, :, 1:-1]
-        over = found[t - 1, :, :-2] + penalty
+        stay, move = logs[t - 1, :, 2:], logs[t - 1, :, 1:-1]
+        over = logs[t - 1, :, :-2] + penalty
         top = xp.maximum(xp.maximum(stay, move), over)
         total = xp.exp(stay - top)
         total += xp.exp(move - top)
         total += xp.exp(over - top)
-        found[t, :, 2:] = xp.log(total) + top + scores[t]
-    return found[:, :, 2:]
+        logs[t, :, 2:] = xp.log(total) + top + scores[t]
+    return logs[:, :, 2:]
 
 
 def _over_times(xp: Any, lengths: Any, steps: int) -> Any:
@@ -170,19 +170,19 @@ def warpctc(
 def warpctc_grad(
     xp: Any, Logits: Any, Logits_lod: Lod, LogitsLength: Any, WarpCTCGrad: Any, dLoss: Any, norm_by_times: bool, dLogits: Any
 ) -> None:
-    given = dLoss.reshape(-1)
+    d_loss = dLoss.reshape(-1)
     if LogitsLength is None:
-        found = spans(Logits_lod, None, Logits, "Logits")
-        lengths = xp.asarray(found.lengths)
+        sequences = spans(Logits_lod, None, Logits, "Logits")
+        lengths = xp.asarray(sequences.lengths)
     else:
         lengths = LogitsLength.reshape(-1)
     if norm_by_times:
-        given = given / xp.maximum(lengths, 1).astype(given.dtype)
+        d_loss = d_loss / xp.maximum(lengths, 1).astype(d_loss.dtype)
     if LogitsLength is not None:
-        xp.multiply(WarpCTCGrad, given[:, None], out=dLogits)
+        xp.multiply(WarpCTCGrad, d_loss[:, None], out=dLogits)
         return
-    ids, steps = xp.asarray(found.ids), xp.asarray(found.steps)
-    xp.multiply(WarpCTCGrad[steps, ids], given[ids][:, None], out=dLogits)
+    ids, steps = xp.asarray(sequences.ids), xp.asarray(sequences.steps)
+    xp.multiply(WarpCTCGrad[steps, ids], d_loss[ids][:, None], out=dLogits)
 
 
 @kernel("ctc_align")
@@ -197,12 +197,12 @@ def ctc_align(
     Output: Any,
     OutputLength: Any,
 ) -> LoDArray | None:
-    found = spans(Input_lod, InputLength, Input, "Input")
-    values, steps, ids = to_numpy(Input).reshape(-1)[found.rows], found.steps, found.ids
+    sequences = spans(Input_lod, InputLength, Input, "Input")
+    values, steps, ids = to_numpy(Input).reshape(-1)[sequences.rows], sequences.steps, sequences.ids
     kept = values != blank
     if merge_repeated:
         kept[1:] &= (values[1:] != values[:-1]) | (steps[1:] == 0)
-    left = Spans(found.starts, np.bincount(ids[kept], minlength=len(found.lengths)))
+    left = Spans(sequences.starts, np.bincount(ids[kept], minlength=len(sequences.lengths)))
     if InputLength is None:
         lod = (*Input_lod[:-1], (0, *np.cumsum(left.lengths).tolist()))
         out = values[kept] if kept.any() else np.full(1, -1, values.dtype)
@@ -245,8 +245,8 @@ def edit_distance(
     for step in range(hyps.longest):
         active = hyps.at(step)
         before, word = costs[active], words[hyps.starts[active] + step]
-        found = before + 1
-        np.minimum(found[:, 1:], before[:, :-1] + (expected[active] != word[:, None]), out=found[:, 1:])
-        costs[active] = np.minimum.accumulate(found - columns, axis=1) + columns  # insertions
+        after = before + 1
+        np.minimum(after[:, 1:], before[:, :-1] + (expected[active] != word[:, None]), out=after[:, 1:])
+        costs[active] = np.minimum.accumulate(after - columns, axis=1) + columns  # insertions
     distances = costs[np.arange(count), refs.lengths].astype(np.float32)
     Out[:, 0] = xp.asarray(distances / refs.lengths if normalized else distances)

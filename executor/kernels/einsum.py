@@ -56,19 +56,19 @@ def contracted(xp: Any, arrays: Sequence[Any], terms: Sequence[str], result: str
         for letter, extent in zip(term, array.shape, strict=True):
             extents[letter] = extent if extents.get(letter, 1) == 1 else extents[letter]
     pairs = [_prepared(xp, array, term, extents) for array, term in zip(arrays, terms, strict=True)]
-    found, labels = pairs[0]
+    product, labels = pairs[0]
     for place in range(1, len(pairs)):
         kept = result + "".join(later for _, later in pairs[place + 1 :])
-        found, labels = _multiplied(xp, found, labels, *pairs[place], kept)
-    return _without(found, labels, "".join(set(labels) - set(result)))
+        product, labels = _multiplied(xp, product, labels, *pairs[place], kept)
+    return _without(product, labels, "".join(set(labels) - set(result)))
 
 
 @kernel("einsum")
 def einsum(xp: Any, Operands: list[Any], equation: str, Out: Any, InnerCache: Any) -> None:
     terms, result = parsed(equation, [array.ndim for array in Operands])
     if Out is not None:
-        found, labels = contracted(xp, Operands, terms, result)
-        xp.copyto(Out, _spread(xp, found, labels, result))
+        product, labels = contracted(xp, Operands, terms, result)
+        xp.copyto(Out, _spread(xp, product, labels, result))
     for source, target in zip(Operands, InnerCache or (), strict=False):
         if target is not None:
             for step in copy(xp, source, target):
@@ -85,7 +85,7 @@ def _spread(xp: Any, array: Any, labels: str, order: str) -> Any:
 def einsum_like(xp: Any, Operands: list[Any], equation: str, Out: Any) -> None:
     left, _, result = equation.partition("->")
     lasting = "".join(letter for letter, extent in zip(result, Out.shape, strict=True) if extent != 1)
-    found, labels = contracted(xp, Operands, left.split(","), lasting)
+    product, labels = contracted(xp, Operands, left.split(","), lasting)
     once = "".join(dict.fromkeys(result))
     target = Out
     if once != result:
@@ -95,4 +95,4 @@ def einsum_like(xp: Any, Operands: list[Any], equation: str, Out: Any) -> None:
             [Out.shape[result.index(letter)] for letter in once],
             [sum(stride for stride, x in zip(Out.strides, result, strict=True) if x == letter) for letter in once],
         )
-    xp.copyto(target, _spread(xp, found, labels, once))
+    xp.copyto(target, _spread(xp, product, labels, once))

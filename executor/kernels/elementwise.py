@@ -260,9 +260,9 @@ def _look(ufunc: str) -> None:
 
     @prepared(ufunc)
     def whole(xp: Any, X: Any, Out: Any, scratch: Any) -> list[Call]:
-        found = scratch(X.shape, bool)
+        holds = scratch(X.shape, bool)
         gather = xp.all if ufunc == "isfinite" else xp.any
-        return [partial(getattr(xp, ufunc), X, found), partial(gather, found, None, Out.reshape(()))]
+        return [partial(getattr(xp, ufunc), X, holds), partial(gather, holds, None, Out.reshape(()))]
 
 
 for _op in ("isfinite", "isinf", "isnan"):

@@ -338,8 +338,8 @@ def sigmoid_cross_entropy_with_logits(
     if pos_weight is not None:
         missed *= pos_weight
     kept = Label != ignore_index
-    found = ((1 - Label) * X + missed) * kept
-    xp.copyto(Out, found / xp.maximum(kept.sum(), 1).astype(found.dtype) if normalize else found)
+    losses = ((1 - Label) * X + missed) * kept
+    xp.copyto(Out, losses / xp.maximum(kept.sum(), 1).astype(losses.dtype) if normalize else losses)
 
 
 @prepared("huber_loss")
@@ -371,8 +371,8 @@ def huber_loss_grad(
 
 @kernel("cross_entropy_grad2")
 def cross_entropy_grad2(xp: Any, Label: Any, MatchX: Any, dY: Any, dMatchX: Any, ignore_index: int, dX: Any) -> None:
-    found = -(dY / MatchX)
-    place_into(xp, found if dMatchX is None else found + dMatchX, Label, -1, ignore_index, dX)
+    slopes = -(dY / MatchX)
+    place_into(xp, slopes if dMatchX is None else slopes + dMatchX, Label, -1, ignore_index, dX)
 
 
 @kernel("log_loss")
@@ -435,8 +435,8 @@ def rank_loss(xp: Any, Label: Any, Left: Any, Right: Any, Out: Any) -> None:
 
 @kernel("margin_rank_loss")
 def margin_rank_loss(xp: Any, X1: Any, X2: Any, Label: Any, margin: float, Out: Any, Activated: Any) -> None:
-    found = xp.maximum(margin - Label * (X1 - X2), 0)
-    write_wanted((Activated, found > 0), (Out, found))
+    losses = xp.maximum(margin - Label * (X1 - X2), 0)
+    write_wanted((Activated, losses > 0), (Out, losses))
 
 
 @checked("bpr_loss")

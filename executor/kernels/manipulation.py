@@ -30,7 +30,7 @@ def write_wanted(*pairs: tuple[Any, Any]) -> None:
 
 
 def numbers(tensor: Any, tensors: Sequence[Any] | None, otherwise: Sequence[int]) -> list[int]:
-    """What a list of whole numbers given as a tensor, as many tensors, or as an attribute says."""
+    """A list of integers that is a tensor, many tensors of one element, or else an attribute."""
     if tensors:
         return [int(item.reshape(-1)[0]) for item in tensors]
     return [int(item) for item in tensor.reshape(-1)] if tensor is not None else list(otherwise)
@@ -76,10 +76,10 @@ def reshape(xp: Any, X: Any, Out: Any) -> list[Call]:
 
 def _reshape_to(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int]) -> Any:
     if ShapeTensor and len(shape) == len(ShapeTensor):
-        found = [s if s > 0 else n for s, n in zip(shape, numbers(None, ShapeTensor, ()), strict=True)]
+        sizes = [s if s > 0 else n for s, n in zip(shape, numbers(None, ShapeTensor, ()), strict=True)]
     else:
-        found = numbers(Shape, ShapeTensor, shape)
-    return X.reshape([X.shape[axis] if extent == 0 else extent for axis, extent in enumerate(found)]).copy()
+        sizes = numbers(Shape, ShapeTensor, shape)
+    return X.reshape([X.shape[axis] if extent == 0 else extent for axis, extent in enumerate(sizes)]).copy()
 
 
 @prepared("reshape2", "reshape", inplace={"Out": "X"})
@@ -480,8 +480,8 @@ def check_pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int) -> Non
 @kernel("pick")
 def pick(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, default: float, Out: Any) -> None:
     ids, kept = kept_ids(xp, Index, ignore_index)
-    found = xp.take_along_axis(X, ids, axis)
-    xp.copyto(Out, xp.where(kept, found, X.dtype.type(default)))
+    picked = xp.take_along_axis(X, ids, axis)
+    xp.copyto(Out, xp.where(kept, picked, X.dtype.type(default)))
 
 
 def place_into(xp: Any, X: Any, Index: Any, axis: int, ignore_index: int, out: Written) -> None:

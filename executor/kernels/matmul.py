@@ -177,8 +177,8 @@ def kron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
 def unkron(xp: Any, X: Any, Y: Any, Out: Any) -> None:
     blocks, block = aligned(Out.shape, X.ndim, -1), aligned(Y.shape, X.ndim, -1)
     parts = X.reshape([extent for pair in zip(blocks, block, strict=True) for extent in pair])
-    found = parts * Y.reshape([extent for own in block for extent in (1, own)])
-    xp.copyto(Out, found.sum(tuple(range(1, found.ndim, 2))).reshape(Out.shape))
+    products = parts * Y.reshape([extent for own in block for extent in (1, own)])
+    xp.copyto(Out, products.sum(tuple(range(1, products.ndim, 2))).reshape(Out.shape))
 
 
 @kernel("mul_grad_grad")
@@ -199,5 +199,5 @@ def mul_grad_grad(
 
 @kernel("bilinear_tensor_product")
 def bilinear_tensor_product(xp: Any, X: Any, Y: Any, Weight: Any, Bias: Any, Out: Any) -> None:
-    found, _ = contracted(xp, [X, Weight, Y], ["bm", "smn", "bn"], "bs")
-    xp.add(found, 0 if Bias is None else Bias, out=Out)
+    product, _ = contracted(xp, [X, Weight, Y], ["bm", "smn", "bn"], "bs")
+    xp.add(product, 0 if Bias is None else Bias, out=Out)

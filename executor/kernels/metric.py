@@ -20,17 +20,17 @@ def _order(xp: Any, keys: Any, k: int) -> Any:
         return keys.argmin(-1)[..., None]
     if count <= _FULL_SORT or 2 * k >= count:
         return keys.argsort(-1, kind="stable")[..., :k]
-    found = xp.sort(xp.argpartition(keys, k - 1, -1)[..., :k], -1)
-    return xp.take_along_axis(found, xp.take_along_axis(keys, found, -1).argsort(-1, kind="stable"), -1)
+    places = xp.sort(xp.argpartition(keys, k - 1, -1)[..., :k], -1)
+    return xp.take_along_axis(places, xp.take_along_axis(keys, places, -1).argsort(-1, kind="stable"), -1)
 
 
 def _top_k(xp: Any, X: Any, k: int, axis: int, largest: bool, out: Any, indices: Any) -> Any:
     rows = xp.moveaxis(X, axis, -1)
     keys = rows if not largest else -rows if X.dtype.kind == "f" else ~rows
-    found = xp.moveaxis(_order(xp, keys, k), -1, axis)
-    values = xp.take_along_axis(X, found, axis)
-    write_wanted((indices, found), (out, values))
-    return values, found.astype(xp.int64)
+    places = xp.moveaxis(_order(xp, keys, k), -1, axis)
+    values = xp.take_along_axis(X, places, axis)
+    write_wanted((indices, places), (out, values))
+    return values, places.astype(xp.int64)
 
 
 @kernel("top_k")
@@ -106,21 +106,21 @@ def auc(
     weights = xp.ones(len(places), "int64") if InsTagWeight is None else InsTagWeight.reshape(-1).astype("int64")
     sums = []
     for stat, out, chosen in ((StatPos, StatPosOut, labels), (StatNeg, StatNegOut, ~labels)):
-        found = stat.reshape(-1).copy()
-        new = xp.zeros(bins, found.dtype)
+        counts = stat.reshape(-1).copy()
+        new = xp.zeros(bins, counts.dtype)
         xp.add.at(new, places[chosen], weights[chosen])
         if slide_steps:
-            batch = int(found[-1]) % slide_steps
-            old, total = found[batch * bins : (batch + 1) * bins], found[slide_steps * bins : (slide_steps + 1) * bins]
+            batch = int(counts[-1]) % slide_steps
+            old, total = counts[batch * bins : (batch + 1) * bins], counts[slide_steps * bins : (slide_steps + 1) * bins]
             total += new - old
             old[...] = new
-            found[-1] += 1
+            counts[-1] += 1
         else:
-            total = found
+            total = counts
             total += new
         sums.append(total)
         if out is not None:
-            xp.copyto(out, found.reshape(out.shape))
+            xp.copyto(out, counts.reshape(out.shape))
     if AUC is not None:
         AUC.fill(_area(xp, *sums))
 

@@ -100,20 +100,20 @@ class _Channels:
             return [partial(xp.add.reduce, left, 0 if self.is_last else (0, 2), None, out)]
         if self.is_last:
             return [sum_of_products(xp, "rc,rc->c", left, right, out)]
-        found = self.scratch(left.shape[:2], out.dtype)
-        return [sum_of_products(xp, "rcp,rcp->rc", left, right, found), partial(xp.add.reduce, found, 0, None, out)]
+        row_sums = self.scratch(left.shape[:2], out.dtype)
+        return [sum_of_products(xp, "rcp,rcp->rc", left, right, row_sums), partial(xp.add.reduce, row_sums, 0, None, out)]
 
     def products_with_centered(self, x: Any, mean: Any, other: Any, centered: Any, out: Any) -> list[Call]:
         """Calls for ``centered = x - mean``, and for the sums by channel of its products with `other`."""
         xp = self.xp
         if self.is_last:
             return [partial(xp.subtract, x, mean, centered), *self.sums(other, centered, out)]
-        found = self.scratch(x.shape[:2], out.dtype)
+        row_sums = self.scratch(x.shape[:2], out.dtype)
         steps: list[Call] = []
         for part in self.parts():
             steps += self.chain(part, centered, (xp.subtract, x, mean))
-            steps.append(sums_of_products(xp, other[part], centered[part], found[part]))
-        return [*by_row(xp, self.shape[-1], steps), partial(xp.add.reduce, found, 0, None, out)]
+            steps.append(sums_of_products(xp, other[part], centered[part], row_sums[part]))
+        return [*by_row(xp, self.shape[-1], steps), partial(xp.add.reduce, row_sums, 0, None, out)]
 
 
 @prepared("batch_norm", inplace={"MeanOut": "Mean", "VarianceOut": "Variance"})
@@ -388,20 +388,20 @@ class _Groups:
 
     def repeated(self, by_channel: Any, number: float) -> tuple[Call, Any]:
         """The call that gives each row its channels' numbers (`number` where there are none), and the array of them."""
-        found = self.by_channel()
+        rows = self.by_channel()
         if by_channel is None:
-            return fill(self.xp, found, number), found
+            return fill(self.xp, rows, number), rows
         source = by_channel.reshape(self.groups, self.each)
-        return partial(self.xp.copyto, found.reshape(-1, self.groups, self.each), source), found
+        return partial(self.xp.copyto, rows.reshape(-1, self.groups, self.each), source), rows
 
     def taken(self, array: Any, back: bool = False) -> tuple[list[Call], Any]:
         """An array as rows, and the calls that bring it there, or `back`: where channels come last, there is a copy."""
         if self.channel == 1:
             return [], array.reshape(self.rows, self.each, self.places)
-        found = self.scratch((len(array), array.shape[-1], self.places), array.dtype)
+        rows = self.scratch((len(array), array.shape[-1], self.places), array.dtype)
         own = array.reshape(len(array), self.places, array.shape[-1]).transpose(0, 2, 1)
-        step = partial(self.xp.copyto, *((own, found) if back else (found, own)))
-        return [step], found.reshape(self.rows, self.each, self.places)
+        step = partial(self.xp.copyto, *((own, rows) if back else (rows, own)))
+        return [step], rows.reshape(self.rows, self.each, self.places)
 
 
 def _normalize(images: _Groups, X: Any, Scale: Any, Bias: Any, epsilon: float, Y: Any, mean: Any, variance: Any) -> list[Call]:
@@ -585,8 +585,8 @@ def data_norm(
     means, scales = BatchSum / BatchSize, xp.sqrt(BatchSize / BatchSquareSum)
     write_wanted((Means, means), (Scales, scales))
     if Y is not None:
-        found = (X - means) * scales
-        xp.copyto(Y, found * scale_w + bias if enable_scale_and_shift else found)
+        normalized = (X - means) * scales
+        xp.copyto(Y, normalized * scale_w + bias if enable_scale_and_shift else normalized)
 
 
 def _spectral_vectors(xp: Any, Weight: Any, U: Any, V: Any, dim: int, rounds: int, eps: float) -> tuple[Any, Any, Any]:

@@ -48,15 +48,15 @@ class _Axis:
 
     def taps(self) -> list[tuple[slice, slice]]:
         """For each place in a window: the windows where it lies within the image, and the elements that are there."""
-        found = []
+        pairs = []
         for tap in range(self.size):
             first = max(0, -(-(self.pad[0] - tap) // self.stride))
             last = min(self.out - 1, (self.extent - 1 + self.pad[0] - tap) // self.stride)
             if last >= first:
                 start = first * self.stride - self.pad[0] + tap
                 end = last * self.stride - self.pad[0] + tap + 1
-                found.append((slice(first, last + 1), slice(start, end, self.stride)))
-        return found
+                pairs.append((slice(first, last + 1), slice(start, end, self.stride)))
+        return pairs
 
     def at(self, where: slice) -> tuple[slice, ...]:
         """An index that is `where` along this axis."""
@@ -112,20 +112,20 @@ def _taps(axes: list[_Axis]) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]
 
 def _windows(axes: list[_Axis], image: Any, pooled: Any) -> list[tuple[Any, Any]]:
     """For each window: its elements, and its element of the pooled image with the axes kept."""
-    found = []
+    pairs = []
     for window in product(*(enumerate(axis.spans()) for axis in axes)):
         elements = image[_at(axes, tuple(slice(*span) for _, span in window))]
-        found.append((elements, pooled[_at(axes, tuple(slice(i, i + 1) for i, _ in window))]))
-    return found
+        pairs.append((elements, pooled[_at(axes, tuple(slice(i, i + 1) for i, _ in window))]))
+    return pairs
 
 
 def _between(scratch: Any, axes: list[_Axis], image: Any, pooled: Any) -> list[Any]:
     """`image`, arrays for it with one axis more pooled each, and `pooled`, where all are."""
-    shape, found = list(image.shape), [image]
+    shape, arrays = list(image.shape), [image]
     for axis in axes[:-1]:
         shape[axis.axis] = axis.out
-        found.append(scratch(tuple(shape), image.dtype))
-    return [*found, pooled]
+        arrays.append(scratch(tuple(shape), image.dtype))
+    return [*arrays, pooled]
 
 
 def _lowest(xp: Any, dtype: Any) -> float:
@@ -304,15 +304,15 @@ def _overlapping_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: An
 
 def _in_grid(axis: _Axis, phases: int, extent: int) -> list[tuple[slice, slice]]:
     """For each phase along an axis: what of its grid lies in the image, and where that is."""
-    found = []
+    slices = []
     for phase in range(phases):
         start = max(0, -(-(axis.pad[0] - phase) // axis.stride))
         end = max(start, min(extent, (axis.extent - 1 + axis.pad[0] - phase) // axis.stride + 1))
         at = start * axis.stride + phase - axis.pad[0]
-        found.append(
+        slices.append(
             (slice(start, end), slice(at, at + max(0, (end - start - 1) * axis.stride + 1) * (end > start), axis.stride))
         )
-    return found
+    return slices
 
 
 def _take_back(
@@ -333,10 +333,10 @@ def _take_back(
     pooled each; for each axis, the last one first, `taps` has the number of phases, and the phase and shift of each place."""
     each = prod(grid)
     count = len(spare) // each
-    found, free = masks
+    is_maximum, free = masks
     d_x.fill(0)
     for start in range(0, len(x), count):
-        image, given, target = (array[start : start + count] for array in (x, d_out, d_x))
+        image, gradient, target = (array[start : start + count] for array in (x, d_out, d_x))
         size = each * len(image)
 
         def grids(array: Any, size: int = size) -> Any:
@@ -351,7 +351,7 @@ def _take_back(
                 for phase, shift in by_tap[1:]:
                     xp.maximum(maxima[: size - shift], source[number * phases + phase, shift:size], out=maxima[: size - shift])
         grids(grads[-1]).fill(0)
-        grids(grads[-1])[0][(slice(None), *windows)] = given
+        grids(grads[-1])[0][(slice(None), *windows)] = gradient
         for level in range(len(taps) - 1, -1, -1):
             phases, by_tap = taps[level]
             grads[level][:, :size].fill(0)
@@ -359,7 +359,7 @@ def _take_back(
                 free[:size].fill(True)
                 for phase, shift in by_tap:
                     end, at = size - shift, number * phases + phase
-                    here, left, product, part = found[:end], free[:end], spare[:end], grads[level][at, shift:size]
+                    here, left, product, part = is_maximum[:end], free[:end], spare[:end], grads[level][at, shift:size]
                     xp.equal(values[level][at, shift:size], values[level + 1][number, :end], here)
                     xp.logical_and(here, left, here)
                     xp.logical_xor(left, here, left)
@@ -434,9 +434,9 @@ def unpool(xp: Any, X: Any, Indices: Any, Out: Any) -> None:
 
 @kernel("unpool_back", "unpool3d_back")
 def unpool_back(xp: Any, Output: Any, Indices: Any, X: Any) -> None:
-    found, ids, image = _unpool(X, Indices, Output)
+    values, ids, image = _unpool(X, Indices, Output)
     last = xp.empty(image.shape, "int64")  # which of the elements with one index stays
     places = xp.broadcast_to(xp.arange(ids.shape[1]), ids.shape)
     xp.put_along_axis(last, ids, places, 1)
     stays = xp.take_along_axis(last, ids, 1) == places
-    xp.copyto(found, xp.where(stays, xp.take_along_axis(image, ids, 1), 0))
+    xp.copyto(values, xp.where(stays, xp.take_along_axis(image, ids, 1), 0))

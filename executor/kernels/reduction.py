@@ -162,23 +162,23 @@ def logsumexp(xp: Any, X: Any, axis: list[int], reduce_all: bool, Out: Any) -> N
     axes = reduced_axes(X.ndim, axis, reduce_all)
     highest = X.max(axes, keepdims=True)
     highest = xp.where(xp.isfinite(highest), highest, 0)
-    found = xp.log(xp.exp(X - highest).sum(axes)) + highest.reshape(_kept(X.shape, axes))
-    xp.copyto(Out, found.reshape(Out.shape))
+    logs = xp.log(xp.exp(X - highest).sum(axes)) + highest.reshape(_kept(X.shape, axes))
+    xp.copyto(Out, logs.reshape(Out.shape))
 
 
 def _size(xp: Any, X: Any, axes: tuple[int, ...], order: float, Out: Any) -> None:
     """Writes the norm of `order` over `axes`."""
     if order == 2.0:
-        found = xp.sqrt(xp.square(X).sum(axes))
+        norms = xp.sqrt(xp.square(X).sum(axes))
     elif order == 0.0:
-        found = (X != 0).sum(axes)
+        norms = (X != 0).sum(axes)
     elif order in (inf, -inf):
-        found = (xp.max if order > 0 else xp.min)(xp.abs(X), axes)
+        norms = (xp.max if order > 0 else xp.min)(xp.abs(X), axes)
     elif order == 1.0:
-        found = xp.abs(X).sum(axes)
+        norms = xp.abs(X).sum(axes)
     else:
-        found = (xp.abs(X) ** order).sum(axes) ** (1.0 / order)
-    xp.copyto(Out, found.reshape(Out.shape), "same_kind")
+        norms = (xp.abs(X) ** order).sum(axes) ** (1.0 / order)
+    xp.copyto(Out, norms.reshape(Out.shape), "same_kind")
 
 
 @kernel("frobenius_norm")
@@ -247,8 +247,8 @@ def squared_l2_norm(xp: Any, X: Any, Out: Any) -> Call:
 
 def _position(function: str) -> Callable[..., None]:
     def find(xp: Any, X: Any, axis: int, flatten: bool, Out: Any) -> None:
-        found = getattr(xp, function)(X, None if flatten or X.ndim == 0 else axis)
-        xp.copyto(Out, found.reshape(Out.shape), "unsafe")
+        places = getattr(xp, function)(X, None if flatten or X.ndim == 0 else axis)
+        xp.copyto(Out, places.reshape(Out.shape), "unsafe")
 
     return find
 

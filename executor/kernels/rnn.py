@@ -36,13 +36,13 @@ def _layers(g: Geometry, Reserve: Any, steps: int, batch: int) -> list[_Layer]:
     mode = MODES[g.mode]
     gates = (steps, g.directions, batch, mode.kept, g.hidden)
     states = (mode.states, steps + 1, g.directions, batch, g.hidden)
-    found, start = [], 0
+    layers, start = [], 0
     for _ in range(g.layers):
         middle = start + steps * g.width * batch * mode.kept
         end = middle + mode.states * (steps + 1) * g.width * batch
-        found.append(_Layer(Reserve[start:middle].reshape(gates), Reserve[middle:end].reshape(states)))
+        layers.append(_Layer(Reserve[start:middle].reshape(gates), Reserve[middle:end].reshape(states)))
         start = end
-    return found
+    return layers
 
 
 class _Network:
@@ -128,10 +128,10 @@ class _Network:
                 xp.multiply(weights[w_h].T, factor, out=hidden[d])
                 xp.multiply(weights[b_h], factor, out=hidden_bias[d, 0])
                 # With one direction the product goes where it is to be: large arrays that are new cost more than their sums.
-                found = pre.reshape(-1, columns) if g.directions == 1 else xp.empty((len(x), columns), dtype)
-                xp.matmul(x, weights[w_x].T * factor, out=found)
-                found = found.reshape(self.steps, self.batch, columns)
-                xp.add(found[::-1] if d else found, weights[b_x] * factor, out=pre[:, d])
+                product = pre.reshape(-1, columns) if g.directions == 1 else xp.empty((len(x), columns), dtype)
+                xp.matmul(x, weights[w_x].T * factor, out=product)
+                product = product.reshape(self.steps, self.batch, columns)
+                xp.add(product[::-1] if d else product, weights[b_x] * factor, out=pre[:, d])
             _FORWARD[g.mode](xp, pre, hidden, hidden_bias, layer, _outside(self.inside, self.steps))
 
     # -- backward
@@ -290,26 +290,26 @@ def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _
     to_cell = _masked(o * (1 - tanh_c * tanh_c), inside)
     _masked(factors, inside)
     forget = f if inside is None else xp.where(inside, f, f.dtype.type(1))
-    found = xp.empty(layer.gates.shape, dh.dtype)
-    wide = found.reshape(*found.shape[:3], -1)
+    d_gates = xp.empty(layer.gates.shape, dh.dtype)
+    wide = d_gates.reshape(*d_gates.shape[:3], -1)
     part, outside = xp.empty_like(dh), _outside(inside, len(coming))
-    for t in range(len(found) - 1, -1, -1):
+    for t in range(len(d_gates) - 1, -1, -1):
         xp.add(dh, coming[t], out=dh)
         xp.multiply(dh, to_cell[t], out=part)
         xp.add(dc, part, out=dc)
-        xp.multiply(factors[t, :, :, :3], dc[:, :, None], out=found[t, :, :, :3])
-        xp.multiply(factors[t, :, :, 3], dh, out=found[t, :, :, 3])
+        xp.multiply(factors[t, :, :, :3], dc[:, :, None], out=d_gates[t, :, :, :3])
+        xp.multiply(factors[t, :, :, 3], dh, out=d_gates[t, :, :, 3])
         xp.multiply(dc, forget[t], out=dc)
         _through(xp, wide[t], weight, dh, part, outside[t])
     return wide, wide
 
 
-def _through(xp: Any, found: Any, weight: Any, dh: Any, part: Any, outside: Any) -> None:
+def _through(xp: Any, d_gates: Any, weight: Any, dh: Any, part: Any, outside: Any) -> None:
     """The gradient of the hidden state before a step, into `dh`: through the weights, or as it was where the state stays."""
     if outside is None:
-        xp.matmul(found, weight, out=dh)
+        xp.matmul(d_gates, weight, out=dh)
     else:
-        xp.matmul(found, weight, out=part)
+        xp.matmul(d_gates, weight, out=part)
         xp.multiply(dh, outside, out=dh)
         xp.add(dh, part, out=dh)
 
@@ -325,17 +325,17 @@ def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _L
     xp.multiply(layer.states[0, :-1] - n, z * (1 - z), out=factors[:, :, :, 1])
     _masked(factors, inside)
     stay = z if inside is None else xp.where(inside, z, z.dtype.type(1))
-    found = xp.empty(layer.gates.shape, dh.dtype)
+    d_gates = xp.empty(layer.gates.shape, dh.dtype)
     part = xp.empty_like(dh)
     size = dh.shape[-1]
-    hidden = found.reshape(*found.shape[:3], -1)[..., : 3 * size]
-    for t in range(len(found) - 1, -1, -1):
+    hidden = d_gates.reshape(*d_gates.shape[:3], -1)[..., : 3 * size]
+    for t in range(len(d_gates) - 1, -1, -1):
         xp.add(dh, coming[t], out=dh)
-        xp.multiply(factors[t], dh[:, :, None], out=found[t])
+        xp.multiply(factors[t], dh[:, :, None], out=d_gates[t])
         xp.matmul(hidden[t], weight, out=part)
         xp.multiply(dh, stay[t], out=dh)
         xp.add(dh, part, out=dh)
-    of_x = xp.concatenate([hidden[..., : 2 * size], found[:, :, :, 3]], axis=-1)
+    of_x = xp.concatenate([hidden[..., : 2 * size], d_gates[:, :, :, 3]], axis=-1)
     return of_x, hidden
 
 
@@ -343,12 +343,12 @@ def _simple_back(slope: Any) -> Any:
     def run(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _Layer, inside: Any) -> tuple[Any, Any]:
         (dh,) = grads
         factors, outside = _masked(slope(xp, layer.states[0, 1:]), inside), _outside(inside, len(coming))
-        found, part = xp.empty_like(coming), xp.empty_like(dh)
-        for t in range(len(found) - 1, -1, -1):
+        d_sums, part = xp.empty_like(coming), xp.empty_like(dh)
+        for t in range(len(d_sums) - 1, -1, -1):
             xp.add(dh, coming[t], out=dh)
-            xp.multiply(factors[t], dh, out=found[t])
-            _through(xp, found[t], weight, dh, part, outside[t])
-        return found, found
+            xp.multiply(factors[t], dh, out=d_sums[t])
+            _through(xp, d_sums[t], weight, dh, part, outside[t])
+        return d_sums, d_sums
 
     return run
 
@@ -585,39 +585,39 @@ def _gru_factors(xp: Any, gates: Any, before: Any, gate: str, activation: str, o
     size = before.shape[1]
     update, _, candidate = _columns(gates, 3)
     share = 1 - update if origin_mode else update
-    found = xp.empty_like(gates)
+    factors = xp.empty_like(gates)
     slope = _slope(xp, gate, gates[:, : 2 * size])
     difference = before - candidate if origin_mode else candidate - before
-    xp.multiply(difference, slope[:, :size], out=found[:, :size])
-    xp.multiply(before, slope[:, size:], out=found[:, size : 2 * size])
-    xp.multiply(share, _slope(xp, activation, candidate), out=found[:, 2 * size :])
-    return found, share
+    xp.multiply(difference, slope[:, :size], out=factors[:, :size])
+    xp.multiply(before, slope[:, size:], out=factors[:, size : 2 * size])
+    xp.multiply(share, _slope(xp, activation, candidate), out=factors[:, 2 * size :])
+    return factors, share
 
 
 def _gru_step_back(
-    xp: Any, grad: Any, factors: Any, stay: Any, reset: Any, w_gates: Any, w_candidate: Any, found: Any, out: Any
+    xp: Any, grad: Any, factors: Any, stay: Any, reset: Any, w_gates: Any, w_candidate: Any, d_gates: Any, out: Any
 ) -> None:
-    """From the gradient of a step's state those of its gates, into `found`, and of the state before, into `out` (if wanted)."""
+    """From the gradient of a step's state those of its gates, into `d_gates`, and of the state before, into `out` (if wanted)."""
     size = grad.shape[1]
-    xp.multiply(grad, factors[:, :size], out=found[:, :size])
-    xp.multiply(grad, factors[:, 2 * size :], out=found[:, 2 * size :])
-    d_reset = found[:, 2 * size :] @ w_candidate.T
-    xp.multiply(d_reset, factors[:, size : 2 * size], out=found[:, size : 2 * size])
+    xp.multiply(grad, factors[:, :size], out=d_gates[:, :size])
+    xp.multiply(grad, factors[:, 2 * size :], out=d_gates[:, 2 * size :])
+    d_reset = d_gates[:, 2 * size :] @ w_candidate.T
+    xp.multiply(d_reset, factors[:, size : 2 * size], out=d_gates[:, size : 2 * size])
     if out is not None:
         xp.multiply(grad, stay, out=out)
         out += d_reset * reset
-        out += found[:, : 2 * size] @ w_gates.T
+        out += d_gates[:, : 2 * size] @ w_gates.T
 
 
-def _gru_deliver(xp: Any, before: Any, reset: Any, found: Any, d_weight: Any, d_bias: Any) -> None:
+def _gru_deliver(xp: Any, before: Any, reset: Any, d_gates: Any, d_weight: Any, d_bias: Any) -> None:
     """Gradients of the parameters, from those of the gates of all rows."""
     size = before.shape[1]
     if d_bias is not None:
-        xp.sum(found, axis=0, out=d_bias.reshape(-1))
+        xp.sum(d_gates, axis=0, out=d_bias.reshape(-1))
     if d_weight is not None:
-        d_gates, d_candidate = _gru_weights(d_weight)
-        xp.matmul(before.T, found[:, : 2 * size], out=d_gates)
-        xp.matmul(reset.T, found[:, 2 * size :], out=d_candidate)
+        into_gates, into_candidate = _gru_weights(d_weight)
+        xp.matmul(before.T, d_gates[:, : 2 * size], out=into_gates)
+        xp.matmul(reset.T, d_gates[:, 2 * size :], out=into_candidate)
 
 
 @kernel("gru_unit")
@@ -658,10 +658,10 @@ def gru_unit_grad(
     size = HiddenPrev.shape[1]
     names = ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
     factors, share = _gru_factors(xp, Gate, HiddenPrev, *names, origin_mode)
-    found = dInput if dInput is not None else xp.empty_like(Gate)
+    d_gates = dInput if dInput is not None else xp.empty_like(Gate)
     reset = Gate[:, size : 2 * size]
-    _gru_step_back(xp, dHidden, factors, 1 - share, reset, *_gru_weights(Weight), found, dHiddenPrev)
-    _gru_deliver(xp, HiddenPrev, ResetHiddenPrev, found, dWeight, dBias)
+    _gru_step_back(xp, dHidden, factors, 1 - share, reset, *_gru_weights(Weight), d_gates, dHiddenPrev)
+    _gru_deliver(xp, HiddenPrev, ResetHiddenPrev, d_gates, dWeight, dBias)
 
 
 # ------------------------------------------------------------------------------------- over sequences of different lengths
@@ -849,7 +849,7 @@ def dynamic_lstmp_grad(
         d_projected = xp.empty_like(handed)
     coming = dProjection[packed.rows]
     coming_cell = None if dCell is None else dCell[packed.rows]
-    dh, dc, found = xp.zeros_like(first_h), xp.zeros_like(first_c), xp.empty_like(BatchGate)
+    dh, dc, d_gates = xp.zeros_like(first_h), xp.zeros_like(first_c), xp.empty_like(BatchGate)
     for start, count in reversed(packed.steps):
         here = slice(start, start + count)
         d_hidden, d_cell = dh[:count], dc[:count]
@@ -861,23 +861,23 @@ def dynamic_lstmp_grad(
         d_cell += d_hidden * to_cell[here]
         if free is not None:
             d_cell *= free[here]
-        now = found[here]
+        now = d_gates[here]
         by_cell = now[:, : 3 * size].reshape(count, 3, size)
         xp.multiply(factors[here, : 3 * size].reshape(by_cell.shape), d_cell[:, None], out=by_cell)
         xp.multiply(factors[here, 3 * size :], d_hidden, out=now[:, 3 * size :])
         d_cell *= to_before[here]
         xp.matmul(now, Weight.T, out=dh[:count])
-    packed.unpack(found, dInput)
+    packed.unpack(d_gates, dInput)
     packed.give(dh, dH0)
     packed.give(dc, dC0)
     if dWeight is not None:
-        xp.matmul(packed.previous(first_h, handed).T, found, out=dWeight)
+        xp.matmul(packed.previous(first_h, handed).T, d_gates, out=dWeight)
     if dProjWeight is not None:
         xp.matmul(BatchHidden.T, d_projected, out=dProjWeight)
     if dBias is not None:
-        parts = [found.sum(0)]
+        parts = [d_gates.sum(0)]
         if peepholes is not None:
-            parts += [(found[:, n * size : (n + 1) * size] * c).sum(0) for n, c in ((1, before), (2, before), (3, cells))]
+            parts += [(d_gates[:, n * size : (n + 1) * size] * c).sum(0) for n, c in ((1, before), (2, before), (3, cells))]
         xp.copyto(dBias, xp.concatenate(parts).reshape(dBias.shape))
 
 
@@ -962,13 +962,13 @@ def dynamic_gru_grad(
     names = _name(attrs["gate_activation"]), _name(attrs["activation"])
     factors, share = _gru_factors(xp, BatchGate, before, *names, attrs["origin_mode"])
     coming, reset = dHidden[packed.rows], BatchGate[:, size : 2 * size]
-    stay, found = 1 - share, xp.empty_like(BatchGate)
+    stay, d_gates = 1 - share, xp.empty_like(BatchGate)
     dh = xp.zeros((len(packed.sequences), size), Input.dtype)
     for start, count in reversed(packed.steps):
         here = slice(start, start + count)
-        grad, now = dh[:count], found[here]
+        grad, now = dh[:count], d_gates[here]
         grad += coming[here]
         _gru_step_back(xp, grad, factors[here], stay[here], reset[here], w_gates, w_candidate, now, grad)
-    _gru_deliver(xp, before, BatchResetHiddenPrev, found, dWeight, dBias)
-    packed.unpack(found, dInput)
+    _gru_deliver(xp, before, BatchResetHiddenPrev, d_gates, dWeight, dBias)
+    packed.unpack(d_gates, dInput)
     packed.give(dh, dH0)

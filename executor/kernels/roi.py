@@ -20,7 +20,7 @@ from .table import kernel
 from .vision import inside
 
 _FAR = 1 << 20
-"""No coordinate is beyond this: what is (or is no number) comes of a mistake, and would be sampled for hours."""
+"""No coordinate is beyond this: what is (or is NaN) comes of a mistake, and would be sampled for hours."""
 
 
 # ------------------------------------------------------------------------------------------------------------- regions
@@ -48,7 +48,7 @@ def _edges(xp: Any, ROIs: Any, dtype: Any, scale: float) -> Any:
 
 
 def _rounded(xp: Any, values: Any) -> Any:
-    """To the nearest whole number, halves away from zero."""
+    """To the nearest integer, halves away from zero."""
     return xp.sign(values) * xp.floor(xp.abs(values) + values.dtype.type(0.5))
 
 
@@ -61,7 +61,7 @@ def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dic
     step = (size / number(parts))[:, None]
     ratio = attrs["sampling_ratio"]
     counts = xp.full_like(step, ratio) if ratio > 0 else xp.ceil(step)
-    found = xp.zeros((len(first), parts, extent), first.dtype)
+    weights = xp.zeros((len(first), parts, extent), first.dtype)
     regions, part = xp.arange(len(first))[:, None], xp.arange(parts)
     for sample in range(int(counts.max()) if counts.size else 0):
         share = 1 / xp.maximum(counts, 1)
@@ -69,9 +69,9 @@ def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dic
         share = xp.where((sample < counts) & (at >= -1) & (at <= extent), share, 0)
         at = xp.clip(at, 0, extent - 1)
         low = at.astype("int64")
-        found[regions, part, low] += share * (1 - (at - low))
-        found[regions, part, xp.minimum(low + 1, extent - 1)] += share * (at - low)
-    return found
+        weights[regions, part, low] += share * (1 - (at - low))
+        weights[regions, part, xp.minimum(low + 1, extent - 1)] += share * (at - low)
+    return weights
 
 
 def _whole(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any]) -> Any:
@@ -267,11 +267,9 @@ def _convolve(xp: Any, Input: Any, Offset: Any, Mask: Any, Filter: Any, attrs: d
     groups = attrs["groups"]
     columns = _read(xp, Input, Offset, Mask, Filter.shape[2:], attrs)
     rows, places = prod(Filter.shape[1:]), prod(Output.shape[2:])
-    columns, found = (
-        columns.reshape(len(Input), groups, rows, places),
-        Output.reshape(len(Input), groups, len(Filter) // groups, places),
-    )
-    xp.matmul(Filter.reshape(groups, -1, rows), columns, out=found)
+    columns = columns.reshape(len(Input), groups, rows, places)
+    by_group = Output.reshape(len(Input), groups, len(Filter) // groups, places)
+    xp.matmul(Filter.reshape(groups, -1, rows), columns, out=by_group)
 
 
 @kernel("deformable_conv")

@@ -16,9 +16,9 @@ from .table import Slots, checked, kernel, sparse
 
 
 def _log_uniform(xp: Any, rng: Any, shape: Any, classes: int) -> Any:
-    """Whole numbers in [0, classes), k with the probability ``log((k + 2) / (k + 1)) / log(classes + 1)``."""
-    found = xp.exp(rng.random(shape) * log(classes + 1)).astype("int64") - 1
-    return xp.minimum(found, classes - 1)
+    """Integers in [0, classes), k with the probability ``log((k + 2) / (k + 1)) / log(classes + 1)``."""
+    ids = xp.exp(rng.random(shape) * log(classes + 1)).astype("int64") - 1
+    return xp.minimum(ids, classes - 1)
 
 
 def _log_uniform_noise(xp: Any, labels: Any, dtype: Any, classes: int) -> Any:
@@ -28,8 +28,8 @@ def _log_uniform_noise(xp: Any, labels: Any, dtype: Any, classes: int) -> Any:
 
 def _scores(xp: Any, rows: Any, bias: Any, index: Any, x: Any) -> Any:
     """The product of each x with its rows, plus the bias of these."""
-    found = xp.matmul(rows, x[:, :, None])[:, :, 0]
-    return found if bias is None else found + bias.reshape(-1)[index]
+    products = xp.matmul(rows, x[:, :, None])[:, :, 0]
+    return products if bias is None else products + bias.reshape(-1)[index]
 
 
 def _sigmoid(xp: Any, x: Any) -> Any:
@@ -71,15 +71,15 @@ def nce(
             stays = generator.random(shape) < CustomDistAliasProbs.reshape(-1)[drawn]
             drawn = xp.where(stays, drawn, CustomDistAlias.reshape(-1)[drawn])
     labels = xp.concatenate([Label.astype(drawn.dtype), drawn], axis=1)
-    found = _sigmoid(xp, _scores(xp, Weight[labels], Bias, labels, Input))
-    write_wanted((SampleLabels, labels), (SampleLogits, found))
+    probabilities = _sigmoid(xp, _scores(xp, Weight[labels], Bias, labels, Input))
+    write_wanted((SampleLabels, labels), (SampleLogits, probabilities))
     if Cost is None:
         return
-    noise = _noise(xp, labels, found.dtype, CustomDistProbs, sampler, num_total_classes) * num_neg_samples
-    costs = xp.log(found + noise)
-    known = Label.shape[1]
-    costs[:, :known] -= xp.log(found[:, :known])
-    costs[:, known:] -= xp.log(noise[:, known:])
+    noise = _noise(xp, labels, probabilities.dtype, CustomDistProbs, sampler, num_total_classes) * num_neg_samples
+    costs = xp.log(probabilities + noise)
+    true_count = Label.shape[1]
+    costs[:, :true_count] -= xp.log(probabilities[:, :true_count])
+    costs[:, true_count:] -= xp.log(noise[:, true_count:])
     Cost[:, 0] = costs.sum(1)
     if SampleWeight is not None:
         Cost *= SampleWeight.reshape(-1, 1)
@@ -196,10 +196,10 @@ def hierarchical_sigmoid(
     kept, nodes = index >= 0, xp.maximum(index, 0)
     scores = xp.clip(_scores(xp, W[nodes], Bias, nodes, X), -40.0, 40.0)
     scores = xp.where(kept, scores, 0)
-    found = xp.logaddexp(scores, xp.zeros_like(scores))
-    write_wanted((PreOut, found))
+    losses = xp.logaddexp(scores, xp.zeros_like(scores))
+    write_wanted((PreOut, losses))
     if Out is not None:
-        Out[:, 0] = (found - code * scores).sum(1)
+        Out[:, 0] = (losses - code * scores).sum(1)
 
 
 @kernel("hierarchical_sigmoid_grad")
@@ -264,7 +264,7 @@ def sample_logits(
     SampledLogits: Any,
     SampledLabels: Any,
 ) -> None:
-    classes, known = Logits.shape[1], Labels.shape[1]
+    classes, true_count = Logits.shape[1], Labels.shape[1]
     if use_customized_samples:
         samples, shares = CustomizedSamples, CustomizedProbabilities
     else:
@@ -278,10 +278,10 @@ def sample_logits(
         shares = _log_uniform_noise(xp, samples, "float64", classes)
         shares = shares * num_samples if tries == num_samples else -xp.expm1(tries * xp.log1p(-shares))
         shares = shares.astype(Logits.dtype)
-    write_wanted((Samples, samples), (Probabilities, shares), (SampledLabels, xp.arange(known)))
+    write_wanted((Samples, samples), (Probabilities, shares), (SampledLabels, xp.arange(true_count)))
     if SampledLogits is None:
         return
     SampledLogits[...] = xp.take_along_axis(Logits, samples, 1) - xp.log(shares)
     if remove_accidental_hits:
-        hits = (samples[:, known:, None] == Labels[:, None, :]).any(2)
-        SampledLogits[:, known:] -= xp.where(hits, 1e20, 0).astype(Logits.dtype)
+        hits = (samples[:, true_count:, None] == Labels[:, None, :]).any(2)
+        SampledLogits[:, true_count:] -= xp.where(hits, 1e20, 0).astype(Logits.dtype)

@@ -92,11 +92,11 @@ def _on_rows(
         raise ExecutionError(f"{op_type} takes a sparse gradient as its input X alone")
     if merge or not is_floating(as_dtype(rows.dtype)):  # of integers and bools, terms may differ from the sum
         rows = rows.merged(xp)
-    given = {**inputs, "X": rows.value}
-    if "Y" in given:
-        given["Y"], attrs = _factor(op_type, rows, given["Y"], attrs["axis"]), {**attrs, "axis": -1}
+    operands = {**inputs, "X": rows.value}
+    if "Y" in operands:
+        operands["Y"], attrs = _factor(op_type, rows, operands["Y"], attrs["axis"]), {**attrs, "axis": -1}
     out = xp.empty(rows.value.shape, rows.dtype if dtype is None else dtype)
-    _computed(op_type, xp, rng, given, {"Out": out}, attrs)
+    _computed(op_type, xp, rng, operands, {"Out": out}, attrs)
     return SelectedRows(rows.index.copy(), out, rows.shape[0])
 
 
@@ -107,8 +107,8 @@ def _factor(op_type: str, rows: SelectedRows, Y: Any, axis: int) -> Any:
         raise ExecutionError(
             f"{op_type} of a sparse gradient of shape {list(rows.shape)} gives no larger one, but Y is of shape {list(Y.shape)}"
         )
-    found = Y.reshape(shape)
-    return found if shape[0] == 1 else found[rows.index]
+    factor = Y.reshape(shape)
+    return factor if shape[0] == 1 else factor[rows.index]
 
 
 def _changes_absent_rows(what: str) -> ExecutionError:
@@ -201,7 +201,7 @@ def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots
         part = dense[: end - start]
         part.fill(0)
         part[grad.index[low:high] - start] = grad.value[low:high]
-        for slot, value in firsts.items():  # what is no table changes once
+        for slot, value in firsts.items():  # what is not a table changes once
             scalars[slot][...] = value
         ins = {**scalars, **{slot: inputs[slot][start:end] for slot in tables}, "Grad": part}
         outs = {

@@ -94,10 +94,10 @@ def masked_select_grad(Mask: Any, dY: Any, dX: Any) -> None:
 @kernel("argsort")
 def argsort(xp: Any, X: Any, axis: int, descending: bool, Out: Any, Indices: Any) -> None:
     keys = X if not descending else -X if X.dtype.kind == "f" else ~X
-    found = keys.argsort(axis, kind="stable")
-    write_wanted((Indices, found))
+    places = keys.argsort(axis, kind="stable")
+    write_wanted((Indices, places))
     if Out is not None:
-        xp.copyto(Out, xp.take_along_axis(X, found, axis))
+        xp.copyto(Out, xp.take_along_axis(X, places, axis))
 
 
 @kernel("argsort_grad")
@@ -152,20 +152,20 @@ def _xxh64(xp: Any, rows: Any, seed: int) -> Any:
         while width - 8 * place >= 32:
             lanes = [mixed(lane, words[:, place + number]) for number, lane in enumerate(lanes)]
             place += 4
-        found = sum((_rotated(xp, lane, by) for lane, by in zip(lanes[1:], (7, 12, 18), strict=True)), _rotated(xp, lanes[0], 1))
+        digest = sum((_rotated(xp, lane, by) for lane, by in zip(lanes[1:], (7, 12, 18), strict=True)), _rotated(xp, lanes[0], 1))
         for lane in lanes:
-            found = (found ^ mixed(xp.zeros_like(lane), lane)) * p1 + p4
+            digest = (digest ^ mixed(xp.zeros_like(lane), lane)) * p1 + p4
     else:
-        found = xp.full(len(rows), (seed + _PRIMES[4]) % 2**64, "uint64")
-    found = found + xp.uint64(width)
+        digest = xp.full(len(rows), (seed + _PRIMES[4]) % 2**64, "uint64")
+    digest = digest + xp.uint64(width)
     for number in range(place, width // 8):
-        found = _rotated(xp, found ^ mixed(xp.zeros_like(found), words[:, number]), 27) * p1 + p4
+        digest = _rotated(xp, digest ^ mixed(xp.zeros_like(digest), words[:, number]), 27) * p1 + p4
     if width % 8:
         tail = rows[:, -4:].copy().view("uint32")[:, 0].astype("uint64")
-        found = _rotated(xp, found ^ (tail * p1), 23) * p2 + p3
-    found = (found ^ (found >> xp.uint64(33))) * p2
-    found = (found ^ (found >> xp.uint64(29))) * p3
-    return found ^ (found >> xp.uint64(32))
+        digest = _rotated(xp, digest ^ (tail * p1), 23) * p2 + p3
+    digest = (digest ^ (digest >> xp.uint64(33))) * p2
+    digest = (digest ^ (digest >> xp.uint64(29))) * p3
+    return digest ^ (digest >> xp.uint64(32))
 
 
 @kernel("hash")
@@ -178,11 +178,11 @@ def hash_(xp: Any, X: Any, num_hash: int, mod_by: int, Out: Any) -> None:
 
 def _in_order_of_coming(xp: Any, X: Any) -> tuple[Any, Any, Any]:
     """The different elements, which of them each element is, and how often each comes."""
-    found, first, inverse, counts = xp.unique(X, return_index=True, return_inverse=True, return_counts=True)
+    values, first, inverse, counts = xp.unique(X, return_index=True, return_inverse=True, return_counts=True)
     order = first.argsort()
     rank = xp.empty_like(order)
     rank[order] = xp.arange(len(order))
-    return found[order], rank[inverse.reshape(-1)], counts[order]
+    return values[order], rank[inverse.reshape(-1)], counts[order]
 
 
 @kernel("unique")
@@ -226,10 +226,10 @@ def sequence_mask(xp: Any, X: Any, MaxLenTensor: Any, maxlen: int, out_dtype: in
         raise ExecutionError(f"sequence_mask: MaxLenTensor is {length}; it should be above 0")
     if length < 0:
         length = int(X.max()) if X.size else 0
-    found = (xp.arange(length) < X[..., None]).astype(as_dtype(out_dtype).numpy)
+    mask = (xp.arange(length) < X[..., None]).astype(as_dtype(out_dtype).numpy)
     if Y is None:
-        return found
-    xp.copyto(Y, found)
+        return mask
+    xp.copyto(Y, mask)
     return None
 
 

@@ -45,8 +45,8 @@ def take_at_most(xp: Any, X: Any, Index: Any, Out: Any) -> None:
     if Out.size and len(X):
         columns = xp.arange(Out[0].size)
         flat, index = Out.reshape(len(Out), -1), Index.reshape(len(Index), -1)
-        found = X.reshape(len(X), -1)[xp.maximum(index, 0), columns]
-        xp.copyto(flat, xp.where(index < 0, 0, found))
+        taken = X.reshape(len(X), -1)[xp.maximum(index, 0), columns]
+        xp.copyto(flat, xp.where(index < 0, 0, taken))
 
 
 @kernel("place_at_most")
@@ -123,7 +123,7 @@ def sequence_expanded(xp: Any, X: Any, X_lod: Lod, Y: Any, Y_lod: Lod, ref_level
 def _concatenated(lods: list[Lod], which: int) -> Any:
     """Positions, in the concatenation of sequences, of the rows of one input."""
     offsets = [last_offsets(lod) for lod in lods]
-    starts = sum(found[:-1] for found in offsets) + sum(np.diff(found) for found in offsets[:which])
+    starts = sum(each[:-1] for each in offsets) + sum(np.diff(each) for each in offsets[:which])
     own = offsets[which]
     return np.arange(own[-1]) + np.repeat(starts - own[:-1], np.diff(own))
 
@@ -175,9 +175,9 @@ def _argmax(xp: Any, X: Any, offsets: Any, top: Any) -> Any:
     ids = xp.asarray(ids_of(offsets))
     rows = xp.arange(len(X)).reshape(-1, *[1] * (X.ndim - 1))
     places = xp.where(xp.take(top, ids, axis=0) == X, rows, len(X))
-    found = xp.full(top.shape, -1, places.dtype)
-    _reduce(xp, xp.minimum, places, offsets, found)
-    return found
+    first = xp.full(top.shape, -1, places.dtype)
+    _reduce(xp, xp.minimum, places, offsets, first)
+    return first
 
 
 @kernel("sequence_pool")
@@ -332,8 +332,8 @@ def _patch_index(shape: tuple[int, ...], kernels: list[int], strides: list[int],
     rows, columns = axes[0][:, None, :, None], axes[1][None, :, None, :]
     inside = np.where((rows < 0) | (columns < 0), -1, rows * extents[1] + columns)  # [high, wide, kernel, kernel]
     planes = np.arange(images * channels).reshape(images, 1, 1, channels, 1, 1) * (extents[0] * extents[1])
-    found = np.where(inside[None, :, :, None] < 0, -1, inside[None, :, :, None] + planes)
-    return found.reshape(images * inside.shape[0] * inside.shape[1], -1)
+    index = np.where(inside[None, :, :, None] < 0, -1, inside[None, :, :, None] + planes)
+    return index.reshape(images * inside.shape[0] * inside.shape[1], -1)
 
 
 @kernel("patch_index")

@@ -93,26 +93,26 @@ _CONTEXT = ("xp", "scratch", "rng", "attrs", "inputs", "outputs")
 
 def _resolve(op_type: str, fn: Callable[..., Any]) -> tuple[tuple[str, str, str], ...]:
     definition = registry.get(op_type)
-    found = []
+    parameters = []
     for name in registry.parameters_of(fn):
         grad = registry.grad_slot(name[1:]) if name[:1] == "d" else ""
         if name in _CONTEXT:
-            found.append((name, "context", name))
+            parameters.append((name, "context", name))
         elif name in definition.inputs:
-            found.append((name, "in", name))
+            parameters.append((name, "in", name))
         elif name in definition.outputs:
-            found.append((name, "out", name))
+            parameters.append((name, "out", name))
         elif grad in definition.inputs:
-            found.append((name, "in", grad))
+            parameters.append((name, "in", grad))
         elif grad in definition.outputs:
-            found.append((name, "out", grad))
+            parameters.append((name, "out", grad))
         elif name.endswith("_lod") and (slot := _slot_with_lod(definition, name[:-4])):
-            found.append((name, "lod", slot))
+            parameters.append((name, "lod", slot))
         elif name.rstrip("_") in definition.attrs:  # lambda_ takes the attribute lambda
-            found.append((name, "attr", name.rstrip("_")))
+            parameters.append((name, "attr", name.rstrip("_")))
         else:
             raise ProgramError(f"the kernel of {op_type} names {name!r}, which is no slot or attribute of it")
-    return tuple(found)
+    return tuple(parameters)
 
 
 def _slot_with_lod(definition: registry.OpDef, name: str) -> str:
@@ -134,15 +134,15 @@ def _register(op_type: str, fn: Callable[..., Any], is_prepared: bool, inplace: 
         out if out in definition.outputs else _full_name(out): source if source in definition.inputs else _full_name(source)
         for out, source in (inplace or {}).items()
     }
-    found = KERNELS[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
+    entry = KERNELS[op_type] = Kernel(fn, is_prepared, slots, _resolve(op_type, fn))
     if not is_prepared:
-        _name(op_type, found)
+        _name(op_type, entry)
 
 
-def _name(op_type: str, found: Kernel) -> None:
+def _name(op_type: str, entry: Kernel) -> None:
     """Let the calls of a kernel go by the name of its op."""
-    writes = frozenset(name for name, source, _ in found.parameters if source == "out")
-    KERNEL_FUNCTIONS.setdefault(found.fn, (op_type, writes))
+    writes = frozenset(name for name, source, _ in entry.parameters if source == "out")
+    KERNEL_FUNCTIONS.setdefault(entry.fn, (op_type, writes))
 
 
 def kernel(*op_types: str, inplace: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -195,18 +195,18 @@ def checked(*op_types: str, table: dict[str, Kernel] = CHECKS) -> Callable[[Call
 
 
 def bind(
-    found: Kernel, check: Kernel | None, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots
+    entry: Kernel, check: Kernel | None, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots
 ) -> list[Call]:
     """The calls that check and compute an op on these arrays; `lods` has the LoD of slots where rows form sequences."""
-    operands = _operands(found, inputs, outputs, attrs, context, lods)
-    made = found.fn(**operands) if found.is_prepared else partial(found.fn, **operands)
+    operands = _operands(entry, inputs, outputs, attrs, context, lods)
+    made = entry.fn(**operands) if entry.is_prepared else partial(entry.fn, **operands)
     calls = made if isinstance(made, list) else [made]
     return calls if check is None else [partial(check.fn, **_operands(check, inputs, outputs, attrs, context, lods)), *calls]
 
 
-def _operands(found: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> dict[str, Any]:
+def _operands(entry: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> dict[str, Any]:
     kwargs = {}
-    for name, source, key in found.parameters:
+    for name, source, key in entry.parameters:
         if source == "in":
             kwargs[name] = inputs.get(key)
         elif source == "out":

@@ -31,9 +31,9 @@ def _squares(image: Any, by: int) -> Any:
 def _split_axis(array: Any, axis: int, parts: int) -> Any:
     """A view of `array` with an axis in two: `parts` by the rest."""
     shape = array.shape
-    found = array.view()
-    found.shape = (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :])
-    return found
+    view = array.view()
+    view.shape = (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :])
+    return view
 
 
 @prepared("pixel_shuffle")
@@ -286,26 +286,26 @@ def _weights(xp: Any, method: str, source: int, target: int, scale: float, attrs
     else:
         ratio = 1.0 / scale if scale > 0 else source / target
     places, rows = xp.arange(target), xp.arange(target)
-    found = xp.zeros((target, source), dtype)
+    weights = xp.zeros((target, source), dtype)
     if method == "nearest":  # rounded as Paddle does, since that decides between neighbours
         ratio = 1 / xp.float32(scale) if scale > 0 and not aligned and target > 1 else xp.float32(ratio)
         at = places.astype("float32") * ratio + xp.float32(0.5 if aligned else 0)
-        found[rows, xp.minimum(at.astype("int64"), source - 1)] = 1
-        return found
+        weights[rows, xp.minimum(at.astype("int64"), source - 1)] = 1
+        return weights
     at = (places + 0.5) * ratio - 0.5 if by_area else places * ratio
     if method == "bicubic":
         low = xp.floor(at)
         for tap in range(-1, 3):
             distance = xp.abs(at - low - tap)
             column = xp.clip(low.astype("int64") + tap, 0, source - 1)
-            found[rows, column] += _cubic(distance, tap in (0, 1))
-        return found
+            weights[rows, column] += _cubic(distance, tap in (0, 1))
+        return weights
     at = xp.maximum(at, 0)
     low = xp.minimum(at.astype("int64"), source - 1)
     high = xp.minimum(low + 1, source - 1)
-    found[rows, low] = 1 - (at - low)
-    found[rows, high] += at - low
-    return found
+    weights[rows, low] = 1 - (at - low)
+    weights[rows, high] += at - low
+    return weights
 
 
 def _cubic(distance: Any, near: bool) -> Any:
@@ -321,10 +321,10 @@ def _along(xp: Any, axis: int, matrix: Any, image: Any) -> Any:
     shape = image.shape
     after = prod(shape[axis + 1 :])
     if after == 1:
-        found = xp.matmul(image.reshape(-1, shape[axis]), matrix.T)
+        product = xp.matmul(image.reshape(-1, shape[axis]), matrix.T)
     else:
-        found = xp.matmul(matrix, image.reshape(-1, shape[axis], after))
-    return found.reshape(*shape[:axis], len(matrix), *shape[axis + 1 :])
+        product = xp.matmul(matrix, image.reshape(-1, shape[axis], after))
+    return product.reshape(*shape[:axis], len(matrix), *shape[axis + 1 :])
 
 
 def _resize(
@@ -340,16 +340,16 @@ def _resize(
 
 def _define_interp(method: str) -> None:
     def interp(
-        xp: Any, X: Any, OutSize: Any, SizeTensor: Any, given: Any, attrs: dict[str, Any], ratio_by_scale: bool, Out: Any
+        xp: Any, X: Any, OutSize: Any, SizeTensor: Any, factors: Any, attrs: dict[str, Any], ratio_by_scale: bool, Out: Any
     ) -> Any:
         axes = resized_axes(attrs["data_layout"], X.ndim)
-        scale = [] if SizeTensor else scale_factors(given, len(axes))
+        scale = [] if SizeTensor else scale_factors(factors, len(axes))
         extents = numbers(OutSize, SizeTensor, []) or interp_size([X.shape[axis] for axis in axes], attrs, scale)
         target = list(X.shape)
         for axis, extent in zip(axes, extents, strict=True):
             target[axis] = extent
-        found = _resize(xp, method, X, X.shape, target, scale if ratio_by_scale else [], attrs)
-        return found if Out is None else xp.copyto(Out, found)
+        image = _resize(xp, method, X, X.shape, target, scale if ratio_by_scale else [], attrs)
+        return image if Out is None else xp.copyto(Out, image)
 
     def scale_of(Scale: Any, scale: Any) -> Any:
         return scale if Scale is None else [float(number) for number in Scale.reshape(-1)]
@@ -418,11 +418,11 @@ def _corners(xp: Any, coordinate: Any, extent: int, attrs: dict[str, Any], deriv
 
 def inside(xp: Any, pairs: list[tuple[Any, Any]], extent: int) -> list[tuple[Any, Any]]:
     """Elements along an axis as integers, and their weights, 0 for those that are not there."""
-    found = []
+    kept = []
     for element, weight in pairs:
         is_there = (element >= 0) & (element < extent)
-        found.append((xp.where(is_there, element, 0).astype("int64"), xp.where(is_there, weight, 0)))
-    return found
+        kept.append((xp.where(is_there, element, 0).astype("int64"), xp.where(is_there, weight, 0)))
+    return kept
 
 
 def _taps(xp: Any, shape: tuple[int, ...], Grid: Any, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -458,8 +458,8 @@ def _base(xp: Any, height: int, width: int, aligned: bool, dtype: Any) -> Any:
     """The places (x, y, 1) of images of this size."""
 
     def places(extent: int) -> Any:
-        found = xp.linspace(-1, 1, extent, dtype=dtype)
-        return found if aligned else found * ((extent - 1) / extent)
+        line = xp.linspace(-1, 1, extent, dtype=dtype)
+        return line if aligned else line * ((extent - 1) / extent)
 
     base = xp.ones((height, width, 3), dtype)
     base[..., 0], base[..., 1] = places(width), places(height)[:, None]
@@ -470,8 +470,8 @@ def _base(xp: Any, height: int, width: int, aligned: bool, dtype: Any) -> Any:
 def affine_grid(xp: Any, Theta: Any, OutputShape: Any, align_corners: bool, output_shape: list[int], Output: Any) -> Any:
     height, width = numbers(OutputShape, None, output_shape)[2:]
     base = _base(xp, height, width, align_corners, Theta.dtype)
-    found = xp.matmul(base.reshape(1, -1, 3), Theta.swapaxes(1, 2)).reshape(len(Theta), height, width, 2)
-    return found if Output is None else xp.copyto(Output, found)
+    grid = xp.matmul(base.reshape(1, -1, 3), Theta.swapaxes(1, 2)).reshape(len(Theta), height, width, 2)
+    return grid if Output is None else xp.copyto(Output, grid)
 
 
 @kernel("places_like")

@@ -31,27 +31,25 @@ from .stepwise.program import StepwiseProgram
 __all__ = ["Executor"]
 
 _Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...]]
-"""Id and version of the program, feeds, fetches. Plans hold their program, so that no other gets its id."""
+"""Id and version of the program, specs of the feeds, fetches. Plans keep their program alive, so ids stay unique."""
+_BoundPlans = tuple[Memory, OrderedDict[_Key, BoundPlan]]
 
 
 class Executor:
     """Runs programs on a place.
 
-    Programs that are fed plain arrays are compiled once for each set of feed shapes and fetches, and bound to the arrays of
-    each scope that they run in; both are kept, the second as long as the scope lives. Where rows form sequences, lengths are
-    new in every batch, and programs run op by op. Several threads may run programs through one executor; runs in the same
-    scope take turns.
+    A program that is fed plain arrays is compiled once for each set of feed shapes and fetches, and bound to the arrays of each
+    scope that it runs in; both are cached, the latter as long as the scope lives. If rows form sequences, whose lengths differ in
+    every batch, the program runs op by op. Several threads may share an executor; runs in the same scope take turns.
     """
 
     def __init__(self, place: Place | None = None) -> None:
         if place is not None and not isinstance(place, Place):
             raise ExecutionError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
         self.place = place if place is not None else CPUPlace()
-        self.place.xp  # noqa: B018  says at once when the device is not there
+        self.place.xp  # noqa: B018  raises an error at once if there is no such device
         self._plans: OrderedDict[_Key, Plan] = OrderedDict()
-        self._bound_plans: weakref.WeakKeyDictionary[Scope, tuple[Memory, OrderedDict[_Key, BoundPlan]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._bound_plans: weakref.WeakKeyDictionary[Scope, _BoundPlans] = weakref.WeakKeyDictionary()
         self._stepwise: weakref.WeakKeyDictionary[Scope, OrderedDict[_Key, StepwiseProgram]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -78,25 +76,25 @@ class Executor:
 
         Args:
             program: by default, the default main program.
-            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and a fitting shape; where
-                rows form sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level by level.
+            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and a matching shape; if rows form
+                sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level by level.
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
-            return_numpy: give numpy arrays; otherwise `LoDTensor`s that stay on the place, with the LoD of sequences.
+            return_numpy: return numpy arrays; otherwise `LoDTensor`s at the executor's place, with the LoD of sequences.
             check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it.
-            feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid; of no effect, plans are always kept.
+            feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 
         Returns:
             The fetched values, in order.
 
         Raises:
-            FeedError: a feed is missing, unknown, or of another dtype or shape than declared; a fetch is unknown.
+            FeedError: a feed is missing, unknown, or of another dtype or shape than declared, or a fetch is unknown.
             ExecutionError: an op failed.
         """
         program, scope = _program(program), scope if scope is not None else global_scope()
-        feeds, fetches = self._feeds(program, _given(program, feed)), _fetches(program, fetch_list)
+        feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
         check = _raise_if_not_finite if check_nan else None
-        with self.place.active(), np.errstate(all="ignore"):  # warnings of numpy name no op; check_nan does
+        with self.place.active(), np.errstate(all="ignore"):  # numpy's warnings do not name the op; check_nan does
             if any(type(value) is LoDArray for value in feeds.values()):
                 results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
             else:
@@ -110,8 +108,8 @@ class Executor:
         fetch_list: Sequence[Variable | str] | Variable | str | None = None,
         scope: Scope | None = None,
     ) -> Plan:
-        """The plan that `run` with these arguments uses; print it to see what runs, and where values are kept, or its
-        ``to_string(calls=True)`` to see the calls of each op, too."""
+        """The plan that `run` uses for these arguments. Printed, it shows the ops and where their values are kept;
+        ``to_string(calls=True)`` also shows the calls of each op."""
         program, scope = _program(program), scope if scope is not None else global_scope()
         feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
         with self.place.active():
@@ -125,9 +123,9 @@ class Executor:
         scope: Scope | None = None,
         return_numpy: bool = True,
     ) -> list[Any]:
-        """Run a program once op by op into fresh arrays, without a plan: the same values as `run`, slower."""
+        """Run a program once, op by op into fresh arrays, without a plan: the same values as `run`, but slower."""
         program, scope = _program(program), scope if scope is not None else global_scope()
-        feeds, fetches = self._feeds(program, _given(program, feed)), _fetches(program, fetch_list)
+        feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
         with self.place.active(), np.errstate(all="ignore"):
             results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
             return [_result(value, return_numpy) for value in results]
@@ -144,65 +142,52 @@ class Executor:
         print_period: int = 100,
         fetch_handler: Any = None,
     ) -> None:
-        """Not here: datasets are read by processes of Paddle's own. `ExecutionError` says what to use."""
-        raise _no_dataset("train_from_dataset")
+        """Not supported: Paddle reads datasets in processes of its own. The `ExecutionError` says what to use instead."""
+        raise ExecutionError(
+            "train_from_dataset and infer_from_dataset: Paddle's dataset engines are not here; read the files in a generator, "
+            "and run the program on the batches of fluid.io.DataLoader.from_generator(...)"
+        )
 
-    def infer_from_dataset(
-        self,
-        program: Program | None = None,
-        dataset: Any = None,
-        scope: Scope | None = None,
-        thread: int = 0,
-        debug: bool = False,
-        fetch_list: Any = None,
-        fetch_info: Any = None,
-        print_period: int = 100,
-        fetch_handler: Any = None,
-    ) -> None:
-        """Not here, as `train_from_dataset`."""
-        raise _no_dataset("infer_from_dataset")
+    infer_from_dataset = train_from_dataset
 
     # -- plans
     def _step_by_step(self, program: Program, fetches: list[str], scope: Scope) -> StepwiseProgram:
         key = (id(program), program.version, (), tuple(fetches))
         with self._lock:
-            here = self._stepwise.setdefault(scope, OrderedDict())
-            found = here.get(key)
-            if found is None:
-                found = StepwiseProgram(program, fetches, self.place)
-            _keep(here, key, found)
-            return found
+            programs = self._stepwise.setdefault(scope, OrderedDict())
+            _keep(programs, key, programs.get(key) or StepwiseProgram(program, fetches, self.place))
+            return programs[key]
 
     def _bound(self, program: Program, feeds: Mapping[str, Any], fetches: list[str], scope: Scope) -> BoundPlan:
         specs = {name: Spec(tuple(value.shape), as_dtype(value.dtype)) for name, value in feeds.items()}
         key = (id(program), program.version, tuple(specs.items()), tuple(fetches))
         with self._lock:
-            here = self._bound_plans.get(scope)
-            if here is None:
-                here = self._bound_plans[scope] = Memory(self.place.xp), OrderedDict()
-            memory, bound_plans = here
-            found = bound_plans.get(key)
-            if found is not None and (found.generation == scope.generation or _fits(found.plan, scope)):
+            cached = self._bound_plans.get(scope)
+            if cached is None:
+                cached = self._bound_plans[scope] = Memory(self.place.xp), OrderedDict()
+            memory, bound_plans = cached
+            bound = bound_plans.get(key)
+            if bound is not None and (bound.generation == scope.generation or _fits(bound.plan, scope)):
                 bound_plans.move_to_end(key)
-                return found
+                return bound
             plan = self._plans.get(key)
             with collector_paused():
                 if plan is None or not _fits(plan, scope):
                     plan = compile_plan(program, specs, fetches, scope)
                     plan.calls_of = calls_of
                 if memory.size < plan.arena_bytes:
-                    bound_plans.clear()  # bound anew when they run next, they let go of the smaller arena
+                    bound_plans.clear()  # they refer to the smaller arena, and are bound again when they run
                 bound = BoundPlan(plan, scope, self.place, memory.lend(plan.arena_bytes))
             _keep(self._plans, key, plan)
             _keep(bound_plans, key, bound)
             return bound
 
     def _feeds(self, program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
-        """Fed values as arrays, checked against what the program declares."""
+        """Fed values as arrays, checked against the declared variables."""
         if not isinstance(feed, Mapping):
             raise FeedError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
         block = program.global_block()
-        found = {}
+        feeds = {}
         for name, value in feed.items():
             name = name.name if isinstance(name, Variable) else name
             var = block.vars.get(name)
@@ -210,23 +195,20 @@ class Executor:
                 data = [v.name for v in block.vars.values() if v.is_data]
                 hint = did_you_mean(name, data or block.vars) or f"; it is fed {', '.join(data) or 'nothing'}"
                 raise FeedError(f"{name!r} is fed, but the program has no such variable{hint}")
-            found[name] = _fed(var, value)
-        return found
+            feeds[name] = _fed(var, value)
+        return feeds
 
 
 def _fits(plan: Plan, scope: Scope) -> bool:
-    """Whether what the plan reads from the scope has the shapes that it was made for."""
+    """Whether the variables of the scope that the plan reads still have the shapes that it was compiled for."""
     if any(scope.array(name) is not None for name in plan.absent):
         return False
-    for name, spec in plan.externals.items():
-        array = scope.array(name)
-        if array is None or spec_of(array) != spec:
-            return False
-    return True
+    arrays = ((scope.array(name), spec) for name, spec in plan.externals.items())
+    return all(array is not None and spec_of(array) == spec for array, spec in arrays)
 
 
 def _keep(plans: OrderedDict[_Key, Any], key: _Key, plan: Any) -> None:
-    """Keep a plan, but none of older versions of its program, and only so many."""
+    """Cache a plan; plans of older versions of its program, and the least recently used of too many, are dropped."""
     for old in [other for other in plans if other[0] == key[0] and other[1] != key[1]]:
         del plans[old]
     plans[key] = plan
@@ -244,15 +226,8 @@ def _program(program: Any) -> Program:
     return program
 
 
-def _no_dataset(name: str) -> ExecutionError:
-    return ExecutionError(
-        f"{name}: Paddle's dataset engines are not here; read the files in a generator, and run the program on the batches of "
-        "fluid.io.DataLoader.from_generator(...)"
-    )
-
-
-def _given(program: Program, feed: Any) -> Any:
-    """What a run is fed: a list of one dict, which loaders make, is that dict; what is not fed, the program's loaders give."""
+def _with_loaders(program: Program, feed: Any) -> Any:
+    """The feed as one dict (loaders make lists of one), with values of the program's loaders for variables that are not fed."""
     if isinstance(feed, (list, tuple)) and feed and all(isinstance(item, Mapping) for item in feed):
         if len(feed) > 1:
             raise FeedError(f"feed is a list of {len(feed)} dicts, one for each device; programs run on one device here")
@@ -269,20 +244,20 @@ def _fetches(program: Program, fetch_list: Any) -> list[str]:
     if fetch_list is None:
         return []
     items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else list(fetch_list)
-    names = []
+    names, variables = [], program.global_block().vars
     for item in items:
         name = item.name if isinstance(item, Variable) else item
         if not isinstance(name, str):
             raise FeedError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
-        if name not in program.global_block().vars:
-            hint = did_you_mean(name, program.global_block().vars)
+        if name not in variables:
+            hint = did_you_mean(name, variables)
             raise FeedError(f"{name!r} is to be fetched, but the program's block 0 has no such variable{hint}")
         names.append(name)
     return names
 
 
 def _fed(var: Variable, value: Any) -> Any:
-    """A fed value as an array of the declared type, with a LoD if it has one; what is no array yet is converted."""
+    """A fed value as an array of the declared type and shape, with its LoD if it has one."""
     levels: Any = ()
     if isinstance(value, LoDTensor):
         if value.array is None:
@@ -316,16 +291,16 @@ def _fed_array(var: Variable, value: Any) -> Any:
 
 
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
-    """What is no array yet, as one: numbers of Python take the declared type, unless they are of a richer kind."""
+    """A list or number of Python as an array, of the declared type if its own casts to that safely within its kind."""
     try:
-        found = np.asarray(value)
-        if found.dtype == object:
+        array = np.asarray(value)
+        if array.dtype == object:
             raise TypeError(f"it is {type(value).__name__}")
-        if hasattr(value, "dtype") or not (np.can_cast(found.dtype, expected, "same_kind") or found.size == 0):
-            return found
+        if hasattr(value, "dtype") or not (np.can_cast(array.dtype, expected, "same_kind") or array.size == 0):
+            return array
         return np.asarray(value, dtype=expected)
     except (OverflowError, TypeError, ValueError) as error:
-        raise FeedError(f"what is fed to {var.name} ({var.describe()}) is no array: {error}") from None
+        raise FeedError(f"what is fed to {var.name} ({var.describe()}) is not an array: {error}") from None
 
 
 def _result(value: Any, return_numpy: bool) -> Any:
@@ -335,9 +310,9 @@ def _result(value: Any, return_numpy: bool) -> Any:
         return to_numpy(array_of(value))
     if isinstance(value, SelectedRows):
         return value
-    found = LoDTensor(array_of(value))
-    found.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
-    return found
+    tensor = LoDTensor(array_of(value))
+    tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
+    return tensor
 
 
 def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:

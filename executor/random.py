@@ -1,4 +1,4 @@
-"""Random numbers by counter: what an op draws depends on the seed, the op, the run and the draw, on nothing else."""
+"""Counter-based random numbers: they depend only on the seed, the op, the run and the number of the draw."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .binding.calls import Source
 __all__ = ["RANDOM", "RandomStream", "RandomStreams", "seed_of"]
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
-"""Stands in for a program's seed of zero: fresh in every process."""
+"""Replaces a program's seed of 0; different in every process."""
 _MASK = 2**64 - 1
 
 
 def seed_of(program_seed: int) -> int:
-    """The seed that a program draws by: its own, or, if that is 0, this process's."""
+    """The seed that a program uses: its own, or that of this process if its own is 0."""
     return program_seed if program_seed else _ENTROPY
 
 
@@ -37,36 +37,34 @@ def _generator(xp: Any, key: tuple[int, int], counter: tuple[int, int]) -> Any:
 class RandomStreams:
     """Generators for the random ops of one program.
 
-    An op with a seed of its own draws the same numbers each time. Another draws from the stream named by the program's
-    seed and by the op's first output, at a position given by the run and by how often the op has drawn in it.
+    An op with a seed of its own draws the same numbers in every run. Any other op draws from the stream named by the program's
+    seed and the op's first output, at a position given by the run and the number of its draws in it.
     """
 
     __slots__ = ("_draws", "_run", "_seed", "_shared", "_xp")
 
     def __init__(self, xp: Any, program_seed: int) -> None:
-        self._xp = xp
-        self._seed = seed_of(program_seed)
-        self._run = 0
+        self._xp, self._seed, self._run = xp, seed_of(program_seed), 0
         self._draws: dict[Hashable, int] = {}
         self._shared: dict[str, list[Draw]] = {}
-        """The draws of this run that were made of the stream outside programs."""
+        """This run's draws from the stream outside programs, by name."""
 
     def begin(self, run: int) -> None:
-        """Start the run of this number."""
+        """Start run number `run`."""
         self._run = run
         self._draws.clear()
         self._shared.clear()
 
     def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Source:
-        """What gives the generator for the next draw of the op that writes `name`.
+        """A source of generators for the draws of the op that writes `name`.
 
-        A `drawer` counts its draws by itself, and so draws what the op that writes `name` draws.
+        A `drawer`, such as a copy of that op, has a count of its own and so repeats the draws of the op.
         """
         return _Same(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer)
 
 
 class _Same(Source):
-    """Draws the same each time, by an op's own seed."""
+    """Draws the same numbers each time, by an op's own seed."""
 
     __slots__ = ("_key", "_xp")
 
@@ -78,7 +76,7 @@ class _Same(Source):
 
 
 class _ByCounter(Source):
-    """Draws from the stream named by a program's seed and a name, at the position of the run and the draw."""
+    """Draws from the stream named by a program's seed and a name, at a position given by the run and the draw."""
 
     __slots__ = ("_counter", "_key", "_name", "_streams")
 
@@ -100,11 +98,11 @@ class _ByCounter(Source):
 
 
 Draw = tuple[int, int]
-"""One draw of the stream outside programs: its seed, and how many came before."""
+"""One draw of the stream outside programs: its seed, and the number of draws before it."""
 
 
 class _Tape(threading.local):
-    """What a thread notes of its draws, and which it repeats: the number of the next one, and all of them."""
+    """The draws that a thread records, and those that it repeats: the index of the next one, and all of them."""
 
     noted: list[Draw] | None = None
     repeated: tuple[list[int], Sequence[Draw]] | None = None
@@ -112,7 +110,7 @@ class _Tape(threading.local):
 
 
 class RandomStream:
-    """What random ops outside programs draw from: each draw is the next of one stream, which a seed starts anew."""
+    """The stream that random ops outside programs draw from, one draw after the other; `seed` restarts it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -120,12 +118,12 @@ class RandomStream:
         self._tape = _Tape()
 
     def seed(self, seed: int) -> None:
-        """Start the stream of this seed; of 0, one that is fresh in every process."""
+        """Start the stream of this seed; for 0, one that differs in every process."""
         with self._lock:
             self._seed, self._count = int(seed), 0
 
     def source(self, xp: Any, op_seed: int) -> Source:
-        """What gives the generator for an op's next draw; an op with a seed of its own draws the same each time."""
+        """A source of generators for an op's draws; an op with a seed of its own draws the same each time."""
         return _Same(xp, op_seed) if op_seed else _Next(self, xp)
 
     def _next(self) -> Draw:
@@ -134,18 +132,18 @@ class RandomStream:
             with self._lock:
                 number = self._count
                 self._count += 1
-            found = seed_of(self._seed or default_main_program().random_seed), number
+            draw = seed_of(self._seed or default_main_program().random_seed), number
         else:
             count, draws = tape.repeated
-            found = draws[count[0]] if count[0] < len(draws) else (0, 0)  # who repeats them will see that it was one too many
+            draw = draws[count[0]] if count[0] < len(draws) else (0, 0)  # the count tells the caller that there were too many
             count[0] += 1
         if tape.noted is not None:
-            tape.noted.append(found)
-        return found
+            tape.noted.append(draw)
+        return draw
 
     @contextlib.contextmanager
     def noting(self, draws: list[Draw]) -> Iterator[None]:
-        """Inside the ``with``, this thread's draws are added to a list, to be repeated."""
+        """Inside the ``with``, this thread's draws are appended to a list, so that they can be repeated."""
         tape = self._tape
         before, tape.noted = tape.noted, draws
         try:
@@ -157,7 +155,7 @@ class RandomStream:
 
     @contextlib.contextmanager
     def repeating(self, draws: Sequence[Draw]) -> Iterator[list[int]]:
-        """Inside the ``with``, this thread draws these, one after another; gives a list of one number, how many it drew."""
+        """Inside the ``with``, this thread repeats `draws`; yields a list of one number, how many it drew."""
         tape = self._tape
         before, count = tape.repeated, [0]
         tape.repeated = count, draws
@@ -173,7 +171,7 @@ class RandomStream:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Inside the ``with``, programs that this thread runs draw from this stream, as the same ops outside programs do."""
+        """Inside the ``with``, programs that this thread runs draw from this stream, as ops outside programs do."""
         tape = self._tape
         before, tape.shared = tape.shared, True
         try:
@@ -182,19 +180,19 @@ class RandomStream:
             tape.shared = before
 
     def position(self) -> Draw:
-        """Its seed, and how many draws came since."""
+        """The seed, and the number of draws since it was set."""
         with self._lock:
             return self._seed, self._count
 
     def take_back(self, before: Draw, count: int) -> None:
-        """Let the stream be where it was before the last draws, if there were no more than these since."""
+        """Return to position `before` if exactly `count` draws have been made since."""
         with self._lock:
             if (self._seed, self._count - count) == before:
                 self._count -= count
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """Inside the ``with``, draws of this thread are neither noted nor repeated ones: they are made once."""
+        """Inside the ``with``, draws of this thread are new ones and are not recorded."""
         tape = self._tape
         before = tape.noted, tape.repeated
         tape.noted = tape.repeated = None

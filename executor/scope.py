@@ -1,4 +1,4 @@
-"""Scopes: the values that outlive a run, by name."""
+"""Scopes hold the values that outlive a run, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LoDTensor", "Scope", "ScopeVariable", "global_scope", "scope_guard"]
 
 
 class ScopeVariable:
-    """A name in a scope: a tensor, or another value that a program keeps there."""
+    """A variable of a scope: a tensor, or another value of a program."""
 
     __slots__ = ("name", "tensor", "value")
 
@@ -27,10 +27,10 @@ class ScopeVariable:
 
 
 class Scope:
-    """Variables by name; names not found here are looked for in the parent scope.
+    """Variables by name; names not found here are looked up in the parent scope.
 
-    `runs` counts the runs of programs in this scope: together with the program's seed it decides what random ops draw.
-    Who holds `lock` runs a program in this scope; others wait.
+    `runs` counts the runs of programs in this scope; with the program's seed it determines what random ops draw.
+    A program that runs in this scope holds `lock`.
     """
 
     __slots__ = ("__weakref__", "_generation", "_kids", "_parent", "_variables", "lock", "runs")
@@ -39,43 +39,41 @@ class Scope:
         self._parent = parent
         self._variables: dict[str, ScopeVariable] = {}
         self._kids: list[Scope] = []
-        self._generation = 0
-        self.runs = 0
+        self._generation = self.runs = 0
         self.lock = threading.RLock()
 
     @property
     def generation(self) -> int:
-        """Changes whenever a tensor of this scope, or of one around it, is given another array."""
+        """A number that changes whenever a tensor of this scope or of a parent is given another array."""
         return self._generation + (self._parent.generation if self._parent is not None else 0)
 
     def tensor_changed(self) -> None:
         self._generation += 1
 
     def var(self, name: str) -> ScopeVariable:
-        """The variable of this name in this very scope, made if need be."""
-        found = self._variables.get(name)
-        if found is None:
-            found = self._variables[name] = ScopeVariable(name, self)
+        """The variable of this name in this scope itself, created if missing."""
+        if name not in self._variables:
+            self._variables[name] = ScopeVariable(name, self)
             self.tensor_changed()
-        return found
+        return self._variables[name]
 
     def find_var(self, name: str) -> ScopeVariable | None:
-        """The variable of this name here or in a scope around, or None."""
+        """The variable of this name in this scope or a parent, or None."""
         scope: Scope | None = self
         while scope is not None:
-            found = scope._variables.get(name)
-            if found is not None:
-                return found
+            variable = scope._variables.get(name)
+            if variable is not None:
+                return variable
             scope = scope._parent
         return None
 
     def array(self, name: str) -> Any:
-        """The array of a variable's tensor, or None where there is none."""
-        found = self.find_var(name)
-        return found.tensor.array if found is not None else None
+        """The array of a variable's tensor, or None if there is none."""
+        variable = self.find_var(name)
+        return variable.tensor.array if variable is not None else None
 
     def put(self, name: str, array: Any) -> None:
-        """Give a variable's tensor an array, where the variable is, or in this scope."""
+        """Set the array of a variable's tensor; the variable is created in this scope if it does not exist."""
         (self.find_var(name) or self.var(name)).tensor.array = array
 
     def erase(self, names: Sequence[str]) -> None:
@@ -100,7 +98,7 @@ _global = Scope()
 
 
 class _Current(threading.local):
-    """All threads share the global scope until one of them guards itself another."""
+    """The current scope of each thread, at first the global one."""
 
     def __init__(self) -> None:
         self.scope = _global

@@ -1,4 +1,4 @@
-"""How long ops take: while `current` is a timer, runs count into it."""
+"""Times of ops: while `current` is a timer, runs add to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Count", "Timer", "timed"]
 
 @dataclass
 class Count:
-    """Calls of one type of op, and their times in seconds."""
+    """The number of calls of one op type, and their times in seconds."""
 
     calls: int = 0
     total: float = 0.0
@@ -32,7 +32,7 @@ class Count:
 
 
 class Timer:
-    """Counts by type of op. Several threads may count into one."""
+    """Counts by op type. Several threads may share a timer."""
 
     def __init__(self) -> None:
         self.counts: dict[str, Count] = {}
@@ -47,7 +47,7 @@ current: Timer | None = None
 
 
 def timed(timer: Timer | None, op: Operator, place: Place) -> AbstractContextManager[Any]:
-    """Inside the ``with``, the time is counted as one call of the op; what a device still computes then is waited for."""
+    """Times the ``with`` as one call of the op, and waits for the device before it stops."""
     return _counted(timer, op.type, place) if timer is not None else nullcontext()
 
 

@@ -1,8 +1,8 @@
-"""What of a program cannot run here, or should not without being asked: told before anything runs."""
+"""Finds the ops of a program that cannot run, or may not run without permission, before anything runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fluid.errors import ExecutionError, locate
@@ -12,7 +12,7 @@ from fluid.opdef.registry import Rule
 from .kernels.table import KERNELS, SPARSE_KERNELS
 from .stepwise.handlers import ARRAY_HANDLERS, HANDLERS
 
-__all__ = ["REACHES_OUT", "UnsupportedOp", "describe_unsupported", "refuse_unsupported", "unsupported_ops"]
+__all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops"]
 
 REACHES_OUT = {
     "load": "reads files",
@@ -31,12 +31,12 @@ REACHES_OUT = {
     "recv": "talks to other machines",
     "listen_and_serv": "talks to other machines",
 }
-"""Ops whose effect is outside the scope: a program from a file runs them only where it is allowed."""
+"""Ops with effects outside the scope: a program from a file may run them only with permission."""
 
 
 @dataclass(frozen=True)
 class UnsupportedOp:
-    """A type of op that cannot run: why, how often it is there, and where first."""
+    """An op type that cannot run: how often it occurs, where first, and why it cannot run."""
 
     type: str
     count: int
@@ -53,37 +53,37 @@ class UnsupportedOp:
 
 
 def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
-    """`ExecutionError` with the list of what cannot run, if any of these ops of block 0, or in the blocks they own, cannot."""
-    found = unsupported_ops(program, (), ops)
-    if len(found) == 1:
-        raise ExecutionError(f"{found[0]}\n{locate(found[0].first)}")
-    if found:
-        raise ExecutionError(f"{len(found)} kinds of ops of the program cannot run:\n{describe_unsupported(found)}")
+    """Raise an `ExecutionError` that lists those of these ops of block 0, and of the blocks they own, that cannot run."""
+    unsupported = unsupported_ops(program, (), ops)
+    if len(unsupported) == 1:
+        raise ExecutionError(f"{unsupported[0]}\n{locate(unsupported[0].first)}")
+    if unsupported:
+        lines = [f"{len(unsupported)} kinds of ops of the program cannot run:", *(f"  - {item}" for item in unsupported)]
+        raise ExecutionError("\n".join(lines))
 
 
 def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[Operator] | None = None) -> list[UnsupportedOp]:
-    """The ops that cannot run here, or must not, each type once, in order of first places; see `Program.unsupported_ops`.
+    """The op types that cannot or may not run, in the order of their first ops; see `Program.unsupported_ops`.
 
-    `ops` restricts this to some ops of block 0, and the blocks that they own.
+    `ops` restricts this to some ops of block 0 and the blocks that they own.
     """
     allowed = None if program.allowed_ops is None else program.allowed_ops | set(allow)
     chosen = None if ops is None else {id(op) for op in _with_owned(ops)}
-    reasons: dict[str, str | None] = {}
-    counts: dict[str, int] = {}
-    first: dict[str, tuple[int, int, Operator]] = {}
+    places: dict[str, list[tuple[int, int, Operator]]] = {}
     for block in program.blocks:
         for position, op in enumerate(block.ops):
-            if chosen is not None and id(op) not in chosen:
-                continue
-            if op.type not in reasons:
-                reasons[op.type] = _reason(op, allowed)
-            if reasons[op.type] is not None:
-                counts[op.type] = counts.get(op.type, 0) + 1
-                first.setdefault(op.type, (block.idx, position, op))
-    return [UnsupportedOp(kind, counts[kind], *first[kind][:2], reasons[kind] or "", first[kind][2]) for kind in first]
+            if chosen is None or id(op) in chosen:
+                places.setdefault(op.type, []).append((block.idx, position, op))
+    return [
+        UnsupportedOp(op_type, len(ops_of_type), block_index, position, reason, first)
+        for op_type, ops_of_type in places.items()
+        for block_index, position, first in ops_of_type[:1]
+        if (reason := _reason(first, allowed)) is not None
+    ]
 
 
 def _with_owned(ops: Iterable[Operator]) -> Iterable[Operator]:
+    """The ops, and those of the blocks that they own."""
     stack = list(ops)
     seen: set[int] = set()
     while stack:
@@ -103,13 +103,7 @@ def _reason(op: Operator, allowed: frozenset[str] | None) -> str | None:
         return "is not known here, so it cannot run"
     if op.type in REACHES_OUT and allowed is not None and op.type not in allowed:
         return f"{REACHES_OUT[op.type]}, which a program from a file may do only where its allowed_ops name it"
-    if any(op.type in table for table in (KERNELS, SPARSE_KERNELS, HANDLERS, ARRAY_HANDLERS)):
-        return None
-    if definition.forward is not None and isinstance(definition.forward.rule, Rule):
+    has_rule = definition.forward is not None and isinstance(definition.forward.rule, Rule)
+    if has_rule or any(op.type in table for table in (KERNELS, SPARSE_KERNELS, HANDLERS, ARRAY_HANDLERS)):
         return None
     return "has no kernel, so it cannot run"
-
-
-def describe_unsupported(found: Sequence[UnsupportedOp]) -> str:
-    """The list as text, a line each."""
-    return "\n".join(f"  - {item}" for item in found)

@@ -23,15 +23,15 @@ Pair = tuple[Parameter, Variable | None]
 
 
 class GradientClip:
-    """A way to clip gradients, all those of a group together."""
+    """Base of gradient clips; those with equal `group` are applied together."""
 
     @property
     def group(self) -> Hashable:
-        """Parameters whose clips have equal groups are clipped in one call."""
+        """The gradients of parameters whose clips have equal groups are clipped in one call."""
         return id(self)
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
-        """Append the ops that clip these gradients, and give the clipped ones."""
+        """Append the ops that clip these gradients; the clipped gradients."""
         raise NotImplementedError
 
     def __call__(self, params_grads: Iterable[Pair]) -> list[Pair]:
@@ -42,12 +42,12 @@ class GradientClip:
 
 
 def _bounds(what: str, most: float, least: float | None) -> tuple[float, float]:
-    """The greatest and the least number that stay as they are."""
+    """Check the bounds; max and min."""
     greatest = float(most)
     lowest = -greatest if least is None else float(least)
     if not lowest <= greatest:
-        given = " (-max, as none is given)" if least is None else ""
-        raise ProgramError(f"{what}: min {lowest}{given} should not be above max {greatest}")
+        hint = " (-max, as none is given)" if least is None else ""
+        raise ProgramError(f"{what}: min {lowest}{hint} should not be above max {greatest}")
     return greatest, lowest
 
 
@@ -58,21 +58,21 @@ def _norm_bound(what: str, clip_norm: float) -> float:
 
 
 class GradientClipByValue(GradientClip):
-    """Each element into ``[min, max]``; `min` is ``-max`` by default."""
+    """Clip each element to ``[min, max]``; `min` is ``-max`` by default."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self.max, self.min = _bounds("GradientClipByValue", max, min)
 
     def clip(self, pairs: list[tuple[Parameter, Variable]]) -> list[Variable]:
-        found = []
+        clipped = []
         for param, grad in pairs:
             with param.block.program.updating(param, grad) as block:
-                found.append(block.namespace.clip(grad, min=self.min, max=self.max))
-        return found
+                clipped.append(block.namespace.clip(grad, min=self.min, max=self.max))
+        return clipped
 
 
 def _shrink(pairs: list[tuple[Parameter, Variable]], clip_norm: float) -> list[Variable]:
-    """These gradients times ``clip_norm / max(clip_norm, norm)``, where ``norm`` is that of all of them together."""
+    """These gradients times ``clip_norm / max(clip_norm, norm)``, with ``norm`` over all of them."""
     squares = []
     for param, grad in pairs:
         with param.block.program.updating(param, grad) as block:
@@ -86,15 +86,15 @@ def _shrink(pairs: list[tuple[Parameter, Variable]], clip_norm: float) -> list[V
         norm = ops.sqrt(ops.sum(squares) if len(squares) > 1 else squares[0])
         most = ops.fill_constant(shape=[1], dtype=int(norm.dtype), value=clip_norm)
         factor = ops.elementwise_div(most, ops.elementwise_max(most, norm))
-    found = []
+    clipped = []
     for param, grad in pairs:
         with param.block.program.updating(param, grad) as block:
-            found.append(block.namespace.elementwise_mul(grad, factor))
-    return found
+            clipped.append(block.namespace.elementwise_mul(grad, factor))
+    return clipped
 
 
 class GradientClipByNorm(GradientClip):
-    """Each gradient shrunk so that its Euclidean norm is at most `clip_norm`."""
+    """Scale each gradient down to a Euclidean norm of at most `clip_norm`."""
 
     def __init__(self, clip_norm: float) -> None:
         self.clip_norm = _norm_bound("GradientClipByNorm", clip_norm)
@@ -104,10 +104,7 @@ class GradientClipByNorm(GradientClip):
 
 
 class GradientClipByGlobalNorm(GradientClip):
-    """All gradients of a group shrunk by one factor, ``clip_norm / max(clip_norm, norm)``.
-
-    ``norm`` is the Euclidean norm of all of the group's gradients taken together.
-    """
+    """Scale all gradients of a group by ``clip_norm / max(clip_norm, norm)``, with the Euclidean norm of all of them together."""
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
         self.clip_norm = _norm_bound("GradientClipByGlobalNorm", clip_norm)
@@ -124,7 +121,7 @@ class GradientClipByGlobalNorm(GradientClip):
 def set_gradient_clip(
     clip: GradientClip, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
 ) -> None:
-    """Clip the gradients of these parameters (of all of the program's, by default) before the optimizer uses them."""
+    """Clip the gradients of these parameters (by default all of the program) before the optimizer uses them."""
     if not isinstance(clip, GradientClip):
         raise FluidTypeError(f"set_gradient_clip takes one of the GradientClipBy... objects, not {clip!r}")
     program = program if program is not None else default_main_program()
@@ -137,7 +134,7 @@ def set_gradient_clip(
 
 
 def append_gradient_clip_ops(params_grads: Iterable[Pair]) -> list[Pair]:
-    """The same pairs, gradients clipped as their parameters ask for."""
+    """The pairs with gradients clipped by the clips of their parameters."""
     pairs = list(params_grads)
     groups: dict[Hashable, list[int]] = {}
     for index, (param, grad) in enumerate(pairs):
@@ -160,13 +157,13 @@ def append_gradient_clip_ops(params_grads: Iterable[Pair]) -> list[Pair]:
 
 
 class ErrorClipByValue:
-    """Each element of the gradient of a variable into ``[min, max]`` during backward; set it as ``var.error_clip``."""
+    """Clip each element of a variable's gradient to ``[min, max]`` during backward; set it as ``var.error_clip``."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self.max, self.min = _bounds("ErrorClipByValue", max, min)
 
     def append_clip_op(self, block: Block, grad_name: str) -> None:
-        """Clip the gradient of this name in place."""
+        """Append the op that clips the gradient with this name in place."""
         attrs = {"min": self.min, "max": self.max, OpRole.NAME: OpRole.BACKWARD}
         block.append_op("clip", inputs={"X": grad_name}, outputs={"Out": grad_name}, attrs=attrs)
 

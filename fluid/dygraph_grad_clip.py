@@ -1,4 +1,4 @@
-"""Clips of gradients in eager mode, by the names that Fluid 1.6 has for them: ``optimizer.minimize(loss, grad_clip=...)``."""
+"""Gradient clips for ``optimizer.minimize(loss, grad_clip=...)``, under the names of Fluid 1.6."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["GradClipByGlobalNorm", "GradClipByNorm", "GradClipByValue"]
 
 
 class GradClipByValue(GradientClipByValue):
-    """Each element into ``[min_value, max_value]``; with one value, into ``[-|value|, |value|]``."""
+    """Clip each element to ``[min_value, max_value]``; with one value, to ``[-|value|, |value|]``."""
 
     def __init__(self, min_value: float, max_value: float | None = None) -> None:
         limit = abs(float(min_value))
@@ -16,14 +16,14 @@ class GradClipByValue(GradientClipByValue):
 
 
 class GradClipByNorm(GradientClipByNorm):
-    """Each gradient shrunk so that its Euclidean norm is at most `clip_norm`."""
+    """Scale each gradient down to a Euclidean norm of at most `clip_norm`."""
 
     def __init__(self, clip_norm: float) -> None:
         super().__init__(clip_norm)
 
 
 class GradClipByGlobalNorm(GradientClipByGlobalNorm):
-    """All gradients shrunk by one factor, so that the norm of all together is at most `max_global_norm`."""
+    """Scale all gradients by one factor so that their joint Euclidean norm is at most `max_global_norm`."""
 
     def __init__(self, max_global_norm: float) -> None:
         super().__init__(max_global_norm)

@@ -1,4 +1,4 @@
-"""First values of parameters: ops appended to the startup program."""
+"""Initializers of parameters: ops appended to the startup program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _where = _Where()
 
 
 def force_init_on_cpu() -> bool:
-    """Whether constants are now asked to be made on the CPU."""
+    """Whether constants are made on the CPU: True inside `init_on_cpu`."""
     return _where.on_cpu
 
 
@@ -59,23 +59,23 @@ def init_on_cpu() -> Iterator[None]:
 
 
 class Initializer:
-    """Sets the first value of a variable."""
+    """Sets the initial value of a variable."""
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Append to `block` the op that fills `var`."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({said})"
+        settings = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
 
 
 def constant_attrs(shape: Any, dtype: VarType, value: float) -> dict[str, Any]:
-    """Attributes of ``fill_constant``. On the wire `value` is a float32; one that it cannot hold goes as text too."""
-    attrs: dict[str, Any] = {"shape": [int(extent) for extent in shape], "dtype": int(dtype), "value": float(value)}
+    """Attributes of ``fill_constant``. In files `value` is a float32; a number that it cannot represent is stored as text too."""
+    attrs: dict[str, Any] = {"shape": [*map(int, shape)], "dtype": int(dtype), "value": float(value)}
     with np.errstate(over="ignore"):
-        held = float(np.float32(value))
-    if held != value and dtype is not VarType.FP32:
+        stored = float(np.float32(value))
+    if stored != value and dtype is not VarType.FP32:
         attrs["str_value"] = repr(value)
     return attrs
 
@@ -106,11 +106,11 @@ WIDER = {
     VarType.UINT8: VarType.INT32,
     VarType.SIZE_T: VarType.INT64,
 }
-"""Element types that ``assign_value`` cannot hold -> those that hold their values, to be cast."""
+"""Element types that ``assign_value`` does not support -> wider ones to cast from."""
 
 
 def _number(initializer: Initializer, name: str, value: Any, at_least: float | None = None) -> Any:
-    """`value`, which should be a number, and not below `at_least`."""
+    """Check that `value` is a number, and not below `at_least`; the value."""
     where = f"{type(initializer).__name__.removesuffix('Initializer')}: {name}"
     try:
         number = float(value)
@@ -122,9 +122,9 @@ def _number(initializer: Initializer, name: str, value: Any, at_least: float | N
 
 
 def fans(var: Variable) -> tuple[int, int]:
-    """How many inputs feed one output of a weight, and how many outputs one input feeds.
+    """fan_in and fan_out: how many inputs an output of a weight depends on, and how many outputs an input affects.
 
-    Of a matrix, its extents. Of a convolution's filter ``[out, in, *kernel]``, the channels times the kernel's size.
+    For a matrix, its dimensions; for a convolution filter ``[out, in, *kernel]``, the channels times the kernel's size.
     """
     shape = var.shape
     if not shape:
@@ -185,13 +185,13 @@ class NormalInitializer(Initializer):
 
 
 class TruncatedNormalInitializer(NormalInitializer):
-    """Normal, but drawn again where it falls outside two standard deviations."""
+    """Normal; values outside two standard deviations are drawn again."""
 
     _op = "truncated_gaussian_random"
 
 
 def _centred(var: Variable, block: Block, uniform: bool, variance: float, seed: int) -> Operator:
-    """Mean 0 and this variance, uniform or normal."""
+    """Append a uniform or normal draw with mean 0 and this variance."""
     if uniform:
         limit = math.sqrt(3.0 * variance)
         return UniformInitializer(-limit, limit, seed)(var, block)
@@ -232,7 +232,7 @@ class MSRAInitializer(Initializer):
 
 
 class NumpyArrayInitializer(Initializer):
-    """A given array."""
+    """The elements of an array."""
 
     def __init__(self, value: Any) -> None:
         self._value = np.asarray(value)
@@ -250,13 +250,13 @@ class NumpyArrayInitializer(Initializer):
 
 
 def euclidean_norm(ops: Any, var: Any, axes: Sequence[int]) -> Any:
-    """The norm of `var` over these dimensions, which stay as extents of 1; where there are none, of each element."""
+    """The norm of `var` over these axes, which are kept with size 1; of each element if there are none."""
     squares = ops.square(var)
     return ops.sqrt(ops.reduce_sum(squares, dim=list(axes), keep_dim=True) if axes else squares)
 
 
 class NormInitializer(Initializer):
-    """The Euclidean norm, over some dimensions, of a parameter that the program has initialized before."""
+    """The Euclidean norm, over some axes, of a parameter that the program initializes before."""
 
     def __init__(self, parameter: Variable, axes: Sequence[int]) -> None:
         self._parameter, self._axes = parameter, list(axes)

@@ -1,4 +1,4 @@
-"""Optimizers: ops that change parameters by their gradients."""
+"""Optimizers: ops that update parameters by their gradients."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _DOMAINS: dict[str, Callable[[float], bool]] = {
 
 
 def _number(name: str, value: Any, allowed: str = "a number") -> float:
-    """A setting of an optimizer, as a float; outside of where it is `allowed`, training could only go wrong."""
+    """A setting of an optimizer as a float; an error outside the domain `allowed`."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -97,25 +97,25 @@ def _number(name: str, value: Any, allowed: str = "a number") -> float:
 
 
 class Optimizer:
-    """What all optimizers share.
+    """Base class of optimizers.
 
     In eager mode the same updates run at once: call ``loss.backward()``, then `minimize` or `step`, then `clear_grad`.
 
     Args:
-        learning_rate: a number, or a variable of one element that the program computes; in eager mode, a schedule of
-            `fluid.dygraph` too.
+        learning_rate: a number, or a variable of one element that the program computes; in eager mode also a schedule of
+            `fluid.dygraph`.
         regularization: weight decay of the parameters that have none of their own.
-        name: put into the names of the optimizer's variables.
-        parameter_list: the parameters to train, unless `minimize` says. In eager mode also a layer, whose parameters these are,
-            or a function that gives them: asked in each step, for layers that make their parameters in their first call. What
-            is kept for a parameter that is not among them any more is forgotten.
-        grad_clip: how to clip the gradients, after clips of the parameters' own.
+        name: part of the names of the optimizer's variables.
+        parameter_list: the parameters to train by default. In eager mode also a layer, or a function that returns parameters:
+            each step asks it again, as layers may make their parameters in their first call. State of parameters that it returns
+            no more is dropped.
+        grad_clip: how to clip the gradients; a clip of a parameter's own comes first.
     """
 
     type = ""
     """The type of the op that updates a parameter."""
     accumulators: Mapping[str, str] = {}
-    """Slots of that op -> the accumulators that it updates."""
+    """Slots of that op -> names of the accumulators that it updates."""
 
     def __init__(
         self,
@@ -137,18 +137,18 @@ class Optimizer:
         self._grad_clip = grad_clip
         self._rates: ByProgram[Variable] = ByProgram()
         self._accumulators: ByProgram[dict[tuple[str, Any], Variable]] = ByProgram()
-        """By name, and by the parameter (in a program, by its name)."""
+        """By name and parameter (in a program, the parameter's name)."""
         self._given = GivenState()
-        """First values, by `set_dict`, of variables that are not there yet."""
+        """Values from `set_dict` for variables still to be made."""
         self._calls: dict[int, _Call] = {}
         """By id of the parameter: its last update in eager mode."""
         self._asked: list[Any] = []
-        """What a layer or function that is `parameter_list` gave last."""
+        """The last parameters from a `parameter_list` that is a layer or function."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_calls": {}, "_asked": []}  # by ids, which copies do not share
 
-    # -- the whole of it
+    # -- minimization
     def minimize(
         self,
         loss: Variable,
@@ -157,13 +157,13 @@ class Optimizer:
         no_grad_set: Named | None = None,
         grad_clip: GradientClip | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """Append to the loss's program its backward part and the updates of the parameters.
+        """Append the backward part and the updates of the parameters to the loss's program.
 
-        In eager mode, update the parameters by the gradients that ``loss.backward()`` has left.
+        In eager mode, update the parameters by the gradients from ``loss.backward()``.
 
         Args:
-            loss: one element; its program need not be the default one.
-            startup_program: sets the first values of the optimizer's variables; the default one if None.
+            loss: a variable of one element; its program need not be the default one.
+            startup_program: initializes the optimizer's variables; the default one if None.
             parameter_list: parameters to train, or their names; all trainable ones by default.
             no_grad_set: variables, or names, through which no gradient flows.
             grad_clip: how to clip the gradients.
@@ -185,7 +185,7 @@ class Optimizer:
         callbacks: Sequence[Callable[..., Any]] | None = None,
         checkpoints: Named | None = None,
     ) -> list[Pair]:
-        """Append the backward part alone; see `minimize`, and `append_backward` for `checkpoints`."""
+        """Append only the backward part; see `minimize`, and `append_backward` for `checkpoints`."""
         if not isinstance(loss, Variable):
             raise FluidTypeError(f"the loss should be a Variable, not {type(loss).__name__}")
         if parameter_list is None:
@@ -211,7 +211,7 @@ class Optimizer:
             return self.apply_gradients(params_grads)
 
     def apply_gradients(self, params_grads: Iterable[Pair]) -> list[Operator]:
-        """Append to the default main program clips, decay and updates for these pairs; the update ops."""
+        """Append clips, weight decay and updates for these pairs to the default main program; the update ops."""
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         if self._grad_clip is not None:
             pairs = self._grad_clip(pairs)
@@ -232,24 +232,24 @@ class Optimizer:
             self.apply_gradients(program.gradients(None, params, None, append_backward))
 
     def clear_grad(self) -> None:
-        """In eager mode, forget the gradients of the parameters of `parameter_list`."""
+        """In eager mode, clear the gradients of the parameters of `parameter_list`."""
         for param in self._own_parameters("clear_grad"):
             param.clear_gradient()
 
     clear_gradients = clear_grad
 
     def _parameters(self) -> Any:
-        """The parameters of `parameter_list` as it is now; what is kept for others is forgotten where it is asked anew."""
-        found = asked(type(self).__name__, self._parameter_list)
-        if found is None or found is self._parameter_list:
-            return found
-        if len(found) != len(self._asked) or not all(map(operator.is_, found, self._asked)):
-            self._asked = found
-            there = {id(param) for param in found}
-            for known in self._accumulators.values():
-                _forget(known, found)
+        """The current parameters of `parameter_list`; drops state of parameters that a layer or function returns no more."""
+        params = asked(type(self).__name__, self._parameter_list)
+        if params is None or params is self._parameter_list:
+            return params
+        if len(params) != len(self._asked) or not all(map(operator.is_, params, self._asked)):
+            self._asked = params
+            there = {id(param) for param in params}
+            for variables in self._accumulators.values():
+                _forget(variables, params)
             self._calls = {key: call for key, call in self._calls.items() if key in there}
-        return found
+        return params
 
     def _own_parameters(self, method: str) -> list[Any]:
         params: list[Any] = self._parameters() or []
@@ -261,36 +261,36 @@ class Optimizer:
         return params
 
     def state_dict(self) -> dict[str, Any]:
-        """In eager mode, what the optimizer keeps from step to step, by name: the tensors themselves."""
-        found: dict[str, Any] = {}
+        """In eager mode, the state that the optimizer keeps between steps, by name: the tensors themselves."""
+        tensors: dict[str, Any] = {}
         self._parameters()
-        for program, known in self._accumulators.items():
+        for program, variables in self._accumulators.items():
             self._check_eager(program)
-            found.update((var.name, var) for var in known.values())
+            tensors.update((var.name, var) for var in variables.values())
         if isinstance(self._learning_rate, Schedule):
-            found.update({"global_step": self._learning_rate.state_dict()["step_num"]})
-        return found
+            tensors.update({"global_step": self._learning_rate.state_dict()["step_num"]})
+        return tensors
 
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """In eager mode, go on from a state that `state_dict` has given, also before the first step.
+        """In eager mode, continue from a `state_dict`, also before the first step.
 
-        Tensors and arrays are found by the names of the parameters, which should be called as they were then (names count from
-        zero in each `fluid.dygraph.guard`), and by what they are for them. A warning tells what is for nothing.
+        Tensors and arrays are matched by the names of the parameters, which should be the same as when the state was saved (names
+        count from zero in each `fluid.dygraph.guard`), and of the accumulators. A warning lists values without a match.
 
         Raises:
-            ProgramError: one has another shape; nothing has changed then.
+            ProgramError: a value has another shape; nothing has changed then.
         """
         check_state(f"{type(self).__name__}.set_dict", state_dict)
-        given = GivenState({name: value for name, value in state_dict.items() if name != "global_step"})
+        values = GivenState({name: value for name, value in state_dict.items() if name != "global_step"})
         variables: list[tuple[str, Any]] = []
-        for program, known in self._accumulators.items():
+        for program, own in self._accumulators.items():
             self._check_eager(program)
-            variables += ((self._start(name, param), var) for (name, param), var in known.items())
-        given.give(variables)
+            variables += ((self._start(name, param), var) for (name, param), var in own.items())
+        values.give(variables)
         if "global_step" in state_dict and isinstance(self._learning_rate, Schedule):
             self._learning_rate.set_dict({"step_num": int(state_dict["global_step"])})
-        given.keep()
-        self._given = given
+        values.keep()
+        self._given = values
         self._tell_unused()
 
     def _check_eager(self, program: Program) -> None:
@@ -300,13 +300,13 @@ class Optimizer:
             )
 
     def _tell_unused(self, trained: Sequence[Pair] | None = None) -> None:
-        """Warn of what `set_dict` was given for nothing, as far as is known, or when these are `trained` for the first time."""
+        """Warn of values from `set_dict` without a match, once the parameters are known: listed, or `trained` now."""
         listed = isinstance(self._parameter_list, list)
         if not listed and trained is None and not self._accumulators:
             return
-        known = {id(param) for variables in self._accumulators.values() for _, param in variables}
-        known |= {id(param) for param, _ in trained or ()}
-        coming = [f"{param.name}_" for param in self._parameter_list if id(param) not in known] if listed else []
+        seen = {id(param) for variables in self._accumulators.values() for _, param in variables}
+        seen |= {id(param) for param, _ in trained or ()}
+        coming = [f"{param.name}_" for param in self._parameter_list if id(param) not in seen] if listed else []
         self._given.tell_unused(type(self).__name__, coming)
 
     def _append_updates(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[Operator]:
@@ -350,11 +350,11 @@ class Optimizer:
         self._rates[program] = rate
 
     def _global_learning_rate(self, program: Program | None = None) -> Variable | None:
-        """The variable that holds the learning rate in a program, once `minimize` has been called for it."""
+        """The variable with the learning rate in a program; None before `minimize`."""
         return self._rates.get(program if program is not None else default_main_program())
 
     def _rate_of(self, param: Parameter) -> Variable:
-        """The learning rate of one parameter."""
+        """The learning rate of a parameter, with its own factor."""
         rate = self._rates[default_main_program()]
         factor = param.optimize_attr.get("learning_rate", 1.0)
         if isinstance(factor, Variable):
@@ -363,24 +363,24 @@ class Optimizer:
 
     # -- the optimizer's own variables
     def _create_accumulators(self, block: Block, parameters: Sequence[Parameter]) -> None:
-        """Make the variables that the updates of these parameters need."""
+        """Make the accumulators of these parameters."""
         for param in parameters:
             for name in self.accumulators.values():
                 self._add_accumulator(name, param, *self._first_value(name))
 
     def _first_value(self, name: str) -> tuple[float, Sequence[int] | None]:
-        """What an accumulator is filled with at first, and its shape (None: the parameter's)."""
+        """The initial value of an accumulator, and its shape (None: the parameter's)."""
         return 0.0, None
 
     def _add_accumulator(
         self, name: str, param: Parameter, fill_value: float = 0.0, shape: Sequence[int] | None = None
     ) -> Variable:
-        """A persistable variable of this optimizer for one parameter, shaped like it unless `shape` is given."""
+        """An accumulator of a parameter: a persistable variable, of the parameter's shape by default."""
         program = default_main_program()
-        known = self._accumulators.setdefault(program, {})
+        variables = self._accumulators.setdefault(program, {})
         key = name, program.key_of(param)
-        if key in known:
-            return known[key]
+        if key in variables:
+            return variables[key]
         start = self._start(name, param)
         var = program.global_block().create_var(
             name=unique_name.generate(start),
@@ -392,13 +392,13 @@ class Optimizer:
         LayerHelper(self.type, self._name or self.type).set_variable_initializer(var, Constant(fill_value))
         if self._given and program.eager:
             self._given.give([(start, var)])
-        known[key] = var
+        variables[key] = var
         return var
 
     def _start(self, name: str, param: Any) -> str:
-        """What the name of an accumulator of a parameter, or of one of this name, begins with; a number follows."""
-        said = name if self._name is None else f"{self._name}_{name}"
-        return f"{param if isinstance(param, str) else param.name}_{said}"
+        """The name of an accumulator of a parameter (or parameter name) without the generated number."""
+        full_name = name if self._name is None else f"{self._name}_{name}"
+        return f"{param if isinstance(param, str) else param.name}_{full_name}"
 
     def _get_accumulator(self, name: str, param: Parameter) -> Variable:
         program = default_main_program()
@@ -413,7 +413,7 @@ class Optimizer:
         return self._update(block, param_and_grad)
 
     def _finish_update(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> None:
-        """Append what there is to do for one parameter when all are updated."""
+        """Append ops for one parameter after all updates."""
 
     def _update(
         self,
@@ -421,12 +421,12 @@ class Optimizer:
         pair: tuple[Parameter, Variable],
         inputs: dict[str, Variable] | None = None,
     ) -> Operator:
-        """Append the op of this optimizer's type; `inputs` is what it reads besides the parameter and what it updates."""
+        """Append the op of this optimizer's type; `inputs` are those besides the parameter, gradient, rate and accumulators."""
         param, grad = pair
         rate, attrs = self._rate_of(param), self._attrs(param)
-        known = self._calls.get(id(param))
-        if known is not None and known.rate is rate and known.attrs == attrs:
-            again: Operator = known.call.again(grad)
+        last = self._calls.get(id(param))
+        if last is not None and last.rate is rate and last.attrs == attrs:
+            again: Operator = last.call.again(grad)
             return again
         state = {slot: self._get_accumulator(name, param) for slot, name in self.accumulators.items()}
         op = block.append_op(
@@ -441,7 +441,7 @@ class Optimizer:
 
 
 def _forget(kept: dict[Any, Any], trained: Iterable[Any]) -> None:
-    """Drop what is kept for parameters that are not among those trained; what is kept by name stays."""
+    """Drop entries for parameters that are not among those trained; entries by name stay."""
     there = {id(param) for param in trained}
     for key in list(kept):
         param = key[1] if isinstance(key, tuple) else key
@@ -450,7 +450,7 @@ def _forget(kept: dict[Any, Any], trained: Iterable[Any]) -> None:
 
 
 def _kept(kind: type[Optimizer] | None = None) -> Iterator[str]:
-    """What optimizers keep for a parameter: the names that those of the variables end in, but for a number."""
+    """Names of the accumulators of all optimizer classes."""
     kind = kind if kind is not None else Optimizer
     yield from kind.accumulators.values()
     for inner in kind.__subclasses__():
@@ -458,16 +458,16 @@ def _kept(kind: type[Optimizer] | None = None) -> Iterator[str]:
 
 
 def is_state(state: Mapping[str, Any]) -> bool:
-    """Whether these are names of what optimizers keep, rather than those of the parts of a layer."""
+    """Whether the names are those of an optimizer's state, rather than of a layer's."""
     whole = {"global_step", "LR_Scheduler", "master_weights", _STEP}
     ending = re.compile(rf".+_({'|'.join(end.lstrip('_') for end in (*_kept(), _SLOW))})_\d+")
     return all(start_of(name) in whole or ending.fullmatch(name) is not None for name in state)
 
 
 class _Call(NamedTuple):
-    """The update of a parameter in eager mode, to be made again while the rate and the attributes are the same."""
+    """The update of a parameter in eager mode, which is repeated while the rate and the attributes are the same."""
 
-    param: Any  # held, so that its id is of no other
+    param: Any  # kept alive, so that its id is not reused
     rate: Any
     attrs: dict[str, Any]
     call: Any
@@ -481,10 +481,10 @@ class Schedule(Protocol):
         """The rate of the next step."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is."""
+        """The number of the next step, to save."""
 
     def set_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a `state_dict`."""
 
 
 class SGDOptimizer(Optimizer):
@@ -584,8 +584,8 @@ class AdamWOptimizer(AdamOptimizer):
 
     Args:
         weight_decay: the coefficient of the decay.
-        apply_decay_param_fun: called with the name of a parameter, says whether it decays; all do by default.
-        lr_ratio: called with a parameter that decays, gives the number that its learning rate is multiplied by.
+        apply_decay_param_fun: whether a parameter decays, by its name; all do by default.
+        lr_ratio: the factor on the learning rate of a parameter.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.AdamW(0.1, weight_decay=0.5, parameter_list=[w])
@@ -626,15 +626,15 @@ class AdamWOptimizer(AdamOptimizer):
 
 
 class LambOptimizer(AdamOptimizer):
-    """Adam whose steps are as long as the parameters allow (You et al., 2020).
+    """Adam with steps in proportion to the norm of each parameter (You et al., 2020).
 
     With the moments of `AdamOptimizer`, ``r = moment1 / (1 - beta1 ** t) / (sqrt(moment2 / (1 - beta2 ** t)) + epsilon)
     + lamb_weight_decay * param``, then ``param -= learning_rate * norm(param) / norm(r) * r``.
 
     Args:
         lamb_weight_decay: the coefficient of the decay.
-        exclude_from_weight_decay_fn: called with a parameter, says whether it does not decay. Without decay the norms do
-            not count, unless `always_adapt`.
+        exclude_from_weight_decay_fn: whether a parameter does not decay. Without decay the norms are not used, unless
+            `always_adapt`.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Lamb(0.1, parameter_list=[w])
@@ -671,7 +671,7 @@ class LambOptimizer(AdamOptimizer):
 
 
 class AdamaxOptimizer(Optimizer):
-    """Adam by the greatest gradient instead of the second moment (Kingma and Ba, 2015).
+    """Adam with the infinity norm of gradients instead of the second moment (Kingma and Ba, 2015).
 
     ``moment = beta1 * moment + (1 - beta1) * grad``, ``inf_norm = max(beta2 * inf_norm + epsilon, abs(grad))``, then at
     step ``t`` ``param -= learning_rate / (1 - beta1 ** t) * moment / inf_norm``.
@@ -953,8 +953,8 @@ class LarsMomentumOptimizer(Optimizer):
 class DpsgdOptimizer(Optimizer):
     """Differentially private gradient descent (Abadi et al., 2016).
 
-    ``param -= learning_rate * (grad / max(1, norm(grad) / clip) + noise / batch_size)``, where ``noise`` is one number for the
-    whole parameter, drawn anew in each step from the normal distribution with mean 0 and standard deviation `sigma`.
+    ``param -= learning_rate * (grad / max(1, norm(grad) / clip) + noise / batch_size)``, where ``noise`` is one number per
+    parameter and step, drawn from the normal distribution with mean 0 and standard deviation `sigma`.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.Dpsgd(0.1, clip=1.0, batch_size=1.0, sigma=0.0, parameter_list=[w])
@@ -983,11 +983,10 @@ class DpsgdOptimizer(Optimizer):
 
 
 class DGCMomentumOptimizer(MomentumOptimizer):
-    """`MomentumOptimizer`, under the name that deep gradient compression has.
+    """`MomentumOptimizer` with the arguments of deep gradient compression, which has no effect here.
 
-    The compression (Lin et al., 2018) makes what several trainers send each other smaller. One machine sends nothing, so
-    `rampup_begin_step`, `rampup_step`, `sparsity`, `local_grad_clip_norm` and `num_trainers`, which direct it, are checked and
-    change nothing: every step is one before compression begins.
+    The compression (Lin et al., 2018) reduces communication between trainers. On one machine there is none, so
+    `rampup_begin_step`, `rampup_step`, `sparsity`, `local_grad_clip_norm` and `num_trainers` are only checked.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.DGCMomentumOptimizer(0.1, momentum=0.9, rampup_begin_step=0, parameter_list=[w])
@@ -1030,10 +1029,10 @@ def _check_optimizer(where: str, value: Any) -> Optimizer:
 
 
 class RecomputeOptimizer(Optimizer):
-    """An optimizer whose backward part computes forward values again instead of keeping them.
+    """An optimizer whose backward part recomputes forward values instead of keeping them.
 
-    ``_set_checkpoints`` says between which values; see `append_backward`. The updates are those of `optimizer`. In eager mode
-    there is `fluid.dygraph.recompute` instead.
+    ``_set_checkpoints`` sets the values that are kept; see `append_backward`. The updates are those of `optimizer`. In eager mode
+    use `fluid.dygraph.recompute` instead.
 
     >>> hidden = layers.fc(fluid.data("x", [-1, 4]), 8, act="tanh")
     >>> optimizer = fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))
@@ -1049,14 +1048,14 @@ class RecomputeOptimizer(Optimizer):
         self._checkpoints: list[Variable | str] | None = None
 
     def _set_checkpoints(self, checkpoints: Sequence[Variable | str]) -> None:
-        """Cut the forward part at these values, or names of them."""
+        """Cut the forward part at these variables, or variables with these names."""
         fits = isinstance(checkpoints, (list, tuple)) and all(isinstance(item, (str, Variable)) for item in checkpoints)
         if not fits:
             raise FluidTypeError(f"_set_checkpoints takes a list of Variables and names, not {checkpoints!r}")
         self._checkpoints = list(checkpoints)
 
     def load(self, stat_dict: Any) -> None:
-        """Not offered, as in Fluid 1.6: what an optimizer keeps is saved and loaded with its program."""
+        """An error, as in Fluid 1.6: the state of an optimizer is saved and loaded with its program."""
         raise ProgramError("RecomputeOptimizer cannot load a dictionary; fluid.load restores what its optimizer keeps")
 
     def backward(
@@ -1068,13 +1067,13 @@ class RecomputeOptimizer(Optimizer):
         callbacks: Sequence[Callable[..., Any]] | None = None,
         checkpoints: Named | None = None,
     ) -> list[Pair]:
-        """Append the backward part, with recomputation between `checkpoints` or, by default, those that were set."""
+        """Append the backward part, with recomputation between `checkpoints`, by default those of `_set_checkpoints`."""
         if isinstance(loss, Variable) and loss.block.program.eager:
             raise self._for_programs()
-        found = checkpoints if checkpoints is not None else self._checkpoints
-        if found is None:
+        cuts = checkpoints if checkpoints is not None else self._checkpoints
+        if cuts is None:
             raise ProgramError("RecomputeOptimizer does not know where to cut; call its _set_checkpoints([...]) before minimize")
-        return self._optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks, found)
+        return self._optimizer.backward(loss, startup_program, parameter_list, no_grad_set, callbacks, cuts)
 
     def _own_parameters(self, method: str) -> list[Any]:
         raise self._for_programs()
@@ -1102,8 +1101,8 @@ _STEP, _SLOW = "lookahead_step", "_slow"
 class LookaheadOptimizer:
     """Slow parameters that follow the fast ones (Zhang et al., 2019).
 
-    `inner_optimizer` changes the parameters, the fast ones, in each step. After every `k` steps
-    ``slow += alpha * (fast - slow)`` and ``fast = slow``. The slow parameters start as the fast ones do.
+    `inner_optimizer` updates the parameters, the fast ones, in each step. After every `k` steps
+    ``slow += alpha * (fast - slow)`` and ``fast = slow``. The slow parameters start as copies of the fast ones.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> optimizer = fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1, parameter_list=[w]), alpha=0.5, k=1)
@@ -1122,45 +1121,45 @@ class LookaheadOptimizer:
         self.alpha, self.k = float(alpha), k
         self.type = "lookahead"
         self._variables: ByProgram[dict[Any, Variable]] = ByProgram()
-        """The slow parameters, as `Optimizer._accumulators`; under "" the number of the step."""
+        """Slow parameters, by the key of `Optimizer._accumulators`; under "" the step counter."""
         self._given = GivenState()
 
     def minimize(self, loss: Variable, startup_program: Program | None = None) -> tuple[list[Operator], list[Pair]]:
-        """What the inner optimizer's `minimize` does, followed by the slow parameters' part."""
+        """As the inner optimizer's `minimize`, followed by the updates of the slow parameters."""
         pairs = self.inner_optimizer.backward(loss, startup_program)
         return self._train(loss, startup_program, pairs), pairs
 
     def step(self) -> None:
-        """In eager mode, update the parameters that the inner optimizer was given by their gradients."""
+        """In eager mode, update the parameters of the inner optimizer by their gradients."""
         params = self.inner_optimizer._own_parameters("step")
         self._train(params[0], None, params[0].block.program.gradients(None, params, None, append_backward))
 
     def clear_grad(self) -> None:
-        """In eager mode, forget the gradients of the parameters that the inner optimizer was given."""
+        """In eager mode, clear the gradients of the inner optimizer's parameters."""
         self.inner_optimizer.clear_grad()
 
     clear_gradients = clear_grad
 
     def state_dict(self) -> dict[str, Any]:
-        """In eager mode, what it and the inner optimizer keep from step to step, by name: the tensors themselves."""
-        found = self.inner_optimizer.state_dict()
-        for program, known in self._variables.items():
+        """In eager mode, the state of this and the inner optimizer, by name: the tensors themselves."""
+        tensors = self.inner_optimizer.state_dict()
+        for program, variables in self._variables.items():
             self.inner_optimizer._check_eager(program)
-            self._forget(known)
-            found.update((var.name, var) for var in known.values())
-        return found
+            self._forget(variables)
+            tensors.update((var.name, var) for var in variables.values())
+        return tensors
 
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """In eager mode, go on from a state that `state_dict` has given; see `Optimizer.set_dict`."""
+        """In eager mode, continue from a `state_dict`; see `Optimizer.set_dict`."""
         check_state("LookaheadOptimizer.set_dict", state_dict)
         own = {name: value for name, value in state_dict.items() if start_of(name) == _STEP or start_of(name).endswith(_SLOW)}
         self.inner_optimizer.set_dict({name: value for name, value in state_dict.items() if name not in own})
-        given = GivenState(own)
-        for program, known in self._variables.items():
+        values = GivenState(own)
+        for program, variables in self._variables.items():
             self.inner_optimizer._check_eager(program)
-            given.give([(_STEP if isinstance(param, str) else param.name + _SLOW, var) for param, var in known.items()])
-        given.keep()
-        self._given = given
+            values.give([(_STEP if isinstance(param, str) else param.name + _SLOW, var) for param, var in variables.items()])
+        values.keep()
+        self._given = values
 
     def _train(self, loss: Variable, startup_program: Program | None, pairs: Sequence[Pair]) -> list[Operator]:
         params = [param for param, grad in pairs if grad is not None and param.trainable]
@@ -1180,7 +1179,7 @@ class LookaheadOptimizer:
         return ops
 
     def _forget(self, slow: dict[Any, Variable]) -> None:
-        """Forget slow parameters as the inner optimizer does."""
+        """Drop slow parameters where the inner optimizer drops its state."""
         if callable(self.inner_optimizer._parameter_list):
             _forget(slow, self.inner_optimizer._asked)
 
@@ -1203,7 +1202,7 @@ class LookaheadOptimizer:
         cond(equal(left, fill_constant([1], "int64", 0)), meet)
 
     def _slow(self, param: Parameter) -> Variable:
-        """The slow parameter, which the startup program makes a copy of the fast one."""
+        """A new slow parameter, which the startup program copies from the fast one."""
         program = param.block.program
         home = program.startup.global_block()
         try:
@@ -1223,11 +1222,10 @@ class LookaheadOptimizer:
 
 
 class PipelineOptimizer:
-    """An optimizer of a model that is cut into sections, each for a device of its own.
+    """An optimizer for a model that is cut into sections for several devices.
 
-    On one device the sections run one after the other, as the whole program does: training is that of `optimizer`. So
-    `cut_list`, `place_list`, `concurrency_list`, `queue_size`, `sync_steps` and `start_cpu_core_id`, which say where and how the
-    sections run at the same time, change nothing.
+    On one device the sections run one after another, so training is that of `optimizer`, and `cut_list`, `place_list`,
+    `concurrency_list`, `queue_size`, `sync_steps` and `start_cpu_core_id` have no effect.
 
     >>> loss = layers.mean(layers.fc(fluid.data("x", [-1, 4]), 1))
     >>> updates, pairs = fluid.optimizer.PipelineOptimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
@@ -1254,15 +1252,15 @@ class PipelineOptimizer:
         parameter_list: Named | None = None,
         no_grad_set: Named | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """What the optimizer's own `minimize` does."""
+        """The optimizer's `minimize`."""
         return self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
 
     def step(self) -> None:
-        """What the optimizer's own `step` does, in eager mode."""
+        """The optimizer's `step`, in eager mode."""
         self._optimizer.step()
 
     def clear_grad(self) -> None:
-        """What the optimizer's own `clear_grad` does, in eager mode."""
+        """The optimizer's `clear_grad`, in eager mode."""
         self._optimizer.clear_grad()
 
     clear_gradients = clear_grad

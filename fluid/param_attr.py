@@ -1,4 +1,4 @@
-"""What users say of a parameter: its name, first value, learning rate, regularizer, whether it trains."""
+"""Attributes of parameters: name, initializer, learning rate, regularizer, whether they are trained."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ParamAttr:
 
     Args:
         name: of the parameter; generated if None. Layers that give the same name share the parameter.
-        initializer: sets the first value; by default the layer's choice (Xavier for weights, zero for biases).
+        initializer: by default the layer's choice (Xavier for weights, zero for biases).
         learning_rate: factor on the optimizer's learning rate.
         regularizer: weight decay of this parameter, in place of the optimizer's.
         trainable: whether optimizers change it.
         gradient_clip: how its gradient is clipped.
-        do_model_average: whether a moving average of it may be kept.
+        do_model_average: whether averages of parameters include it.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class ParamAttr:
 
     @staticmethod
     def _to_attr(arg: Any) -> Any:
-        """What ``param_attr=arg`` means.
+        """The `ParamAttr` for an argument ``param_attr=arg``.
 
-        None and True are all defaults, False is no parameter (returned as it is), a string a name; an initializer or a
-        regularizer stands for the attribute that holds it, a tensor of eager mode for itself; a list or tuple gives a list.
+        None and True mean defaults, False no parameter (returned as it is), a string a name, an initializer or a regularizer that
+        attribute, and an eager tensor a parameter to use; a list or tuple gives a list.
         """
         if arg is None or arg is True:
             return ParamAttr()
@@ -69,7 +69,7 @@ class ParamAttr:
         )
 
     def _to_kwargs(self) -> dict[str, Any]:
-        """As the arguments of `Parameter` that do not depend on the layer."""
+        """The arguments of `Parameter` that do not depend on the layer."""
         return {
             "name": self.name,
             "optimize_attr": {"learning_rate": self.learning_rate},
@@ -81,20 +81,20 @@ class ParamAttr:
 
     def __repr__(self) -> str:
         defaults = vars(type(self)())
-        said = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if value != defaults[name])
-        return f"{type(self).__name__}({said})"
+        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if value != defaults[name])
+        return f"{type(self).__name__}({settings})"
 
 
 class WeightNormParamAttr(ParamAttr):
-    """A parameter of which length and direction are trained apart (Salimans and Kingma, 2016): ``g * v / norm(v)``.
+    """Weight normalization (Salimans and Kingma, 2016): ``g * v / norm(v)``, with length and direction trained separately.
 
-    ``v``, called ``<name>_v``, is shaped and initialized like the parameter would be. The Euclidean norm goes over all dimensions
-    but `dim`, or over all of them; ``g``, ``<name>_g``, has one element for each norm (and as many dimensions as ``v``) and is
-    the norm of ``v`` at first, so that the layer starts as it would without.
+    ``v``, called ``<name>_v``, has the shape and initializer of the parameter. The Euclidean norm goes over all dimensions except
+    `dim`, or over all if that is None; ``g``, ``<name>_g``, has one element for each norm (and as many dimensions as ``v``), and
+    is initialized to the norm of ``v``, so that the weight initially equals ``v``.
     """
 
     params_with_weight_norm: ClassVar[list[Variable]] = []
-    """The products that layers were given."""
+    """The weights computed in programs."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class WeightNormParamAttr(ParamAttr):
 
 
 class GivenParameter(ParamAttr):
-    """A tensor of eager mode that a layer takes in place of a parameter of its own."""
+    """An eager tensor that a layer uses instead of making a parameter."""
 
     def __init__(self, tensor: Variable) -> None:
         super().__init__()

@@ -43,19 +43,19 @@ def append_regularization_ops(
     parameters_and_grads: Iterable[tuple[Parameter, Variable | None]],
     regularization: WeightDecayRegularizer | None = None,
 ) -> list[tuple[Parameter, Variable | None]]:
-    """The same pairs, gradients with the decay added that the parameter asks for, or else `regularization`.
+    """The pairs with weight decay added to the gradients: by the parameter's regularizer, or else `regularization`.
 
-    All of a parameter decays, as in Fluid 1.6; so a sparse gradient, of which only some rows are there, becomes a dense one.
+    All elements of a parameter decay, as in Fluid 1.6; so a sparse gradient becomes a dense one.
     """
-    found = []
+    pairs = []
     for param, grad in parameters_and_grads:
         regularizer = param.regularizer or regularization
         if grad is not None and regularizer is not None:
             with param.block.program.updating(param, grad) as block:
                 ops = block.namespace
                 grad = ops.sum([grad, regularizer.decay(ops, param)])
-        found.append((param, grad))
-    return found
+        pairs.append((param, grad))
+    return pairs
 
 
 L1Decay = L1DecayRegularizer

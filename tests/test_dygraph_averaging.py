@@ -135,7 +135,7 @@ def test_averages_in_averages(name: str) -> None:
         np.testing.assert_array_equal(scope.array("w1"), own)
     assert not np.array_equal(found, own)
     np.testing.assert_array_equal(scope.array("w1"), own)
-    with pytest.raises(ProgramError, match=r"restore: the parameters are themselves; apply has not put averages in their place"):
+    with pytest.raises(ProgramError, match=r"restore: the parameters are unchanged; apply has not put averages in their place"):
         average.restore(executor)
     other = fluid.Scope()
     with fluid.scope_guard(other):
@@ -174,7 +174,7 @@ def test_the_parameters_come_back(name: str) -> None:
         average.restore(fluid.Executor())
     np.testing.assert_array_equal(net.values()[1], own[1])
     with pytest.raises(
-        ProgramError, match=r"Average.restore: the parameters are themselves; apply has not put averages in their place"
+        ProgramError, match=r"Average.restore: the parameters are unchanged; apply has not put averages in their place"
     ):
         average.restore()
 

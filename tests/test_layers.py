@@ -379,7 +379,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ProgramError,
         "there are 1 inputs but 2 param_attr",
     ),
-    "activation": (lambda: layers.fc(matrix(), 2, act="matmul"), ProgramError, "'matmul' is no activation"),
+    "activation": (lambda: layers.fc(matrix(), 2, act="matmul"), ProgramError, "'matmul' is not an activation"),
     "conv2d dimensions": (
         lambda: layers.conv2d(matrix(), 2, 3),
         ProgramError,

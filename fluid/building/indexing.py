@@ -16,9 +16,9 @@ _END = 2**31 - 1
 
 
 def getitem(var: Variable, item: Any) -> Variable:
-    """``var[item]`` for whole numbers, slices, ``...`` and None, or tuples of them.
+    """``var[item]`` for integers, slices, ``...`` and None, or tuples of them.
 
-    Whole numbers take their dimension away and None puts one in, as in numpy. Others are errors that say what to use.
+    An integer removes its dimension and None inserts one, as in numpy. Other indices are errors that name a layer to use.
     """
     items = list(item) if isinstance(item, tuple) else [item]
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
@@ -35,14 +35,14 @@ def getitem(var: Variable, item: Any) -> Variable:
         if entry is None:
             added.append(axis - len(gone) + len(added))
             continue
-        extent = var.shape[axis]
+        size = var.shape[axis]
         if isinstance(entry, slice):
             cut = _bounds(var, entry)
             if cut is not None:
                 cuts.append((axis, *cut))
         elif isinstance(entry, (int, np.integer)) and not isinstance(entry, bool):
             index = int(entry)
-            if extent >= 0 and not -extent <= index < extent:
+            if size >= 0 and not -size <= index < size:
                 raise ProgramError(f"index {index} is outside dimension {axis} of {var.name} ({var.describe()})")
             cuts.append((axis, index, index + 1 if index != -1 else _END))
             gone.append(axis)
@@ -51,7 +51,7 @@ def getitem(var: Variable, item: Any) -> Variable:
                 f"{var.name} cannot be indexed by {_said([entry])}; use whole numbers, slices, ... and None, or layers.gather"
             )
         axis += 1
-    found = var
+    result = var
     if cuts:
         axes, starts, ends = (list(column) for column in zip(*cuts, strict=True))
         attrs = {"axes": axes, "starts": starts, "ends": ends, "infer_flags": [1] * len(axes)}
@@ -59,10 +59,10 @@ def getitem(var: Variable, item: Any) -> Variable:
             attrs["decrease_axis"] = gone
         if len(gone) == var.ndim and added:  # one element has the shape [1]
             raise ProgramError(f"{var.name}: None cannot be combined with taking one element; use layers.reshape")
-        found = apply("slice", {"Input": found}, attrs)
+        result = apply("slice", {"Input": result}, attrs)
     if added:
-        found = apply("unsqueeze2", {"X": found}, {"axes": added})
-    return found if found is not var else apply("assign", {"X": var})
+        result = apply("unsqueeze2", {"X": result}, {"axes": added})
+    return result if result is not var else apply("assign", {"X": var})
 
 
 def _bounds(var: Variable, cut: slice) -> tuple[int, int] | None:

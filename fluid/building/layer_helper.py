@@ -1,4 +1,4 @@
-"""What layers are made with: names, parameters, temporaries, ops."""
+"""Helpers that layers are built with: names, parameters, temporaries, ops."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ __all__ = [
 
 
 def refuse_tensor(value: Any, what: str, instead: str) -> None:
-    """A `ProgramError` if `value` is a tensor of eager mode, where `what` builds a block of a program."""
+    """Raise a `ProgramError` if `value` is an eager tensor, as `what` builds a block of a program."""
     if isinstance(value, Variable) and value.block.program.eager:
         raise ProgramError(f"{what} builds a block of a program, and {value.name} is a tensor; on tensors use {instead}")
 
 
 def extent(var: Variable, axis: int, where: str) -> int:
-    """The extent of `var` at an axis; `ProgramError` if it has none there. `where` names the argument."""
+    """The size of `var` along an axis; `ProgramError` if there is no such axis. `where` names the argument."""
     if not -var.ndim <= axis < var.ndim:
         raise ProgramError(f"{where} {var} has {var.ndim} dimensions; it should have more, there is no axis {axis}")
     return var.shape[axis]
 
 
 def listed(value: Any) -> list[Any]:
-    """A list or tuple of variables as a list, anything else as a list of that one."""
+    """A list or tuple as a list, any other value as a list of that one."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def extents(value: Any, count: int, where: str) -> list[int]:
-    """`value` as a list of two or three (`count`) whole numbers: a single number stands for all."""
+    """`value` as a list of two or three (`count`) integers; a single one is repeated."""
     if isinstance(value, (int, np.integer)):
         return [int(value)] * count
     if isinstance(value, (list, tuple)) and len(value) == count:
@@ -68,17 +68,17 @@ def extents(value: Any, count: int, where: str) -> list[int]:
 
 
 class ParametersLost(ProgramError):
-    """A layer is called on tensors, and nobody would keep the parameters that it makes."""
+    """A layer with parameters is called on tensors without an object that keeps the parameters."""
 
     how_to_keep: ClassVar[Callable[[str], str]] = lambda layer: f"layer = fluid.dygraph.LayerOf(fluid.layers.{layer}, ...)"
-    """How users write an object that keeps the parameters of the layer of this name; `fluid.dygraph.layer_of` says it better."""
+    """Layer name -> code that makes an object which keeps its parameters; `fluid.dygraph.layer_of` sets a better version."""
 
     def __init__(self, layer: str) -> None:
         super().__init__(layer)
         self.speak_of(layer)
 
     def speak_of(self, layer: str) -> None:
-        """Let this be about the layer that the user called: what to write instead depends on its name."""
+        """Set the message for the layer that the user called, with the code to write instead."""
         self.args = (
             f"{layer} would make its parameters anew in each call; in eager mode make, once, an object that keeps them, "
             f"{type(self).how_to_keep(layer)}, and call that with the tensors",
@@ -86,29 +86,29 @@ class ParametersLost(ProgramError):
 
 
 class Wanted(NamedTuple):
-    """A parameter that a layer asks for; called, it is made."""
+    """A parameter that a layer requests; calling it makes the parameter."""
 
     layer: str
     """The type of the layer."""
     name: str | None
-    """What the user calls it."""
+    """The name that the user gave it."""
     shape: Sequence[int]
     dtype: DTypeLike
     create: Callable[[], Any]
     given: bool = False
-    """Whether the user gives it: nothing is to be made."""
+    """Whether the user passed the parameter itself, so that none is made."""
 
     def __call__(self) -> Any:
         return self.create()
 
 
 class LayerHelper:
-    """Makes the parts of one layer, named after it: ``fc_0.w_0``, ``fc_0.b_0``, ``fc_0.tmp_0``.
+    """Makes the parameters, temporaries and ops of one layer, named after it: ``fc_0.w_0``, ``fc_0.b_0``, ``fc_0.tmp_0``.
 
     Args:
         layer_type: such as ``"fc"``; the layer is called ``fc_0`` unless `name` is given.
         name: of the layer.
-        param_attr, bias_attr: what the user says of the weights and of the bias; False for none.
+        param_attr, bias_attr: attributes of the weights and of the bias; False for none.
         act: activation op to append.
     """
 
@@ -134,7 +134,7 @@ class LayerHelper:
 
     @property
     def startup_program(self) -> Program:
-        """Where first values are set."""
+        """The program that initializes variables."""
         return self.main_program.startup
 
     @property
@@ -144,7 +144,7 @@ class LayerHelper:
 
     # -- variables
     def create_variable_for_type_inference(self, dtype: DTypeLike | None = None, stop_gradient: bool = False) -> Variable:
-        """A temporary; what is not given is inferred by the op that writes it."""
+        """A temporary; shape, and dtype if None, are inferred from the op that writes it."""
         return self.block.create_var(name=unique_name.generate(self.name + ".tmp"), dtype=dtype, stop_gradient=stop_gradient)
 
     def create_variable(self, **kwargs: Any) -> Variable:
@@ -164,20 +164,20 @@ class LayerHelper:
         is_bias: bool = False,
         default_initializer: Initializer | None = None,
     ) -> Parameter:
-        """A parameter, and in the startup program the op that sets its first value.
+        """A parameter, and in the startup program the op that initializes it.
 
-        Without a name it is called ``fc_0.w_0``, or ``fc_0.b_0`` where `is_bias`. A parameter whose name the startup
-        program knows already is shared and keeps its first value.
+        Without a name it is called ``fc_0.w_0``, or ``fc_0.b_0`` if `is_bias`. A parameter whose name the startup program has
+        already is shared, and keeps its initializer.
 
-        In eager mode parameters are kept by the objects of `fluid.dygraph` that call the layer, or given as `attr`.
+        In eager mode parameters are kept by the objects of `fluid.dygraph` that call the layer, or passed as `attr`.
         """
         keep = _keepers.keep
         attr = ParamAttr._to_attr(attr)
         if isinstance(attr, GivenParameter):
-            given = self._given(attr.tensor, shape, dtype)
-            wanted = Wanted(self.layer_type, given.name, shape, dtype, lambda: given, given=True)
-            found: Parameter = keep(wanted, is_bias) if keep is not None and isinstance(given, Parameter) else given
-            return found
+            tensor = self._given(attr.tensor, shape, dtype)
+            wanted = Wanted(self.layer_type, tensor.name, shape, dtype, lambda: tensor, given=True)
+            parameter: Parameter = keep(wanted, is_bias) if keep is not None and isinstance(tensor, Parameter) else tensor
+            return parameter
 
         def create() -> Parameter:
             return self._create_parameter(attr, shape, dtype, is_bias, default_initializer)
@@ -194,7 +194,7 @@ class LayerHelper:
         return create()
 
     def _given(self, tensor: Any, shape: Sequence[int], dtype: DTypeLike) -> Any:
-        wanted = tuple(int(extent) for extent in shape)
+        wanted = tuple(map(int, shape))
         if tuple(tensor.shape) != wanted or tensor.dtype is not as_dtype(dtype):
             raise ProgramError(
                 f"{self.layer_type} is given {tensor.name} ({tensor.describe()}) in place of a parameter that should be "
@@ -208,10 +208,10 @@ class LayerHelper:
         if not isinstance(attr, ParamAttr):
             raise ProgramError(f"{self.name} needs this parameter; its attribute cannot be {attr!r}")
         dtype = as_dtype(dtype)
-        shape = [int(extent) for extent in shape]
-        if any(extent < 1 for extent in shape):
+        shape = [*map(int, shape)]
+        if any(size < 1 for size in shape):
             raise ProgramError(
-                f"{self.name}: a parameter cannot have the shape {shape}; extents of the layer's input that it is made from "
+                f"{self.name}: a parameter cannot have the shape {shape}; dimensions of the layer's input that it depends on "
                 "must be known, not -1"
             )
         initializer = attr.initializer or default_initializer
@@ -234,24 +234,24 @@ class LayerHelper:
     def _normalized(
         self, attr: WeightNormParamAttr, kwargs: Mapping[str, Any], shape: list[int], dtype: VarType, initializer: Initializer
     ) -> Parameter:
-        """``g * v / norm(v)`` of two parameters, in place of one."""
+        """``g * v / norm(v)`` of two parameters."""
         if attr.dim is not None and not -len(shape) <= attr.dim < len(shape):
             raise ProgramError(f"{self.name}: WeightNormParamAttr has dim={attr.dim}, but the parameter has the shape {shape}")
         kept = None if attr.dim is None else attr.dim % len(shape)
         axes = [axis for axis in range(len(shape)) if axis != kept]
-        lengths = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
+        lengths = [1 if axis in axes else size for axis, size in enumerate(shape)]
 
-        def part(suffix: str, extents: list[int], first: Initializer) -> Parameter:
-            said = {"name": kwargs["name"] + suffix, "initializer": first, "learning_rate": attr.learning_rate}
-            said |= {name: getattr(attr, name) for name in ("regularizer", "trainable", "gradient_clip", "do_model_average")}
-            return self._create_parameter(ParamAttr(**said), extents, dtype, False, None)
+        def part(suffix: str, shape: list[int], first: Initializer) -> Parameter:
+            settings = {"name": kwargs["name"] + suffix, "initializer": first, "learning_rate": attr.learning_rate}
+            settings |= {name: getattr(attr, name) for name in ("regularizer", "trainable", "gradient_clip", "do_model_average")}
+            return self._create_parameter(ParamAttr(**settings), shape, dtype, False, None)
 
         v = part(PARTS[0], shape, initializer)
         g = part(PARTS[1], lengths, NormInitializer(v, axes))
         return self.block.derive(WeightNorm(kwargs["name"], v, g, axes))  # type: ignore[no-any-return]
 
     def set_variable_initializer(self, var: Variable, initializer: Initializer) -> Variable:
-        """Let the startup program set the first value of a persistable variable; gives the variable there."""
+        """Initialize a persistable variable in the startup program; the variable of that program."""
         return self.startup_program.global_block().initialize(var, initializer)
 
     # -- ops
@@ -268,12 +268,12 @@ class LayerHelper:
         count: int = 1,
         also: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Append an op; its outputs, but for those given, are temporaries of this layer.
+        """Append an op; its outputs are temporaries of this layer, except for `outputs`.
 
-        Inputs that are None are left out, and optional outputs are made only if given. `count` is the number of
-        variables made for an output of many. Returns slot -> variable (list, for outputs of many).
+        Inputs that are None are left out, and optional outputs only made if given. `count` is the number of variables made for an
+        output slot of several. Returns slot -> variable, or list of them.
 
-        On tensors of eager mode the op runs at once; of the outputs that only its gradient reads, those in `also` are returned.
+        On eager tensors the op runs at once; of the outputs that only its gradient reads, those in `also` are returned.
         """
         definition = registry.get(op_type)
         home: Program | None = None
@@ -292,15 +292,14 @@ class LayerHelper:
         )
 
     def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
-        """Add a bias, one number for each element of dimensions `dim_start` to `dim_end`; `input_var` if there is none."""
+        """Add a bias with the shape of dimensions `dim_start` to `dim_end`; `input_var` itself if the layer has none."""
         if not self.bias_attr:
             return input_var
         bias = self.create_parameter(self.bias_attr, input_var.shape[dim_start:dim_end], input_var.dtype, is_bias=True)
-        made: Variable = self.apply("elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start})["Out"]
-        return made
+        return self.apply("elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start})["Out"]  # type: ignore[no-any-return]
 
     def append_activation(self, input_var: Variable) -> Variable:
-        """Apply the activation that the user named, if any: an op's type, or a dict of ``type`` and attributes."""
+        """Apply `act`, if any: an op type, or a dict of ``type`` and attributes."""
         if not self.act:
             return input_var
         attrs = {"type": self.act} if isinstance(self.act, str) else dict(self.act)
@@ -308,20 +307,19 @@ class LayerHelper:
         definition = registry.find(op_type)
         needed = [slot.name for slot in definition.inputs.values() if not slot.optional] if definition is not None else []
         if definition is None or needed != ["X"] or "Out" not in definition.outputs:
-            raise ProgramError(f"{self.layer_type}: {op_type!r} is no activation; act names an op of one tensor such as 'relu'")
-        made: Variable = self.apply(op_type, {"X": input_var}, attrs)["Out"]
-        return made
+            raise ProgramError(f"{self.layer_type}: {op_type!r} is not an activation; act names an op of one tensor, as 'relu'")
+        return self.apply(op_type, {"X": input_var}, attrs)["Out"]  # type: ignore[no-any-return]
 
 
 Keep = Callable[[Wanted, bool], Parameter]
-"""Gives a layer a parameter that it wants, a bias or not."""
+"""``keep(wanted, is_bias)`` provides a parameter for a layer."""
 
 
 class _Keepers(threading.local):
     keep: Keep | None = None
     name: str | None = None
     region: str | None = None
-    """The branch or loop of the function whose parameters are kept, while it is in one."""
+    """The branch or loop that the function whose parameters are kept is in."""
 
 
 _keepers = _Keepers()
@@ -329,7 +327,7 @@ _keepers = _Keepers()
 
 @contextlib.contextmanager
 def keeping(keep: Keep, name: str | None = None) -> Iterator[None]:
-    """Inside the ``with``, a layer that needs a parameter gets what ``keep(wanted, is_bias)`` gives it; it goes by this name."""
+    """Inside the ``with``, ``keep(wanted, is_bias)`` provides the parameters of layers, whose name is `name`."""
     old = _keepers.keep, _keepers.name, _keepers.region
     _keepers.keep, _keepers.name, _keepers.region = keep, name, None
     try:
@@ -340,7 +338,7 @@ def keeping(keep: Keep, name: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def inside(region: str | None) -> Iterator[None]:
-    """Inside the ``with``, functions run of which not each does in each call, or once: those of ``"cond"``, say."""
+    """Inside the ``with``, functions of `region`, a branch or loop, run: perhaps never, perhaps several times."""
     old, _keepers.region = _keepers.region, region
     try:
         yield
@@ -349,15 +347,15 @@ def inside(region: str | None) -> Iterator[None]:
 
 
 def region() -> str | None:
-    """Where functions run that `inside` speaks of, None elsewhere, and inside what keeps parameters of its own."""
+    """The argument of the innermost `inside`; None outside one, and in a `keeping` within it."""
     return _keepers.region
 
 
 @contextlib.contextmanager
 def keeping_itself() -> Iterator[None]:
-    """Inside the ``with``, parameters are made for who keeps them where no layer does; they outlive what is traced."""
+    """Inside the ``with``, parameters are made for an object that keeps them itself, unless a layer keeps them."""
     if _keepers.keep is not None:
-        with inside(None):  # who keeps them asks once
+        with inside(None):  # the object requests them once
             yield
         return
     with default_main_program().apart(), keeping(lambda create, is_bias: create()):
@@ -365,7 +363,7 @@ def keeping_itself() -> Iterator[None]:
 
 
 def check_kept(layer: str, input: Variable) -> None:
-    """An error, where this layer would make objects that keep parameters, and nobody would keep these."""
+    """Raise an error if this layer makes objects with parameters on tensors, and nothing keeps these objects."""
     if _keepers.keep is None and input.block.program.eager:
         raise ParametersLost(layer)
 
@@ -391,10 +389,10 @@ def apply_many(
     name: str | None = None,
     count: int = 1,
 ) -> list[Any]:
-    """A layer of one op with several outputs: those to be seen, in order; lists for outputs of many."""
-    made = LayerHelper(layer or op_type, name).apply(op_type, inputs, attrs, count=count)
+    """A layer of one op: its visible outputs, in order; lists for slots of several."""
+    outputs = LayerHelper(layer or op_type, name).apply(op_type, inputs, attrs, count=count)
     slots = registry.get(op_type).outputs
-    return [value for slot, value in made.items() if not slots[slot].intermediate]
+    return [value for slot, value in outputs.items() if not slots[slot].intermediate]
 
 
 def apply(
@@ -407,14 +405,14 @@ def apply(
     act: str | None = None,
     outputs: Mapping[str, Any] | None = None,
 ) -> Variable:
-    """A layer of one op with one output to be seen, and perhaps an activation."""
+    """A layer of one op with one visible output, and an optional activation."""
     helper = LayerHelper(layer or op_type, name, act=act)
-    made = helper.apply(op_type, inputs, attrs, outputs)
+    results = helper.apply(op_type, inputs, attrs, outputs)
     slots = registry.get(op_type).outputs
-    (seen,) = (value for slot, value in made.items() if not slots[slot].intermediate)
+    (seen,) = (value for slot, value in results.items() if not slots[slot].intermediate)
     return helper.append_activation(seen)
 
 
-def product(extents: Sequence[int]) -> int:
-    """The product of these extents, or -1 where one of them is unknown."""
-    return -1 if any(extent < 0 for extent in extents) else math.prod(extents)
+def product(sizes: Sequence[int]) -> int:
+    """The product of dimensions, or -1 if one of them is unknown."""
+    return -1 if any(size < 0 for size in sizes) else math.prod(sizes)

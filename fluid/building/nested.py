@@ -25,7 +25,7 @@ def flatten(value: Any, where: str) -> list[Variable]:
 
 
 def structure(value: Any) -> Any:
-    """How a value is nested, for comparisons and messages."""
+    """The nesting of a value, for comparisons and messages."""
     if isinstance(value, Mapping):
         return {key: structure(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):
@@ -34,10 +34,10 @@ def structure(value: Any) -> Any:
 
 
 def rebuild(like: Any, items: Iterator[Any]) -> Any:
-    """A value that is nested as `like` is, and holds `items`."""
+    """The items, nested as `like` is."""
     if isinstance(like, Mapping):
-        made = {key: rebuild(like[key], items) for key in sorted(like)}
-        return {key: made[key] for key in like}
+        entries = {key: rebuild(like[key], items) for key in sorted(like)}
+        return {key: entries[key] for key in like}
     if isinstance(like, (list, tuple)):
         parts = [rebuild(item, items) for item in like]
         return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)

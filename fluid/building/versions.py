@@ -1,7 +1,7 @@
-"""Layers that build what only programs have: blocks, arrays of tensors, schedules, variables that are fed.
+"""Layers that build parts which only programs have: blocks, arrays of tensors, schedules, fed variables.
 
-Each is written as it is built, and marked `builds`. Eager mode has another version of it, which does at once what the layer would
-build, or says what to use; the caller need not know which is called.
+Each is marked `builds`. Eager mode registers another version of it, which computes at once, or raises an error that says what to
+use; callers need not distinguish the two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Result = TypeVar("_Result")
 
 
 def program_of(values: Iterable[Any]) -> Program | None:
-    """The program of the variables among these arguments, nested perhaps: eager mode's if one of them is a tensor."""
+    """The program of the variables among these arguments, which may be nested: the eager one if one of them is a tensor."""
     program = None
     for value in values:
         inner = None
@@ -37,8 +37,7 @@ def program_of(values: Iterable[Any]) -> Program | None:
 
 
 def builds(layer: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Mark a layer that appends to a program; where its arguments, or else the default program, are of eager mode, a call
-    goes to the version that has."""
+    """Mark a layer that appends to a program: a call goes to its version for the program of its arguments, or the default one."""
 
     @functools.wraps(layer)
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

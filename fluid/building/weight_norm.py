@@ -1,4 +1,4 @@
-"""Parameters of which length and direction are trained apart."""
+"""Weight normalization: length and direction of a parameter are trained separately."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from ..param_attr import WeightNormParamAttr
 __all__ = ["PARTS", "WeightNorm", "normalized"]
 
 PARTS = ("_v", "_g")
-"""What the names of the two parameters end with."""
+"""Suffixes of the names of the two parameters."""
 
 
 def normalized(ops: OpNamespace, v: Any, g: Any, axes: Sequence[int]) -> Any:
-    """``g * v / norm(v)``, with the norm over these dimensions."""
+    """``g * v / norm(v)``, with the norm over these axes."""
     return v * (g / euclidean_norm(ops, v, axes))
 
 
 class WeightNorm:
-    """The two parameters that a `WeightNormParamAttr` makes in place of one, which is computed of them.
+    """The two parameters that a `WeightNormParamAttr` makes, from which the weight is computed.
 
-    A program computes it once in a step (`build`). In eager mode this is assigned to an attribute of a layer, which has the two
-    as ``<attribute>_v`` and ``<attribute>_g`` from then on, and whose attribute is ``g * v / norm(v)``, computed each time that
-    it is read.
+    A program computes the weight once per step (`build`). In eager mode this object is assigned to an attribute of a layer, which
+    then has the two as ``<attribute>_v`` and ``<attribute>_g``; reading the attribute computes ``g * v / norm(v)``.
 
     Attributes:
-        name, shape, dtype: of the product.
-        parts: the two parameters, by what their names end with.
-        axes: the dimensions that the norm goes over.
+        name, shape, dtype: of the weight.
+        parts: suffix of the name -> parameter.
+        axes: the axes that the norm sums over.
     """
 
     what_to_do = "assign it to an attribute of the layer, which computes it when the attribute is read"
@@ -42,7 +41,7 @@ class WeightNorm:
         self.axes = tuple(axes)
 
     def build(self, ops: OpNamespace) -> Any:
-        """The product, by ops of a program."""
+        """Append the ops that compute the weight; the weight."""
         v, g = self.parts.values()
         weight = normalized(ops, v, g, self.axes)
         WeightNormParamAttr.params_with_weight_norm.append(weight)

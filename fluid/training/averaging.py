@@ -21,11 +21,11 @@ __all__ = ["ExponentialMovingAverage", "ModelAverage"]
 
 
 class _Average:
-    """What averages share: the parameters, variables of their own, and what puts averages in and takes them out.
+    """Base of averages: the parameters, the average's variables, and replacing parameters by averages.
 
-    The parameters are those of `parameter_list`, or else those that the default main program has when the average is made, but
-    for those whose `ParamAttr` says ``do_model_average=False``. In eager mode there has to be a list, what is done is done at
-    once, and `apply` and `restore` need no executor.
+    The parameters are those of `parameter_list`, or else of the default main program when the average is made, except for those
+    with ``do_model_average=False`` in their `ParamAttr`. Eager mode needs the list; there updates run at once, and `apply` and
+    `restore` need no executor.
     """
 
     def __init__(self, name: str | None, parameter_list: Iterable[Variable] | None) -> None:
@@ -35,30 +35,30 @@ class _Average:
         self._startup = self._program.startup
         self._states: dict[str, Any] = {}
         self._kept: list[Any] | None = None
-        """In eager mode, the parameters while averages are in their place."""
+        """In eager mode, copies of the parameters while averages are in their place."""
         self._exchange: Exchange = self._program.version_of(Exchange)()
 
     def _chosen(self, parameter_list: Iterable[Variable] | None) -> list[Any]:
-        """The parameters to average; an error that says where they should come from."""
+        """The parameters to average; an error if there are none."""
         kind = type(self).__name__
         if parameter_list is None:
             program = default_main_program()
             if program.eager:
                 raise ProgramError(f"{kind} does not know what to average in eager mode; say parameter_list=layer.parameters()")
-            found: list[Any] = program.global_block().all_parameters()
+            params: list[Any] = program.global_block().all_parameters()
             where = (
                 "the default main program has no parameter to average; make it afterwards, or in eager mode say parameter_list="
             )
         else:
             self._check_made(parameter_list)
-            found = asked(kind, complete(kind, parameter_list))
+            params = asked(kind, complete(kind, parameter_list))
             where = "parameter_list has no parameter to average"
-            for item in found:
+            for item in params:
                 if not isinstance(item, Variable):
                     raise FluidTypeError(
                         f"{kind}: parameter_list should hold parameters, such as layer.parameters(), not {item!r}"
                     )
-        chosen = [param for param in found if getattr(param, "do_model_average", True) is not False]
+        chosen = [param for param in params if getattr(param, "do_model_average", True) is not False]
         if not chosen:
             raise ProgramError(f"{kind}: {where}")
         strange = next((param for param in chosen if param.block.program is not chosen[0].block.program), None)
@@ -69,7 +69,7 @@ class _Average:
         return chosen
 
     def _check_made(self, parameter_list: Any) -> None:
-        """An error where parameters are made later: they are averaged from their first values on."""
+        """Raise an error if parameters are still to be made: averages begin with their initial values."""
         unmade = getattr(parameter_list, "unmade", None)
         if hasattr(parameter_list, "_unmade") and not isinstance(parameter_list, type):
             layers = parameter_list._unmade()
@@ -91,27 +91,27 @@ class _Average:
         self._exchange = self._program.version_of(Exchange)()
 
     def _state(self, name: str, shape: Any, dtype: VarType, value: float = 0.0) -> Any:
-        """A persistable variable of the main program, which the startup program fills with `value`."""
-        said = unique_name.generate(name if self._name is None else f"{self._name}_{name}")
+        """A persistable variable of the main program, initialized to `value` by the startup program."""
+        full_name = unique_name.generate(name if self._name is None else f"{self._name}_{name}")
         home = self._startup.global_block()
-        var = self._states[said] = self._program.global_block().create_var(
-            name=said, shape=shape, dtype=dtype, persistable=True, stop_gradient=True
+        var = self._states[full_name] = self._program.global_block().create_var(
+            name=full_name, shape=shape, dtype=dtype, persistable=True, stop_gradient=True
         )
         first = home.declare(var, stop_gradient=True)
         home.append_op("fill_constant", outputs={"Out": first}, attrs=constant_attrs(shape, dtype, value))
         return var
 
     def _average(self, ops: OpNamespace, number: int, param: Any, block: Block) -> Any:
-        """The average of the parameter of this number, computed by ops appended to `block`."""
+        """Append ops to `block` that compute the average of the parameter with this index."""
         raise NotImplementedError
 
     def _count(self, block: Block) -> Any:
-        """What says how many values were averaged."""
+        """The variable with the number of averaged values."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def _updating(self) -> Iterator[Block]:
-        """Inside the ``with``, ops go to the main program, and belong to the updates."""
+        """Inside the ``with``, ops are appended to the main program with the role of updates."""
         program = self._program
         block = program.global_block()
         with program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
@@ -119,13 +119,13 @@ class _Average:
 
     @contextlib.contextmanager
     def apply(self, executor: Any = None, need_restore: bool = True) -> Iterator[None]:
-        """Inside the ``with``, the parameters (for a program, those of the global scope) are the averages.
+        """Inside the ``with``, the parameters (for a program, those of the global scope) have the values of the averages.
 
-        Inside another, it brings the averages up; what is restored is the parameters, and once.
+        A nested call updates these to the current averages; the parameters are restored once.
 
         Args:
-            executor: runs the program that does it; of no use in eager mode.
-            need_restore: put the parameters back at the end; otherwise, they are the averages until `restore`.
+            executor: runs the program that replaces the parameters; ignored in eager mode.
+            need_restore: restore the parameters at the end; otherwise they are averages until `restore`.
 
         Raises:
             ProgramError: nothing was averaged so far.
@@ -138,7 +138,7 @@ class _Average:
                 self.restore(executor)
 
     def restore(self, executor: Any = None) -> None:
-        """Put the parameters back as they were before `apply`."""
+        """Restore the parameters to their values before `apply`."""
         self._exchange.restore(self, executor)
 
     def _check_averaged(self, count: Any, instead: str) -> None:
@@ -148,7 +148,7 @@ class _Average:
     def _check_applied(self) -> None:
         if not self._exchange.is_applied(self):
             raise ProgramError(
-                f"{type(self).__name__}.restore: the parameters are themselves; apply has not put averages in their place"
+                f"{type(self).__name__}.restore: the parameters are unchanged; apply has not put averages in their place"
             )
 
     def _checked(self, executor: Any, method: str) -> Any:
@@ -164,18 +164,18 @@ class _Average:
         return dict(self._states)
 
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """In eager mode, go on from a state that `state_dict` has given: tensors or arrays by name.
+        """In eager mode, continue from a `state_dict`: tensors or arrays by name.
 
         Raises:
-            ProgramError: one is missing, or has another shape.
+            ProgramError: a value is missing, or has another shape.
         """
         self._check_eager("set_dict", "fluid.load(program, path) restores what it keeps")
         check_state(f"{type(self).__name__}.set_dict", state_dict)
-        given = GivenState(state_dict)
+        values = GivenState(state_dict)
         for name, var in self._states.items():
-            if given.find(start_of(name), name) is None:
+            if values.find(start_of(name), name) is None:
                 raise ProgramError(f"{type(self).__name__}: the state has no {name!r} ({var.describe()})")
-        given.give((start_of(name), var) for name, var in self._states.items())
+        values.give((start_of(name), var) for name, var in self._states.items())
 
     def _check_eager(self, method: str, instead: str) -> None:
         if not self._program.eager:
@@ -183,9 +183,9 @@ class _Average:
 
 
 class Exchange:
-    """Puts averages in the place of a program's parameters, those of the global scope, and puts these back.
+    """Replaces a program's parameters in the global scope by averages, and restores them.
 
-    What is done is a program of its own, which an executor runs. Eager mode has an exchange that needs none.
+    An executor runs separate programs for this. Eager mode has its own version, which needs no executor.
     """
 
     def __init__(self) -> None:
@@ -198,11 +198,11 @@ class Exchange:
         return global_scope() in self._applied
 
     def begin(self, average: ModelAverage) -> None:
-        """Have the parameters added to the sums, as the program runs; in eager mode the user says when."""
+        """Append the ops that add the parameters to the sums in each run; in eager mode the user calls ``update()``."""
         average._accumulate()
 
     def apply(self, average: _Average, executor: Any) -> None:
-        """Put averages in place; where nothing was averaged so far, a `ProgramError`, and all is as it was."""
+        """Replace the parameters by averages; a `ProgramError`, and no change, if nothing was averaged so far."""
         keep, put, _ = self._build(average)
         run = average._checked(executor, "apply").run
         averaged, first = False, not self.is_applied(average)
@@ -218,39 +218,39 @@ class Exchange:
         average._check_averaged(count, "run the main program with its updates first")
 
     def restore(self, average: _Average, executor: Any) -> None:
-        """Put the parameters back; a `ProgramError` where they are in place."""
+        """Restore the parameters; a `ProgramError` if they are not replaced."""
         average._checked(executor, "restore")
         average._check_applied()
         executor.run(self._build(average)[2])
         self._applied.remove(global_scope())
 
     def _build(self, average: _Average) -> tuple[Program, Program, Program]:
-        """The programs that keep the parameters, that put averages in their place, and that put the parameters back."""
+        """The programs that save the parameters, that replace them by averages, and that restore them."""
         if self._programs is None:
             keep, put, back = self._programs = Program(), Program(), Program()
             for number, param in enumerate(average._params):
-                known = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
+                settings = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
                 kept = unique_name.generate(param.name + "_before_average")
                 for program, read, write in ((keep, param.name, kept), (back, kept, param.name)):
                     block = program.global_block()
                     for name in (param.name, kept):
-                        block.create_var(name=name, **known)
+                        block.create_var(name=name, **settings)
                     block.append_op("assign", {"X": read}, {"Out": write})
                 block = put.global_block()
-                found = average._average(block.namespace, number, block.declare(param), block)
-                block.append_op("assign", {"X": found}, {"Out": param.name})
+                average_value = average._average(block.namespace, number, block.declare(param), block)
+                block.append_op("assign", {"X": average_value}, {"Out": param.name})
         return self._programs
 
 
 class ExponentialMovingAverage(_Average):
-    """Averages that forget old values: ``average = decay * average + (1 - decay) * param`` in each step, from 0.
+    """Exponential moving averages: ``average = decay * average + (1 - decay) * param`` in each step, from 0.
 
-    What `apply` puts in place of a parameter is ``average / (1 - decay ** t)`` after ``t`` steps, so that the start at 0
-    does not show. With `thres_steps`, a variable that counts the steps of training, the decay of a step is
+    `apply` replaces a parameter by ``average / (1 - decay ** t)`` after ``t`` steps, which corrects for the start at 0. With
+    `thres_steps`, a variable that counts the steps of training, the decay of a step is
     ``min(decay, (1 + thres_steps) / (10 + thres_steps))``.
 
-    Call ``update()`` once the optimizer's ``minimize`` has been called; the averages are then made as the program runs. In eager
-    mode, call it after each step::
+    Call ``update()`` once after the optimizer's ``minimize``; each run of the program then updates the averages. In eager mode,
+    call it after each step::
 
         average = ExponentialMovingAverage(0.999, parameter_list=net.parameters())
         ...
@@ -296,7 +296,7 @@ class ExponentialMovingAverage(_Average):
         self._averages = [self._state(param.name + "_ema", param.shape, param.dtype) for param in self._params]
 
     def update(self) -> None:
-        """Bring the averages up: in eager mode at once; otherwise, append to the main program the ops that do it in each run."""
+        """Update the averages: at once in eager mode; else append the ops that do it to the main program."""
         with self._updating() as block:
             ops = block.namespace
             block.append_op("increment", {"X": self._steps}, {"Out": self._steps}, {"step": 1.0})
@@ -330,9 +330,9 @@ class ModelAverage(_Average):
     """Means of the parameters over a window of the last steps.
 
     The window holds ``average_window_rate`` times the number of steps so far, but at least `min_average_window` and at most
-    `max_average_window`; when it is full a new one begins, and until that is full the mean is over both. Made after
-    ``minimize``, it appends to the main program the ops that sum up (`average_accumulates`); in eager mode, call ``update()``
-    after each step. `regularization` changes nothing.
+    `max_average_window`; when it is full a new one begins, and until that is full the mean is over both. Make it after
+    ``minimize``: it appends the ops that update the sums (`average_accumulates`) to the main program; in eager mode, call
+    ``update()`` after each step. `regularization` has no effect.
 
     >>> w = dygraph.Parameter([1.0, 2.0])
     >>> average = fluid.optimizer.ModelAverage(0.15, parameter_list=[w])
@@ -373,7 +373,7 @@ class ModelAverage(_Average):
         self._exchange.begin(self)
 
     def update(self) -> None:
-        """In eager mode, take the parameters as they are now into the sums."""
+        """In eager mode, add the current parameters to the sums."""
         self._check_eager("update", "the program sums up in each of its runs")
         self._accumulate()
 

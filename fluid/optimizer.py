@@ -14,16 +14,7 @@ from .building.layer_helper import LayerHelper
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
 from .errors import FluidTypeError, NameNotFoundError, ProgramError
 from .initializer import Constant
-from .ir.program import (
-    Block,
-    Operator,
-    OpRole,
-    Parameter,
-    Program,
-    Variable,
-    default_main_program,
-    program_guard,
-)
+from .ir.program import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, program_guard
 from .layers.control_flow import cond, increment
 from .layers.nn import scale
 from .layers.ops import elementwise_add, elementwise_mod, elementwise_sub, equal
@@ -415,12 +406,7 @@ class Optimizer:
     def _finish_update(self, block: Block, param_and_grad: tuple[Parameter, Variable]) -> None:
         """Append ops for one parameter after all updates."""
 
-    def _update(
-        self,
-        block: Block,
-        pair: tuple[Parameter, Variable],
-        inputs: dict[str, Variable] | None = None,
-    ) -> Operator:
+    def _update(self, block: Block, pair: tuple[Parameter, Variable], inputs: dict[str, Variable] | None = None) -> Operator:
         """Append the op of this optimizer's type; `inputs` are those besides the parameter, gradient, rate and accumulators."""
         param, grad = pair
         rate, attrs = self._rate_of(param), self._attrs(param)
@@ -967,12 +953,7 @@ class DpsgdOptimizer(Optimizer):
     type = "dpsgd"
 
     def __init__(
-        self,
-        learning_rate: Rate = 0.001,
-        clip: float = 0.9,
-        batch_size: float = 0.999,
-        sigma: float = 1e-08,
-        **kwargs: Any,
+        self, learning_rate: Rate = 0.001, clip: float = 0.9, batch_size: float = 0.999, sigma: float = 1e-08, **kwargs: Any
     ) -> None:
         super().__init__(learning_rate, **kwargs)
         self._clip, self._batch_size = _number("clip", clip, "above 0"), _number("batch_size", batch_size, "above 0")

@@ -40,8 +40,7 @@ class L1DecayRegularizer(WeightDecayRegularizer):
 
 
 def append_regularization_ops(
-    parameters_and_grads: Iterable[tuple[Parameter, Variable | None]],
-    regularization: WeightDecayRegularizer | None = None,
+    parameters_and_grads: Iterable[tuple[Parameter, Variable | None]], regularization: WeightDecayRegularizer | None = None
 ) -> list[tuple[Parameter, Variable | None]]:
     """The pairs with weight decay added to the gradients: by the parameter's regularizer, or else `regularization`.
 

@@ -616,11 +616,7 @@ class Dropout(Layer):
     """
 
     def __init__(
-        self,
-        p: float = 0.5,
-        seed: int | None = None,
-        dropout_implementation: str = "downgrade_in_infer",
-        is_test: bool = False,
+        self, p: float = 0.5, seed: int | None = None, dropout_implementation: str = "downgrade_in_infer", is_test: bool = False
     ) -> None:
         super().__init__()
         self._said = {"dropout_prob": p, "seed": seed, "dropout_implementation": dropout_implementation}

@@ -637,11 +637,7 @@ def _seeds(tensors: Sequence[Tensor], weights: Any, name: str, create_graph: boo
 
 
 def backward(
-    tensors: Any,
-    grad_tensors: Any = None,
-    retain_graph: bool | None = False,
-    create_graph: bool = False,
-    inputs: Any = None,
+    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = False, create_graph: bool = False, inputs: Any = None
 ) -> None:
     """Add gradients to the `grad` of the leaves that `tensors` were computed from.
 

@@ -48,18 +48,7 @@ class Tensor(ValueOperators):
         copy: False to share the memory of `data` where possible.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_accumulator",
-        "_array",
-        "_edge",
-        "_grad",
-        "_hooks",
-        "_kind",
-        "_name",
-        "_stop",
-        "_version",
-    )
+    __slots__ = ("__weakref__", "_accumulator", "_array", "_edge", "_grad", "_hooks", "_kind", "_name", "_stop", "_version")
 
     _accumulator: weakref.ref[Node] | None
     _array: Any

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import BackwardError, FluidTypeError
 from ..executor.binding.kinds import Kind
 from .functional import gradcheck
-from .graph import Node, leaf_edge, modified, sequence, user_line
+from .graph import RecordedNode, leaf_edge, modified
 from .mode import enable_grad, no_grad, state
 from .tensor import Tensor, make
 
@@ -148,24 +148,17 @@ class PyLayer:
         return gradcheck(cls.apply, args, **kwargs)
 
 
-class PyLayerNode(Node):
+class PyLayerNode(RecordedNode):
     """The backward of a `PyLayer`."""
 
-    __slots__ = ("_cls", "_in_kinds", "_kinds")
+    __slots__ = ("_cls", "_in_kinds")
 
     def __init__(
         self, cls: type[PyLayer], ctx: PyLayerContext, edges: tuple[Any, ...], in_kinds: list[Kind], out_kinds: list[Kind]
     ) -> None:
-        self._cls, self._saved, self._edges, self._in_kinds, self._kinds = cls, ctx, edges, in_kinds, out_kinds
-        self._hooks = None
-        self._line = user_line()
-        self.sequence_nr = next(sequence)
-        self.topological_nr = 1 + max(edge[0].topological_nr for edge in edges if edge is not None)
+        super().__init__(out_kinds, edges, ctx)
+        self._cls, self._in_kinds = cls, in_kinds
         ctx._node = weakref.ref(self)
-
-    @property
-    def kinds(self) -> Sequence[Kind | None]:
-        return self._kinds
 
     @property
     def name(self) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "Metadata",
     "Node",
     "OpNode",
+    "RecordedNode",
     "RemovableHandle",
     "accumulate",
     "height",
@@ -246,6 +247,20 @@ class Node:
 def height(edges: Iterable[tuple[Node, int] | None]) -> int:
     """The `topological_nr` of a node with these edges."""
     return 1 + max((edge[0].topological_nr for edge in edges if edge is not None), default=0)
+
+
+class RecordedNode(Node):
+    """A node that keeps the kinds of the gradients that it receives."""
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self, kinds: Sequence[Kind | None], edges: Iterable[tuple[Node, int] | None], saved: Any) -> None:
+        self._kinds, self._edges, self._saved, self._hooks, self._line = kinds, tuple(edges), saved, None, user_line()
+        self.sequence_nr, self.topological_nr = next(sequence), height(self._edges)
+
+    @property
+    def kinds(self) -> Sequence[Kind | None]:
+        return self._kinds
 
 
 def modified(node: Node, version: list[Any], saved: int) -> BackwardError:

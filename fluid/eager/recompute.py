@@ -9,7 +9,7 @@ from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.kinds import Kind
 from .again import Call
 from .engine import InnerTask, engine
-from .graph import Node, height, leaf_edge, modified, sequence, user_line
+from .graph import Node, RecordedNode, leaf_edge, modified
 from .mode import enable_grad, state
 from .nested import refilled, tensors_in
 from .program import Parameter
@@ -122,20 +122,14 @@ class Segment:
 
 
 # ------------------------------------------------------------------------------------------------------------------ nodes
-class Gate(Node):
+class Gate(RecordedNode):
     """Stands between the graphs of a segment and of its inputs; until it is opened, a pass through the segment ends at it."""
 
-    __slots__ = ("_kinds",)
+    __slots__ = ()
 
     def __init__(self, kinds: list[Kind], edges: tuple[Any, ...]) -> None:
-        self._kinds = kinds
-        self._edges, self._hooks, self._line, self._saved = (), None, None, None
-        self.sequence_nr = next(sequence)
-        self.topological_nr = height(edges)
-
-    @property
-    def kinds(self) -> Sequence[Kind | None]:
-        return self._kinds
+        super().__init__(kinds, edges, None)
+        self._edges, self._line = (), None
 
     @property
     def name(self) -> str:
@@ -151,23 +145,14 @@ class Gate(Node):
     apply_recorded = apply
 
 
-class RecomputeNode(Node):
+class RecomputeNode(RecordedNode):
     """The backward of a segment: its edges go to the inputs, then to other leaves that the segment uses."""
 
-    __slots__ = ("_kinds", "_leaves", "_versions")
+    __slots__ = ("_leaves", "_versions")
 
     def __init__(self, segment: Segment, outputs: Sequence[Tensor], leaves: Sequence[Any]) -> None:
-        self._saved, self._leaves = segment, leaves
-        self._versions = [leaf.variable._version[0] for leaf in leaves]
-        self._kinds = [output._kind for output in outputs]
-        self._edges = (*segment.edges, *((leaf, 0) for leaf in leaves))
-        self._hooks, self._line = None, user_line()
-        self.sequence_nr = next(sequence)
-        self.topological_nr = height(self._edges)
-
-    @property
-    def kinds(self) -> Sequence[Kind | None]:
-        return self._kinds
+        super().__init__([output._kind for output in outputs], (*segment.edges, *((leaf, 0) for leaf in leaves)), segment)
+        self._leaves, self._versions = leaves, [leaf.variable._version[0] for leaf in leaves]
 
     @property
     def name(self) -> str:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ..autodiff.reverse import Differentiator
 from ..backward import _undone_on_error
 from ..errors import BackwardError
-from ..executor.binding.kinds import Kind
 from ..ir.program import Block, Operator, OpRole, Variable
 from ..ir.regions import is_gradient_op
 from .engine import InnerTask, engine
-from .graph import Node, OpNode, height, leaf_edge, sequence, user_line
+from .graph import Node, OpNode, RecordedNode, leaf_edge, sequence
 from .mode import state, tracing
 from .tensor import Tensor, make
 
@@ -142,26 +141,20 @@ def _blocks_of(op: Operator) -> Iterable[Block]:
             yield from _blocks_of(inner)
 
 
-class Refusal(Node):
+class Refusal(RecordedNode):
     """A node that raises an error when a gradient reaches it."""
 
-    __slots__ = ("_kinds", "_message")
+    __slots__ = ("_message",)
 
     def __init__(self, message: str, tensors: Sequence[Tensor]) -> None:
-        self._message, self._kinds = message, [tensor._kind for tensor in tensors]
-        self._edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
-        self._hooks, self._saved, self._line = None, None, user_line()
-        self.sequence_nr = next(sequence)
-        self.topological_nr = height(self._edges)
+        edges = (None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
+        super().__init__([tensor._kind for tensor in tensors], edges, None)
+        self._message = message
 
     @property
     def edges(self) -> list[_Edge | None]:
         """Edges to it, for tensors to have in place of their own; None where a tensor had none."""
         return [None if edge is None else (self, number) for number, edge in enumerate(self._edges)]
-
-    @property
-    def kinds(self) -> Sequence[Kind | None]:
-        return self._kinds
 
     @property
     def name(self) -> str:
@@ -173,24 +166,15 @@ class Refusal(Node):
     apply_recorded = apply
 
 
-class RegionNode(Node):
+class RegionNode(RecordedNode):
     """The gradient of a branch or loop that was traced."""
 
-    __slots__ = ("_names", "_outputs", "_variables")
+    __slots__ = ("_names", "_variables")
 
     def __init__(self, region: Region, outputs: Sequence[Tensor], names: Sequence[str], results: Sequence[Tensor]) -> None:
         reads = region.edges()
-        self._variables, self._edges = list(reads.values()), tuple(reads)
-        self._names = list(names)
-        self._outputs = [tensor._kind for tensor in outputs]
-        self._saved = region, list(outputs), list(results)
-        self._hooks, self._line = None, user_line()
-        self.sequence_nr = next(sequence)
-        self.topological_nr = height(reads)
-
-    @property
-    def kinds(self) -> Sequence[Kind | None]:
-        return self._outputs
+        super().__init__([tensor._kind for tensor in outputs], reads, (region, list(outputs), list(results)))
+        self._variables, self._names = list(reads.values()), list(names)
 
     @property
     def name(self) -> str:

@@ -76,7 +76,7 @@ def padded_positions(xp: Any, X: Any, Length: Any, Out: Any) -> None:
     Out[...] = xp.asarray(np.where(steps < sequences.lengths[:, None], sequences.starts[:, None] + steps, -1))
 
 
-def _labels(xp: Any, label: Any, rows: Any, tags: int) -> Any:
+def _labels(label: Any, rows: Any, tags: int) -> Any:
     labels = label.reshape(-1)[rows]
     check_ids(labels, tags, "Label")
     return labels
@@ -107,7 +107,7 @@ class _Chain:
         self.later = xp.asarray(sequences.rows[sequences.steps > 0])
         self.later_ids = xp.asarray(sequences.ids[sequences.steps > 0])
         self.labels = xp.zeros(emission.size // max(self.tags, 1), np.int64)
-        self.labels[self.rows] = _labels(xp, label, self.rows, self.tags)
+        self.labels[self.rows] = _labels(label, self.rows, self.tags)
 
 
 @kernel("linear_chain_crf")
@@ -256,7 +256,6 @@ def _chunks(tags: Any, first: Any, scheme: str, types: int, excluded: list[int])
 
 @kernel("chunk_eval")
 def chunk_eval(
-    xp: Any,
     Inference: Any,
     Label: Any,
     Label_lod: Lod,

@@ -26,7 +26,7 @@ def _prepared(xp: Any, array: Any, labels: str, extents: dict[str, int]) -> tupl
     return _without(array, labels, "".join(x for x, n in zip(labels, array.shape, strict=True) if n == 1 < extents[x]))
 
 
-def _ordered(xp: Any, array: Any, labels: str, order: str) -> Any:
+def _ordered(array: Any, labels: str, order: str) -> Any:
     return array.transpose([labels.index(letter) for letter in order]) if labels != order else array
 
 
@@ -42,7 +42,7 @@ def _multiplied(xp: Any, left: Any, left_labels: str, right: Any, right_labels: 
     columns = "".join(letter for letter in right_labels if letter not in shared)
 
     def matrices(array: Any, labels: str, *groups: str) -> Any:
-        return _ordered(xp, array, labels, "".join(groups)).reshape([prod(extents[x] for x in group) for group in groups])
+        return _ordered(array, labels, "".join(groups)).reshape([prod(extents[x] for x in group) for group in groups])
 
     product = xp.matmul(matrices(left, left_labels, batch, rows, summed), matrices(right, right_labels, batch, summed, columns))
     labels = batch + rows + columns
@@ -68,16 +68,16 @@ def einsum(xp: Any, Operands: list[Any], equation: str, Out: Any, InnerCache: An
     terms, result = parsed(equation, [array.ndim for array in Operands])
     if Out is not None:
         product, labels = contracted(xp, Operands, terms, result)
-        xp.copyto(Out, _spread(xp, product, labels, result))
+        xp.copyto(Out, _spread(product, labels, result))
     for source, target in zip(Operands, InnerCache or (), strict=False):
         if target is not None:
             for step in copy(xp, source, target):
                 step()
 
 
-def _spread(xp: Any, array: Any, labels: str, order: str) -> Any:
+def _spread(array: Any, labels: str, order: str) -> Any:
     """`array` with its labels in this order, and an extent of 1 for those that it lacks."""
-    array = _ordered(xp, array, labels, "".join(letter for letter in order if letter in labels))
+    array = _ordered(array, labels, "".join(letter for letter in order if letter in labels))
     return array[tuple(slice(None) if letter in labels else None for letter in order)]
 
 
@@ -95,4 +95,4 @@ def einsum_like(xp: Any, Operands: list[Any], equation: str, Out: Any) -> None:
             [Out.shape[result.index(letter)] for letter in once],
             [sum(stride for stride, x in zip(Out.strides, result, strict=True) if x == letter) for letter in once],
         )
-    xp.copyto(target, _spread(xp, product, labels, once))
+    xp.copyto(target, _spread(product, labels, once))

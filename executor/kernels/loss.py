@@ -452,7 +452,7 @@ def bpr_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
 
 
 @kernel("squared_l2_distance")
-def squared_l2_distance(xp: Any, X: Any, Y: Any, sub_result: Any, Out: Any) -> None:
+def squared_l2_distance(X: Any, Y: Any, sub_result: Any, Out: Any) -> None:
     apart = X - Y
     apart = apart.reshape(len(apart), -1)
     write_wanted((sub_result, apart))

@@ -74,7 +74,7 @@ def reshape(xp: Any, X: Any, Out: Any) -> list[Call]:
     return copy(xp, X, Out)
 
 
-def _reshape_to(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int]) -> Any:
+def _reshape_to(X: Any, Shape: Any, ShapeTensor: Any, shape: list[int]) -> Any:
     if ShapeTensor and len(shape) == len(ShapeTensor):
         sizes = [s if s > 0 else n for s, n in zip(shape, numbers(None, ShapeTensor, ()), strict=True)]
     else:
@@ -85,7 +85,7 @@ def _reshape_to(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int])
 @prepared("reshape2", "reshape", inplace={"Out": "X"})
 def reshape2(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int], Out: Any) -> list[Call]:
     if Out is None:
-        return [partial(_reshape_to, xp, X, Shape, ShapeTensor, shape)]
+        return [partial(_reshape_to, X, Shape, ShapeTensor, shape)]
     return copy(xp, X, Out)
 
 
@@ -179,9 +179,7 @@ def concat_grad(xp: Any, X: list[Any], AxisTensor: Any, dOut: Any, axis: int, dX
     return _cut_along(xp, dOut, X, AxisTensor, axis, dX)
 
 
-def _split_at_run(
-    xp: Any, X: Any, AxisTensor: Any, SectionsTensorList: Any, axis: int, sections: list[int], Out: list[Any]
-) -> Any:
+def _split_at_run(X: Any, AxisTensor: Any, SectionsTensorList: Any, axis: int, sections: list[int], Out: list[Any]) -> Any:
     axis = numbers(AxisTensor, None, [axis])[0]
     extents = numbers(None, SectionsTensorList, sections) or [X.shape[axis] // len(Out)] * len(Out)
     if -1 in extents:
@@ -194,7 +192,7 @@ def split(
     xp: Any, X: Any, AxisTensor: Any, SectionsTensorList: Any, axis: int, sections: list[int], num: int, Out: list[Any]
 ) -> list[Call]:
     if AxisTensor is not None or SectionsTensorList:
-        return [partial(_split_at_run, xp, X, AxisTensor, SectionsTensorList, axis, [] if num else sections, Out)]
+        return [partial(_split_at_run, X, AxisTensor, SectionsTensorList, axis, [] if num else sections, Out)]
     extent = X.shape[axis]
     extents = list(sections) if sections and not num else [extent // len(Out)] * len(Out)
     if -1 in extents:

@@ -64,7 +64,7 @@ def top_k_v2_grad(xp: Any, Indices: Any, dOut: Any, axis: int, dX: Any) -> None:
 
 
 @kernel("accuracy")
-def accuracy(xp: Any, Indices: Any, Label: Any, Accuracy: Any, Correct: Any, Total: Any) -> None:
+def accuracy(Indices: Any, Label: Any, Accuracy: Any, Correct: Any, Total: Any) -> None:
     correct = (Indices == Label.reshape(-1, 1)).any(1).sum()
     total = len(Indices)
     write_wanted((Accuracy, correct / max(total, 1)), (Correct, correct), (Total, total))

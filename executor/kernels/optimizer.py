@@ -166,7 +166,7 @@ def adam(
     beta1, beta2, epsilon = (attrs[name] if tensor is None else tensor.reshape(-1)[0, ...] for name, tensor in tensors)
     decay = (attrs["lr_ratio"], attrs["coeff"]) if with_decay else None
     rates = [inputs[slot].reshape(-1) for slot in ("LearningRate", "Beta1Pow", "Beta2Pow")]
-    steps: list[Call] = [partial(_adam_numbers, xp, beta1, beta2, epsilon, decay, *rates, numbers)]
+    steps: list[Call] = [partial(_adam_numbers, xp, beta1, beta2, epsilon, decay, rates, numbers)]
     for param, grad, moment1, moment2, step in _pieces(scratch, 1, target, Grad, Moment1Out, Moment2Out):
         if with_decay:
             steps.append(partial(xp.multiply, param, kept, param))
@@ -181,17 +181,10 @@ def adam(
 
 
 def _adam_numbers(
-    xp: Any,
-    beta1: Any,
-    beta2: Any,
-    epsilon: Any,
-    decay: tuple[float, float] | None,
-    learning_rate: Any,
-    power1: Any,
-    power2: Any,
-    numbers: Written,
+    xp: Any, beta1: Any, beta2: Any, epsilon: Any, decay: tuple[float, float] | None, rates: list[Any], numbers: Written
 ) -> None:
-    """The numbers of this step, in the parameter's precision."""
+    """The numbers of this step, in the parameter's precision; `rates` are the learning rate and the powers of the betas."""
+    learning_rate, power1, power2 = rates
     b1, b2, rest1, rest2, rate, eps, kept = (numbers[i : i + 1] for i in range(7))
     b1[...] = beta1
     b2[...] = beta2

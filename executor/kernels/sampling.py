@@ -99,7 +99,7 @@ def nce_grad(
     xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: Slots, attrs: Slots, dInput: Any, dWeight: Any, dBias: Any
 ) -> None:
     slope = _nce_slope(xp, inputs, attrs)
-    _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dBias)
+    _deliver(xp, slope, SampleLabels, Weight, dInput, dBias)
     _deliver_rows(xp, slope, SampleLabels, Input, dWeight)
 
 
@@ -108,7 +108,7 @@ def nce_grad_of_rows(
     xp: Any, Input: Any, Weight: Any, SampleLabels: Any, inputs: Slots, attrs: Slots, dInput: Any, dBias: Any
 ) -> SelectedRows:
     slope = _nce_slope(xp, inputs, attrs)
-    _deliver(xp, slope, SampleLabels, Input, Weight, dInput, dBias)
+    _deliver(xp, slope, SampleLabels, Weight, dInput, dBias)
     return SelectedRows(*_rows(slope, SampleLabels, Input), len(Weight))
 
 
@@ -128,8 +128,8 @@ def _nce_slope(xp: Any, inputs: Slots, attrs: Slots) -> Any:
 
 
 # The gradients of ``x . weight[index] + bias[index]``, of which `slope` is that of the scores; an index of -1 is none.
-def _deliver(xp: Any, slope: Any, index: Any, x: Any, weight: Any, dx: Any, dbias: Any) -> None:
-    """Those of x and bias."""
+def _deliver(xp: Any, slope: Any, index: Any, weight: Any, dx: Any, dbias: Any) -> None:
+    """Those of x and bias, into `dx` and `dbias`."""
     kept = index >= 0
     if dx is not None:
         rows = weight[xp.maximum(index, 0)]
@@ -205,7 +205,7 @@ def hierarchical_sigmoid(
 @kernel("hierarchical_sigmoid_grad")
 def hierarchical_sigmoid_grad(xp: Any, X: Any, W: Any, inputs: Slots, num_classes: int, dX: Any, dW: Any, dBias: Any) -> None:
     index, slope = _path_slope(xp, inputs, num_classes)
-    _deliver(xp, slope, index, X, W, dX, dBias)
+    _deliver(xp, slope, index, W, dX, dBias)
     _deliver_rows(xp, slope, index, X, dW)
 
 
@@ -214,7 +214,7 @@ def hierarchical_sigmoid_grad_of_rows(
     xp: Any, X: Any, W: Any, inputs: Slots, num_classes: int, dX: Any, dBias: Any
 ) -> SelectedRows:
     index, slope = _path_slope(xp, inputs, num_classes)
-    _deliver(xp, slope, index, X, W, dX, dBias)
+    _deliver(xp, slope, index, W, dX, dBias)
     return SelectedRows(*_rows(slope, index, X), len(W))
 
 

@@ -28,7 +28,7 @@ _PART = 1 << 20
 
 # ------------------------------------------------------------------------------------------------- making and reading
 @sparse("lookup_table_grad", "lookup_table_v2_grad")
-def lookup_table_grad(xp: Any, W: Any, Ids: Any, dOut: Any, padding_idx: int) -> SelectedRows:
+def lookup_table_grad(W: Any, Ids: Any, dOut: Any, padding_idx: int) -> SelectedRows:
     ids = Ids.reshape(-1)
     rows = dOut.reshape(ids.size, *W.shape[1:])
     if padding_idx != -1:

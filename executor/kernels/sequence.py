@@ -347,7 +347,7 @@ def im2sequence(xp: Any, X: Any, kernels: list[int], strides: list[int], padding
 
 
 @kernel("resize_rows")
-def resize_rows(xp: Any, X: Any, Out: Any) -> None:
+def resize_rows(X: Any, Out: Any) -> None:
     count = min(len(X), len(Out))
     Out[:count] = X[:count]
     Out[count:] = 0

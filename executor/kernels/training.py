@@ -98,7 +98,6 @@ def average_accumulates(
 def coalesce_tensor(
     xp: Any,
     Input: list[Any],
-    copy_data: bool,
     set_constant: bool,
     constant: float,
     use_align: bool,

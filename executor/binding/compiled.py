@@ -182,8 +182,8 @@ class Compiled:
                 slots = ", ".join(self._unknown)
                 raise ExecutionError(f"{self._definition.type}: the shape of {slots} is not known before it runs")
             outputs.update((slot, value) for slot, value in zip(self._unknown, results, strict=True) if slot in outputs)
-        arrays_out = self._results(inputs, outputs)
-        return arrays_out[0] if len(arrays_out) == 1 else tuple(arrays_out)
+        values = self._results(inputs, outputs)
+        return values[0] if len(values) == 1 else tuple(values)
 
     @property
     def is_written(self) -> bool:

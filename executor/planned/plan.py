@@ -131,8 +131,7 @@ class Plan:
             f"plan: {len(self.instructions)} ops, an arena of {_size(self.arena_bytes)} for {_size(self.temporaries_bytes)} of "
             f"values, at most {_size(self.live_bytes)} alive at once"
         ]
-        for name, spec in self.feeds.items():
-            lines.append(f"  feed {name}: {spec} -> {self._place((name, 0))}")
+        lines += [f"  feed {name}: {spec} -> {self._place((name, 0))}" for name, spec in self.feeds.items()]
         for number, instruction in enumerate(self.instructions):
             outs, ins = (", ".join(map(self._value, values)) for values in (instruction.written, instruction.read))
             mark = "  (step by step)" if instruction.dynamic else ""

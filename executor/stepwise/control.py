@@ -11,7 +11,6 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ir.program import Operator
-from fluid.ir.regions import State
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
 from fluid.values.place import to_numpy
@@ -49,7 +48,8 @@ class Runs:
         self._frames: dict[int, dict[str, Any]] = {}
         self._past = None if region.frames is None else self._frames_of_forward(region.frames)
         self._sequences = {inner: array_of(env.get(outer)) for inner, outer in region.slices}
-        self._states = [self._first(state) for state in region.states]
+        firsts = [(state, env.get(state.first)) for state in region.states]
+        self._states = [zeros_like(machine.xp, value) if state.from_zero else value for state, value in firsts]
         self.count = self._count()
         if self._captured is not None:  # gradients may be computed when these arrays have been overwritten
             local = self._captured.local
@@ -65,10 +65,6 @@ class Runs:
             raise ExecutionError(f"{scopes} has no value: the forward part of this {self._op.type} did not run")
         return frames  # type: ignore[no-any-return]
 
-    def _first(self, state: State) -> Any:
-        value = self._env.get(state.first)
-        return zeros_like(self._machine.xp, value) if state.from_zero else value
-
     def _count(self) -> int:
         if self._past is not None:
             return len(self._past)
@@ -76,8 +72,8 @@ class Runs:
             return -1
         lengths = {value.shape[0] for value in self._sequences.values() if value is not None}
         if len(lengths) != 1 or any(value is None for value in self._sequences.values()):
-            named = ", ".join(self._sequences)
-            raise ExecutionError(f"the sequences {named} should have one number of steps, not {sorted(lengths)}")
+            names = ", ".join(self._sequences)
+            raise ExecutionError(f"the sequences {names} should have the same number of steps, not {sorted(lengths)}")
         return int(lengths.pop())
 
     def once(self, number: int) -> None:

@@ -243,7 +243,7 @@ def _infer_length(op: Operator, facts: Facts[AbstractValue]) -> None:
 # ------------------------------------------------------------------------------------------------------------ choosing
 @_rule("select_input")
 def _infer_select_input(op: Operator, facts: Facts[AbstractValue]) -> None:
-    branches = [fact for name in op.input("X") if (fact := facts.get(name)) is not None]
+    branches: list[AbstractValue | None] = [fact for name in op.input("X") if (fact := facts.get(name)) is not None]
     total = reduce(_either, branches) if branches else None
     facts.set(op.output("Out"), UNKNOWN if total is None else replace(total, made=True))  # the chosen branch has run
 

@@ -477,7 +477,7 @@ def test_what_builds_blocks_is_for_programs(guarded: bool) -> None:
 
 
 def test_rows_that_are_no_sequences() -> None:
-    with pytest.raises(InferenceError, match=r"should hold sequences; .*; a tensor holds those of x.with_lod\(\[offsets\]\)"):
+    with pytest.raises(InferenceError, match=r"should hold sequences; .*; in eager mode, use x.with_lod\(\[offsets\]\)"):
         layers.sequence_softmax(tensor(3, 1))
     with pytest.raises(InferenceError, match=r"lod_reset: X float32\[\] has no rows that could form sequences"):
         layers.lod_reset(Tensor(np.float32(1)), Tensor(np.array([1])))

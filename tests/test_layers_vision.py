@@ -187,7 +187,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[FluidError], str]] = {
         r"5 dimensions \(NCDHW\); x is float32\[-1, 4, 6, 8\]",
     ),
     "conv3d groups": (lambda: layers.conv3d(volume(), 3, 3, groups=2), ProgramError, "2 channels of x and 3 filters .* 2 groups"),
-    "conv3d filter_size": (lambda: layers.conv3d(volume(), 3, [3, 3]), ProgramError, "a whole number or three of them"),
+    "conv3d filter_size": (lambda: layers.conv3d(volume(), 3, [3, 3]), ProgramError, "an integer or three of them"),
     "resize of images as of volumes": (
         lambda: layers.resize_bilinear(image(), [3, 5], data_format="NDHWC"),
         ProgramError,

@@ -23,7 +23,7 @@ def getitem(var: Variable, item: Any) -> Variable:
     items = list(item) if isinstance(item, tuple) else [item]
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > var.ndim or sum(entry is Ellipsis for entry in items) > 1:
-        raise ProgramError(f"{var.name} ({var.describe()}) cannot be indexed by {_said(items)}: too many indices")
+        raise ProgramError(f"{var.name} ({var.describe()}) cannot be indexed by {_text(items)}: too many indices")
     at = next((i for i, entry in enumerate(items) if entry is Ellipsis), None)
     if at is not None:
         items[at : at + 1] = [slice(None)] * (var.ndim - named)
@@ -48,7 +48,7 @@ def getitem(var: Variable, item: Any) -> Variable:
             gone.append(axis)
         else:
             raise FluidTypeError(
-                f"{var.name} cannot be indexed by {_said([entry])}; use whole numbers, slices, ... and None, or layers.gather"
+                f"{var.name} cannot be indexed by {_text([entry])}; use integers, slices, ... and None, or layers.gather"
             )
         axis += 1
     result = var
@@ -69,7 +69,7 @@ def _bounds(var: Variable, cut: slice) -> tuple[int, int] | None:
     """Start and end; None for the whole dimension."""
     for part in (cut.start, cut.stop, cut.step):
         if part is not None and not isinstance(part, (int, np.integer)):
-            raise FluidTypeError(f"{var.name}: the bounds of a slice should be whole numbers, not {part!r}; use layers.slice")
+            raise FluidTypeError(f"{var.name}: the bounds of a slice should be integers, not {part!r}; use layers.slice")
     if cut.step not in (None, 1):
         raise ProgramError(f"{var.name}: slices with a step, as {cut.step} here, are not supported; use layers.gather")
     if cut.start in (None, 0) and cut.stop is None:
@@ -77,5 +77,5 @@ def _bounds(var: Variable, cut: slice) -> tuple[int, int] | None:
     return int(cut.start or 0), _END if cut.stop is None else int(cut.stop)
 
 
-def _said(items: list[Any]) -> str:
+def _text(items: list[Any]) -> str:
     return ", ".join(item.name if isinstance(item, Variable) else repr(item) for item in items)

@@ -64,7 +64,7 @@ def extents(value: Any, count: int, where: str) -> list[int]:
         return [int(value)] * count
     if isinstance(value, (list, tuple)) and len(value) == count:
         return [int(item) for item in value]
-    raise ProgramError(f"{where} should be a whole number or {('two', 'three')[count - 2]} of them, not {value!r}")
+    raise ProgramError(f"{where} should be an integer or {('two', 'three')[count - 2]} of them, not {value!r}")
 
 
 class ParametersLost(ProgramError):

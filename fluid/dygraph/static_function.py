@@ -104,18 +104,18 @@ class _Search:
             return id(value) in self._layers
         return id(value._array) in self._captured if isinstance(value, Tensor) else isinstance(value, np.ndarray)
 
-    def look(self, where: Any, found: Mapping[Any, Any], size: int | None = None, inside: bool = True, depth: int = 0) -> bool:
+    def look(self, where: Any, items: Mapping[Any, Any], size: int | None = None, inside: bool = True, depth: int = 0) -> bool:
         """Record the entries that a program may depend on; whether there are any.
 
         Args:
             size: length of the list or dict that has the entries, to be compared too.
             inside: also record numbers, strings and the like in lists and dicts.
         """
-        things = {key: value for key, value in found.items() if self._counts(value)}
+        things = {key: value for key, value in items.items() if self._counts(value)}
         values: dict[Any, Any] = {}
         if inside or not depth:
-            values = {key: value for key, value in found.items() if isinstance(value, _PLAIN)}
-        for key, value in found.items():
+            values = {key: value for key, value in items.items() if isinstance(value, _PLAIN)}
+        for key, value in items.items():
             if isinstance(value, (list, dict)) and depth < _DEEPEST and len(value) <= _LONGEST and id(value) not in self._seen:
                 self._seen.add(id(value))
                 entries = value if isinstance(value, dict) else dict(enumerate(value))

@@ -254,7 +254,7 @@ class RecordedNode(Node):
 
     __slots__ = ("_kinds",)
 
-    def __init__(self, kinds: Sequence[Kind | None], edges: Iterable[tuple[Node, int] | None], saved: Any) -> None:
+    def __init__(self, kinds: Sequence[Kind], edges: Iterable[tuple[Node, int] | None], saved: Any) -> None:
         self._kinds, self._edges, self._saved, self._hooks, self._line = kinds, tuple(edges), saved, None, user_line()
         self.sequence_nr, self.topological_nr = next(sequence), height(self._edges)
 

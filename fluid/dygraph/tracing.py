@@ -31,7 +31,7 @@ from ..eager.regions import Refusal, Region, RegionNode
 from ..eager.tensor import Tensor, make
 from ..errors import FluidTypeError, ProgramError
 from ..executor import CPUPlace, CUDAPlace, Executor, Scope, scope_guard
-from ..executor.binding.kinds import CPU
+from ..executor.binding.array_types import CPU
 from ..executor.random import RANDOM
 from ..initializer import VALUES, constant_attrs, value_attrs
 from ..ir.copying import _is_random
@@ -286,9 +286,9 @@ class Tracer:
         node = next((item._edge[0] for item in outputs if item is not None and item._edge is not None), None)
         if not isinstance(node, OpNode) or not node._saved:
             return
-        recipe = node._recipe
-        for number, (array, _, _) in zip(recipe._save_out, node._saved[len(recipe._save_in) :], strict=True):
-            slot = recipe._slots[number]
+        compiled_op = node._compiled_op
+        for number, (array, _, _) in zip(compiled_op._save_out, node._saved[len(compiled_op._save_in) :], strict=True):
+            slot = compiled_op._slots[number]
             if id(array) not in self._variables and not op.definition.outputs[slot].many:
                 self._variables[id(array)] = self.program.current_block().var(appended.outputs[slot][0])
                 self._arrays.append(array)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackwardError, ExecutionError, FluidError, ProgramError
+from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
-from ..executor.binding.kinds import CPU, Kind, array_of, default_xp, kind_like, kind_of, quietly
 from ..executor.kernels.table import KERNELS, SPARSE_KERNELS
 from ..opdef import registry
 from ..opdef.inference import OpNamespace, infer_specs
@@ -29,7 +29,7 @@ from .mode import state
 from .parts import parts
 from .tensor import Tensor, make
 
-__all__ = ["Recipe", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
+__all__ = ["CompiledOp", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
 
 Slots = tuple[tuple[str, "int | None"], ...]
 """The input slots in use: (slot, None), or (slot, number of tensors) for slots that take several."""
@@ -57,7 +57,7 @@ class TensorOp:
     It returns the visible outputs (all but intermediate ones): one tensor or list, or a tuple of them.
     """
 
-    __slots__ = ("_recipes", "attrs", "definition", "slots", "visible")
+    __slots__ = ("_compiled", "attrs", "definition", "slots", "visible")
 
     def __init__(self, definition: OpDef, attrs: Mapping[str, Any], slots: Slots, also: Sequence[str] = ()) -> None:
         if definition.rule is REGION:
@@ -68,46 +68,46 @@ class TensorOp:
         self.attrs = definition.defaults(definition.check_attrs(attrs))
         self.slots = slots
         self.visible = [name for name, slot in definition.outputs.items() if not slot.intermediate or name in also]
-        self._recipes: Cache[Any, Recipe] = Cache()
+        self._compiled: Cache[Any, CompiledOp] = Cache()
 
     def __call__(self, *tensors: Tensor) -> Any:
         if state.tracer is not None:
             return state.tracer.call(self, tensors)
-        recipe = self._recipes.get(tuple([tensor._kind for tensor in tensors]))
-        if recipe is None:
-            recipe = self._recipe(tensors)
+        compiled_op = self._compiled.get(tuple([tensor._kind for tensor in tensors]))
+        if compiled_op is None:
+            compiled_op = self._compiled_op(tensors)
         try:
-            arrays = quietly.run(recipe.run, *[tensor._array for tensor in tensors])
+            arrays = quietly.run(compiled_op.run, *[tensor._array for tensor in tensors])
         except Exception as error:
             raise self._failure(error, tensors) from error
         edges = None
-        if recipe.recorded and state.recording:
+        if compiled_op.recorded and state.recording:
             edges = tuple([None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors])
-            if recipe.not_wrt:
-                if recipe.constants:
-                    self._warn_of_constants(recipe.constants, edges)
-                edges = tuple([None if number in recipe.not_wrt else edge for number, edge in enumerate(edges)])
+            if compiled_op.not_wrt:
+                if compiled_op.constants:
+                    self._warn_of_constants(compiled_op.constants, edges)
+                edges = tuple([None if number in compiled_op.not_wrt else edge for number, edge in enumerate(edges)])
             if edges.count(None) == len(edges):
                 edges = None
-        if recipe.single is not None:
+        if compiled_op.single is not None:
             if edges is None:
-                return make(arrays, recipe.single)
+                return make(arrays, compiled_op.single)
             node = _new_node(OpNode)
-            result = make(arrays, recipe.single, (node, 0))
-            node._saved = recipe.save(tensors, (result,)) if recipe.saves else ()
+            result = make(arrays, compiled_op.single, (node, 0))
+            node._saved = compiled_op.save(tensors, (result,)) if compiled_op.saves else ()
         else:
-            outputs = recipe.wrap(arrays)
-            if None in recipe.out_kinds:
-                recipe = recipe.with_kinds(tuple([output._kind for output in outputs]))
+            outputs = compiled_op.wrap(arrays)
+            if None in compiled_op.out_kinds:
+                compiled_op = compiled_op.with_kinds(tuple([output._kind for output in outputs]))
             if edges is not None:
                 node = _new_node(OpNode)
                 for number, output in enumerate(outputs):
                     if output._kind.differentiable:
                         output._edge, output._stop = (node, number), False
-                node._saved = recipe.save(tensors, outputs) if recipe.saves else ()
-            result = recipe.arrange(outputs)
+                node._saved = compiled_op.save(tensors, outputs) if compiled_op.saves else ()
+            result = compiled_op.arrange(outputs)
         if edges is not None:
-            node._recipe = recipe
+            node._compiled_op = compiled_op
             node._edges = edges
             node._hooks = None
             node._line = user_line()
@@ -129,10 +129,10 @@ class TensorOp:
                     stacklevel=3,
                 )
 
-    def _recipe(self, tensors: Sequence[Tensor]) -> Recipe:
+    def _compiled_op(self, tensors: Sequence[Tensor]) -> CompiledOp:
         kinds = tuple(tensor._kind for tensor in tensors)
         try:
-            return self._recipes.keep(kinds, Recipe(self, kinds))
+            return self._compiled.keep(kinds, CompiledOp(self, kinds))
         except FluidError as error:
             inputs = self._inputs_text(kinds)
             raise type(error)(
@@ -145,7 +145,7 @@ class TensorOp:
         what = str(error) if isinstance(error, FluidError) else f"{self.definition.type} failed: {error}"
         return ExecutionError(f"{what}\n  inputs: {inputs}\n  called at: {line}")
 
-    def _inputs_text(self, kinds: Sequence[Kind]) -> str:
+    def _inputs_text(self, kinds: Sequence[ArrayType]) -> str:
         names = [slot for slot, _ in self.positions()]
         return "; ".join(f"{name} is {kind}" for name, kind in zip(names, kinds, strict=True)) or "none"
 
@@ -157,7 +157,7 @@ class TensorOp:
 _new_node = OpNode.__new__
 
 
-class Recipe:
+class CompiledOp:
     """An op compiled for tensors of certain kinds.
 
     Attributes:
@@ -192,7 +192,7 @@ class Recipe:
         "single",
     )
 
-    def __init__(self, op: TensorOp, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, op: TensorOp, kinds: tuple[ArrayType, ...]) -> None:
         definition = op.definition
         self.op, self.kinds = op, kinds
         devices = dict.fromkeys(kind.device for kind in kinds)
@@ -234,14 +234,14 @@ class Recipe:
         self.saves = bool(self._save_in or self._save_out)
         self.all_wanted = (True,) * len(kinds)
         self.backwards: dict[Any, Backward] = {}
-        self._known: Cache[Any, Recipe] = Cache()
+        self._known: Cache[Any, CompiledOp] = Cache()
         self._reads: dict[tuple[bool, ...], list[tuple[str, str, Any]]] = {}
 
-    def _out_kind(self, xp: Any, slot: str, number: int | None) -> Kind | None:
+    def _out_kind(self, xp: Any, slot: str, number: int | None) -> ArrayType | None:
         """The kind of an output; None where it is known only after a run."""
         spec: Spec = self._specs[slot] if number is None else self._specs[slot][number]
         if spec.type is VarType.LOD_TENSOR:
-            return None if -1 in spec.shape or None in spec.lod else kind_like(spec, xp)
+            return None if -1 in spec.shape or None in spec.lod else array_type_like(spec, xp)
         if spec.type is not VarType.SELECTED_ROWS:
             raise ExecutionError(f"{self.op.definition.type} makes no tensor; on tensors, {_LISTS}")
         return None
@@ -265,12 +265,12 @@ class Recipe:
         """The results of `run` as tensors."""
         arrays = results if isinstance(results, tuple) else (results,)
         return [
-            make(array, kind) if kind is not None else make(array_in(array), kind_of(array_in(array), lod_of(array)))
+            make(array, kind) if kind is not None else make(array_in(array), array_type_of(array_in(array), lod_of(array)))
             for array, kind in zip(arrays, self.out_kinds, strict=True)
         ]
 
-    def with_kinds(self, out_kinds: tuple[Kind, ...]) -> Recipe:
-        """A copy of this recipe for these kinds of outputs, which were known only after a run."""
+    def with_kinds(self, out_kinds: tuple[ArrayType, ...]) -> CompiledOp:
+        """A copy of this compiled_op for these kinds of outputs, which were known only after a run."""
         variant = self._known.get(out_kinds)
         if variant is None:
             variant = self._known.keep(out_kinds, copy(self))
@@ -347,7 +347,7 @@ class Recipe:
             if shape_only and slot in self._specs:
                 spec = self._specs[slot]
                 xp = self.kinds[0].xp
-                reads += [(slot, "like", kind_like(item, xp)) for item in (spec if isinstance(spec, list) else [spec])]
+                reads += [(slot, "like", array_type_like(item, xp)) for item in (spec if isinstance(spec, list) else [spec])]
         for number, slot in enumerate(self._slots):
             if number in self._save_out:
                 reads.append((slot, "saved", next(saved)))
@@ -358,36 +358,36 @@ class Recipe:
                 reads.append((key, "grad", number) if present[number] else (key, "zeros", self.out_kinds[number]))
         return reads
 
-    def saved_kinds(self) -> list[Kind | None]:
+    def saved_kinds(self) -> list[ArrayType | None]:
         """Kinds of the saved values."""
         return [self.kinds[i] for i in self._save_in] + [self.out_kinds[i] for i in self._save_out]
 
 
 class Backward:
-    """Computes the wanted gradients of a recipe's inputs from those of its outputs, over arrays."""
+    """Computes the wanted gradients of a compiled_op's inputs from those of its outputs, over arrays."""
 
     __slots__ = ("_grads", "_places", "_run", "_saved")
 
-    def __init__(self, recipe: Recipe, wanted: tuple[bool, ...], present: tuple[bool, ...]) -> None:
-        op = recipe.op
-        rule = recipe.gradient_rule(present)
+    def __init__(self, compiled_op: CompiledOp, wanted: tuple[bool, ...], present: tuple[bool, ...]) -> None:
+        op = compiled_op.op
+        rule = compiled_op.gradient_rule(present)
         grad = gradient_definition(op.definition, rule)
         arguments = []
-        saved_kinds = recipe.saved_kinds()
+        saved_kinds = compiled_op.saved_kinds()
         self._saved: list[int] = []
         self._grads: list[int] = []
-        for slot, what, which in recipe.reads(rule, present):
+        for slot, what, which in compiled_op.reads(rule, present):
             if what == "saved":
                 arguments.append(Argument(slot, _spec(saved_kinds[which])))
                 self._saved.append(which)
             elif what == "grad":
-                arguments.append(Argument(slot, _spec(recipe.out_kinds[which])))
+                arguments.append(Argument(slot, _spec(compiled_op.out_kinds[which])))
                 self._grads.append(which)
             else:
                 arguments.append(Argument(slot, _spec(which), passed=False, zeros=what == "zeros"))
         wants: dict[str, Any] = {}
         specs: dict[str, Any] = {}
-        for (slot, nth), kind, want in zip(op.positions(), recipe.kinds, wanted, strict=True):
+        for (slot, nth), kind, want in zip(op.positions(), compiled_op.kinds, wanted, strict=True):
             if slot not in rule.wrt:
                 continue
             key = grad_slot(slot)
@@ -398,7 +398,7 @@ class Backward:
             else:
                 wants.setdefault(key, []).append(want)
                 specs.setdefault(key, []).append(kind.spec)
-        call = compiled(grad, op.attrs, arguments, recipe.kinds[0].xp, wants=wants, specs=specs, write_after=0)
+        call = compiled(grad, op.attrs, arguments, compiled_op.kinds[0].xp, wants=wants, specs=specs, write_after=0)
         places = {place: number for number, place in enumerate(call.places)}
         self._run = call.run
         order = [places.get((grad_slot(slot), nth), -1) for slot, nth in op.positions()]
@@ -412,7 +412,7 @@ class Backward:
         return [None if place < 0 else gradients[place] for place in self._places]
 
 
-def _spec(kind: Kind | None) -> Spec | None:
+def _spec(kind: ArrayType | None) -> Spec | None:
     return None if kind is None else kind.spec
 
 
@@ -429,27 +429,27 @@ def gradient_definition(definition: OpDef, rule: Rule) -> OpDef:
 
 def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
     """Gradients of a node's inputs, computed by the op's rule over tensors and therefore recorded."""
-    recipe = node._recipe
-    definition = recipe.op.definition
+    compiled_op = node._compiled_op
+    definition = compiled_op.op.definition
     present = [grad is not None for grad in grads]
     if True not in present:
         return [None] * len(wanted)
-    rule = recipe.gradient_rule(present)
-    kinds = recipe.kinds
+    rule = compiled_op.gradient_rule(present)
+    kinds = compiled_op.kinds
     saved = []
-    places = [*recipe._save_in, *(len(kinds) + number for number in recipe._save_out)]
-    for number, kind, (array, version, _) in zip(places, recipe.saved_kinds(), node._saved, strict=True):
-        kind = kind or kind_of(array)
+    places = [*compiled_op._save_in, *(len(kinds) + number for number in compiled_op._save_out)]
+    for number, kind, (array, version, _) in zip(places, compiled_op.saved_kinds(), node._saved, strict=True):
+        kind = kind or array_type_of(array)
         edge = node._edges[number] if number < len(kinds) else (node, number - len(kinds)) if kind.differentiable else None
         saved.append(make(array, kind, edge, version))
     values: dict[str, Any] = {}
     slots = {**definition.inputs, **definition.outputs}
     slots.update({grad_slot(name): slot for name, slot in definition.outputs.items()})
-    for slot, what, which in recipe.reads(rule, present):
+    for slot, what, which in compiled_op.reads(rule, present):
         if what == "saved":
             value = saved[which]
         elif what == "grad":
-            value, kind = grads[which], recipe.out_kinds[which]
+            value, kind = grads[which], compiled_op.out_kinds[which]
             if kind is not None and kind.lod != value._kind.lod:
                 value = make(value._array, kind, value._edge, value._version)  # its rows are sequences as those it belongs to
         else:
@@ -461,12 +461,12 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
             values.setdefault(slot, []).append(value)
         else:
             values[slot] = value
-    positions = recipe.op.positions()
+    positions = compiled_op.op.positions()
     names = {slot for (slot, _), want in zip(positions, wanted, strict=True) if want}
     if definition.decomposition is not None:
-        gradients = _through_decomposition(definition, values, recipe.op.attrs, names)
+        gradients = _through_decomposition(definition, values, compiled_op.op.attrs, names)
     else:
-        gradients = rule(namespace, values, recipe.op.attrs, names)
+        gradients = rule(namespace, values, compiled_op.op.attrs, names)
     return [
         _shaped(_pick(gradients.get(slot), nth), kind) if want else None
         for (slot, nth), kind, want in zip(positions, kinds, wanted, strict=True)
@@ -508,7 +508,7 @@ def _pick(value: Any, nth: int | None) -> Any:
     return value[nth] if nth is not None and value is not None else value
 
 
-def _shaped(grad: Any, kind: Kind) -> Any:
+def _shaped(grad: Any, kind: ArrayType) -> Any:
     """The gradient in the shape of `kind`: a rule may give [1] in place of [], or the reverse."""
     if grad is None or grad._kind.shape == kind.shape:
         return grad
@@ -644,22 +644,22 @@ class UpdateOp:
         into: output slot -> the input slot whose tensor it overwrites; other outputs are not computed.
     """
 
-    __slots__ = ("_attrs", "_definition", "_into", "_recipes", "_slots", "_targets")
+    __slots__ = ("_attrs", "_compiled", "_definition", "_into", "_slots", "_targets")
 
     def __init__(self, op_type: str, attrs: Mapping[str, Any], slots: Sequence[str], into: Mapping[str, str]) -> None:
         self._definition = registry.get(op_type)
         self._attrs = self._definition.defaults(self._definition.check_attrs(attrs))
         self._slots, self._into = tuple(slots), dict(into)
         self._targets = [self._slots.index(slot) for slot in into.values()]
-        self._recipes: Cache[Any, Callable[..., Any]] = Cache()
+        self._compiled: Cache[Any, Callable[..., Any]] = Cache()
 
     def __call__(self, *tensors: Tensor) -> None:
         if state.tracer is not None:
             state.tracer.refuse_call(f"an update ({self._definition.type})", "trace the loss, and minimize it as a program")
         kinds = tuple([tensor._kind for tensor in tensors])
-        run = self._recipes.get(kinds)
+        run = self._compiled.get(kinds)
         if run is None:
-            run = self._recipes.keep(kinds, self._compiled(kinds))
+            run = self._compiled.keep(kinds, self._compile(kinds))
         arrays = [tensor._array for tensor in tensors]
         quietly.run(run, *arrays)
         line = user_line()
@@ -668,7 +668,7 @@ class UpdateOp:
             version[0] += 1
             version[1:] = [self._definition.type, line]
 
-    def _compiled(self, kinds: Sequence[Kind]) -> Callable[..., Any]:
+    def _compile(self, kinds: Sequence[ArrayType]) -> Callable[..., Any]:
         arguments = [Argument(slot, kind.spec) for slot, kind in zip(self._slots, kinds, strict=True)]
         wants, into = dict.fromkeys(self._into, True), self._into
         return compiled(self._definition, self._attrs, arguments, kinds[0].xp, wants=wants, into=into, write_after=0).run

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..building.layer_helper import listed
 from ..errors import BackwardError
-from ..executor.binding.kinds import kind_of
+from ..executor.binding.array_types import array_type_of
 from ..executor.stepwise.debug import called, check_count, fitted, gradients_of, show
 from ..executor.stepwise.files import read
 from ..opdef.registry import OpDef
@@ -122,9 +122,9 @@ def _load(definition: OpDef, inputs: Inputs, attrs: Inputs, outputs: Inputs) -> 
     target = outputs["Out"]
     ((array, lod),) = read(str(attrs["file_path"]), [target.name], bool(attrs.get("load_as_fp16")))
     array = target._kind.xp.array(array)
-    write(target, make(array, kind_of(array, lod)), "load", False)
+    write(target, make(array, array_type_of(array, lod)), "load", False)
     if lod:
-        target._kind = kind_of(target._array, lod)
+        target._kind = array_type_of(target._array, lod)
     return {"Out": target}
 
 

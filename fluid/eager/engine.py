@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackwardError, FluidError, FluidTypeError, ProgramError
-from ..executor.binding.kinds import CPU, DEVICES, array_of
+from ..executor.binding.array_types import CPU, DEVICES, array_of
 from ..ir.collector import collector_paused
 from . import anomaly
 from .graph import Hooks, Node, accumulate, leaf_edge

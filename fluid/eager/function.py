@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..errors import BackwardError, FluidTypeError
-from ..executor.binding.kinds import Kind
+from ..executor.binding.array_types import ArrayType
 from .functional import gradcheck
 from .graph import RecordedNode, leaf_edge, modified
 from .mode import enable_grad, no_grad, state
@@ -154,7 +154,12 @@ class PyLayerNode(RecordedNode):
     __slots__ = ("_cls", "_in_kinds")
 
     def __init__(
-        self, cls: type[PyLayer], ctx: PyLayerContext, edges: tuple[Any, ...], in_kinds: list[Kind], out_kinds: list[Kind]
+        self,
+        cls: type[PyLayer],
+        ctx: PyLayerContext,
+        edges: tuple[Any, ...],
+        in_kinds: list[ArrayType],
+        out_kinds: list[ArrayType],
     ) -> None:
         super().__init__(out_kinds, edges, ctx)
         self._cls, self._in_kinds = cls, in_kinds

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import BackwardError
-from ..executor.binding.kinds import CPU, Kind, array_of
+from ..executor.binding.array_types import CPU, ArrayType, array_of
 from ..ir.frames import OURS
 from ..values.selected_rows import SelectedRows
 from ..values.types import VarType
@@ -21,7 +21,7 @@ from .mode import state
 from .parts import parts
 
 if TYPE_CHECKING:
-    from .dispatch import Recipe
+    from .dispatch import CompiledOp
     from .tensor import Tensor
 
 __all__ = [
@@ -155,7 +155,7 @@ class Node:
 
     # -- defined by subclasses
     @property
-    def kinds(self) -> Sequence[Kind | None]:
+    def kinds(self) -> Sequence[ArrayType | None]:
         """Kinds of the gradients that it receives; None where unknown."""
         raise NotImplementedError
 
@@ -254,12 +254,12 @@ class RecordedNode(Node):
 
     __slots__ = ("_kinds",)
 
-    def __init__(self, kinds: Sequence[Kind], edges: Iterable[tuple[Node, int] | None], saved: Any) -> None:
+    def __init__(self, kinds: Sequence[ArrayType], edges: Iterable[tuple[Node, int] | None], saved: Any) -> None:
         self._kinds, self._edges, self._saved, self._hooks, self._line = kinds, tuple(edges), saved, None, user_line()
         self.sequence_nr, self.topological_nr = next(sequence), height(self._edges)
 
     @property
-    def kinds(self) -> Sequence[Kind | None]:
+    def kinds(self) -> Sequence[ArrayType | None]:
         return self._kinds
 
 
@@ -276,25 +276,25 @@ def modified(node: Node, version: list[Any], saved: int) -> BackwardError:
 class OpNode(Node):
     """The gradient of an op of the registry."""
 
-    __slots__ = ("_recipe",)
+    __slots__ = ("_compiled_op",)
 
-    _recipe: Recipe
+    _compiled_op: CompiledOp
 
     @property
-    def kinds(self) -> Sequence[Kind | None]:
-        return self._recipe.out_kinds
+    def kinds(self) -> Sequence[ArrayType | None]:
+        return self._compiled_op.out_kinds
 
     @property
     def large(self) -> bool:
-        return self._recipe.large
+        return self._compiled_op.large
 
     @property
     def device(self) -> str:
-        return self._recipe.device
+        return self._compiled_op.device
 
     @property
     def name(self) -> str:
-        return self._recipe.op.definition.grad_type
+        return self._compiled_op.op.definition.grad_type
 
     def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
         saved = self._saved
@@ -305,12 +305,12 @@ class OpNode(Node):
             if version[0] != number:
                 raise modified(self, version, number)
             arrays.append(array)
-        recipe = self._recipe
+        compiled_op = self._compiled_op
         if wanted is None:
-            wanted = recipe.all_wanted if None not in self._edges else tuple([edge is not None for edge in self._edges])
-        backward = recipe.backwards.get(wanted) if len(grads) == 1 and grads[0] is not None else None
+            wanted = compiled_op.all_wanted if None not in self._edges else tuple([edge is not None for edge in self._edges])
+        backward = compiled_op.backwards.get(wanted) if len(grads) == 1 and grads[0] is not None else None
         if backward is None:
-            backward = recipe.backward(wanted, grads)
+            backward = compiled_op.backward(wanted, grads)
             if backward is None:
                 return (None,) * len(self._edges)
         if not keep and saved:
@@ -365,7 +365,7 @@ class AccumulateGrad(Node):
         self._edges, self._line, self._saved = (), None, ()
 
     @property
-    def kinds(self) -> Sequence[Kind | None]:
+    def kinds(self) -> Sequence[ArrayType | None]:
         return (self.variable._kind,)
 
     def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:

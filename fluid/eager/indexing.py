@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FluidTypeError, ProgramError
-from ..executor.binding.kinds import CPU
+from ..executor.binding.array_types import CPU
 from .dispatch import as_tensor, namespace
 from .mode import state
 from .parts import parts

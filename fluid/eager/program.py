@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
-from ..executor.binding.kinds import array_of, default_xp, making_on
+from ..executor.binding.array_types import array_of, default_xp, making_on
 from ..executor.random import RANDOM
 from ..ir import program as framework
 from ..ir.program import Block, OpRole, Program, Variable, program_guard

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
-from ..executor.binding.kinds import Kind
+from ..executor.binding.array_types import ArrayType
 from .again import Call
 from .engine import InnerTask, engine
 from .graph import Node, RecordedNode, leaf_edge, modified
@@ -127,7 +127,7 @@ class Gate(RecordedNode):
 
     __slots__ = ()
 
-    def __init__(self, kinds: list[Kind], edges: tuple[Any, ...]) -> None:
+    def __init__(self, kinds: list[ArrayType], edges: tuple[Any, ...]) -> None:
         super().__init__(kinds, edges, None)
         self._edges, self._line = (), None
 
@@ -245,5 +245,5 @@ def _some(names: dict[int, str]) -> str:
     return ", ".join(sorted(names.values())) or "no parameter"
 
 
-def _listed(kinds: Sequence[Kind]) -> str:
+def _listed(kinds: Sequence[ArrayType]) -> str:
     return ", ".join(map(str, kinds)) or "nothing"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import unique_name
-from ..executor.binding.kinds import Kind
+from ..executor.binding.array_types import ArrayType
 from ..ir.program import Operator, Program, Variable
 from ..opdef.registry import OpDef
 from .graph import AccumulateGrad, Node, OpNode
@@ -51,12 +51,12 @@ def program_of(tensor: Tensor) -> Program:
     outputs: dict[tuple[int, int], Variable] = {}
     arrays: dict[int, Variable] = {}
 
-    def declared(kind: Kind, name: str, **settings: Any) -> Variable:
+    def declared(kind: ArrayType, name: str, **settings: Any) -> Variable:
         while block.has_var(name):
             name = names(name)
         return block.create_var(name=name, shape=kind.shape, dtype=kind.dtype, lod_level=len(kind.lod), **settings)
 
-    def constant(kind: Kind, saved: Any) -> Variable:
+    def constant(kind: ArrayType, saved: Any) -> Variable:
         variable = arrays.get(id(saved)) if saved is not None else None
         if variable is None:
             variable = declared(kind, names("constant"), is_data=True, stop_gradient=True)
@@ -79,10 +79,10 @@ def program_of(tensor: Tensor) -> Program:
         if isinstance(node, AccumulateGrad):
             leaf(node)
         elif isinstance(node, OpNode):
-            recipe, op = node._recipe, node._recipe.op
-            saved = dict(zip(recipe._save_in, [entry[0] for entry in node._saved or ()], strict=False))
+            compiled_op, op = node._compiled_op, node._compiled_op.op
+            saved = dict(zip(compiled_op._save_in, [entry[0] for entry in node._saved or ()], strict=False))
             inputs: dict[str, Any] = {}
-            for number, ((slot, nth), kind, edge) in enumerate(zip(op.positions(), recipe.kinds, node._edges, strict=True)):
+            for number, ((slot, nth), kind, edge) in enumerate(zip(op.positions(), compiled_op.kinds, node._edges, strict=True)):
                 if edge is None:
                     variable = constant(kind, saved.get(number))
                 else:
@@ -91,13 +91,13 @@ def program_of(tensor: Tensor) -> Program:
                     inputs[slot] = variable
                 else:
                     inputs.setdefault(slot, []).append(variable)
-            count = recipe._slots.count
+            count = compiled_op._slots.count
             written = append_call(program, op.definition, op.attrs, inputs, names, count)
             taken: dict[str, int] = {}
-            for number, slot in enumerate(recipe._slots):
+            for number, slot in enumerate(compiled_op._slots):
                 outputs[id(node), number] = block.var(written.outputs[slot][taken.setdefault(slot, 0)])
                 taken[slot] += 1
-            for number, entry in zip(recipe._save_out, (node._saved or ())[len(recipe._save_in) :], strict=False):
+            for number, entry in zip(compiled_op._save_out, (node._saved or ())[len(compiled_op._save_in) :], strict=False):
                 arrays[id(entry[0])] = outputs[id(node), number]
         else:
             read = [outputs[id(edge[0]), edge[1]].name for edge in node._edges if edge is not None]

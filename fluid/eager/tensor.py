@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackwardError, FluidTypeError, ProgramError
-from ..executor.binding.kinds import CPU, Kind, array_of, kind_of
+from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_of
 from ..ir.program import Block, Variable
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
@@ -55,7 +55,7 @@ class Tensor(ValueOperators):
     _edge: _Edge | None
     _grad: Tensor | None
     _hooks: NodeHooks | None
-    _kind: Kind
+    _kind: ArrayType
     _name: str | None
     _stop: bool
     _version: list[Any]
@@ -77,7 +77,7 @@ class Tensor(ValueOperators):
             data._read("Tensor(...)")
             data = data._array
         self._array = array_of(data, dtype, copy or None)
-        self._kind = kind_of(self._array)
+        self._kind = array_type_of(self._array)
         self._edge = self._grad = self._hooks = self._accumulator = None
         self._stop, self._version, self._name = True, [0], name
         self.stop_gradient = stop_gradient if requires_grad is None else not requires_grad
@@ -87,7 +87,7 @@ class Tensor(ValueOperators):
     @classmethod
     def _of(cls, array: Any) -> Tensor:
         """A tensor that takes ownership of an array."""
-        return make(array, kind_of(array))
+        return make(array, array_type_of(array))
 
     def _ops(self) -> OpNamespace:
         return parts.namespace
@@ -121,7 +121,7 @@ class Tensor(ValueOperators):
             state.tracer.refuse_call("with_lod", "use fluid.layers.lod_reset")
         return make(
             self._array,
-            kind_of(self._array, tuple(None if level is None else tuple(level) for level in lod)),
+            array_type_of(self._array, tuple(None if level is None else tuple(level) for level in lod)),
             None,
             self._version,
         )
@@ -766,7 +766,7 @@ _OPERATORS: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {
 """In-place operator -> the op, and the method of the binary operator."""
 
 
-def make(array: Any, kind: Kind, edge: _Edge | None = None, version: list[Any] | None = None) -> Tensor:
+def make(array: Any, kind: ArrayType, edge: _Edge | None = None, version: list[Any] | None = None) -> Tensor:
     """A tensor that takes ownership of an array."""
     tensor = _new(Tensor)
     tensor._array = array
@@ -802,7 +802,7 @@ def from_dlpack(other: Any) -> Tensor:
 
 def _unpickled(array: Any, stop: bool, name: str | None, lod: Lod = ()) -> Tensor:
     tensor = Tensor(array, stop_gradient=stop, name=name, copy=False)
-    tensor._kind = kind_of(tensor._array, lod)
+    tensor._kind = array_type_of(tensor._array, lod)
     return tensor
 
 

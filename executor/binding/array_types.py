@@ -20,8 +20,8 @@ from fluid.values.types import VarType, as_dtype, is_floating
 CPU = "cpu"
 
 
-class Kind:
-    """Shape, element type, device and LoD of arrays. `kind_of` returns the same object for equal ones, so it can be a key."""
+class ArrayType:
+    """Shape, element type, device and LoD of arrays; a key, since `array_type_of` returns the same object for equal ones."""
 
     __slots__ = ("device", "differentiable", "dtype", "lod", "numpy_dtype", "shape", "size", "spec", "xp")
 
@@ -42,7 +42,7 @@ class Kind:
 DEVICES = {CPU}
 """The devices on which there have been arrays."""
 
-_kinds: Cache[Any, Kind] = Cache()
+_array_types: Cache[Any, ArrayType] = Cache()
 
 
 def device_of(array: Any) -> str:
@@ -52,28 +52,28 @@ def device_of(array: Any) -> str:
     return CPU if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"
 
 
-def kind_of(array: Any, lod: Lod = ()) -> Kind:
+def array_type_of(array: Any, lod: Lod = ()) -> ArrayType:
     """The kind of an array of numpy or cupy whose rows form the sequences of `lod`."""
     if type(array) is np.ndarray and not lod:
-        return _kinds.get((array.shape, array.dtype)) or _kind((array.shape, array.dtype), np, CPU)
+        return _array_types.get((array.shape, array.dtype)) or _array_type((array.shape, array.dtype), np, CPU)
     device = device_of(array)
     if type(array) is SelectedRows:
         key = (array.shape, array.dtype, device, (), VarType.SELECTED_ROWS)
-        return _kind(key, namespace_on(device), device)
+        return _array_type(key, namespace_on(device), device)
     if device == CPU and not lod:
-        return _kind((array.shape, array.dtype), np, CPU)
-    return _kind((array.shape, array.dtype, device, lod), namespace_on(device), device)
+        return _array_type((array.shape, array.dtype), np, CPU)
+    return _array_type((array.shape, array.dtype, device, lod), namespace_on(device), device)
 
 
-def kind_like(spec: Spec, xp: Any) -> Kind:
+def array_type_like(spec: Spec, xp: Any) -> ArrayType:
     """The kind of arrays that fit a spec of known shape, on the device on which `xp` makes new arrays."""
     device = CPU if xp is np else f"cuda:{xp.cuda.Device().id}"
     plain = device == CPU and not spec.lod
-    return _kind((spec.shape, spec.dtype.numpy) if plain else (spec.shape, spec.dtype.numpy, device, spec.lod), xp, device)
+    return _array_type((spec.shape, spec.dtype.numpy) if plain else (spec.shape, spec.dtype.numpy, device, spec.lod), xp, device)
 
 
-def _kind(key: tuple[Any, ...], xp: Any, device: str) -> Kind:
-    return _kinds.get(key) or _kinds.keep(key, Kind(tuple(key[0]), key[1], xp, device, *key[3:]))
+def _array_type(key: tuple[Any, ...], xp: Any, device: str) -> ArrayType:
+    return _array_types.get(key) or _array_types.keep(key, ArrayType(tuple(key[0]), key[1], xp, device, *key[3:]))
 
 
 _device: contextvars.ContextVar[str] = contextvars.ContextVar("device", default=CPU)

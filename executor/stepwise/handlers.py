@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fluid.ir.program import Operator
+from fluid.opdef.registry import registers
 
 if TYPE_CHECKING:
     from .interpreter import Environment, Machine
@@ -22,17 +23,9 @@ ARRAY_HANDLERS: dict[str, Handler] = {}
 
 def runs(*op_types: str) -> Callable[[Handler], Handler]:
     """Decorates the function that runs ops of these types; its arguments are the machine, the op and its environment."""
-    return _registers(HANDLERS, op_types)
+    return registers(HANDLERS, op_types)
 
 
 def runs_on_arrays(*op_types: str) -> Callable[[Handler], Handler]:
     """Decorates the function that runs ops of these types when an input is an array of tensors, or has no value."""
-    return _registers(ARRAY_HANDLERS, op_types)
-
-
-def _registers(table: dict[str, Handler], op_types: tuple[str, ...]) -> Callable[[Handler], Handler]:
-    def register(fn: Handler) -> Handler:
-        table.update(dict.fromkeys(op_types, fn))
-        return fn
-
-    return register
+    return registers(ARRAY_HANDLERS, op_types)

@@ -17,7 +17,7 @@ from fluid.ir.program import Operator
 from fluid.ir.regions import Region
 from fluid.ir.versions import outer_names
 from fluid.opdef.inference import infer_specs
-from fluid.opdef.registry import EMPTY, grad_slot, updated_input
+from fluid.opdef.registry import EMPTY, grad_slot, registers, updated_input
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
@@ -172,11 +172,7 @@ _RULES: dict[str, _Rule] = {}
 
 
 def _rule(*op_types: str) -> Callable[[_Rule], _Rule]:
-    def register(fn: _Rule) -> _Rule:
-        _RULES.update(dict.fromkeys(op_types, fn))
-        return fn
-
-    return register
+    return registers(_RULES, op_types)
 
 
 # ------------------------------------------------------------------------------------------------------------- arrays

@@ -22,7 +22,7 @@ from ..ir.program import Block, Operator, OpRole, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.renaming import rename_variables
 from ..ir.versions import Value, outer_names
-from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot
+from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot, registers
 from ..values.types import VarType
 from .reverse import Differentiator, nameable
 
@@ -82,12 +82,7 @@ _EXPANSIONS: dict[str, Expansion] = {}
 
 def expands(*op_types: str) -> Callable[[Expansion], Expansion]:
     """Registers a function that expands gradient ops of these types, which own blocks."""
-
-    def register(fn: Expansion) -> Expansion:
-        _EXPANSIONS.update(dict.fromkeys(op_types, fn))
-        return fn
-
-    return register
+    return registers(_EXPANSIONS, op_types)
 
 
 def _replace(block: Block, op: Operator) -> None:

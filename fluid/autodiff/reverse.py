@@ -18,7 +18,7 @@ from ..ir.dataflow import Facts, Forward
 from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable
 from ..ir.versions import BlockVersions, Value
-from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot, registers
 from ..values.types import VarType, is_floating
 
 __all__ = ["Callback", "Differentiator", "differentiates", "nameable"]
@@ -50,12 +50,7 @@ _REGION_GRADIENTS: dict[str, RegionGradient] = {}
 
 def differentiates(*op_types: str) -> Callable[[RegionGradient], RegionGradient]:
     """Registers a function that differentiates ops of these types, which own blocks."""
-
-    def register(fn: RegionGradient) -> RegionGradient:
-        _REGION_GRADIENTS.update(dict.fromkeys(op_types, fn))
-        return fn
-
-    return register
+    return registers(_REGION_GRADIENTS, op_types)
 
 
 class Contribution:

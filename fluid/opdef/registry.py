@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import AttributeRuleError, InferenceError, ProgramError, did_you_mean
 from ..values.types import VarType, is_floating
@@ -71,10 +71,14 @@ __all__ = [
     "long",
     "longs",
     "parameters_of",
+    "registers",
     "required",
     "strings",
     "updated_input",
 ]
+
+
+_Entry = TypeVar("_Entry")
 
 
 class ShapeOnly:
@@ -678,6 +682,16 @@ def get(op_type: str) -> OpDef:
 def all_ops() -> dict[str, OpDef]:
     """Every definition, by type, gradient ops included."""
     return dict(_ops)
+
+
+def registers(table: dict[str, _Entry], op_types: Iterable[str]) -> Callable[[_Entry], _Entry]:
+    """A decorator that puts a function into a table, under each of these op types."""
+
+    def register(fn: _Entry) -> _Entry:
+        table.update(dict.fromkeys(op_types, fn))
+        return fn
+
+    return register
 
 
 # -------------------------------------------------------------------------------------------------- common inference

@@ -7,9 +7,9 @@ only their program tells how to read them (`fluid.formats.tensors`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..errors import FormatError
 from ..ir.program import Program
@@ -23,46 +23,29 @@ from .tensors import read_file
 from .text import parse_program_text
 from .writing import reason, write_file
 
-__all__ = ["ARRAYS", "HEAD", "PROGRAMS", "ArrayFormat", "ProgramFormat", "array_format", "head_of", "program_format"]
+__all__ = ["ARRAYS", "HEAD", "MESSAGE", "PROGRAMS", "TEXT", "Format", "format_of", "head_of"]
+
+Content = TypeVar("Content")
 
 HEAD = 64
 """How many first bytes of a file suffice to tell its format."""
 
 
 @dataclass(frozen=True)
-class ArrayFormat:
-    """A format of arrays by name.
+class Format(Generic[Content]):
+    """A format of files, and what they hold: a program, or arrays by name.
 
     Attributes:
-        name: the format's name, which is the extension of its files.
+        name: the format's name; for arrays by name, the extension of their files.
         matches: whether a file with these first bytes and this size has this format.
-        read: returns the arrays by name in the file at a path.
-        write: writes arrays by name to a path.
+        read: returns what the file at a path holds.
+        write: writes it to a path.
     """
 
     name: str
     matches: Callable[[bytes, int], bool]
-    read: Callable[[str], dict[str, Any]]
-    write: Callable[[str, Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class ProgramFormat:
-    """A format of programs.
-
-    Attributes:
-        name: the format's name.
-        endings: extensions of its files; the first is used for writing.
-        matches: whether a file with these first bytes and this size has this format.
-        read: returns the program in the file at a path.
-        write: writes a program to a path.
-    """
-
-    name: str
-    endings: tuple[str, ...]
-    matches: Callable[[bytes, int], bool]
-    read: Callable[[str], Program]
-    write: Callable[[str, Program], None]
+    read: Callable[[str], Content]
+    write: Callable[[str, Content], None]
 
 
 def _read_text(path: str) -> Program:
@@ -76,27 +59,24 @@ def _read_text(path: str) -> Program:
     return program
 
 
-ARRAYS = (
-    ArrayFormat("safetensors", is_safetensors, read_safetensors, write_safetensors),
-    ArrayFormat("npz", is_archive, read_npz, write_npz),
-    ArrayFormat("pdparams", is_pickle, read_state, write_arrays),
+ARRAYS: tuple[Format[dict[str, Any]], ...] = (
+    Format("safetensors", is_safetensors, read_safetensors, write_safetensors),
+    Format("npz", is_archive, read_npz, write_npz),
+    Format("pdparams", is_pickle, read_state, write_arrays),
 )
-PROGRAMS = (
-    ProgramFormat(
-        "text",
-        (".txt",),
-        lambda head, size: head.lstrip().startswith((b"block ", b"program ")),
-        _read_text,
-        lambda path, program: write_file(path, [program.to_string().encode("utf-8", "surrogateescape")]),
-    ),
-    ProgramFormat(
-        "program",
-        (".pdmodel",),
-        lambda head, size: head.startswith(b"\x0a"),
-        lambda path: parse_program(read_file(path)),
-        lambda path, program: write_file(path, [serialize_program(program)]),
-    ),
+TEXT = Format(
+    "text",
+    lambda head, size: head.lstrip().startswith((b"block ", b"program ")),
+    _read_text,
+    lambda path, program: write_file(path, [program.to_string().encode("utf-8", "surrogateescape")]),
 )
+MESSAGE = Format(
+    "program",
+    lambda head, size: head.startswith(b"\x0a"),
+    lambda path: parse_program(read_file(path)),
+    lambda path, program: write_file(path, [serialize_program(program)]),
+)
+PROGRAMS = (TEXT, MESSAGE)
 
 
 def head_of(path: str, what: str) -> tuple[bytes, int]:
@@ -108,11 +88,6 @@ def head_of(path: str, what: str) -> tuple[bytes, int]:
         raise FormatError(f"{path or repr(path)}: there is no such {what}: {reason(error)}") from None
 
 
-def array_format(head: bytes, size: int) -> ArrayFormat | None:
-    """The format of arrays by name of a file with this head and size, or None."""
-    return next((row for row in ARRAYS if row.matches(head, size)), None)
-
-
-def program_format(head: bytes, size: int) -> ProgramFormat | None:
-    """The format of programs of a file with this head and size, or None."""
-    return next((row for row in PROGRAMS if row.matches(head, size)), None)
+def format_of(formats: Iterable[Format[Content]], head: bytes, size: int) -> Format[Content] | None:
+    """The one of these formats that a file with this head and size has, or None."""
+    return next((form for form in formats if form.matches(head, size)), None)

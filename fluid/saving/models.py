@@ -27,7 +27,7 @@ from .. import io
 from ..errors import ExecutionError, FluidError, FormatError, NameNotFoundError, ProgramError, did_you_mean
 from ..executor.scope import Scope, global_scope, scope_guard
 from ..formats.program import serialize_program
-from ..formats.table import ARRAYS, PROGRAMS, ProgramFormat, array_format, head_of, program_format
+from ..formats.table import ARRAYS, MESSAGE, PROGRAMS, TEXT, Format, format_of, head_of
 from ..formats.writing import together, write_file
 from ..ir.checked import checked
 from ..ir.program import Program, Variable, default_main_program
@@ -103,22 +103,22 @@ def load_model(
     scope = scope if scope is not None else global_scope()
     file = _file_meant(where)
     head, size = head_of(file, "model")
-    of_arrays = array_format(head, size)
+    of_arrays = format_of(ARRAYS, head, size)
     if of_arrays is not None:
         if params is not None:
             raise ProgramError(f"{where} holds parameters alone; params= goes with a program")
-        arrays = read_arrays(file)
+        arrays = _read_arrays(file, of_arrays)
         for name, array in arrays.items():
             scope.put(name, array)
         return Model(where, of_arrays.name, None, [], [], list(arrays), scope)
     if head.startswith(_NAMELESS):
         raise FormatError(_why_nameless(file))
-    of_program = program_format(head, size)
-    program = _read_program(file, of_program or PROGRAMS[-1])  # the last reports what is wrong with an unknown format
+    form = format_of(PROGRAMS, head, size) or MESSAGE  # which reports what is wrong with an unknown format
+    program = _read_program(file, form)
     program.allowed_ops = frozenset(allow)
     feeds, fetches = _traffic(file, program)
     loaded, missing = _load_parameters(program, file, os.fspath(params) if params is not None else None, scope)
-    name = "folder" if os.path.isdir(where) else "pdmodel" if file.endswith(".pdmodel") else (of_program or PROGRAMS[-1]).name
+    name = "folder" if os.path.isdir(where) else "pdmodel" if file.endswith(".pdmodel") else form.name
     return Model(where, name, program, feeds, fetches, loaded, scope, missing)
 
 
@@ -149,7 +149,7 @@ def _why_nameless(path: str) -> str:
     return f"{path} holds parameters without their names, which only the program that they are of knows"
 
 
-def _read_program(file: str, form: ProgramFormat) -> Program:
+def _read_program(file: str, form: Format[Program]) -> Program:
     try:
         return form.read(file)
     except FormatError as error:
@@ -231,15 +231,17 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise FormatError(f"{where} is a folder; arrays by name are in one file, .npz, .safetensors or .pdparams")
     file = _file_meant(where)
     head, size = head_of(file, "file")
-    form = array_format(head, size)
+    form = format_of(ARRAYS, head, size)
     if form is None:
         if head.startswith(_NAMELESS):
             raise FormatError(_why_nameless(file))
-        is_program = program_format(head, size) is not None or file.endswith(".pdmodel")
+        is_program = format_of(PROGRAMS, head, size) is not None or file.endswith(".pdmodel")
         raise FormatError(f"{where} {'holds a program, not arrays by name' if is_program else _NO_ARRAYS}")
-    if file.endswith((".pdparams", ".pdopt")):
-        return io.load_program_state(file)
-    return form.read(file)
+    return _read_arrays(file, form)
+
+
+def _read_arrays(file: str, form: Format[dict[str, Any]]) -> dict[str, Any]:
+    return io.load_program_state(file) if file.endswith((".pdparams", ".pdopt")) else form.read(file)
 
 
 @checked
@@ -303,7 +305,7 @@ def save_model(
             save_arrays(where, {name: _value(scope, name, where) for name in names})
             return [where]
         if ending == "txt":
-            PROGRAMS[0].write(where, program)
+            TEXT.write(where, program)
             return [where]
         data = serialize_program(program)  # before anything is written: it may fail
         if ending == "pdmodel":

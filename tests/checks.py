@@ -19,7 +19,7 @@ import fluid
 from fluid.executor.kernels.table import KERNELS
 from fluid.opdef import registry
 
-__all__ = ["Checks", "each"]
+__all__ = ["Checks", "each", "fresh_programs", "own_ops"]
 
 
 class Checks:
@@ -120,19 +120,30 @@ def _told_as(value: Any) -> str:
 
 
 @contextmanager
+def fresh_programs() -> Iterator[tuple[fluid.Program, fluid.Program]]:
+    """Inside the ``with``, main and startup program, names and scope are new."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard(), fluid.scope_guard(fluid.Scope()):
+        yield main, startup
+
+
+@contextmanager
+def own_ops() -> Iterator[None]:
+    """Ops and kernels that are defined inside the ``with`` are forgotten at its end."""
+    with patch.dict(registry._ops), patch.dict(KERNELS):
+        yield
+
+
+@contextmanager
 def _apart(fixtures: dict[str, Any], number: int, title: str) -> Iterator[dict[str, Any]]:
     """The fixtures of a test for one of its cases, which shares nothing with the others."""
     own = dict(fixtures)
-    main, startup = fluid.Program(), fluid.Program()
-    for name in own.keys() & {"program", "programs"}:
-        main.random_seed = startup.random_seed = own[name].random_seed
-        own[name] = main
     with ExitStack() as stack:
-        stack.enter_context(fluid.program_guard(main, startup))
-        stack.enter_context(fluid.unique_name.guard())
-        stack.enter_context(fluid.scope_guard(fluid.Scope()))
-        for table in (registry._ops, KERNELS):  # what a case defines is forgotten
-            stack.enter_context(patch.dict(table))
+        main, startup = stack.enter_context(fresh_programs())
+        for name in own.keys() & {"program", "programs"}:
+            main.random_seed = startup.random_seed = own[name].random_seed
+            own[name] = main
+        stack.enter_context(own_ops())
         if "case" in own:
             own["case"] = stack.enter_context(new_case(title))
         if "tmp_path" in own:

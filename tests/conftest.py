@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from checks import fresh_programs
 from hypothesis import settings
-
-import fluid
 
 settings.register_profile("fluid", deadline=None, derandomize="FLUID_MORE_EXAMPLES" not in os.environ, print_blob=True)
 settings.load_profile("fluid")
@@ -42,11 +41,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """Programs, names and a scope of the test's own."""
-    with (
-        fluid.program_guard(fluid.Program(), fluid.Program()),
-        fluid.unique_name.guard(),
-        fluid.scope_guard(fluid.Scope()),
-    ):
+    with fresh_programs():
         yield
 
 

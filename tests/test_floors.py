@@ -10,12 +10,11 @@ import ast
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx
-from checks import each
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"fluid": ROOT / "fluid", "fluid.executor": ROOT / "executor", "fluid.proto": ROOT / "proto"}
@@ -117,7 +116,10 @@ def imports_of(name: str) -> set[tuple[str, bool]]:
     return found
 
 
-IMPORTS = {name: imports_of(name) for name in MODULES}
+@cache
+def all_imports() -> set[tuple[str, str, bool]]:
+    """Of every module: itself, a module that it imports, and whether it does so inside a function."""
+    return {(name, other, is_inside) for name in MODULES for other, is_inside in imports_of(name)}
 
 
 def floors(document: str) -> list[list[str]]:
@@ -130,14 +132,14 @@ def floors(document: str) -> list[list[str]]:
 
 
 FLOORS = floors("docs/design.md")
+NUMBERS = {f"fluid.{part}" if part != "fluid" else part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 
 
 def floor_of(name: str) -> int:
     """The floor of a module: that of the longest name in the table which it is or is inside of."""
-    number = {f"fluid.{part}" if part != "fluid" else part: floor for floor, parts in enumerate(FLOORS) for part in parts}
-    while name not in number:
+    while name not in NUMBERS:
         name = name.rpartition(".")[0]
-    return number[name]
+    return NUMBERS[name]
 
 
 def test_every_module_has_a_floor():
@@ -150,27 +152,21 @@ def test_contributing_has_the_same_floors():
     assert floors("CONTRIBUTING.md") == FLOORS
 
 
-@each("name", ["upward", "late"])
-def test_imports_point_down_and_stand_at_the_top(name):
-    upward, late = set(), set()
-    for module, imported in IMPORTS.items():
-        for other, inside in imported:
-            if floor_of(other) > floor_of(module):
-                upward.add((module, other))
-            elif inside:
-                late.add((module, other))
-    if name == "upward":
-        assert upward == UPWARD
-        assert all((other, True) in IMPORTS[module] and (other, False) not in IMPORTS[module] for module, other in UPWARD)
-    else:
-        assert late == set(LATE)
+def test_only_methods_of_programs_reach_up():
+    imports = all_imports()
+    assert {(module, other) for module, other, _ in imports if floor_of(other) > floor_of(module)} == UPWARD
+    assert all((*pair, True) in imports and (*pair, False) not in imports for pair in UPWARD)
+
+
+def test_other_imports_stand_at_the_top():
+    late = {(module, other) for module, other, is_inside in all_imports() if is_inside and floor_of(other) <= floor_of(module)}
+    assert late == set(LATE)
 
 
 def test_no_module_imports_itself_through_others():
     graph = networkx.DiGraph()
     doors = UPWARD | {("fluid.ir.program", "fluid.ir.verify")}
-    for module, imported in IMPORTS.items():
-        graph.add_edges_from((module, other) for other, _ in imported if (module, other) not in doors)
+    graph.add_edges_from((module, other) for module, other, _ in all_imports() if (module, other) not in doors)
     circles = [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
     assert circles == []
 
@@ -185,14 +181,11 @@ def test_flat_modules_are_those_of_fluid_1_6():
 
 def test_imports_are_seen_wherever_they_stand():
     """The reader of imports itself: inside functions, relative, of a module or of a name in it, and not for type checkers."""
-    by_kind = defaultdict(set)
-    for module, imported in IMPORTS.items():
-        for other, inside in imported:
-            by_kind[inside].add((module, other))
-    assert ("fluid.ir.program", "fluid.values.types") in by_kind[False]
-    assert ("fluid.ir.program", "fluid.transform.edit") in by_kind[True]
-    assert ("fluid.executor.scope", "fluid.values.lod_tensor") in by_kind[False]
-    assert not any(module == "fluid.opdef.registry" and other == "fluid.opdef.inference" for module, other in by_kind[False])
+    imports = all_imports()
+    assert ("fluid.ir.program", "fluid.values.types", False) in imports
+    assert ("fluid.ir.program", "fluid.transform.edit", True) in imports
+    assert ("fluid.executor.scope", "fluid.values.lod_tensor", False) in imports
+    assert ("fluid.opdef.registry", "fluid.opdef.inference", False) not in imports
 
 
 def test_eager_mode_is_loaded_when_used() -> None:

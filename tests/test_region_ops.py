@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+from checks import own_ops
 
 import fluid
 from fluid import io, layers
@@ -29,7 +30,6 @@ from fluid.extend import (
     strings,
 )
 from fluid.formats.text import parse_program_text, program_to_string
-from fluid.opdef import registry
 from fluid.viewer.graph import Graph
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -45,38 +45,36 @@ def repeat():
             op, op.attr("sub_block"), repeats=True, writes=tuple(op.output("Out")), reads_slot="X", scopes_slot="StepScopes"
         )
 
-    kept = dict(registry._ops)
+    with own_ops():
 
-    @define("repeat(X*?) -> Out*, StepScopes?", grad=REGION, region=region, sub_block=block(), n=1)
-    def repeat():
-        """Run the block `n` times."""
+        @define("repeat(X*?) -> Out*, StepScopes?", grad=REGION, region=region, sub_block=block(), n=1)
+        def repeat():
+            """Run the block `n` times."""
 
-    @define(
-        "repeat_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?",
-        grad=REGION,
-        shape_only=("X",),
-        region=gradient_region("X", "StepScopes"),
-        gradient_of="repeat",
-        sub_block=block(),
-        input_grads=strings(),
-    )
-    def repeat_grad():
-        """Run the block of gradients once for each run of the block, the last one first."""
+        @define(
+            "repeat_grad(X*, Out*, Out@GRAD*?, StepScopes, Carried*?, Saved*?) -> X@GRAD*?, CarriedOut*?",
+            grad=REGION,
+            shape_only=("X",),
+            region=gradient_region("X", "StepScopes"),
+            gradient_of="repeat",
+            sub_block=block(),
+            input_grads=strings(),
+        )
+        def repeat_grad():
+            """Run the block of gradients once for each run of the block, the last one first."""
 
-    differentiates("repeat")(differentiate_block)
-    expands("repeat_grad")(expand_as_loop)
+        differentiates("repeat")(differentiate_block)
+        expands("repeat_grad")(expand_as_loop)
 
-    @runs("repeat")
-    def run_repeat(machine, op, env):
-        block_runs = Runs(machine, op, env)
-        for number in range(op.attr("n")):
-            block_runs.once(number)
-        block_runs.finish()
+        @runs("repeat")
+        def run_repeat(machine, op, env):
+            block_runs = Runs(machine, op, env)
+            for number in range(op.attr("n")):
+                block_runs.once(number)
+            block_runs.finish()
 
-    runs("repeat_grad")(run_backwards)
-    yield
-    registry._ops.clear()
-    registry._ops.update(kept)
+        runs("repeat_grad")(run_backwards)
+        yield
 
 
 def repeated(times, reads, writes, body):

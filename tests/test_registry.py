@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import each, own_ops
 from numeric import assert_gradients, interpret
 
 import fluid
@@ -34,14 +34,11 @@ from fluid.opdef.registry import (
 from fluid.values.spec import Spec
 
 
-@pytest.fixture
-def own_ops() -> Iterator[None]:
+@pytest.fixture(name="own_ops")
+def forget_ops() -> Iterator[None]:
     """What a test defines is forgotten when it ends."""
-    ops, kernels = dict(registry._ops), dict(KERNELS)
-    yield
-    for table, saved in ((registry._ops, ops), (KERNELS, kernels)):
-        table.clear()
-        table.update(saved)  # type: ignore[arg-type]
+    with own_ops():
+        yield
 
 
 # ---------------------------------------------------------------------------------------------------- an op of one's own

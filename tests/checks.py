@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,10 @@ import fluid
 from fluid.executor.kernels.table import KERNELS
 from fluid.opdef import registry
 
-__all__ = ["Checks", "each", "fresh_programs", "own_ops"]
+__all__ = ["MORE", "Checks", "each", "fresh_programs", "own_ops"]
+
+MORE = int(os.environ.get("FLUID_MORE_EXAMPLES", "1"))
+"""How many times as many random programs and files the tests marked `random` or `hypothesis` draw; ten in ``.ci/run``."""
 
 
 class Checks:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from checks import fresh_programs
+from checks import MORE, fresh_programs
 from hypothesis import settings
 
-settings.register_profile("fluid", deadline=None, derandomize="FLUID_MORE_EXAMPLES" not in os.environ, print_blob=True)
+settings.register_profile("fluid", max_examples=20 * MORE, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fluid")
 
 Facts = dict[str, dict[str, set[Any]]]
@@ -52,17 +52,20 @@ def conformance(pytestconfig: pytest.Config) -> Facts:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that install Paddle run only where they are asked for."""
-    if "paddle" not in config.getoption("markexpr"):
-        asked = [item for item in items if item.get_closest_marker("paddle") is None]
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("paddle") is not None])
-        items[:] = asked
+    """Tests that take long or install Paddle run only where they are asked for, by their mark or by their names."""
+    left_out = {mark for mark in ("paddle", "slow") if mark not in config.getoption("markexpr")}
+    if any("::" in argument for argument in config.args):
+        left_out.discard("slow")
+    unasked = [item for item in items if any(item.get_closest_marker(mark) for mark in left_out)]
+    config.hook.pytest_deselected(items=unasked)
+    items[:] = [item for item in items if item not in set(unasked)]
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay: the garbage collector need not go through them again and again."""
+    """Modules and tests stay: the garbage collector need not go through them again and again, nor look often at what comes."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

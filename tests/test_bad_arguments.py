@@ -237,13 +237,13 @@ def names(argument: str, text: str) -> bool:
 
 
 def distinct(samples: list[Sample]) -> list[Sample]:
-    """Those that differ in the slots and attributes that they give, three at most."""
+    """Those that differ in the slots and attributes that they give."""
     found: dict[Any, Sample] = {}
     for sample in samples:
         sizes = [np.size(item) for value in sample.inputs.values() for item in (value if isinstance(value, list) else [value])]
         if min(sizes, default=1):
             found.setdefault((tuple(sample.inputs), tuple(sorted(sample.attrs))), sample)
-    return list(found.values())[:3]
+    return list(found.values())
 
 
 OPERATORS = [
@@ -266,10 +266,20 @@ ONLY_WHEN_RUN = {
 
 @each("op_type", OPERATORS)
 def test_op(op_type: str) -> None:
+    check_samples(op_type, 1)
+
+
+@pytest.mark.slow
+@each("op_type", OPERATORS)
+def test_more_samples(op_type: str) -> None:
+    check_samples(op_type, 3)
+
+
+def check_samples(op_type: str, count: int) -> None:
     """Each change of a sample is taken, and then runs to the shapes that were inferred, or is refused with what is wrong."""
     definition = registry.get(op_type)
     faults = []
-    for sample in distinct(OPS[op_type]):
+    for sample in distinct(OPS[op_type])[:count]:
         counts = counts_of(op_type, sample)
         for mutation in mutations(definition, sample):
             if mutation.argument in ONLY_WHEN_RUN.get(op_type, ()):

@@ -1002,6 +1002,7 @@ def chain_of(length: int) -> tuple[Tensor, Tensor]:
     return x, y
 
 
+@pytest.mark.slow
 def test_a_graph_100000_nodes_deep() -> None:
     x, y = chain_of(100_000)
     y.backward()

@@ -88,6 +88,7 @@ def test_a_loaded_model_learns_more_digits():
     assert "- fc_1.tmp_2: float32[-1, 10] = softmax(X=fc_1.tmp_1)" in out
 
 
+@pytest.mark.slow
 @each(
     "script",
     [
@@ -105,6 +106,7 @@ def test_a_glance_shows_the_loss_fall(script):
     assert re.search(r"^\w.* unseen .*: -?[\d.]+%$", out, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_digits_are_recognised_eagerly():
     out, _ = run("eager_digits.py")
     losses = numbers(r"epoch +\d+/12  loss ([\d.]+)", out)
@@ -128,6 +130,7 @@ def test_a_net_goes_from_eager_mode_to_a_program():
     run("eager_to_static.py", "--quick")
 
 
+@pytest.mark.slow
 @each("script", ["image_classification.py resnet --epochs 3", "understand_sentiment.py conv --epochs 2"])
 def test_what_was_learned_holds_for_unseen_data(script):
     out, _ = run(*script.split(), "--goal", 0.9)

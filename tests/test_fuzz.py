@@ -7,10 +7,11 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from checks import MORE
 from fuzzing import Base, Contract, corpus, make_case, run_case
 
-CASES = 3000
-WATCHED = 150
+CASES = 300 * MORE
+WATCHED = 15 * MORE
 """Cases whose memory is watched, which makes them slow."""
 
 
@@ -28,6 +29,7 @@ def test_good_files_are_read(bases: list[Base], tmp_path: Path) -> None:
         assert run_case(case, tmp_path) in expected, base.name
 
 
+@pytest.mark.random
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(4))
 def test_damaged_files_end_in_a_model_or_an_error_of_ours(bases: list[Base], tmp_path: Path, part: int) -> None:
@@ -40,9 +42,10 @@ def test_damaged_files_end_in_a_model_or_an_error_of_ours(bases: list[Base], tmp
             pytest.fail(
                 f"case {number}, of {case.base.name}: {type(error).__name__}: {error}", pytrace=not isinstance(error, Contract)
             )
-    assert min(ends[how] for how in ("refused", "parsed", "compiled", "loaded")) > CASES // 200, ends
+    assert min(ends[how] for how in ("refused", "parsed", "compiled", "loaded")) > CASES // 400, ends
 
 
+@pytest.mark.random
 @pytest.mark.filterwarnings("ignore")
 def test_memory_is_bounded_by_the_size_of_the_file(bases: list[Base], tmp_path: Path) -> None:
     for base in bases:  # what is imported and cached counts for no case

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import MORE, each
 
 from fluid.errors import FormatError
 from fluid.formats.pickles import read_pickle, write_arrays
@@ -268,6 +268,7 @@ def test_cut_off_anywhere(tmp_path: Path, name: str) -> None:
             read_pickle(put(tmp_path, data[:size]))
 
 
+@pytest.mark.random
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 def test_random_damage_ends_in_a_value_or_a_format_error(tmp_path: Path) -> None:
     draw = random.Random(5)
@@ -275,7 +276,7 @@ def test_random_damage_ends_in_a_value_or_a_format_error(tmp_path: Path) -> None
         (GOLDEN / name).read_bytes() for name in ("static.pdparams", "protocol4.pdparams", "layer.pdopt", "nested.pdparams")
     ]
     ends: collections.Counter[str] = collections.Counter()
-    for _ in range(3000):
+    for _ in range(300 * MORE):
         data = bytearray(draw.choice(sources))
         for _ in range(draw.randint(1, 4)):
             data[draw.randrange(len(data))] = draw.randrange(256)
@@ -285,7 +286,7 @@ def test_random_damage_ends_in_a_value_or_a_format_error(tmp_path: Path) -> None
             ends["value"] += 1
         except FormatError:
             ends["error"] += 1
-    assert ends["value"] > 100 and ends["error"] > 100
+    assert ends["value"] > 10 and ends["error"] > 10
 
 
 def test_reading_uses_no_unpickler(tmp_path: Path) -> None:

@@ -2,17 +2,17 @@
 
 A program is drawn as a list of instructions, numbers that say what is done to which of the variables made so far, so
 that a failing program shrinks to a short one. Each run of the tests draws the same programs; with FLUID_MORE_EXAMPLES=10
-in the environment it draws ten times as many, others each time.
+in the environment it draws ten times as many.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
+from checks import MORE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numeric import assert_gradients, dot, interpret, interpreter
@@ -25,8 +25,6 @@ from fluid.formats.text import parse_program_text, program_to_string
 from fluid.ir.program import Program, Variable
 
 Instruction = tuple[int, int, int, int]
-
-MORE = int(os.environ.get("FLUID_MORE_EXAMPLES", "1"))
 
 SHAPES = ((2, 3), (3,), (1,), (3, 3), (2, 3))
 """Of the variables that are fed."""
@@ -325,13 +323,13 @@ def check_gradients(instructions: list[Instruction]) -> None:
     assert_gradients(objective, fixed.feed, gradients, np.random.default_rng(7), tolerance=5)
 
 
-@settings(max_examples=400 * MORE)
+@settings(max_examples=40 * MORE)
 @given(straight_programs)
 def test_gradients(instructions: list[Instruction]) -> None:
     check_gradients(instructions)
 
 
-@settings(max_examples=150 * MORE)
+@settings(max_examples=15 * MORE)
 @given(block_programs)
 def test_gradients_through_blocks(instructions: list[Instruction]) -> None:
     check_gradients(instructions)
@@ -358,13 +356,13 @@ def check_second_order(instructions: list[Instruction]) -> None:
     assert_gradients(objective, made.feed, gradients, rng, tolerance=20)
 
 
-@settings(max_examples=200 * MORE)
+@settings(max_examples=20 * MORE)
 @given(straight_programs)
 def test_second_order(instructions: list[Instruction]) -> None:
     check_second_order(instructions)
 
 
-@settings(max_examples=80 * MORE)
+@settings(max_examples=8 * MORE)
 @given(block_programs)
 def test_second_order_through_blocks(instructions: list[Instruction]) -> None:
     check_second_order(instructions)
@@ -396,7 +394,7 @@ def assert_same_bits(found: Sequence[Any], expected: Sequence[Any]) -> None:
         assert np.array_equal(one, other)
 
 
-@settings(max_examples=250 * MORE)
+@settings(max_examples=25 * MORE)
 @given(straight_programs | block_programs, st.integers(0, 2**16))
 def test_runs_of_every_kind_agree(instructions: list[Instruction], chosen: int) -> None:
     """Planned or not, pruned or not, from the wire or from text: the same bits."""
@@ -418,7 +416,7 @@ def test_runs_of_every_kind_agree(instructions: list[Instruction], chosen: int) 
     assert_same_bits(executor.interpret(from_text, made.feed, fetch, Scope()), expected)
 
 
-@settings(max_examples=100 * MORE)
+@settings(max_examples=10 * MORE)
 @given(straight_programs | block_programs)
 def test_backward_changes_no_value(instructions: list[Instruction]) -> None:
     """What the forward part computes does not depend on whether, or how often, a program was differentiated."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import MORE, each
 from control_flow_programs import BUILDERS, branch, integer, repeat, total
 from differentiation import Case, new_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_nests import Nest
-from test_random_programs import MORE, Instruction, RandomProgram, block_programs, straight_programs
+from test_random_programs import Instruction, RandomProgram, block_programs, straight_programs
 
 import fluid
 from fluid import layers
@@ -387,6 +387,7 @@ def test_copies_are_no_part_of_a_test_program() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- small programs
+@pytest.mark.slow
 @each("name", BUILDERS)
 def test_blocks(name: str) -> None:
     """Each of the small programs with blocks, cut everywhere and here and there: gradients have the same bits."""
@@ -407,6 +408,7 @@ def test_blocks(name: str) -> None:
         assert_same_bits(list(other.values()), list(found[0].values()))
 
 
+@pytest.mark.slow
 @each("name", BUILDERS)
 def test_second_order_through_blocks(name: str) -> None:
     """A program whose gradients recompute is differentiated once more; `Case` checks by differences."""
@@ -421,7 +423,8 @@ def test_second_order_through_blocks(name: str) -> None:
         assert len(second) == len(inputs)
 
 
-@each("seed", range(15))
+@pytest.mark.random
+@each("seed", range(2 * MORE))
 def test_random_nests(seed: int) -> None:
     """Random nests of loops, branches, recurrences, arrays and overwritten names."""
     found = []
@@ -448,7 +451,7 @@ def differentiated(instructions: list[Instruction], chosen: Sequence[int]) -> tu
     return made, [loss.name, *(grad.name for _, grad in pairs)]
 
 
-@settings(max_examples=150 * MORE)
+@settings(max_examples=15 * MORE)
 @given(straight_programs | block_programs, st.lists(st.integers(0, 40), min_size=1, max_size=4))
 def test_random_programs(instructions: list[Instruction], chosen: list[int]) -> None:
     plain, fetch = differentiated(instructions, [])
@@ -461,7 +464,7 @@ def test_random_programs(instructions: list[Instruction], chosen: list[int]) -> 
     assert_same_bits(Executor().interpret(parsed, made.feed, fetch, scope=Scope()), expected)
 
 
-@settings(max_examples=40 * MORE)
+@settings(max_examples=4 * MORE)
 @given(straight_programs | block_programs, st.lists(st.integers(0, 40), min_size=1, max_size=4))
 def test_second_order_of_random_programs(instructions: list[Instruction], chosen: list[int]) -> None:
     """The second derivatives of a program that recomputes are those of one that does not."""

@@ -93,6 +93,7 @@ def rnn_op(x: Variable, mode: str) -> Variable:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh")
 @each("mode", ["LSTM", "GRU"])
 def test_three_orders_where_extents_are_unknown(mode: str) -> None:

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 from checks import each
 
 import fluid
@@ -66,6 +67,7 @@ def test_eager_strided_slice(stride: int) -> None:
         np.testing.assert_array_equal(x.grad.numpy(), expected)
 
 
+@pytest.mark.slow
 @each("step", STRIDES)
 @each("known", [True, False], ids=["known", "unknown"])
 def test_set_value(known: bool, step: int) -> None:

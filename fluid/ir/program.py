@@ -450,9 +450,16 @@ class Block:
     # -- variables
     def find_var(self, name: str) -> Variable | None:
         """The variable of this name that is visible here, or None."""
-        var = self.vars.get(name)
-        if var is not None or self.parent is None:
-            return var
+        block: Block | None = self
+        while block is not None and block.forward is None:
+            var = block.vars.get(name)
+            if var is not None:
+                return var
+            block = block.parent
+        return block._find_past_forward(name) if block is not None else None
+
+    def _find_past_forward(self, name: str) -> Variable | None:
+        """`find_var` of a gradient block, which sees two blocks around it."""
         seen: set[int] = set()
         stack: list[Block | None] = [self]
         while stack:
@@ -834,7 +841,15 @@ class Program:
 
     def fresh_name(self, base: str) -> str:
         """`base`, followed by a number if a block declares it."""
-        return _first_free(base, lambda name: any(name in block.vars for block in self.blocks))
+        declared = [block.vars for block in self.blocks if block.vars]
+
+        def is_taken(name: str) -> bool:
+            for names in declared:  # noqa: SIM110 - twice the speed of any()
+                if name in names:
+                    return True
+            return False
+
+        return _first_free(base, is_taken)
 
     def list_vars(self) -> Iterator[Variable]:
         """Every variable of every block."""

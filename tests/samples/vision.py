@@ -444,7 +444,11 @@ def slope(X: Any, Grid: Any, along_x: bool = False, along_y: bool = False, **att
 
 
 def scattered(Output: Any, Grid: Any, Like: Any, **attrs: Any) -> Any:
-    return linear_transpose(lambda x: slope(x, Grid, **attrs), Like, Output)
+    """The transpose of `slope`, which takes for its channels all images of a single pixel."""
+    n, _, height, width = Like.shape
+    pixels = np.eye(height * width, dtype=Output.dtype).reshape(-1, height, width)
+    weights = slope(np.broadcast_to(pixels, (n, *pixels.shape)), Grid, **attrs)
+    return np.einsum("nphw,nchw->ncp", weights, Output).reshape(Like.shape)
 
 
 def grid_for(shape: Sequence[int], size: Sequence[int], beyond: float) -> Any:

@@ -9,7 +9,7 @@ from fluid.errors import ExecutionError, locate
 from fluid.ir.program import Operator, Program
 from fluid.opdef.registry import Rule
 
-from .kernels.table import KERNELS, SPARSE_KERNELS
+from .kernels.table import kernel_of, sparse_kernel_of
 from .stepwise.handlers import ARRAY_HANDLERS, HANDLERS
 
 __all__ = ["REACHES_OUT", "UnsupportedOp", "refuse_unsupported", "unsupported_ops"]
@@ -104,6 +104,8 @@ def _reason(op: Operator, allowed: frozenset[str] | None) -> str | None:
     if op.type in REACHES_OUT and allowed is not None and op.type not in allowed:
         return f"{REACHES_OUT[op.type]}, which a program from a file may do only where its allowed_ops name it"
     has_rule = definition.forward is not None and isinstance(definition.forward.rule, Rule)
-    if has_rule or any(op.type in table for table in (KERNELS, SPARSE_KERNELS, HANDLERS, ARRAY_HANDLERS)):
+    if has_rule or op.type in HANDLERS or op.type in ARRAY_HANDLERS:
+        return None
+    if kernel_of(op.type) is not None or sparse_kernel_of(op.type) is not None:
         return None
     return "has no kernel, so it cannot run"

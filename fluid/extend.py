@@ -49,7 +49,7 @@ from __future__ import annotations
 from .autodiff.expand import expand_as_loop, expands
 from .autodiff.regions import differentiate_block
 from .autodiff.reverse import differentiates
-from .executor.kernels.table import kernel, prepared
+from .executor.kernels.table import kernel, load_kernels, prepared
 from .executor.stepwise.control import Runs, run_backwards
 from .executor.stepwise.handlers import runs
 from .ir.inference import BuildNamespace
@@ -71,6 +71,8 @@ from .opdef.registry import (
     strings,
 )
 from .values.spec import Spec
+
+load_kernels()  # so that one more for an op that has one is refused
 
 __all__ = [
     "NOT_DIFFERENTIABLE", "REGION", "ZERO_GRADIENT", "Like", "Region", "Runs", "ShapeOnly", "Spec", "State", "Taken", "block",

@@ -15,8 +15,12 @@ import pytest
 from checks import MORE, fresh_programs
 from hypothesis import settings
 
+from fluid.executor.kernels.table import load_kernels
+
 settings.register_profile("fluid", max_examples=20 * MORE, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fluid")
+
+load_kernels()  # since tests look into the tables
 
 Facts = dict[str, dict[str, set[Any]]]
 """What the conformance suite says, by op and kind of fact."""

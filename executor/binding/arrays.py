@@ -16,7 +16,7 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import VarType, as_dtype
 
-from ..kernels.table import CHECKS, KERNELS, SPARSE_CHECKS, SPARSE_KERNELS, bind
+from ..kernels.table import CHECKS, SPARSE_CHECKS, bind, kernel_of, sparse_kernel_of
 from .calls import Call, fill
 from .engine import engine_of
 
@@ -141,9 +141,10 @@ def bind_op(
         is_sparse: whether an input or output is a `SelectedRows`.
     """
     engine = engine_of(context["xp"])
+    kernel = engine.kernels.get(definition.type) or kernel_of(definition.type)
     check = CHECKS.get(definition.type) if engine.checks_values else None
     if is_sparse:
-        sparse = engine.sparse_kernels.get(definition.type) or SPARSE_KERNELS.get(definition.type)
+        sparse = engine.sparse_kernels.get(definition.type) or sparse_kernel_of(definition.type)
         if sparse is None:
             raise ExecutionError(
                 f"{definition.type} does not take the sparse gradient of an embedding with is_sparse=True; "
@@ -151,7 +152,6 @@ def bind_op(
             )
         check = SPARSE_CHECKS.get(definition.type, check) if engine.checks_values else None
         return bind(sparse, check, inputs, outputs, attrs, context, lods)
-    kernel = engine.kernels.get(definition.type) or KERNELS.get(definition.type)
     if kernel is not None and (use_kernel or definition.forward is None):
         return bind(kernel, check, inputs, outputs, attrs, context, lods)
     if definition.forward is None or not isinstance(definition.forward.rule, Rule):

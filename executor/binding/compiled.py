@@ -23,7 +23,7 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
-from ..kernels.table import KERNELS
+from ..kernels.table import kernel_of
 from ..random import RANDOM, RandomStreams
 from .arrays import bind_op, lods_of, spec_of
 from .calls import Call
@@ -312,7 +312,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _may_share(definition: OpDef, slot: str, source: str) -> bool:
     """Whether the kernel may write an output into the array of an input."""
-    kernel = KERNELS.get(definition.type)
+    kernel = kernel_of(definition.type)
     return updated_input(definition, slot) == source or (kernel is not None and kernel.inplace.get(slot) == source)
 
 

@@ -35,7 +35,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 from fluid.errors import ProgramError
@@ -44,21 +45,9 @@ from fluid.opdef import registry
 from ..binding.calls import KERNEL_FUNCTIONS, Call, Written, fill
 
 __all__ = [
-    "CHECKS",
-    "KERNELS",
-    "SPARSE_CHECKS",
-    "SPARSE_KERNELS",
-    "Call",
-    "Kernel",
-    "Slots",
-    "Written",
-    "bind",
-    "checked",
-    "fill",
-    "kernel",
-    "prepared",
-    "sparse",
-]
+    "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind", "checked",
+    "fill", "kernel", "kernel_of", "load_kernels", "prepared", "sparse", "sparse_kernel_of",
+]  # fmt: skip
 
 
 Slots = Mapping[str, Any]
@@ -77,7 +66,7 @@ class Kernel:
 
 
 KERNELS: dict[str, Kernel] = {}
-"""Op type -> kernel. One table serves numpy and cupy, since kernels take the array namespace."""
+"""Op type -> kernel, once `load_kernels` ran. One table serves numpy and cupy, since kernels take the array namespace."""
 
 SPARSE_KERNELS: dict[str, Kernel] = {}
 """Op type -> kernel where an input or output is a `SelectedRows`."""
@@ -87,6 +76,33 @@ CHECKS: dict[str, Kernel] = {}
 
 SPARSE_CHECKS: dict[str, Kernel] = {}
 """The same where an input or output is a `SelectedRows`, if it differs."""
+
+FAMILIES = (
+    *("activation", "beam_search", "conv", "creation", "crf", "ctc", "einsum", "elementwise", "loss", "manipulation", "matmul"),
+    *("metric", "norm", "optimizer", "pool", "random", "reduction", "rnn", "roi", "sampling", "selected_rows", "selection"),
+    *("sequence", "training", "vision"),
+)
+"""The modules of kernels, named as in `fluid.ops`."""
+
+
+@cache
+def load_kernels() -> None:
+    """Import the modules of kernels, which fill the tables. Programs that are only built, read or printed need none of them."""
+    for family in FAMILIES:
+        import_module(f"{__package__}.{family}")
+
+
+def kernel_of(op_type: str) -> Kernel | None:
+    """The kernel of an op; None if it has none."""
+    load_kernels()
+    return KERNELS.get(op_type)
+
+
+def sparse_kernel_of(op_type: str) -> Kernel | None:
+    """The kernel of an op where an input or output is a `SelectedRows`; None if it has none."""
+    load_kernels()
+    return SPARSE_KERNELS.get(op_type)
+
 
 _CONTEXT = ("xp", "scratch", "rng", "attrs", "inputs", "outputs")
 

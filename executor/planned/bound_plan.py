@@ -21,7 +21,7 @@ from fluid.values.place import Place, to_numpy
 from ..binding.arrays import bind_op, spec_of
 from ..binding.calls import Call
 from ..binding.engine import Step, engine_of
-from ..kernels.table import KERNELS
+from ..kernels.table import kernel_of
 from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
@@ -216,7 +216,7 @@ class BoundPlan:
         if value is None or value[0] not in self.plan.storage:
             return array
         readers = {s for s, values in instruction.reads.items() if any(v is not None and v[0] == value[0] for v in values)}
-        definition, kernel = instruction.definition, KERNELS.get(instruction.op.type)
+        definition, kernel = instruction.definition, kernel_of(instruction.op.type)
         assert definition is not None
         if readers <= {updated_input(definition, slot), kernel.inplace.get(slot) if kernel is not None else None}:
             return array

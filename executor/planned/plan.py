@@ -23,7 +23,7 @@ from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 from ..binding.arrays import spec_of
-from ..kernels.table import KERNELS
+from ..kernels.table import kernel_of
 from ..scope import Scope
 from ..stepwise.debug import has_effect
 from ..stepwise.handlers import HANDLERS
@@ -401,7 +401,7 @@ class _Planner:
 
     def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
         """Let outputs take over the bytes of inputs that die here if the kernel works in place."""
-        kernel = KERNELS.get(instruction.op.type)
+        kernel = kernel_of(instruction.op.type)
         shared: set[Value] = set()
         for slot, source in kernel.inplace.items() if kernel is not None else ():
             outs, ins = instruction.writes.get(slot), instruction.reads.get(source)

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import BackwardError, ExecutionError, FluidError, ProgramError
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
-from ..executor.kernels.table import KERNELS, SPARSE_KERNELS
+from ..executor.kernels.table import kernel_of, sparse_kernel_of
 from ..opdef import registry
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
@@ -201,7 +201,7 @@ class CompiledOp:
         rule = definition.rule
         read = rule.outputs if isinstance(rule, Rule) else {}
         wants = {name: name in op.visible or read.get(name) is False for name in definition.outputs}
-        if definition.forward is None and definition.type not in KERNELS and definition.type not in SPARSE_KERNELS:
+        if definition.forward is None and not (kernel_of(definition.type) or sparse_kernel_of(definition.type)):
             what = _INSTEAD.get(definition.type, _LISTS)
             raise ExecutionError(f"{definition.type} runs in programs only; on tensors, {what}")
         arguments = [Argument(slot, kind.spec) for (slot, _), kind in zip(op.positions(), kinds, strict=True)]

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import FluidError, ProgramError
 from ..executor.binding.arrays import specs_of
 from ..executor.binding.compiled import apply_op
-from ..executor.kernels.table import KERNELS
+from ..executor.kernels.table import kernel_of
 from ..executor.scope import Scope, global_scope
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Program, Variable
@@ -97,7 +97,7 @@ def fold_constants(program: Program, scope: Scope | None = None) -> EditReport:
 def _computed(op: Operator, constants: Mapping[str, Any], uses: _Uses, room: int) -> dict[str, Any] | None:
     """The outputs of an op of constants; None if it has to run each time, or has outputs with more than `room` elements."""
     definition = op.definition
-    kernel = KERNELS.get(op.type)
+    kernel = kernel_of(op.type)
     if definition is None or op.sub_blocks or kernel is None:
         return None
     if any(source == "lod" or key == "rng" for _, source, key in kernel.parameters):

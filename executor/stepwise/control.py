@@ -56,7 +56,12 @@ class Runs:
             self._sequences = {name: copy(value) if name in local else value for name, value in self._sequences.items()}
             pairs = zip(region.states, self._states, strict=True)
             self._states = [copy(value) if state.before in local else value for state, value in pairs]
+        self._forward = region.forward
+        self._carried = [name for name in region.writes if self._captured is not None and name in self._captured.carried]
+        self._befores, self._afters = ([getattr(state, end) for state in region.states] for end in ("before", "after"))
         self._stacks: dict[str, dict[int, Any]] = {passed.inner: {} for passed in region.stacked if passed.inner != EMPTY}
+        self._summed = [passed.inner for passed in region.summed if passed.inner != EMPTY]
+        self._results = [*self._stacks, *self._summed, *(after for after in self._afters if after != EMPTY)]
         self._totals = _Totals()
 
     def _frames_of_forward(self, scopes: str) -> list[dict[str, Any]]:
@@ -79,36 +84,38 @@ class Runs:
     def once(self, number: int) -> None:
         """Run the block; `number` is the index of this run's slice and frame, and of its results in stacks."""
         region, env = self._region, self._env
-        values = {state.before: value for state, value in zip(region.states, self._states, strict=True) if state.before != EMPTY}
-        values |= {name: value[number] for name, value in self._sequences.items()}
-        outside, forward = env, region.forward
-        if self._past is not None and forward is not None:
-            outside = Environment(forward, env, dict(self._past[number]))
-        frame: dict[str, Any] = {}
-        if self._captured is not None:
-            carried = [name for name in region.writes if name in self._captured.carried]
-            frame = {name: copy(value) for name in carried if (value := env.get(name)) is not None}
+        values = dict(zip(self._befores, self._states, strict=True))
+        values.pop(EMPTY, None)
+        for name, sequence in self._sequences.items():
+            values[name] = sequence[number]
+        outside = env
+        if self._past is not None and self._forward is not None:
+            outside = Environment(self._forward, env, dict(self._past[number]))
+        frame = {name: copy(value) for name in self._carried if (value := env.get(name)) is not None} if self._carried else {}
         self._machine.run_block(region.body, Environment(region.body, outside, values))
         if self._captured is not None:
-            frame |= {name: values[name] for name in self._captured.local if name in values}
+            for name in self._captured.local:
+                if name in values:
+                    frame[name] = values[name]
         self._frames[number] = frame
+        for name in self._results:
+            if name not in values:
+                raise self._missing(name)
         for inner, items in self._stacks.items():
-            items[number] = self._result(values, inner)
-        for passed in region.summed:
-            if passed.inner != EMPTY:
-                self._totals.add(passed.inner, self._result(values, passed.inner))
-        self._states = [
-            self._result(values, state.after) if state.after != EMPTY else zeros_like(self._machine.xp, env.get(state.first))
-            for state in region.states
-        ]
+            items[number] = values[inner]
+        for inner in self._summed:
+            self._totals.add(inner, values[inner])
+        self._states = [values[name] if name != EMPTY else self._zeros(place) for place, name in enumerate(self._afters)]
 
-    def _result(self, values: dict[str, Any], name: str) -> Any:
-        """The value that a run gave a name; a missing one must not count as zero."""
-        if name not in values:
-            is_gradient = self._region.frames is not None
-            part = ", which should be a part of a gradient" if is_gradient else ""
-            raise ExecutionError(f"the {'gradient ' if is_gradient else ''}block leaves no {name}{part}")
-        return values[name]
+    def _zeros(self, place: int) -> Any:
+        """What counts as the value of a state that the block does not write."""
+        return zeros_like(self._machine.xp, self._env.get(self._region.states[place].first))
+
+    def _missing(self, name: str) -> ExecutionError:
+        """The error of a run that left out a value that the op passes on; it must not count as zero."""
+        is_gradient = self._region.frames is not None
+        part = ", which should be a part of a gradient" if is_gradient else ""
+        return ExecutionError(f"the {'gradient ' if is_gradient else ''}block leaves no {name}{part}")
 
     def finish(self) -> None:
         """Set the op's outputs from the results of the runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,9 +68,13 @@ class Environment:
                 env = self
                 break
             env = env.parent
-        env._keep(name, value)
+        if env.parent is None:
+            env._keep(name, value)
+        else:
+            env.values[name] = value
 
     def _keep(self, name: str, value: Any) -> None:
+        """Give a name a value; called on the outermost environment."""
         self.values[name] = value
 
 
@@ -239,9 +243,12 @@ class Machine:
         compiled_op, names = block_op.compiled.get(signature) or block_op.compile(signature, arrays)
         result = compiled_op.run(*arrays)
         values = compiled_op.values(result) if compiled_op.lods else result if type(result) is tuple else (result,)
-        for name, value in zip(names, values, strict=True):
+        if self.check is not None:
+            self._set_all(op, env, names, values)
+            return
+        for name, value in zip(names, values, strict=True):  # as `_set_all`, without the cost of a call
             if value is not None:
-                self._give(op, env, name, value)
+                env.set(name, value)
 
     def _compute_any(self, block_op: _BlockOp, env: Environment) -> None:
         """Run an op on any values: arrays that are not contiguous, `LoDArray`s, `SelectedRows`, lists and missing values."""
@@ -260,14 +267,16 @@ class Machine:
         arrays = [array_of(value) for value in values]
         contiguous = all(type(array) is self._array_type and array.flags.c_contiguous for array in arrays)
         result = (compiled_op.run if contiguous else compiled_op.bound_run)(*arrays)
-        for name, value in zip(names, compiled_op.values(result), strict=True):
-            if value is not None:
-                self._give(op, env, name, value)
+        self._set_all(op, env, names, compiled_op.values(result))
 
-    def _give(self, op: Operator, env: Environment, name: str, value: Any) -> None:
-        env.set(name, value)
-        if self.check is not None:
-            self.check(op, name, value)
+    def _set_all(self, op: Operator, env: Environment, names: Sequence[str], values: Iterable[Any]) -> None:
+        """Give names the values that an op computed; None stands for one that it did not."""
+        check = self.check
+        for name, value in zip(names, values, strict=True):
+            if value is not None:
+                env.set(name, value)
+                if check is not None:
+                    check(op, name, value)
 
     def random_source(self, op: Operator, attrs: Mapping[str, Any]) -> Callable[[], Any]:
         """A function that returns the random generator for the op's next run; `attrs` include defaults."""

@@ -450,6 +450,9 @@ class Block:
     # -- variables
     def find_var(self, name: str) -> Variable | None:
         """The variable of this name that is visible here, or None."""
+        var = self.vars.get(name)
+        if var is not None or self.parent is None:
+            return var
         block: Block | None = self
         while block is not None and block.forward is None:
             var = block.vars.get(name)

@@ -165,6 +165,11 @@ class RandomStream:
             tape.repeated = before
 
     @property
+    def is_on_tape(self) -> bool:
+        """Whether this thread's draws are recorded, or repeat recorded ones."""
+        return self._tape.noted is not None or self._tape.repeated is not None
+
+    @property
     def is_shared(self) -> bool:
         """Whether programs draw from this stream in this thread."""
         return self._tape.shared

@@ -214,6 +214,8 @@ def test_errors_of_indexing() -> None:
     with pytest.raises(ProgramError, match=r"has 2 dimensions; these are too many indices: 0, 0, 0"):
         x[0, 0, 0]
     with pytest.raises(ProgramError, match=r"cannot be indexed in this way"):
+        x[[0, 5], 0]
+    with pytest.raises(IndexError, match=r"index 5 is outside dimension 0 of float32\[2, 3\]"):
         x[[0, 5]]
     with pytest.raises(FluidTypeError, match=r"float32\[2, 3\] cannot hold float64\[3\]; use astype"):
         x[0] = np.zeros(3)

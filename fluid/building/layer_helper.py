@@ -336,6 +336,11 @@ def keeping(keep: Keep, name: str | None = None) -> Iterator[None]:
         _keepers.keep, _keepers.name, _keepers.region = old
 
 
+def is_keeping() -> bool:
+    """Whether this is inside a `keeping`, so that layers may have parameters."""
+    return _keepers.keep is not None
+
+
 @contextlib.contextmanager
 def inside(region: str | None) -> Iterator[None]:
     """Inside the ``with``, functions of `region`, a branch or loop, run: perhaps never, perhaps several times."""

@@ -3,4 +3,18 @@
 The files are loaded together, since lower ones reach higher ones through `fluid.eager.parts`.
 """
 
-from . import averaging, dispatch, effects, engine, functional, indexing, layers, methods, program, recompute, recorded, regions  # noqa: F401
+from . import (  # noqa: F401
+    averaging,
+    dispatch,
+    effects,
+    engine,
+    functional,
+    indexing,
+    layers,
+    methods,
+    one_op,
+    program,
+    recompute,
+    recorded,
+    regions,
+)

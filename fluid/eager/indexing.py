@@ -8,8 +8,10 @@ import numpy as np
 
 from ..errors import FluidTypeError, ProgramError
 from ..executor.binding.array_types import CPU
+from ..values.cache import Cache
 from .dispatch import as_tensor, namespace
 from .mode import state
+from .one_op import Constant, one_op
 from .parts import parts
 from .tensor import Tensor
 
@@ -27,6 +29,8 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     items = item if isinstance(item, tuple) else (item,)
     if all(_is_plain(entry) for entry in items):
         return _slice(x, items)
+    if type(item) is list and item and x.ndim and all(type(entry) is int for entry in item):
+        return namespace.gather(x, _rows(x, tuple(item)))  # type: ignore[no-any-return]
     places = _places(x, item)
     gathered = namespace.gather(x.reshape(-1), Tensor._of(_on_device(x, places.reshape(-1))))
     return gathered.reshape(places.shape or (1,))  # type: ignore[no-any-return]
@@ -46,6 +50,10 @@ def setitem(x: Tensor, item: Any, value: Any) -> None:
         except (IndexError, ValueError) as error:
             raise ProgramError(f"{x.describe()} cannot be assigned to in this way: {error}") from None
         x._modified("setitem")
+        return
+    items = item if isinstance(item, tuple) else (item,)
+    if all(_is_plain(entry) and entry is not None for entry in items):
+        x._take_over(_with_region(x, value, items), "setitem")
         return
     places = _places(x, item)
     source = np.full(x.size, -1, np.int64)
@@ -76,7 +84,11 @@ def _is_number(entry: Any) -> bool:
     return isinstance(entry, (int, np.integer)) and not isinstance(entry, bool)
 
 
-def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+_Bounds = tuple[list[int], list[int], list[int], list[int], list[int]]
+
+
+def _bounds(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
+    """Axes, starts and ends of the region that plain indices choose, the axes that it loses, and the shape of what is left."""
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
         raise ProgramError(f"{x.describe()} has {x.ndim} dimensions; these are too many indices: {_text(items)}")
@@ -107,11 +119,47 @@ def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
             ends.append(number + 1)
             gone.append(axis)
         axis += 1
+    return axes, starts, ends, gone, shape
+
+
+def _slice(x: Tensor, items: tuple[Any, ...]) -> Tensor:
+    axes, starts, ends, gone, shape = _bounds(x, items)
     if not axes:
         result = x.clone()
     else:
         result = namespace.slice(x, axes=axes, starts=starts, ends=ends, infer_flags=[1] * len(axes), decrease_axis=gone)
     return result if list(result.shape) == shape or not shape else result.reshape(shape)
+
+
+@one_op
+def _with_region(x: Tensor, value: Tensor, items: tuple[Any, ...]) -> Tensor:
+    """`x` with the elements of `value`, broadcast, in the region that plain indices choose."""
+    axes, starts, ends, gone, shape = _bounds(x, items)
+    extra = value.ndim - len(shape)
+    if value.size == 1:
+        value = value.reshape(1)
+    elif extra > 0 or any(size not in (1, there) for size, there in zip(value.shape[::-1], shape[::-1], strict=False)):
+        raise ProgramError(f"{value.describe()} does not fit into {shape} elements of {x.describe()}")
+    steps = [1] * len(axes)
+    region = {"axes": axes, "starts": starts, "ends": ends, "steps": steps, "decrease_axes": gone}
+    return namespace.set_value(x, value, **region, dtype=int(x.dtype), shape=[])  # type: ignore[no-any-return]
+
+
+_indices_of_rows: Cache[Any, Tensor] = Cache()
+
+
+def _rows(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
+    """A tensor of these indices of rows, from 0 on."""
+    size = x.shape[0]
+    rows = _indices_of_rows.get((numbers, size, x.device))
+    if rows is None:
+        for number in numbers:
+            if not -size <= number < size:
+                raise _OutOfRange(f"index {number} is outside dimension 0 of {x.describe()}")
+        array = np.array([number % size for number in numbers], "int64")
+        rows = _indices_of_rows.keep((numbers, size, x.device), Tensor._of(_on_device(x, array)))
+        rows.__class__ = Constant  # type: ignore[assignment]
+    return rows
 
 
 class _OutOfRange(ProgramError, IndexError):
@@ -147,4 +195,4 @@ def _text(items: tuple[Any, ...]) -> str:
     return ", ".join("..." if entry is Ellipsis else repr(entry) for entry in items)
 
 
-parts.getitem, parts.setitem = getitem, setitem
+parts.getitem, parts.setitem = one_op(getitem), setitem

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .dispatch import namespace, simple
+from .one_op import one_op
 from .tensor import Tensor
 
 __all__: list[str] = []
@@ -36,3 +37,5 @@ _UNARY = (
 for _name in _UNARY.split():
     setattr(Tensor, _name, _method(_name))
     setattr(Tensor, _name + "_", _method_in_place(_name))
+for _name in ["max", "mean", "min", "prod", "reshape", "squeeze", "sum", "transpose", "unsqueeze"]:
+    setattr(Tensor, _name, one_op(getattr(Tensor, _name)))

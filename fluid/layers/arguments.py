@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-from ..building.layer_helper import ParametersLost
+from ..building.layer_helper import ParametersLost, is_keeping
 from ..building.versions import program_of
 from ..errors import FluidError, FluidTypeError, ProgramError
 from ..ir.checked import Checks, checks_of, held
@@ -38,23 +38,36 @@ def _located(error: FluidTypeError | ProgramError, layer: str) -> None:
     error.args = (text,)
 
 
+on_tensors: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+"""Decorates a layer to go a shorter way with tensors; set by eager mode."""
+
+
 def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
     """`layer` with checked arguments: a `FluidTypeError` names layer, argument, value and line if an annotation forbids it."""
     name = layer.__name__
-    checks: Checks | None = None
+    checks: Checks | None = None  # made in the first call, as is `shorter`: a program calls few of the hundreds of layers
+    shorter: Callable[..., Any] | None = None
+
+    def in_full(*args: Any, **kwargs: Any) -> Any:
+        nonlocal checks
+        if checks is None:
+            checks = checks_of(layer)
+        args = held(name, checks, args, kwargs)
+        program = eager_program((*args, *kwargs.values()))
+        if program is None:
+            return layer(*args, **kwargs)
+        with program_guard(program, program):  # so that variables without inputs, such as constants, are tensors too
+            return layer(*args, **kwargs)
 
     @functools.wraps(layer)
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal checks  # made in the first call: a program calls few of the hundreds of layers
-        if checks is None:
-            checks = checks_of(layer)
+        nonlocal shorter
         try:
-            args = held(name, checks, args, kwargs)
-            program = eager_program((*args, *kwargs.values()))
-            if program is None:
-                return layer(*args, **kwargs)
-            with program_guard(program, program):  # so that variables without inputs, such as constants, are tensors too
-                return layer(*args, **kwargs)
+            if on_tensors is None or is_keeping():
+                return in_full(*args, **kwargs)
+            if shorter is None:
+                shorter = on_tensors(in_full)
+            return shorter(*args, **kwargs)
         except (FluidTypeError, ProgramError) as error:
             _located(error, name)
             raise

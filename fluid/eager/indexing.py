@@ -158,7 +158,7 @@ def _rows(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
                 raise _OutOfRange(f"index {number} is outside dimension 0 of {x.describe()}")
         array = np.array([number % size for number in numbers], "int64")
         rows = _indices_of_rows.keep((numbers, size, x.device), Tensor._of(_on_device(x, array)))
-        rows.__class__ = Constant  # type: ignore[assignment]
+        rows.__class__ = Constant
     return rows
 
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from ..executor.random import RANDOM
+from ..executor.random import RANDOM, Draw
 from ..layers import arguments
 from ..values.cache import Cache
 from .dispatch import TensorOp
@@ -81,7 +81,8 @@ def one_op(function: _Function) -> _Function:
         if RANDOM.is_on_tape:
             return function(*args, **kwargs)
         watch: Any = _Watch()
-        position, draws = RANDOM.position(), []  # type: tuple[Draw, list[Draw]]
+        position = RANDOM.position()
+        draws: list[Draw] = []
         try:
             with tracing(watch), RANDOM.noting(draws):
                 result = function(*args, **kwargs)

@@ -20,7 +20,7 @@ from .ir.collector import collector_paused
 from .ir.dataflow import needed_ops
 from .ir.program import Block, OpRole, Parameter, Program, Variable
 from .ir.versions import BlockVersions, Value
-from .values.types import is_floating
+from .values.types import is_complex, is_floating
 
 __all__ = ["append_backward", "gradients"]
 
@@ -214,7 +214,8 @@ def append_backward(
     program = block.program
     if parameter_list is None:
         wanted = [p.name for p in program.all_parameters() if p.trainable]
-        wanted += [var.name for var in block.vars.values() if var.is_data and not var.stop_gradient and is_floating(var.dtype)]
+        data = [var for var in block.vars.values() if var.is_data and not var.stop_gradient]
+        wanted += [var.name for var in data if is_floating(var.dtype) and not is_complex(var.dtype)]
     else:
         wanted = _names(parameter_list, "parameter_list", program)
         for name in wanted:

@@ -10,7 +10,7 @@ from ..ir.program import Block, Operator, Program, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
 from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Rule
-from ..values.types import VarType, is_floating
+from ..values.types import VarType, is_complex, is_floating
 
 __all__ = ["explain_gradient"]
 
@@ -143,7 +143,7 @@ def _flag(block: Block, name: str) -> str | None:
     var = block.find_var(name)
     if var is None:
         return f"{name} is not declared"
-    if var.has_dtype and not is_floating(var.dtype):
+    if var.has_dtype and (not is_floating(var.dtype) or is_complex(var.dtype)):
         return f"{name} is {var.describe()}, and only floating-point values have gradients"
     if var.type not in (VarType.LOD_TENSOR, VarType.LOD_TENSOR_ARRAY, VarType.SELECTED_ROWS):
         return f"{name} is not a tensor"

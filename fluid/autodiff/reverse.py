@@ -19,7 +19,7 @@ from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable
 from ..ir.versions import BlockVersions, Value
 from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot, registers
-from ..values.types import VarType, is_floating
+from ..values.types import VarType, is_complex, is_floating
 
 __all__ = ["Callback", "Differentiator", "differentiates", "nameable"]
 
@@ -183,6 +183,7 @@ class Differentiator:
         for slot in grads:
             if slot not in rule.cotangents:
                 raise BackwardError(f"a gradient reaches the output {slot} of {op.type}, which has none\n{locate(op)}")
+        self._refuse_complex(op, (*wanted, *grads))
         if definition.inline_grad:
             self._emit_inline(index, op, definition, rule, grads, wanted)
         else:
@@ -198,6 +199,16 @@ class Differentiator:
         outs = ", ".join(name for slot in grads for name in op.output(slot))
         advice = f"set stop_gradient on {outs} to cut it there"
         return BackwardError(f"{what}, and the gradient would flow through it; {advice}\n{locate(op)}")
+
+    def _refuse_complex(self, op: Operator, slots: Iterable[str]) -> None:
+        """A `BackwardError` if variables in these slots are complex: gradient rules are those of real functions."""
+        for name in [name for slot in slots for name in (*op.input(slot), *op.output(slot))]:
+            var = self.block.find_var(name)
+            if var is not None and var.has_dtype and is_complex(var.dtype):
+                raise BackwardError(
+                    f"no gradient flows through complex numbers, and {op.type} computes with {name}: {var.describe()}; set its "
+                    f"stop_gradient to cut the gradient there\n{locate(op)}"
+                )
 
     def _values_of(self, index: int, slot: str) -> list[Value | None]:
         """The values in `slot` that op number `index` has gradients for: its inputs, or the old value of an output it updates."""

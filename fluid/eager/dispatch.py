@@ -23,7 +23,7 @@ from ..values.cache import Cache
 from ..values.lod_array import array_of as array_in
 from ..values.lod_array import lod_of
 from ..values.spec import Spec
-from ..values.types import VarType
+from ..values.types import VarType, is_complex
 from .graph import LARGE, OpNode, leaf_edge, line_text, sequence, user_line
 from .mode import state
 from .parts import parts
@@ -319,6 +319,12 @@ class CompiledOp:
             raise BackwardError(
                 f"the op {definition.type} {what}, and a gradient would flow through it; detach() its output to cut it there"
             )
+        for kind in (*self.kinds, *self.out_kinds):
+            if kind is not None and is_complex(kind.dtype):
+                raise BackwardError(
+                    f"no gradient flows through complex numbers, and {definition.type} computes with {kind}; detach() what they "
+                    "are computed from, or give the real and the imaginary parts as floats"
+                )
         for slot, there in zip(self._slots, present, strict=True):
             if there and slot not in rule.cotangents:
                 raise BackwardError(f"a gradient reaches the output {slot} of {definition.type}, which has none")

@@ -20,7 +20,7 @@ from ..opdef.registry import Rule
 from ..values.operators import ValueOperators
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
-from ..values.types import DTypeLike, VarType
+from ..values.types import DTypeLike, VarType, is_complex
 from .graph import Hooks, Node, NodeHooks, RemovableHandle, leaf_edge, user_line
 from .mode import state
 from .parts import parts
@@ -186,7 +186,7 @@ class Tensor(ValueOperators):
 
     @stop_gradient.setter
     def stop_gradient(self, stop: bool) -> None:
-        if not stop and not self._kind.differentiable:
+        if not stop and (not self._kind.differentiable or is_complex(self.dtype)):
             raise FluidTypeError(f"{self._kind} cannot have a gradient; only tensors of floats can")
         if state.tracer is not None and bool(stop) is not self._stop:
             (state.tracer.stopped if stop else state.tracer.asked)(self)

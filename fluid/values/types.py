@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FluidTypeError
 
-__all__ = ["BFLOAT16", "DTypeLike", "VarType", "as_dtype", "is_floating"]
+__all__ = ["BFLOAT16", "DTypeLike", "VarType", "as_dtype", "is_complex", "is_floating"]
 
 BFLOAT16: np.dtype[Any] = np.dtype([("bfloat16", "<u2")])
 """The bits of bfloat16 as integers: numpy cannot compute with it. See `fluid.bfloat16`."""
@@ -83,7 +83,8 @@ _TO_NUMPY: dict[VarType, np.dtype[Any]] = {
 }
 _FROM_NUMPY = {dtype: element for element, dtype in _TO_NUMPY.items()} | {BFLOAT16: VarType.BF16}
 _FROM_NAME = {dtype.name: element for element, dtype in _TO_NUMPY.items()} | {"bfloat16": VarType.BF16}
-_FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16, VarType.COMPLEX64, VarType.COMPLEX128})
+_COMPLEX = frozenset({VarType.COMPLEX64, VarType.COMPLEX128})
+_FLOATING = frozenset({VarType.FP16, VarType.FP32, VarType.FP64, VarType.BF16}) | _COMPLEX
 
 
 def as_dtype(dtype: DTypeLike) -> VarType:
@@ -102,5 +103,10 @@ def as_dtype(dtype: DTypeLike) -> VarType:
 
 
 def is_floating(dtype: VarType | None) -> bool:
-    """Whether this is a type of floats or complex numbers, whose values can have a gradient."""
+    """Whether this is a type of floats or complex numbers."""
     return dtype in _FLOATING
+
+
+def is_complex(dtype: VarType | None) -> bool:
+    """Whether this is a type of complex numbers. Gradient rules are those of real functions, so ops on them have no gradient."""
+    return dtype in _COMPLEX

@@ -123,6 +123,10 @@ class ReadyQueue:
 class GraphTask:
     """One backward pass through a graph.
 
+    Args:
+        targets: the only edges that gradients are wanted for; by default, all leaves.
+        into_leaves: add the gradients of those targets that are leaves to their `grad`; only others are captured.
+
     Attributes:
         captures: node -> {input: index in `captured`}: the requested gradients, taken before the node runs.
         callbacks: functions to call once at the end of the pass.
@@ -136,16 +140,19 @@ class GraphTask:
         create_graph: bool,
         targets: Sequence[_Edge] | None = None,
         blocked: frozenset[_Edge] = frozenset(),
+        into_leaves: bool = False,
     ) -> None:
         self.keep_graph, self.create_graph = keep_graph, create_graph
         self.callbacks: list[Callable[[], Any]] = []
         self.roots = roots
         self.captured: list[Any] = [None] * len(targets or ())
         self.captures: dict[Node, dict[int, int]] = {}
+        leaves = {node for node, _ in targets or () if into_leaves and node.is_leaf}
         for place, (node, number) in enumerate(targets or ()):
-            self.captures.setdefault(node, {})[number] = place
+            if node not in leaves:
+                self.captures.setdefault(node, {})[number] = place
         self._blocked = blocked
-        self._needed = None if targets is None else self._between(roots, set(targets))
+        self._needed = None if targets is None else self._between(roots, set(targets)) | leaves
         self._dependencies = self._count(roots)
         self._devices = frozenset({CPU, *state.devices})
         # Recorded nodes get their sequence numbers as they run, so one thread runs them all.
@@ -675,7 +682,7 @@ def backward(
     wanted = _listed(inputs, "backward: inputs")
     if not wanted:
         raise ProgramError("backward: inputs is empty; leave it out to add to the grad of all leaves")
-    gradients = _gradients(outputs, wanted, grad_tensors, keep, create_graph, (), "backward")
+    gradients = _gradients(outputs, wanted, grad_tensors, keep, create_graph, (), "backward", into_leaves=True)
     for tensor, value in zip(wanted, gradients, strict=True):
         if value is not None:
             accumulate(tensor, value if create_graph else value.copy())
@@ -715,6 +722,8 @@ def grad(
     if not only_inputs:
         raise ProgramError("grad: only_inputs=False is not supported; backward() adds to the grad of all leaves")
     output_list, input_list = _listed(outputs, "grad: outputs"), _listed(inputs, "grad: inputs")
+    if not input_list:
+        raise ProgramError("grad: inputs is empty; name the tensors to differentiate by")
     cut = state.tracer is not None and not create_graph  # in a trace, gradients are computed by ops on tensors
     create_graph = create_graph or cut
     keep = create_graph if retain_graph is None else retain_graph
@@ -742,6 +751,7 @@ def _gradients(
     create_graph: bool,
     constant: Iterable[Tensor],
     what: str,
+    into_leaves: bool = False,
 ) -> list[Any]:
     _no_duplicates(inputs, f"{what}: inputs")
     roots = _roots(outputs, f"{what}: output")
@@ -756,7 +766,7 @@ def _gradients(
     kept_roots = [root for root, is_open in zip(roots, open_roots, strict=True) if is_open]
     kept_seeds = [seed for seed, is_open in zip(seeds, open_roots, strict=True) if is_open]
     targets = [_edge_of(tensor) for tensor in inputs]
-    return engine.execute(lambda: GraphTask(kept_roots, kept_seeds, keep, create_graph, targets, blocked))
+    return engine.execute(lambda: GraphTask(kept_roots, kept_seeds, keep, create_graph, targets, blocked, into_leaves))
 
 
 parts.backward, parts.grad = backward, grad

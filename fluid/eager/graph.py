@@ -97,14 +97,15 @@ class NodeHooks:
         retained: by output of the op: the tensor that keeps its gradient.
         before: called with the gradients that the node receives.
         after: called with the gradients that it computed, and those that it received.
+        accumulated: of a leaf: called with the tensor after a gradient was added to its `grad`.
     """
 
-    __slots__ = ("after", "before", "of_tensor", "retained")
+    __slots__ = ("accumulated", "after", "before", "of_tensor", "retained")
 
     def __init__(self) -> None:
         self.of_tensor: dict[int, Hooks] = {}
         self.retained: dict[int, weakref.ref[Tensor]] = {}
-        self.before, self.after = Hooks(), Hooks()
+        self.before, self.after, self.accumulated = Hooks(), Hooks(), Hooks()
 
 
 # ---------------------------------------------------------------------------------------------------- the user's lines
@@ -339,7 +340,7 @@ _grad_locks = [threading.Lock() for _ in range(64)]
 
 
 class AccumulateGrad(Node):
-    """The node of a leaf: adds the gradient to the tensor's `grad`.
+    """The node of a leaf: adds the gradient to the tensor's `grad`, unless that asks for none any more.
 
     It references its tensor, which has only a weak reference to it.
     """
@@ -369,8 +370,12 @@ class AccumulateGrad(Node):
         return (self.variable._kind,)
 
     def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
-        if grads[0] is not None:
-            accumulate(self.variable, grads[0])
+        variable = self.variable
+        if grads[0] is not None and not variable._stop:
+            accumulate(variable, grads[0])
+            if variable._hooks is not None:
+                for hook in list(variable._hooks.accumulated.values()):
+                    hook(variable)
         return ()
 
     apply_recorded = apply

@@ -203,6 +203,11 @@ class Tensor(ValueOperators):
     def requires_grad(self, wanted: bool) -> None:
         self.stop_gradient = not wanted
 
+    def requires_grad_(self, wanted: bool = True) -> Tensor:
+        """Set `requires_grad`; the tensor itself."""
+        self.requires_grad = wanted
+        return self
+
     @property
     def is_leaf(self) -> bool:
         """Whether it was not computed by a recorded op; `backward` sets the `grad` of leaves."""
@@ -235,6 +240,10 @@ class Tensor(ValueOperators):
             if grad._kind is not self._kind and (grad.shape, grad.dtype) != (self.shape, self.dtype):
                 raise ProgramError(f"the grad of {self.name} ({self._kind}) cannot be {grad._kind}")
         self._grad = grad
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.clear_gradient()
 
     def gradient(self) -> np.ndarray[Any, Any] | None:
         """The gradient as a numpy array, or None."""
@@ -280,6 +289,8 @@ class Tensor(ValueOperators):
             node, number = self._edge
             node._all_hooks().retained[number] = weakref.ref(self)
 
+    retain_grad = retain_grads
+
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(grad)`` with the gradient of this tensor; what it returns, unless None, replaces the gradient.
 
@@ -291,11 +302,31 @@ class Tensor(ValueOperators):
         node, number = self._edge or leaf_edge(self)
         return RemovableHandle(node._all_hooks().of_tensor.setdefault(number, Hooks()), hook)
 
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+        """Call ``hook(tensor)`` each time after a gradient was added to the `grad` of this leaf, which it may use up::
+
+            def step(weight):
+                optimizer_step(weight, weight.grad)
+                weight.grad = None
+
+        So the gradients of a large model need not all be there at once. The handle that is returned removes the hook.
+        """
+        if self._stop:
+            raise BackwardError(f"{self.name} has stop_gradient set, so it will have no gradient to call a hook with")
+        if self._edge is not None:
+            raise BackwardError(f"{self.name} was computed by {self._edge[0].name}; only leaves are added gradients to")
+        return RemovableHandle(leaf_edge(self)[0]._all_hooks().accumulated, hook)
+
     def detach(self) -> Tensor:
         """A tensor in the same memory, without a graph."""
         if state.tracer is not None:
             return state.tracer.detached(self)
         return make(self._array, self._kind, None, self._version)
+
+    def detach_(self) -> Tensor:
+        """Make this tensor a leaf without a gradient; the tensor itself."""
+        self.stop_gradient = True
+        return self
 
     def clone(self) -> Tensor:
         """A copy, through which gradients flow."""

@@ -1,0 +1,85 @@
+"""Leaves, their gradients and what is called when these are there; where torch has the same, held against it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluid import dygraph
+from fluid.dygraph import Tensor
+from fluid.errors import BackwardError, ProgramError
+
+torch = pytest.importorskip("torch")
+
+
+def pairs() -> list[tuple[Any, Any]]:
+    """(a leaf, a function of it that gives a graph's end) for both."""
+    array = np.array([1.0, 2.0], np.float32)
+    return [(make(array, requires_grad=True), make) for make in (Tensor, torch.tensor)]
+
+
+def test_a_leaf_frozen_after_forward_gets_no_gradient() -> None:
+    for x, make in pairs():
+        other = make([3.0, 4.0], requires_grad=True)
+        loss = (x * other).sum()
+        x.requires_grad = False
+        loss.backward()
+        assert x.grad is None and other.grad.tolist() == [1.0, 2.0], make
+
+
+def test_hooks_of_the_leaf_run_with_inputs_too() -> None:
+    for x, make in pairs():
+        seen: list[Any] = []
+        y = x * 3.0
+        node = (y if make is torch.tensor else x * 1.0).grad_fn
+        leaf = node.next_functions[0][0] if make is torch.tensor else node.next_edges[0].node
+        leaf.register_hook(lambda computed, received, seen=seen: seen.append(("node", received[0].tolist())))
+        x.register_post_accumulate_grad_hook(lambda leaf, seen=seen: seen.append(("grad", leaf.grad.tolist())))
+        x.register_hook(lambda grad: grad * 2.0)
+        z = (y * y).sum()
+        z.backward(inputs=[x], retain_graph=True)
+        z.backward(retain_graph=True)
+        assert seen == [
+            ("grad", [36.0, 72.0]), ("node", [36.0, 72.0]), ("grad", [72.0, 144.0]), ("node", [36.0, 72.0])
+        ], (make, seen)  # fmt: skip
+        dygraph.grad(z, x) if make is Tensor else torch.autograd.grad(z, x)
+        assert len(seen) == 4, make  # nothing was added to its grad
+
+
+def test_a_hook_after_accumulation_may_use_up_the_gradient() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+
+    def step(leaf: Any) -> None:
+        with dygraph.no_grad():
+            leaf.sub_(leaf.grad)
+        leaf.grad = None
+
+    with x.register_post_accumulate_grad_hook(step):
+        (x * x).sum().backward()
+    assert x.grad is None and x.tolist() == [-1.0, -2.0]
+    (x * x).sum().backward()
+    assert x.grad is not None
+    with pytest.raises(BackwardError, match="only leaves"):
+        (x * 2.0).register_post_accumulate_grad_hook(step)
+    with pytest.raises(BackwardError, match="has stop_gradient set"):
+        Tensor([1.0]).register_post_accumulate_grad_hook(step)
+
+
+def test_spellings_of_torch() -> None:
+    for x, make in pairs():
+        y = x * 2.0
+        y.retain_grad()
+        y.sum().backward()
+        assert y.grad.tolist() == [1.0, 1.0], make
+        del x.grad
+        assert x.grad is None, make
+        assert y.detach_() is y and y.is_leaf and not y.requires_grad, make
+        assert y.requires_grad_() is y and y.requires_grad and not y.requires_grad_(False).requires_grad, make
+
+
+def test_a_gradient_by_nothing_is_an_error() -> None:
+    x = Tensor([1.0], requires_grad=True)
+    with pytest.raises(ProgramError, match="grad: inputs is empty"):
+        dygraph.grad(x * x, [])

@@ -131,8 +131,6 @@ def test_what_a_backward_may_not_give(gives: Any, error: Any, says: str) -> None
 
 def test_errors_of_pylayer() -> None:
     x = leaf(2)
-    with pytest.raises(FluidTypeError, match=r"Made.forward should give tensors; result 0 is a float"):
-        layer(lambda ctx, x: 1.0, None).apply(x)
     with pytest.raises(FluidTypeError, match="save_for_backward takes tensors, not float"):
         layer(lambda ctx, x: ctx.save_for_backward(1.0), None).apply(x)
     with pytest.raises(NotImplementedError, match="a PyLayer needs a static method forward"):
@@ -321,6 +319,6 @@ def test_forward_mode_refuses_what_leaves_the_graph() -> None:
     x = Tensor([3.0])
     assert vjp(ByNumpy.apply, x)[1].tolist() == [6.0]
     for func in (ByNumpy.apply, lambda a: ByNumpy.apply(a.tanh()).tanh()):
-        with pytest.raises(BackwardError, match=r"ByNumpy_backward: gradient 0 does not depend on the gradients .* by numpy"):
+        with pytest.raises(BackwardError, match=r"ByNumpy_backward: gradient 0 does not depend on the gradients .* numpy"):
             jvp(func, x)
     assert jvp(Cube.apply, x)[1].tolist() == [27.0]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from ..eager.anomaly import detect_anomaly, set_detect_anomaly
 from ..eager.dispatch import namespace as ops
 from ..eager.engine import backward, get_num_threads, grad, queue_callback, set_num_threads
-from ..eager.function import PyLayer, PyLayerContext
+from ..eager.function import PyLayer, PyLayerContext, once_differentiable
 from ..eager.functional import gradcheck, gradgradcheck, hessian, hvp, jacobian, jvp, vhp, vjp
 from ..eager.graph import AccumulateGrad, Edge, Node
 from ..eager.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, state
@@ -142,6 +142,7 @@ __all__ = [
     "jvp",
     "load_dygraph",
     "no_grad",
+    "once_differentiable",
     "ops",
     "prepare_context",
     "queue_callback",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import wraps
 from typing import Any
 
-from ..errors import BackwardError, FluidTypeError
+from ..errors import BackwardError, FluidTypeError, ProgramError
 from ..executor.binding.array_types import ArrayType
 from .functional import gradcheck
 from .graph import RecordedNode, leaf_edge, modified
 from .mode import enable_grad, no_grad, state
 from .tensor import Tensor, make
 
-__all__ = ["PyLayer", "PyLayerContext"]
+__all__ = ["PyLayer", "PyLayerContext", "once_differentiable"]
 
 
 class PyLayerContext:
@@ -31,6 +32,7 @@ class PyLayerContext:
         self._materialize = True
         self._node: Any = None
         self._not_differentiable: tuple[Tensor, ...] = ()
+        self._dirty: tuple[Tensor, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors (arguments or results of `forward`, or others) for `backward`, until it has run."""
@@ -40,6 +42,10 @@ class PyLayerContext:
                     f"save_for_backward takes tensors, not {type(tensor).__name__}; set an attribute of ctx instead"
                 )
         self._to_save = tensors
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Declare that `forward` modifies these arguments in place; it returns each of them as a result."""
+        self._dirty = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Declare that these results have no gradient."""
@@ -73,9 +79,12 @@ class PyLayerContext:
         """The saved tensors."""
         return self.saved_tensor()
 
-    def _keep(self, outputs: Sequence[Tensor]) -> None:
-        """Save the tensors as entries that do not reference this context's node, which would be a cycle."""
-        numbers = {id(tensor): number for number, tensor in enumerate(outputs)}
+    def _keep(self, numbers: dict[int, int]) -> None:
+        """Save the tensors as entries that do not reference this context's node, which would be a cycle.
+
+        Args:
+            numbers: by id of a result of `forward`: its number.
+        """
         entries: list[Any] = []
         for tensor in self._to_save:
             if tensor is None:
@@ -84,7 +93,7 @@ class PyLayerContext:
             output = numbers.get(id(tensor))
             edge = None if output is not None or tensor._stop else tensor._edge or leaf_edge(tensor)
             entries.append((tensor._array, tensor._kind, tensor._version, tensor._version[0], edge, output))
-        self._saved, self._to_save, self._not_differentiable = tuple(entries), (), ()
+        self._saved, self._to_save, self._not_differentiable, self._dirty = tuple(entries), (), (), ()
 
 
 class PyLayer:
@@ -103,8 +112,10 @@ class PyLayer:
 
         y = Cube.apply(x)
 
-    `forward` takes tensors and other values, and returns a tensor or a tuple of them. `backward` takes a gradient for each of
-    these, and returns one, or None, for each tensor that `forward` takes. It is recorded under ``create_graph=True``.
+    `forward` takes tensors and other values, and returns a tensor or other value, or a tuple of them. What it modifies in place
+    it names by ``ctx.mark_dirty``; a result in the memory of another tensor is copied. `backward` takes a gradient for each
+    result, None for one that is no tensor, and returns one, or None, for each tensor that `forward` takes. Under
+    ``create_graph=True`` it is recorded; a gradient that it does not compute by recorded ops cannot be differentiated again.
     """
 
     @staticmethod
@@ -121,26 +132,60 @@ class PyLayer:
         ctx = PyLayerContext()
         tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
         ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and not arg._stop for arg in args)
+        versions = [tensor._version[0] for tensor in tensors]
         with no_grad(), nullcontext() if state.tracer is None else state.tracer.differentiable():
             result = cls.forward(ctx, *args, **kwargs)
-        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
-        for number, output in enumerate(outputs):
-            if not isinstance(output, Tensor):
-                raise FluidTypeError(f"{cls.__name__}.forward should give tensors; result {number} is a {type(output).__name__}")
+            results = list(result) if isinstance(result, (tuple, list)) else [result]
+            outputs = cls._apart(results, tensors, ctx._dirty)
         if state.recording and not all(tensor._stop for tensor in tensors):
+            cls._check_modified(tensors, versions, outputs, ctx._dirty)
             edges = tuple(None if tensor._stop else tensor._edge or leaf_edge(tensor) for tensor in tensors)
-            seen = {id(tensor) for tensor in tensors}
-            for number, output in enumerate(outputs):
-                if id(output) in seen:  # an argument returned as it is, or one result returned twice
-                    outputs[number] = output.detach()
-                seen.add(id(output))
-            node = PyLayerNode(cls, ctx, edges, [tensor._kind for tensor in tensors], [output._kind for output in outputs])
+            kinds = [output._kind if isinstance(output, Tensor) else None for output in outputs]
+            node = PyLayerNode(cls, ctx, edges, [tensor._kind for tensor in tensors], kinds)
             constant = {id(tensor) for tensor in ctx._not_differentiable}
-            ctx._keep(outputs)
-            for number, output in enumerate(outputs):
-                if output._kind.differentiable and id(output) not in constant:
-                    output._edge, output._stop = (node, number), False
+            own = {id(tensor) for tensor in tensors} - {id(tensor) for tensor in ctx._dirty}
+            ctx._keep({id(given): number for number, given in enumerate(results) if id(given) not in own})
+            for number, (given, output) in enumerate(zip(results, outputs, strict=True)):
+                if isinstance(output, Tensor) and output._kind.differentiable and id(given) not in constant:
+                    output._move_to((node, number))
         return type(result)(outputs) if isinstance(result, (tuple, list)) else outputs[0]
+
+    @staticmethod
+    def _apart(results: Sequence[Any], arguments: Sequence[Tensor], dirty: Sequence[Tensor]) -> list[Any]:
+        """The results, copied where they share memory with an argument or with a result before them."""
+        in_place = {id(tensor) for tensor in dirty}
+        seen = {id(tensor._version) for tensor in arguments if id(tensor) not in in_place}
+        outputs: list[Any] = []
+        for output in results:
+            if isinstance(output, Tensor):
+                version = id(output._version)
+                if version in seen:
+                    output = output.clone()
+                seen.add(version)
+            outputs.append(output)
+        return outputs
+
+    @classmethod
+    def _check_modified(
+        cls, tensors: Sequence[Tensor], versions: Sequence[int], outputs: Sequence[Any], dirty: Sequence[Tensor]
+    ) -> None:
+        """An error where `forward` modified arguments in place without saying so, or such as may not be."""
+        marked = {id(tensor) for tensor in dirty}
+        for number, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
+            if id(tensor) in marked:
+                tensor._check_modifiable(f"{cls.__name__}.forward")
+            elif tensor._version[0] != version:
+                raise BackwardError(
+                    f"{cls.__name__}.forward modified its argument {number} in place, so gradients would be wrong: "
+                    "declare that by ctx.mark_dirty(x) and return x, or modify a clone()"
+                )
+        for tensor in dirty:
+            if all(tensor is not argument for argument in tensors):
+                raise ProgramError(f"{cls.__name__}: mark_dirty is for arguments of forward, which {tensor.name} is not")
+            if all(tensor is not output for output in outputs):
+                raise ProgramError(
+                    f"{cls.__name__}: {tensor.name}, which mark_dirty names, should be among the results of forward"
+                )
 
     @classmethod
     def gradcheck(cls, *args: Any, **kwargs: Any) -> bool:
@@ -159,7 +204,7 @@ class PyLayerNode(RecordedNode):
         ctx: PyLayerContext,
         edges: tuple[Any, ...],
         in_kinds: list[ArrayType],
-        out_kinds: list[ArrayType],
+        out_kinds: list[ArrayType | None],
     ) -> None:
         super().__init__(out_kinds, edges, ctx)
         self._cls, self._in_kinds = cls, in_kinds
@@ -176,17 +221,19 @@ class PyLayerNode(RecordedNode):
         return [None if grad is None else grad._array.copy() for grad in gradients]
 
     def apply_recorded(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        if state.tracer is not None:
+            with enable_grad():
+                return self._run(grads, keep)
+        # A gradient is linear in those received: one without a graph was not computed of them by ops, and is no constant.
+        kinds = [None if grad is None else grad._kind for grad in grads]
+        received = _Received(kinds, (), ())
         with enable_grad():
-            gradients = self._run(grads, keep)
-        if state.forward and not all(grad is None or grad._stop for grad in grads):
-            for number, grad in enumerate(gradients):
-                if grad is not None and grad._stop:
-                    raise BackwardError(
-                        f"{self.name}: gradient {number} does not depend on the gradients that backward received by ops on "
-                        "tensors, so no product with the Jacobian matrix can be computed through it: compute it by such ops, not "
-                        f"by numpy or on detached tensors, and give None where it is zero\n  recorded at: {self.where}"
-                    )
-        return gradients
+            gradients = self._run([_with_graph(grad, (received, number)) for number, grad in enumerate(grads)], keep)
+        edges = [*self._edges, *(None if grad is None or grad._stop else grad._edge or leaf_edge(grad) for grad in grads)]
+        return [
+            grad if grad is None or not grad._stop else _with_graph(grad, (_NotRecorded(self, number, grad._kind, edges), 0))
+            for number, grad in enumerate(gradients)
+        ]
 
     def _run(self, grads: list[Any], keep: bool) -> Sequence[Any]:
         ctx: PyLayerContext = self._saved
@@ -194,7 +241,7 @@ class PyLayerNode(RecordedNode):
             return [None] * len(self._edges)
         if ctx._materialize:
             grads = [
-                make(kind.xp.zeros(kind.shape, kind.numpy_dtype), kind) if grad is None else grad
+                make(kind.xp.zeros(kind.shape, kind.numpy_dtype), kind) if grad is None and kind is not None else grad
                 for grad, kind in zip(grads, self._kinds, strict=True)
             ]
         gradients = self._cls.backward(ctx, *grads)
@@ -219,3 +266,52 @@ class PyLayerNode(RecordedNode):
         if not keep and ctx._saved:
             ctx._saved = None
         return gradients
+
+
+def _with_graph(tensor: Tensor | None, edge: tuple[Any, int]) -> Tensor | None:
+    """The tensor, with this edge if it has no graph."""
+    return make(tensor._array, tensor._kind, edge, tensor._version) if tensor is not None and tensor._stop else tensor
+
+
+class _Received(RecordedNode):
+    """Where gradients that a `backward` receives come from if they are constants: what is computed of them has a graph too."""
+
+    __slots__ = ()
+
+    def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        return ()
+
+    apply_recorded = apply
+
+
+class _NotRecorded(RecordedNode):
+    """Stands for the derivatives of a gradient that a `backward` has not computed by recorded ops."""
+
+    __slots__ = ()
+
+    def __init__(self, node: PyLayerNode, number: int, kind: ArrayType, edges: Sequence[Any]) -> None:
+        why = (
+            f"{node.name}: gradient {number} does not depend on the gradients that backward received by recorded ops on tensors, "
+            "so it cannot be differentiated: compute it by such ops, not by numpy, on detached tensors or under "
+            f"once_differentiable, and give None where it is zero\n  recorded at: {node.where}"
+        )
+        super().__init__([kind], edges, why)
+
+    def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        raise BackwardError(self._saved)
+
+    apply_recorded = apply
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a `backward` that is not to be recorded; to differentiate what it gives is an error.
+
+    Below ``@staticmethod``. So it may compute as it likes, by numpy say, and is not recorded in vain.
+    """
+
+    @wraps(backward)
+    def unrecorded(ctx: PyLayerContext, *grads: Tensor | None) -> Any:
+        with no_grad():
+            return backward(ctx, *[None if grad is None else grad.detach() for grad in grads])
+
+    return unrecorded

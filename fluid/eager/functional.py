@@ -48,18 +48,18 @@ def _fresh(inputs: Any, what: str, nested: bool) -> list[Tensor]:
 
 
 @contextmanager
-def _flag(name: str) -> Iterator[None]:
-    before = getattr(state, name)
-    setattr(state, name, True)
+def _differentiating() -> Iterator[None]:
+    """Inside the ``with``, derivatives are computed so that they can be differentiated."""
+    before, state.differentiating = state.differentiating, True
     try:
         yield
     finally:
-        setattr(state, name, before)
+        state.differentiating = before
 
 
 def _called(func: _Function, inputs: Sequence[Any]) -> Any:
     """Call a function that is to be differentiated by its inputs."""
-    with enable_grad(), _flag("differentiating"):
+    with enable_grad(), _differentiating():
         return func(*inputs)
 
 
@@ -137,8 +137,7 @@ def jvp(func: _Function, inputs: Any, v: Any = None, create_graph: bool = False)
             weight = _zeros(output)
             weight.stop_gradient = False
             weights.append(weight)
-        with _flag("forward"):
-            moved = _gradients(listed, points, weights, True)
+        moved = _gradients(listed, points, weights, True)
         products = _gradients(moved, weights, directions, create_graph)
     return _plain(outputs, create_graph), _shaped_like(products, outputs)
 

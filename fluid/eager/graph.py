@@ -255,7 +255,7 @@ class RecordedNode(Node):
 
     __slots__ = ("_kinds",)
 
-    def __init__(self, kinds: Sequence[ArrayType], edges: Iterable[tuple[Node, int] | None], saved: Any) -> None:
+    def __init__(self, kinds: Sequence[ArrayType | None], edges: Iterable[tuple[Node, int] | None], saved: Any) -> None:
         self._kinds, self._edges, self._saved, self._hooks, self._line = kinds, tuple(edges), saved, None, user_line()
         self.sequence_nr, self.topological_nr = next(sequence), height(self._edges)
 

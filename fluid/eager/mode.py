@@ -25,7 +25,6 @@ class _State(threading.local):
         recording: ops are recorded.
         task: the backward pass that this thread runs nodes of.
         differentiating: a function is being differentiated, so that derivatives computed inside it are recorded.
-        forward: a product with a Jacobian matrix is being computed, by gradients of gradients.
         depth: how many backward passes are nested in this thread.
         devices: devices other than the CPU whose nodes this thread runs.
         tracer: writes the ops that run into a program.
@@ -34,7 +33,6 @@ class _State(threading.local):
 
     recording = True
     differentiating = False
-    forward = False
     depth = 0
     task: GraphTask | None = None
     devices: frozenset[str] = frozenset()

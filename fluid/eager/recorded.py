@@ -101,9 +101,10 @@ def program_of(tensor: Tensor) -> Program:
                 arrays[id(entry[0])] = outputs[id(node), number]
         else:
             read = [outputs[id(edge[0]), edge[1]].name for edge in node._edges if edge is not None]
-            results = [declared(kind, names(node.name)) for kind in node.kinds if kind is not None]
-            block.append_op(node.name.removesuffix("_backward"), {"X": read}, {"Out": results})
-            outputs.update(((id(node), number), variable) for number, variable in enumerate(results))
+            kinds = {number: kind for number, kind in enumerate(node.kinds) if kind is not None}
+            results = {(id(node), number): declared(kind, names(node.name)) for number, kind in kinds.items()}
+            block.append_op(node.name.removesuffix("_backward"), {"X": read}, {"Out": list(results.values())})
+            outputs.update(results)
     return program
 
 

@@ -599,9 +599,10 @@ def test_layers_that_make_their_parameters_later() -> None:
         (lambda: dygraph.PolynomialDecay(0.1, 3, cycle=True), lambda: layers.polynomial_decay(0.1, 3, cycle=True)),
         (lambda: dygraph.PiecewiseDecay([2, 4], [1.0, 0.5, 0.1], 0), lambda: layers.piecewise_decay([2, 4], [1.0, 0.5, 0.1])),
         (lambda: dygraph.NoamDecay(16, 3), lambda: layers.noam_decay(16, 3)),
+        (lambda: dygraph.NoamDecay(16, 3, learning_rate=2.0), lambda: layers.noam_decay(16, 3, 2.0)),
         (lambda: dygraph.CosineDecay(0.1, 2, 4), lambda: layers.cosine_decay(0.1, 2, 4)),
     ],
-    ids=["natural_exp", "exponential", "inverse_time", "polynomial", "polynomial_cycle", "piecewise", "noam", "cosine"],
+    ids=["natural_exp", "exponential", "inverse_time", "polynomial", "polynomial_cycle", "piecewise", "noam", "scaled", "cosine"],
 )
 def test_schedules(eager: Any, static: Any) -> None:
     rate = static()
@@ -629,6 +630,7 @@ def test_schedules_of_programs_are_objects_in_eager_mode() -> None:
     with dygraph.guard():
         assert isinstance(layers.exponential_decay(0.1, 2, 0.5), dygraph.ExponentialDecay)
         assert isinstance(layers.noam_decay(16, 3), dygraph.NoamDecay)
+        assert layers.noam_decay(16, 1, 2.0)() == 2.0 * dygraph.NoamDecay(16, 1)()  # 2 is not the number of the first step
         with pytest.raises(ProgramError, match="linear_lr_warmup is for programs; in eager mode give the optimizer any function"):
             layers.linear_lr_warmup(0.1, 2, 0.0, 0.1)
 

@@ -61,22 +61,37 @@ def _positive(schedule: LearningRateDecay, **numbers: float) -> None:
             raise ProgramError(f"{type(schedule).__name__}: {name} should be greater than 0, not {number!r}")
 
 
-@version_of(schedules.noam_decay)
 class NoamDecay(LearningRateDecay):
-    """``d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``.
+    """``learning_rate * d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)``.
 
     >>> rate = dygraph.NoamDecay(d_model=64, warmup_steps=2)
     >>> [round(rate(), 4) for _ in range(4)]
     [0.0442, 0.0884, 0.0722, 0.0625]
     """
 
-    def __init__(self, d_model: float, warmup_steps: float, begin: int = 1, step: int = 1, dtype: str = "float32") -> None:
+    learning_rate: float = 1.0  # of schedules in files of earlier versions
+
+    def __init__(
+        self,
+        d_model: float,
+        warmup_steps: float,
+        begin: int = 1,
+        step: int = 1,
+        dtype: str = "float32",
+        learning_rate: float = 1.0,
+    ) -> None:
         super().__init__(begin, step, dtype)
         _positive(self, d_model=d_model, warmup_steps=warmup_steps, begin=begin)
-        self.d_model, self.warmup_steps = d_model, warmup_steps
+        self.d_model, self.warmup_steps, self.learning_rate = d_model, warmup_steps, learning_rate
 
     def step(self) -> float:
-        return float(self.d_model**-0.5 * min(self.step_num**-0.5, self.step_num * self.warmup_steps**-1.5))
+        rate = self.d_model**-0.5 * min(self.step_num**-0.5, self.step_num * self.warmup_steps**-1.5)
+        return float(self.learning_rate * rate)
+
+
+@version_of(schedules.noam_decay)
+def _noam_decay(d_model: float, warmup_steps: float, learning_rate: float = 1.0) -> NoamDecay:
+    return NoamDecay(d_model, warmup_steps, learning_rate=learning_rate)
 
 
 @version_of(schedules.piecewise_decay)

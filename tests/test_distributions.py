@@ -114,3 +114,14 @@ def test_errors() -> None:
     wide = fluid.data("wide", [None, None])
     with pytest.raises(ProgramError, match=r"only the first dimension of the parameters, \[-1, -1\], may be unknown"):
         layers.Uniform(wide, wide).sample([2])
+
+
+def test_methods_give_tensors_outside_of_guard_too() -> None:
+    """Where a parameter is a tensor: what methods draw, and their constants, are tensors as well."""
+    loc = fluid.dygraph.Tensor([0.0, 1.0])
+    normal, uniform = layers.Normal(loc, 1.0), layers.Uniform(0.0, loc + 1.0)
+    several = layers.MultivariateNormalDiag(loc, fluid.dygraph.Tensor(np.eye(2), "float32"))
+    values = [normal.sample([3]), uniform.sample([3]), several.entropy(), several.kl_divergence(several)]
+    assert [value.shape for value in values] == [(3, 2), (3, 2), (1,), (1,)]
+    assert all(isinstance(value, fluid.dygraph.Tensor) for value in values)
+    assert not fluid.default_main_program().global_block().ops

@@ -16,13 +16,19 @@ from ..ir.checked import Checks, checks_of, held
 from ..ir.frames import user_frame, user_frames
 from ..ir.program import Program, program_guard
 
-__all__ = ["check_layers", "checked", "eager_program", "speaking_of"]
+__all__ = ["beside", "check_layers", "checked", "eager_program", "speaking_of"]
 
 
 def eager_program(values: Iterable[Any]) -> Program | None:
     """The program of eager mode if `values`, which may be nested, contain one of its tensors, else None."""
     program = program_of(values)
     return program if program is not None and program.eager else None
+
+
+def beside(values: Iterable[Any]) -> contextlib.AbstractContextManager[Any]:
+    """Inside the ``with``, variables without inputs, such as constants, are tensors if one of `values` is."""
+    program = eager_program(values)
+    return program_guard(program, program) if program is not None else contextlib.nullcontext()
 
 
 def _located(error: FluidTypeError | ProgramError, layer: str) -> None:

@@ -12,6 +12,7 @@ from ..building.layer_helper import apply
 from ..errors import FluidTypeError, ProgramError
 from ..ir.program import Variable
 from . import nn, ops, tensor
+from .arguments import beside
 
 __all__ = ["Categorical", "MultivariateNormalDiag", "Normal", "Uniform"]
 
@@ -55,7 +56,8 @@ class _TwoParameters(Distribution):
 
     def __init__(self, first: tuple[str, Any], second: tuple[str, Any]) -> None:
         self._numbers = all(isinstance(value, (int, float)) for _, value in (first, second))
-        self._a, self._b = (_variable(value, f"{type(self).__name__}: {name}") for name, value in (first, second))
+        with beside((first, second)):
+            self._a, self._b = (_variable(value, f"{type(self).__name__}: {name}") for name, value in (first, second))
 
     def _drawn(self, op_type: str, shape: Sequence[int], seed: int, **attrs: float) -> Variable:
         """Random numbers of shape ``[*shape, *batch]``, where ``batch`` is the broadcast shape of the parameters."""
@@ -64,7 +66,8 @@ class _TwoParameters(Distribution):
         all_attrs: dict[str, Any] = {**attrs, "shape": [*sizes, *both.shape], "seed": seed, "dtype": int(both.dtype)}
         unknown = [axis for axis, size in enumerate(both.shape) if size < 0]
         if not unknown:
-            return apply(op_type, {}, all_attrs)
+            with beside([both]):
+                return apply(op_type, {}, all_attrs)
         if unknown != [0]:
             raise ProgramError(
                 f"{type(self).__name__}.sample: only the first dimension of the parameters, {list(both.shape)}, may be unknown"
@@ -192,8 +195,9 @@ class MultivariateNormalDiag(Distribution):
     """
 
     def __init__(self, loc: Any, scale: Any) -> None:
-        self.loc = _variable(loc, "MultivariateNormalDiag: loc")
-        self.scale = _variable(scale, "MultivariateNormalDiag: scale")
+        with beside((loc, scale)):
+            self.loc = _variable(loc, "MultivariateNormalDiag: loc")
+            self.scale = _variable(scale, "MultivariateNormalDiag: scale")
         if self.loc.ndim != 1 or self.loc.shape[0] < 1 or self.scale.shape != self.loc.shape * 2:
             raise ProgramError(
                 "MultivariateNormalDiag: loc should be [k] and scale [k, k], "
@@ -202,7 +206,8 @@ class MultivariateNormalDiag(Distribution):
 
     def _variances(self) -> Variable:
         """The diagonal of the covariance, ``[k]``."""
-        eye = tensor.assign(np.eye(self.loc.shape[0], dtype=self.scale.dtype.numpy))
+        with beside([self.loc]):
+            eye = tensor.assign(np.eye(self.loc.shape[0], dtype=self.scale.dtype.numpy))
         result: Variable = ops.reduce_sum(self.scale * eye, dim=1)
         return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,11 +14,11 @@ from ..building.versions import builds
 from ..errors import FluidTypeError, ProgramError
 from ..initializer import Initializer
 from ..ir.checked import Positive, check_variable
-from ..ir.program import Variable, default_main_program, program_guard
+from ..ir.program import Variable, default_main_program
 from ..ops.rnn import ACTIVATIONS
 from ..param_attr import AttrLike, ParamAttr
 from ..values.types import DTypeLike, VarType, as_dtype
-from .arguments import eager_program
+from .arguments import beside
 from .control_flow import StaticRNN, array_write, while_loop
 from .nn import fc, one_hot, reshape, topk
 from .tensor import fill_constant, fill_constant_batch_size_like
@@ -69,8 +68,7 @@ class RNNCell:
         raise ProgramError(f"{type(self).__name__} should define call(inputs, states), which returns outputs and new states")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
-        program = eager_program((inputs, states))
-        with program_guard(program, program) if program is not None else contextlib.nullcontext():
+        with beside((inputs, states)):
             return self.call(inputs, states, **kwargs)
 
     def get_initial_states(self, batch_ref: Any, shape: Any = None, dtype: DTypeLike | None = None, init_value: float = 0) -> Any:

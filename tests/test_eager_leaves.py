@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fluid
 from fluid import dygraph
 from fluid.dygraph import Tensor
 from fluid.errors import BackwardError, ProgramError
@@ -83,3 +84,10 @@ def test_a_gradient_by_nothing_is_an_error() -> None:
     x = Tensor([1.0], requires_grad=True)
     with pytest.raises(ProgramError, match="grad: inputs is empty"):
         dygraph.grad(x * x, [])
+
+
+def test_tensors_keep_the_sequences_of_what_they_are_made_of() -> None:
+    rows = fluid.create_lod_tensor(np.ones((3, 1), "float32"), [[1, 2]], fluid.CPUPlace())
+    for made in (dygraph.to_variable(rows), Tensor(rows), Tensor(dygraph.to_variable(rows)), Tensor(rows, "float64")):
+        assert made.lod == ((0, 1, 3),)
+    assert fluid.layers.sequence_pool(dygraph.to_variable(rows), "sum").tolist() == [[1.0], [2.0]]

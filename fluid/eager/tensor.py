@@ -17,6 +17,8 @@ from ..ir.program import Block, Variable
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
 from ..opdef.registry import Rule
+from ..values.lod_array import lod_of, to_lod
+from ..values.lod_tensor import LoDTensor
 from ..values.operators import ValueOperators
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
@@ -40,7 +42,7 @@ class Tensor(ValueOperators):
     place, as the methods that end in ``_`` do; ``x = x + y`` makes a new tensor.
 
     Args:
-        data: anything like an array, or a tensor.
+        data: anything like an array, or a tensor; sequences that its rows form remain.
         dtype: element type; by default that of `data`, and float32 for Python's floats.
         stop_gradient: whether the tensor requires no gradient.
         requires_grad: the opposite of `stop_gradient`; overrides it.
@@ -73,11 +75,12 @@ class Tensor(ValueOperators):
         requires_grad: bool | None = None,
         copy: bool = True,
     ) -> None:
+        lod = _lod_of(data)
         if isinstance(data, Tensor):
             data._read("Tensor(...)")
             data = data._array
         self._array = array_of(data, dtype, copy or None)
-        self._kind = array_type_of(self._array)
+        self._kind = array_type_of(self._array, lod)
         self._edge = self._grad = self._hooks = self._accumulator = None
         self._stop, self._version, self._name = True, [0], name
         self.stop_gradient = stop_gradient if requires_grad is None else not requires_grad
@@ -835,6 +838,13 @@ def _unpickled(array: Any, stop: bool, name: str | None, lod: Lod = ()) -> Tenso
     tensor = Tensor(array, stop_gradient=stop, name=name, copy=False)
     tensor._kind = array_type_of(tensor._array, lod)
     return tensor
+
+
+def _lod_of(value: Any) -> Lod:
+    """The sequences that the rows of a tensor form, or of the value of a variable; ``()`` for other values."""
+    if isinstance(value, LoDTensor):
+        return to_lod(value.lod(), len(value.array))
+    return value._kind.lod if isinstance(value, Tensor) else lod_of(value)
 
 
 def _type_name(value: Any) -> str:

@@ -572,6 +572,9 @@ def test_layers_are_copied_and_pickled() -> None:
     parameter = pickle.loads(pickle.dumps(net[1]._mean))
     assert isinstance(parameter, dygraph.Parameter) and not parameter.trainable
     np.testing.assert_array_equal(parameter.numpy(), net[1]._mean.numpy())
+    linear = dygraph.Linear(2, 3, act="softmax")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(linear))(x).numpy(), linear(x).numpy())
+    assert pickle.loads(pickle.dumps(dygraph.ops.tanh)) is dygraph.ops.tanh
 
 
 def test_parameters_are_made_as_their_attributes_say() -> None:

@@ -576,7 +576,7 @@ class TensorNamespace(OpNamespace):
                     ops.keep(key, op)
             return op(*args)
 
-        call.__name__ = op_type
+        call.__name__, call.__qualname__ = op_type, f"namespace.{op_type}"  # by which a layer that keeps it is pickled
         call.__doc__ = definition.doc
         self.__dict__[op_type] = call
         return call

@@ -18,6 +18,7 @@ Large intermediate results lie in the thread's spare memory, which the function 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from keyword import iskeyword
@@ -31,7 +32,7 @@ from fluid.values.cache import Cache
 from . import spare
 from .calls import PLAIN, Call, is_named
 
-__all__ = ["Lender", "function_of"]
+__all__ = ["Lender", "function_of", "parameters_read"]
 
 _ALIGNED = 64
 """Arrays in spare memory start at multiples of this many bytes."""
@@ -91,6 +92,11 @@ def function_of(
     function: Callable[..., Any] = writer.constants[name]
     function.__doc__ = source
     return function
+
+
+def parameters_read(function: Callable[..., Any]) -> frozenset[int]:
+    """The positions of the parameters that the body of a written function names."""
+    return frozenset(map(int, re.findall(r"\ba(\d+)\b", (function.__doc__ or "").partition("\n")[2])))
 
 
 _codes: Cache[str, CodeType] = Cache()

@@ -27,7 +27,7 @@ from ..kernels.table import kernel_of
 from ..random import RANDOM, RandomStreams
 from .arrays import bind_op, lods_of, spec_of
 from .calls import Call
-from .codegen import Lender, function_of
+from .codegen import Lender, function_of, parameters_read
 from .engine import engine_of
 
 __all__ = ["Argument", "Compiled", "apply_op", "compiled", "inputs_of", "updates_of"]
@@ -108,6 +108,7 @@ class Compiled:
         specs: the specs of all outputs, also those not wanted.
         places: (slot, index in a slot of many or None) of each output, in the order in which `run` returns them.
         lods: the LoDs by slot of inputs and outputs whose rows form sequences.
+        read: positions of the arguments of `run` that it reads; None if unknown.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Compiled:
         self._engine = engine_of(xp)
         self._use_kernel, self._runs_left = use_kernel, write_after
         self.specs = specs
+        self.read: frozenset[int] | None = None
         self.lods: dict[str, Any] = {**lods_of(inputs), **lods_of(specs)}
         self._wanted = {slot: _wanted(spec, wants.get(slot, False)) for slot, spec in specs.items()}
         self.places: list[tuple[str, int | None]] = []
@@ -274,7 +276,7 @@ class Compiled:
         function = function_of(self._definition.type, calls, passed, new, self._results(inputs, outputs), lender, copied)
         self._is_writable = False
         if function is not None:
-            self.__dict__["run"] = function
+            self.__dict__["run"], self.read = function, parameters_read(function)
         return function is not None
 
 

@@ -18,7 +18,7 @@ from ..executor.binding.compiled import Argument, compiled, inputs_of
 from ..executor.kernels.table import kernel_of, sparse_kernel_of
 from ..opdef import registry
 from ..opdef.inference import OpNamespace, infer_specs
-from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot
+from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, Slot, grad_slot
 from ..values.cache import Cache
 from ..values.lod_array import array_of as array_in
 from ..values.lod_array import lod_of
@@ -27,6 +27,7 @@ from ..values.types import VarType, is_complex
 from .graph import LARGE, OpNode, leaf_edge, line_text, sequence, user_line
 from .mode import state
 from .parts import parts
+from .reads import Traced, rule_sources
 from .tensor import Tensor, make
 
 __all__ = ["CompiledOp", "TensorNamespace", "TensorOp", "UpdateOp", "as_tensor", "namespace", "op_on", "run_rule", "update_op"]
@@ -87,8 +88,12 @@ class TensorOp:
                 if compiled_op.constants:
                     self._warn_of_constants(compiled_op.constants, edges)
                 edges = tuple([None if number in compiled_op.not_wrt else edge for number, edge in enumerate(edges)])
-            if edges.count(None) == len(edges):
-                edges = None
+            missing = edges.count(None)
+            if missing > len(compiled_op.not_wrt):
+                if missing == len(edges):
+                    edges = None
+                elif compiled_op.saves:
+                    compiled_op = compiled_op.with_edges(edges)
         if compiled_op.single is not None:
             if edges is None:
                 return make(arrays, compiled_op.single)
@@ -171,6 +176,8 @@ class CompiledOp:
     """
 
     __slots__ = (
+        "_by_edges",
+        "_edges",
         "_known",
         "_reads",
         "_save_in",
@@ -235,6 +242,8 @@ class CompiledOp:
         self.all_wanted = (True,) * len(kinds)
         self.backwards: dict[Any, Backward] = {}
         self._known: Cache[Any, CompiledOp] = Cache()
+        self._by_edges: Cache[Any, CompiledOp] = Cache()
+        self._edges: tuple[bool, ...] | None = None
         self._reads: dict[tuple[bool, ...], list[tuple[str, str, Any]]] = {}
 
     def _out_kind(self, xp: Any, slot: str, number: int | None) -> ArrayType | None:
@@ -274,9 +283,47 @@ class CompiledOp:
         variant = self._known.get(out_kinds)
         if variant is None:
             variant = self._known.keep(out_kinds, copy(self))
-            variant.out_kinds, variant.backwards, variant._reads = out_kinds, {}, {}
+            variant.out_kinds, variant.backwards, variant._reads, variant._by_edges = out_kinds, {}, {}, Cache()
             variant._specs = {**self._specs, **self.by_slot([kind.spec for kind in out_kinds])}
         return variant
+
+    # -- what is saved
+    def with_edges(self, edges: Sequence[Any]) -> CompiledOp:
+        """A copy of this compiled op that saves only what the gradients along these edges read; None where there is no edge."""
+        there = tuple([edge is not None for edge in edges])
+        return self._by_edges.get(there) or self._by_edges.keep(there, self._saving_for(there))
+
+    def _saving_for(self, edges: tuple[bool, ...]) -> CompiledOp:
+        rule = self.op.definition.rule
+        present = tuple(isinstance(rule, Rule) and slot in rule.cotangents for slot in self._slots)
+        # With several cotangents it is not known before backward which of them there will be.
+        if not isinstance(rule, Rule) or present.count(True) != 1 or self.op.definition.decomposition or None in self.out_kinds:
+            return self
+        read = Backward(self, edges, present).read | self._read_by_rule(rule, edges, present)
+        if len(read) == len(self._save_in) + len(self._save_out):
+            return self
+        variant = copy(self)
+        variant._edges, variant.backwards, variant._reads = edges, {}, {}
+        variant._known, variant._by_edges = Cache(), Cache()
+        variant._save_in = tuple(at for number, at in enumerate(self._save_in) if number in read)
+        variant._save_out = tuple(at for number, at in enumerate(self._save_out, len(self._save_in)) if number in read)
+        variant.saves = bool(read)
+        return variant
+
+    def _read_by_rule(self, rule: Rule, edges: Sequence[bool], present: Sequence[bool]) -> frozenset[int]:
+        """The numbers of the saved values that the rule reads for the gradients along these edges."""
+        definition, saved_kinds = self.op.definition, self.saved_kinds()
+        values: dict[str, Any] = {}
+        slots = _slots_of_gradient(definition)
+        for slot, what, which in self.reads(rule, present):
+            kind = saved_kinds[which] if what == "saved" else self.out_kinds[which] if what == "grad" else which
+            value = Traced(kind.spec, frozenset([which] if what == "saved" else []))
+            if slots[slot].many:
+                values.setdefault(slot, []).append(value)
+            else:
+                values[slot] = value
+        wanted = {slot for (slot, _), edge in zip(self.op.positions(), edges, strict=True) if edge}
+        return rule_sources(rule, values, self.op.attrs, wanted)
 
     def arrange(self, outputs: Sequence[Any]) -> Any:
         """The visible outputs as a call returns them."""
@@ -297,6 +344,8 @@ class CompiledOp:
     # -- backward
     def backward(self, wanted: Sequence[bool], grads: Sequence[Any]) -> Backward | None:
         """Computes the wanted gradients from `grads`, of which some may be None; None if all are."""
+        if self._edges is not None:
+            wanted = self._edges  # what other gradients read may not be there
         if len(grads) == 1 and grads[0] is not None:
             key: Any = wanted
         else:
@@ -357,6 +406,8 @@ class CompiledOp:
         for number, slot in enumerate(self._slots):
             if number in self._save_out:
                 reads.append((slot, "saved", next(saved)))
+            elif rule.outputs.get(slot) is False:
+                reads.append((slot, "like", self.out_kinds[number]))
         with_gradient = {slot for slot, there in zip(self._slots, present, strict=True) if there}
         for number, slot in enumerate(self._slots):
             if slot in rule.cotangents and (slot in with_gradient or slot not in rule.optional):
@@ -370,9 +421,13 @@ class CompiledOp:
 
 
 class Backward:
-    """Computes the wanted gradients of a compiled_op's inputs from those of its outputs, over arrays."""
+    """Computes the wanted gradients of a compiled_op's inputs from those of its outputs, over arrays.
 
-    __slots__ = ("_grads", "_places", "_run", "_saved")
+    Attributes:
+        read: numbers of the saved values that it reads.
+    """
+
+    __slots__ = ("_grads", "_places", "_run", "_saved", "read")
 
     def __init__(self, compiled_op: CompiledOp, wanted: tuple[bool, ...], present: tuple[bool, ...]) -> None:
         op = compiled_op.op
@@ -407,6 +462,7 @@ class Backward:
         call = compiled(grad, op.attrs, arguments, compiled_op.kinds[0].xp, wants=wants, specs=specs, write_after=0)
         places = {place: number for number, place in enumerate(call.places)}
         self._run = call.run
+        self.read = frozenset(which for at, which in enumerate(self._saved) if call.read is None or at in call.read)
         order = [places.get((grad_slot(slot), nth), -1) for slot, nth in op.positions()]
         self._places = None if order == list(range(len(call.places))) else order
 
@@ -433,6 +489,12 @@ def gradient_definition(definition: OpDef, rule: Rule) -> OpDef:
     return _inline.setdefault(definition.type, registry._grad_definition(definition, rule))
 
 
+def _slots_of_gradient(definition: OpDef) -> dict[str, Slot]:
+    """What a gradient rule may read, by name: inputs, outputs and cotangents."""
+    cotangents = {grad_slot(name): slot for name, slot in definition.outputs.items()}
+    return {**definition.inputs, **definition.outputs, **cotangents}
+
+
 def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
     """Gradients of a node's inputs, computed by the op's rule over tensors and therefore recorded."""
     compiled_op = node._compiled_op
@@ -449,8 +511,7 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
         edge = node._edges[number] if number < len(kinds) else (node, number - len(kinds)) if kind.differentiable else None
         saved.append(make(array, kind, edge, version))
     values: dict[str, Any] = {}
-    slots = {**definition.inputs, **definition.outputs}
-    slots.update({grad_slot(name): slot for name, slot in definition.outputs.items()})
+    slots = _slots_of_gradient(definition)
     for slot, what, which in compiled_op.reads(rule, present):
         if what == "saved":
             value = saved[which]
@@ -468,7 +529,7 @@ def run_rule(node: OpNode, grads: Sequence[Any], wanted: Sequence[bool]) -> list
         else:
             values[slot] = value
     positions = compiled_op.op.positions()
-    names = {slot for (slot, _), want in zip(positions, wanted, strict=True) if want}
+    names = {slot for (slot, _), want in zip(positions, compiled_op._edges or wanted, strict=True) if want}
     if definition.decomposition is not None:
         gradients = _through_decomposition(definition, values, compiled_op.op.attrs, names)
     else:

@@ -1,0 +1,74 @@
+"""Which values of an op the gradients of its inputs read, so that what only unwanted gradients would read is not saved."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..executor.binding.arrays import each
+from ..opdef.inference import OpNamespace, infer_specs
+from ..opdef.registry import OpDef, Rule
+from ..values.operators import ValueOperators
+from ..values.spec import Lod, Spec
+from ..values.types import VarType
+
+__all__ = ["Traced", "rule_sources"]
+
+
+class Traced(ValueOperators):
+    """A value as gradient rules see it, of which only its spec is known, and of what it is computed.
+
+    Attributes:
+        sources: numbers of the saved values whose elements it depends on.
+    """
+
+    __slots__ = ("sources", "spec")
+
+    def __init__(self, spec: Spec, sources: frozenset[int] = frozenset()) -> None:
+        self.spec, self.sources = spec, sources
+
+    def _ops(self) -> OpNamespace:
+        return _tracing
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.spec.ndim
+
+    @property
+    def dtype(self) -> VarType:
+        return self.spec.dtype
+
+    @property
+    def lod(self) -> Lod:
+        return self.spec.lod
+
+
+class _Tracing(OpNamespace):
+    """Ops over traced values: the outputs depend on what the inputs do, except where only a shape is read."""
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
+        specs = infer_specs(definition, each(lambda value: value.spec, values), definition.check_attrs(attrs))
+        read = [
+            value for slot, value in values.items() if slot not in definition.inputs or not definition.inputs[slot].shape_only
+        ]
+        sources = sources_of(read)
+        return each(lambda spec: Traced(spec, sources), specs)
+
+
+_tracing = _Tracing()
+
+
+def sources_of(values: Collection[Any]) -> frozenset[int]:
+    """The saved values that traced values, also in lists, depend on."""
+    listed = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return frozenset().union(*[item.sources for item in listed if item is not None])
+
+
+def rule_sources(rule: Rule, values: Mapping[str, Any], attrs: Mapping[str, Any], wanted: set[str]) -> frozenset[int]:
+    """The saved values that the wanted gradients of a rule depend on; `values` are traced."""
+    return sources_of(list(rule(_tracing, values, attrs, wanted).values()))

@@ -1,0 +1,88 @@
+"""What is saved for backward: what the gradients that are wanted read, and nothing else."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import MORE, Checks
+from numeric import direction_like, flat
+from samples import Sample, cast
+from test_eager_ops import CASES, differentiable, run_eagerly, tensors, wrt_of
+
+from fluid import dygraph
+from fluid.dygraph import Tensor, ops
+from fluid.errors import BackwardError
+from fluid.opdef import registry
+
+
+def saved_by(y: Tensor) -> list[Any]:
+    """The arrays that the node of a tensor keeps."""
+    assert y.grad_fn is not None
+    return [entry[0] for entry in y.grad_fn._saved]
+
+
+def test_what_only_unwanted_gradients_read_is_not_saved() -> None:
+    x, c = Tensor(np.ones((2, 2), "float32"), requires_grad=True), Tensor(np.full((2, 2), 3.0, "float32"))
+    h = x * 1.0
+    kernel, image = Tensor(np.ones((1, 1, 1, 1), "float32")), Tensor(np.ones((1, 1, 2, 2), "float32"), requires_grad=True)
+    for found, kept in (
+        (h * c, [c]), (c * h, [c]), (h @ c, [c]), (c @ h, [c]), (h / c, [c]), (ops.mul(h, c), [c]), (h * h, [h, h]), (h + c, []),
+        (ops.conv2d(image, kernel), [kernel]), (ops.where(c > 1.0, h, c), None),
+    ):  # fmt: skip
+        if kept is not None:
+            assert [id(array) for array in saved_by(found)] == [id(tensor._array) for tensor in kept], found
+    y = (h * c).sum()
+    h.add_(1.0)  # no value that backward reads
+    y.backward()
+    assert x.grad is not None and x.grad.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    y = (h * c).sum()
+    c.add_(1.0)
+    with pytest.raises(BackwardError, match="modified in place"):
+        y.backward()
+
+
+def one_by_one(op_type: str, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of each input alone has the bits that it has together with the others."""
+    wrt = wrt_of(op_type, sample)
+    inputs = cast(sample.inputs, "float64")
+    rng = np.random.default_rng(zlib.crc32(op_type.encode()))
+    rule: Any = registry.get(op_type).rule
+
+    def gradients(slots: list[str], create_graph: bool) -> dict[str, Any]:
+        given = tensors(sample, inputs, slots)
+        found = run_eagerly(op_type, sample, given)
+        outs = [out for slot in rule.cotangents for out in flat(found.get(slot)) if out is not None and not out.stop_gradient]
+        weights = [part[: out.size].reshape(out.shape) for out, part in zip(outs, noise, strict=False)]
+        leaves = [(slot, item) for slot in slots for item in flat(given[slot])]
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                np, "empty", lambda shape, dtype=float: np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 7, dtype)
+            )
+            values = dygraph.grad(outs, [leaf for _, leaf in leaves], weights, create_graph=create_graph, allow_unused=True)
+        by_slot: dict[str, Any] = {}
+        for (slot, _), value in zip(leaves, values, strict=True):
+            by_slot.setdefault(slot, []).append(None if value is None else value.numpy())
+        return by_slot
+
+    noise = [direction_like(rng, np.zeros(4096)) for _ in range(16)]
+    for create_graph in (False, True):
+        together = gradients(wrt, create_graph)
+        for slot in wrt:
+            for one, other in zip(gradients([slot], create_graph)[slot], together[slot], strict=True):
+                assert (one is None) == (other is None), slot
+                if one is not None:
+                    np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-13, err_msg=slot)
+
+
+@pytest.mark.random
+def test_each_gradient_alone_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a node no longer keeps is not read: over arrays, and over tensors by the rule."""
+    with Checks() as check:
+        for op_type, cases in CASES.items():
+            for name, sample in list(cases.items())[:MORE]:
+                if differentiable(op_type, sample) and len(wrt_of(op_type, sample)) > 1:
+                    with check(name):
+                        one_by_one(op_type, sample, monkeypatch)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import MORE, each
 
 from fluid import dygraph
 from fluid.dygraph import Tensor, ops
 
 torch = pytest.importorskip("torch")
+from random_eager import difference  # noqa: E402  (which imports torch)
 
 
 class Ours:
@@ -227,6 +228,14 @@ def test_random_graphs_with_constants(seed: int) -> None:
     for part, whole, by_constant in zip(found, everything[:-1], through, strict=True):
         total = (0 if part is None else part.numpy()) + (0 if by_constant is None else by_constant.numpy())
         np.testing.assert_allclose(total, 0 if whole is None else whole.numpy(), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.random
+@each("seed", range(300 * MORE))
+def test_random_programs(seed: int) -> None:
+    """Writes in place, aliases, hooks, frozen leaves, functions of one's own; `benchmarks/attack_eager.py` runs more."""
+    assert difference(seed) == ""
 
 
 # ---------------------------------------------------------------------------------------------- the autograd tutorials

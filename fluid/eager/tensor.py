@@ -294,6 +294,13 @@ class Tensor(ValueOperators):
 
     retain_grad = retain_grads
 
+    @property
+    def retains_grad(self) -> bool:
+        """Whether it is no leaf, and `retain_grads` has it keep its gradient."""
+        hooks = None if self._edge is None else self._edge[0]._hooks
+        reference = None if hooks is None else hooks.retained.get(self.output_nr)
+        return reference is not None and reference() is self
+
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(grad)`` with the gradient of this tensor; what it returns, unless None, replaces the gradient.
 

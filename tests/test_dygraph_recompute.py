@@ -532,3 +532,23 @@ def test_the_optimizer_of_that_name() -> None:
             ProgramError, match=r"RecomputeOptimizer is for programs.*y = fluid.dygraph.recompute\(part, x\), and use the"
         ):
             train()
+
+
+def test_a_constant_that_changes_before_backward_is_noticed() -> None:
+    """Whether its value is saved or not, and whether or not a call in the call reads it."""
+    for compute in (lambda x, c: x * c, lambda x, c: (x + c).tanh(), lambda x, c: recompute(lambda x: x + c, x).tanh()):
+        constant, x = Tensor(X), Tensor(X, stop_gradient=False)
+        y = recompute(lambda x, compute=compute, constant=constant: compute(x, constant), x)
+        constant.mul_(2.0)
+        with pytest.raises(BackwardError, match=r"modified in place(.|\n)*modified at: .*test_dygraph_recompute"):
+            y.sum().backward()
+
+
+def test_state_that_the_function_itself_changes_may_change_again() -> None:
+    block = Block()
+    block.train()
+    x = Tensor(X, stop_gradient=False)
+    y = recompute(block, x)
+    block(x)  # changes the moving statistics and the counter
+    y.sum().backward()
+    assert x.grad is not None

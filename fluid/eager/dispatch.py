@@ -72,8 +72,8 @@ class TensorOp:
         self._compiled: Cache[Any, CompiledOp] = Cache()
 
     def __call__(self, *tensors: Tensor) -> Any:
-        if state.tracer is not None:
-            return state.tracer.call(self, tensors)
+        if state.interceptor is not None:
+            return state.interceptor.call(self, tensors)
         compiled_op = self._compiled.get(tuple([tensor._kind for tensor in tensors]))
         if compiled_op is None:
             compiled_op = self._compiled_op(tensors)

@@ -54,8 +54,8 @@ class _PrintOp(TensorOp):
     __slots__ = ()
 
     def __call__(self, *tensors: Tensor) -> Any:
-        if state.tracer is not None:
-            return state.tracer.call(self, tensors)
+        if state.interceptor is not None:
+            return state.interceptor.call(self, tensors)
         return _Print.apply(tensors[0], self.attrs, tensors[0].name, user_line())
 
 

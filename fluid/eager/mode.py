@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..dygraph.tracing import Tracer
     from .engine import GraphTask
 
-__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled", "state", "tracing"]
+__all__ = ["enable_grad", "intercepting", "is_grad_enabled", "no_grad", "set_grad_enabled", "state", "tracing"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -28,6 +28,7 @@ class _State(threading.local):
         depth: how many backward passes are nested in this thread.
         devices: devices other than the CPU whose nodes this thread runs.
         tracer: writes the ops that run into a program.
+        interceptor: given each call of an op, in place of the op itself: a tracer, or what notes which tensors are read.
         again: a call is being repeated, and must not change state such as moving statistics.
     """
 
@@ -37,6 +38,7 @@ class _State(threading.local):
     task: GraphTask | None = None
     devices: frozenset[str] = frozenset()
     tracer: Tracer | None = None
+    interceptor: Any = None
     again: bool = False
 
 
@@ -50,10 +52,24 @@ class tracing:
         self._tracer = tracer
 
     def __enter__(self) -> None:
-        self._before, state.tracer = state.tracer, self._tracer
+        self._before = state.tracer, state.interceptor
+        state.tracer = state.interceptor = self._tracer
 
     def __exit__(self, *_: object) -> None:
-        state.tracer = self._before
+        state.tracer, state.interceptor = self._before
+
+
+class intercepting:
+    """Inside the ``with``, ``interceptor.call(op, tensors)`` is called in place of this thread's ops; with None, they run."""
+
+    def __init__(self, interceptor: Any) -> None:
+        self._interceptor = interceptor
+
+    def __enter__(self) -> None:
+        self._before, state.interceptor = state.interceptor, self._interceptor
+
+    def __exit__(self, *_: object) -> None:
+        state.interceptor = self._before
 
 
 def is_grad_enabled() -> bool:

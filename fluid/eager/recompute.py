@@ -10,7 +10,7 @@ from ..executor.binding.array_types import ArrayType
 from .again import Call
 from .engine import InnerTask, engine
 from .graph import Node, RecordedNode, leaf_edge, modified
-from .mode import enable_grad, state
+from .mode import enable_grad, intercepting, state
 from .nested import refilled, tensors_in
 from .program import Parameter
 from .tensor import Tensor, make
@@ -36,8 +36,9 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Args:
         function: a layer, or any function that does the same in each call. Computed tensors that it uses and that require a
-            gradient should be arguments. Other tensors and values that it uses should not change until backward. Random draws in
-            threads that it starts differ the second time.
+            gradient should be arguments. Other tensors that its ops read should not be modified until backward, which is noticed
+            (except what it modifies itself, such as statistics); nor should values that it uses. Random draws in threads that it
+            starts differ the second time.
         args, kwargs: tensors, also in lists, tuples and dicts, or other values, which are passed on.
 
     Returns:
@@ -46,8 +47,8 @@ def recompute(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Raises:
         FluidTypeError: `function` cannot be called.
         ProgramError: it uses a tensor that was computed before and is not an argument.
-        BackwardError: in backward: an argument or a parameter was modified in place meanwhile, or the function does something
-            else than the first time.
+        BackwardError: in backward: an argument, a parameter or another tensor that it reads was modified in place meanwhile, or
+            the function does something else than the first time.
 
     >>> x = dygraph.Tensor([1.0, 2.0], stop_gradient=False)
     >>> dygraph.recompute(lambda x: (x * x).sum(), x).backward()
@@ -98,7 +99,12 @@ class Segment:
 
     def call(self) -> tuple[Any, Gate]:
         """Call the function, recorded back to the gate only; its result, and the gate."""
-        return self._call.first(self._recorded)
+        reader = Reader(state.interceptor)
+        with intercepting(reader):
+            result = self._call.first(self._recorded)
+        self._constants = [version for version, number in reader.constants.values() if version[0] == number]
+        self._versions += [version[0] for version in self._constants]
+        return result
 
     def _recorded(self) -> tuple[Any, Gate]:
         gate = Gate([tensor._kind for tensor in self.inputs], self.edges)
@@ -114,11 +120,32 @@ class Segment:
 
     def call_again(self, node: Node) -> tuple[list[Any], Gate]:
         """Repeat the call; the tensors in its result, and the gate."""
-        for tensor, version in zip(self.inputs, self._versions, strict=True):
-            if tensor._version[0] != version:
-                raise modified(node, tensor._version, version)
+        versions = [*(tensor._version for tensor in self.inputs), *self._constants]
+        for version, number in zip(versions, self._versions, strict=True):
+            if version[0] != number:
+                raise modified(node, version, number)
         result, gate = self._call.again(self._recorded)
         return [item for item in tensors_in(result) if isinstance(item, Tensor)], gate
+
+
+class Reader:
+    """Notes, for each op that runs, which tensors without a gradient it reads.
+
+    Attributes:
+        constants: by id: the version counter of each, and its count when it was first read.
+    """
+
+    def __init__(self, around: Any) -> None:
+        self._around = around
+        self.constants: dict[int, tuple[list[Any], int]] = {}
+
+    def call(self, op: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
+        """Run an op."""
+        for tensor in tensors:
+            if tensor._stop:
+                self.constants.setdefault(id(tensor._version), (tensor._version, tensor._version[0]))
+        with intercepting(self._around):
+            return op(*tensors)
 
 
 # ------------------------------------------------------------------------------------------------------------------ nodes

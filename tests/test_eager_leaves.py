@@ -91,3 +91,30 @@ def test_tensors_keep_the_sequences_of_what_they_are_made_of() -> None:
     for made in (dygraph.to_variable(rows), Tensor(rows), Tensor(dygraph.to_variable(rows)), Tensor(rows, "float64")):
         assert made.lod == ((0, 1, 3),)
     assert fluid.layers.sequence_pool(dygraph.to_variable(rows), "sum").tolist() == [[1.0], [2.0]]
+
+
+def test_in_place_methods() -> None:
+    """Values, gradients of what was there and of what comes in, as in torch."""
+    array, rows = np.array([[-1.5, 0.4], [2.0, 0.25]]), np.array([[3.0, -4.0]])
+    mask, index = array > 0.3, np.array([1])
+    for ours, theirs in (
+        (lambda y, u: y.clip_(-1.0, 1.0), lambda y, u: y.clip_(-1.0, 1.0)),
+        (lambda y, u: y.masked_fill_(Tensor(mask), 2.0), lambda y, u: y.masked_fill_(torch.tensor(mask), 2.0)),
+        (lambda y, u: y.scatter_(Tensor(index), u), lambda y, u: y.index_copy_(0, torch.tensor(index), u)),
+        (lambda y, u: (y * y + 1.0).pow_(2.0), lambda y, u: (y * y + 1.0).pow_(2.0)),
+    ):
+        results: list[Any] = []
+        for make, change in (
+            (lambda a: Tensor(a, requires_grad=True), ours),
+            (lambda a: torch.tensor(a, requires_grad=True), theirs),
+        ):
+            x, update = make(array), make(rows)
+            y = x * 2.0
+            z = change(y, update)
+            (z * z * z).sum().backward()
+            results.append([np.asarray(z.detach()), np.asarray(x.grad), None if update.grad is None else np.asarray(update.grad)])
+        for one, other in zip(*results, strict=True):
+            assert (one is None) == (other is None)
+            np.testing.assert_allclose(0 if one is None else one, 0 if other is None else other, rtol=1e-12)
+    with pytest.raises(BackwardError, match=r"clip_: .* is a leaf"):
+        Tensor([1.0], requires_grad=True).clip_(0.0, 1.0)

@@ -38,7 +38,7 @@ _NO_FUNCTIONS = """
 AccumulateGrad BackwardStrategy CosineDecay Edge Env ExponentialDecay InverseTimeDecay LayerList LayerOf
 LearningRateDecay NaturalExpDecay Node NoamDecay ParallelStrategy ParameterList PiecewiseDecay PolynomialDecay
 PyLayerContext RowConv detect_anomaly disable_dygraph enable_dygraph enabled get_num_threads guard is_grad_enabled jit
-load_dygraph prepare_context queue_callback set_detect_anomaly set_num_threads
+load_dygraph prepare_context once_differentiable queue_callback set_detect_anomaly set_num_threads
 """
 
 
@@ -89,6 +89,10 @@ def kept(x: Tensor) -> Any:
     y = point * x
     y.register_hook(lambda grad: grad * 5.0)
     return dygraph.grad((y * y).sum(), point)[0]
+
+
+def accumulated(x: Tensor) -> None:
+    x.register_post_accumulate_grad_hook(lambda leaf: None)
 
 
 def cut(x: Tensor) -> Any:
@@ -179,6 +183,15 @@ METHODS: dict[str, Any] = {
     "zero_": after(lambda y: y.zero_()),
     "copy_": after(lambda y: y.copy_(y * 3.0)),
     "set_value": after(lambda y: y.set_value(y * 3.0)),
+    "pow_": after(lambda y: y.pow_(2.0)),
+    "clip_": after(lambda y: y.clip_(0.4, 1.0)),
+    "masked_fill_": after(lambda y: y.masked_fill_(y > 0.5, 3.0)),
+    "scatter_": after(lambda y: y.scatter_(Tensor([1]), y[:1] * 2.0)),
+    "detach_": lambda x: with_gradient(lambda p: (p * 2.0).detach_() * p)(x),
+    "requires_grad_": lambda x: dygraph.grad((x.requires_grad_() * x).sum(), x)[0],
+    "retain_grad": lambda x: with_gradient(lambda p: (q := p * 2.0, q.retain_grad(), q * q)[2])(x),
+    "retains_grad": lambda x: -x if x.retains_grad else x,
+    "register_post_accumulate_grad_hook": lambda x: with_gradient(lambda p: (accumulated(p), p * p)[1])(x),
     **{name: (lambda x, name=name: getattr(x, name)(1)) for name in ("sum", "mean", "max", "min", "prod")},
     **{name: (lambda x, name=name: getattr(x, name)()) for name in _UNARY.split()},
     "__abs__": abs,

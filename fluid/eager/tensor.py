@@ -775,6 +775,25 @@ class Tensor(ValueOperators):
         self._check_modifiable("copy_")
         return self._take_over(other if other._stop else other.clone(), "copy_")
 
+    def pow_(self, exponent: Any) -> Tensor:
+        """Raise to a power in place."""
+        return self._in_place("elementwise_pow", exponent)
+
+    def clip_(self, min: float, max: float) -> Tensor:
+        """Clip the elements to ``[min, max]`` in place."""
+        return self._in_place("clip", min=self._number(min), max=self._number(max))
+
+    def masked_fill_(self, mask: Tensor, value: float) -> Tensor:
+        """Set the elements where `mask`, of bools and of this shape, holds to this value."""
+        self._check_modifiable("masked_fill_")
+        filled = self.detach().clone().fill_(value)
+        return self._take_over(parts.namespace.where(mask, filled, self), "masked_fill_")
+
+    def scatter_(self, index: Tensor, updates: Tensor, overwrite: bool = True) -> Tensor:
+        """Replace the rows in `index` by those of `updates`; without `overwrite`, by the sums of those with the same index."""
+        self._check_modifiable("scatter_")
+        return self._take_over(parts.namespace.scatter(self, index, updates, overwrite=overwrite), "scatter_")
+
     def set_value(self, value: Any) -> None:
         """Replace the elements by others of the same shape; not recorded, and allowed for leaves that require a gradient."""
         self._refuse_sparse("set_value")

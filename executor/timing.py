@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from fluid.ir.program import Operator
 from fluid.values.place import Place
 
-__all__ = ["Count", "Timer", "timed"]
+__all__ = ["Count", "Timer", "counted", "followed_by", "timed", "use"]
 
 
 @dataclass
@@ -44,15 +44,31 @@ class Timer:
 
 
 current: Timer | None = None
+_followers: list[Callable[[Timer | None], None]] = []
+
+
+def use(timer: Timer | None) -> None:
+    """Let runs, and ops on tensors, add to this timer; to none with None."""
+    global current
+    current = timer
+    for follow in _followers:
+        follow(timer)
+
+
+def followed_by(follow: Callable[[Timer | None], None]) -> None:
+    """Call a function with the timer, or None, now and at each change."""
+    _followers.append(follow)
+    follow(current)
 
 
 def timed(timer: Timer | None, op: Operator, place: Place) -> AbstractContextManager[Any]:
     """Times the ``with`` as one call of the op, and waits for the device before it stops."""
-    return _counted(timer, op.type, place) if timer is not None else nullcontext()
+    return counted(timer, op.type, place) if timer is not None else nullcontext()
 
 
 @contextmanager
-def _counted(timer: Timer, op_type: str, place: Place) -> Iterator[None]:
+def counted(timer: Timer, op_type: str, place: Place) -> Iterator[None]:
+    """Times the ``with`` as one call of an op of this type, and waits for the device before it stops."""
     start = time.perf_counter()
     yield
     place.wait()

@@ -25,7 +25,7 @@ _KEYS: dict[str, Callable[[Count], float]] = {
 
 
 def start_profiler(state: str) -> None:
-    """Start timing runs of programs op by op, from the start of an op until its device has finished it.
+    """Start timing runs of programs, and of ops on tensors with their gradients, from an op's start until its device is done.
 
     Args:
         state: ``"CPU"``, ``"GPU"`` or ``"All"``; each of them times ops on every device.
@@ -33,7 +33,7 @@ def start_profiler(state: str) -> None:
     if state not in _STATES:
         raise ProgramError(f"start_profiler: state should be one of {', '.join(_STATES)}, not {state!r}")
     if timing.current is None:
-        timing.current = Timer()
+        timing.use(Timer())
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:
@@ -47,7 +47,8 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
     The time of a ``while``, ``conditional_block`` or ``recurrent`` op includes the ops of its block.
     """
     _check_key(sorted_key)
-    timer, timing.current = timing.current, None
+    timer = timing.current
+    timing.use(None)
     if timer is not None:
         text = _table(timer.counts, sorted_key)
         print(text, end="")
@@ -57,7 +58,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
 def reset_profiler() -> None:
     """Discard the times measured so far."""
     if timing.current is not None:
-        timing.current = Timer()
+        timing.use(Timer())
 
 
 @contextlib.contextmanager

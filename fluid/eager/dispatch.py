@@ -711,18 +711,18 @@ class UpdateOp:
         into: output slot -> the input slot whose tensor it overwrites; other outputs are not computed.
     """
 
-    __slots__ = ("_attrs", "_compiled", "_definition", "_into", "_slots", "_targets")
+    __slots__ = ("_attrs", "_compiled", "_into", "_slots", "_targets", "definition")
 
     def __init__(self, op_type: str, attrs: Mapping[str, Any], slots: Sequence[str], into: Mapping[str, str]) -> None:
-        self._definition = registry.get(op_type)
-        self._attrs = self._definition.defaults(self._definition.check_attrs(attrs))
+        self.definition = registry.get(op_type)
+        self._attrs = self.definition.defaults(self.definition.check_attrs(attrs))
         self._slots, self._into = tuple(slots), dict(into)
         self._targets = [self._slots.index(slot) for slot in into.values()]
         self._compiled: Cache[Any, Callable[..., Any]] = Cache()
 
     def __call__(self, *tensors: Tensor) -> None:
         if state.tracer is not None:
-            state.tracer.refuse_call(f"an update ({self._definition.type})", "trace the loss, and minimize it as a program")
+            state.tracer.refuse_call(f"an update ({self.definition.type})", "trace the loss, and minimize it as a program")
         kinds = tuple([tensor._kind for tensor in tensors])
         run = self._compiled.get(kinds)
         if run is None:
@@ -733,12 +733,12 @@ class UpdateOp:
         for target in self._targets:
             version = tensors[target]._version
             version[0] += 1
-            version[1:] = [self._definition.type, line]
+            version[1:] = [self.definition.type, line]
 
     def _compile(self, kinds: Sequence[ArrayType]) -> Callable[..., Any]:
         arguments = [Argument(slot, kind.spec) for slot, kind in zip(self._slots, kinds, strict=True)]
         wants, into = dict.fromkeys(self._into, True), self._into
-        return compiled(self._definition, self._attrs, arguments, kinds[0].xp, wants=wants, into=into, write_after=0).run
+        return compiled(self.definition, self._attrs, arguments, kinds[0].xp, wants=wants, into=into, write_after=0).run
 
 
 def update_op(op_type: str, inputs: Iterable[str], attrs: Mapping[str, Any], into: Mapping[str, str]) -> UpdateOp:

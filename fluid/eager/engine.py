@@ -23,12 +23,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackwardError, FluidError, FluidTypeError, ProgramError
+from ..executor import timing
 from ..executor.binding.array_types import CPU, DEVICES, array_of
 from ..ir.collector import collector_paused
 from . import anomaly
 from .graph import Hooks, Node, accumulate, leaf_edge
 from .mode import state
 from .parts import parts
+from .profiling import timed_node
 from .tensor import Tensor, make
 
 __all__ = [
@@ -270,7 +272,7 @@ class GraphTask:
     def _run_here(self) -> None:
         ready, buffers, counts, keep = self._ready, self._buffers, self._dependencies, self.keep_graph
         limited = self._needed is not None or bool(self._blocked)
-        plain = not (limited or self.create_graph or anomaly.is_enabled())
+        plain = not (limited or self.create_graph or anomaly.is_enabled() or timing.current is not None)
         while ready:
             node = heappop(ready)[1]
             if plain and node._hooks is None:
@@ -318,7 +320,8 @@ class GraphTask:
             if self.create_graph:
                 gradients = node.apply_recorded(grads, wanted, self.keep_graph)
             else:
-                gradients = node.apply(grads, wanted, self.keep_graph)
+                with timed_node(node):
+                    gradients = node.apply(grads, wanted, self.keep_graph)
             if anomaly.is_enabled():
                 anomaly.check(node, grads, gradients, self)
             if node._hooks is not None and node._hooks.after:

@@ -10,7 +10,19 @@ from pathlib import Path
 
 from common import machine, table_head
 
-NAMES = ("building", "small_ops", "mlp", "lenet", "recurrent", "kernels", "eager", "eager_ops", "sparse_table", "import_time", "memory")
+NAMES = (
+    "building",
+    "small_ops",
+    "mlp",
+    "lenet",
+    "recurrent",
+    "kernels",
+    "eager",
+    "eager_ops",
+    "sparse_table",
+    "import_time",
+    "memory",
+)
 if "FLUID_PADDLE_PYTHON" in os.environ:  # a Python with PaddlePaddle 2.6.2
     NAMES += ("loading",)
 

@@ -12,9 +12,10 @@ from numeric import direction_like, flat
 from samples import Sample, cast
 from test_eager_ops import CASES, differentiable, run_eagerly, tensors, wrt_of
 
+import fluid
 from fluid import dygraph
 from fluid.dygraph import Tensor, ops
-from fluid.errors import BackwardError
+from fluid.errors import BackwardError, FluidTypeError
 from fluid.opdef import registry
 
 
@@ -41,6 +42,49 @@ def test_what_only_unwanted_gradients_read_is_not_saved() -> None:
     y = (h * c).sum()
     c.add_(1.0)
     with pytest.raises(BackwardError, match="modified in place"):
+        y.backward()
+
+
+def test_hooks_on_what_is_saved() -> None:
+    """Packed when it is saved, unpacked in each backward, of any order; then changes of the tensor do not matter."""
+    x, c, told = Tensor([2.0], requires_grad=True), Tensor([5.0]), []
+
+    def pack(tensor: Tensor) -> Any:
+        told.append("pack")
+        return tensor.numpy()
+
+    def unpack(array: Any) -> Tensor:
+        told.append("unpack")
+        return Tensor(array)
+
+    with dygraph.saved_tensors_hooks(pack, unpack):
+        y = x * x * c + ops.split(x * 2.0, num=1)[0].tanh()
+        assert told == ["pack"] * 4  # x twice, c, and tanh's result; x * x is not read
+        del told[:]
+    c.add_(1.0)
+    y.program()  # can be shown
+    y.backward(retain_graph=True)
+    assert told == ["unpack"] * 4
+    expected = 20.0 + 2.0 * (1.0 - np.tanh(4.0) ** 2)
+    assert x.grad is not None and x.grad.item() == pytest.approx(expected)
+    (slope,) = dygraph.grad(y, x, create_graph=True)
+    (second,) = dygraph.grad(slope, x, retain_graph=True)
+    assert slope.item() == pytest.approx(expected) and second.item() == pytest.approx(10.0, abs=0.02)
+    y.backward()
+    with pytest.raises(BackwardError, match="saved values were freed"):
+        y.backward()
+    del told[:]
+    with dygraph.saved_tensors_hooks(pack, unpack):
+        fluid.layers.tanh(x.reshape(1, 1, 1))  # a layer that is called for the first time with such a tensor
+    assert told == ["pack"]
+    with dygraph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        y = x * c
+    c.add_(1.0)  # packed as it is
+    with pytest.raises(BackwardError, match="modified in place"):
+        y.backward()
+    with dygraph.saved_tensors_hooks(lambda tensor: None, lambda nothing: c.astype("float64")):
+        y = x * c
+    with pytest.raises(FluidTypeError, match=r"unpack should give a tensor that is float32\[1\], not float64\[1\]"):
         y.backward()
 
 

@@ -38,7 +38,7 @@ _NO_FUNCTIONS = """
 AccumulateGrad BackwardStrategy CosineDecay Edge Env ExponentialDecay InverseTimeDecay LayerList LayerOf
 LearningRateDecay NaturalExpDecay Node NoamDecay ParallelStrategy ParameterList PiecewiseDecay PolynomialDecay
 PyLayerContext RowConv detect_anomaly disable_dygraph enable_dygraph enabled get_num_threads guard is_grad_enabled jit
-load_dygraph prepare_context once_differentiable queue_callback set_detect_anomaly set_num_threads
+load_dygraph prepare_context once_differentiable queue_callback saved_tensors_hooks set_detect_anomaly set_num_threads
 """
 
 

@@ -21,6 +21,7 @@ from ..eager.graph import AccumulateGrad, Edge, Node
 from ..eager.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, state
 from ..eager.program import Parameter, disable_dygraph, enable_dygraph, enabled, guard, to_variable
 from ..eager.recompute import recompute
+from ..eager.saved import saved_tensors_hooks
 from ..eager.tensor import Tensor, from_dlpack, to_tensor
 from ..executor.random import RANDOM
 from . import (
@@ -148,6 +149,7 @@ __all__ = [
     "queue_callback",
     "recompute",
     "save_dygraph",
+    "saved_tensors_hooks",
     "seed",
     "set_detect_anomaly",
     "set_grad_enabled",

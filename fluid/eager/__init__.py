@@ -17,4 +17,5 @@ from . import (  # noqa: F401
     recompute,
     recorded,
     regions,
+    saved,
 )

@@ -15,7 +15,7 @@ from ..executor.random import RANDOM, Draw
 from ..layers import arguments
 from ..values.cache import Cache
 from .dispatch import TensorOp
-from .mode import state, tracing
+from .mode import intercepting, state, tracing
 from .tensor import Tensor
 
 __all__ = ["Constant", "one_op"]
@@ -40,9 +40,10 @@ class _Watch:
 
     def __init__(self) -> None:
         self.calls: list[tuple[TensorOp, Sequence[Tensor], Any]] = []
+        self._around = state.interceptor
 
     def call(self, op: TensorOp, tensors: Sequence[Tensor]) -> Any:
-        with tracing(None):
+        with tracing(None), intercepting(self._around):
             result = op(*tensors)
         self.calls.append((op, tensors, result))
         return result

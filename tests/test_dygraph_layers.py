@@ -16,7 +16,7 @@ from checks import each
 import fluid
 from fluid import dygraph, layers
 from fluid.dygraph import Tensor
-from fluid.errors import FluidError, FluidTypeError, FormatError, ProgramError
+from fluid.errors import BackwardError, FluidError, FluidTypeError, FormatError, ProgramError
 
 RNG = np.random.default_rng(0)
 
@@ -991,3 +991,42 @@ def test_build_once_of_no_inputs_is_the_layers_own() -> None:
     weight = net.weight
     net(Tensor(np.ones(2, "float32")))
     assert net.weight is weight and [id(param) for param in net.parameters()] == [id(weight)]
+
+
+def test_backward_hooks_of_layers() -> None:
+    """They see, and may replace, the gradients where these come out of the layer, in each pass and order."""
+    linear = dygraph.Linear(2, 3, act="tanh")
+    x = Tensor(array(4, 2), stop_gradient=False)
+    seen: list[Any] = []
+
+    def hook(layer: Any, of_inputs: Any, of_outputs: Any) -> Any:
+        seen.append((layer, *(grad if grad is None else grad.numpy() for grad in (*of_inputs, *of_outputs))))
+        return None if of_inputs[0] is None else (of_inputs[0] * 2.0,)
+
+    (plain,) = dygraph.grad((linear(x) ** 2.0).sum(), x)
+    with linear.register_backward_hook(hook):
+        y = linear(x)
+        (y**2.0).sum().backward(retain_graph=True)
+        np.testing.assert_allclose(x.grad.numpy(), 2.0 * plain.numpy(), rtol=1e-6)
+        ((layer, of_input, of_output),) = seen
+        assert layer is linear
+        np.testing.assert_allclose(of_input, plain.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(of_output, 2.0 * y.numpy(), rtol=1e-6)
+        (slope,) = dygraph.grad(linear(x).sum(), x, create_graph=True)
+        assert dygraph.grad(slope.sum(), x)[0].shape == x.shape
+        del seen[:]
+        linear(x.detach()).sum().backward()  # only its parameters require a gradient
+        assert len(seen) == 1 and seen[0][1] is None
+        with dygraph.no_grad():
+            linear(x)
+    linear(x).sum().backward()
+    assert len(seen) == 1
+
+    class InPlace(dygraph.Layer):
+        def forward(self, x: Any) -> Any:
+            return x.tanh_()
+
+    layer = InPlace()
+    layer.register_backward_hook(hook)
+    with pytest.raises(BackwardError, match="in_place_0 modifies an input in place"):
+        layer(x * 1.0)

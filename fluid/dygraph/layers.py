@@ -25,6 +25,7 @@ from ..ir.program import program_guard
 from ..param_attr import AttrLike
 from ..training.states import check_state, some
 from ..values.types import DTypeLike, VarType, as_dtype
+from .backward_hooks import called_between
 
 __all__ = ["Layer"]
 
@@ -78,6 +79,8 @@ class Layer:
     """False while a layer that makes its parameters in its first call has not been called."""
     _builds = _to_build = False
     """Whether the class makes parts in `_build_once`, and whether the object has not done so yet."""
+    _in_backward: Hooks | None = None
+    """Hooks that backward calls; None while there have been none, as in files of earlier versions."""
     _given: dict[str, Any] | None = None
     """Values from `set_dict` for parameters still to be made, by names in the layer or their own; None without `set_dict`."""
 
@@ -135,13 +138,19 @@ class Layer:
                     inputs = changed if isinstance(changed, tuple) else (changed,)
         if self._to_build:
             self._build(inputs, kwargs)
-        result = self._forward_again(inputs, kwargs) if state.again else self.forward(*inputs, **kwargs)
+        if self._in_backward and state.recording and state.tracer is None:
+            result = called_between(self, self._in_backward, lambda *behind: self._forward_or_again(behind, kwargs), inputs)
+        else:
+            result = self._forward_or_again(inputs, kwargs)
         if self._after:
             for hook in list(self._after.values()):
                 changed = hook(self, inputs, result)
                 if changed is not None:
                     result = changed
         return result
+
+    def _forward_or_again(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._forward_again(inputs, kwargs) if state.again else self.forward(*inputs, **kwargs)
 
     def _forward_again(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `forward` again as it was called before, without changing buffers and moving statistics."""
@@ -170,6 +179,16 @@ class Layer:
     def register_forward_post_hook(self, hook: Callable[[Layer, tuple[Any, ...], Any], Any]) -> RemovableHandle:
         """Call ``hook(layer, inputs, outputs)`` after each call; what it returns, unless None, replaces the outputs."""
         return RemovableHandle(self._after, hook)
+
+    def register_backward_hook(self, hook: Callable[[Layer, tuple[Any, ...], tuple[Any, ...]], Any]) -> RemovableHandle:
+        """Call ``hook(layer, input_gradients, output_gradients)`` when backward has come through a call of the layer.
+
+        The gradients are those of the tensors among the inputs that are passed by position, and among the outputs, as far as
+        they require one; None for others. What the hook returns, unless None, replaces the gradients of the inputs. Calls while
+        tracing have no such hooks.
+        """
+        hooks = self.__dict__.setdefault("_in_backward", Hooks())
+        return RemovableHandle(hooks, hook)
 
     def train(self: _Self) -> _Self:
         """Switch the layer and all layers inside it to training."""

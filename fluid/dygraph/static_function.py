@@ -26,7 +26,7 @@ __all__ = ["BoundStatic", "StaticFunction", "Surroundings", "declarative", "to_s
 _MOST = 16
 """How many programs are kept for one signature of arguments, such as for layers in different modes."""
 _PARTS = ("_parameters", "_buffers", "_sub_layers", "_before", "_after")
-_INNER = {*_PARTS, "_unsaved", "_norms", "_taken_away", "_helper", "_given", "_made", "training"}
+_INNER = {*_PARTS, "_in_backward", "_unsaved", "_norms", "_taken_away", "_helper", "_given", "_made", "training"}
 """Attributes of layers that are compared otherwise, or that no program depends on."""
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), np.generic, enum.Enum, tuple)
 """Types that are compared by value."""

@@ -272,5 +272,5 @@ def _some(names: dict[int, str]) -> str:
     return ", ".join(sorted(names.values())) or "no parameter"
 
 
-def _listed(kinds: Sequence[ArrayType]) -> str:
+def _listed(kinds: Sequence[ArrayType | None]) -> str:
     return ", ".join(map(str, kinds)) or "nothing"

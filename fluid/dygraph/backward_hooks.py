@@ -1,0 +1,77 @@
+"""Hooks of layers that see the gradients of their inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..eager.graph import Hooks, RecordedNode, leaf_edge
+from ..eager.nested import refilled, tensors_in
+from ..eager.tensor import Tensor, make
+from ..errors import BackwardError
+
+__all__ = ["called_between"]
+
+Gradients = tuple[Any, ...]
+
+
+class _Boundary(RecordedNode):
+    """Hands gradients on, through its hooks, where they enter or leave a layer."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return str(self._saved)
+
+    def apply(self, grads: list[Any], wanted: Sequence[bool] | None, keep: bool) -> Sequence[Any]:
+        return grads
+
+    apply_recorded = apply
+
+
+def _through(value: Any, what: str) -> tuple[Any, _Boundary, list[int]]:
+    """The value with its tensors that require a gradient behind a boundary; the boundary, and their numbers among all tensors."""
+    items = tensors_in(value)
+    numbers = [number for number, item in enumerate(items) if isinstance(item, Tensor) and not item._stop]
+    inner = [items[number] for number in numbers]
+    boundary = _Boundary([tensor._kind for tensor in inner], [tensor._edge or leaf_edge(tensor) for tensor in inner], what)
+    for place, number in enumerate(numbers):
+        tensor = items[number]
+        items[number] = make(tensor._array, tensor._kind, (boundary, place), tensor._version)
+    return refilled(value, iter(items)), boundary, numbers
+
+
+def called_between(layer: Any, hooks: Hooks, call: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """``call(*inputs)``, whose backward calls ``hook(layer, gradients of inputs, gradients of outputs)``."""
+    name, count = layer.full_name(), len(tensors_in(inputs))
+    behind, entry, places = _through(inputs, f"{name}_inputs")
+    versions = [tensor._version[0] for tensor in tensors_in(behind) if isinstance(tensor, Tensor)]
+    result = call(*behind)
+    if versions != [tensor._version[0] for tensor in tensors_in(behind) if isinstance(tensor, Tensor)]:
+        raise BackwardError(
+            f"{name} modifies an input in place, which a layer with backward hooks may not: let it modify a clone()"
+        )
+    outputs, end, _ = _through(result, f"{name}_outputs")
+    received: Gradients = ()
+
+    def told(grads: Gradients) -> Any:
+        spread: list[Any] = [None] * count
+        for place, grad in zip(places, grads, strict=True):
+            spread[place] = grad
+        for hook in list(hooks.values()):
+            replaced = hook(layer, tuple(spread), received)
+            if replaced is not None:
+                spread = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+        return tuple(spread[place] for place in places) if len(spread) == count else tuple(spread)
+
+    def leaving(grads: Gradients) -> None:
+        nonlocal received
+        received = grads
+        if not places:
+            told(())
+
+    if places:
+        entry.register_prehook(told)
+    end.register_prehook(leaving)
+    return outputs

@@ -21,7 +21,7 @@ def leaf(*values: float) -> Tensor:
     return Tensor(list(values), "float64", requires_grad=True)
 
 
-@each("hands", [lambda x: x, lambda x: x.detach()], ids=["itself", "its memory"])
+@each("hands", [lambda x: x, lambda x: x.detach(), lambda x: Tensor(x, copy=False)], ids=["itself", "its memory", "not copied"])
 def test_a_result_that_is_the_argument_is_a_copy(hands: Any) -> None:
     """So changing it in place changes neither the argument, with a graph of its own, nor a leaf."""
     thrice = layer(lambda ctx, x: hands(x), lambda ctx, dy: dy * 3.0)

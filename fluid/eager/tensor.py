@@ -75,14 +75,14 @@ class Tensor(ValueOperators):
         requires_grad: bool | None = None,
         copy: bool = True,
     ) -> None:
-        lod = _lod_of(data)
+        lod, version = _lod_of(data), [0]
         if isinstance(data, Tensor):
             data._read("Tensor(...)")
-            data = data._array
+            data, version = data._array, data._version
         self._array = array_of(data, dtype, copy or None)
         self._kind = array_type_of(self._array, lod)
         self._edge = self._grad = self._hooks = self._accumulator = None
-        self._stop, self._version, self._name = True, [0], name
+        self._stop, self._version, self._name = True, version if self._array is data else [0], name
         self.stop_gradient = stop_gradient if requires_grad is None else not requires_grad
         if state.tracer is not None:
             state.tracer.created(self)

@@ -165,3 +165,11 @@ def test_an_error_names_the_layer_each_time() -> None:
             layers.concat([tensor(2, 3), tensor(3, 2)], axis=0)
     with pytest.raises(fluid.errors.FluidTypeError, match="reshape: shape should be"):
         layers.reshape(tensor(2, 3), 3.5)
+
+
+def test_a_layer_without_tensors_goes_by_the_mode() -> None:
+    """What it made in eager mode is no reason to make a tensor for a program."""
+    with dygraph.guard():
+        for _ in range(3):
+            assert isinstance(layers.fill_constant([1], "int64", 1), Tensor)
+    assert not isinstance(layers.fill_constant([1], "int64", 1), Tensor)

@@ -68,6 +68,8 @@ def one_op(function: _Function) -> _Function:
             return function(*args, **kwargs)
         if kwargs and not (_describe(kwargs, key, tensors) and _describe(kwargs.values(), key, tensors)):
             return function(*args, **kwargs)
+        if not tensors:  # whether it makes a tensor or a variable is up to the default program
+            return function(*args, **kwargs)
         signature = tuple(key)
         chosen = kept.get(signature)
         if chosen:

@@ -54,14 +54,21 @@ class _Watch:
 
 def one_op(function: _Function) -> _Function:
     """Decorates a function of tensors that mostly comes down to one op; see the module's text."""
-    kept: Cache[Any, tuple[TensorOp, list[Any]] | tuple[()]] = Cache()
-    """Arguments -> the op and, for each of its inputs, the position among the tensors in the arguments, or a `Constant`; () where
-    the function does more."""
+    kept: Cache[Any, tuple[TensorOp, list[Any] | None] | tuple[()]] = Cache()
+    """Arguments -> the op and, for each of its inputs, the position among the tensors in the arguments, or a `Constant`; None if
+    the inputs are just these tensors; () if the function does more."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if state.tracer is not None:
             return function(*args, **kwargs)
+        if len(args) == 1 and not kwargs and args[0].__class__ is Tensor:  # as below, of the commonest call
+            tensor = args[0]
+            signature: Any = state.recording, tensor._kind, tensor._stop
+            chosen = kept.get(signature)
+            if chosen and chosen[1] is None:
+                return chosen[0](tensor)
+            return function(tensor) if chosen is not None else watched(signature, args, args, kwargs)
         key: list[Any] = [state.recording]
         tensors: list[Tensor] = []
         if not _describe(args, key, tensors):
@@ -74,6 +81,8 @@ def one_op(function: _Function) -> _Function:
         chosen = kept.get(signature)
         if chosen:
             op, places = chosen
+            if places is None:
+                return op(*tensors)
             return op(*[tensors[place] if place.__class__ is int else place for place in places])
         if chosen is None:
             return watched(signature, tensors, args, kwargs)
@@ -108,6 +117,8 @@ def _single(calls: Sequence[tuple[TensorOp, Sequence[Tensor], Any]], result: Any
     op, inputs, _ = calls[0]
     if not all(id(tensor) in places or type(tensor) is Constant for tensor in inputs):
         return ()
+    if [places.get(id(tensor)) for tensor in inputs] == list(range(len(places))):
+        return op, None
     return op, [places.get(id(tensor), tensor) for tensor in inputs]
 
 

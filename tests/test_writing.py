@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +93,39 @@ def test_names_that_no_file_can_have(tmp_path: Path, name: str, says: str) -> No
         write_file(str(tmp_path / "other"), [b"1"])
         write_file(str(tmp_path / name), [b"1"])
     assert contents(tmp_path) == before
+
+@pytest.mark.skipif(os.name != "posix", reason="fifos, sockets and devices as of POSIX")
+@each("way", ["fifo", "link to a fifo", "socket", "device"])
+def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """As root, a rename would replace /dev/null itself."""
+    path = tmp_path / "name"
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    if way == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("name")
+    elif way == "fifo":
+        os.mkfifo(path)
+    elif way == "link to a fifo":
+        os.mkfifo(tmp_path / "fifo")
+        path.symlink_to("fifo")
+    else:  # a file that says that it is a device
+        path.write_bytes(b"old")
+        real = os.stat
+
+        def stat_of_device(name: Any, *args: Any, **kwargs: Any) -> Any:
+            found = real(name, *args, **kwargs)
+            if str(name) != str(path):
+                return found
+            return os.stat_result((stat.S_IFCHR | 0o666, *found[1:]))
+
+        monkeypatch.setattr(os, "stat", stat_of_device)
+    before = {name: os.lstat(name) for name in os.listdir(tmp_path)}
+    with pytest.raises(FluidError, match=f"name: the file cannot be written: it is a {way.split()[-1]}, no regular file"):
+        write_file(str(path), [b"new"])
+    with pytest.raises(FluidError, match="no regular file"):
+        fluid.save_checkpoint(model(), path)
+    after = {name: os.lstat(name) for name in os.listdir(tmp_path)}
+    assert after == before, "nothing was written beside it either"
 
 
 def test_files_of_one_save_change_together(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A file is first written to a temporary file in the same folder and flushed to the disk; then it is renamed, which replaces an
 older file atomically. If the process is killed, each name stands for the whole old file or the whole new one. A new file gets
-the permissions of the one that it replaces; if that is a link, the link's target is replaced.
+the permissions of the one that it replaces; if that is a link, the link's target is replaced. What is no regular file (a device,
+a fifo, a socket) is never replaced: that is an error before anything is written.
 
 Files that are written inside `together` are renamed when the last of them is on the disk, in the order of writing. An error
 before that (a full disk, a value that cannot be saved, a kill) leaves all old files unchanged. Only a process that ends between
@@ -143,11 +144,20 @@ def _target(path: str) -> str:
     return os.path.realpath(path)
 
 
+_SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+
+
 def _check_name(path: str) -> None:
-    """Raise `OSError` or `ValueError` if no file can have this name, before other files are renamed."""
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    """Raises `OSError` or `ValueError` if no file can have this name, or what has it is no regular file."""
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if kind != stat.S_IFREG:
+        special = _SPECIAL.get(kind, "special file")
+        raise OSError(errno.EINVAL, f"it is a {special}, no regular file, and would be replaced by one; give the path of a file")
 
 
 class _Group:
@@ -162,12 +172,13 @@ class _Group:
     @contextlib.contextmanager
     def writer(self, path: str) -> Iterator[BinaryIO]:
         try:
+            _check_name(path)  # as it was given, and before anything is written
             path = _target(path)
             home = os.path.dirname(path)
             folder = self._folders.get(home)
             if folder is None:
                 folder = self._folders[home] = _Folder(home)
-            _check_name(path)
+            _check_name(path)  # again, since in a new folder other names are possible
             temporary = folder.temporary()
             file = open(temporary, "xb")  # noqa: SIM115
         except (OSError, ValueError) as error:

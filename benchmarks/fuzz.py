@@ -1,7 +1,8 @@
-"""Mutates real models and reads them: a hundred thousand cases in processes with little memory. No speed is measured here.
+"""Mutates real models and programs of single ops, reads, differentiates and runs them, in processes with little memory.
 
-A case that ends in anything but a model or a `FluidError`, takes a second of the processor, or needs more than 64 MB and ten
-times the size of its file, is named with its number; `--first NUMBER --cases 1` repeats it, with the traceback.
+A case that ends in anything but a model or a `FluidError`, takes a second of the processor, or needs more than 64 MiB and ten
+times the size of its file, is named with its number; `--first NUMBER --cases 1` repeats it, with the traceback. The slowest
+cases, and those that took most memory beyond ten times their files, are told. `--minutes` ends the run early.
 """
 
 from __future__ import annotations
@@ -42,23 +43,34 @@ def data_bytes():
         return int(file.read().split()[5]) * resource.getpagesize()
 
 
+def resident(field):
+    """``VmRSS``, the memory that this process has in use, or ``VmHWM``, the most since `reset_peak`, in bytes."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(field)) << 10
+
+
+def reset_peak():
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
 def run_batch(seed, first, last, folder, more, results):
-    """Cases `first` to `last`; what went wrong, how cases ended, and the slowest, as a tuple put into `results`."""
+    """Cases `first` to `last`; what went wrong, how cases ended, the slowest and the largest, as a tuple put into `results`."""
     import warnings
 
-    from fuzzing import corpus, make_case, run_case
+    from fuzzing import corpus, make_case, op_corpus, run_case
 
     warnings.simplefilter("ignore")
     faulthandler.enable()
     signal.signal(signal.SIGVTALRM, hang)
     here = Path(folder, str(first))
     here.mkdir()
-    bases = corpus(here, more)
+    bases = corpus(here, more) + op_corpus()
     for base in {base.kind: base for base in bases}.values():  # what is imported and cached counts for no case
         make = make_case(seed, 0, [base])
         make.data = base.data
         run_case(make, here)
-    ends, wrong, slowest = collections.Counter(), [], (0.0, first, "")
+    ends, wrong, slowest, largest = collections.Counter(), [], (0.0, first, ""), (0, first, "")
     progress = Path(folder, f"{first}.at")
     for number in range(first, last):
         progress.write_text(str(number))
@@ -66,6 +78,8 @@ def run_batch(seed, first, last, folder, more, results):
         allowed = ROOM + TIMES * len(case.data)
         resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + allowed, resource.RLIM_INFINITY))
         signal.setitimer(signal.ITIMER_VIRTUAL, 10 * SECONDS)
+        reset_peak()
+        before = resident("VmRSS")
         start = time.process_time()
         try:
             ends[case.base.kind, run_case(case, here)] += 1
@@ -77,9 +91,13 @@ def run_batch(seed, first, last, folder, more, results):
             resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         seconds = time.process_time() - start
         slowest = max(slowest, (seconds, number, case.base.name))
+        taken = resident("VmHWM") - before
+        largest = max(largest, (taken - TIMES * len(case.data), number, case.base.name))
         if seconds > SECONDS:
             wrong.append((number, case.base.name, f"it took {seconds:.1f} s", ""))
-    results.put((first, ends, wrong, slowest))
+        if taken > allowed:
+            wrong.append((number, case.base.name, f"it took {taken >> 20} MiB", ""))
+    results.put((first, ends, wrong, slowest, largest))
 
 
 def main():
@@ -88,6 +106,7 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", type=Path, help="a folder with more models to mutate")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no further cases after this time")
     parser.add_argument("-j", type=int, default=os.cpu_count(), help="processes (%(default)s)")
     options = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="fuzz-")
@@ -95,21 +114,23 @@ def main():
     results = context.Queue()
     end = options.first + options.cases
     waiting = [(first, min(first + BATCH, end)) for first in range(options.first, end, BATCH)][::-1]
-    running, ends, wrong, slowest, done = {}, collections.Counter(), [], (0.0, 0, ""), 0
+    running, ends, wrong, slowest, largest, done = {}, collections.Counter(), [], (0.0, 0, ""), (0, 0, ""), 0
     start = time.perf_counter()
     while waiting or running:
+        if time.perf_counter() - start > 60 * options.minutes:
+            waiting.clear()
         while waiting and len(running) < options.j:
             first, last = waiting.pop()
             process = context.Process(target=run_batch, args=(options.seed, first, last, folder, options.corpus, results))
             process.start()
             running[first] = process, last
         while not results.empty():
-            first, found, bad, slow = results.get()
+            first, found, bad, slow, large = results.get()
             process, last = running.pop(first)
             process.join()
             ends.update(found)
             wrong += bad
-            slowest = max(slowest, slow)
+            slowest, largest = max(slowest, slow), max(largest, large)
             done += last - first
             print(f"\r{done} cases, {len(wrong)} wrong, {time.perf_counter() - start:.0f} s", end="", file=sys.stderr, flush=True)
         for first, (process, last) in list(running.items()):
@@ -129,7 +150,8 @@ def main():
     print(file=sys.stderr)
     for (kind, how), count in sorted(ends.items()):
         print(f"{kind:12} {how:9} {count:7}")
-    print(f"{options.cases} cases, {len(wrong)} wrong; the slowest took {slowest[0]:.2f} s ({slowest[1]}, {slowest[2]})")
+    print(f"{done} cases, {len(wrong)} wrong; the slowest took {slowest[0]:.2f} s ({slowest[1]}, {slowest[2]})")
+    print(f"the largest took {largest[0] / (1 << 20):.1f} MiB and {TIMES} times its file ({largest[1]}, {largest[2]})")
     for number, name, what, trace in wrong[:50]:
         print(f"  {number} {name}: {what}")
         if options.cases == 1:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fluid.errors import ExecutionError, locate
 from fluid.ir.program import Operator, Program
+from fluid.ir.verify import misuses_of
 from fluid.opdef.registry import Rule
 
 from .kernels.table import kernel_of, sparse_kernel_of
@@ -53,13 +54,20 @@ class UnsupportedOp:
 
 
 def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:
-    """Raise an `ExecutionError` that lists those of these ops of block 0, and of the blocks they own, that cannot run."""
+    """Raises an `ExecutionError` that lists those of these ops of block 0, and of the blocks they own, that cannot run.
+
+    If all can, one whose attributes or slots its definition does not allow is an error.
+    """
+    ops = list(ops)
     unsupported = unsupported_ops(program, (), ops)
     if len(unsupported) == 1:
         raise ExecutionError(f"{unsupported[0]}\n{locate(unsupported[0].first)}")
     if unsupported:
         lines = [f"{len(unsupported)} kinds of ops of the program cannot run:", *(f"  - {item}" for item in unsupported)]
         raise ExecutionError("\n".join(lines))
+    for op in _with_owned(ops):
+        for fault in misuses_of(op):
+            raise ExecutionError(f"{op.type}: {fault}\n{locate(op)}")
 
 
 def unsupported_ops(program: Program, allow: Iterable[str] = (), ops: Iterable[Operator] | None = None) -> list[UnsupportedOp]:

@@ -19,6 +19,7 @@ from .errors import BackwardError
 from .ir.collector import collector_paused
 from .ir.dataflow import needed_ops
 from .ir.program import Block, OpRole, Parameter, Program, Variable
+from .ir.verify import refuse_deep
 from .ir.versions import BlockVersions, Value
 from .values.types import is_complex, is_floating
 
@@ -77,6 +78,7 @@ def _differentiate(
     checkpoints: Sequence[str] = (),
 ) -> list[str | None]:
     """Append gradient ops to block 0; returns the gradient variables of `wanted`, None if no gradient reaches one."""
+    refuse_deep(block.program)
     constant = frozenset(name for var in no_grad for name in (var, *copies_of(block, var)))
     with collector_paused():
         return _append_gradients(block, targets, seeds, wanted, constant, callbacks, checkpoints)

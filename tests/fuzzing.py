@@ -1,4 +1,4 @@
-"""Mutated models, and what is done with each: all that reads, prints, checks and compiles; nothing is run.
+"""Mutated models, and what is done with each: all that reads, prints, checks, compiles, differentiates and runs.
 
 A case is a seed and a number, and is made the same way each time. Whatever the mutation did, a case ends well or in a
 `FluidError`; `tests/test_fuzz.py` runs a few thousand, `benchmarks/fuzz.py` as many as wanted.
@@ -12,39 +12,43 @@ import pickle
 import random
 import re
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from samples import OPS, Sample, cast
 
 import fluid
 from fluid import io
 from fluid.errors import FluidError
 from fluid.executor import Scope, scope_guard
-from fluid.executor.planned.plan import compile_plan
+from fluid.executor.planned.plan import byte_size, compile_plan
 from fluid.formats.program import parse_program, serialize_program
 from fluid.formats.text import parse_program_text
+from fluid.ir.program import Operator
 from fluid.ir.verify import find_faults
-from fluid.opdef.registry import all_ops
+from fluid.opdef.registry import Rule, all_ops
 from fluid.proto import ProgramDesc
 from fluid.saving import models as model_io
 from fluid.saving.checkpoint import load_checkpoint, save_checkpoint
 from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.types import VarType, as_dtype, is_floating
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 @dataclass
 class Base:
-    """A good file: its kind, its bytes and, for parameters without names, the program that they are of."""
+    """A good file: its kind, its bytes, the program that nameless parameters are of, and what a program of an op is fed."""
 
     name: str
     kind: str
     data: bytes
     program: bytes = b""
+    feed: dict[str, Any] = field(default_factory=dict)
 
 
 def corpus(folder: Path, more: Path | None = None) -> list[Base]:
@@ -89,6 +93,43 @@ def _trained(folder: Path) -> Iterator[Base]:
         program = fluid.default_main_program()
         save_checkpoint(program, str(folder / "base.ckpt"), step=3)
         yield Base("checkpoint", "checkpoint", (folder / "base.ckpt").read_bytes(), serialize_program(program))
+
+
+def op_corpus(op_types: Iterable[str] = tuple(sorted(OPS))) -> list[Base]:
+    """A program of each op by itself, with all attributes said, and with its gradient where it has one."""
+    return [base for op_type in op_types for sample in _distinct(OPS[op_type]) if (base := op_base(op_type, sample)) is not None]
+
+
+def _distinct(samples: list[Sample]) -> list[Sample]:
+    """Those that differ in the slots that they fill, two at most."""
+    return list({tuple(sample.inputs): sample for sample in samples[::-1] if not sample.declared}.values())[:2]
+
+
+def op_base(op_type: str, sample: Sample) -> Base | None:
+    """The program of one sample of an op; None for ops that are appended with what no sample says."""
+    program, definition, feed = fluid.Program(), all_ops()[op_type], {}
+    block = program.global_block()
+
+    def data(name: str, value: Any, lod: Any) -> Any:
+        if isinstance(value, list):
+            return [data(f"{name}_{i}", *pair) for i, pair in enumerate(zip(value, lod or [()] * len(value), strict=True))]
+        feed[name] = (value, [list(np.diff(level)) for level in lod])
+        shape = (-1, *value.shape[1:]) if lod else value.shape
+        return block.create_var(
+            name=name, shape=shape, dtype=value.dtype, lod_level=len(lod), is_data=True, stop_gradient=value.dtype.kind != "f"
+        )
+
+    values = cast({slot: value for slot, value in sample.inputs.items() if value is not None}, sample.dtypes[0])
+    inputs = {slot: data(slot, value, sample.lods.get(slot, ())) for slot, value in values.items()}
+    try:
+        block.namespace.apply(definition, inputs, sample.attrs)
+    except FluidError:
+        return None
+    op = block.ops[-1]
+    op.attrs = {name: attr.default for name, attr in definition.attrs.items() if not attr.required} | op.attrs
+    with suppress(FluidError):
+        differentiate(program)
+    return Base(op_type, "op", serialize_program(program), feed=feed)
 
 
 # ----------------------------------------------------------------------------------------------------------- mutations
@@ -237,6 +278,43 @@ def _change_attr(draw: random.Random, message: Any, block: Any) -> None:
             values[draw.randrange(len(values))] = draw.choice(SMALL)
 
 
+SWEEP = ((1 << 31) - 1, -1, 0, 1 << 62)
+
+
+def integers(message: Any) -> list[tuple[Any, int]]:
+    """Each integer in an attribute of an op in block 0: the attribute, and the place in its list."""
+    attrs = [attr for op in message.blocks[0].ops for attr in op.attrs if attr.name[:3] != b"op_"]
+    return [(attr, place) for attr in attrs for place in range(len(attr.ints) + len(attr.longs) or attr.type in (0, 9))]
+
+
+def change_integer(attr: Any, place: int, value: int) -> None:
+    """Set an integer of an attribute, which becomes 64 bits wide if it takes that."""
+    wide = not -(1 << 31) <= value < 1 << 31
+    if attr.type in (0, 9):
+        wide = wide or attr.type == 9
+        attr.ClearField("l" if not wide else "i")
+        attr.type = 9 if wide else 0
+        setattr(attr, "l" if wide else "i", value)
+        return
+    values = [*attr.ints, *attr.longs]
+    values[place] = value
+    wide = wide or attr.type == 11
+    attr.ClearField("ints")
+    attr.ClearField("longs")
+    attr.type = 11 if wide else 3
+    (attr.longs if wide else attr.ints).extend(values)
+
+
+def _sweep(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
+    """One integer of an attribute, of the op or of its gradient op, at an extreme."""
+    message = ProgramDesc.FromString(data)
+    places = integers(message)
+    if places:
+        change_integer(*draw.choice(places), draw.choice(SWEEP))
+    swept: bytes = message.SerializeToString()
+    return swept
+
+
 _TOKEN = re.compile(rb"[A-Za-z0-9_.@]+|\S")
 
 
@@ -361,6 +439,7 @@ def _pickle(draw: random.Random, data: bytes, bases: list[Base]) -> bytes:
 Mutation = Callable[[random.Random, bytes, list[Base]], bytes]
 MUTATIONS: dict[str, tuple[Mutation, ...]] = {
     "program": (_bytes, _desc, _desc, _desc),
+    "op": (_sweep, _sweep, _sweep, _desc),
     "text": (_bytes, _text, _text),
     "params": (_bytes, _records, _records),
     "param": (_bytes, _records, _records),
@@ -369,7 +448,7 @@ MUTATIONS: dict[str, tuple[Mutation, ...]] = {
     "safetensors": (_bytes, _safetensors),
     "checkpoint": (_bytes, _npz),
 }
-_SHARES = {"program": 8, "text": 3, "params": 2, "param": 2, "pickle": 3, "npz": 2, "safetensors": 2, "checkpoint": 2}
+_SHARES = {"program": 8, "op": 8, "text": 3, "params": 2, "param": 2, "pickle": 3, "npz": 2, "safetensors": 2, "checkpoint": 2}
 
 
 @dataclass
@@ -394,6 +473,7 @@ def make_case(seed: int, number: int, bases: list[Base]) -> Case:
 # ------------------------------------------------------------------------------------------------------- what is done
 ENDINGS = {
     "program": "pdmodel",
+    "op": "pdmodel",
     "text": "txt",
     "params": "pdiparams",
     "param": "fc_0",
@@ -443,7 +523,7 @@ def run_case(case: Case, folder: Path) -> str:
         if model.program is None:
             model.values()
             return "loaded"
-        return use_program(model.program)
+        return use_program(model.program, case.base.feed)
     finally:
         path.unlink()
 
@@ -468,8 +548,8 @@ def _one_tensor(path: Path, folder: Path) -> str:
     return "loaded"
 
 
-def use_program(program: fluid.Program) -> str:
-    """Print, check, write, parse again and compile a program."""
+def use_program(program: fluid.Program, feed: dict[str, Any]) -> str:
+    """Print, check, write, parse again, compile, differentiate and run a program."""
     str(program)
     text = program.to_string()
     faults = find_faults(program)
@@ -483,37 +563,77 @@ def use_program(program: fluid.Program) -> str:
         again = serialize_program(parse_program(data))
         if again != data:
             raise Contract("what is written is read otherwise")
-    try:
+    with suppress(FluidError):  # names that hold what no text can, such as lone surrogates
         parse_program_text(text)
-    except FluidError:
-        pass  # names that hold what no text can, such as lone surrogates
-    try:
+    with suppress(FluidError):
+        differentiate(program.clone())
+    end = "parsed"
+    with suppress(FluidError):
         program.clone(for_test=True)
-        compiled(program)
-    except FluidError:
-        return "parsed"
-    return "compiled"
+        for fetches in ends_of(program):
+            end = max(end, run(program, feed, fetches), key=("parsed", "compiled", "ran").index)
+    return end
 
 
-def compiled(program: fluid.Program) -> None:
-    """Compile a program for the feeds that it declares, with two rows where a size is not said."""
+def differentiate(program: fluid.Program) -> None:
+    """Append the gradients of what the last two ops make, with respect to what is fed and parameters."""
     root = program.global_block()
-    scope = Scope()
-    feeds = {}
+    floating = {name: var for name, var in root.vars.items() if var.has_dtype and is_floating(var.dtype)}
+    inputs = [var for var in floating.values() if var.is_data or var.persistable]
+    for var in inputs:
+        var.stop_gradient = False
+    ops = [op for op in root.ops if op.type not in ("feed", "fetch")]
+    targets = [floating[name] for op in ops[-2:] for name in _with_gradient(op) if name in floating]
+    if targets and inputs:
+        fluid.gradients(targets, inputs)
+
+
+def _with_gradient(op: Operator) -> list[str]:
+    """The outputs of an op that have a gradient, by its definition."""
+    rule = op.definition.rule if op.definition is not None else None
+    return [name for slot, names in op.outputs.items() if not isinstance(rule, Rule) or slot in rule.cotangents for name in names]
+
+
+def ends_of(program: fluid.Program) -> list[list[str]]:
+    """What the first op makes, and the last two."""
+    root = program.global_block()
+    ops = [op for op in root.ops if op.type not in ("feed", "fetch")]
+    parts = ([name for op in part for name in op.output_arg_names if name in root.vars][:2] for part in (ops[:1], ops[-2:]))
+    return [names for names in parts if names]
+
+
+MOST_RUN = 16 << 20
+"""Most bytes of the values of a program that is run."""
+
+
+def run(program: fluid.Program, feed: dict[str, Any], fetches: list[str]) -> str:
+    """Compile a program and run it if it is small: on `feed`, or on zeros, with two rows where a size is not said."""
+    root = program.global_block()
+    scope, arrays = Scope(), {}
     for name, var in root.vars.items():
         if var.type is not VarType.LOD_TENSOR or not var.has_shape or not var.has_dtype:
             continue
         shape = tuple(2 if extent == -1 else extent for extent in var.shape)
         if any(extent < 0 for extent in shape) or var.dtype is VarType.BF16:
             continue
+        try:
+            array = np.broadcast_to(np.zeros((), var.dtype.numpy), shape)  # takes no memory
+        except (ValueError, FluidError):
+            continue
         if var.is_data:
-            feeds[name] = Spec(shape, var.dtype)
+            arrays[name] = array
         elif var.persistable:
-            try:
-                array = np.broadcast_to(np.zeros((), var.dtype.numpy), shape)  # takes no memory
-            except (ValueError, FluidError):
-                continue
             scope.put(name, array)
-    made = [op for op in root.ops if op.type not in ("feed", "fetch")]
-    fetches = [name for op in made[-2:] for name in op.output_arg_names if name in root.vars][:2]
-    compile_plan(program, feeds, fetches, scope)
+    sequences = {name: lod for name, (_, lod) in feed.items() if lod}
+    arrays |= {name: value for name, (value, _) in feed.items() if name in root.vars}
+    if not sequences:
+        specs = {name: Spec(array.shape, as_dtype(array.dtype)) for name, array in arrays.items()}
+        plan = compile_plan(program, specs, fetches, scope)
+        sizes = [byte_size(spec) for spec in (*plan.storage.values(), *plan.externals.values(), *plan.feeds.values())]
+        if plan.arena_bytes + sum(sizes) > MOST_RUN:
+            return "compiled"
+    if any(op.type == "while" for block in program.blocks for op in block.ops):
+        return "compiled"  # it may be one that never ends
+    fed = {name: (array, sequences[name]) if name in sequences else array for name, array in arrays.items()}
+    fluid.Executor().run(program, fed, fetches, scope=scope)
+    return "ran"

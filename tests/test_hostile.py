@@ -7,13 +7,16 @@ does: load a model, or run what could be loaded. `tests/test_fuzz.py` does the s
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from checks import each
+from fuzzing import differentiate, op_corpus
 
 import fluid
 from fluid import io, layers
@@ -23,6 +26,7 @@ from fluid.formats import program as serde
 from fluid.formats import tensors as tensor_io
 from fluid.formats.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32
 from fluid.formats.program import parse_program, serialize_program
+from fluid.formats.text import parse_program_text
 from fluid.ir.program import Operator, Program
 from fluid.proto import ProgramDesc
 from fluid.transform.widen import widen
@@ -225,6 +229,133 @@ def test_programs_that_cannot_run(tmp_path: Path, what: str) -> None:
     with pytest.raises(FluidError) as caught:
         fluid.Executor().run(model.program, {"x": np.ones((2, 13), "float32")}, model.fetches)
     assert says in str(caught.value)
+
+
+MISUSED = [
+    ("rnn", "rnn_grad", "num_layers", -2, "rnn_grad: the attribute 'num_layers' should be of kind int: -2 is below 1"),
+    ("rnn", "rnn_grad", "num_layers", 3, "should be"),
+    ("rnn", "rnn", "num_layers", 2**31 - 1, "is above 256, the most that is allowed"),
+    ("cudnn_lstm", "cudnn_lstm", "num_layers", 2**31 - 1, "is above 256, the most that is allowed"),
+    ("cudnn_lstm", "cudnn_lstm_grad", "hidden_size", 2**31 - 1, "W should have|should be"),
+    ("spectral_norm", "spectral_norm", "power_iters", 2**31 - 1, "is above 1000"),
+    ("roi_align", "roi_align_grad", "sampling_ratio", 2**31 - 1, "is above 1024"),
+    ("eye", "eye", "num_rows", -2, "eye: the attribute 'num_rows' should be of kind long: -2 is below 0"),
+    ("pixel_shuffle", "pixel_shuffle", "upscale_factor", -1, "-1 is below 1"),
+    ("roi_pool", "roi_pool", "pooled_height", -1, "-1 is below 1"),
+    ("roi_pool", "roi_pool_grad", "pooled_width", -2, "-2 is below 1"),
+    ("conv2d", "conv2d_grad", "dilations", [-1, 1], "below 1"),
+    ("relu", "relu_grad", "", (7,), r"shapes \[7\] and \[3, 4\].* do not broadcast"),
+    ("pad2d", "pad2d_grad", "", (2, 3, 1, 1), r"Out@GRAD is float32\[2, 3, 1, 1\]; it should be"),
+]
+"""Op of a sample, op that is changed, its attribute (of none, the gradient that it gets has another shape), value, message."""
+
+
+@each(("sample", "changed_op", "name", "value", "says"), MISUSED)
+def test_ops_that_break_their_signatures(sample: str, changed_op: str, name: str, value: Any, says: str) -> None:
+    """Also gradient ops, which only files can make so: each is refused before it runs, in no time, planned and op by op."""
+    (base, *_) = op_corpus([sample])
+    program = parse_program(base.data)
+    found = next(op for op in program.global_block().ops if op.type == changed_op)
+    if name:
+        found.attrs[name] = value
+    else:
+        program.global_block().create_var(name="seed", shape=value, dtype="float32", is_data=True)
+        found.inputs["Out@GRAD"] = ["seed"]
+    feed = {fed: array for fed, (array, _) in base.feed.items()} | ({} if name else {"seed": np.ones(value, "float32")})
+    fetches = [written for written in found.output_arg_names if written != "@EMPTY@"]
+    start = time.process_time()
+    for run in (fluid.Executor().run, fluid.Executor().interpret):
+        with pytest.raises(FluidError, match=says) as caught:
+            run(program, feed, fetches)
+        assert changed_op in str(caught.value) and "op: " in str(caught.value)
+    with suppress(FluidError):
+        differentiate(program)
+    assert time.process_time() - start < 1
+
+
+def test_two_names_in_a_slot_of_one() -> None:
+    """A plan took the first, op by op as well, and a gradient went to the first: the second was lost without a word."""
+
+    def crowd(message: Any) -> None:
+        op(message, b"mul").inputs[0].arguments.append(b"x")
+
+    says = "mul: the input slot 'X' holds 2 names, x, x; it takes one"
+    program = parse_program(changed(crowd))
+    scope = fluid.global_scope()
+    scope.put("fc_0.w_0", np.ones((13, 1), "float32"))
+    scope.put("fc_0.b_0", np.ones(1, "float32"))
+    for run in (fluid.Executor().run, fluid.Executor().interpret):
+        with pytest.raises(FluidError, match=says):
+            run(program, {"x": np.ones((2, 13), "float32")}, ["fc_0.tmp_1"])
+    root = program.global_block()
+    with pytest.raises(FluidError, match=says):
+        fluid.gradients(root.vars["fc_0.tmp_1"], root.vars["fc_0.w_0"])
+    x = fluid.data("x", [2, 3])
+    with pytest.raises(ProgramError, match=r"tanh: the input slot 'X' holds 2 names, x, x; it takes one"):
+        x.block.append_op("tanh", {"X": [x, x]}, {"Out": x.block.create_var(name="y")})
+
+
+def nested(depth: int) -> Program:
+    """y, and z = y + 1, computed by branches inside of branches."""
+    program = Program()
+    block = program.global_block()
+    for name, dtype in (("c", "bool"), ("x", "float32")):
+        block.create_var(name=name, shape=[1], dtype=dtype, is_data=True)
+    block.create_var(name="y", shape=[1], dtype="float32")
+    blocks = [block]
+    for _ in range(depth - 1):
+        blocks.append(program.create_block(blocks[-1]))
+    for number, (block, inner) in enumerate(zip(blocks, [*blocks[1:], None], strict=True)):
+        if inner is None:
+            block.append_op("scale", {"X": "x"}, {"Out": "y"}, {"scale": 3.0})
+        else:
+            block.create_var(name=f"scope{number}", type=VarType.STEP_SCOPES)
+            outputs = {"Out": "y", "Scope": f"scope{number}"}
+            block.append_op("conditional_block", {"Cond": "c", "Input": "x"}, outputs, {"sub_block": inner})
+    return parse_program(serialize_program(program))
+
+
+def test_blocks_nested_deeply_end_in_no_recursion() -> None:
+    feed = {"c": np.array([True]), "x": np.ones(1, "float32")}
+    program = nested(64)
+    root = program.global_block()
+    root.vars["x"].stop_gradient = False
+    (grad,) = fluid.gradients(root.vars["y"], root.vars["x"])
+    assert [value.tolist() for value in fluid.Executor().run(program, feed, ["y", grad])] == [[3.0], [3.0]]
+    program = nested(300)
+    root = program.global_block()
+    root.vars["x"].stop_gradient = False
+    parse_program_text(program.to_string())
+    act: Callable[[], Any]
+    for act in (
+        lambda: fluid.gradients(root.vars["y"], root.vars["x"]),
+        lambda: fluid.Executor().run(program, feed, ["y"]),
+        lambda: fluid.Executor().interpret(program, feed, ["y"]),
+        lambda: program.verify(),
+        lambda: program.prune([], ["y"]),
+        lambda: program.explain_gradient("y", "x"),
+        lambda: program.extract(["x", "c"], ["y"]),
+    ):
+        with pytest.raises(FluidError, match=r"blocks are nested 300 deep.*64 at most"):
+            act()
+
+
+def test_gradients_of_damaged_programs_end_in_errors_of_ours() -> None:
+    """Rules meet attributes of other kinds, slots that are empty, and lists of other lengths."""
+    for op_type, changed_op, change in (
+        ("elementwise_add", "elementwise_add", lambda op: op.attrs.update(axis="first")),
+        ("rnn", "rnn_grad", lambda op: op.attrs.update(num_layers=3)),
+        ("softmax", "softmax", lambda op: op.attrs.update(axis=[1])),
+        ("concat", "concat", lambda op: op.attrs.update(axis="no")),
+        ("matmul", "matmul_grad", lambda op: op.attrs.update(alpha="no")),
+        ("dropout", "dropout_grad", lambda op: op.attrs.update(dropout_prob=None)),
+        ("pad", "pad", lambda op: op.inputs.update(X=[])),
+    ):
+        (base, *_) = op_corpus([op_type])
+        program = parse_program(base.data)
+        change(next(op for op in program.global_block().ops if op.type == changed_op))
+        with suppress(FluidError):
+            differentiate(program)
 
 
 def test_an_op_is_found_in_the_message_of_what_cannot_run(tmp_path: Path) -> None:

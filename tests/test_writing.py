@@ -94,6 +94,7 @@ def test_names_that_no_file_can_have(tmp_path: Path, name: str, says: str) -> No
         write_file(str(tmp_path / name), [b"1"])
     assert contents(tmp_path) == before
 
+
 @pytest.mark.skipif(os.name != "posix", reason="fifos, sockets and devices as of POSIX")
 @each("way", ["fifo", "link to a fifo", "socket", "device"])
 def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:

@@ -549,12 +549,11 @@ def lrn(
     squares = scratch(X.shape, X.dtype)
     sums = MidOut if MidOut is not None else scratch(X.shape, X.dtype)
     steps: list[Call] = [partial(xp.multiply, X, X, squares), fill(xp, sums, 0)]
-    for tap in range(n):
+    for tap in range(max(0, before - channels + 1), min(n, before + channels)):  # others read no channel
         start, end = max(0, before - tap), min(channels, channels + before - tap)
-        if start < end:
-            here = (slice(None),) * channel + (slice(start, end),)
-            there = (slice(None),) * channel + (slice(start + tap - before, end + tap - before),)
-            steps.append(partial(xp.add, sums[here], squares[there], sums[here]))
+        here = (slice(None),) * channel + (slice(start, end),)
+        there = (slice(None),) * channel + (slice(start + tap - before, end + tap - before),)
+        steps.append(partial(xp.add, sums[here], squares[there], sums[here]))
     steps += [partial(xp.multiply, sums, alpha, sums), partial(xp.add, sums, k, sums)]
     if Out is None:
         return steps

@@ -15,7 +15,7 @@ from typing import Any
 from fluid.errors import ExecutionError, FeedError, FluidError, locate
 from fluid.ir.dataflow import Facts, needed_ops
 from fluid.ir.program import Block, Operator, Program
-from fluid.ir.verify import faults_of
+from fluid.ir.verify import reason_of, refuse_deep
 from fluid.ir.versions import BlockVersions, Value, outer_names
 from fluid.opdef.inference import infer_specs
 from fluid.opdef.registry import OpDef
@@ -41,6 +41,7 @@ _EDGES = ("feed", "fetch")
 
 def ops_to_run(block: Block, fetches: Sequence[str]) -> list[Operator]:
     """The ops of block 0 that a fetch, a persistable variable or the outside world needs, in order."""
+    refuse_deep(block.program)
     versions = BlockVersions(block)
 
     def runs_anyway(op: Operator) -> bool:
@@ -270,9 +271,6 @@ class _Planner:
         op, definition = instruction.op, instruction.definition
         if definition is None:
             raise ExecutionError(f"the op {op.type} is not known here, so it cannot run\n{locate(op)}")
-        for name, attr in definition.attrs.items() if definition.forward is None else ():
-            if attr.required and name not in op.attrs:
-                raise ExecutionError(f"{op.type}: the attribute {name!r} ({attr.kind}) is required and missing\n{locate(op)}")
         inputs: dict[str, Any] = {}
         instruction.dynamic = op.type in HANDLERS
         for slot, values in instruction.reads.items():
@@ -313,8 +311,8 @@ class _Planner:
         except FluidError:
             raise
         except Exception as error:  # files may hold loops that no layer builds
-            faults = "; ".join(faults_of(instruction.op)) or f"{type(error).__name__}: {error}"
-            raise ExecutionError(f"{instruction.op.type}: {faults}\n{locate(instruction.op)}") from error
+            op = instruction.op
+            raise ExecutionError(f"{op.type}: {reason_of(op, error)}\n{locate(op)}") from error
         for value in instruction.written:
             fact = facts.get(value[0])  # that of the former value if a block does not write it
             if fact is not None:

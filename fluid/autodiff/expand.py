@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import BackwardError, locate
+from ..errors import BackwardError, FluidError, locate
 from ..ir.copying import declare_like
 from ..ir.dataflow import needed_ops
 from ..ir.inference import BuildNamespace
@@ -24,7 +24,7 @@ from ..ir.renaming import rename_variables
 from ..ir.versions import Value, outer_names
 from ..opdef.registry import EMPTY, OpDef, Rule, grad_slot, registers
 from ..values.types import VarType
-from .reverse import Differentiator, nameable
+from .reverse import Differentiator, nameable, unfit
 
 __all__ = ["expand_active", "expand_all", "expand_as_loop", "expands"]
 
@@ -87,6 +87,15 @@ def expands(*op_types: str) -> Callable[[Expansion], Expansion]:
 
 def _replace(block: Block, op: Operator) -> None:
     """Replace a gradient op by ordinary ops."""
+    try:
+        _expand(block, op)
+    except FluidError:
+        raise
+    except Exception as error:  # files may hold ops that no layer makes
+        raise unfit(op, error) from error
+
+
+def _expand(block: Block, op: Operator) -> None:
     definition = op.definition
     forward = definition.forward if definition is not None else None
     if op.sub_blocks:

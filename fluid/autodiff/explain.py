@@ -8,6 +8,7 @@ from ..errors import ProgramError
 from ..ir.dataflow import needed_ops
 from ..ir.program import Block, Operator, Program, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
+from ..ir.verify import refuse_deep
 from ..ir.versions import BlockVersions, Value, outer_names
 from ..opdef.registry import NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, Rule
 from ..values.types import VarType, is_complex, is_floating
@@ -25,6 +26,7 @@ def explain_gradient(program: Program, loss: Variable | str, var: Variable | str
 
     The program is not changed.
     """
+    refuse_deep(program)
     block = program.global_block()
     names = []
     for what, item in (("loss", loss), ("variable", var)):

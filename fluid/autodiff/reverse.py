@@ -12,16 +12,17 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import BackwardError, locate
+from ..errors import BackwardError, FluidError, locate
 from ..ir.copying import declare_like
 from ..ir.dataflow import Facts, Forward
 from ..ir.inference import BuildNamespace
 from ..ir.program import Block, Operator, OpRole, Variable
+from ..ir.verify import crowded_slots, reason_of
 from ..ir.versions import BlockVersions, Value
 from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot, registers
 from ..values.types import VarType, is_complex, is_floating
 
-__all__ = ["Callback", "Differentiator", "differentiates", "nameable"]
+__all__ = ["Callback", "Differentiator", "differentiates", "nameable", "unfit"]
 
 Callback = Callable[[Block, Mapping[str, Any]], None]
 
@@ -40,6 +41,11 @@ def nameable(ops: Sequence[Operator], results: Iterable[Variable | None]) -> dic
         for position, name in enumerate(names)
         if count[name] == 1 and name not in read
     }
+
+
+def unfit(op: Operator, error: Exception) -> BackwardError:
+    """The error for an op whose gradient cannot be built, since that failed with `error`."""
+    return BackwardError(f"{op.type}: its gradient cannot be built: {reason_of(op, error)}\n{locate(op)}")
 
 
 RegionGradient = Callable[["Differentiator", int, Operator, Mapping[str, "list[str | None]"]], None]
@@ -152,7 +158,14 @@ class Differentiator:
         for index in range((len(versions.ops) if end is None else end) - 1, start - 1, -1):
             # An op matters if a gradient has reached one of its outputs.
             if any(value in self._parts for _, _, value in versions.written_at(index)):
-                self._differentiate(index, versions.ops[index])
+                try:
+                    self._differentiate(index, versions.ops[index])
+                except FluidError:
+                    raise
+                except Exception as error:  # files may hold ops that no layer makes
+                    if self.callbacks:
+                        raise  # it may be theirs
+                    raise unfit(versions.ops[index], error) from error
 
     def _differentiate(self, index: int, op: Operator) -> None:
         versions = self.versions
@@ -165,6 +178,8 @@ class Differentiator:
                 grads[slot] = names
         if not grads:
             return
+        for fault in crowded_slots(op):  # a rule would take the first name, and lose the gradient of the others
+            raise BackwardError(f"{op.type}: {fault}\n{locate(op)}")
         if index in self.constants:
             self.warn_of_constants((index,))
         if rule is REGION and op.type in _REGION_GRADIENTS:

@@ -689,11 +689,13 @@ class Block:
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
             for used, slots, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
-                for name in used:
+                for name, names in used.items():
                     if name not in slots:
                         raise ProgramError(
                             f"{type} has no {side} slot {name!r}; it has {', '.join(slots) or 'none'}\n{locate(op)}"
                         )
+                    if len(names) > 1 and not slots[name].many:
+                        raise ProgramError(f"{type}: {crowded(side, name, names)}\n{locate(op)}")
             for slot in definition.inputs.values():
                 if not slot.optional and not op.inputs.get(slot.name):
                     raise AttributeRuleError(f"{type} needs a variable in its input slot {slot.name!r}\n{locate(op)}")
@@ -703,6 +705,11 @@ class Block:
         from ..formats.text import block_to_string
 
         return block_to_string(self)
+
+
+def crowded(side: str, slot: str, names: Sequence[str]) -> str:
+    """The message for a slot that takes one name and holds several."""
+    return f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one"
 
 
 def _first_free(base: str, is_taken: Callable[[str], bool]) -> str:

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 from ..errors import ProgramError, did_you_mean
 from ..opdef.registry import EMPTY, Slot
-from .program import Block, Operator, Program
+from .program import Block, Operator, Program, crowded
 
-__all__ = ["Finding", "describe_faults", "faults_of", "find_faults", "on_cycles", "self_owning", "verify"]
+__all__ = [
+    "Finding", "crowded_slots", "describe_faults", "faults_of", "find_faults", "misuses_of", "on_cycles", "reason_of",
+    "refuse_deep", "self_owning", "verify",
+]  # fmt: skip
 
 _AROUND = 2
 _MOST = 20
 _MOST_NAMES = 300
+_MOST_DEPTH = 64
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,9 @@ def find_faults(program: Program) -> list[Finding]:
     faults = list(_check_tree(program))
     if faults:
         return faults  # names cannot be looked up along broken links
+    depth = _depth(program)
+    if depth > _MOST_DEPTH:
+        faults.append(Finding(_too_deep(depth), program.global_block()))
     for block in program.blocks:
         faults += _check_vars(block)
         for position, op in enumerate(block.ops):
@@ -113,6 +120,35 @@ def self_owning(blocks: Sequence[Block]) -> tuple[Block, Block] | None:
 def faults_of(op: Operator) -> list[str]:
     """What is wrong with one op."""
     return list(_check_op(op, op.block))
+
+
+def reason_of(op: Operator, error: Exception) -> str:
+    """Why work on an op failed with `error`, for a message: what is wrong with the op if that is seen, else the error itself."""
+    return "; ".join(faults_of(op)) or f"its slots and attributes do not fit together: {type(error).__name__}: {error}"
+
+
+def refuse_deep(program: Program) -> None:
+    """`ProgramError` if ops own blocks inside of each other more deeply than analyses, which recurse into them, can go."""
+    depth = _depth(program)
+    if depth > _MOST_DEPTH:
+        raise ProgramError(_too_deep(depth))
+
+
+def _too_deep(depth: int) -> str:
+    return f"blocks are nested {depth} deep, by ops that own them; a program may nest {_MOST_DEPTH} at most"
+
+
+def _depth(program: Program) -> int:
+    """How many blocks lie inside of each other; the number of all, at a glance, where these are few."""
+    if len(program.blocks) <= _MOST_DEPTH:
+        return len(program.blocks)
+    owned = {id(sub) for block in program.blocks for op in block.ops for sub in op.sub_blocks}
+    level = [block for block in program.blocks if id(block) not in owned]
+    depth = 0
+    while level and depth < len(program.blocks):  # or some are in a circle
+        depth += 1
+        level = list({id(sub): sub for block in level for op in block.ops for sub in op.sub_blocks}.values())
+    return depth
 
 
 def _check_tree(program: Program) -> Iterator[Finding]:
@@ -191,6 +227,15 @@ def _check_op(op: Operator, block: Block) -> Iterator[str]:
         return
     yield from _check_slots("input", op.inputs, definition.inputs)
     yield from _check_slots("output", op.outputs, definition.outputs)
+    yield from misuses_of(op)
+
+
+def misuses_of(op: Operator) -> Iterator[str]:
+    """What no definition of an op allows, whatever version of Paddle wrote it: crowded slots and wrong attributes."""
+    definition = op.definition
+    if definition is None:
+        return
+    yield from crowded_slots(op)
     for name, attr in definition.attrs.items():
         if name not in op.attrs:
             if attr.required and definition.forward is None:
@@ -202,14 +247,21 @@ def _check_op(op: Operator, block: Block) -> Iterator[str]:
             yield f"the attribute {name!r} should be of kind {attr.kind}: {error}"
 
 
+def crowded_slots(op: Operator) -> Iterator[str]:
+    """The slots of an op that take one name and hold several, as messages."""
+    definition = op.definition
+    if definition is None:
+        return
+    for side, filled, defined in (("input", op.inputs, definition.inputs), ("output", op.outputs, definition.outputs)):
+        for slot, names in filled.items():
+            if len(names) > 1 and slot in defined and not defined[slot].many:
+                yield crowded(side, slot, names)
+
+
 def _check_slots(side: str, filled: dict[str, list[str]], defined: dict[str, Slot]) -> Iterator[str]:
     for slot, names in filled.items():
-        definition = defined.get(slot)
-        if definition is None:
-            if names:  # other versions of an op may have more slots; only filled ones matter
-                yield f"it has no {side} slot {slot!r}; known are {', '.join(defined) or 'none'}"
-        elif not definition.many and len(names) > 1:
-            yield f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one"
+        if names and slot not in defined:  # other versions of an op may have more slots; only filled ones matter
+            yield f"it has no {side} slot {slot!r}; known are {', '.join(defined) or 'none'}"
     for slot, definition in defined.items():
         if not (definition.optional or definition.intermediate) and all(name == EMPTY for name in filled.get(slot, ())):
             yield f"the {side} slot {slot!r} is empty; it needs a variable"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import FluidError, InferenceError, ProgramError
-from ..values.spec import Spec
+from ..values.spec import Spec, may_equal
 from ..values.types import VarType
-from .registry import OpDef, get
+from .registry import OpDef, get, grad_slot
 
 __all__ = ["OpNamespace", "SpecNamespace", "infer_specs", "specs_of_grad"]
 
@@ -72,6 +72,7 @@ def infer_specs(
             specs = definition.infer_specs(inputs, attrs, declared)
         else:
             specs = specs_of_grad(definition, inputs, attrs)
+        _refuse_negative(specs)
         if (definition.forward or definition).lod_aware:
             return specs
     except FluidError:
@@ -82,6 +83,14 @@ def infer_specs(
         if value is not None and any(spec is not None and spec.lod for spec in (value if type(value) is list else (value,))):
             return _share_lod(inputs, specs)
     return specs
+
+
+def _refuse_negative(specs: Mapping[str, Any]) -> None:
+    """`InferenceError` if an inferred shape has a dimension below -1, as nonsense in files may lead to."""
+    for slot, value in specs.items():
+        for spec in value if type(value) is list else (value,):
+            if spec is not None and spec.shape and min(spec.shape) < -1:
+                raise InferenceError(f"{slot} would be {spec}, and no dimension can be negative")
 
 
 def _why_not(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], error: Exception) -> str:
@@ -110,9 +119,37 @@ def _share_lod(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[st
     return {slot: shared(value) for slot, value in outputs.items()}
 
 
+def _check_grad_inputs(definition: OpDef, forward: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
+    """`InferenceError` if what a gradient op reads does not fit its forward op: inputs, outputs and gradients of outputs.
+
+    Outputs are compared where the gradient op reads all that they are inferred from.
+    """
+    forward.check_inputs(inputs)
+    own = {slot: inputs[slot] for slot in forward.inputs if slot in inputs}
+    if not forward.inputs.keys() <= definition.inputs.keys() or any(
+        slot.name not in own for slot in forward.inputs.values() if not slot.optional
+    ):
+        return
+    declared = {slot: inputs.get(grad_slot(slot)) or inputs.get(slot) for slot in forward.outputs}
+    declared = {slot: spec for slot, spec in declared.items() if isinstance(spec, Spec)}
+    for slot, expected in forward.infer_specs(own, attrs, declared).items():
+        for name in (slot, grad_slot(slot)):
+            actual = inputs.get(name) if name not in own else None
+            pairs = zip(expected, actual, strict=False) if isinstance(actual, list) else [(expected, actual)]
+            for should, spec in pairs:
+                if isinstance(should, Spec) and spec is not None and not _may_stand_for(spec, should):
+                    raise InferenceError(f"{name} is {spec}; it should be {should}, as inferred for {slot} of {forward.type}")
+
+
+def _may_stand_for(spec: Spec, expected: Spec) -> bool:
+    """Whether a value may have the expected shape; one element has shape ``[1]`` or ``[]``, sparse rows any."""
+    return may_equal(spec.shape, expected.shape) or spec.size == expected.size == 1 or spec.type is not VarType.LOD_TENSOR
+
+
 def specs_of_grad(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Specs of a gradient op's outputs, by slot."""
+    """Specs of a gradient op's outputs, by slot; `InferenceError` if its inputs do not fit the op that it is the gradient of."""
     assert definition.forward is not None
+    _check_grad_inputs(definition, definition.forward, inputs, attrs)
     rule: Any = definition.forward.rule
     gradients = {slot + "@GRAD": inputs[slot] for slot in rule.wrt if slot in inputs}
     if definition.forward.sparse_grad and attrs.get("is_sparse"):

@@ -57,6 +57,7 @@ __all__ = [
     "ShapeOnly",
     "Slot",
     "all_ops",
+    "at_most",
     "block",
     "choice",
     "counted",
@@ -145,6 +146,8 @@ class Attr(NamedTuple):
     """The allowed values; any if empty."""
     least: float | None = None
     """The least allowed number, also of the items of a list."""
+    most: float | None = None
+    """The largest allowed number, where the work of the op grows with it and with nothing else."""
     counts: tuple[int, ...] = ()
     """The allowed lengths of a list; any if empty."""
     element: bool = False
@@ -161,6 +164,8 @@ class Attr(NamedTuple):
             raise ValueError(f"{value!r} does not have {' or '.join(map(str, self.counts))} items")
         if self.least is not None and any(item < self.least for item in (value if type(value) is list else (value,))):
             raise ValueError(f"{value!r} is below {self.least}, the least that is allowed")
+        if self.most is not None and value > self.most:
+            raise ValueError(f"{value!r} is above {self.most}, the most that is allowed")
         return value
 
 
@@ -276,6 +281,11 @@ def choice(default: Any, *others: Any) -> Attr:
 def least(minimum: float, attr: Any) -> Attr:
     """An attribute that is not below `minimum`; of a list, no item is."""
     return _as_attr(attr)._replace(least=minimum)
+
+
+def at_most(maximum: float, attr: Any) -> Attr:
+    """A number that is not above `maximum`: for how often an op repeats something, which no input bounds."""
+    return _as_attr(attr)._replace(most=maximum)
 
 
 def counted(attr: Attr, *counts: int) -> Attr:

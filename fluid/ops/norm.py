@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, least
+from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, at_most, define, least
 from ..values.spec import Spec
 from ..values.types import VarType
 from .manipulation import product
@@ -383,7 +383,7 @@ def _spectral_vectors(Weight: Spec, U: Spec, V: Spec, dim: int) -> tuple[Spec, S
     return U, V
 
 
-_SPECTRAL: dict[str, Any] = {"dim": 0, "power_iters": least(0, 1), "eps": least(0, 1e-12)}
+_SPECTRAL: dict[str, Any] = {"dim": 0, "power_iters": at_most(1000, least(0, 1)), "eps": least(0, 1e-12)}
 
 
 @define("spectral_norm(Weight: float, U, V) -> Out", infer=_spectral_norm, wrt=("Weight",), constants=("U", "V"), **_SPECTRAL)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import InferenceError
 from ..ir.scan import scan
-from ..opdef.registry import ShapeOnly, define, least
+from ..opdef.registry import ShapeOnly, at_most, define, least
 from ..values.spec import Spec
 from ..values.types import VarType
 from .sequence import offsets_of
@@ -24,6 +24,8 @@ __all__ = ["ACTIVATIONS", "MODES", "Geometry", "Mode"]
 ACTIVATIONS = ("", "sigmoid", "tanh", "relu")
 """The activations by their numbers in `gru_unit`; the first means none."""
 _END = 2**31 - 1
+_MOST_LAYERS = 256
+"""The most layers of a network; inference and gradients do work for each of them, which no input bounds."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def _rnn_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str, Any])
     is_bidirec=False,
     input_size=10,
     hidden_size=least(1, 100),
-    num_layers=least(1, 1),
+    num_layers=at_most(_MOST_LAYERS, least(1, 1)),
     mode="RNN_TANH",
     seed=0,
     is_test=False,
@@ -287,7 +289,7 @@ def _cudnn_lstm_decomposed(f: Any, values: Mapping[str, Any], attrs: Mapping[str
     is_bidirec=False,
     input_size=10,
     hidden_size=least(1, 100),
-    num_layers=least(1, 1),
+    num_layers=at_most(_MOST_LAYERS, least(1, 1)),
     is_test=False,
     seed=0,
 )

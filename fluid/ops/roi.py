@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ShapeOnly, counted, define, ints, least, like
+from ..opdef.registry import ShapeOnly, at_most, counted, define, ints, least, like
 from ..values.spec import Spec
 from ..values.types import VarType
 from .conv import steps_of_window
@@ -72,7 +72,7 @@ _define_averages(
 A region is divided evenly into parts. In each part, `sampling_ratio` by `sampling_ratio` places (if not above 0: about one
 per element) are sampled by bilinear interpolation. With `aligned`, regions are moved by half an element, so that pixels are
 areas; without, regions are at least one element large. The gradient is for X.""",
-    sampling_ratio=-1,
+    sampling_ratio=at_most(1024, -1),
     aligned=False,
 )
 _define_averages(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InferenceError
+from ..values.spec import fits, may_equal
 from ..values.types import VarType
 
 if TYPE_CHECKING:
@@ -30,16 +31,6 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
-
-
-def fits(one: int, other: int) -> bool:
-    """Whether two sizes may be equal, as far as they are known."""
-    return one == other or -1 in (one, other)
-
-
-def may_equal(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two shapes may be equal, as far as they are known."""
-    return len(one) == len(other) and all(map(fits, one, other))
 
 
 def scalar_shape(declared: Mapping[str, Spec], slot: str = "Out") -> Shape:

@@ -22,7 +22,7 @@ from ..ir.inference import declared_specs, gather_specs
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable, program_guard
 from ..ir.regions import is_gradient_op
 from ..ir.renaming import redirect, redirect_reads, rename_variables
-from ..ir.verify import describe_faults, find_faults
+from ..ir.verify import describe_faults, find_faults, refuse_deep
 from ..opdef.inference import infer_specs
 from ..opdef.registry import EMPTY
 from ..values.spec import Spec
@@ -202,6 +202,7 @@ class Edit:
 
     def __enter__(self) -> Edit:
         program = self.program
+        refuse_deep(program)
         self._known_faults = {fault.message for fault in find_faults(program)}
         self._blocks = [
             _BlockState(b, b.idx, b.parent, b.forward, dict(b.vars), [_OpState.of(op) for op in b.ops]) for b in program.blocks

@@ -8,6 +8,7 @@ from ..ir.checked import checked
 from ..ir.dataflow import needed_ops, reads_of
 from ..ir.program import Block, Operator, Program, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
+from ..ir.verify import refuse_deep
 from ..ir.versions import BlockVersions, Value, outer_names
 
 
@@ -28,6 +29,7 @@ def prune(program: Program, targets: Iterable[Variable | str], feeds: Iterable[s
 
 def prune_in_place(program: Program, targets: Iterable[Variable | str], feeds: Iterable[str] = ()) -> None:
     """As `prune`, but changes the program itself."""
+    refuse_deep(program)
     root = program.global_block()
     names = [target if isinstance(target, str) else target.name for target in targets]
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 from .operators import ValueOperators
 from .types import VarType
 
-__all__ = ["Lod", "Spec"]
+__all__ = ["Lod", "Spec", "fits", "may_equal"]
 
 Lod = tuple[tuple[int, ...] | None, ...]
 """How rows form nested sequences: for each level, from the outermost, the offsets at which its sequences begin and end. The last
@@ -56,3 +57,13 @@ class Spec(ValueOperators):
 
     def __str__(self) -> str:
         return f"{self.dtype.text}{list(self.shape)}"
+
+
+def fits(one: int, other: int) -> bool:
+    """Whether two sizes may be equal, as far as they are known."""
+    return one == other or -1 in (one, other)
+
+
+def may_equal(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two shapes may be equal, as far as they are known."""
+    return len(one) == len(other) and all(map(fits, one, other))

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import Checks, each
 from fuzzing import differentiate, op_corpus
 
 import fluid
 from fluid import io, layers
-from fluid.errors import FluidError, FluidTypeError, FormatError, ProgramError
+from fluid.errors import FluidError, FluidTypeError, FormatError, InferenceError, ProgramError
 from fluid.executor import Scope
 from fluid.formats import program as serde
 from fluid.formats import tensors as tensor_io
@@ -28,9 +28,12 @@ from fluid.formats.bfloat16 import BFLOAT16, as_bits, to_bfloat16, to_float32
 from fluid.formats.program import parse_program, serialize_program
 from fluid.formats.text import parse_program_text
 from fluid.ir.program import Operator, Program
+from fluid.opdef import registry
+from fluid.opdef.inference import infer_specs
 from fluid.proto import ProgramDesc
 from fluid.transform.widen import widen
 from fluid.values.selected_rows import SelectedRows
+from fluid.values.spec import Spec
 from fluid.values.types import VarType
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -239,6 +242,7 @@ MISUSED = [
     ("cudnn_lstm", "cudnn_lstm_grad", "hidden_size", 2**31 - 1, "W should have|should be"),
     ("spectral_norm", "spectral_norm", "power_iters", 2**31 - 1, "is above 1000"),
     ("roi_align", "roi_align_grad", "sampling_ratio", 2**31 - 1, "is above 1024"),
+    ("split", "split", "num", 2**31 - 1, r"num 2147483647 asks for 2147483647 outputs|cannot be cut into 2147483647"),
     ("eye", "eye", "num_rows", -2, "eye: the attribute 'num_rows' should be of kind long: -2 is below 0"),
     ("pixel_shuffle", "pixel_shuffle", "upscale_factor", -1, "-1 is below 1"),
     ("roi_pool", "roi_pool", "pooled_height", -1, "-1 is below 1"),
@@ -293,6 +297,22 @@ def test_two_names_in_a_slot_of_one() -> None:
     x = fluid.data("x", [2, 3])
     with pytest.raises(ProgramError, match=r"tanh: the input slot 'X' holds 2 names, x, x; it takes one"):
         x.block.append_op("tanh", {"X": [x, x]}, {"Out": x.block.create_var(name="y")})
+
+
+def test_declared_sizes_are_no_lists() -> None:
+    """Ranks and numbers of outputs that follow from the declared shape of an input, of 2^31 elements."""
+    with Checks() as check:
+        for op_type, slot, attrs, says in (
+            ("unstack", "X", {"axis": 0}, "asks for 2147483648 outputs"),
+            ("reshape2", "Shape", {}, "a shape of 2147483648 dimensions is asked for"),
+            ("fill_constant", "ShapeTensor", {}, "a shape of 2147483648 dimensions is asked for"),
+            ("expand_v2", "Shape", {}, "a shape of 2147483648 dimensions is asked for"),
+            ("tile", "RepeatTimes", {}, "a shape of 2147483648 dimensions is asked for"),
+            ("unsqueeze2", "AxesTensor", {}, "a shape of 2147483650 dimensions is asked for"),
+        ):
+            definition, large = registry.get(op_type), Spec((1 << 31,), VarType.INT32)
+            with check(op_type), pytest.raises(InferenceError, match=says):
+                infer_specs(definition, {"X": Spec((2, 3), VarType.FP32), slot: large}, attrs)
 
 
 def nested(depth: int) -> Program:

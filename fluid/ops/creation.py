@@ -13,7 +13,7 @@ from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, Attr, define, floats, ints, least, like, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
-from .shapes import normalize_axis
+from .shapes import normalize_axis, unknown_shape
 
 Shape = tuple[int, ...]
 FP32 = int(VarType.FP32)
@@ -30,7 +30,7 @@ def asked_shape(shape: Sequence[int], ShapeTensor: Spec | None, ShapeTensorList:
         rank = prod(ShapeTensor.shape)
         if rank < 0:
             raise InferenceError(f"ShapeTensor is {ShapeTensor}: how many dimensions it asks for is not known")
-        return (-1,) * rank
+        return unknown_shape(rank)
     if any(size < 0 for size in shape):
         raise InferenceError(f"shape {list(shape)} has sizes below 0; give unknown ones as tensors")
     return tuple(shape)

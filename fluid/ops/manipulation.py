@@ -15,7 +15,18 @@ from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, ints, least, long, longs, required, strings
 from ..values.spec import Spec
 from ..values.types import as_dtype
-from .shapes import broadcast, different_axes, may_equal, normalize_axes, normalize_axis, one_each, scalar_shape, taken
+from .shapes import (
+    alike,
+    broadcast,
+    different_axes,
+    may_equal,
+    normalize_axes,
+    normalize_axis,
+    one_each,
+    scalar_shape,
+    taken,
+    unknown_shape,
+)
 
 Shape = tuple[int, ...]
 
@@ -80,7 +91,7 @@ def _reshape_shape(X: Spec, Shape: Spec | None, ShapeTensor: Sequence[Spec] | No
         return tuple(size if size > 0 else -1 for size in shape) if len(shape) == count else (-1,) * count
     if Shape is not None:
         rank = product(Shape.shape)
-        return (-1,) * (rank if rank >= 0 else len(shape))
+        return unknown_shape(rank if rank >= 0 else len(shape))
     return reshaped(X.shape, shape)
 
 
@@ -114,7 +125,7 @@ def _unsqueezed(X: Spec, axes: list[int], AxesTensor: Spec | None = None, AxesTe
     if AxesTensorList:
         return (-1,) * (X.ndim + len(AxesTensorList))
     if AxesTensor is not None:
-        return (-1,) * (X.ndim + max(product(AxesTensor.shape), 1))
+        return unknown_shape(X.ndim + max(product(AxesTensor.shape), 1))
     shape = list(X.shape)
     for axis in axes:
         shape.insert(normalize_axis(axis, len(shape) + 1), 1)
@@ -182,8 +193,9 @@ def _split(
     count = num or len(sections) or len(SectionsTensorList or ()) or len(declared.get("Out") or ())
     if not count:
         raise InferenceError("split: give the number of parts in 'num' or their sizes in 'sections'")
+    unknown = alike(X.with_shape(_unknown(X)), count, f"split: num {num}")
     if AxisTensor is not None:
-        return [X.with_shape(_unknown(X))] * count
+        return unknown
     axis = normalize_axis(axis, X.ndim)
     size = X.shape[axis]
     if SectionsTensorList:
@@ -256,7 +268,7 @@ def _unstack(X: Spec, axis: int, num: int, declared: Mapping[str, Any]) -> list[
     count = max(size, num) or len(declared.get("Y") or ())
     if count <= 0 or (num and size not in (-1, num)):
         raise InferenceError(f"unstack: axis {axis} of X {X} has {size} elements, but num is {num}")
-    return [X.with_shape((*X.shape[:axis], *X.shape[axis + 1 :]))] * count
+    return alike(X.with_shape((*X.shape[:axis], *X.shape[axis + 1 :])), count, f"unstack: axis {axis} of X {X}, or num {num},")
 
 
 def _gather(X: Spec, Index: Spec, Axis: Spec | None, axis: int) -> Spec:
@@ -298,7 +310,7 @@ def _expand_v2(X: Spec, Shape: Spec | None, expand_shapes_tensor: Any, shape: li
         rank = len(expand_shapes_tensor) if expand_shapes_tensor else product(Shape.shape)  # type: ignore[union-attr]
         if 0 <= rank < X.ndim:
             raise InferenceError(f"expand_v2: Shape asks for {rank} dimensions, which should not be fewer than X {X} has")
-        return X.with_shape((-1,) * max(rank, X.ndim))
+        return X.with_shape(unknown_shape(max(rank, X.ndim)))
     return X.with_shape(expanded(X.shape, shape))
 
 
@@ -336,7 +348,7 @@ def _repeated(X: Spec, times: Sequence[int], name: str) -> Spec:
 def _tile(X: Spec, RepeatTimes: Spec | None, repeat_times_tensor: Any, repeat_times: list[int]) -> Spec:
     if RepeatTimes is not None or repeat_times_tensor:
         rank = len(repeat_times_tensor) if repeat_times_tensor else product(RepeatTimes.shape)  # type: ignore[union-attr]
-        return X.with_shape((-1,) * max(rank, X.ndim))
+        return X.with_shape(unknown_shape(max(rank, X.ndim)))
     return _repeated(X, repeat_times, "repeat_times")
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "aligned",
+    "alike",
     "broadcast",
     "different_axes",
     "fits",
@@ -27,6 +28,7 @@ __all__ = [
     "scalar_shape",
     "scaled",
     "taken",
+    "unknown_shape",
     "within",
 ]
 
@@ -81,6 +83,24 @@ def different_axes(name: str, axes: Sequence[int], ndim: int) -> list[int]:
     if len(set(normalized)) != len(normalized):
         raise InferenceError(f"{name} {list(axes)} should name each dimension once, of {ndim}")
     return normalized
+
+
+_MOST_DIMENSIONS = 64
+_MOST_OUTPUTS = 1 << 16
+
+
+def unknown_shape(rank: int) -> Shape:
+    """A shape of `rank` unknown dimensions; `InferenceError` if no array has that many."""
+    if rank > _MOST_DIMENSIONS:
+        raise InferenceError(f"a shape of {rank} dimensions is asked for, and arrays have {_MOST_DIMENSIONS} at most")
+    return (-1,) * rank
+
+
+def alike(spec: Spec, count: int, what: str) -> list[Spec]:
+    """`count` outputs of one spec; `InferenceError`, which says what asks for them, if no op can have that many."""
+    if count > _MOST_OUTPUTS:
+        raise InferenceError(f"{what} asks for {count} outputs, and an op has {_MOST_OUTPUTS} at most")
+    return [spec] * count
 
 
 def scaled(count: int, factor: float) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -255,3 +257,40 @@ def test_damaged_text_ends_in_a_program_or_a_format_error():
             assert str(error).startswith("line ")
             ends.add("error")
     assert ends == {"program", "error"}
+
+
+SIZE = 100_000
+HOSTILE = {
+    "newlines": "\n" * SIZE,
+    "signs": "a=" * (SIZE // 2),
+    "signs in a block": "block 0 {\n" + "a=" * (SIZE // 2),
+    "brackets": "(" * SIZE,
+    "an open quote": "block 0 {\n  x = f(A=" + '"' + "x" * SIZE,
+    "an open quote of escapes": "block 0 {\n  x = f(A=" + '"' + "\\" * SIZE,
+    "names without end": "block 0 {\n  x = f(X=[" + "a," * (SIZE // 2),
+    "numbers without end": "block 0 {\n  x = f() {a=[" + "1," * (SIZE // 2),
+}
+
+
+@each("what", HOSTILE)
+def test_time_and_memory_of_texts_are_bounded_by_their_size(what: str) -> None:
+    """About a second for a megabyte (three here), and ten times the text: of a line, only what is being read is kept."""
+    text = HOSTILE[what]
+    start = time.process_time()
+    with pytest.raises(FormatError):
+        parse_program_text(text)
+    assert time.process_time() - start < 3 * SIZE / 1e6
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError):
+            parse_program_text(text[: SIZE // 4])
+        assert tracemalloc.get_traced_memory()[1] < (1 << 16) + 10 * SIZE // 4
+    finally:
+        tracemalloc.stop()
+
+
+def test_strings_end_at_the_first_quote_that_is_not_escaped() -> None:
+    for string in ("", '"', "\\", '\\"', "a\\\\", "\n\u202e", '"' * 5 + "\\" * 5):
+        program = Program()
+        program.global_block().ops.append(Operator(program.global_block(), "thing", {}, {}, {"text": string, "next": "b"}))
+        assert parse_program_text(program.to_string()).global_block().ops[0].attrs == {"text": string, "next": "b"}

@@ -31,7 +31,7 @@ import json
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ..errors import FormatError, ProgramError
 from ..ir.checked import checked
@@ -343,17 +343,17 @@ def program_to_screen(program: Program) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------- parsing
-_TOKEN = re.compile(
-    r'[ \t\r]*(?:(?P<word>[A-Za-z0-9_.@/+-]+)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<sign>[()\[\]{}=:,?|])|(?P<end>\Z))'
-)
+_TOKEN = re.compile(r'[ \t\r]*(?:([A-Za-z0-9_.@/+-]+)|(")|([()\[\]{}=:,?|])|(\Z))')
+_KINDS = ("", "word", "string", "", "end")
+"""The kinds of tokens, by the groups of `_TOKEN`; a sign is a kind of its own."""
 _DTYPES = {kind.text: kind for kind in VarType}
 _VAR_KINDS = {kind.name.lower(): kind for kind in VarType}
+_SPACE = re.compile(r"[ \t\r]*")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _LONGEST = 64
 
 
-@dataclass
-class _Token:
+class _Token(NamedTuple):
     kind: str
     """``word``, ``string``, ``end``, or the sign itself."""
     text: str
@@ -361,28 +361,55 @@ class _Token:
 
 
 class _Line:
-    """The tokens of a line, read from left to right."""
+    """The tokens of a line, read from left to right; only those around the present one are kept."""
 
     def __init__(self, text: str, number: int) -> None:
         self.number = number
-        self.tokens: list[_Token] = []
-        self.at = 0
-        position = 0
-        while not self.tokens or self.tokens[-1].kind != "end":
-            match = _TOKEN.match(text, position)
-            if match is None:
-                column = position + len(text[position:]) - len(text[position:].lstrip(" \t\r")) + 1
-                raise FormatError(f"line {number}, column {column}: {text[column - 1]!r} starts no word, string or sign")
-            kind = str(match.lastgroup)
-            self.tokens.append(_Token(match[kind] if kind == "sign" else kind, match[kind], match.start(kind) + 1))
-            position = match.end()
+        self._text, self._position = text, 0
+        self._next: list[_Token] = []
+        """Tokens after the present one that have been looked at."""
+        self.first = self.token = self._previous = self._read()
 
-    @property
-    def token(self) -> _Token:
-        return self.tokens[self.at]
+    def look(self, by: int) -> _Token:
+        """The token `by` places after the present one; at the end of the line, the last."""
+        tokens = self._next
+        while len(tokens) < by and (tokens[-1] if tokens else self.token).kind != "end":
+            tokens.append(self._read())
+        return tokens[min(by, len(tokens)) - 1] if by and tokens else self.token
+
+    def advance(self) -> _Token:
+        """Goes on to the next token, if there is one; returns the present one."""
+        token = self._previous = self.token
+        if token.kind != "end":
+            self.token = self._next.pop(0) if self._next else self._read()
+        return token
+
+    def back(self) -> None:
+        """Goes back to the token before the present one, once."""
+        self._next.insert(0, self.token)
+        self.token = self._previous
+
+    def _read(self) -> _Token:
+        text = self._text
+        match = _TOKEN.match(text, self._position)
+        if match is None:
+            raise self._no_token(_SPACE.match(text, self._position).end())  # type: ignore[union-attr]
+        number = match.lastindex or 0
+        kind, word, start = _KINDS[number], match[number], match.start(number)
+        self._position = match.end()
+        if kind == "string":
+            end = self._position = _end_of_string(text, start)
+            if end < 0:
+                raise self._no_token(start)
+            return _Token(kind, text[start:end], start + 1)
+        return _Token(kind or word, word, start + 1)
+
+    def _no_token(self, start: int) -> FormatError:
+        text = f"{self._text[start]!r} starts no word, string or sign"
+        return FormatError(f"line {self.number}, column {start + 1}: {text}")
 
     def ahead(self, kind: str, text: str | None = None, by: int = 0) -> bool:
-        token = self.tokens[min(self.at + by, len(self.tokens) - 1)]
+        token = self.look(by) if by else self.token
         return token.kind == kind and (text is None or token.text == text)
 
     def fail(self, message: str, token: _Token | None = None) -> NoReturn:
@@ -393,34 +420,37 @@ class _Line:
         self.fail(f"expected {expected}, not {repr(text) if text else 'the end of the line'}")
 
     def take(self, kind: str, expected: str | None = None, text: str | None = None) -> str:
-        if not self.ahead(kind, text):
+        token = self.token
+        if token.kind != kind or (text is not None and token.text != text):
             self.unexpected(expected or repr(text or kind))
-        self.at += 1
-        return self.tokens[self.at - 1].text
+        return self.advance().text
 
     def one_of(self, words: Container[str], expected: str, examples: str) -> str:
         """The next word, which should be one of these; `expected` and `examples` say what if there is no word, or another."""
         word = self.take("word", expected)
         if word not in words:
-            self.at -= 1
+            self.back()
             self.unexpected(examples)
         return word
 
     def accept(self, kind: str, text: str | None = None) -> bool:
         if self.ahead(kind, text):
-            self.at += 1
+            self.advance()
             return True
         return False
 
     def name(self, what: str = "a name") -> str:
-        return self.string() if self.ahead("string") else self.take("word", what)
+        kind = self.token.kind
+        if kind == "word":
+            return self.advance().text
+        return self.string() if kind == "string" else self.unexpected(what)
 
     def string(self) -> str:
         try:
             text: str = json.loads(self.token.text)
         except ValueError as error:
             self.fail(f"not a string: {error}")
-        self.at += 1
+        self.advance()
         return text
 
     def integer(self, what: str, bits: int = 0) -> int:
@@ -434,11 +464,26 @@ class _Line:
     def many(self, close: str, item: Any) -> list[Any]:
         """The items, separated by commas, up to `close`; the opening sign has been taken."""
         items: list[Any] = []
-        while not self.accept(close):
+        while (kind := self.token.kind) != close:
             if items:
-                self.take(",", f"',' or {close!r}")
+                if kind != ",":
+                    self.unexpected(f"',' or {close!r}")
+                self.advance()
             items.append(item())
+        self.advance()
         return items
+
+
+def _end_of_string(text: str, start: int) -> int:
+    """The position after the quote that closes the string at `start`; -1 if none does."""
+    end = start
+    while (end := text.find('"', end + 1)) >= 0:
+        escapes = end
+        while text[escapes - 1] == "\\":
+            escapes -= 1
+        if (end - escapes) % 2 == 0:
+            return end + 1
+    return -1
 
 
 class _BlockRef:
@@ -463,8 +508,9 @@ class _Parser:
 
     def parse(self, text: str) -> Program:
         number = 0
-        line = _Line("", 1)
         for number, content in enumerate(text.split("\n"), 1):
+            if not content.strip(" \t\r"):
+                continue
             line = _Line(content, number)
             if not line.ahead("end"):
                 self.line(line)
@@ -501,7 +547,7 @@ class _Parser:
             return self.header(line)
         if line.accept("}"):
             if not self.inside:
-                line.fail("'}' closes no block", line.tokens[0])
+                line.fail("'}' closes no block", line.first)
             self.inside.pop()
             self.roles.pop()
             return None
@@ -515,7 +561,7 @@ class _Parser:
         if line.ahead("word") and (line.ahead("word", by=1) or line.ahead("string", by=1)):
             word = line.take("word")
             if word not in ("param", "data", "var"):
-                line.fail(f"expected 'param', 'data' or 'var' before a variable, not {word!r}", line.tokens[0])
+                line.fail(f"expected 'param', 'data' or 'var' before a variable, not {word!r}", line.first)
             return self.declaration(line, line.name(), word)
         return self.op(line)
 
@@ -530,7 +576,7 @@ class _Parser:
             try:
                 self.program.wire = with_versions(self.facts.get("version", 0), self.facts.get("op_versions", []))
             except ProgramError as error:
-                line.fail(str(error), line.tokens[0])
+                line.fail(str(error), line.first)
 
     def fact(self, line: _Line) -> None:
         """An entry of the header, such as ``version=2006002``."""
@@ -624,7 +670,7 @@ class _Parser:
             elif flag in ("not_persistable", "not_trainable"):
                 flags[flag[4:]] = False
             else:
-                line.at -= 1
+                line.back()
                 line.unexpected("lod_level=, persistable, stop_gradient, need_check_feed or the like")
         properties: dict[str, Any] = {"type": kind, "name": name, "lod_level": lod_level, "is_data": flags["data"]}
         properties |= {flag: flags.get(flag, False) for flag in ("persistable", "stop_gradient", "need_check_feed")}
@@ -687,7 +733,7 @@ class _Parser:
         name = line.name("an attribute")
         if name in op.attrs:
             line.fail(f"the attribute {name!r} is given twice", token)
-        kind_token = line.tokens[min(line.at + 1, len(line.tokens) - 1)]
+        kind_token = line.look(1)
         kind = line.take("word", "a kind of attribute") if line.accept(":") else ""
         line.take("=")
         value = line.many("]", lambda: self.value(line)) if line.accept("[") else self.value(line)
@@ -700,18 +746,20 @@ class _Parser:
             self.refs.append((op.attrs, name))
 
     def value(self, line: _Line) -> Any:
-        if line.ahead("string"):
-            return line.string()
         token = line.token
+        if token.kind == "string":
+            return line.string()
         word = line.take("word", "a value")
+        if _INTEGER.fullmatch(word):
+            return int(word)
         if word in ("True", "False"):
             return word == "True"
         if word == "block":
             return _BlockRef(line.integer("the number of a block"), line, token)
         try:
-            return int(word) if _INTEGER.fullmatch(word) else _float(word)
+            return _float(word)
         except ValueError:
-            line.at -= 1
+            line.back()
             line.unexpected("a number, a string, True, False, or a block")
 
 

@@ -315,6 +315,48 @@ def test_declared_sizes_are_no_lists() -> None:
                 infer_specs(definition, {"X": Spec((2, 3), VarType.FP32), slot: large}, attrs)
 
 
+ON_ARRAYS: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
+    ("split_array", {"X": "x", "Like": "x"}, {}, "x is float32[2, 3], and split_array takes an array of tensors (Like)"),
+    ("join_array", {"X": "x", "Like": "x"}, {}, "x is float32[2, 3], and join_array takes an array of tensors (X)"),
+    ("tensor_array_to_tensor", {"X": "x"}, {}, "takes an array of tensors (X)"),
+    ("stack_array", {"X": "x"}, {}, "takes an array of tensors (X)"),
+    ("lod_array_length", {"X": "x"}, {}, "takes an array of tensors (X)"),
+    ("read_from_array", {"X": "x", "I": "i"}, {}, "takes an array of tensors (X)"),
+    ("unstack_array", {"X": "array"}, {}, "array is a list of 1, and unstack_array takes a tensor (X)"),
+    ("split_array", {"X": "array", "Like": "array"}, {}, "array is a list of 1, and split_array takes a tensor (X)"),
+    ("relu", {"X": "array"}, {}, "array"),
+    (
+        "write_to_array",
+        {"X": "x", "I": "far"},
+        {},
+        "the position far is 4611686018427387904; arrays have 1048576 entries at most",
+    ),
+]
+
+
+@each(("op_type", "inputs", "attrs", "says"), ON_ARRAYS)
+def test_ops_on_arrays_refuse_tensors(op_type: str, inputs: dict[str, str], attrs: dict[str, Any], says: str) -> None:
+    """And the other way round; planned and op by op alike."""
+    program = Program()
+    root = program.global_block()
+    root.create_var(name="x", shape=[2, 3], dtype="float32", is_data=True)
+    root.create_var(name="array", type=VarType.LOD_TENSOR_ARRAY, dtype="float32", shape=[2, 3])
+    for name in ("i", "far"):
+        root.create_var(name=name, shape=[1], dtype="int64", is_data=True)
+    root.append_op("write_to_array", {"X": "x", "I": "i"}, {"Out": "array"})
+    kind = VarType.LOD_TENSOR_ARRAY if op_type == "write_to_array" else VarType.LOD_TENSOR
+    root.create_var(name="out", shape=[2, 3], dtype="float32", type=kind)
+    outputs = {"Out": ["out"]} | ({"OutIndex": ["sizes"]} if op_type == "tensor_array_to_tensor" else {})
+    root.create_var(name="sizes", dtype="int32")
+    root.ops.append(Operator(root, op_type, {slot: [name] for slot, name in inputs.items()}, outputs, attrs))
+    feed = {"x": np.ones((2, 3), "float32"), "i": np.array([0]), "far": np.array([1 << 62])}
+    program = parse_program(serialize_program(program))
+    for run in (fluid.Executor().run, fluid.Executor().interpret):
+        with pytest.raises(FluidError) as caught:
+            run(program, feed, ["out"])
+        assert says in str(caught.value)
+
+
 def nested(depth: int) -> Program:
     """y, and z = y + 1, computed by branches inside of branches."""
     program = Program()

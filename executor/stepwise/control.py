@@ -18,9 +18,12 @@ from fluid.values.selected_rows import SelectedRows
 from fluid.values.types import VarType
 
 from .handlers import runs, runs_on_arrays
-from .interpreter import Environment, Machine
+from .interpreter import Environment, Machine, describe
 
-__all__ = ["Runs", "position_of", "run_backwards"]
+__all__ = ["Runs", "array_in", "position_of", "run_backwards"]
+
+_MOST_ENTRIES = 1 << 20
+"""The most entries of an array of tensors: those that were never written take memory, too."""
 
 
 def truth(value: Any, name: str) -> bool:
@@ -30,6 +33,24 @@ def truth(value: Any, name: str) -> bool:
     if value.size != 1:
         raise ExecutionError(f"the condition {name} has {value.size} elements; it should have one")
     return bool(to_numpy(array_of(value)).reshape(()))
+
+
+def array_in(op: Operator, slot: str, env: Environment) -> list[Any]:
+    """The entries of the array of tensors in an input slot, in a new list; none if it has no value."""
+    name = op.input(slot)[0]
+    value = env.get(name)
+    if value is not None and not isinstance(value, list):
+        raise ExecutionError(f"{name} is {describe(value)}, and {op.type} takes an array of tensors ({slot})")
+    return list(value or ())
+
+
+def tensor_in(op: Operator, slot: str, env: Environment) -> Any:
+    """The tensor in an input slot."""
+    name = op.input(slot)[0]
+    value = env.need(name)
+    if isinstance(value, list):
+        raise ExecutionError(f"{name} is {describe(value)}, and {op.type} takes a tensor ({slot})")
+    return value
 
 
 # ------------------------------------------------------------------------------------------------------------- blocks
@@ -282,7 +303,12 @@ def new_array(machine: Machine, op: Operator, env: Environment) -> None:
 def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
     name = op.output("Out")[0]
     position = position_of(op, env)
-    array = list(env.get(name) or ())
+    if position >= _MOST_ENTRIES:
+        raise ExecutionError(f"the position {op.input('I')[0]} is {position}; arrays have {_MOST_ENTRIES} entries at most")
+    array = env.get(name)
+    if array is not None and not isinstance(array, list):
+        raise ExecutionError(f"{name} is {describe(array)}, and {op.type} writes to an array of tensors")
+    array = list(array or ())
     array += [None] * (position + 1 - len(array))
     array[position] = None if op.attr("clears") else copy(env.get(op.input("X")[0]))
     env.set(name, array)
@@ -290,20 +316,20 @@ def write_to_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("read_from_array")
 def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
-    array = env.get(op.input("X")[0])
+    array = array_in(op, "X", env)
     position = position_of(op, env)
-    entry = array[position] if array is not None and position < len(array) else None
+    entry = array[position] if position < len(array) else None
     like = op.input("X_W")
     if entry is None and like:
         entry = zeros_like(machine.xp, env.get(like[0]))
-    elif entry is None and array is not None and position >= len(array):
+    elif position >= len(array) and env.get(op.input("X")[0]) is not None:
         raise ExecutionError(f"entry {position} is read from {op.input('X')[0]}, which has {len(array)} entries")
     env.set(op.output("Out")[0], entry)
 
 
 @runs("stack_array", "stack_array_like")
 def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
-    array = list(env.get(op.input("X")[0]) or ())
+    array = array_in(op, "X", env)
     like = env.get(op.input("Like")[0]) if op.input("Like") else None
     if like is not None:
         array += [None] * (like.shape[0] - len(array))
@@ -316,15 +342,15 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("unstack_array")
 def unstack_array(machine: Machine, op: Operator, env: Environment) -> None:
-    env.set(op.output("Out")[0], [item.copy() for item in env.get(op.input("X")[0])])
+    env.set(op.output("Out")[0], [item.copy() for item in tensor_in(op, "X", env)])
 
 
 @runs("tensor_array_to_tensor", "join_array")
 def join_array(machine: Machine, op: Operator, env: Environment) -> None:
     name, axis, xp = op.input("X")[0], op.attr("axis"), machine.xp
-    array = list(env.get(name) or ())
+    array = array_in(op, "X", env)
     if op.input("Like"):
-        like = env.get(op.input("Like")[0])
+        like = array_in(op, "Like", env)
         array += [None] * (len(like) - len(array))
         array = [zeros_like(xp, other) if item is None else item for item, other in zip(array, like, strict=True)]
     absent = [str(position) for position, item in enumerate(array) if item is None]
@@ -345,9 +371,8 @@ def join_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("split_array", "tensor_array_to_tensor_grad")
 def split_array(machine: Machine, op: Operator, env: Environment) -> None:
-    names = op.input("X") + op.input("Like") if op.type == "split_array" else op.input("Out@GRAD") + op.input("X")
-    whole, like = (env.get(name) for name in names)
-    whole, axis = array_of(whole), op.attr("axis")
+    slots = ("X", "Like") if op.type == "split_array" else (grad_slot("Out"), "X")
+    whole, like, axis = array_of(tensor_in(op, slots[0], env)), array_in(op, slots[1], env), op.attr("axis")
     parts, start = [], 0
     for item in like:
         shape = array_of(item).shape
@@ -361,7 +386,7 @@ def split_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("lod_array_length")
 def lod_array_length(machine: Machine, op: Operator, env: Environment) -> None:
-    env.set(op.output("Out")[0], machine.xp.asarray([len(env.get(op.input("X")[0]) or ())], dtype="int64"))
+    env.set(op.output("Out")[0], machine.xp.asarray([len(array_in(op, "X", env))], dtype="int64"))
 
 
 # ------------------------------------------------------------------------------------------------------------ choosing

@@ -22,7 +22,7 @@ from ..binding.compiled import Argument, Compiled, compiled, updates_of
 from ..random import RandomStreams
 from .handlers import ARRAY_HANDLERS, HANDLERS
 
-__all__ = ["Environment", "Machine", "step_captures"]
+__all__ = ["Environment", "Machine", "describe", "step_captures"]
 
 Check = Callable[[Operator, str, Any], None]
 
@@ -220,7 +220,7 @@ class Machine:
             raise self._failure(op, env, error) from error
 
     def _failure(self, op: Operator, env: Environment, error: Exception) -> ExecutionError:
-        values = [f"{name} is {_describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
+        values = [f"{name} is {describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
         failure = ExecutionError(f"{op.type} failed: {error}\n{locate(op)}\n  at run time: {'; '.join(values) or 'no inputs'}")
         failure.located = True
         return failure
@@ -287,7 +287,8 @@ class Machine:
         return self.streams.source(names[0] if names else op.type, seed)
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """What a value is, for messages: its element type and shape, or how many entries an array has."""
     if value is None:
         return "not set"
     if isinstance(value, list):

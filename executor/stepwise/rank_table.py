@@ -14,7 +14,7 @@ from fluid.values.lod_array import array_of, checked_lod, lengths_of, lod_of, wi
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
-from .control import position_of
+from .control import array_in, position_of
 from .handlers import runs
 from .interpreter import Environment, Machine
 
@@ -143,7 +143,7 @@ def lod_tensor_to_array(machine: Machine, op: Operator, env: Environment) -> Non
 @runs("array_to_lod_tensor")
 def array_to_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
     table, xp = _table(op, env), machine.xp
-    array = list(env.get(op.input("X")[0]) or ())  # absent if the loop that writes it made no trip
+    array = array_in(op, "X", env)  # absent if the loop that writes it made no trip
     steps = max(table.lengths, default=0)
     present = [value for value in array if value is not None] or [_without_rows(op, xp, steps)]
     like = array_of(present[0])

@@ -125,13 +125,19 @@ def _define(count: int) -> None:
     def infer_index(X: Spec, attrs: Mapping[str, Any]) -> Spec:
         return infer(X, attrs).with_dtype(VarType.INT64)
 
+    def infer_back(Output: Spec, Like: Spec, attrs: Mapping[str, Any]) -> Spec:
+        pooled = infer(Like, attrs)
+        if not may_equal(Output.shape, pooled.shape):
+            raise InferenceError(f"Output {Output} should be {pooled}, the shape of Like {Like} after pooling")
+        return Like
+
     rule.__doc__ = _POOL[count]
     index.__doc__ = "The index of the first maximum of each window in its image, counted row by row."
     back.__doc__ = "Each element of Output spread evenly over its window, in an image shaped like Like: transposes averaging."
     define(f"{name}(X: float) -> Out", infer=infer, pooling_type=_TYPE, **attributes)(rule)
     define(f"{name}_index(X) -> Index", infer=infer_index, grad=ZERO_GRADIENT, **attributes)(index)
     signature = f"{name}_average_back(Output, Like) -> X"
-    define(signature, infer=like("Like"), wrt=("Output",), shape_only=("Like",), **attributes)(back)
+    define(signature, infer=infer_back, wrt=("Output",), shape_only=("Like",), **attributes)(back)
 
 
 _define(2)

@@ -17,9 +17,9 @@ import numpy as np
 from .errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 from .executor.scope import global_scope
 from .formats.bfloat16 import to_bfloat16, to_float32
-from .formats.pickles import write_arrays
+from .formats.pickles import stamp_of, write_arrays
 from .formats.program import parse_program, serialize_program
-from .formats.state import read_state
+from .formats.state import check_together, read_state
 from .formats.tensors import Lod, open_tensors, read_file, write_rows, write_tensor
 from .formats.writing import atomic_writer, together, write_file
 from .ir.checked import checked
@@ -308,8 +308,9 @@ def save(program: Program, model_path: FilePath) -> None:
     pickles of arrays by name; ``.pdmodel`` holds the program.
 
     Each file is at any time the whole old one or the whole new one. When all three are on the disk, they replace the old ones in
-    the order ``.pdopt``, ``.pdparams``, ``.pdmodel``. A process that is killed between these leaves some new and others old. (For
-    one file that is whole at any time, see `fluid.save_checkpoint`.)
+    the order ``.pdopt``, ``.pdparams``, ``.pdmodel``. A process that is killed between these leaves some new and others old; as
+    ``.pdopt`` and ``.pdparams`` carry a stamp of the save, `load` refuses such a pair. (For one file that is whole at any time,
+    see `fluid.save_checkpoint`.)
 
     >>> y, exe = fluid.layers.fc(fluid.data("x", [None, 2]), 1), fluid.Executor(fluid.CPUPlace())
     >>> _ = exe.run(fluid.default_startup_program())
@@ -329,9 +330,11 @@ def save(program: Program, model_path: FilePath) -> None:
     for var, array in values.items():
         _check_dense(model_path + _STATE, var.name, array)
     data = serialize_program(program)
+    parameters, state = ({var.name: array for var, array in values.items() if is_parameter(var) is of} for of in (True, False))
+    stamp = stamp_of({**parameters, **state})
     with together():  # the state first: who finds parameters must not take the state for missing
-        write_arrays(model_path + _STATE, {var.name: array for var, array in values.items() if not is_parameter(var)})
-        write_arrays(model_path + _PARAMETERS, {var.name: array for var, array in values.items() if is_parameter(var)})
+        write_arrays(model_path + _STATE, state, stamp=stamp)
+        write_arrays(model_path + _PARAMETERS, parameters, stamp=stamp)
         write_file(model_path + _PROGRAM, [data])
 
 
@@ -347,7 +350,8 @@ def load(program: Program, model_path: FilePath, executor: Any = None) -> None:
     >>> fluid.io.load(fluid.default_main_program(), "model", exe)
 
     Raises:
-        FormatError: a file is missing, damaged, lacks a variable, or has other shapes or dtypes than the program declares.
+        FormatError: a file is missing, damaged, lacks a variable, or has other shapes or dtypes than the program declares; or
+            the two are of different saves.
     """
     model_path = os.fspath(model_path)
     _set_state(program, load_program_state(model_path), model_path, getattr(executor, "place", None), complete=True)
@@ -366,7 +370,7 @@ def load_program_state(model_path: FilePath) -> dict[str, Any]:
     {'fc_0.b_0': (1,), 'fc_0.w_0': (2, 1)}
 
     Raises:
-        FormatError: a file is damaged, or ``<model_path>.pdparams`` is missing.
+        FormatError: a file is damaged, ``<model_path>.pdparams`` is missing, or the two are of different saves.
     """
     model_path = os.fspath(model_path)
     for suffix in (_PARAMETERS, _STATE, _PROGRAM):
@@ -374,6 +378,7 @@ def load_program_state(model_path: FilePath) -> dict[str, Any]:
     _check_prefix(model_path)
     state = read_state(model_path + _PARAMETERS)
     if os.path.exists(model_path + _STATE):
+        check_together(model_path + _PARAMETERS, model_path + _STATE)
         state.update(read_state(model_path + _STATE))
     return state
 

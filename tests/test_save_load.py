@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import fluid
-from fluid import io, layers
+from fluid import dygraph, io, layers
 from fluid.errors import ExecutionError, FluidTypeError, FormatError, NameNotFoundError, ProgramError
 
 GOLDEN = Path(__file__).parent / "golden" / "pickles"
@@ -99,6 +100,42 @@ def test_parameters_in_pieces_are_put_together(tmp_path: Path) -> None:
     (tmp_path / "m.pdparams").write_bytes(pickle.dumps(pieces, 2))
     with pytest.raises(FormatError, match=r"m\.pdparams: the pieces of 'w' do not make one array"):
         io.load_program_state(str(tmp_path / "m"))
+
+
+def test_files_of_two_saves_are_not_mixed(tmp_path: Path) -> None:
+    """As a process leaves them that is killed after the first of its renames, of parameters and of the optimizer's state."""
+    executor, loss = trained()
+    path, program = tmp_path / "m", fluid.default_main_program()
+    fluid.save(program, path)
+    first = {name: (tmp_path / name).read_bytes() for name in ("m.pdparams", "m.pdopt")}
+    fluid.save(program, path)
+    assert {name: (tmp_path / name).read_bytes() for name in first} == first  # the same values, the same bytes
+    step(executor, loss)
+    before = values()
+    replace, killed = os.replace, KeyboardInterrupt
+
+    def die_after_the_first(source: str, target: str) -> None:
+        if not target.endswith("pdopt"):
+            raise killed
+        replace(source, target)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(killed):
+        patch.setattr(os, "replace", die_after_the_first)
+        fluid.save(program, path)
+    says = r"m\.pdparams and .*m\.pdopt were not saved together: their stamps are ([0-9a-f]{8}) and (?!\1)[0-9a-f]{8}"
+    for load in (
+        lambda: fluid.load(program, path),
+        lambda: io.load_program_state(path),
+        lambda: fluid.load_model(tmp_path / "m.pdparams"),
+        lambda: dygraph.load_dygraph(str(path)),
+    ):
+        with pytest.raises(FormatError, match=says):
+            load()
+    assert all(np.array_equal(value, before[name]) for name, value in values().items())
+    bare = first["m.pdparams"][: -len(b"\n# saved together: 01234567\n")]  # as earlier versions wrote, and Paddle does
+    assert set(pickle.loads(bare)) == set(pickle.loads(first["m.pdparams"]))
+    (tmp_path / "m.pdparams").write_bytes(bare)
+    fluid.load(program, path)
 
 
 def test_set_program_state(tmp_path: Path) -> None:

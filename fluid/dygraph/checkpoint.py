@@ -12,6 +12,7 @@ from ..eager.program import Parameter
 from ..eager.tensor import Tensor
 from ..errors import FormatError, ProgramError
 from ..formats.pickles import read_pickle, write_arrays
+from ..formats.state import check_together
 from ..ir.checked import checked
 from ..optimizer import is_state
 from ..training.states import start_of
@@ -53,7 +54,7 @@ def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], di
     """The states of a layer and of an optimizer (None if missing) that `save_dygraph` or Paddle has saved: arrays by name.
 
     Raises:
-        FormatError: neither file exists, or one is damaged.
+        FormatError: neither file exists, one is damaged, or they are of different saves of `fluid.save`.
 
     >>> linear = dygraph.Linear(4, 2)
     >>> dygraph.save_dygraph(linear.state_dict(), "linear")
@@ -64,6 +65,8 @@ def load_dygraph(model_path: str | os.PathLike[str]) -> tuple[dict[str, Any], di
     states = [_read(start + suffix) if os.path.exists(start + suffix) else None for suffix in (".pdparams", ".pdopt")]
     if states == [None, None]:
         raise FormatError(f"there is neither {start}.pdparams nor {start}.pdopt")
+    if None not in states:
+        check_together(start + ".pdparams", start + ".pdopt")
     return states[0] if states[0] is not None else {}, states[1]
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import os
 import pickletools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NoReturn
+from zlib import crc32
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from ..ir.checked import checked
 from .bfloat16 import BFLOAT16, as_bits
 from .writing import atomic_writer, reason
 
-__all__ = ["check_numbers", "not_numbers", "read_pickle", "write_arrays"]
+__all__ = ["check_numbers", "not_numbers", "read_pickle", "read_stamp", "stamp_of", "write_arrays"]
 
 _DEPTH = 64
 """Most levels of nested containers; state dicts have three."""
@@ -404,8 +406,35 @@ def check_numbers(path: str, arrays: Mapping[str, Any]) -> None:
             raise FluidTypeError(f"{path}: the elements of {name!r} are {elements}, not numbers")
 
 
+_STAMP = re.compile(rb"\n# saved together: ([0-9a-f]{8})\n")
+_STAMP_LENGTH = len(b"\n# saved together: 01234567\n")
+
+
+def stamp_of(arrays: Mapping[str, Any]) -> str:
+    """A stamp for the files of one save: the checksum of all arrays in them, so that the same values give the same files."""
+    checksum = 0
+    for name, array in arrays.items():
+        checksum = crc32(name.encode("utf-8", "surrogatepass"), checksum)
+        if not array.dtype.hasobject:  # which no file can hold, as writing says
+            checksum = crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), checksum)
+    return f"{checksum:08x}"
+
+
+def read_stamp(path: str) -> str:
+    """The stamp of a file that `write_arrays` wrote with one; "" if it has none, or cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-_STAMP_LENGTH, os.SEEK_END)
+            match = _STAMP.fullmatch(file.read(_STAMP_LENGTH))
+    except OSError:  # it is shorter
+        return ""
+    return match[1].decode() if match else ""
+
+
 @checked
-def write_arrays(path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str]] | None = None) -> None:
+def write_arrays(
+    path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapping[str, str]] | None = None, stamp: str = ""
+) -> None:
     """Write arrays by name atomically, as ``pickle.dump(dict, protocol=2)`` would, in a form that every version of numpy reads.
 
     If an array is larger than 1 GiB, the file has protocol 4, since protocol 2 cannot express its length.
@@ -414,6 +443,7 @@ def write_arrays(path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapp
         path: the file.
         arrays: arrays by name.
         tables: dicts of strings by name, which follow the arrays.
+        stamp: what `read_stamp` returns; it follows the pickle, where readers of pickles do not look.
 
     Raises:
         FluidTypeError: the elements of an array are not numbers.
@@ -436,3 +466,5 @@ def write_arrays(path: str, arrays: Mapping[str, Any], tables: Mapping[str, Mapp
         for name, table in (tables or {}).items():
             file.write(_text(name) + b"}(" + b"".join(_text(key) + _text(value) for key, value in table.items()) + b"u")
         file.write(b"u.")
+        if stamp:
+            file.write(b"\n# saved together: " + stamp.encode() + b"\n")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
-from .pickles import read_pickle
+from .pickles import read_pickle, read_stamp
 
-__all__ = ["is_pickle", "read_state"]
+__all__ = ["check_together", "is_pickle", "read_state"]
 
 _PARAMETER_NAMES = "StructuredToParameterName@@"
 _SLICES = "UnpackBigParamInfor@@"
@@ -40,6 +40,19 @@ def read_state(path: str) -> dict[str, Any]:
         name, value = next(iter(state.items()))
         raise FormatError(f"{path}: it holds no array by name; under {name!r} is a {type(value).__name__}")
     return arrays
+
+
+def check_together(parameters: str, state: str) -> None:
+    """`FormatError` if two files are of different saves: a process was killed when it had replaced one of them.
+
+    Files of Paddle, of earlier versions, and of what saves one file have no stamp, and go with any other.
+    """
+    stamps = read_stamp(parameters), read_stamp(state)
+    if all(stamps) and stamps[0] != stamps[1]:
+        raise FormatError(
+            f"{parameters} and {state} were not saved together: their stamps are {' and '.join(stamps)}. A process was killed "
+            "while it saved, or one was copied from elsewhere: take both from one save, or move one away to load the other alone"
+        )
 
 
 def _join_slices(path: str, state: dict[str, Any], slices: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fluid.errors import ExecutionError, locate
+from fluid.errors import ExecutionError, locate, printable
 from fluid.ir.program import Operator, Program
 from fluid.ir.verify import misuses_of
 from fluid.opdef.registry import Rule
@@ -50,7 +50,7 @@ class UnsupportedOp:
         times = "once" if self.count == 1 else f"{self.count} times"
         frame = self.first.user_frame
         made = f", made at {frame[0]}:{frame[1]}" if frame is not None else ""
-        return f"the op {self.type} {self.reason}; {times}, first as op {self.position} of block {self.block}{made}"
+        return f"the op {printable(self.type)} {self.reason}; {times}, first as op {self.position} of block {self.block}{made}"
 
 
 def refuse_unsupported(program: Program, ops: Iterable[Operator]) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "ProgramError",
     "did_you_mean",
     "locate",
+    "printable",
 ]
 
 
@@ -82,11 +83,21 @@ def did_you_mean(name: object, choices: Iterable[str], most: int = 3, show: Call
     return f"; did you mean {' or '.join(map(show, near))}?" if near else ""
 
 
+def printable(text: str, keep: str = "") -> str:
+    """`text` with its unprintable characters escaped, except those in `keep`.
+
+    Names in files may hold line breaks, a terminal's escape sequences, and marks that turn the direction of text.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
+
+
 def locate(op: Operator) -> str:
     """Lines that describe an operator, its inputs, and the line of the user's code that made it."""
     lines = [f"  op: {op}"]
     variables = ((name, op.block.find_var(name)) for name in op.input_arg_names)
-    if specs := [f"{name}: {var.describe()}" for name, var in variables if var is not None]:
+    if specs := [f"{printable(name)}: {var.describe()}" for name, var in variables if var is not None]:
         lines.append("  inputs: " + "; ".join(specs))
     frame = op.user_frame
     if frame is not None:

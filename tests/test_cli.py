@@ -249,6 +249,42 @@ def test_prune_writes_a_part(tmp_path):
     assert "no variable 'fc_9' is visible" in call("prune", LENET, tmp_path / "x", "--fetch", "fc_9", status=2)
 
 
+FORGED = "w\neverything in it can run\x1b[2J\u202egnp.\u2066\u200b"
+
+
+def test_names_forge_no_lines(tmp_path: Path) -> None:
+    """Names with line breaks, escape sequences of terminals, and marks that turn the direction of text."""
+    program = fluid.Program()
+    root = program.global_block()
+    for name, more in (("x", {"is_data": True}), (FORGED, {"persistable": True}), (FORGED + "out", {})):
+        root.create_var(name=name, shape=[1], dtype="float32", **more)
+    root.append_op("elementwise_add", {"X": "x", "Y": FORGED}, {"Out": FORGED + "out"}, {"note": FORGED})
+    root.append_op("relu", {"X": FORGED + "out"}, {"Out": FORGED + "out"})
+    root.append_op(FORGED, {"X": FORGED + "out"}, {"Out": FORGED + "out"})
+    (tmp_path / "a.pdmodel").write_bytes(program.serialize_to_string())
+    (tmp_path / "b.pdmodel").write_bytes(fluid.Program().serialize_to_string())
+    one, two = str(tmp_path / "a.pdmodel"), str(tmp_path / "b.pdmodel")
+    for arguments in (
+        ["inspect", one],
+        ["dump", one],
+        ["dump", "--short", one],
+        ["dump", "--format", "json", one],
+        ["dump", "--format", "pbtxt", one],
+        ["diff", one, two],
+        ["explain", one, FORGED + "out", "x"],
+        ["explain", one, FORGED + "out", FORGED],
+        ["explain", one, FORGED, "x"],
+        ["run", one, "--fetch", FORGED + "out"],
+        ["--verbose", "run", one, "--fetch", FORGED],
+        ["draw", one],
+    ):
+        result = CliRunner().invoke(cli, arguments)
+        text = result.output
+        assert "everything in it can run" not in [line.strip() for line in text.splitlines()], arguments
+        assert all(char.isprintable() or char in "\n\t" for char in text), (arguments, text)
+        assert "gnp." in text or "run" in arguments, (arguments, text)
+
+
 @each("output", ["folder", "net.pdmodel", "net.txt", "net.npz", "net.safetensors", "net.pdparams"])
 def test_convert_to_every_form(tmp_path, output):
     written = call("convert", LENET, tmp_path / output).splitlines()

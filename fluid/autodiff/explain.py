@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import ProgramError
+from ..errors import ProgramError, printable
 from ..ir.dataflow import needed_ops
 from ..ir.program import Block, Operator, Program, Variable
 from ..ir.regions import Region, is_gradient_op, region_of
@@ -36,7 +36,7 @@ def explain_gradient(program: Program, loss: Variable | str, var: Variable | str
             hint = f"; it lives in sub-block {inside}, and only what is visible in block 0 has gradients" if inside else ""
             raise ProgramError(f"the {what} {name!r} is not a variable of this program's block 0{hint}")
         names.append(name)
-    return _Explanation(block, *names).text()
+    return "\n".join(map(printable, _Explanation(block, *names).lines()))
 
 
 class _Explanation:
@@ -48,22 +48,21 @@ class _Explanation:
         needed_ops(self.versions, self.needed)
         self.cuts: dict[str, None] = {}
 
-    def text(self) -> str:
+    def lines(self) -> list[str]:
         starts = [(self.var, v) for v in range(self.versions.last.get(self.var, 0) + 1) if (self.var, v) in self.needed]
         if not starts:
-            return self._unreachable()
+            return [self._unreachable()]
         start = starts[0]
         flag = _flag(self.block, self.var)
         if flag is not None:
-            return f"No gradient of {self.loss} reaches {self.var}: {flag}."
+            return [f"No gradient of {self.loss} reaches {self.var}: {flag}."]
         if start == self.target:
-            return f"{self.var} is the target itself: its gradient is 1."
+            return [f"{self.var} is the target itself: its gradient is 1."]
         reached = self._flow(self.versions, {start}, self.needed)
         if self.target in reached:
             return self._path(start, reached)
         lines = [f"No gradient of {self.loss} reaches {self.var}, although {self.loss} depends on it:"]
-        lines += [f"  - {cut}" for cut in self.cuts] or ["  - nothing differentiable leads from one to the other"]
-        return "\n".join(lines)
+        return lines + ([f"  - {cut}" for cut in self.cuts] or ["  - nothing differentiable leads from one to the other"])
 
     def _unreachable(self) -> str:
         inside = {op: {name for sub in op.sub_blocks for name in outer_names(sub)[0]} for op in self.block.ops}
@@ -127,7 +126,7 @@ class _Explanation:
         through = {name for name, value in last.items() if value in reached}
         return through | (names & last.keys() if region.may_skip else set())
 
-    def _path(self, start: Value, reached: Reached) -> str:
+    def _path(self, start: Value, reached: Reached) -> list[str]:
         steps = []
         value: Value | None = self.target
         while value is not None and value != start:
@@ -137,7 +136,7 @@ class _Explanation:
         if len(steps) > _MOST_STEPS:
             half = _MOST_STEPS // 2
             steps = [*steps[:half], f"  ... {len(steps) - _MOST_STEPS} more ops ...", *steps[-half:]]
-        return "\n".join([f"The gradient of {self.loss} reaches {self.var} along:", *steps])
+        return [f"The gradient of {self.loss} reaches {self.var} along:", *steps]
 
 
 def _flag(block: Block, name: str) -> str | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from .. import __version__
-from ..errors import FluidError
+from ..errors import FluidError, printable
 from . import change, draw, params, run, show
-from .common import printable
 
 __all__ = ["cli"]
 
@@ -24,7 +23,8 @@ class _Group(click.Group):
             raise  # the reader of the pipe has closed it; click exits quietly
         except (MemoryError, OSError) as error:
             text = str(error) or "out of memory"
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(text)}", err=True)
+        shown = printable(text, "\n")
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {shown}", err=True)
         ctx.exit(2)
 
 

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
-from ..errors import ProgramError
+from ..errors import ProgramError, printable
 from ..executor import Scope
 from ..ir.program import Program, Variable
 from ..saving.models import Model, load_model
 
-__all__ = ["as_json", "echo", "human_bytes", "listed", "model_argument", "printable", "program_of", "read_model", "table"]
+__all__ = ["as_json", "echo", "echo_lines", "human_bytes", "listed", "model_argument", "program_of", "read_model", "table"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -58,13 +58,14 @@ def human_bytes(number: float) -> str:
 
 
 def echo(text: str = "", **style: Any) -> None:
-    """Print a line, styled on a terminal; control characters, which files may hold, are escaped."""
-    click.secho(printable(text, "\n\t"), **style)
+    """Prints a line, styled on a terminal; control characters and line breaks, which files may hold, are escaped."""
+    click.secho(printable(text, "\t"), **style)
 
 
-def printable(text: str, keep: str = "\n") -> str:
-    """`text` with its unprintable characters, except those in `keep`, escaped."""
-    return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
+def echo_lines(text: str) -> None:
+    """Prints a text of several lines, in which names are escaped already."""
+    for line in text.split("\n"):
+        echo(line)
 
 
 def as_json(value: Any) -> None:
@@ -91,7 +92,7 @@ def _plain(value: Any) -> Any:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "", right: Iterable[int] = ()) -> None:
     """Print a table: framed on a terminal, plain columns in a pipe. `right` are the indices of right-aligned columns."""
-    texts = [[printable(str(cell), "") for cell in row] for row in rows]
+    texts = [[printable(str(cell)) for cell in row] for row in rows]
     numbers = set(right)
     if not sys.stdout.isatty():
         if title:

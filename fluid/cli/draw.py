@@ -13,7 +13,7 @@ from ..errors import FluidError
 from ..formats.writing import write_file
 from ..transform.graph import to_dot
 from ..viewer import write_html
-from .common import echo, model_argument, program_of, read_model
+from .common import echo, echo_lines, model_argument, program_of, read_model
 
 __all__ = ["COMMANDS"]
 
@@ -25,7 +25,7 @@ def draw(model: str, params: str | None, output: str | None) -> None:
     """Draw the program as a graph. Pictures need graphviz; large programs are better seen with `view`."""
     text = to_dot(program_of(read_model(model, params)))
     if output is None:
-        return echo(text.rstrip("\n"))
+        return echo_lines(text.rstrip("\n"))
     kind = os.path.splitext(output)[1][1:]
     if kind in ("dot", "gv"):
         data = text.encode("utf-8", "replace")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formats.bfloat16 import BFLOAT16, to_float32
 from ..saving.models import save_arrays
-from .common import as_json, echo, human_bytes, listed, model_argument, read_model, table
+from .common import as_json, echo, echo_lines, human_bytes, listed, model_argument, read_model, table
 
 __all__ = ["COMMANDS"]
 
@@ -56,7 +56,7 @@ def show(model: str, params: str | None, name: str, is_json: bool) -> None:
             echo(f"min {wide.min():.6g}  mean {wide.mean():.6g}  max {wide.max():.6g}  deviation {wide.std():.6g}")
         if array.dtype.kind == "f" and not np.isfinite(wide).all():
             echo(f"{int((~np.isfinite(wide)).sum())} elements are not finite", fg="red")
-    echo(np.array2string(array, threshold=100, edgeitems=3, max_line_width=120))
+    echo_lines(np.array2string(array, threshold=100, edgeitems=3, max_line_width=120))
     return None
 
 

@@ -50,7 +50,7 @@ def run(
         raise FeedError(f"the model is fed {', '.join(missing)}; give a file of arrays with these names with --feed{held}")
     unknown = [name for name in feed if name not in program.global_block().vars]
     if unknown:
-        click.echo(f"not in the program, and left out: {', '.join(unknown)}", err=True)
+        echo(f"not in the program, and left out: {', '.join(unknown)}", err=True)
         feed = {name: array for name, array in feed.items() if name not in unknown}
     executor = Executor(CPUPlace())
     for _ in range(repeat):

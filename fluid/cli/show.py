@@ -14,7 +14,7 @@ from ..ir.program import Block, Parameter, Program
 from ..saving.models import Model
 from ..transform.compare import diff
 from ..transform.flops import count_flops, human
-from .common import as_json, echo, human_bytes, model_argument, program_of, read_model, table
+from .common import as_json, echo, echo_lines, human_bytes, model_argument, program_of, read_model, table
 
 __all__ = ["COMMANDS"]
 
@@ -178,7 +178,7 @@ def diff_command(
 @click.argument("var")
 def explain(model: str, params: str | None, loss: str, var: str) -> None:
     """Show along which ops the gradient of LOSS flows to VAR, or what stops it."""
-    echo(program_of(read_model(model, params)).explain_gradient(loss, var))
+    echo_lines(program_of(read_model(model, params)).explain_gradient(loss, var))
 
 
 COMMANDS = [inspect, dump, diff_command, explain]

@@ -53,7 +53,6 @@ _ROLE_BITS = {name: bit for bit, name in _ROLES.items()}
 NOISE = frozenset({OpRole.NAME, OpRole.VARS, "op_namescope", "op_device", "op_callstack", "with_quant_attr"})
 """Attributes that do not affect what an op computes."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.@/-]+")
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 _DEEPEST_INDENT = 20
 _MOST_LEVELS = 64
 _SCREEN_LINES = 80
@@ -81,7 +80,11 @@ _SHORT = _Style(complete=False, items=8)
 
 
 def _quoted(text: str) -> str:
-    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
+    """A string as in JSON, where what cannot be seen, or turns the direction of text, is escaped."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    if quoted.isprintable():
+        return quoted
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)
 
 
 def _name(name: str) -> str:

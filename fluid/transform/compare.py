@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import printable
 from ..formats.text import NOISE, op_to_string
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, Program
@@ -41,7 +42,7 @@ class ProgramDiff:
         if self.values:
             yield "values"
             for name, text in self.values.items():
-                yield f"~ {name}: {text}"
+                yield f"~ {printable(name)}: {text}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines()) or "no differences"

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
-from ..errors import InferenceError, NameNotFoundError, ProgramError, locate
+from ..errors import InferenceError, NameNotFoundError, ProgramError, locate, printable
 from ..formats.text import op_to_string
 from ..ir.checked import checked
 from ..ir.inference import declared_specs, gather_specs
@@ -173,7 +173,7 @@ def show_var(var: Variable) -> str:
         "stop_gradient": var.stop_gradient and not var.is_data,
     }
     word = "param " if isinstance(var, Parameter) else ""
-    return " ".join([f"{word}{var.name}: {var.describe()}", *(flag for flag, is_set in flags.items() if is_set)])
+    return " ".join([f"{word}{printable(var.name)}: {var.describe()}", *(flag for flag, is_set in flags.items() if is_set)])
 
 
 class Edit:

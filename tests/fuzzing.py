@@ -634,6 +634,8 @@ def run(program: fluid.Program, feed: dict[str, Any], fetches: list[str]) -> str
             arrays[name] = array
         elif var.persistable:
             scope.put(name, array)
+    if sum(array.nbytes for array in arrays.values()) > MOST_RUN:
+        return "compiled"
     sequences = {name: lod for name, (_, lod) in feed.items() if lod}
     arrays |= {name: value for name, (value, _) in feed.items() if name in root.vars}
     if not sequences:

@@ -420,6 +420,24 @@ def test_gradients_of_damaged_programs_end_in_errors_of_ours() -> None:
             differentiate(program)
 
 
+def test_a_loop_without_a_block() -> None:
+    """A file may say that an op owns a block and not which; analyses walked into nothing."""
+    program = nested(2)
+    root = program.global_block()
+    del root.ops[0].attrs["sub_block"]
+    root.vars["x"].stop_gradient = False
+    feed = {"c": np.array([True]), "x": np.ones(1, "float32")}
+    for act in (
+        lambda: fluid.gradients(root.vars["y"], root.vars["x"]),
+        lambda: fluid.Executor().run(program, feed, ["y"]),
+        lambda: fluid.Executor().interpret(program, feed, ["y"]),
+        lambda: program.prune(["x"], ["y"]),
+        lambda: program.explain_gradient("y", "x"),
+    ):
+        with pytest.raises(FluidError, match=r"conditional_block: .*'sub_block'"):
+            act()
+
+
 def test_an_op_is_found_in_the_message_of_what_cannot_run(tmp_path: Path) -> None:
     (tmp_path / "net.pdmodel").write_bytes(changed(UNRUNNABLE["a slot without a variable"][0]))
     (tmp_path / "net.pdiparams").write_bytes(PARAMS)

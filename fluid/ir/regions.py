@@ -133,6 +133,9 @@ def region_of(op: Operator) -> Region | None:
     except Exception as error:  # files may hold anything
         raise ProgramError(f"{op.type}: its slots and attributes do not fit together: {error}\n{locate(op)}") from error
     assert isinstance(region, Region)
+    if not isinstance(region.body, Block):
+        what = f"its attribute 'sub_block' should be the block that it owns, not {region.body!r}"
+        raise ProgramError(f"{op.type}: {what}\n{locate(op)}")
     return region
 
 

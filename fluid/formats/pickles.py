@@ -416,7 +416,8 @@ def stamp_of(arrays: Mapping[str, Any]) -> str:
     for name, array in arrays.items():
         checksum = crc32(name.encode("utf-8", "surrogatepass"), checksum)
         if not array.dtype.hasobject:  # which no file can hold, as writing says
-            checksum = crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), checksum)
+            data: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            checksum = crc32(data, checksum)
     return f"{checksum:08x}"
 
 

@@ -88,9 +88,12 @@ def infer_specs(
 def _refuse_negative(specs: Mapping[str, Any]) -> None:
     """`InferenceError` if an inferred shape has a dimension below -1, as nonsense in files may lead to."""
     for slot, value in specs.items():
-        for spec in value if type(value) is list else (value,):
-            if spec is not None and spec.shape and min(spec.shape) < -1:
-                raise InferenceError(f"{slot} would be {spec}, and no dimension can be negative")
+        if type(value) is Spec:
+            if value.shape and min(value.shape) < -1:
+                raise InferenceError(f"{slot} would be {value}, and no dimension can be negative")
+        elif value is not None:
+            for spec in value:
+                _refuse_negative({slot: spec})
 
 
 def _why_not(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], error: Exception) -> str:

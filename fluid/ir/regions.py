@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import FluidError, ProgramError, locate
 from ..opdef.registry import EMPTY, grad_slot
@@ -133,8 +134,9 @@ def region_of(op: Operator) -> Region | None:
     except Exception as error:  # files may hold anything
         raise ProgramError(f"{op.type}: its slots and attributes do not fit together: {error}\n{locate(op)}") from error
     assert isinstance(region, Region)
-    if not isinstance(region.body, Block):
-        what = f"its attribute 'sub_block' should be the block that it owns, not {region.body!r}"
+    body: Any = region.body  # of a file, which may not say which
+    if not isinstance(body, Block):
+        what = f"its attribute 'sub_block' should be the block that it owns, not {body!r}"
         raise ProgramError(f"{op.type}: {what}\n{locate(op)}")
     return region
 

@@ -23,6 +23,7 @@ __all__ = [
     "did_you_mean",
     "locate",
     "printable",
+    "said_of",
 ]
 
 
@@ -91,6 +92,11 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
+
+
+def said_of(op_type: str, error: object, verb: str = "") -> str:
+    """The message of an error, headed by the op that it is about, once: functions that serve several ops name theirs too."""
+    return f"{op_type}{verb}: {str(error).removeprefix(f'{op_type}: ')}"
 
 
 def locate(op: Operator) -> str:

@@ -256,7 +256,6 @@ ONLY_WHEN_RUN = {
     "ctc_align": {"Input"},
     "sample_logits": {"num_samples"},
     "set_value": {"values", "starts", "ends", "steps"},
-    "unbind": {"X"},
     "unsqueeze2": {"AxesTensor"},
     "linear_chain_crf": {"Emission"},
     "crf_decoding": {"Emission"},

@@ -317,8 +317,8 @@ def test_optimizers_take_settings_at_the_edge() -> None:
 @each(
     ("slots", "said"),
     [
-        ({"Num": 0}, "linspace: Num is 0; there should be at least one number"),
-        ({"Num": -3}, "linspace: Num is -3; there should be at least one number"),
+        ({"Num": 0}, "linspace failed: Num is 0; there should be at least one number"),
+        ({"Num": -3}, "linspace failed: Num is -3; there should be at least one number"),
     ],
 )
 def test_values_that_only_a_run_knows(slots: dict[str, int], said: str) -> None:

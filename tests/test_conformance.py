@@ -52,11 +52,12 @@ CASES: dict[str, tuple[str, Sample]] = {
 
 
 class Case:
-    """A sample of an op with its floats in one dtype."""
+    """A sample of an op with its floats in one dtype; `sample` may be another one than that of the key."""
 
-    def __init__(self, key: str, dtype: str) -> None:
+    def __init__(self, key: str, dtype: str, sample: Sample | None = None) -> None:
         self.key, self.dtype = key, dtype
-        self.type, self.sample = CASES[key]
+        self.type, own = CASES[key]
+        self.sample = own if sample is None else sample
         self.definition = ORDINARY[self.type]
         self.inputs = cast(self.sample.inputs, dtype)
         self.attrs = self.definition.defaults(self.definition.check_attrs(self.sample.attrs))

@@ -23,7 +23,7 @@ def _prepared(xp: Any, array: Any, labels: str, extents: dict[str, int]) -> tupl
     if len(set(labels)) < len(labels):
         once = "".join(dict.fromkeys(labels))
         array, labels = xp.einsum(f"{labels}->{once}", array), once
-    return _without(array, labels, "".join(x for x, n in zip(labels, array.shape, strict=True) if n == 1 < extents[x]))
+    return _without(array, labels, "".join(x for x, n in zip(labels, array.shape, strict=True) if n == 1 != extents[x]))
 
 
 def _ordered(array: Any, labels: str, order: str) -> Any:

@@ -277,6 +277,8 @@ def is_empty(xp: Any, X: Any, Out: Any) -> Call:
 @prepared("add_position_encoding")
 def add_position_encoding(xp: Any, X: Any, X_lod: Lod, alpha: float, beta: float, Out: Any) -> list[Call]:
     half = X.shape[-1] // 2
+    if not X.size:
+        return []
     powers = xp.arange(half) / max(half - 1, 1)
     positions = xp.arange(X.shape[1])
     if X.ndim == 2:

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from .activation import log1p_exp
-from .manipulation import check_ids, check_kept_ids, kept_ids, place_into, ranges, write_wanted
+from .manipulation import check_ids, check_kept_ids, flattened, kept_ids, place_into, ranges, write_wanted
 from .table import Call, Written, checked, fill, kernel, prepared
 
 _ZERO_PROBABILITY_LOSS = 1e20
@@ -43,7 +43,7 @@ def _row_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 def softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call]:
     steps: list[Call] = []
     axis, parts = _rows(axis, X, Out)
-    for x, out in parts:
+    for x, out in parts if X.size else ():
         row = scratch(_row_shape(x.shape, axis), X.dtype)
         steps += [*_exponentials(xp, x, out, row, axis), partial(xp.divide, out, row, out)]
     return steps
@@ -68,7 +68,7 @@ def softmax_grad(xp: Any, scratch: Any, Out: Any, dOut: Any, axis: int, dX: Any)
 def log_softmax(xp: Any, scratch: Any, X: Any, axis: int, Out: Any) -> list[Call]:
     steps: list[Call] = []
     axis, parts = _rows(axis, X, Out)
-    for x, out in parts:
+    for x, out in parts if X.size else ():
         row, top = (scratch(_row_shape(x.shape, axis), X.dtype) for _ in range(2))
         steps += [*_exponentials(xp, x, out, row, axis, top), partial(xp.log, row, row)]
         steps += [partial(xp.subtract, x, top, out), partial(xp.subtract, out, row, out)]
@@ -242,6 +242,8 @@ def softmax_with_cross_entropy(
     Softmax: Any,
     Loss: Any,
 ) -> list[Call]:
+    if not Logits.size:
+        return [] if Loss is None else [fill(xp, Loss, 0)]
     probabilities = Softmax if Softmax is not None else scratch(Logits.shape, Logits.dtype)
     shape = _row_shape(Logits.shape, axis)
     labelled = _labelled(xp, Logits.shape, Label, axis, ignore_index) if not soft_label else None
@@ -385,7 +387,7 @@ def log_loss(xp: Any, Predicted: Any, Labels: Any, epsilon: float, Loss: Any) ->
 @kernel("label_smooth")
 def label_smooth(xp: Any, X: Any, PriorDist: Any, epsilon: float, Out: Any) -> None:
     xp.multiply(X, 1.0 - epsilon, out=Out)
-    Out += epsilon / X.shape[-1] if PriorDist is None else epsilon * PriorDist
+    Out += epsilon / max(X.shape[-1], 1) if PriorDist is None else epsilon * PriorDist
 
 
 @kernel("hinge_loss")
@@ -454,7 +456,7 @@ def bpr_loss(xp: Any, X: Any, Label: Any, Y: Any) -> None:
 @kernel("squared_l2_distance")
 def squared_l2_distance(X: Any, Y: Any, sub_result: Any, Out: Any) -> None:
     apart = X - Y
-    apart = apart.reshape(len(apart), -1)
+    apart = flattened(apart, 1)
     write_wanted((sub_result, apart))
     if Out is not None:
         Out[:, 0] = (apart * apart).sum(1)
@@ -462,7 +464,7 @@ def squared_l2_distance(X: Any, Y: Any, sub_result: Any, Out: Any) -> None:
 
 @kernel("cos_sim")
 def cos_sim(xp: Any, X: Any, Y: Any, Out: Any, XNorm: Any, YNorm: Any) -> None:
-    x, y = X.reshape(len(X), -1), Y.reshape(len(Y), -1)
+    x, y = flattened(X, 1), flattened(Y, 1)
     x_norm, y_norm = (xp.sqrt((value * value).sum(1, keepdims=True)) for value in (x, y))
     write_wanted((Out, (x * y).sum(1, keepdims=True) / x_norm / y_norm), (XNorm, x_norm), (YNorm, y_norm))
 
@@ -479,7 +481,7 @@ def smooth_l1_loss(xp: Any, X: Any, Y: Any, InsideWeight: Any, OutsideWeight: An
     each = xp.where(size * square < 1, 0.5 * square * apart * apart, size - 0.5 / square)
     if OutsideWeight is not None:
         each = each * OutsideWeight
-    Out[:, 0] = each.reshape(len(each), -1).sum(1)
+    Out[:, 0] = flattened(each, 1).sum(1)
 
 
 @kernel("modified_huber_loss")

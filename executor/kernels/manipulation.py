@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 from fluid.errors import ExecutionError
-from fluid.ops.manipulation import PAD_MODES, all_paddings
-from fluid.ops.shapes import taken
+from fluid.ops.manipulation import PAD_MODES, all_paddings, cut_sizes, expanded, joined, reshaped
+from fluid.ops.shapes import normalize_axis, taken
 from fluid.values.selected_rows import add_rows_at
 from fluid.values.types import as_dtype
 
@@ -34,6 +35,11 @@ def numbers(tensor: Any, tensors: Sequence[Any] | None, otherwise: Sequence[int]
     if tensors:
         return [int(item.reshape(-1)[0]) for item in tensors]
     return [int(item) for item in tensor.reshape(-1)] if tensor is not None else list(otherwise)
+
+
+def flattened(array: Any, axis: int) -> Any:
+    """`array` with the dimensions from `axis` on as one; a -1 would not do that for empty arrays."""
+    return array.reshape(*array.shape[:axis], prod(array.shape[axis:]))
 
 
 def check_ids(ids: Any, extent: int, what: str) -> None:
@@ -79,7 +85,7 @@ def _reshape_to(X: Any, Shape: Any, ShapeTensor: Any, shape: list[int]) -> Any:
         sizes = [s if s > 0 else n for s, n in zip(shape, numbers(None, ShapeTensor, ()), strict=True)]
     else:
         sizes = numbers(Shape, ShapeTensor, shape)
-    return X.reshape([X.shape[axis] if extent == 0 else extent for axis, extent in enumerate(sizes)]).copy()
+    return X.reshape(reshaped(X.shape, sizes)).copy()
 
 
 @prepared("reshape2", "reshape", inplace={"Out": "X"})
@@ -91,7 +97,7 @@ def reshape2(xp: Any, X: Any, Shape: Any, ShapeTensor: Any, shape: list[int], Ou
 
 def _insert_axes(xp: Any, X: Any, AxesTensor: Any, AxesTensorList: Any, axes: list[int]) -> Any:
     for axis in numbers(AxesTensor, AxesTensorList, axes):
-        X = xp.expand_dims(X, axis)
+        X = xp.expand_dims(X, normalize_axis(axis, X.ndim + 1))
     return X.copy()
 
 
@@ -138,7 +144,9 @@ def _parts(whole: Any, extents: list[int], axis: int) -> list[Any]:
 
 
 def _join_at_run(xp: Any, X: list[Any], axis: Any, out: Written) -> Any:
-    return xp.concatenate(X, numbers(axis, None, ())[0], out)
+    axis = numbers(axis, None, ())[0]
+    joined([x.shape for x in X], axis)
+    return xp.concatenate(X, axis, out)
 
 
 @prepared("concat")
@@ -180,10 +188,8 @@ def concat_grad(xp: Any, X: list[Any], AxisTensor: Any, dOut: Any, axis: int, dX
 
 
 def _split_at_run(X: Any, AxisTensor: Any, SectionsTensorList: Any, axis: int, sections: list[int], Out: list[Any]) -> Any:
-    axis = numbers(AxisTensor, None, [axis])[0]
-    extents = numbers(None, SectionsTensorList, sections) or [X.shape[axis] // len(Out)] * len(Out)
-    if -1 in extents:
-        extents[extents.index(-1)] = X.shape[axis] - sum(extents) - 1
+    axis = normalize_axis(numbers(AxisTensor, None, [axis])[0], X.ndim)
+    extents = cut_sizes(X.shape, axis, len(Out), numbers(None, SectionsTensorList, sections))
     return ([part.copy() for part in _parts(X, extents, axis)],)
 
 
@@ -398,7 +404,10 @@ def gather_nd(xp: Any, X: Any, Index: Any, Out: Any) -> None:
 @kernel("scatter_nd_add")
 def scatter_nd_add(xp: Any, X: Any, Index: Any, Updates: Any, Out: Any) -> None:
     xp.copyto(Out, X)
-    xp.add.at(Out, _nd_index(xp, Index), Updates)
+    if Index.shape[-1]:
+        xp.add.at(Out, _nd_index(xp, Index), Updates)
+    else:  # each of the updates is for the whole of X
+        Out += Updates.sum(tuple(range(Index.ndim - 1)))
 
 
 @checked("lookup_table_v2", "lookup_table")
@@ -539,8 +548,7 @@ def expand_v2(xp: Any, X: Any, Shape: Any, expand_shapes_tensor: Any, shape: lis
 
 def _expand_at_run(xp: Any, X: Any, tensor: Any, tensors: Any, shape: list[int]) -> Any:
     wanted = numbers(tensor, tensors, shape)
-    extents = (1,) * (len(wanted) - X.ndim) + X.shape
-    return xp.broadcast_to(X, [have if want == -1 else want for have, want in zip(extents, wanted, strict=True)]).copy()
+    return xp.broadcast_to(X, expanded(X.shape, wanted)).copy()
 
 
 @prepared("expand_as")
@@ -676,7 +684,7 @@ def _pad(xp: Any, X: Any, paddings: list[int], mode: str, value: float, out: Any
     if mode != "constant":
         widths = list(zip(paddings[::2], paddings[1::2], strict=True))
         return [partial(_pad_by_itself, xp, X, widths, mode, out)]
-    inner = out[tuple(slice(low, low + extent) for low, extent in zip(paddings[::2], X.shape, strict=True))]
+    inner = out[(*(slice(low, low + extent) for low, extent in zip(paddings[::2], X.shape, strict=True)), ...)]
     return [fill(xp, out, value), partial(xp.copyto, inner, X)]
 
 

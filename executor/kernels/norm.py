@@ -9,7 +9,7 @@ from typing import Any
 from fluid.ops.norm import channel_axis, dropout_scale, spectral_matrix, uses_global_stats
 
 from .elementwise import scalar
-from .manipulation import copy, ranges, write_wanted
+from .manipulation import copy, flattened, ranges, write_wanted
 from .table import Call, Written, fill, kernel, prepared
 
 
@@ -282,7 +282,7 @@ def layer_norm(
 ) -> list[Call]:
     rows = prod(X.shape[:begin_norm_axis])
     if not X.size:
-        return []
+        return [fill(xp, array, 0) for array in (Mean, Variance) if array is not None]
     x = X.reshape(rows, -1)
     width = x.shape[1]
     y = (Y if Y is not None else scratch(X.shape, X.dtype)).reshape(x.shape)
@@ -377,7 +377,7 @@ class _Groups:
 
     def __init__(self, xp: Any, scratch: Any, X: Any, groups: int, channel: int, dtype: Any) -> None:
         self.xp, self.scratch, self.dtype, self.groups, self.channel = xp, scratch, dtype, groups, channel
-        self.each = X.shape[channel] // groups
+        self.each = X.shape[channel] // max(groups, 1)
         self.rows = len(X) * groups
         self.places = prod(X.shape[2:] if channel == 1 else X.shape[1:-1])
         self.width = self.each * self.places
@@ -392,7 +392,7 @@ class _Groups:
         if by_channel is None:
             return fill(self.xp, rows, number), rows
         source = by_channel.reshape(self.groups, self.each)
-        return partial(self.xp.copyto, rows.reshape(-1, self.groups, self.each), source), rows
+        return partial(self.xp.copyto, rows.reshape(self.rows // max(self.groups, 1), self.groups, self.each), source), rows
 
     def taken(self, array: Any, back: bool = False) -> tuple[list[Call], Any]:
         """An array as rows, and the calls that bring it there, or `back`: where channels come last, there is a copy."""
@@ -472,9 +472,9 @@ def _normalize_back(
         steps += after
     if dScale is not None:
         steps.append(partial(xp.multiply, of_scale, inverse[:, None], of_scale))
-        steps.append(partial(xp.add.reduce, of_scale.reshape(-1, dScale.size), 0, None, dScale))
+        steps.append(partial(xp.add.reduce, of_scale.reshape(len(X), dScale.size), 0, None, dScale))
     if dBias is not None:
-        steps.append(partial(xp.add.reduce, of_bias.reshape(-1, dBias.size), 0, None, dBias))
+        steps.append(partial(xp.add.reduce, of_bias.reshape(len(X), dBias.size), 0, None, dBias))
     return by_row(xp, images.places, steps)
 
 
@@ -590,7 +590,7 @@ def data_norm(
 
 def _spectral_vectors(xp: Any, Weight: Any, U: Any, V: Any, dim: int, rounds: int, eps: float) -> tuple[Any, Any, Any]:
     """Weight as a matrix, and its left and right vector after some rounds of power iteration."""
-    matrix = Weight.transpose(spectral_matrix(Weight.ndim, dim)).reshape(Weight.shape[dim], -1)
+    matrix = flattened(Weight.transpose(spectral_matrix(Weight.ndim, dim)), 1)
     u, v = U, V
     for _ in range(rounds):
         v = matrix.T @ u

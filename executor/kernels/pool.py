@@ -137,7 +137,7 @@ def _weights(xp: Any, axes: list[_Axis], pooled: Any, exclusive: bool) -> Any:
     weights = np.ones((), pooled.dtype)
     for axis in axes:
         weights = weights[..., None] * (1 / np.asarray(axis.counts(exclusive), pooled.dtype))
-    if (weights == weights.reshape(-1)[0]).all():
+    if weights.size and (weights == weights.reshape(-1)[0]).all():
         return weights.reshape(-1)[0]
     return xp.asarray(weights[..., None] if axes[0].axis == 1 else weights)
 
@@ -221,7 +221,7 @@ def _halved_back(xp: Any, scratch: Any, axes: list[_Axis], X: Any, dOut: Any, dX
     if (2 * rows.out, 2 * columns.out) != (rows.extent, columns.extent):
         steps.append(fill(xp, dX, 0))
     first = rows.axis - 1
-    images = [array.reshape(-1, *array.shape[first + 1 :]) for array in (X, dOut, dX)]
+    images = [array.reshape(prod(array.shape[: first + 1]), *array.shape[first + 1 :]) for array in (X, dOut, dX)]
     rows, columns = (_Axis(a.axis - first, a.extent, a.out, a.size, a.stride, a.pad) for a in axes)
     (_, even), (_, odd) = columns.taps()
     (_, top), (_, bottom) = rows.taps()
@@ -408,7 +408,7 @@ def max_pool_with_index(xp: Any, scratch: Any, X: Any, attrs: dict[str, Any], Ou
 def _unpool(values: Any, Indices: Any, image: Any) -> tuple[Any, Any, Any]:
     """Values, indices and image as one row for each channel of each image."""
     rows, places = prod(image.shape[:2]), prod(image.shape[2:])
-    ids = Indices.reshape(rows, -1)
+    ids = Indices.reshape(rows, prod(Indices.shape[2:]))
     return values.reshape(ids.shape), ids, image.reshape(rows, places)
 
 

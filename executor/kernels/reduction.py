@@ -7,7 +7,7 @@ from functools import partial
 from math import inf, prod
 from typing import Any
 
-from fluid.ops.reduction import reduces_all
+from fluid.ops.reduction import reduced_axes
 
 from .manipulation import copy, numbers
 from .table import Call, Written, fill, kernel, prepared
@@ -57,11 +57,6 @@ def sum_over(xp: Any, X: Any, axes: Sequence[int], Out: Any, scratch: Callable[.
 
 def _kept(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
-
-
-def reduced_axes(ndim: int, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
-    """The dimensions that attributes `dim` and `reduce_all` name, in order."""
-    return tuple(range(ndim)) if reduces_all(ndim, dim, reduce_all) else tuple(sorted({axis % ndim for axis in dim}))
 
 
 def _spread(X: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
@@ -133,6 +128,8 @@ def reduce_prod(xp: Any, X: Any, dim: list[int], reduce_all: bool, Out: Any) -> 
 
 @kernel("reduce_prod_grad")
 def reduce_prod_grad(xp: Any, X: Any, dOut: Any, dim: list[int], reduce_all: bool, dX: Any) -> None:
+    if not X.size:
+        return
     axes = reduced_axes(X.ndim, dim, reduce_all)
     last = tuple(range(X.ndim - len(axes), X.ndim))
     moved = xp.moveaxis(X, axes, last)
@@ -159,6 +156,9 @@ prepared("reduce_min", "reduce_amin")(_extremum("min"))
 
 @kernel("logsumexp")
 def logsumexp(xp: Any, X: Any, axis: list[int], reduce_all: bool, Out: Any) -> None:
+    if not X.size:
+        Out.fill(-inf)  # the logarithm of an empty sum
+        return
     axes = reduced_axes(X.ndim, axis, reduce_all)
     highest = X.max(axes, keepdims=True)
     highest = xp.where(xp.isfinite(highest), highest, 0)

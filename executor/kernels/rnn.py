@@ -19,6 +19,7 @@ from fluid.ops.rnn import ACTIVATIONS, MODES, Geometry, drops
 from fluid.values.lod_array import last_offsets
 from fluid.values.spec import Lod
 
+from .manipulation import flattened
 from .table import kernel
 
 
@@ -102,7 +103,7 @@ class _Network:
             x = self.out_of(layer - 1, self.xp.empty((self.steps, self.batch, self.g.width), self.Input.dtype))
             if self.Dropped is not None:
                 x *= self.dropped(layer - 1)
-        return x.reshape(self.steps * self.batch, -1)
+        return x.reshape(self.steps * self.batch, x.shape[-1])
 
     def of_layer(self, layer: int) -> list[tuple[int, int, int, int]]:
         """For each direction: where the weights and biases of what comes in, and of the hidden state, are in `weights`."""
@@ -169,7 +170,7 @@ class _Network:
                     part = in_time @ weights[w_x]
                     below = part if below is None else xp.add(below, part, out=below)
             if index:
-                d_out = below.reshape(self.steps, self.batch, -1)
+                d_out = below.reshape(self.steps, self.batch, below.shape[-1])
                 if self.Dropped is not None:
                     d_out *= self.dropped(index - 1)
             elif d_input is not None:
@@ -192,7 +193,7 @@ def _stay(xp: Any, outside: Any, after: Sequence[Any], before: Sequence[Any]) ->
 def _lstm(xp: Any, pre: Any, weight: Any, bias: Any, layer: _Layer, outside: Any) -> None:
     pre += bias
     hs, cs = layer.states
-    product, part, scale = xp.empty_like(pre[0]), xp.empty_like(cs[0]), xp.empty_like(pre[0])
+    product, part, scale = xp.empty(pre.shape[1:], pre.dtype), xp.empty_like(cs[0]), xp.empty(pre.shape[1:], pre.dtype)
     scale[...] = _FACTORS["LSTM"](xp, hs.shape[-1], pre.dtype)  # of the full shape, since broadcasting takes as long as the sums
     shift = 1 - scale
     for t, gates in enumerate(layer.gates.reshape(pre.shape)):
@@ -216,7 +217,7 @@ def _gru(xp: Any, pre: Any, weight: Any, bias: Any, layer: _Layer, outside: Any)
     size = hs.shape[-1]
     half = pre.dtype.type(0.5)
     pre[..., : 2 * size] += bias[..., : 2 * size]
-    product, both = xp.empty_like(pre[0]), layer.gates.reshape(*pre.shape[:3], -1)[..., : 2 * size]
+    product, both = xp.empty(pre.shape[1:], pre.dtype), flattened(layer.gates, 3)[..., : 2 * size]
     for t, x in enumerate(pre):
         h, n, of_h = hs[t + 1], layer.gates[t, :, :, 2], layer.gates[t, :, :, 3]
         xp.matmul(hs[t], weight, out=product)
@@ -291,7 +292,7 @@ def _lstm_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _
     _masked(factors, inside)
     forget = f if inside is None else xp.where(inside, f, f.dtype.type(1))
     d_gates = xp.empty(layer.gates.shape, dh.dtype)
-    wide = d_gates.reshape(*d_gates.shape[:3], -1)
+    wide = flattened(d_gates, 3)
     part, outside = xp.empty_like(dh), _outside(inside, len(coming))
     for t in range(len(d_gates) - 1, -1, -1):
         xp.add(dh, coming[t], out=dh)
@@ -328,7 +329,7 @@ def _gru_back(xp: Any, coming: Any, grads: Sequence[Any], weight: Any, layer: _L
     d_gates = xp.empty(layer.gates.shape, dh.dtype)
     part = xp.empty_like(dh)
     size = dh.shape[-1]
-    hidden = d_gates.reshape(*d_gates.shape[:3], -1)[..., : 3 * size]
+    hidden = flattened(d_gates, 3)[..., : 3 * size]
     for t in range(len(d_gates) - 1, -1, -1):
         xp.add(dh, coming[t], out=dh)
         xp.multiply(factors[t], dh[:, :, None], out=d_gates[t])

@@ -15,7 +15,7 @@ from fluid.errors import ExecutionError
 from fluid.values.lod_array import lengths_of
 from fluid.values.spec import Lod
 
-from .manipulation import numbers
+from .manipulation import flattened, numbers
 from .table import kernel
 from .vision import inside
 
@@ -160,7 +160,7 @@ def roi_pool(xp: Any, X: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dic
         for (i, (top, bottom)), (j, (left, right)) in product(enumerate(down[region]), enumerate(across[region])):
             if top >= bottom or left >= right:
                 continue
-            part = X[image][:, top:bottom, left:right].reshape(X.shape[1], -1)
+            part = flattened(X[image][:, top:bottom, left:right], 1)
             at = part.argmax(1)
             Out[region, :, i, j] = xp.take_along_axis(part, at[:, None], 1)[:, 0]
             if Argmax is not None:
@@ -171,7 +171,7 @@ def _maxima(xp: Any, X: Any, Argmax: Any, images: list[int]) -> tuple[Any, Any, 
     """Images [N, C, H W], the index of each maximum in them, and where there is one."""
     there = Argmax >= 0
     index = (xp.asarray(images, "int64")[:, None, None, None], xp.arange(X.shape[1])[:, None, None], xp.where(there, Argmax, 0))
-    return X.reshape(*X.shape[:2], -1), index, there
+    return flattened(X, 2), index, there
 
 
 @kernel("roi_place")
@@ -269,7 +269,7 @@ def _convolve(xp: Any, Input: Any, Offset: Any, Mask: Any, Filter: Any, attrs: d
     rows, places = prod(Filter.shape[1:]), prod(Output.shape[2:])
     columns = columns.reshape(len(Input), groups, rows, places)
     by_group = Output.reshape(len(Input), groups, len(Filter) // groups, places)
-    xp.matmul(Filter.reshape(groups, -1, rows), columns, out=by_group)
+    xp.matmul(Filter.reshape(groups, len(Filter) // groups, rows), columns, out=by_group)
 
 
 @kernel("deformable_conv")

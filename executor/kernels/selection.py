@@ -7,7 +7,7 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.ops.selection import REDUCTIONS
-from fluid.ops.shapes import taken
+from fluid.ops.shapes import broadcast, taken
 from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, check_kept_ids, copy, numbers, place_into, write_wanted
@@ -259,7 +259,10 @@ def set_value(xp: Any, Input: Any, inputs: Slots, attrs: Slots, Out: Any) -> lis
 
 def _set_region(Out: Written, tensors: Slots, attrs: Slots, value: Any) -> None:
     part = _region(Out, tensors, attrs)
-    part[...] = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
+    value = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
+    if broadcast(part.shape, value.shape) != part.shape:
+        raise ExecutionError(f"set_value: values of shape {list(value.shape)} do not broadcast to the region {list(part.shape)}")
+    part[...] = value
 
 
 @kernel("region_sum")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from fluid.values.selected_rows import add_rows_at
 from fluid.values.spec import Lod, Spec
 from fluid.values.types import as_dtype
 
-from .table import kernel
+from .manipulation import check_ids, flattened
+from .table import checked, kernel
 
 
 # ------------------------------------------------------------------------------------------------------- moving rows
@@ -44,8 +46,8 @@ def take_at_most(xp: Any, X: Any, Index: Any, Out: Any) -> None:
     Out.fill(0)
     if Out.size and len(X):
         columns = xp.arange(Out[0].size)
-        flat, index = Out.reshape(len(Out), -1), Index.reshape(len(Index), -1)
-        taken = X.reshape(len(X), -1)[xp.maximum(index, 0), columns]
+        flat, index = flattened(Out, 1), flattened(Index, 1)
+        taken = flattened(X, 1)[xp.maximum(index, 0), columns]
         xp.copyto(flat, xp.where(index < 0, 0, taken))
 
 
@@ -53,9 +55,9 @@ def take_at_most(xp: Any, X: Any, Index: Any, Out: Any) -> None:
 def place_at_most(xp: Any, X: Any, Index: Any, Out: Any) -> None:
     Out.fill(0)
     if X.size:
-        index = Index.reshape(len(Index), -1)
+        index = flattened(Index, 1)
         rows, columns = xp.nonzero(index >= 0)
-        Out.reshape(len(Out), -1)[index[rows, columns], columns] = X.reshape(len(X), -1)[rows, columns]
+        flattened(Out, 1)[index[rows, columns], columns] = flattened(X, 1)[rows, columns]
 
 
 # ----------------------------------------------------------------------------------------------------------- indices
@@ -248,7 +250,7 @@ def sequence_pad(xp: Any, X: Any, X_lod: Lod, PadValue: Any, Out: Any, Length: A
     if Length is not None:
         _put(xp, Length, np.diff(offsets))
     if Out is not None:
-        Out[...] = PadValue.reshape(X.shape[1:]) if PadValue.size > 1 else PadValue.reshape(())
+        Out[...] = PadValue.reshape(X.shape[1:] if PadValue.size != 1 else ())
         ids = ids_of(offsets)
         Out[xp.asarray(ids), xp.asarray(np.arange(offsets[-1]) - offsets[ids])] = X
 
@@ -288,6 +290,11 @@ def sequence_erase(xp: Any, X: Any, X_lod: Lod, tokens: list[int]) -> LoDArray:
     return LoDArray(X[xp.asarray(kept)], (*X_lod[:-1], tuple(before[last_offsets(X_lod)].tolist())))
 
 
+@checked("sequence_scatter")
+def check_sequence_scatter(X: Any, Ids: Any) -> None:
+    check_ids(Ids, X.shape[1], "sequence_scatter")
+
+
 @kernel("sequence_scatter")
 def sequence_scatter(xp: Any, X: Any, Ids: Any, Ids_lod: Lod, Updates: Any, Out: Any) -> None:
     xp.copyto(Out, X)
@@ -299,7 +306,7 @@ def sequence_scatter(xp: Any, X: Any, Ids: Any, Ids_lod: Lod, Updates: Any, Out:
 def sequence_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, contextStart: int, contextLength: int, Out: Any) -> None:
     columns = xp.empty((len(X), contextLength, X.shape[1]), X.dtype)
     take_rows(xp, X, xp.asarray(_context(last_offsets(X_lod), contextStart, contextLength)), columns)
-    xp.matmul(columns.reshape(len(X), -1), Filter, out=Out)
+    xp.matmul(flattened(columns, 1), Filter, out=Out)
 
 
 @kernel("row_conv")
@@ -333,7 +340,7 @@ def _patch_index(shape: tuple[int, ...], kernels: list[int], strides: list[int],
     inside = np.where((rows < 0) | (columns < 0), -1, rows * extents[1] + columns)  # [high, wide, kernel, kernel]
     planes = np.arange(images * channels).reshape(images, 1, 1, channels, 1, 1) * (extents[0] * extents[1])
     index = np.where(inside[None, :, :, None] < 0, -1, inside[None, :, :, None] + planes)
-    return index.reshape(images * inside.shape[0] * inside.shape[1], -1)
+    return index.reshape(images * inside.shape[0] * inside.shape[1], channels * prod(kernels))
 
 
 @kernel("patch_index")

@@ -13,7 +13,7 @@ from fluid.ops.conv import image_axes
 from fluid.ops.shapes import scaled
 from fluid.ops.vision import four_paddings, interp_size, patch_counts, resized_axes, scale_factors
 
-from .manipulation import numbers
+from .manipulation import flattened, numbers
 from .table import Call, fill, kernel, prepared
 
 
@@ -50,10 +50,10 @@ def _shuffle_pixels(xp: Any, deep: Any, wide: Any, by: int, data_format: str, ba
     """A call that copies between images of many channels and those of many places; `back`: to those of many channels."""
     n, h, w = (deep.shape[axis] for axis in (0, *image_axes(data_format, 4)[1]))
     if image_axes(data_format, 4)[0] == 3:
-        small = deep.reshape(n, h, w, -1, by, by).transpose(0, 3, 4, 5, 1, 2)
-        large = wide.reshape(n, h, by, w, by, -1).transpose(0, 5, 2, 4, 1, 3)
+        small = deep.reshape(n, h, w, wide.shape[3], by, by).transpose(0, 3, 4, 5, 1, 2)
+        large = wide.reshape(n, h, by, w, by, wide.shape[3]).transpose(0, 5, 2, 4, 1, 3)
     else:
-        small, large = deep.reshape(n, -1, by, by, h, w), _squares(wide, by)
+        small, large = deep.reshape(n, wide.shape[1], by, by, h, w), _squares(wide, by)
     return partial(xp.copyto, small, large) if back else partial(xp.copyto, large, small)
 
 
@@ -96,6 +96,8 @@ def channel_shuffle(xp: Any, X: Any, groups: int, data_format: str, Out: Any) ->
 def _shift(xp: Any, X: Any, attrs: dict[str, Any], Out: Any, back: bool) -> list[Call]:
     images = attrs["seg_num"]
     x, out = (_channels_first(array, attrs["data_format"]) for array in (X, Out))
+    if not x.size:
+        return []
     x, out = (_split_axis(array, 0, len(array) // images) for array in (x, out))
     channels = x.shape[2]
     first, second = scaled(channels, attrs["shift_ratio"]), scaled(2 * channels, attrs["shift_ratio"])
@@ -128,8 +130,8 @@ def maxout(xp: Any, X: Any, groups: int, axis: int, Out: Any) -> Call:
 
 @prepared("fsp")
 def fsp(xp: Any, X: Any, Y: Any, Out: Any) -> list[Call]:
-    x, y = (array.reshape(*array.shape[:2], -1) for array in (X, Y))
-    return [partial(xp.matmul, x, y.swapaxes(1, 2), Out), partial(xp.divide, Out, max(x.shape[2], 1), Out)]
+    x, y = flattened(X, 2), flattened(Y, 2)
+    return [partial(xp.matmul, x, y.swapaxes(1, 2), Out), partial(xp.divide, Out, x.shape[2], Out)]
 
 
 @kernel("similarity_focus")
@@ -319,11 +321,11 @@ def _cubic(distance: Any, near: bool) -> Any:
 def _along(xp: Any, axis: int, matrix: Any, image: Any) -> Any:
     """`image` with the vectors along an axis multiplied by a matrix."""
     shape = image.shape
-    after = prod(shape[axis + 1 :])
+    before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     if after == 1:
-        product = xp.matmul(image.reshape(-1, shape[axis]), matrix.T)
+        product = xp.matmul(image.reshape(before, shape[axis]), matrix.T)
     else:
-        product = xp.matmul(matrix, image.reshape(-1, shape[axis], after))
+        product = xp.matmul(matrix, image.reshape(before, shape[axis], after))
     return product.reshape(*shape[:axis], len(matrix), *shape[axis + 1 :])
 
 
@@ -438,7 +440,7 @@ def _taps(xp: Any, shape: tuple[int, ...], Grid: Any, attrs: dict[str, Any]) -> 
 
 @kernel("grid_sampler", "grid_gather")
 def grid_gather(xp: Any, X: Any, Grid: Any, attrs: dict[str, Any], Output: Any) -> None:
-    image = X.reshape(*X.shape[:2], -1)
+    image = flattened(X, 2)
     total = xp.zeros((*X.shape[:2], prod(Grid.shape[1:3])), X.dtype)
     for index, weight in _taps(xp, X.shape, Grid, attrs):
         total += xp.take_along_axis(image, index, 2) * weight
@@ -448,7 +450,7 @@ def grid_gather(xp: Any, X: Any, Grid: Any, attrs: dict[str, Any], Output: Any) 
 @kernel("grid_scatter")
 def grid_scatter(xp: Any, Output: Any, Grid: Any, attrs: dict[str, Any], X: Any) -> None:
     X.fill(0)
-    image, values = X.reshape(*X.shape[:2], -1), Output.reshape(*Output.shape[:2], -1)
+    image, values = flattened(X, 2), flattened(Output, 2)
     images, channels = xp.arange(X.shape[0])[:, None, None], xp.arange(X.shape[1])[:, None]
     for index, weight in _taps(xp, X.shape, Grid, attrs):
         xp.add.at(image, (images, channels, index), values * weight)

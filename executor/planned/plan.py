@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluid.errors import ExecutionError, FeedError, FluidError, locate
+from fluid.errors import ExecutionError, FeedError, FluidError, locate, said_of
 from fluid.ir.dataflow import Facts, needed_ops
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.verify import reason_of, refuse_deep
@@ -290,7 +290,7 @@ class _Planner:
         try:
             specs = self._inferred(op, definition, inputs)
         except FluidError as error:
-            raise ExecutionError(f"{op.type}: {error}\n{locate(op)}") from error
+            raise ExecutionError(f"{said_of(op.type, error)}\n{locate(op)}") from error
         written: dict[Value, Spec] = {}
         for slot, values in instruction.writes.items():
             of_slot = specs.get(slot)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BackwardError, ExecutionError, FluidError, ProgramError
+from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, said_of
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
 from ..executor.kernels.table import kernel_of, sparse_kernel_of
@@ -141,13 +141,13 @@ class TensorOp:
         except FluidError as error:
             inputs = self._inputs_text(kinds)
             raise type(error)(
-                f"{self.definition.type}: {error}\n  inputs: {inputs}\n  called at: {line_text(user_line())}"
+                f"{said_of(self.definition.type, error)}\n  inputs: {inputs}\n  called at: {line_text(user_line())}"
             ) from error
 
     def _failure(self, error: Exception, tensors: Sequence[Tensor]) -> Exception:
         inputs = self._inputs_text([tensor._kind for tensor in tensors])
         line = line_text(user_line())
-        what = str(error) if isinstance(error, FluidError) else f"{self.definition.type} failed: {error}"
+        what = said_of(self.definition.type, error, "" if isinstance(error, FluidError) else " failed")
         return ExecutionError(f"{what}\n  inputs: {inputs}\n  called at: {line}")
 
     def _inputs_text(self, kinds: Sequence[ArrayType]) -> str:

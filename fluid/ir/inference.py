@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
-from ..errors import FluidError, locate
+from ..errors import FluidError, InferenceError, locate, said_of
 from ..opdef.inference import OpNamespace, infer_specs
 from ..opdef.registry import EMPTY, OpDef
 from ..values.types import VarType
@@ -45,11 +45,14 @@ def infer_shape(op: Operator) -> None:
     try:
         inferred = infer_specs(definition, gather_specs(op), op.attrs, declared_specs(op))
     except FluidError as error:
-        raise type(error)(f"{op.type}: {error}\n{locate(op)}") from None
+        raise type(error)(f"{said_of(op.type, error)}\n{locate(op)}") from None
     for slot, specs in inferred.items():
         names = op.outputs.get(slot)
         if not names:
             continue
+        if isinstance(specs, list) and len(specs) != len(names):
+            text = f"{op.type}: {slot} should have {len(specs)} variables, one for each output, not {len(names)}"
+            raise InferenceError(f"{definition.naming_inputs(InferenceError(text), gather_specs(op))}\n{locate(op)}")
         for name, spec in zip(names, specs if isinstance(specs, list) else [specs], strict=False):
             if name == EMPTY or spec is None:
                 continue

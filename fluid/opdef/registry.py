@@ -12,8 +12,8 @@ gradient reads, and ``Out&`` is an output that the op updates: it also reads its
 
 After a colon stands what an input must be: first the element types ``int``, ``float`` or ``bool``, or several as
 ``int|float``, then the shape, as in ``batch_norm(X: float[N, C, ...], Scale: float[C], Bias: float[C])``. A dimension is a
-number, a name, which has the same value in all inputs, or ``...`` for any number of dimensions. Inputs are checked against
-this before inference.
+number, a name, which has the same value in all inputs, or ``...`` for any number of dimensions; ``[one]`` is a single element
+of any rank. Inputs are checked against this before inference.
 
 The parameters of a rule say what it reads: first ``f``, the namespace of ops; then input and output slots by name, the
 cotangent of the output ``Out`` as ``dOut``, attributes by name or all of them as the dict ``attrs``, and ``wanted``, the set
@@ -115,6 +115,10 @@ def grad_slot(slot: str) -> str:
     return slot + "@GRAD"
 
 
+_ONE = ("one",)
+"""The dimensions of a slot for a single element."""
+
+
 class Slot(NamedTuple):
     """A named input or output of an op, for one or many variables."""
 
@@ -128,7 +132,7 @@ class Slot(NamedTuple):
     elements: tuple[str, ...] = ()
     """Allowed elements: ``int``, ``float``, ``bool``; any by default."""
     dims: tuple[str, ...] | None = None
-    """Numbers and names of dimensions, and ``...``, as in the signature; any by default."""
+    """Numbers and names of dimensions, and ``...``, or ``one``, as in the signature; any by default."""
 
     def describe(self, separator: str = " or ") -> str:
         """What a variable here should be, such as ``int[N, 1]``."""
@@ -457,7 +461,7 @@ class OpDef:
                 if slot.dims is not None and spec.type is VarType.LOD_TENSOR:
                     _match(slot, spec, sizes)
 
-    def _naming_inputs(self, error: InferenceError, inputs: Mapping[str, Any]) -> InferenceError:
+    def naming_inputs(self, error: InferenceError, inputs: Mapping[str, Any]) -> InferenceError:
         """`error`, followed by the specs of all inputs if its message names none of them."""
         text = str(error)
         if set(re.findall(r"\w+", text)).intersection(inputs):
@@ -497,7 +501,7 @@ class OpDef:
         try:
             specs = self.infer(**kwargs)
         except InferenceError as error:
-            raise self._naming_inputs(error, inputs) from None
+            raise self.naming_inputs(error, inputs) from None
         if isinstance(specs, dict):
             return specs
         return dict(zip(self.outputs, specs if isinstance(specs, tuple) else (specs,), strict=False))
@@ -519,6 +523,10 @@ _ELEMENTS = _Elements()
 def _match(slot: Slot, spec: Spec, sizes: dict[str, tuple[int, str]]) -> None:
     """Check a shape against its slot; `sizes` maps names of dimensions to their sizes and to the inputs that set them."""
     names, shape = slot.dims or (), spec.shape
+    if names == _ONE:
+        if spec.size not in (1, -1):
+            raise InferenceError(f"{slot.name} is {spec}; it should be one number")
+        return
     if "..." in names:
         place = names.index("...")
         after = len(names) - place - 1

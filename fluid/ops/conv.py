@@ -86,6 +86,8 @@ def _convolved(count: int) -> Callable[..., Spec]:
             )
         if Input.dtype is not Filter.dtype:
             raise InferenceError(f"Input {Input} and Filter {Filter} differ in element type")
+        if 0 in Filter.shape[2:]:
+            raise InferenceError(f"Filter {Filter} should have elements in each of its dimensions from 2 on")
         channel, axes = image_axes(data_format, ndim)
         channels, groups = Input.shape[channel], max(attrs["groups"], 1)
         if channels >= 0 and Filter.shape[1] >= 0 and channels != Filter.shape[1] * groups:
@@ -129,6 +131,8 @@ def _transposed(count: int) -> Callable[..., Spec]:
             or (-1 not in (Input.shape[channel], Filter.shape[0]) and Input.shape[channel] != Filter.shape[0])
         ):
             raise InferenceError(f"Input {Input} should have as many channels as Filter {Filter} has in front")
+        if 0 in Filter.shape[2:]:
+            raise InferenceError(f"Filter {Filter} should have elements in each of its dimensions from 2 on")
         if inputs.get("Bias") is not None:
             raise InferenceError("a Bias slot is not supported; add the bias with elementwise_add (axis=1)")
         if padding_algorithm == "SAME":

@@ -127,7 +127,7 @@ def _range(Start: Spec, End: Spec, Step: Spec) -> Spec:
 
 # ------------------------------------------------------------------------------------------------------------------ ops
 @define(
-    "fill_constant(ValueTensor?, ShapeTensor?: int, ShapeTensorList*?: int) -> Out",
+    "fill_constant(ValueTensor?: [one], ShapeTensor?: int, ShapeTensorList*?: int[one]) -> Out",
     infer=_filled_with,
     grad=ZERO_GRADIENT,
     shape=longs(),
@@ -204,13 +204,16 @@ def size() -> None:
     """The number of elements of `Input`, as int64."""
 
 
-@define("range(Start, End, Step) -> Out", infer=_range, grad=ZERO_GRADIENT)
+@define("range(Start: [one], End: [one], Step: [one]) -> Out", infer=_range, grad=ZERO_GRADIENT)
 def range_() -> None:
     """Start, Start + Step, and so on, up to End, exclusive. The inputs are tensors of one element."""
 
 
 @define(
-    "linspace(Start, Stop, Num: int) -> Out", infer=lambda dtype: Spec((-1,), as_dtype(dtype)), grad=ZERO_GRADIENT, dtype=FP32
+    "linspace(Start: [one], Stop: [one], Num: int[one]) -> Out",
+    infer=lambda dtype: Spec((-1,), as_dtype(dtype)),
+    grad=ZERO_GRADIENT,
+    dtype=FP32,
 )
 def linspace() -> None:
     """`Num` equally spaced numbers from Start to Stop, inclusive. The inputs are tensors of one element."""

@@ -15,7 +15,7 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, define, ints, re
 from ..values.spec import Spec
 from ..values.types import VarType
 from .sequence import offsets_of
-from .shapes import fits
+from .shapes import fits, one_a_row
 
 
 def _padded_positions(X: Spec, Length: Spec) -> Spec:
@@ -39,16 +39,20 @@ def _sequences(Emission: Spec, Transition: Spec, Label: Spec | None, Length: Spe
         if Emission.ndim != 2:
             raise InferenceError(f"Emission {Emission} should be [rows, tags]; give Length for padded sequences")
     else:
-        count = Emission.shape[0]
         if Emission.ndim != 3:
             raise InferenceError(f"with Length, Emission {Emission} should have shape [batch, steps, tags]")
+        count = Emission.shape[0]
         if not fits(Length.size, count):
             raise InferenceError(f"Length {Length} should have a number for each of the {count} sequences")
     tags = Emission.shape[-1]
     if Transition.ndim != 2 or not fits(Transition.shape[1], tags) or (tags >= 0 and not fits(Transition.shape[0], tags + 2)):
         raise InferenceError(f"Transition {Transition} should have shape [tags + 2, tags], Emission being {Emission}")
     lead = Emission.shape[:-1]
-    if Label is not None and (Label.ndim < len(lead) or not all(map(fits, Label.shape, lead))):
+    if Label is not None and (
+        Label.ndim < len(lead)
+        or not all(map(fits, Label.shape, lead))
+        or any(size not in (1, -1) for size in Label.shape[len(lead) :])
+    ):
         raise InferenceError(f"Label {Label} should have a label for each entry of Emission {Emission}")
     return count
 
@@ -153,6 +157,7 @@ def _chunk_eval(
         raise InferenceError(f"Inference {Inference} and Label {Label} should have as many tags")
     if SeqLength is None:
         offsets_of(Label, "Label")
+        one_a_row("Label", Label)
     elif Label.ndim < 2 or not fits(Label.shape[0], SeqLength.size):
         raise InferenceError(f"SeqLength {SeqLength} should have a number for each sequence of Label {Label}")
     share, count = Spec((1,), VarType.FP32), Spec((1,), VarType.INT64)

@@ -13,7 +13,7 @@ from ..values.spec import Spec
 from ..values.types import VarType
 from .crf import last_step
 from .sequence import offsets_of
-from .shapes import fits
+from .shapes import fits, one_a_row
 
 
 def _count(slot: str, spec: Spec, length: Spec | None, time_major: bool = False) -> int:
@@ -25,6 +25,13 @@ def _count(slot: str, spec: Spec, length: Spec | None, time_major: bool = False)
         lead = "steps, batch" if time_major else "batch, steps"
         raise InferenceError(f"{slot} {spec} should be [{lead}, ...], with as many sequences as lengths {length}")
     return spec.shape[int(time_major)]
+
+
+def _count_of_labels(slot: str, spec: Spec, length: Spec | None) -> int:
+    """As `_count`, of integers: `InferenceError` if rows of sequences have several."""
+    if length is None:
+        one_a_row(slot, spec)
+    return _count(slot, spec, length)
 
 
 def _longest(spec: Spec) -> int:
@@ -43,7 +50,7 @@ def _states(Logits: Spec, Label: Spec, LogitsLength: Spec | None, LabelLength: S
     if not 0 <= blank < (Logits.shape[-1] if Logits.shape[-1] >= 0 else blank + 1):
         raise InferenceError(f"blank is {blank}; it should be a class of Logits {Logits}")
     count = _count("Logits", Logits, LogitsLength, time_major=True)
-    labels = _count("Label", Label, LabelLength)
+    labels = _count_of_labels("Label", Label, LabelLength)
     if not fits(count, labels):
         raise InferenceError(f"Logits {Logits} has {count} sequences, but Label {Label} has {labels}")
     steps = Logits.shape[0] if padded else _longest(Logits)
@@ -134,7 +141,7 @@ def warpctc(  # type: ignore[no-untyped-def]
 
 
 def _align(Input: Spec, InputLength: Spec | None) -> tuple[Spec, Spec | None]:
-    count = _count("Input", Input, InputLength)
+    count = _count_of_labels("Input", Input, InputLength)
     if InputLength is None:
         return Spec((-1, *Input.shape[1:]), Input.dtype, lod=(None,) * max(len(Input.lod), 1)), None
     return Input, Spec((count, 1), InputLength.dtype)
@@ -159,8 +166,8 @@ def ctc_align() -> None:
 
 # ------------------------------------------------------------------------------------------------------- edit distance
 def _distance(Hyps: Spec, Refs: Spec, HypsLength: Spec | None, RefsLength: Spec | None) -> tuple[Spec, Spec]:
-    hyps = _count("Hyps", Hyps, HypsLength)
-    refs = _count("Refs", Refs, RefsLength)
+    hyps = _count_of_labels("Hyps", Hyps, HypsLength)
+    refs = _count_of_labels("Refs", Refs, RefsLength)
     if not fits(hyps, refs):
         raise InferenceError(f"Hyps {Hyps} has {hyps} sequences, but Refs {Refs} has {refs}")
     return Spec((1,), VarType.INT64), Spec((max(hyps, refs), 1), VarType.FP32)

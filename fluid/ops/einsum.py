@@ -51,6 +51,11 @@ def _sizes(equation: str, terms: Sequence[str], specs: Sequence[Spec]) -> dict[s
         if spec.dtype is not specs[0].dtype:
             raise InferenceError(f"operands {specs[0]} and {spec}: cast one to the element type of the other")
         for letter, size in zip(term, spec.shape, strict=True):
+            own = {n for x, n in zip(term, spec.shape, strict=True) if x == letter and n >= 0}
+            if len(own) > 1:
+                raise InferenceError(
+                    f"equation {equation!r}: {letter!r}, twice in {term!r}, has the sizes {sorted(own)} of {spec}"
+                )
             other = sizes.setdefault(letter, size)
             if other == 1 or (other == -1 and size > 1):
                 sizes[letter] = size

@@ -209,7 +209,7 @@ def sum_(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 
 
 @define(
-    "scale(X, ScaleTensor?) -> Out",
+    "scale(X, ScaleTensor?: [one]) -> Out",
     infer=_scale,
     inline_grad=True,
     wrt=["X"],
@@ -235,6 +235,11 @@ def increment(f: Any, dOut: Any) -> Any:
     return {"X": f.assign(dOut)}
 
 
+def shaped_as(f: Any, X: Any, gradient: Any) -> Any:
+    """`gradient` in the shape of X where that is [] and a number of shape [1] has entered into it."""
+    return gradient if X.shape else f.reshape_like(gradient, X)
+
+
 def _clip(X: Spec, Min: Spec | None, Max: Spec | None, min: float, max: float) -> Spec:
     for slot, spec in (("Min", Min), ("Max", Max)):
         one_number(slot, spec)
@@ -256,7 +261,7 @@ def _clip(X: Spec, Min: Spec | None, Max: Spec | None, min: float, max: float) -
 def clip(f: Any, X: Any, Min: Any, Max: Any, dOut: Any, min: float, max: float) -> Any:
     """Each element of X clipped to ``[min, max]``; tensors `Min` and `Max`, if given, replace the attributes."""
     inside = f.logical_and(X > (min if Min is None else Min), X < (max if Max is None else Max))
-    return {"X": dOut * inside.astype(dOut.dtype)}
+    return {"X": shaped_as(f, X, dOut * inside.astype(dOut.dtype))}
 
 
 def _pow(X: Spec, FactorTensor: Spec | None, factor: float) -> Spec:
@@ -272,7 +277,7 @@ def _pow(X: Spec, FactorTensor: Spec | None, factor: float) -> Spec:
 def pow_(f: Any, X: Any, FactorTensor: Any, dOut: Any, factor: float) -> Any:
     """``X ** factor``; a tensor `FactorTensor`, if given, replaces the attribute."""
     if FactorTensor is not None:
-        return {"X": dOut * f.pow(X, FactorTensor - 1.0) * FactorTensor}
+        return {"X": shaped_as(f, X, dOut * f.pow(X, FactorTensor - 1.0) * FactorTensor)}
     if factor == 0.0:
         return {"X": f.fill_zeros_like(dOut)}  # not 0 * X ** -1, which is NaN at 0
     return {"X": dOut * f.pow(X, factor=factor - 1.0) * factor}

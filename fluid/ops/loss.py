@@ -16,7 +16,7 @@ from ..errors import InferenceError
 from ..opdef.registry import ShapeOnly, define, least, long, required
 from ..values.spec import Spec
 from ..values.types import is_floating
-from .elementwise import merged
+from .elementwise import merged, shaped_as
 from .manipulation import product
 from .shapes import broadcast, in_order, may_equal, normalize_axis, one_each, scalar_shape, within
 
@@ -165,12 +165,12 @@ def sigmoid_cross_entropy_with_logits(
     computes a different number where X is negative: it adds -X once, not pos_weight times.) No layer of Fluid 1.6 uses the slot.
     Elements labelled `ignore_index` give 0; `normalize` divides by the number of the others.
     """
-    kept = f.not_equal(Label, f.fill_constant(shape=[1], dtype=int(Label.dtype), value=float(ignore_index))).astype(X.dtype)
+    kept = f.not_equal(Label, _number_like(f, Label, float(ignore_index))).astype(X.dtype)
     Label = _typed_as(X, Label)
     gradient = dOut * kept
     if normalize:
         count = f.reduce_sum(kept, reduce_all=True)
-        gradient = gradient / f.elementwise_max(count, f.fill_constant(shape=[1], dtype=int(X.dtype), value=1.0))
+        gradient = shaped_as(f, X, gradient / f.elementwise_max(count, f.fill_constant(shape=[1], dtype=int(X.dtype), value=1.0)))
     missing = 1.0 - f.sigmoid(X)
     return {
         "X": lambda: gradient * (1.0 - Label - (missing if pos_weight is None else missing * pos_weight)),
@@ -211,8 +211,8 @@ def _typed_as(X: Any, label: Any) -> Any:
 
 
 def _number_like(f: Any, value: Any, number: float) -> Any:
-    """`number` as a tensor of shape [1] with the element type of `value`."""
-    return f.fill_constant(shape=[1], dtype=int(value.dtype), value=number)
+    """`number` as a tensor of one element with the element type of `value`: of shape [1], or [] if that has it too."""
+    return f.fill_constant(shape=[1] if value.shape else [], dtype=int(value.dtype), value=number)
 
 
 def _above_zero(X: Any) -> Any:
@@ -409,6 +409,9 @@ def squared_l2_distance(f: Any, X: ShapeOnly, Y: ShapeOnly, sub_result: Any, dOu
 
 def _cos_sim(X: Spec, Y: Spec) -> tuple[Spec, Spec, Spec]:
     rows = _rows("cos_sim", X, Y)
+    widths = [product(spec.shape[1:]) for spec in (X, Y)]
+    if -1 not in widths and widths[0] != widths[1]:
+        raise InferenceError(f"cos_sim: rows of X {X} and Y {Y} should have as many elements")
     return X.with_shape((rows, 1)), X.with_shape((rows, 1)), X.with_shape((Y.shape[0], 1))
 
 
@@ -508,7 +511,7 @@ def _center_loss(X: Spec, Label: Spec, Centers: Spec) -> tuple[Spec, Spec, Spec]
 
 
 @define(
-    "center_loss(X: float[N, D], Label: int[N, ...], Centers: float[C, D], CenterUpdateRate)"
+    "center_loss(X: float[N, D], Label: int[N, ...], Centers: float[C, D], CenterUpdateRate: [one])"
     " -> CentersOut, SampleCenterDiff, Loss",
     infer=_center_loss,
     wrt=("X",),

@@ -90,8 +90,8 @@ def _reshape_shape(X: Spec, Shape: Spec | None, ShapeTensor: Sequence[Spec] | No
         count = len(ShapeTensor)
         return tuple(size if size > 0 else -1 for size in shape) if len(shape) == count else (-1,) * count
     if Shape is not None:
-        rank = product(Shape.shape)
-        return unknown_shape(rank if rank >= 0 else len(shape))
+        rank = Shape.size
+        return unknown_shape(rank if rank >= 0 else len(shape)) if rank else reshaped(X.shape, ())
     return reshaped(X.shape, shape)
 
 
@@ -125,7 +125,7 @@ def _unsqueezed(X: Spec, axes: list[int], AxesTensor: Spec | None = None, AxesTe
     if AxesTensorList:
         return (-1,) * (X.ndim + len(AxesTensorList))
     if AxesTensor is not None:
-        return unknown_shape(X.ndim + max(product(AxesTensor.shape), 1))
+        return unknown_shape(X.ndim + (AxesTensor.size if AxesTensor.size >= 0 else 1))
     shape = list(X.shape)
     for axis in axes:
         shape.insert(normalize_axis(axis, len(shape) + 1), 1)
@@ -161,22 +161,44 @@ def _flatten_range(X: Spec, start_axis: int, stop_axis: int) -> tuple[Spec, Spec
     return _with_xshape(X, (*X.shape[:start], product(X.shape[start : stop + 1]), *X.shape[stop + 1 :]))
 
 
+def joined(shapes: Sequence[Shape], axis: int) -> Shape:
+    """The shape of arrays of these shapes, of the same rank, joined along `axis`."""
+    axis = normalize_axis(axis, len(shapes[0]))
+    shape = list(shapes[0])
+    for other in shapes[1:]:
+        for i, size in enumerate(other):
+            if i != axis:
+                shape[i] = _agree(shape[i], size, f"concat along axis {axis}", shapes[0], other)
+            else:
+                shape[i] = -1 if -1 in (shape[i], size) else shape[i] + size
+    return tuple(shape)
+
+
 def _concat(X: list[Spec], AxisTensor: Spec | None, axis: int) -> Spec:
     first = X[0]
     for other in X[1:]:
         if other.ndim != first.ndim or other.dtype is not first.dtype:
             raise InferenceError(f"concat: inputs {first} and {other} differ in rank or element type")
     if AxisTensor is not None:
+        normalize_axis(0, first.ndim)
         return first.with_shape(_unknown(first))
-    axis = normalize_axis(axis, first.ndim)
-    shape = list(first.shape)
-    for other in X[1:]:
-        for i, size in enumerate(other.shape):
-            if i != axis:
-                shape[i] = _agree(shape[i], size, f"concat along axis {axis}", first.shape, other.shape)
-            else:
-                shape[i] = -1 if -1 in (shape[i], size) else shape[i] + size
-    return first.with_shape(tuple(shape))
+    return first.with_shape(joined([spec.shape for spec in X], axis))
+
+
+def cut_sizes(shape: Shape, axis: int, count: int, sections: Sequence[int]) -> list[int]:
+    """The sizes of the parts into which `axis` is cut: `sections`, of which one may be -1, or else `count` equal ones."""
+    size, parts = shape[axis], list(sections)
+    if not parts:
+        if size >= 0 and size % count:
+            raise InferenceError(f"split: axis {axis} of X {list(shape)} cannot be cut into {count} equal parts")
+        return [size // count if size >= 0 else -1] * count
+    if size >= 0 and parts.count(-1) == 1:
+        parts[parts.index(-1)] = size - sum(parts) - 1
+    if size >= 0 and (sum(parts) != size or min(parts) < 0):
+        raise InferenceError(
+            f"split: sections {list(sections)} do not add up to {size}, the size of axis {axis} of X {list(shape)}"
+        )
+    return parts
 
 
 def _split(
@@ -197,19 +219,7 @@ def _split(
     if AxisTensor is not None:
         return unknown
     axis = normalize_axis(axis, X.ndim)
-    size = X.shape[axis]
-    if SectionsTensorList:
-        parts = [-1] * count
-    elif sections and not num:
-        parts = list(sections)
-        if size >= 0 and parts.count(-1) == 1:
-            parts[parts.index(-1)] = size - sum(parts) - 1
-        if size >= 0 and (sum(parts) != size or min(parts) < 0):
-            raise InferenceError(f"split: sections {sections} do not add up to {size}, the size of axis {axis} of X {X}")
-    else:
-        if size >= 0 and size % count:
-            raise InferenceError(f"split: axis {axis} of X {X} cannot be cut into {count} equal parts")
-        parts = [size // count if size >= 0 else -1] * count
+    parts = [-1] * count if SectionsTensorList else cut_sizes(X.shape, axis, count, [] if num else sections)
     return [X.with_shape((*X.shape[:axis], part, *X.shape[axis + 1 :])) for part in parts]
 
 
@@ -378,7 +388,7 @@ def _one_hot(X: Spec, depth: int, dtype: int, depth_tensor: Spec | None) -> Spec
 
 
 # ------------------------------------------------------------------------------------------------------- reshaping
-@define("reshape2(X, Shape?: int[R], ShapeTensor*?: int) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
+@define("reshape2(X, Shape?: int[R], ShapeTensor*?: int[one]) -> Out, XShape~", infer=_reshape2, wrt=("X",), shape=ints())
 def reshape2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     """X in another shape: 0 copies X's size of that axis, one -1 is inferred from the number of elements.
 
@@ -387,7 +397,7 @@ def reshape2(f: Any, XShape: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.unreshape(dOut, XShape)}
 
 
-@define("reshape(X, Shape?: int[R], ShapeTensor*?: int) -> Out", infer=_reshape, wrt=("X",), shape=ints())
+@define("reshape(X, Shape?: int[R], ShapeTensor*?: int[one]) -> Out", infer=_reshape, wrt=("X",), shape=ints())
 def reshape(f: Any, X: ShapeOnly, Out: ShapeOnly, Shape: ShapeOnly, ShapeTensor: ShapeOnly, dOut: Any) -> Any:
     """X in another shape, as `reshape2`."""
     return {"X": f.reshape_like(dOut, X)}
@@ -420,7 +430,7 @@ def squeeze(f: Any, X: ShapeOnly, dOut: Any) -> Any:
     return {"X": f.reshape_like(dOut, X)}
 
 
-@define("unsqueeze2(X, AxesTensor?: int, AxesTensorList*?: int) -> Out, XShape~", infer=_unsqueeze2, wrt=("X",), axes=ints())
+@define("unsqueeze2(X, AxesTensor?: int, AxesTensorList*?: int[one]) -> Out, XShape~", infer=_unsqueeze2, wrt=("X",), axes=ints())
 def unsqueeze2(f: Any, XShape: ShapeOnly, AxesTensor: ShapeOnly, AxesTensorList: ShapeOnly, dOut: Any) -> Any:
     """X with axes of size 1 inserted, one after the other, at `axes`."""
     return {"X": f.unreshape(dOut, XShape)}
@@ -468,26 +478,26 @@ def transpose(f: Any, X: ShapeOnly, Out: ShapeOnly, dOut: Any, axis: Any) -> Any
 
 
 # ------------------------------------------------------------------------------------------------ joining and cutting
-@define("concat(X*, AxisTensor?: int) -> Out", infer=_concat, wrt=("X",), axis=0)
+@define("concat(X*, AxisTensor?: int[one]) -> Out", infer=_concat, wrt=("X",), axis=0)
 def concat(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """The inputs joined along `axis`."""
     return {"X": f.split_like(dOut, X, AxisTensor, axis=axis)}
 
 
-@define("split_like(X, Like*, AxisTensor?) -> Out*", infer=_split_like, wrt=("X",), shape_only=("Like",), axis=0)
+@define("split_like(X, Like*, AxisTensor?: [one]) -> Out*", infer=_split_like, wrt=("X",), shape_only=("Like",), axis=0)
 def split_like(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any, axis: Any) -> Any:
     """X cut along `axis` into parts shaped as the Likes: the transpose of `concat`."""
     return {"X": f.concat(dOut, axis=axis) if AxisTensor is None else f.concat_like(dOut, X, AxisTensor)}
 
 
-@define("concat_like(X*, Like, AxisTensor) -> Out", infer=_like_of_first, wrt=("X",), shape_only=("Like",))
+@define("concat_like(X*, Like, AxisTensor: [one]) -> Out", infer=_like_of_first, wrt=("X",), shape_only=("Like",))
 def concat_like(f: Any, X: ShapeOnly, AxisTensor: Any, dOut: Any) -> Any:
     """The inputs joined along the axis in AxisTensor; the result has the shape of Like."""
     return {"X": f.split_like(dOut, X, AxisTensor)}
 
 
 @define(
-    "split(X, AxisTensor?, SectionsTensorList*?) -> Out*",
+    "split(X, AxisTensor?: [one], SectionsTensorList*?: [one]) -> Out*",
     infer=_split,
     wrt=("X",),
     inline_grad=True,
@@ -515,7 +525,7 @@ def unstack(f: Any, dY: Any, axis: Any) -> Any:
 _SLICE_ATTRS: dict[str, Any] = {"axes": ints(), "starts": ints(), "ends": ints(), "decrease_axis": ints(), "infer_flags": ints()}
 
 
-_SLICE_SLOTS = "StartsTensor?: int[R], EndsTensor?: int[R], StartsTensorList*?: int, EndsTensorList*?: int"
+_SLICE_SLOTS = "StartsTensor?: int[R], EndsTensor?: int[R], StartsTensorList*?: int[one], EndsTensorList*?: int[one]"
 
 
 @define(f"slice(Input, {_SLICE_SLOTS}) -> Out", infer=_slice, wrt=("Input",), **_SLICE_ATTRS)
@@ -539,7 +549,7 @@ def slice_(
 
 _STRIDED_SLOTS = (
     "StartsTensor?: int[R], EndsTensor?: int[R], StridesTensor?: int[R], "
-    "StartsTensorList*?: int, EndsTensorList*?: int, StridesTensorList*?: int"
+    "StartsTensorList*?: int[one], EndsTensorList*?: int[one], StridesTensorList*?: int[one]"
 )
 
 
@@ -627,19 +637,19 @@ def reverse(f: Any, dOut: Any, axis: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------- indexing
-@define("gather(X: [N, ...], Index: int, Axis?: int) -> Out", infer=_gather, wrt=("X",), axis=0)
+@define("gather(X: [N, ...], Index: int, Axis?: int[one]) -> Out", infer=_gather, wrt=("X",), axis=0)
 def gather(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X along `axis` (or the axis in Axis) with the indices in Index, of shape [n] or [n, 1]."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis, axis=axis)}
 
 
-@define("scatter_add_like(X, Index: int, Like, Axis?) -> Out", **LIKE, axis=0)
+@define("scatter_add_like(X, Index: int, Like, Axis?: [one]) -> Out", **LIKE, axis=0)
 def scatter_add_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any, axis: Any) -> Any:
     """The slices of X added, at the indices in Index, to zeros of Like's shape: the transpose of `gather`."""
     return {"X": f.gather(dOut, Index, axis=axis) if Axis is None else f.gather_like(dOut, Index, X, Axis)}
 
 
-@define("gather_like(X, Index: int, Like, Axis: int) -> Out", **LIKE)
+@define("gather_like(X, Index: int, Like, Axis: int[one]) -> Out", **LIKE)
 def gather_like(f: Any, X: ShapeOnly, Index: Any, Axis: Any, dOut: Any) -> Any:
     """As `gather` along the axis in Axis, with a result known to have the shape of Like."""
     return {"X": f.scatter_add_like(dOut, Index, X, Axis)}
@@ -760,7 +770,7 @@ def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
 
 
 @define(
-    "one_hot(X: int, depth_tensor?: int) -> Out",
+    "one_hot(X: int, depth_tensor?: int[one]) -> Out",
     infer=_one_hot,
     grad=ZERO_GRADIENT,
     depth=least(-1, -1),
@@ -775,7 +785,7 @@ def one_hot() -> None:
 
 
 @define(
-    "one_hot_v2(X: int, depth_tensor?: int) -> Out",
+    "one_hot_v2(X: int, depth_tensor?: int[one]) -> Out",
     infer=lambda X, depth, dtype, depth_tensor: Spec((*X.shape, _depth(depth, depth_tensor)), as_dtype(dtype)),
     grad=ZERO_GRADIENT,
     depth=least(-1, -1),
@@ -787,7 +797,7 @@ def one_hot_v2() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- repeating
-@define("expand_v2(X, Shape?: int[R], expand_shapes_tensor*?: int) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
+@define("expand_v2(X, Shape?: int[R], expand_shapes_tensor*?: int[one]) -> Out", infer=_expand_v2, wrt=("X",), shape=ints())
 def expand_v2(f: Any, X: ShapeOnly, Shape: ShapeOnly, expand_shapes_tensor: ShapeOnly, dOut: Any) -> Any:
     """X broadcast to `shape`, where -1 keeps X's size."""
     return {"X": f.sum_to(dOut, X)}
@@ -805,14 +815,15 @@ def tile(f: Any, X: ShapeOnly, RepeatTimes: ShapeOnly, repeat_times_tensor: Shap
     return {"X": f.untile(dOut, X)}
 
 
-@define("expand(X, ExpandTimes?: int[R], expand_times_tensor*?: int) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
+@define("expand(X, ExpandTimes?: int[R], expand_times_tensor*?: int[one]) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
 def expand(f: Any, X: ShapeOnly, ExpandTimes: ShapeOnly, expand_times_tensor: ShapeOnly, dOut: Any) -> Any:
     """X repeated `expand_times` along its axes."""
     return {"X": f.untile(dOut, X)}
 
 
 def _expand_as_target(X: Spec, target_tensor: Spec) -> Spec:
-    if X.ndim != target_tensor.ndim or any(b % a for a, b in zip(X.shape, target_tensor.shape, strict=True) if a > 0 < b):
+    pairs = list(zip(X.shape, target_tensor.shape, strict=False))
+    if X.ndim != target_tensor.ndim or any(b % a if a else b for a, b in pairs if -1 not in (a, b)):
         raise InferenceError(f"expand_as: X {X} does not repeat to fill target_tensor {target_tensor}")
     return X.with_shape(target_tensor.shape)
 
@@ -930,8 +941,10 @@ def meshgrid(f: Any, X: ShapeOnly, dOut: Any) -> Any:
 # ----------------------------------------------------------------------------------------------- rolling, choosing, parting
 def _roll(X: Spec, ShiftsTensor: Spec | None, shifts: list[int], axis: list[int]) -> Spec:
     normalize_axes(axis, X.ndim)
-    if ShiftsTensor is None and len(shifts) != (len(axis) or 1):
-        raise InferenceError(f"roll: shifts {shifts} should be as many as axis {axis}, or one without axis")
+    count = len(shifts) if ShiftsTensor is None else ShiftsTensor.size
+    if count not in (-1, len(axis) or 1):
+        told = f"shifts {shifts}" if ShiftsTensor is None else f"ShiftsTensor {ShiftsTensor}"
+        raise InferenceError(f"roll: {told} should be as many as axis {axis}, or one without axis")
     return X
 
 
@@ -964,6 +977,8 @@ def _padded(X: Spec, paddings: list[int], mode: str = "constant") -> Spec:
         raise InferenceError(f"paddings {paddings} should hold two numbers, not below 0, for each dimension of X {X}")
     shape = []
     for size, low, high in zip(X.shape, paddings[::2], paddings[1::2], strict=True):
+        if mode in ("edge", "wrap") and size == 0 < low + high:
+            raise InferenceError(f"paddings {low} and {high} by elements of X {X} need some, but a size is 0")
         if mode == "reflect" and 0 <= size <= max(low, high):
             raise InferenceError(f"paddings {low} and {high} by reflection should be less than the size {size} in X {X}")
         shape.append(size + low + high if size >= 0 else -1)

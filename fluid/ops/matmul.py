@@ -216,7 +216,8 @@ def _dot(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
 @define("dot(X: int|float, Y: int|float) -> Out", infer=_dot)
 def dot(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
     """The product of the vectors X and Y, or of each row of the matrix X with that of Y."""
-    return {"X": lambda: f.expand_reduced(dOut, X, dim=[-1]) * Y, "Y": lambda: f.expand_reduced(dOut, Y, dim=[-1]) * X}
+    each = f.unsqueeze2(dOut, axes=[1]) if X.ndim == 2 else dOut
+    return {"X": lambda: f.sum_to(each * Y, X), "Y": lambda: f.sum_to(each * X, Y)}
 
 
 def cross_axis(shape: Shape, dim: int) -> int:

@@ -20,13 +20,13 @@ def _top(X: Spec, K: Spec | None, k: int, axis: int) -> tuple[Spec, Spec]:
     return out, out.with_dtype(VarType.INT64)
 
 
-@define("top_k(X, K?: int) -> Out, Indices", infer=lambda X, K, k: _top(X, K, k, -1), wrt=("X",), k=1)
+@define("top_k(X, K?: int[one]) -> Out, Indices", infer=lambda X, K, k: _top(X, K, k, -1), wrt=("X",), k=1)
 def top_k(f: Any, X: ShapeOnly, Indices: Any, dOut: Any) -> Any:
     """The k (or the number in K) largest elements of each row in descending order, and their indices in the row."""
     return {"X": f.place(dOut, Indices, X)}
 
 
-@define("top_k_v2(X, K?: int) -> Out, Indices", infer=_top, wrt=("X",), k=1, axis=-1, largest=True, sorted=True)
+@define("top_k_v2(X, K?: int[one]) -> Out, Indices", infer=_top, wrt=("X",), k=1, axis=-1, largest=True, sorted=True)
 def top_k_v2(f: Any, X: ShapeOnly, K: ShapeOnly, Indices: Any, dOut: Any, axis: Any) -> Any:
     """The k largest (or smallest) elements along `axis`, in order, and their indices."""
     return {"X": f.place(dOut, Indices, X, axis=axis)}

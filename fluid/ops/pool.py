@@ -66,6 +66,8 @@ def _pooled(count: int) -> Callable[..., Spec]:
         if X.ndim != count + 2:
             raise InferenceError(f"X {X} should have {('four', 'five')[count - 2]} dimensions")
         axes = image_axes(attrs["data_format"], X.ndim)[1]
+        if any(X.shape[axis] == 0 for axis in axes):
+            raise InferenceError(f"X {X} should have elements to pool in each of its dimensions {axes}")
         out = pool_geometry([X.shape[axis] for axis in axes], attrs)[0]
         shape = list(X.shape)
         for axis, size in zip(axes, out, strict=True):

@@ -57,12 +57,16 @@ _NORMAL: dict[str, Any] = {"mean": 0.0, "std": least(0, 1.0), "seed": 0, "dtype"
 _BATCH: dict[str, Any] = {"shape": required("ints"), "input_dim_idx": 0, "output_dim_idx": 0}
 
 
-@define("uniform_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=_uniform, grad=ZERO_GRADIENT, shape=longs(), **_UNIFORM)
+@define(
+    "uniform_random(ShapeTensor?, ShapeTensorList*?: [one]) -> Out", infer=_uniform, grad=ZERO_GRADIENT, shape=longs(), **_UNIFORM
+)
 def uniform_random() -> None:
     """Numbers drawn uniformly from ``[min, max)``; then `diag_num` elements, at distances of `diag_step` + 1, are `diag_val`."""
 
 
-@define("gaussian_random(ShapeTensor?, ShapeTensorList*?) -> Out", infer=_floats, grad=ZERO_GRADIENT, shape=longs(), **_NORMAL)
+@define(
+    "gaussian_random(ShapeTensor?, ShapeTensorList*?: [one]) -> Out", infer=_floats, grad=ZERO_GRADIENT, shape=longs(), **_NORMAL
+)
 def gaussian_random() -> None:
     """Numbers drawn from the normal distribution with mean `mean` and standard deviation `std`."""
 
@@ -99,7 +103,7 @@ def gaussian_random_batch_size_like() -> None:
 
 
 @define(
-    "randint(ShapeTensor?, ShapeTensorList*?) -> Out",
+    "randint(ShapeTensor?, ShapeTensorList*?: [one]) -> Out",
     infer=_randint,
     grad=ZERO_GRADIENT,
     low=required("int"),
@@ -131,6 +135,8 @@ def randperm() -> None:
 def _multinomial(X: Spec, num_samples: int) -> Spec:
     if X.ndim not in (1, 2) or num_samples < 1:
         raise InferenceError(f"multinomial: X {X} should be a vector or rows of weights, and num_samples {num_samples} above 0")
+    if X.shape[-1] == 0:
+        raise InferenceError(f"multinomial: X {X} should have weights to draw from")
     return Spec((*X.shape[:-1], num_samples), VarType.INT64)
 
 

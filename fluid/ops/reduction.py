@@ -14,13 +14,18 @@ from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, ints, least, like, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
-from .shapes import broadcast, different_axes, normalize_axis, reduced, scalar_shape
+from .shapes import broadcast, different_axes, normalize_axis, not_of_nothing, reduced, scalar_shape
 
 
 # ----------------------------------------------------------------------------------------------------------- inference
 def reduces_all(ndim: int, dim: Sequence[int], reduce_all: bool) -> bool:
     """Whether a reduction with these attributes is over all of `ndim` dimensions."""
     return reduce_all or not dim or len({axis % max(ndim, 1) for axis in dim}) >= ndim
+
+
+def reduced_axes(ndim: int, dim: Sequence[int], reduce_all: bool) -> tuple[int, ...]:
+    """The dimensions that attributes `dim` and `reduce_all` name, in order."""
+    return tuple(range(ndim)) if reduces_all(ndim, dim, reduce_all) else tuple(sorted({axis % ndim for axis in dim}))
 
 
 def _one(X: Spec, declared: Mapping[str, Spec]) -> Spec:
@@ -39,6 +44,12 @@ def _reduce(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype
     if out_dtype == VarType.BOOL:
         raise InferenceError(f"out_dtype {out_dtype} (bool) should be an element type of numbers")
     return out if out_dtype < 0 else out.with_dtype(as_dtype(out_dtype))
+
+
+def _extreme(X: Spec, dim: list[int], keep_dim: bool, reduce_all: bool, out_dtype: int, declared: Mapping[str, Spec]) -> Spec:
+    out = _reduce(X, dim, keep_dim, reduce_all, out_dtype, declared)
+    not_of_nothing("an extremum", X.shape, reduced_axes(X.ndim, dim, reduce_all))
+    return out
 
 
 def _test(
@@ -71,7 +82,9 @@ def _position(X: Spec, axis: int, keepdims: bool, flatten: bool, dtype: int, dec
     element = VarType.INT64 if dtype < 0 else as_dtype(dtype)
     if flatten or X.ndim < 2:
         normalize_axis(0 if flatten else axis, max(X.ndim, 1))
+        not_of_nothing("an extremum", X.shape, range(X.ndim))
         return (X.with_shape((1,) * X.ndim) if keepdims else _one(X, declared)).with_dtype(element)
+    not_of_nothing("an extremum", X.shape, [normalize_axis(axis, X.ndim)])
     return X.with_shape(reduced(X.shape, [axis], keepdims)).with_dtype(element)
 
 
@@ -83,9 +96,9 @@ def _cumsum(X: Spec, axis: int, flatten: bool) -> Spec:
 
 
 # ------------------------------------------------------------------------------------------------------------ reductions
-def _define(op_type: str, takes: str = "") -> Callable[[Callable[..., Any]], Any]:
+def _define(op_type: str, takes: str = "", infer: Callable[..., Spec] = _reduce) -> Callable[[Callable[..., Any]], Any]:
     return define(
-        f"{op_type}(X{takes}) -> Out", infer=_reduce, dim=ints(0), keep_dim=False, reduce_all=False, in_dtype=-1, out_dtype=-1
+        f"{op_type}(X{takes}) -> Out", infer=infer, dim=ints(0), keep_dim=False, reduce_all=False, in_dtype=-1, out_dtype=-1
     )
 
 
@@ -112,13 +125,13 @@ def _extremum(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: boo
     return {"X": _back(f, dOut, X, dim, keep_dim, reduce_all) * reached.astype(X.dtype)}
 
 
-@_define("reduce_max")
+@_define("reduce_max", infer=_extreme)
 def reduce_max(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """The largest element of X over the dimensions `dim`, or over all. Every element that equals it gets the whole gradient."""
     return _extremum(f, X, Out, dOut, dim, keep_dim, reduce_all)
 
 
-@_define("reduce_min")
+@_define("reduce_min", infer=_extreme)
 def reduce_min(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim: bool, reduce_all: bool) -> Any:
     """The smallest element of X over the dimensions `dim`, or over all. Every element that equals it gets the whole gradient."""
     return _extremum(f, X, Out, dOut, dim, keep_dim, reduce_all)
@@ -158,7 +171,7 @@ def _evenly(f: Any, X: Any, Out: Any, dOut: Any, **attrs: Any) -> Any:
 
 def _define_even(op_type: str) -> Callable[[Callable[..., Any]], Any]:
     return define(
-        f"{op_type}(X) -> Out", infer=_reduce, dim=longs(0), keep_dim=False, reduce_all=False, in_dtype=-1, out_dtype=-1
+        f"{op_type}(X) -> Out", infer=_extreme, dim=longs(0), keep_dim=False, reduce_all=False, in_dtype=-1, out_dtype=-1
     )
 
 
@@ -212,7 +225,9 @@ def frobenius_norm(f: Any, X: Any, Out: Any, dOut: Any, dim: list[int], keep_dim
     return {"X": _back(f, dOut, X, **attrs) * _slope(f, X, _back(f, Out, X, **attrs), 2.0)}
 
 
-def _p_norm(X: Spec, axis: int, keepdim: bool, asvector: bool, declared: Mapping[str, Spec]) -> Spec:
+def _p_norm(X: Spec, porder: float, axis: int, keepdim: bool, asvector: bool, declared: Mapping[str, Spec]) -> Spec:
+    if abs(porder) == inf:
+        return _extreme(X, [axis], keepdim, asvector, -1, declared)
     return _reduced(X, [axis], keepdim, asvector, declared)
 
 
@@ -227,10 +242,12 @@ def p_norm(f: Any, X: Any, Out: Any, dOut: Any, porder: float, axis: int, keepdi
     return {"X": _back(f, dOut, X, **attrs) * _slope(f, X, _back(f, Out, X, **attrs), porder)}
 
 
-def _dist(X: Spec, Y: Spec, declared: Mapping[str, Spec]) -> Spec:
+def _dist(X: Spec, Y: Spec, p: float, declared: Mapping[str, Spec]) -> Spec:
     if X.dtype is not Y.dtype:
         raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
-    broadcast(X.shape, Y.shape)
+    shape = broadcast(X.shape, Y.shape)
+    if abs(p) == inf:
+        not_of_nothing("an extremum", shape, range(len(shape)))
     return _one(X, declared)
 
 

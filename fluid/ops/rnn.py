@@ -437,9 +437,9 @@ def _infer_lstm(
     if Input.ndim != 2 or Weight.ndim != 2:
         raise InferenceError(f"{op_type}: Input {Input} and Weight {Weight} should be matrices")
     wide = max(Input.shape[1], Weight.shape[1])
-    if wide > 0 and wide % 4:
+    if wide >= 0 and wide % 4:
         raise InferenceError(f"{op_type}: Input {Input} should have the four gates side by side")
-    size = wide // 4 if wide > 0 else -1
+    size = wide // 4 if wide >= 0 else -1
     width = size if ProjWeight is None else Weight.shape[0]
     _check_shapes(
         op_type,
@@ -578,9 +578,9 @@ def _infer_gru(Input: Spec, H0: Spec | None, Weight: Spec, Bias: Spec | None, at
     if Input.ndim != 2 or Weight.ndim != 2:
         raise InferenceError(f"gru: Input {Input} and Weight {Weight} should be matrices")
     wide = max(Input.shape[1], Weight.shape[1])
-    if wide > 0 and wide % 3:
+    if wide >= 0 and wide % 3:
         raise InferenceError(f"gru: Input {Input} should have two gates and the candidate side by side")
-    size = wide // 3 if wide > 0 else Weight.shape[0]
+    size = wide // 3 if wide >= 0 else Weight.shape[0]
     count = -1 if offsets is None else len(offsets) - 1
     _check_shapes("gru", Input=(Input, (-1, wide)), Weight=(Weight, (size, wide)), Bias=(Bias, (1, wide)), H0=(H0, (count, size)))
     rows, plain = Input.shape[0], Input.with_lod(())

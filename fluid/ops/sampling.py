@@ -222,6 +222,8 @@ def _sample(
         for name, spec in (("Samples", CustomizedSamples), ("Probabilities", CustomizedProbabilities)):
             if spec is None or spec.ndim != 2 or not all(map(fits, spec.shape, (rows, wide))):
                 raise InferenceError(f"Customized{name} {spec} should have shape [{rows}, labels + num_samples]")
+    elif Logits.shape[1] == 0:
+        raise InferenceError(f"Logits {Logits} should have classes to draw from")
     elif num_samples < 1:
         raise InferenceError(f"num_samples is {num_samples}; at least one class should be drawn")
     elif uniq and 0 <= Logits.shape[1] < num_samples:

@@ -168,8 +168,8 @@ def shard_index() -> None:
 
 
 def _hash(X: Spec, num_hash: int) -> Spec:
-    if X.ndim < 2 or X.dtype not in (VarType.INT32, VarType.INT64):
-        raise InferenceError(f"hash: X is {X}; it should hold rows of int32 or int64")
+    if X.ndim < 2 or X.shape[-1] == 0 or X.dtype not in (VarType.INT32, VarType.INT64):
+        raise InferenceError(f"hash: X is {X}; it should hold rows, not empty ones, of int32 or int64")
     return Spec((*X.shape[:-1], num_hash, 1), X.dtype)
 
 
@@ -254,7 +254,7 @@ def _sequence_mask(X: Spec, MaxLenTensor: Spec | None, maxlen: int, out_dtype: i
 
 
 @define(
-    "sequence_mask(X: int, MaxLenTensor?: int) -> Y",
+    "sequence_mask(X: int, MaxLenTensor?: int[one]) -> Y",
     infer=_sequence_mask,
     grad=ZERO_GRADIENT,
     maxlen=-1,
@@ -265,7 +265,7 @@ def sequence_mask() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- writing to a part
-REGION_SLOTS = "StartsTensorList*?, EndsTensorList*?, StepsTensorList*?"
+REGION_SLOTS = "StartsTensorList*?: [one], EndsTensorList*?: [one], StepsTensorList*?: [one]"
 _REGION: dict[str, Any] = {
     "axes": longs(),
     "starts": longs(),
@@ -296,6 +296,10 @@ def _set_value(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
         shape = list(Input.shape)
         for axis, start, end, step in zip(*bounds, strict=True):
             shape[axis] = sliced_size(shape[axis], start, end, step)
+        if any(shape[axis] == 0 for axis in attrs["decrease_axes"]):
+            raise InferenceError(
+                f"the region {shape} of {Input} should have one element along decrease_axes {attrs['decrease_axes']}"
+            )
         value = inputs.get("ValueTensor")
         put = value.shape if value is not None else tuple(attrs.get("shape", ()))
         region = region_shape(shape, attrs)

@@ -16,7 +16,7 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, count
 from ..values.lod_array import lengths_of
 from ..values.spec import Lod, Spec
 from ..values.types import VarType
-from .shapes import fits
+from .shapes import fits, one_a_row
 
 __all__ = ["expanded_rows", "offsets_of"]
 
@@ -436,6 +436,7 @@ def sequence_enumerate() -> None:
 
 def _erase(X: Spec) -> Spec:
     offsets_of(X, "X")
+    one_a_row("X", X)
     return Spec((-1, *X.shape[1:]), X.dtype, lod=(None,) * max(len(X.lod), 1))
 
 
@@ -446,7 +447,7 @@ def sequence_erase() -> None:
 
 def _scatter(X: Spec, Ids: Spec, Updates: Spec) -> Spec:
     offsets = offsets_of(Ids, "Ids")
-    if offsets is not None and X.shape[0] not in (-1, len(offsets) - 1):
+    if X.ndim == 2 and offsets is not None and X.shape[0] not in (-1, len(offsets) - 1):
         raise InferenceError(
             f"sequence_scatter: X {X} should have a row for each of the {len(offsets) - 1} sequences of Ids {Ids}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InferenceError
@@ -22,6 +22,8 @@ __all__ = [
     "may_equal",
     "normalize_axes",
     "normalize_axis",
+    "not_of_nothing",
+    "one_a_row",
     "one_each",
     "one_number",
     "reduced",
@@ -57,6 +59,12 @@ def one_number(slot: str, spec: Spec | None) -> None:
     """`InferenceError` unless an input is None or one number, of shape ``[1]`` or ``[]``."""
     if spec is not None and spec.shape not in ((1,), (), (-1,)):
         raise InferenceError(f"{slot} is {spec}; it should be one number, of shape [1] or []")
+
+
+def one_a_row(slot: str, spec: Spec) -> None:
+    """`InferenceError` unless the rows of an input, if it has any, have one element each."""
+    if any(size not in (1, -1) for size in spec.shape[1:]):
+        raise InferenceError(f"{slot} is {spec}; it should have one element in each row, as [N] or [N, 1]")
 
 
 def one_each(slot: str, spec: Spec | None, rows: int) -> None:
@@ -101,6 +109,12 @@ def alike(spec: Spec, count: int, what: str) -> list[Spec]:
     if count > _MOST_OUTPUTS:
         raise InferenceError(f"{what} asks for {count} outputs, and an op has {_MOST_OUTPUTS} at most")
     return [spec] * count
+
+
+def not_of_nothing(what: str, shape: Shape, axes: Collection[int]) -> None:
+    """`InferenceError` if something that only exists for one element at least, such as a maximum, is taken over none."""
+    if any(shape[axis] == 0 for axis in axes):
+        raise InferenceError(f"X of shape {list(shape)} has no elements over which to take {what}, which needs one at least")
 
 
 def scaled(count: int, factor: float) -> int:

@@ -10,22 +10,20 @@ from ..opdef.registry import NOT_DIFFERENTIABLE, define, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
 from .manipulation import product
-from .shapes import one_number
 
 
-def _check_finite(X: Sequence[Spec], Scale: Spec) -> tuple[list[Spec], Spec]:
-    one_number("Scale", Scale)
+def _check_finite(X: Sequence[Spec]) -> tuple[list[Spec], Spec]:
     return list(X), Spec((1,), VarType.BOOL)
 
 
-@define("check_finite_and_unscale(X*: float, Scale) -> Out*, FoundInfinite", infer=_check_finite, grad=NOT_DIFFERENTIABLE)
+@define("check_finite_and_unscale(X*: float, Scale: [one]) -> Out*, FoundInfinite", infer=_check_finite, grad=NOT_DIFFERENTIABLE)
 def check_finite_and_unscale() -> None:
     """Each X divided by Scale, and whether any element of any X is not finite."""
 
 
 @define(
-    "update_loss_scaling(X*, FoundInfinite: bool, PrevLossScaling, InGoodSteps: int, InBadSteps: int, StopUpdate?: bool)"
-    " -> Out*, LossScaling, OutGoodSteps, OutBadSteps",
+    "update_loss_scaling(X*, FoundInfinite: bool[one], PrevLossScaling: [one], InGoodSteps: int[one], InBadSteps: int[one],"
+    " StopUpdate?: bool[one]) -> Out*, LossScaling, OutGoodSteps, OutBadSteps",
     infer=lambda X, PrevLossScaling, InGoodSteps, InBadSteps: (list(X), PrevLossScaling, InGoodSteps, InBadSteps),
     grad=NOT_DIFFERENTIABLE,
     incr_every_n_steps=required("int"),
@@ -56,7 +54,7 @@ def _average_accumulates(inputs: Any) -> dict[str, Spec]:
 
 @define(
     f"average_accumulates(param, {', '.join(f'in_{name}: float' for name in _SUMS)},"
-    f" {', '.join(f'in_{name}: int' for name in _COUNTS)})"
+    f" {', '.join(f'in_{name}: int[one]' for name in _COUNTS)})"
     f" -> {', '.join('out_' + name for name in (*_SUMS, *_COUNTS))}",
     infer=_average_accumulates,
     grad=NOT_DIFFERENTIABLE,

@@ -308,9 +308,11 @@ def fold_like(f: Any, dY: Any, attrs: dict[str, Any]) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------ cropping
-def _offsets(X: Spec, offsets: Sequence[int], known: bool) -> list[int] | None:
-    """The offsets of a crop, zeros if `offsets` is empty; None if they are not `known`."""
-    if not known:
+def _offsets(X: Spec, offsets: Sequence[int], tensor: Spec | None, tensors: Sequence[Spec] | None = None) -> list[int] | None:
+    """The offsets of a crop, zeros if `offsets` is empty; None if they are in a tensor, or several."""
+    if tensor is not None and tensor.size not in (-1, X.ndim):
+        raise InferenceError(f"Offsets {tensor} should be {X.ndim} numbers, as X {X} has dimensions")
+    if tensor is not None or tensors:
         return None
     starts = list(offsets) or [0] * X.ndim
     if len(starts) != X.ndim or min(starts, default=0) < 0:
@@ -329,7 +331,7 @@ def _cropped(X: Spec, shape: Sequence[int], offsets: list[int] | None) -> Spec:
 
 
 def _crop(X: Spec, Y: Spec | None, Offsets: Spec | None, shape: list[int], offsets: list[int]) -> Spec:
-    start = _offsets(X, offsets, Offsets is None)
+    start = _offsets(X, offsets, Offsets)
     if Y is None and not shape:
         raise InferenceError(f"X {X} needs a shape to be cropped to: give Y or shape, which is {shape}")
     return _cropped(X, Y.shape if Y is not None else shape, start)
@@ -337,9 +339,12 @@ def _crop(X: Spec, Y: Spec | None, Offsets: Spec | None, shape: list[int], offse
 
 def _crop_tensor(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
     X: Spec = inputs["X"]
-    offsets = _offsets(X, attrs["offsets"], not (inputs.get("Offsets") or inputs.get("OffsetsTensor")))
+    offsets = _offsets(X, attrs["offsets"], inputs.get("Offsets"), inputs.get("OffsetsTensor"))
     shape = list(attrs["shape"])
-    if inputs.get("ShapeTensor") or inputs.get("Shape") is not None:
+    Shape: Spec | None = inputs.get("Shape")
+    if Shape is not None and Shape.size not in (-1, X.ndim):
+        raise InferenceError(f"Shape {Shape} should be {X.ndim} numbers, as X {X} has dimensions")
+    if inputs.get("ShapeTensor") or Shape is not None:
         return X.with_shape(tuple(max(size, -1) or -1 for size in shape) if len(shape) == X.ndim else (-1,) * X.ndim)
     if 0 in shape:
         raise InferenceError(f"shape {shape} should have no size of 0; -1 takes the rest of X {X}")
@@ -356,7 +361,7 @@ def crop(f: Any, X: ShapeOnly, Offsets: Any, dOut: Any, offsets: list[int]) -> A
 
 
 @define(
-    "crop_tensor(X, Shape?: int[R], ShapeTensor*?: int, Offsets?: int[R], OffsetsTensor*?: int) -> Out",
+    "crop_tensor(X, Shape?: int[R], ShapeTensor*?: int[one], Offsets?: int[R], OffsetsTensor*?: int[one]) -> Out",
     infer=_crop_tensor,
     wrt=("X",),
     shape=ints(),
@@ -370,13 +375,13 @@ def crop_tensor(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: An
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
-@define("uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", **LIKE, offsets=ints())
+@define("uncrop(X, Like, Offsets?: int, OffsetsTensor*?: int[one]) -> Out", **LIKE, offsets=ints())
 def uncrop(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """X at `offsets` in zeros of the shape of Like: the transpose of cropping."""
     return {"X": f.crop_like(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
 
 
-@define("crop_like(X, Like, Offsets?: int, OffsetsTensor*?: int) -> Out", **LIKE, offsets=ints())
+@define("crop_like(X, Like, Offsets?: int, OffsetsTensor*?: int[one]) -> Out", **LIKE, offsets=ints())
 def crop_like(f: Any, X: ShapeOnly, Offsets: Any, OffsetsTensor: Any, dOut: Any, offsets: list[int]) -> Any:
     """The part of X at `offsets` with the shape of Like."""
     return {"X": f.uncrop(dOut, X, Offsets, OffsetsTensor, offsets=offsets)}
@@ -407,7 +412,7 @@ def _random_crop(X: Spec, shape: list[int], Seed: Spec | None) -> tuple[Spec, Sp
 
 
 @define(
-    "random_crop(X, Seed?: int) -> Out, SeedOut?",
+    "random_crop(X, Seed?: int[one]) -> Out, SeedOut?",
     infer=_random_crop,
     grad=NOT_DIFFERENTIABLE,
     shape=required("ints"),
@@ -424,7 +429,7 @@ def random_crop() -> None:
 METHODS = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "nearest": (2, 3), "bicubic": (2,)}
 """Method of interpolation -> the possible numbers of spatial dimensions."""
 
-_INTERP_SLOTS = "OutSize?: int, SizeTensor*?: int, Scale?: float"
+_INTERP_SLOTS = "OutSize?: int, SizeTensor*?: int[one], Scale?: float"
 _INTERP_ATTRS: dict[str, Any] = {"data_layout": "NCHW", "interp_method": "bilinear", "align_corners": True, "align_mode": 1}
 _INTERP_SIZES: dict[str, Any] = {"out_d": 0, "out_h": 0, "out_w": 0}
 
@@ -464,6 +469,13 @@ def _define_interp(method: str, doc: str) -> None:
             ranks = " or ".join(str(count + 2) for count in METHODS[method])
             raise InferenceError(f"X is {X}; it should be images of {ranks} dimensions, {attrs['data_layout']} ({method})")
         axes = resized_axes(attrs["data_layout"], X.ndim)
+        OutSize: Spec | None = inputs.get("OutSize")
+        if OutSize is not None and OutSize.size not in (-1, len(axes)):
+            raise InferenceError(
+                f"OutSize {OutSize} should have a size for each of the {len(axes)} dimensions of the images X {X}"
+            )
+        if any(X.shape[axis] == 0 for axis in axes):
+            raise InferenceError(f"X {X} should have elements to interpolate between in each of its dimensions {axes}")
         sizes = [-1] * len(axes)
         if not any(inputs.get(slot) for slot in ("OutSize", "SizeTensor", "Scale")):
             sizes = interp_size([X.shape[axis] for axis in axes], attrs, scale_factors(attrs["scale"], len(axes)))
@@ -532,6 +544,8 @@ def _sampled(image: str) -> Callable[..., Spec]:
             raise InferenceError(f"{X} should be images [N, C, H, W], and Grid {Grid} of shape [N, H', W', 2]")
         if not fits(X.shape[0], Grid.shape[0]):
             raise InferenceError(f"there are {X.shape[0]} images in {X}, but {Grid.shape[0]} grids in {Grid}")
+        if 0 in X.shape[2:]:
+            raise InferenceError(f"{X} should be images that have elements, to sample them")
         if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border", "reflection"):
             raise InferenceError(
                 f"mode {mode!r} should be 'bilinear' or 'nearest', "

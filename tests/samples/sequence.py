@@ -292,7 +292,7 @@ for lod in (LOD, FULL):
         Sample(
             {"X": data(6, 2), "Filter": data(3, 2)},
             {},
-            lambda X, Filter, lod=lod: (taken(X, context(lod, 0, 3)) * Filter).sum(1),
+            lambda X, Filter, lod=lod: (taken(X, context(lod, 0, len(Filter))) * Filter).sum(1),
             lods={"X": lod},
             known=["Filter"],
         ),

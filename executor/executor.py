@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FeedError, did_you_mean, locate
+from fluid.errors import ExecutionError, FeedError, FluidTypeError, did_you_mean, locate
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
 from fluid.values.cache import FEW
 from fluid.values.lod_array import LoDArray, array_of, lod_of, to_lengths, to_lod
+from fluid.values.numeric import NO_NUMBERS, numeric_array
 from fluid.values.place import CPUPlace, Place, to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
@@ -25,7 +26,7 @@ from .binding.arrays import spec_of
 from .planned.bound_plan import BoundPlan, Memory
 from .planned.plan import Plan, compile_plan
 from .planned.printing import calls_of
-from .scope import LoDTensor, Scope, global_scope
+from .scope import LoDTensor, Scope, checked_scope, global_scope
 from .stepwise.program import StepwiseProgram
 
 __all__ = ["Executor"]
@@ -91,7 +92,7 @@ class Executor:
             FeedError: a feed is missing, unknown, or of another dtype or shape than declared, or a fetch is unknown.
             ExecutionError: an op failed.
         """
-        program, scope = _program(program), scope if scope is not None else global_scope()
+        program, scope = _program(program), _scope(scope)
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
         check = _raise_if_not_finite if check_nan else None
         with self.place.active(), np.errstate(all="ignore"):  # numpy's warnings do not name the op; check_nan does
@@ -110,8 +111,8 @@ class Executor:
     ) -> Plan:
         """The plan that `run` uses for these arguments. Printed, it shows the ops and where their values are kept;
         ``to_string(calls=True)`` also shows the calls of each op."""
-        program, scope = _program(program), scope if scope is not None else global_scope()
-        feeds, fetches = self._feeds(program, feed or {}), _fetches(program, fetch_list)
+        program, scope = _program(program), _scope(scope)
+        feeds, fetches = self._feeds(program, _only_feed(feed)), _fetches(program, fetch_list)
         with self.place.active():
             return self._bound(program, feeds, fetches, scope).plan
 
@@ -124,7 +125,7 @@ class Executor:
         return_numpy: bool = True,
     ) -> list[Any]:
         """Run a program once, op by op into fresh arrays, without a plan: the same values as `run`, but slower."""
-        program, scope = _program(program), scope if scope is not None else global_scope()
+        program, scope = _program(program), _scope(scope)
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
         with self.place.active(), np.errstate(all="ignore"):
             results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
@@ -226,13 +227,22 @@ def _program(program: Any) -> Program:
     return program
 
 
-def _with_loaders(program: Program, feed: Any) -> Any:
-    """The feed as one dict (loaders make lists of one), with values of the program's loaders for variables that are not fed."""
+def _scope(scope: Any) -> Scope:
+    return global_scope() if scope is None else checked_scope(scope)
+
+
+def _only_feed(feed: Any) -> Any:
+    """The feed as one dict; loaders make lists of one."""
     if isinstance(feed, (list, tuple)) and feed and all(isinstance(item, Mapping) for item in feed):
         if len(feed) > 1:
             raise FeedError(f"feed is a list of {len(feed)} dicts, one for each device; programs run on one device here")
         feed = feed[0]
-    feed = feed if feed is not None else {}
+    return feed if feed is not None else {}
+
+
+def _with_loaders(program: Program, feed: Any) -> Any:
+    """The feed as one dict, with values of the program's loaders for variables that are not fed."""
+    feed = _only_feed(feed)
     for loader in program.loaders:
         names = {var.name for var in loader.variables} & set(program.global_block().vars)
         if names and isinstance(feed, Mapping) and not names & {getattr(name, "name", name) for name in feed}:
@@ -243,7 +253,9 @@ def _with_loaders(program: Program, feed: Any) -> Any:
 def _fetches(program: Program, fetch_list: Any) -> list[str]:
     if fetch_list is None:
         return []
-    items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else list(fetch_list)
+    items = [fetch_list] if isinstance(fetch_list, (str, Variable)) else fetch_list
+    if isinstance(items, (bytes, Mapping)) or not isinstance(items, Iterable):
+        raise FeedError(f"fetch_list should be a list of Variables or names, not {fetch_list!r}")
     names, variables = [], program.global_block().vars
     for item in items:
         name = item.name if isinstance(item, Variable) else item
@@ -263,20 +275,33 @@ def _fed(var: Variable, value: Any) -> Any:
         if value.array is None:
             raise FeedError(f"the LoDTensor that is fed to {var.name} ({var.describe()}) holds nothing; set() it first")
         value, levels = value.array, value.lod()
-    elif isinstance(value, tuple) and len(value) == 2 and var.lod_level and isinstance(value[1], list):
+    elif var.lod_level and _is_pair(value):
         value, levels = value
-    array = _fed_array(var, value)
-    if not levels:
-        return array
     try:
-        return LoDArray(array, to_lod(levels, array.shape[0] if array.ndim else 0))
-    except (ExecutionError, TypeError) as error:
+        array = _fed_array(var, value)
+    except FeedError:
+        if not _is_pair(value):
+            raise
+        raise FeedError(
+            f"{var.name} ({var.describe()}) is declared without sequences, but an array with lengths is fed; declare it with "
+            "lod_level=1, or feed the array alone"
+        ) from None
+    try:
+        lod = to_lod(levels, array.shape[0] if array.ndim else 0)
+        return LoDArray(array, lod) if lod else array
+    except ExecutionError as error:
         raise FeedError(f"what is fed to {var.name} ({var.describe()}, lod_level={var.lod_level}): {error}") from None
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether a value is a pair of an array and lengths of sequences."""
+    return isinstance(value, tuple) and len(value) == 2 and (isinstance(value[1], list) or getattr(value[0], "ndim", 0) > 0)
 
 
 def _fed_array(var: Variable, value: Any) -> Any:
     expected = var.dtype.numpy
-    if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__cuda_array_interface__"):
+    is_array = type(value) is np.ndarray or hasattr(value, "__cuda_array_interface__")
+    if not is_array or value.dtype.kind in NO_NUMBERS:
         value = _converted(var, value, expected)
     if value.dtype != expected:
         raise FeedError(
@@ -293,14 +318,18 @@ def _fed_array(var: Variable, value: Any) -> Any:
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
     """A list or number of Python as an array, of the declared type if its own casts to that safely within its kind."""
     try:
-        array = np.asarray(value)
-        if array.dtype == object:
-            raise TypeError(f"it is {type(value).__name__}")
-        if hasattr(value, "dtype") or not (np.can_cast(array.dtype, expected, "same_kind") or array.size == 0):
-            return array
+        array = numeric_array(value, f"what is fed to {var.name} ({var.describe()}) is not an array")
+    except FluidTypeError as error:
+        raise FeedError(str(error)) from None
+    if hasattr(value, "dtype") or not (np.can_cast(array.dtype, expected, "same_kind") or array.size == 0):
+        return array
+    try:
         return np.asarray(value, dtype=expected)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise FeedError(f"what is fed to {var.name} ({var.describe()}) is not an array: {error}") from None
+    except OverflowError:
+        limits = np.iinfo(expected)
+        raise FeedError(
+            f"{var.name} is declared {var.describe()}, but a number outside of {limits.min} to {limits.max} is fed"
+        ) from None
 
 
 def _result(value: Any, return_numpy: bool) -> Any:

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fluid.errors import ExecutionError
 from fluid.values.lod_tensor import LoDTensor
 
-__all__ = ["LoDTensor", "Scope", "ScopeVariable", "global_scope", "scope_guard"]
+__all__ = ["LoDTensor", "Scope", "ScopeVariable", "checked_scope", "global_scope", "scope_guard"]
 
 
 class ScopeVariable:
@@ -94,6 +95,13 @@ class Scope:
         return list(self._variables)
 
 
+def checked_scope(scope: Any) -> Scope:
+    """`scope`; `ExecutionError` if it is none."""
+    if not isinstance(scope, Scope):
+        raise ExecutionError(f"a program runs in a Scope, such as fluid.Scope() or fluid.global_scope(), not {scope!r}")
+    return scope
+
+
 _global = Scope()
 
 
@@ -115,7 +123,7 @@ def global_scope() -> Scope:
 @contextlib.contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
     """Inside the ``with``, programs of this thread run in `scope`."""
-    old, _current.scope = _current.scope, scope
+    old, _current.scope = _current.scope, checked_scope(scope)
     try:
         yield
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from .errors import FeedError, FluidTypeError
 from .executor.scope import LoDTensor
 from .ir.program import Program, Variable, default_main_program
+from .values.numeric import numeric_array
 
 __all__ = ["DataFeeder"]
 
@@ -26,6 +27,11 @@ class DataFeeder:
 
     def __init__(self, feed_list: Sequence[Variable | str], place: Any, program: Program | None = None) -> None:
         program = program if program is not None else default_main_program()
+        if not isinstance(program, Program):
+            raise FluidTypeError(f"DataFeeder: program should be a Program, not {program!r}")
+        feed_list = [feed_list] if isinstance(feed_list, (str, Variable)) else feed_list
+        if not isinstance(feed_list, Iterable):
+            raise FluidTypeError(f"DataFeeder: feed_list should be a list of Variables or names, not {feed_list!r}")
         self.feed_vars = [program.global_block().var(item) if isinstance(item, str) else item for item in feed_list]
         for var in self.feed_vars:
             if not isinstance(var, Variable):
@@ -41,7 +47,11 @@ class DataFeeder:
         """
         names = [var.name for var in self.feed_vars]
         columns: list[list[Any]] = [[] for _ in names]
+        if not isinstance(iterable, Iterable):
+            raise FeedError(self._no_rows(iterable))
         for number, row in enumerate(iterable):
+            if not hasattr(row, "__len__") or isinstance(row, Mapping):
+                raise FeedError(self._no_rows(f"row {number}, {row!r}"))
             if len(row) != len(columns):
                 raise FeedError(f"row {number} has {len(row)} fields, but {len(columns)} variables are fed: {', '.join(names)}")
             for column, field in zip(columns, row, strict=True):
@@ -52,6 +62,11 @@ class DataFeeder:
             var.name: _sequences(var, column) if var.lod_level else _stack(var, column)
             for var, column in zip(self.feed_vars, columns, strict=True)
         }
+
+    def _no_rows(self, instead: object) -> str:
+        count = f"{len(self.feed_vars)} field{'s' * (len(self.feed_vars) != 1)}"
+        names = ", ".join(var.name for var in self.feed_vars)
+        return f"what is fed should be a list of rows, each a list of {count}, for {names}, not {instead}"
 
     def feed_parallel(self, iterable: Iterable[Any], num_places: int | None = None) -> Iterator[dict[str, Any]]:
         """`feed` for each batch of `iterable`."""
@@ -93,17 +108,24 @@ def _sequences(var: Variable, fields: list[Any]) -> LoDTensor:
     return tensor
 
 
+def _uneven(var: Variable, fields: list[Any]) -> str:
+    """Which of the fields differ in shape, if that is why they cannot be stacked."""
+    try:
+        shapes = [list(np.shape(field)) for field in fields]
+    except ValueError:  # one is no array by itself
+        return ""
+    number = next((number for number, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if number is None:
+        return ""
+    between = f"row 0 has the shape {shapes[0]}, row {number} {shapes[number]}"
+    return f"fields of {var.name} ({var.describe()}) cannot be stacked: {between}"
+
+
 def _stack(var: Variable, fields: list[Any]) -> np.ndarray[Any, Any]:
     try:
-        array = np.array(fields)
-    except ValueError:
-        array = np.empty(0, object)
-    if array.dtype == object:
-        number = next((n for n, field in enumerate(fields) if np.shape(field) != np.shape(fields[0])), 0)
-        raise FeedError(
-            f"fields of {var.name} ({var.describe()}) cannot be stacked: row 0 has the shape {list(np.shape(fields[0]))}, "
-            f"row {number} {list(np.shape(fields[number]))}"
-        )
+        array = numeric_array(fields, f"the rows of {var.name} ({var.describe()}) are not an array")
+    except FluidTypeError as error:
+        raise FeedError(_uneven(var, fields) or str(error)) from None
     want = var.dtype.numpy
     if not np.can_cast(array.dtype, want, "same_kind"):
         raise FeedError(f"{var.name} is {var.describe()}, but the rows hold {array.dtype.name}; convert them to {want.name}")

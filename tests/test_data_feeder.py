@@ -64,7 +64,7 @@ def test_feed_keeps_unknown_extents(program: fluid.Program) -> None:
         ([([1, 2], 0), ([1, 2, 3], 0)], r"x .* cannot be stacked: row 0 has the shape \[2\], row 1 \[3\]"),
         ([([1, 2, 3], 0)], r"x is float32\[-1, 2\], but each row holds \[3\]"),
         ([([1, 2], 0.5)], r"y is int64\[-1, 1\], but the rows hold float64; convert them to int64"),
-        ([(["a", "b"], 0)], r"x is float32\[-1, 2\], but the rows hold"),
+        ([(["a", "b"], 0)], r"the rows of x \(float32\[-1, 2\]\) are not an array: it holds 'a', a str"),
     ],
 )
 def test_feed_errors(program: fluid.Program, rows: list[Any], said: str) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from fluid.errors import FluidTypeError
 from fluid.values.cache import Cache
+from fluid.values.numeric import NO_NUMBERS, numeric_array
 from fluid.values.place import Place, namespace_on
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Lod, Spec
@@ -95,6 +97,9 @@ def default_xp() -> Any:
     return namespace_on(_device.get())
 
 
+_MADE_OF = "a tensor is made of an array"
+
+
 def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
     """`value` as a C-contiguous array of numpy or cupy; copied only where that or `dtype` requires it.
 
@@ -105,7 +110,15 @@ def array_of(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
     numpy_dtype = None if dtype is None else as_dtype(dtype).numpy
     if hasattr(value, "__cuda_array_interface__"):
         return namespace_on("cuda").array(value, dtype=numpy_dtype, copy=bool(copy), order="C")
-    array = np.array(value, dtype=numpy_dtype, order="C", copy=copy)
+    source = value
+    if value.dtype.kind in NO_NUMBERS if type(value) is np.ndarray else type(value) not in (float, int, bool):
+        source = numeric_array(value, _MADE_OF)
+        copy = None if isinstance(value, (list, tuple)) else copy  # numpy has made a new one already
+    if numpy_dtype is not None and numpy_dtype.kind != "c" == getattr(source, "dtype", numpy_dtype).kind:
+        raise FluidTypeError(f"{source.dtype}{list(source.shape)} would lose its imaginary parts as {numpy_dtype}")
+    array = np.array(source, dtype=numpy_dtype, order="C", copy=copy)
+    if array.dtype.kind in NO_NUMBERS:
+        numeric_array(value, _MADE_OF)  # raises an error that says why
     if type(array) is not np.ndarray:
         array = array.view(np.ndarray)
     if numpy_dtype is None and array.dtype == np.float64 and not hasattr(value, "dtype"):

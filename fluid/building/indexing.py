@@ -70,6 +70,8 @@ def _bounds(var: Variable, cut: slice) -> tuple[int, int] | None:
     for part in (cut.start, cut.stop, cut.step):
         if part is not None and not isinstance(part, (int, np.integer)):
             raise FluidTypeError(f"{var.name}: the bounds of a slice should be integers, not {part!r}; use layers.slice")
+    if cut.step == 0:
+        raise ProgramError(f"{var.name}: the step of a slice should not be 0")
     if cut.step not in (None, 1):
         raise ProgramError(f"{var.name}: slices with a step, as {cut.step} here, are not supported; use layers.gather")
     if cut.start in (None, 0) and cut.stop is None:

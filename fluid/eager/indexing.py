@@ -173,7 +173,10 @@ def _indices(item: Any) -> Any:
     if isinstance(item, Tensor):
         return item._array
     if isinstance(item, slice):
-        return slice(*(int(part) if isinstance(part, Tensor) else part for part in (item.start, item.stop, item.step)))
+        start, stop, step = (int(part) if isinstance(part, Tensor) else part for part in (item.start, item.stop, item.step))
+        if step == 0:
+            raise ProgramError("the step of a slice should not be 0")
+        return slice(start, stop, step)
     return item
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from .spec import Lod
 __all__ = [
     "LoDArray",
     "array_of",
+    "checked_levels",
     "checked_lod",
     "ids_of",
     "last_offsets",
@@ -95,6 +97,19 @@ def ids_of(offsets: Any) -> Any:
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
+def checked_levels(levels: Any) -> list[list[int]]:
+    """Lengths or offsets of sequences, level by level, as lists; `ExecutionError` if they are something else."""
+    try:
+        if isinstance(levels, Mapping):
+            raise TypeError
+        return [[index(item) for item in level] for level in levels]
+    except TypeError:
+        text = (
+            f"sequences are told of by lists of integers, level by level, as [[2, 3]] for two of 2 and 3 rows, not by {levels!r}"
+        )
+        raise ExecutionError(text) from None
+
+
 def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
     """The LoD of an array of `rows` rows; each level is given as lengths or as offsets (from 0 to the end).
 
@@ -102,9 +117,9 @@ def to_lod(levels: Sequence[Sequence[int]], rows: int) -> Lod:
         ExecutionError: the levels do not fit each other, or the rows.
     """
     lod: list[tuple[int, ...]] = []
-    count = rows
+    levels, count = checked_levels(levels), rows
     for depth in range(len(levels) - 1, -1, -1):
-        level = [int(item) for item in levels[depth]]
+        level = levels[depth]
         if level[:1] == [0] and level[-1] == count and level == sorted(level):
             offsets = level
         elif sum(level) == count and all(length >= 0 for length in level):

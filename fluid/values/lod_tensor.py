@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import ExecutionError
+from ..errors import ExecutionError, FluidTypeError
+from .lod_array import checked_levels
+from .numeric import numeric_array
 from .place import CPUPlace, Place, to_numpy
 
 __all__ = ["LoDTensor"]
@@ -48,6 +50,10 @@ class LoDTensor:
     def set(self, array: Any, place: Place | None = None) -> None:
         """Hold a copy of `array` on `place` (the CPU by default)."""
         place = place if place is not None else CPUPlace()
+        if not isinstance(place, Place):
+            raise FluidTypeError(f"LoDTensor.set: place should be a place, such as fluid.CPUPlace(), not {place!r}")
+        if not hasattr(array, "__cuda_array_interface__"):
+            array = numeric_array(array, "LoDTensor.set takes an array")
         self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
 
     def shape(self) -> list[int]:
@@ -58,13 +64,13 @@ class LoDTensor:
         return [[0, *np.cumsum(lengths).tolist()] for lengths in self._lengths]
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        self._lengths = [np.diff(level).tolist() for level in lod]
+        self._lengths = [np.diff(level).tolist() for level in checked_levels(lod)]
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
         return [list(level) for level in self._lengths]
 
     def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        self._lengths = [list(level) for level in lengths]
+        self._lengths = checked_levels(lengths)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self._array is None:

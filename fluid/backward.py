@@ -152,7 +152,7 @@ def _ones(walker: Differentiator, target: Variable, value: Value) -> str:
     writer = walker.versions.writer.get(value)
     source = walker.versions.ops[writer] if writer is not None else None
     shape, dtype = target.shape, int(target.dtype)
-    if -1 in shape:
+    if -1 in shape or target.lod_level:  # rows of which no constant knows
         op = walker.append("fill_any_like", {"X": [target.name]}, {"Out": [name]}, source, value=1.0, dtype=dtype)
     else:
         op = walker.append("fill_constant", {}, {"Out": [name]}, source, shape=list(shape), value=1.0, dtype=dtype)

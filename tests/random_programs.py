@@ -13,14 +13,35 @@ from numeric import assert_gradients, dot, interpret, interpreter
 
 import fluid
 from fluid import layers
+from fluid.executor.executor import Executor
+from fluid.executor.scope import Scope
+from fluid.formats.text import parse_program_text, program_to_string
 from fluid.ir.program import Program, Variable
 
-__all__ = ["KINDS", "STRAIGHT", "Instruction", "RandomProgram", "check_gradients", "check_second_order"]
+__all__ = [
+    "KINDS",
+    "STRAIGHT",
+    "Instruction",
+    "RandomProgram",
+    "assert_same_bits",
+    "check_gradients",
+    "check_runs",
+    "check_second_order",
+    "frozen_values",
+]
 
 Instruction = tuple[int, int, int, int]
 
 SHAPES = ((2, 3), (3,), (1,), (3, 3), (2, 3))
 """Of the variables that are fed."""
+
+SMOOTH: list[tuple[str, dict[str, Any]]] = [
+    *((op_type, {}) for op_type in ("gelu", "erf", "softsign", "tanh_shrink", "stanh", "swish", "logsigmoid", "cos", "atan")),
+    *((op_type, {}) for op_type in ("mish", "silu", "expm1", "sinh", "cosh", "asinh", "exp")),
+    ("pow", {"factor": 3.0}),
+    ("scale", {"scale": -0.5, "bias": 1.0, "bias_after_scale": False}),
+]
+"""Ops that have derivatives of every order, and stay moderate for moderate numbers."""
 
 
 class RandomProgram:
@@ -164,6 +185,149 @@ class RandomProgram:
         else:
             self.op("scale", {"X": y}, {"Out": y}, scale=0.5, bias=0.25)
 
+    # -- instructions of the families of ops
+    def matrix(self, a: int) -> Variable | None:
+        """A variable of two dimensions that are known."""
+        return self.among(a, lambda v: len(v.shape) == 2 and min(v.shape) > 0)
+
+    def integers(self, values: Sequence[int]) -> Variable:
+        """A constant of int64."""
+        out = self.block.create_var(name=f"v{len(self.block.vars)}_ids", stop_gradient=True)
+        self.block.append_op("assign_value", {}, {"Out": out}, {"shape": [len(values)], "dtype": 3, "int64_values": [*values]})
+        return out
+
+    def smooth(self, a: int, b: int, c: int) -> None:
+        op_type, attrs = SMOOTH[(b + 12 * c) % len(SMOOTH)]
+        self.op(op_type, {"X": self.bounded(a)}, **attrs)
+
+    def above_zero(self, a: int, b: int, c: int) -> None:
+        """What takes numbers above 0 alone."""
+        square = self.op("square", {"X": self.bounded(a)})[0]
+        more = self.op("scale", {"X": square}, scale=1.0, bias=0.5)[0]
+        op_type, attrs = (("log", {}), ("sqrt", {}), ("rsqrt", {}), ("reciprocal", {}), ("pow", {"factor": 1.5}))[b % 5]
+        self.op(op_type, {"X": more}, **attrs)
+
+    def reduce_more(self, a: int, b: int, c: int) -> None:
+        x = self.bounded(a)
+        dim, keep = [c % len(x.shape)], c % 2 == 0
+        if b % 4 == 0:
+            self.op("logsumexp", {"X": x}, axis=dim, keepdim=keep)
+        elif b % 4 == 1:
+            self.op("reduce_prod", {"X": x}, dim=dim, keep_dim=keep)
+        elif b % 4 == 2:
+            self.op("squared_l2_norm", {"X": x})
+        else:
+            self.op("cumsum", {"X": x}, axis=dim[0], reverse=keep, exclusive=b > 6)
+
+    def rearrange(self, a: int, b: int, c: int) -> None:
+        """Parts of a matrix, in another order, or with something around them."""
+        x = self.matrix(a)
+        if x is None:
+            return
+        rows, columns = x.shape
+        ids = self.integers([c % rows, 0, (b + c) % rows])
+        made: list[Callable[[], Any]] = [
+            lambda: self.op("flip", {"X": x}, axis=[c % 2]),
+            lambda: self.op("roll", {"X": x}, shifts=[c - 5], axis=[b % 2]),
+            lambda: self.op("tril_triu", {"X": x}, diagonal=c % 3 - 1, lower=c % 2 == 0),
+            lambda: self.op("gather", {"X": x, "Index": ids}),
+            lambda: self.op("index_select", {"X": x, "Index": self.integers([c % columns] * 2)}, dim=1),
+            lambda: self.op("strided_slice", {"Input": x}, axes=[1], starts=[-1], ends=[-columns - 1], strides=[-1 - c % 2]),
+            lambda: self.op("slice", {"Input": x}, axes=[0, 1], starts=[-1, c % columns], ends=[100, columns], decrease_axis=[0]),
+            lambda: self.op("pad", {"X": x}, paddings=[c % 2, 0, 0, b % 3], pad_value=0.5),
+            lambda: self.op("tile", {"X": x}, repeat_times=[1, 2]),
+            lambda: self.op("stack", {"X": [x, x]}, ("Y",), axis=c % 3),
+            lambda: self.op("unsqueeze2", {"X": x}, ("Out", "XShape"), axes=[c % 3]),
+            lambda: self.op("set_value", {"Input": x, "ValueTensor": self.inputs[2]}, **self.row(c, x)),
+            lambda: self.op("diag_v2", {"X": x}, offset=0),
+        ]
+        made[(b + 12 * (c % 2)) % len(made)]()
+
+    @staticmethod
+    def row(number: int, x: Variable) -> dict[str, Any]:
+        """Attributes that name a row of a matrix as the region to set."""
+        start = number % x.shape[0]
+        return {"axes": [0], "starts": [start], "ends": [start + 1], "steps": [1], "dtype": 6}
+
+    def products(self, a: int, b: int, c: int) -> None:
+        x = self.matrix(a)
+        y = self.matrix(b)
+        if x is None or y is None or max(*x.shape, *y.shape) > 12:
+            return
+        if c % 3 == 0:
+            self.op("kron", {"X": x, "Y": y})
+        elif x.shape == y.shape:
+            self.op("matmul_v2", {"X": x, "Y": y}, trans_x=c % 3 == 1, trans_y=c % 3 == 2)
+        elif x.shape[1] == y.shape[1]:
+            made = [self.block.create_var(name=f"v{len(self.block.vars)}_{i}") for i in range(5)]
+            outputs = {"Out": made[:1], "InnerCache": made[1:3], "XShape": made[3:]}
+            self.op("einsum", {"Operands": [x, y]}, outputs, equation="ij,kj->ik")
+
+    def losses(self, a: int, b: int, c: int) -> None:
+        x = self.among(a, lambda v: len(v.shape) == 2 and v.shape[1] > 1)
+        if x is None:
+            return
+        if b % 4 == 0:
+            self.op("log_softmax", {"X": x})
+        elif b % 4 == 1:
+            ids = self.op("unsqueeze2", {"X": self.integers([(c + i) % x.shape[1] for i in range(x.shape[0])])}, axes=[1])[0]
+            self.vars.pop()
+            self.op("softmax_with_cross_entropy", {"Logits": x, "Label": ids}, ("Loss", "Softmax"))
+        elif b % 4 == 2:
+            labels = self.op("softmax", {"X": x})[0]
+            self.op("softmax_with_cross_entropy", {"Logits": x, "Label": labels}, ("Loss", "Softmax"), soft_label=True)
+        else:
+            self.op("norm", {"X": x}, ("Out", "Norm"), axis=1, epsilon=0.5)
+
+    def images(self, a: int, b: int, c: int) -> None:
+        """A matrix as an image, with another as a filter or by itself."""
+        x = self.among(a, lambda v: len(v.shape) == 2 and min(v.shape) > 1)
+        if x is None:
+            return
+        image = self.op("reshape2", {"X": x}, ("Out", "XShape"), shape=[1, 1, *x.shape])[0]
+        if b % 3 == 0:
+            weight = self.op("reshape2", {"X": self.inputs[c % 2 * 4]}, ("Out", "XShape"), shape=[1, 1, 2, 3])[0]
+            self.op("conv2d", {"Input": image, "Filter": weight}, ("Output",), paddings=[1, 1], strides=[1 + c % 2, 1])
+        elif b % 3 == 1:
+            self.op("pool2d", {"X": image}, pooling_type="avg", ksize=[2, 2], paddings=[c % 2, 0], exclusive=c % 3 == 0)
+        else:
+            size = {"out_h": 3, "out_w": 2 + c % 3, "align_corners": c % 2 == 0}
+            self.op(("bilinear_interp", "bicubic_interp")[c % 2], {"X": image}, **size)
+
+    def rows_of_a_table(self, a: int, b: int, c: int) -> None:
+        x = self.matrix(a)
+        if x is not None:
+            ids = self.integers([c % x.shape[0], 0, b % x.shape[0], 0])
+            self.op("lookup_table_v2", {"W": x, "Ids": ids}, padding_idx=0 if c % 4 == 0 else -1)
+
+    def sequences(self, a: int, b: int, c: int) -> None:
+        """Rows of a matrix as two or three sequences, of which one may be empty."""
+        x = self.matrix(a)
+        if x is None:
+            return
+        rows, width = x.shape
+        offsets = [0, *([0] if c % 2 else []), b % (rows + 1), rows]
+        x = self.op("lod_reset", {"X": x}, target_lod=offsets)[0]
+        if b % 7 < 4:
+            pooled = self.op("sequence_pool", {"X": x}, ("Out", "MaxIndex"), pooltype=("SUM", "AVERAGE", "SQRT", "LAST")[b % 7])[
+                0
+            ]
+            self.vars = [var for var in self.vars if var is not pooled]  # its number of rows is not known
+            self.op("reduce_sum", {"X": pooled}, dim=[0])
+        elif b % 7 == 4:
+            self.op("sequence_reverse", {"X": x}, ("Y",))
+        elif b % 7 == 5:
+            y = self.among(c, lambda v: len(v.shape) == 2 and v.shape[0] == 2 * width)
+            weight = y if y is not None else self.op("concat", {"X": [self.square(x), self.square(x)]}, axis=0)[0]
+            self.op("sequence_conv", {"X": x, "Filter": weight}, contextStart=c % 3 - 1, contextLength=2, contextStride=1)
+        else:
+            one = self.op("slice", {"Input": x}, axes=[1], starts=[0], ends=[1])[0]
+            self.op("sequence_softmax", {"X": one})
+
+    def square(self, x: Variable) -> Variable:
+        """The products of the columns of a matrix."""
+        return self.op("matmul_v2", {"X": x, "Y": x}, trans_x=True)[0]  # type: ignore[no-any-return]
+
     def increment(self, a: int, b: int, c: int) -> None:
         y = self.among(b, lambda v: v.name not in self.fixed and v.shape == (1,))
         if y is not None:
@@ -276,6 +440,15 @@ KINDS: list[Callable[..., None]] = [
     RandomProgram.normalize,
     RandomProgram.increment,
     RandomProgram.stop,
+    RandomProgram.smooth,
+    RandomProgram.above_zero,
+    RandomProgram.reduce_more,
+    RandomProgram.rearrange,
+    RandomProgram.products,
+    RandomProgram.losses,
+    RandomProgram.images,
+    RandomProgram.rows_of_a_table,
+    RandomProgram.sequences,
 ]
 STRAIGHT = len(KINDS)
 KINDS += [
@@ -324,3 +497,29 @@ def check_second_order(instructions: list[Instruction]) -> None:
     found = interpret(made.program, made.feed, second)
     gradients = {var.name: np.zeros(var.shape) if value is None else value for var, value in zip(made.inputs, found, strict=True)}
     assert_gradients(objective, made.feed, gradients, rng, tolerance=20)
+
+
+def assert_same_bits(found: Sequence[Any], expected: Sequence[Any]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        assert np.array_equal(one, other)
+
+
+def check_runs(instructions: list[Instruction], chosen: int) -> None:
+    """Planned or not, pruned or not, from the wire or from text: the same bits."""
+    made = RandomProgram(instructions)
+    grads = [grad for grad in fluid.gradients(made.targets, made.inputs) if grad is not None]
+    fetch = [var.name for var in [*made.targets, *grads]]
+    expected = interpret(made.program, made.feed, fetch)
+    data, text = made.program.serialize_to_string(), program_to_string(made.program)
+    from_wire, from_text = Program.parse_from_string(data), parse_program_text(text)
+    assert from_wire.serialize_to_string() == data
+    assert program_to_string(from_text) == text
+    subset = [i for i in range(len(fetch)) if chosen >> i & 1]
+    executor, scope = Executor(), Scope()
+    for _ in range(2):
+        assert_same_bits(executor.run(made.program, made.feed, fetch, scope=scope), expected)
+        pruned = executor.run(made.program, made.feed, [fetch[i] for i in subset], scope=scope)
+        assert_same_bits(pruned, [expected[i] for i in subset])
+    assert_same_bits(executor.interpret(from_wire, made.feed, fetch, Scope()), expected)
+    assert_same_bits(executor.interpret(from_text, made.feed, fetch, Scope()), expected)

@@ -687,3 +687,16 @@ def test_a_loss_of_whole_numbers_is_refused():
         loss = fluid.layers.reduce_sum(fluid.layers.cast(fluid.data("x", [2]), "int64"))
         with pytest.raises(BackwardError, match=r"is int64\[1\], and only floating-point values have gradients"):
             fluid.append_backward(loss)
+
+
+@each("after", ["itself", "reshaped"])
+def test_gradients_of_sequences_whose_rows_are_known(after: str):
+    """A gradient of ones, and one that comes back through a reshape, have no sequences of their own."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [3, 2])
+        x.stop_gradient = False
+        y = fluid.layers.sequence_reverse(fluid.layers.lod_reset(x * x, target_lod=[0, 1, 3]))
+        target = y if after == "itself" else fluid.layers.reshape(y, [1, 3, 2])
+        (gradient,) = fluid.gradients([target], [x])
+        array = np.arange(6, dtype="float32").reshape(3, 2)
+        assert fluid.Executor().run(feed={"x": array}, fetch_list=[gradient])[0].tolist() == (2 * array).tolist()

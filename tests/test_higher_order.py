@@ -173,3 +173,25 @@ def test_programs_from_files_can_be_differentiated_further(case: Case, name: str
             found = case.gradients(block.var(target.name), block.var(x), weight)[0]
         assert found is not None
         target = found
+
+
+def test_a_recurrence_over_rows_that_form_sequences():
+    """The steps of a `StaticRNN` are rows, also of a value that carries sequences."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [3, 2], "float64")
+        x.stop_gradient = False
+        rows = fluid.layers.lod_reset(fluid.layers.tanh(x), target_lod=[0, 1, 3])
+        start = fluid.layers.reduce_mean(x, dim=0)
+        rnn = fluid.layers.StaticRNN()
+        with rnn.step():
+            memory = rnn.memory(init=start)
+            now = memory * rnn.step_input(rows)
+            rnn.update_memory(memory, now)
+            rnn.step_output(now)
+        (first,) = fluid.gradients([rnn()], [x])
+        (second,) = fluid.gradients([first], [x])
+        (before,) = fluid.gradients([fluid.layers.reduce_sum(first)], [x])
+        array = np.random.default_rng(0).uniform(0.2, 0.9, (3, 2))
+        values = fluid.Executor().run(feed={"x": array}, fetch_list=[second, before])
+        expected = fluid.Executor().interpret(feed={"x": array}, fetch_list=[second, before])
+        assert np.array_equal(values[0], values[1]) and np.array_equal(values[0], expected[0])

@@ -7,22 +7,25 @@ in the environment it draws ten times as many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
-import numpy as np
 from checks import MORE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numeric import interpret
-from random_programs import KINDS, STRAIGHT, Instruction, RandomProgram, check_gradients, check_second_order
+from random_programs import (
+    KINDS,
+    STRAIGHT,
+    Instruction,
+    RandomProgram,
+    assert_same_bits,
+    check_gradients,
+    check_runs,
+    check_second_order,
+)
 
 import fluid
-from fluid.executor.executor import Executor
-from fluid.executor.scope import Scope
-from fluid.formats.text import parse_program_text, program_to_string
-from fluid.ir.program import Program, Variable
+from fluid.ir.program import Variable
 
 
 def drawn(first: int, end: int, most: int) -> st.SearchStrategy[list[Instruction]]:
@@ -80,32 +83,10 @@ def test_every_structural_op_is_reached() -> None:
         assert op_type in seen, f"no {op_type} in the programs"
 
 
-def assert_same_bits(found: Sequence[Any], expected: Sequence[Any]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert one.shape == other.shape and one.dtype == other.dtype
-        assert np.array_equal(one, other)
-
-
 @settings(max_examples=25 * MORE)
 @given(straight_programs | block_programs, st.integers(0, 2**16))
 def test_runs_of_every_kind_agree(instructions: list[Instruction], chosen: int) -> None:
-    """Planned or not, pruned or not, from the wire or from text: the same bits."""
-    made = RandomProgram(instructions)
-    grads = [grad for grad in fluid.gradients(made.targets, made.inputs) if grad is not None]
-    fetch = [var.name for var in [*made.targets, *grads]]
-    expected = interpret(made.program, made.feed, fetch)
-    data, text = made.program.serialize_to_string(), program_to_string(made.program)
-    from_wire, from_text = Program.parse_from_string(data), parse_program_text(text)
-    assert from_wire.serialize_to_string() == data
-    assert program_to_string(from_text) == text
-    subset = [i for i in range(len(fetch)) if chosen >> i & 1]
-    executor, scope = Executor(), Scope()
-    for _ in range(2):
-        assert_same_bits(executor.run(made.program, made.feed, fetch, scope=scope), expected)
-        pruned = executor.run(made.program, made.feed, [fetch[i] for i in subset], scope=scope)
-        assert_same_bits(pruned, [expected[i] for i in subset])
-    assert_same_bits(executor.interpret(from_wire, made.feed, fetch, Scope()), expected)
-    assert_same_bits(executor.interpret(from_text, made.feed, fetch, Scope()), expected)
+    check_runs(instructions, chosen)
 
 
 @settings(max_examples=10 * MORE)

@@ -330,7 +330,7 @@ def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
 @runs("stack_array", "stack_array_like")
 def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
     array = array_in(op, "X", env)
-    like = env.get(op.input("Like")[0]) if op.input("Like") else None
+    like = array_of(env.get(op.input("Like")[0])) if op.input("Like") else None
     if like is not None:
         array += [None] * (like.shape[0] - len(array))
     model = next((array_of(item) for item in array if item is not None), like[0] if like is not None and like.shape[0] else None)
@@ -342,7 +342,7 @@ def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("unstack_array")
 def unstack_array(machine: Machine, op: Operator, env: Environment) -> None:
-    env.set(op.output("Out")[0], [item.copy() for item in tensor_in(op, "X", env)])
+    env.set(op.output("Out")[0], [item.copy() for item in array_of(tensor_in(op, "X", env))])
 
 
 @runs("tensor_array_to_tensor", "join_array")

@@ -410,9 +410,9 @@ def _with_sequences(X: Spec) -> Spec:
 
 
 @define("sequence_reverse(X) -> Y", infer=_with_sequences, inline_grad=True, lod_aware=True)
-def sequence_reverse(f: Any, dY: Any) -> Any:
+def sequence_reverse(f: Any, X: ShapeOnly, dY: Any) -> Any:
     """The rows of each sequence in reverse order."""
-    return {"X": f.sequence_reverse(dY)}
+    return {"X": f.sequence_reverse(f.lod_reset(dY, X))}  # a gradient has lost its sequences where Y was reshaped
 
 
 def _enumerate(X: Spec, win_size: int) -> Spec:

@@ -1,0 +1,20 @@
+"""Random programs by number, small ones; see `attack`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from attack import check, smallest
+
+MORE = int(os.environ.get("FLUID_MORE_EXAMPLES", "1"))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_programs(part: int) -> None:
+    """A quarter of them."""
+    for seed in range(part * 250 * MORE, (part + 1) * 250 * MORE):
+        try:
+            check(seed, thorough=False)
+        except Exception as error:
+            raise AssertionError(f"program {seed}: {smallest(seed, thorough=False)}") from error

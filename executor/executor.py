@@ -144,12 +144,22 @@ class Executor:
         fetch_handler: Any = None,
     ) -> None:
         """Not supported: Paddle reads datasets in processes of its own. The `ExecutionError` says what to use instead."""
-        raise ExecutionError(
-            "train_from_dataset and infer_from_dataset: Paddle's dataset engines are not here; read the files in a generator, "
-            "and run the program on the batches of fluid.io.DataLoader.from_generator(...)"
-        )
+        raise _no_datasets("train_from_dataset")
 
-    infer_from_dataset = train_from_dataset
+    def infer_from_dataset(
+        self,
+        program: Program | None = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Any = None,
+        print_period: int = 100,
+        fetch_handler: Any = None,
+    ) -> None:
+        """Not supported, as `train_from_dataset`."""
+        raise _no_datasets("infer_from_dataset")
 
     # -- plans
     def _step_by_step(self, program: Program, fetches: list[str], scope: Scope) -> StepwiseProgram:
@@ -198,6 +208,13 @@ class Executor:
                 raise FeedError(f"{name!r} is fed, but the program has no such variable{hint}")
             feeds[name] = _fed(var, value)
         return feeds
+
+
+def _no_datasets(method: str) -> ExecutionError:
+    return ExecutionError(
+        f"{method}: Paddle's dataset engines are not here; read the files in a generator, and run the program on the batches of "
+        "fluid.io.DataLoader.from_generator(...)"
+    )
 
 
 def _fits(plan: Plan, scope: Scope) -> bool:

@@ -1145,6 +1145,8 @@ class LookaheadOptimizer:
     def _train(self, loss: Variable, startup_program: Program | None, pairs: Sequence[Pair]) -> list[Operator]:
         params = [param for param, grad in pairs if grad is not None and param.trainable]
         program = loss.block.program
+        if self._given:  # the values of a program's variables are in scopes
+            self.inner_optimizer._check_eager(program)
         block = program.global_block()
         with program_guard(program, startup_program), program.block_guard(block), program.role_guard(OpRole.OPTIMIZE):
             slow = self._variables.setdefault(program, {})

@@ -199,6 +199,13 @@ def test_lookahead() -> None:
         np.testing.assert_allclose(seen[step], fast, rtol=1e-6)
 
 
+def test_lookahead_of_a_program_takes_no_state() -> None:
+    lookahead = optimizer.LookaheadOptimizer(optimizer.SGD(0.1))
+    lookahead.set_dict({"w_slow_0": np.ones(2, "float32")})
+    with pytest.raises(ProgramError, match=r"saved with it: fluid\.save"):
+        lookahead.minimize(layers.mean(layers.fc(fluid.data("x", [2, 2]), 1)))
+
+
 def test_lookahead_needs_the_startup_program() -> None:
     x = fluid.data("x", [None, 3], "float64")
     loss = layers.mean(layers.fc(x, 1))

@@ -154,3 +154,18 @@ def test_sizes_that_only_a_run_knows(run: Callable[..., Any]) -> None:
     out = layers.reshape(fluid.default_main_program().global_block().var("x"), [2, 3], actual_shape=shape)
     with pytest.raises(FluidError, match=r"reshape2 failed: cannot reshape \[2, 3\] to \[-5, 2\]: at most one size"):
         run(feed={"x": X, "shape": np.array([-5, 2], "int32")}, fetch_list=[out])
+
+
+def test_loops_of_variables_and_tensors(run: Callable[..., Any]) -> None:
+    x = fluid.default_main_program().global_block().var("x")
+    with dygraph.guard():
+        tensor = dygraph.to_variable(X)
+    for first in ([x, tensor], [tensor, {"more": x}]):
+        with pytest.raises(FluidError, match="while_loop: loop_vars mixes .* give variables of one program, or tensors"):
+            layers.while_loop(lambda a, b: True, lambda a, b: [a, b], first)
+
+
+def test_datasets(run: Callable[..., Any]) -> None:
+    for method in (fluid.Executor.train_from_dataset, fluid.Executor.infer_from_dataset):
+        with pytest.raises(FluidError, match=f"^{method.__name__}: Paddle's dataset engines are not here"):
+            method(fluid.Executor())

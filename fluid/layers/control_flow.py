@@ -347,7 +347,14 @@ def while_loop(
         raise FluidTypeError("while_loop: cond and body should be functions of the loop variables")
     if not isinstance(loop_vars, (list, tuple)) or not loop_vars:
         raise FluidTypeError("while_loop: loop_vars should be a list or tuple of Variables, at least one")
-    return build_while_loop(cond, body, loop_vars, flatten(loop_vars, "loop_vars of while_loop"), is_test, name)
+    first = flatten(loop_vars, "loop_vars of while_loop")
+    other = next((var for var in first if var.block.program is not first[0].block.program), None)
+    if other is not None:
+        raise ProgramError(
+            f"while_loop: loop_vars mixes {first[0].name} and {other.name}, which are of different programs, or one a tensor of eager "
+            "mode: give variables of one program, or tensors"
+        )
+    return build_while_loop(cond, body, loop_vars, first, is_test, name)
 
 
 @builds

@@ -240,7 +240,9 @@ def atanh(x: Variable, name: str | None = None) -> Variable:
 
 
 def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
-    """The mean over the other classes j of ``log(1 + exp(X[j] - X[label]))`` (Bayesian personalized ranking); Y is [..., 1].
+    """The mean over the other classes j of ``log(1 + exp(X[j] - X[Label]))`` (Bayesian personalized ranking), ``[..., 1]``.
+
+    Label has the shape of X, but for the last dimension, which is 1.
 
     >>> x = fluid.dygraph.to_variable([[1.0, 2.0]])
     >>> y = fluid.dygraph.to_variable([[1]])

@@ -378,7 +378,10 @@ def _bpr_loss(X: Spec, Label: Spec) -> Spec:
 
 @define("bpr_loss(X: float, Label: int) -> Y", infer=_bpr_loss, wrt=("X",))
 def bpr_loss(f: Any, X: Any, Label: Any, dY: Any) -> Any:
-    """The mean over the other classes j of ``log(1 + exp(X[j] - X[label]))`` (Bayesian personalized ranking); Y is [..., 1]."""
+    """The mean over the other classes j of ``log(1 + exp(X[j] - X[Label]))`` (Bayesian personalized ranking), ``[..., 1]``.
+
+    Label has the shape of X, but for the last dimension, which is 1.
+    """
     picked = f.pick(X, Label)
     others = 1.0 - f.place(f.fill_any_like(picked, value=1.0), Label, X)
     count = f.reduce_sum(others, dim=[-1], keep_dim=True)

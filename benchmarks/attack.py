@@ -1,8 +1,8 @@
 """Holds random programs against all that should be true of them, in as many processes as one likes. No speed is measured here.
 
 Plan, interpreter, pruned program, wire and text have the same bits; gradients of two orders are those of central differences;
-sparse gradients train as dense ones. What is wrong is printed with the smallest part of the program and its number; `--seed NUMBER
---count 1` repeats it.
+sparse gradients train as dense ones. What is wrong is printed with the smallest part of the program and its number;
+`--seed NUMBER --count 1` repeats it.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def test_loops_of_variables_and_tensors(run: Callable[..., Any]) -> None:
     with dygraph.guard():
         tensor = dygraph.to_variable(X)
     for first in ([x, tensor], [tensor, {"more": x}]):
-        with pytest.raises(FluidError, match="while_loop: loop_vars mixes .* give variables of one program, or tensors"):
+        with pytest.raises(FluidError, match=r"while_loop: loop_vars mixes .* give variables of one program, or tensors"):
             layers.while_loop(lambda a, b: True, lambda a, b: [a, b], first)
 
 

@@ -351,8 +351,8 @@ def while_loop(
     other = next((var for var in first if var.block.program is not first[0].block.program), None)
     if other is not None:
         raise ProgramError(
-            f"while_loop: loop_vars mixes {first[0].name} and {other.name}, which are of different programs, or one a tensor of eager "
-            "mode: give variables of one program, or tensors"
+            f"while_loop: loop_vars mixes {first[0].name} and {other.name}, which are of different programs, or one a tensor of "
+            "eager mode: give variables of one program, or tensors"
         )
     return build_while_loop(cond, body, loop_vars, first, is_test, name)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from attack import check, smallest
+from checks import MORE
 
-MORE = int(os.environ.get("FLUID_MORE_EXAMPLES", "1"))
 
-
+@pytest.mark.random
 @pytest.mark.parametrize("part", range(4))
 def test_random_programs(part: int) -> None:
     """A quarter of them."""

@@ -109,7 +109,7 @@ def test_auc_over_batches() -> None:
 
 
 def test_predictions_of_auc_are_probabilities() -> None:
-    with pytest.raises(ExecutionError, match=r"auc: predictions should be in \[0, 1\]; there are some from 2.0 to 2.0"):
+    with pytest.raises(ExecutionError, match=r"auc failed: predictions should be in \[0, 1\]; there are some from 2.0 to 2.0"):
         computed(lambda x, y: layers.auc(x, y)[0], np.full((3, 2), 2.0, "float32"), np.int64([[0], [1], [1]]))
 
 

@@ -169,7 +169,7 @@ def shard_index() -> None:
 
 def _hash(X: Spec, num_hash: int) -> Spec:
     if X.ndim < 2 or X.shape[-1] == 0 or X.dtype not in (VarType.INT32, VarType.INT64):
-        raise InferenceError(f"hash: X is {X}; it should hold rows, not empty ones, of int32 or int64")
+        raise InferenceError(f"hash: X is {X}; it should hold rows of int32 or int64, none of them empty")
     return Spec((*X.shape[:-1], num_hash, 1), X.dtype)
 
 

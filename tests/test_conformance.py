@@ -1,7 +1,8 @@
 """Every op of the registry against its samples: see `samples` for what they are.
 
-`test_sample[tanh-3]` checks all facets of one sample, each in the dtypes that it is stated for, and reports every facet that
-fails. A facet is a function under `facet`; which samples it applies to is said there.
+`test_samples[tanh]` checks all facets of all samples of an op, each in the dtypes that it is stated for, and reports every facet
+that fails, with the sample; ``--case tanh-3`` chooses samples. A facet is a function under `facet`; which samples it applies to is
+said there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -230,24 +232,28 @@ def facet(
     return add
 
 
-def check_facets(key: str, facts: Facts) -> None:
-    """Check all facets of a sample; the error tells of each that fails. What was checked is added to `facts`."""
-    op_type, sample = CASES[key]
-    _, _, number = key.rpartition("-")
-    probe = Case(key, "float64")
+def check_facets(keys: Iterable[str], facts: Facts) -> None:
+    """Check all facets of samples; the error tells of each that fails. What was checked is added to `facts`."""
     with Checks() as check:
-        for item in FACETS:
-            for dtype in item.dtypes(sample) if item.applies(probe) else ():
-                case = Case(key, dtype)
-                with check(f"{op_type}, sample {number}, {item.name}, {dtype}"):
-                    item.check(case)
-                case.note(gradient=kind_of_gradient(case.definition), facets=f"{number} {item.name} {dtype}")
-                merge(facts, {op_type: case.facts})
+        for key in keys:
+            op_type, sample = CASES[key]
+            _, _, number = key.rpartition("-")
+            probe = Case(key, "float64")
+            for item in FACETS:
+                for dtype in item.dtypes(sample) if item.applies(probe) else ():
+                    case = Case(key, dtype)
+                    with check(f"{op_type}, sample {number}, {item.name}, {dtype}"):
+                        item.check(case)
+                    case.note(gradient=kind_of_gradient(case.definition), facets=f"{number} {item.name} {dtype}")
+                    merge(facts, {op_type: case.facts})
 
 
-@pytest.mark.parametrize("key", CASES)
-def test_sample(key: str, conformance: Facts) -> None:
-    check_facets(key, conformance)
+KEYS_OF = {op_type: [key for key, _ in keys] for op_type, keys in groupby(CASES.items(), lambda item: item[1][0])}
+
+
+@pytest.mark.parametrize("op_type", KEYS_OF)
+def test_samples(op_type: str, conformance: Facts, pytestconfig: pytest.Config) -> None:
+    check_facets([key for key in KEYS_OF[op_type] if pytestconfig.getoption("case") in key], conformance)
 
 
 def call_reference(sample: Sample, inputs: dict[str, Any], definition: OpDef) -> dict[str, Any]:
@@ -809,7 +815,7 @@ def test_the_report_names_each_facet_that_fails() -> None:
         CASES["report_probe-4"] = "report_probe", Sample({"X": np.ones(3)}, reference=lambda X: 2 * X)
         facts: Facts = {}
         with pytest.raises(AssertionError) as caught:
-            check_facets("report_probe-4", facts)
+            check_facets(["report_probe-4"], facts)
     report = str(caught.value)
     assert re.findall(r"^report_probe, sample 4, (.*?):", report, re.MULTILINE) == [
         "forward, float32",

@@ -410,6 +410,7 @@ _STAMP = re.compile(rb"\n# saved together: ([0-9a-f]{8})\n")
 _STAMP_LENGTH = len(b"\n# saved together: 01234567\n")
 
 
+@checked
 def stamp_of(arrays: Mapping[str, Any]) -> str:
     """A stamp for the files of one save: the checksum of all arrays in them, so that the same values give the same files."""
     checksum = 0
@@ -421,6 +422,7 @@ def stamp_of(arrays: Mapping[str, Any]) -> str:
     return f"{checksum:08x}"
 
 
+@checked
 def read_stamp(path: str) -> str:
     """The stamp of a file that `write_arrays` wrote with one; "" if it has none, or cannot be read."""
     try:

@@ -1,7 +1,7 @@
 """Every op of the registry against its samples: see `samples` for what they are.
 
 `test_samples[tanh]` checks all facets of all samples of an op, each in the dtypes that it is stated for, and reports every facet
-that fails, with its sample; ``--case tanh-3`` chooses samples. A facet is a function under `facet`, which says what it applies to.
+that fails, with its sample; ``--case tanh-3`` chooses samples. A facet is a function under `facet`, which says where it applies.
 """
 
 from __future__ import annotations

@@ -700,3 +700,19 @@ def test_gradients_of_sequences_whose_rows_are_known(after: str):
         (gradient,) = fluid.gradients([target], [x])
         array = np.arange(6, dtype="float32").reshape(3, 2)
         assert fluid.Executor().run(feed={"x": array}, fetch_list=[gradient])[0].tolist() == (2 * array).tolist()
+
+
+@each("lengths", [[1, 1], [2], []], ids=str)
+def test_a_sequence_is_overwritten_by_other_sequences_of_the_same_rows(lengths: list[int]):
+    """What a gradient reads of a value's shape alone is its sequences, too."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [2, 3], "float64")
+        x.stop_gradient = False
+        sequence = fluid.layers.lod_reset(x * 1.0, target_lod=[0, 2])
+        y = fluid.layers.sequence_reverse(sequence)
+        target = fluid.layers.reduce_sum(y * fluid.layers.assign(np.arange(6.0).reshape(2, 3)))
+        other = fluid.layers.lod_reset(x, target_lod=[0, *np.cumsum(lengths)]) if lengths else x
+        fluid.layers.assign(other, sequence)
+        (grad,) = fluid.gradients(target, x)
+        (value,) = fluid.Executor().run(feed={"x": np.ones((2, 3))}, fetch_list=[grad], scope=fluid.Scope())
+    np.testing.assert_array_equal(value, [[3, 4, 5], [0, 1, 2]])

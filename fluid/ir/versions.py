@@ -104,7 +104,7 @@ class BlockVersions:
             yield slot, 0, value
 
     def has_one_shape(self, name: str) -> bool:
-        """Whether all values of a name that this block overwrites are sure to have the declared shape."""
+        """Whether all values of a name that this block overwrites are sure to have the declared shape, and no sequences."""
         if name in self._one_shape:
             return self._one_shape[name]
         checked, waiting = {name}, [name]
@@ -119,14 +119,14 @@ class BlockVersions:
         return is_one
 
     def _overwritten_inputs(self, name: str) -> set[str] | None:
-        """Overwritten names that the writers of `name` read, or None if a writer may write a shape other than the declared one.
+        """Overwritten names that the writers of `name` read; None if one may write another shape than the declared, or sequences.
 
         Inference starts from declared shapes, so its answer holds only if those names keep theirs too.
         """
         var = self.block.var(name)
         if var.type is not VarType.LOD_TENSOR:
             return set()
-        if not var.has_shape or -1 in var.shape:
+        if not var.has_shape or -1 in var.shape or var.lod_level:
             return None
         inputs: set[str] = set()
         for version in range(1, self.last.get(name, 0) + 1):
@@ -141,7 +141,7 @@ class BlockVersions:
             for slot, names in op.outputs.items():
                 inferred = specs.get(slot)
                 for other, spec in zip(names, inferred if isinstance(inferred, list) else [inferred], strict=False):
-                    if other == name and (spec is None or spec.shape != var.shape):
+                    if other == name and (spec is None or spec.shape != var.shape or spec.lod):
                         return None
             inputs.update(n for n in op.input_arg_names if self.last.get(n, 0) > (0 if n in self.read_first else 1))
         return inputs

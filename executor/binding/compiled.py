@@ -40,7 +40,7 @@ class Argument(NamedTuple):
     """An array that an op reads.
 
     Attributes:
-        slot: the input slot.
+        slot: the input slot, or that of an output which the op updates.
         spec: the spec of the array; None for a gap in a slot of many.
         passed: whether `run` takes it as an argument; other arrays are read only for their shape, or are `zeros`.
     """
@@ -55,7 +55,8 @@ def inputs_of(definition: OpDef, arguments: Sequence[Argument], values: Sequence
     """`values` of the arguments by slot; by default, their specs."""
     inputs: dict[str, Any] = {}
     for argument, value in zip(arguments, values if values is not None else [each.spec for each in arguments], strict=True):
-        if definition.inputs[argument.slot].many:
+        slot = definition.inputs.get(argument.slot) or definition.outputs[argument.slot]
+        if slot.many:
             inputs.setdefault(argument.slot, []).append(value)
         elif argument.spec is not None:
             inputs[argument.slot] = value
@@ -315,7 +316,7 @@ def _listed(value: Any) -> list[Any]:
 def _may_share(definition: OpDef, slot: str, source: str) -> bool:
     """Whether the kernel may write an output into the array of an input."""
     kernel = kernel_of(definition.type)
-    return updated_input(definition, slot) == source or (kernel is not None and kernel.inplace.get(slot) == source)
+    return source in (slot, updated_input(definition, slot)) or (kernel is not None and kernel.inplace.get(slot) == source)
 
 
 # ------------------------------------------------------------------------------------------------------------- run once
@@ -358,6 +359,6 @@ def _as_value(xp: Any, value: Any) -> Any:
 
 
 def updates_of(definition: OpDef) -> dict[str, str]:
-    """Output slot that updates an input in place -> slot of that input."""
-    pairs = ((slot, updated_input(definition, slot)) for slot in definition.outputs)
+    """Output slot that updates an input in place -> slot of that input; the slot itself if it has its former value as well."""
+    pairs = ((name, name if slot.updated else updated_input(definition, name)) for name, slot in definition.outputs.items())
     return {slot: source for slot, source in pairs if source is not None}

@@ -200,15 +200,19 @@ class BoundPlan:
                 arrays = [self.array(value) for value in values]
                 inputs[slot] = arrays if declared.many else arrays[0]
         outputs: dict[str, Any] = {}
+        former: list[Call] = []
         copies: list[Call] = []
         for slot, values in instruction.writes.items():
             declared = definition.outputs.get(slot)
             if declared is not None and values:
                 arrays = [self._target(instruction, slot, value, copies) for value in values]
                 outputs[slot] = arrays if declared.many else arrays[0]
+                if declared.updated and values[0] is not None:
+                    array = self.array(instruction.outer.get(values[0][0]))
+                    former += [] if array is None or array is arrays[0] else [partial(xp.copyto, arrays[0], array)]
         attrs = definition.defaults(op.attrs)
         context = {"xp": xp, "scratch": self._scratch, "rng": self._machine.random_source(op, attrs)}
-        return bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
+        return former + bind_op(definition, inputs, outputs, attrs, context, self._scratch) + copies
 
     def _target(self, instruction: Instruction, slot: str, value: Value | None, copies: list[Call]) -> Any:
         """The array that an op writes a value to: its own, or one to copy there later if the kernel still reads its own."""

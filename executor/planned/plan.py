@@ -214,6 +214,7 @@ class _Planner:
     def _infer_instruction(self, index: int) -> None:
         op, versions = self.versions.ops[index], self.versions
         read = {value[0]: value for _, _, value in versions.read_at(index)}
+        needed = {value[0] for values in versions.reads[index].values() for value in values if value is not None}
         outer = dict(read)
         for sub in op.sub_blocks:
             reads, writes = outer_names(sub)
@@ -228,7 +229,7 @@ class _Planner:
         instruction = Instruction(op, op.definition, versions.reads[index], versions.writes[index], outer)
         for name, value in outer.items():
             if value[1] == 0:
-                self._external(value, op, required=name in read)
+                self._external(value, op, required=name in needed)
         self._infer_op(instruction)
         for _, _, value in versions.written_at(index):
             self.current[value[0]] = value[1]

@@ -139,10 +139,14 @@ class _BlockOp:
 
     Attributes:
         names: the names that it reads, in order, without gaps.
+        may_be_missing: those of outputs that it updates if there is a former value.
         compiled: shapes and types of values -> the op compiled for them, and the names of its results.
     """
 
-    __slots__ = ("_arguments", "_attrs", "_declared", "_definition", "_into", "_rng", "_wants", "_xp", "compiled", "names", "op")
+    __slots__ = (
+        *("_arguments", "_attrs", "_declared", "_definition", "_into", "_rng", "_wants", "_xp"),
+        *("compiled", "may_be_missing", "names", "op"),
+    )
 
     def __init__(self, machine: Machine, op: Operator) -> None:
         definition = op.definition
@@ -162,13 +166,15 @@ class _BlockOp:
             if slot in definition.inputs
             for name in (names if definition.inputs[slot].many else names[:1])
         ]
-        self._arguments = [Argument(slot, None, name != EMPTY) for slot, name in pairs]
-        self.names = [name for _, name in pairs if name != EMPTY]
+        former = [(slot, names[0]) for slot, names in op.outputs.items() if names and definition.updates(slot)]
+        self._arguments = [Argument(slot, None, name != EMPTY) for slot, name in pairs + former]
+        self.names = [name for _, name in pairs + former if name != EMPTY]
+        self.may_be_missing = {name for _, name in former} - {name for _, name in pairs}
         self.compiled: Cache[Any, tuple[Compiled, list[str]]] = Cache(FEW)
 
     def compile(self, key: Any, values: Sequence[Any]) -> tuple[Compiled, list[str]]:
         """Compile the op for values of new shapes or types."""
-        specs = map(spec_of, values)
+        specs = (None if value is None else spec_of(value) for value in values)
         compiled_op = compiled(
             self._definition,
             self._attrs,
@@ -257,6 +263,9 @@ class Machine:
         values = []
         for name in block_op.names:
             value = env.get(name)
+            if value is None and name in block_op.may_be_missing:
+                values.append(None)
+                continue
             if value is None or isinstance(value, list):
                 if op.type in ARRAY_HANDLERS:
                     ARRAY_HANDLERS[op.type](self, op, env)
@@ -298,7 +307,9 @@ def describe(value: Any) -> str:
 
 
 def _signature(value: Any) -> tuple[Any, ...]:
-    """What a compiled op depends on: shape, element type, and the LoD or that the value is sparse."""
+    """What a compiled op depends on: shape, element type, and the LoD or that the value is sparse; nothing if it is missing."""
+    if value is None:
+        return (None,)
     if type(value) is LoDArray:
         return value.shape, value.dtype, value.lod
     return (value.shape, value.dtype, SelectedRows) if type(value) is SelectedRows else (value.shape, value.dtype)

@@ -425,6 +425,11 @@ class OpDef:
         slots = self.inputs.values() if self.forward is None else ()
         self.typed = tuple(slot for slot in slots if slot.elements or slot.dims is not None)
 
+    def updates(self, slot: str) -> bool:
+        """Whether this is an output that the op updates."""
+        described = self.outputs.get(slot)
+        return described is not None and described.updated
+
     def defaults(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """`attrs` completed with the defaults of this definition."""
         return {**{name: attr.default for name, attr in self.attrs.items()}, **attrs}

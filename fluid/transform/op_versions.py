@@ -316,6 +316,7 @@ def _complete(op: Operator) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ the table
 _FACTORS = {"Scale_x": 1.0, "Scale_y": 1.0, "Scale_out": 1.0, "scale_x": 1.0, "scale_y": 1.0, "scale_out": 1.0}
+_QUANTIZED = ("abs_max", "range_abs_max", "moving_average_abs_max", "dequantize_moving_average_abs_max")
 _COMPARED = {"force_cpu": False}
 _MASTER = ("MasterParam", "MasterParamOut")
 _INTERP = {"bilinear_interp_v2", "nearest_interp_v2", "trilinear_interp_v2"}
@@ -352,6 +353,9 @@ _TO_1_6 = [
     Row("dropout", slots=("Seed",)),
     *[Row(f"elementwise_{kind}", attrs=_FACTORS) for kind in ("add", "sub", "mul", "div", "pow", "max", "min")],
     *[Row(kind, attrs=_COMPARED) for kind in ("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal")],
+    Row("fake_channel_wise_dequantize_max_abs", attrs={"quant_axis": 0, "x_num_col_dims": 1}),
+    Row("fake_channel_wise_quantize_abs_max", attrs={"round_type": 1, "quant_axis": 0, "is_test": False}),
+    *[Row(f"fake_quantize_{kind}", attrs={"round_type": 1}) for kind in _QUANTIZED],
     Row("gather", attrs={"axis": 0}, slots=("Axis",)),
     Row("gelu", attrs={"approximate": False}),
     Row("grid_sampler", attrs={"mode": "bilinear", "padding_mode": "zeros", "align_corners": True}),

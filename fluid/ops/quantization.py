@@ -1,0 +1,295 @@
+"""Quantization-aware training: numbers rounded to the integers that few bits hold, while they stay floats.
+
+A scale s is the magnitude that the greatest integer, ``b = 2 ** (bit_length - 1) - 1``, stands for. `quantize` ops give the
+integers ``round(X * b / s)``; `dequantize` ops turn these back into ``X * s / b``; `quantize_dequantize` ops do both at once.
+What is greater than a scale that was not measured on X itself is cut off there.
+
+Rounding has the derivative 0, which would stop training. So gradients go *straight through*: rounding and cutting off count as
+the identity, and scales as constants.
+
+`round_type` says how halves are rounded: 1 away from zero; 0 to the even number, and -b - 1 is then allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InferenceError
+from ..opdef.registry import Attr, define, ints, least
+from ..values.spec import Spec
+from .shapes import fits, normalize_axis, one_number
+
+STRAIGHT_THROUGH = "stright_throuth_estimator_grad"
+"""The type of gradient op that ops from floats to floats share, spelled as Paddle spells it."""
+
+_AWAY_FROM_ZERO: dict[str, Any] = {"bit_length": Attr("int", 8, least=2), "round_type": Attr("int", 1, choices=(1, 0))}
+_MOVING: dict[str, Any] = {"moving_rate": 0.9, "is_test": False}
+
+
+def greatest(bits: int) -> float:
+    """The greatest integer of so many bits, one of them for the sign."""
+    return float(2 ** (bits - 1) - 1)
+
+
+def _measured(X: Spec) -> tuple[Spec, Spec]:
+    return X, Spec((1,), X.dtype)
+
+
+def _measured_by_channel(X: Spec, quant_axis: int) -> tuple[Spec, Spec]:
+    return X, Spec((X.shape[normalize_axis(quant_axis, X.ndim)],), X.dtype)
+
+
+def _averaged(X: Spec, InScale: Spec, InAccum: Spec | None, InState: Spec | None, is_test: bool) -> tuple[Spec, ...]:
+    _states(InAccum, InState, is_test)
+    one_number("InScale", InScale)
+    return X, *(Spec((1,), X.dtype),) * 3
+
+
+def _states(InAccum: Spec | None, InState: Spec | None, is_test: bool) -> None:
+    for name, spec in (("InAccum", InAccum), ("InState", InState)):
+        one_number(name, spec)
+        if spec is None and not is_test:
+            raise InferenceError(f"{name} is missing: without is_test, the scale is a moving average")
+
+
+# ------------------------------------------------------------------------------------------------------------ quantize
+def _through(f: Any, dOut: Any, scale: Any, bits: int, axis: int = -1) -> Any:
+    """The cotangent of what is quantized with this scale; a scale of 0 counts as a very small one."""
+    return f.elementwise_div(dOut * greatest(bits), f.clip(scale, min=1e-30, max=3e38), axis=axis)
+
+
+@define("fake_quantize_abs_max(X: float) -> Out, OutScale", infer=_measured, inline_grad=True, **_AWAY_FROM_ZERO)
+def fake_quantize_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: int) -> Any:
+    """``round(X * b / s)`` with ``b = 2 ** (bit_length - 1) - 1``, where OutScale [1] is s, the greatest magnitude in X.
+
+    The gradient goes straight through: rounding counts as the identity, and the scale as a constant.
+    """
+    return {"X": _through(f, dOut, OutScale, bit_length)}
+
+
+@define(
+    "fake_channel_wise_quantize_abs_max(X: float) -> Out, OutScale",
+    infer=_measured_by_channel,
+    inline_grad=True,
+    quant_axis=0,
+    is_test=False,
+    **_AWAY_FROM_ZERO,
+)
+def fake_channel_wise_quantize_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: int, quant_axis: int) -> Any:
+    """`fake_quantize_abs_max` with a scale for each element of the axis `quant_axis`: OutScale [channels]."""
+    return {"X": _through(f, dOut, OutScale, bit_length, quant_axis)}
+
+
+def _in_window(X: Spec, InScale: Spec, Iter: Spec | None, window_size: int, is_test: bool) -> tuple[Spec, Spec, Spec]:
+    one_number("InScale", InScale)
+    one_number("Iter", Iter)
+    if Iter is None and not is_test:
+        raise InferenceError("Iter is missing: without is_test, it tells the number of the batch")
+    return X, Spec((1,), X.dtype), Spec((window_size,), X.dtype)
+
+
+@define(
+    "fake_quantize_range_abs_max(X: float, InScale: float, Iter?: int) -> Out, OutScale, OutScales?&",
+    infer=_in_window,
+    wrt=("X",),
+    constants=("InScale",),
+    inline_grad=True,
+    window_size=least(1, 10000),
+    is_test=False,
+    **_AWAY_FROM_ZERO,
+)
+def fake_quantize_range_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: int) -> Any:
+    """`fake_quantize_abs_max` with the greatest scale of the last `window_size` batches, which OutScales [window_size] holds.
+
+    Iter [1] is the number of the batch. With `is_test`, the scale is InScale [1].
+    """
+    return {"X": _through(f, dOut, OutScale, bit_length)}
+
+
+@define(
+    "fake_quantize_moving_average_abs_max(X: float, InScale: float, InAccum?: float, InState?: float)"
+    " -> Out, OutScale, OutState?, OutAccum?",
+    infer=_averaged,
+    wrt=("X",),
+    constants=("InScale", "InAccum", "InState"),
+    inline_grad=True,
+    **_MOVING,
+    **_AWAY_FROM_ZERO,
+)
+def fake_quantize_moving_average_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: int) -> Any:
+    """`fake_quantize_abs_max` with a moving average of scales.
+
+    With the greatest magnitude m in X, ``OutState = moving_rate * InState + 1``, ``OutAccum = moving_rate * InAccum + m``, and
+    the scale is ``OutAccum / OutState``; all are [1]. With `is_test`, the scale is InScale, and the states stay.
+    """
+    return {"X": _through(f, dOut, OutScale, bit_length)}
+
+
+# ----------------------------------------------------------------------------------------------- quantize and dequantize
+def _identity(f: Any, dOut: Any) -> Any:
+    return {"X": f.assign(dOut)}
+
+
+def _define_straight(signature: str, doc: str, **how: Any) -> None:
+    """Define an op whose gradient goes straight through from Out to X."""
+
+    def rule(f: Any, dOut: Any) -> Any:
+        return _identity(f, dOut)
+
+    rule.__doc__ = doc
+    define(signature, wrt=("X",), grad_type=STRAIGHT_THROUGH, **how)(rule)
+
+
+_define_straight(
+    "fake_quantize_dequantize_abs_max(X: float) -> Out, OutScale",
+    "X as `fake_quantize_abs_max` and `fake_dequantize_max_abs` leave it. The gradient goes straight through.",
+    infer=_measured,
+    **_AWAY_FROM_ZERO,
+)
+_define_straight(
+    "fake_channel_wise_quantize_dequantize_abs_max(X: float) -> Out, OutScale",
+    "`fake_quantize_dequantize_abs_max` with a scale for each element of the axis `quant_axis`: OutScale [channels].",
+    infer=_measured_by_channel,
+    quant_axis=0,
+    **_AWAY_FROM_ZERO,
+)
+_define_straight(
+    "fake_quantize_dequantize_moving_average_abs_max(X: float, InScale: float, InAccum?: float, InState?: float)"
+    " -> Out, OutScale, OutState?, OutAccum?",
+    "`fake_quantize_dequantize_abs_max` with the scale of `fake_quantize_moving_average_abs_max`.",
+    infer=_averaged,
+    **_MOVING,
+    **_AWAY_FROM_ZERO,
+)
+
+
+def _observed(X: Spec, InAccum: Spec | None, InState: Spec | None, is_test: bool) -> tuple[Spec, ...]:
+    _states(InAccum, InState, is_test)
+    return X, *(Spec((1,), X.dtype),) * 3
+
+
+_define_straight(
+    "moving_average_abs_max_scale(X: float, InAccum?: float, InState?: float) -> Out?, OutScale, OutState?, OutAccum?",
+    """X itself, and the scale that `fake_quantize_moving_average_abs_max` would use for it.
+
+With `is_test`, the scale is ``InAccum / InState``, or without these 0.""",
+    infer=_observed,
+    **_MOVING,
+)
+
+
+# ---------------------------------------------------------------------------------------------------------- dequantize
+def _with_scale(X: Spec, Scale: Spec) -> Spec:
+    one_number("Scale", Scale)
+    return X
+
+
+@define(
+    "fake_dequantize_max_abs(X: float, Scale: float) -> Out",
+    infer=_with_scale,
+    wrt=("X",),
+    constants=("Scale",),
+    inline_grad=True,
+    max_range=Attr("float", required=True),
+)
+def fake_dequantize_max_abs(f: Any, Scale: Any, dOut: Any, max_range: float) -> Any:
+    """``X * Scale / max_range``, with Scale [1]. Scale is treated as a constant."""
+    return {"X": f.elementwise_mul(dOut, Scale) * (1.0 / max_range)}
+
+
+def axis_of_scales(count: int, quant_axis: int, x_num_col_dims: int) -> int:
+    """The axis of the channels of which the first of `count` scales has one for each."""
+    return quant_axis if count == 1 else x_num_col_dims
+
+
+def _with_scales(X: Spec, Scales: Sequence[Spec], quant_bits: list[int], quant_axis: int, x_num_col_dims: int) -> Spec:
+    if not 1 <= len(Scales) <= 2 or len(quant_bits) < len(Scales):
+        raise InferenceError(
+            f"there are {len(Scales)} Scales and {len(quant_bits)} quant_bits; there should be one of each, or two"
+        )
+    axis = normalize_axis(axis_of_scales(len(Scales), quant_axis, x_num_col_dims), X.ndim)
+    if not fits(Scales[0].size, X.shape[axis]):
+        raise InferenceError(f"the first of Scales, {Scales[0]}, should have a number for each element of axis {axis} of X {X}")
+    if len(Scales) == 2 and not fits(Scales[1].size, 1):
+        raise InferenceError(f"the second of Scales, {Scales[1]}, should be one number")
+    return X
+
+
+@define(
+    "fake_channel_wise_dequantize_max_abs(X: float, Scales*: float) -> Out",
+    infer=_with_scales,
+    wrt=("X",),
+    constants=("Scales",),
+    inline_grad=True,
+    quant_bits=least(2, ints(8)),
+    quant_axis=0,
+    x_num_col_dims=1,
+)
+def fake_channel_wise_dequantize_max_abs(f: Any, Scales: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """``X * s / b`` with a scale s for each channel, and ``b = 2 ** (bits - 1) - 1``. Scales are treated as constants.
+
+    The channels of one of Scales are the elements of the axis `quant_axis`. With two, they are those of the axis
+    `x_num_col_dims`, and the second one is a number [1]: so is a product dequantized whose factors were quantized.
+    """
+    bits, count = attrs["quant_bits"], len(Scales)
+    axis = axis_of_scales(count, attrs["quant_axis"], attrs["x_num_col_dims"])
+    gradient = f.elementwise_mul(dOut, Scales[0], axis=axis) * (1.0 / greatest(bits[0]))
+    return {"X": gradient if count == 1 else f.elementwise_mul(gradient, Scales[1]) * (1.0 / greatest(bits[1]))}
+
+
+# ------------------------------------------------------------------------------------------------------ of exported models
+_LINEAR: dict[str, Any] = {
+    "wrt": ("X",),
+    "inline_grad": True,
+    "quant_axis": 0,
+    "bit_length": Attr("int", 8, least=2),
+    "round_type": Attr("int", 0, choices=(0, 1)),
+    "is_test": True,
+    "only_observer": False,
+}
+
+
+def _linear(X: Spec, Scale: Spec, quant_axis: int) -> tuple[Spec, Spec, Spec, Spec]:
+    if quant_axis >= 0:
+        channels = X.shape[normalize_axis(quant_axis, X.ndim)]
+        if not fits(Scale.size, channels):
+            raise InferenceError(f"Scale {Scale} should have a number for each element of axis {quant_axis} of X {X}")
+    else:
+        one_number("Scale", Scale)
+    one = Spec((1,), Scale.dtype)
+    return X.with_dtype(Scale.dtype), one, one, Scale
+
+
+@define(
+    "quantize_linear(X: float, Scale: float, ZeroPoint, InAccum?: float, InState?: float) -> Y, OutState?, OutAccum?, OutScale?",
+    infer=_linear,
+    constants=("Scale", "ZeroPoint", "InAccum", "InState"),
+    **_LINEAR,
+)
+def quantize_linear(
+    f: Any, Scale: Any, OutScale: Any, dY: Any, quant_axis: int, bit_length: int, is_test: bool, only_observer: bool
+) -> Any:
+    """``round(X * b / Scale)``, from -b - 1 to b, with ``b = 2 ** (bit_length - 1) - 1``.
+
+    Scale is a number [1] if `quant_axis` is -1; otherwise it has a number for each element of that axis. Without `is_test`,
+    Scale is first measured: by channel, the greatest magnitudes in X; otherwise their moving average, as that of
+    `fake_quantize_moving_average_abs_max` with the rate 0.9. With `only_observer`, Y is X. ZeroPoint is 0 and not read.
+    """
+    if only_observer:
+        return {"X": f.assign(dY)}
+    scale = Scale if is_test or OutScale is None else OutScale
+    return {"X": _through(f, dY, scale, bit_length, max(quant_axis, -1))}
+
+
+@define(
+    "dequantize_linear(X, Scale: float, ZeroPoint, InAccum?: float, InState?: float) -> Y, OutState?, OutAccum?, OutScale?",
+    infer=_linear,
+    constants=("Scale", "ZeroPoint", "InAccum", "InState"),
+    **_LINEAR,
+)
+def dequantize_linear(f: Any, X: Any, Scale: Any, dY: Any, quant_axis: int, bit_length: int, only_observer: bool) -> Any:
+    """``X * Scale / b`` with ``b = 2 ** (bit_length - 1) - 1``; the other way round than `quantize_linear`."""
+    if only_observer:
+        return {"X": f.assign(dY)}
+    return {"X": f.elementwise_mul(dY, Scale, axis=max(quant_axis, -1)) * (1.0 / greatest(bit_length))}

@@ -1,0 +1,61 @@
+"""Ops against numbers of Paddle, which a script beside golden/paddle_ops.py wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.binding.compiled import apply_op
+from fluid.opdef import registry
+from fluid.opdef.registry import grad_slot
+from fluid.values.lod_array import array_of, lod_of, with_lod
+
+
+def lod_from(levels: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, levels))
+
+
+class PaddleNumbers:
+    """A file of cases: an op, its inputs, and what Paddle makes of them."""
+
+    def __init__(self, name: str) -> None:
+        self._arrays = np.load(Path(__file__).parent / "golden" / name)
+        self.records: list[dict[str, Any]] = json.loads(str(self._arrays["records"]))
+        self.names = [f"{number}-{record['type']}" for number, record in enumerate(self.records)]
+
+    def _slots(self, number: int, side: str, lods: dict[str, Any]) -> dict[str, Any]:
+        record, slots = self.records[number], {}
+        for slot, levels in lods.items():
+            items = [
+                with_lod(self._arrays[f"{number}.{side}.{slot}.{place}"], lod_from(each)) for place, each in enumerate(levels)
+            ]
+            slots[slot] = items if slot in record["many"] else items[0]
+        return slots
+
+    def check(self, number: int, rtol: float = 2e-5, atol: float = 2e-6) -> None:
+        """The outputs of a case, with types, shapes and sequences, and the gradients that it has."""
+        record = self.records[number]
+        inputs = self._slots(number, "in", record["inputs"])
+        expected = self._slots(number, "out", record["outputs"])
+        outputs = apply_op(record["type"], inputs, record["attrs"])
+        for slot, values in expected.items():
+            for value, other in zip(listed(outputs[slot]), listed(values), strict=True):
+                assert array_of(value).dtype == array_of(other).dtype, slot
+                np.testing.assert_allclose(array_of(value), array_of(other), rtol, atol, err_msg=slot)
+                assert lod_of(value) == lod_of(other), slot
+        if not record["wrt"]:
+            return
+        grad = registry.get(registry.get(record["type"]).grad_type)
+        values = {name: value for name, value in {**inputs, **outputs}.items() if name in grad.inputs}
+        seed = {grad_slot(next(iter(expected))): self._arrays[f"{number}.seed"]}
+        grads = apply_op(grad.type, {**values, **seed}, record["attrs"], {grad_slot(slot) for slot in record["wrt"]})
+        for slot in record["wrt"]:
+            gradient = array_of(grads[grad_slot(slot)])
+            np.testing.assert_allclose(gradient, self._arrays[f"{number}.grad.{slot}"], 5e-5, 1e-5, err_msg=f"by {slot}")
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

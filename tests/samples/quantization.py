@@ -1,0 +1,174 @@
+"""Samples of `fluid.ops.quantization`: values. Its gradients are no derivatives, so test_quantization.py has those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Data, Sample, add, structural
+
+data = Data("quantization")
+
+BY_NAME = """fake_quantize_abs_max fake_channel_wise_quantize_abs_max fake_quantize_range_abs_max
+    fake_quantize_moving_average_abs_max fake_quantize_dequantize_abs_max fake_channel_wise_quantize_dequantize_abs_max
+    fake_quantize_dequantize_moving_average_abs_max moving_average_abs_max_scale quantize_linear""".split()  # noqa: SIM905
+structural("test_quantization.py", *BY_NAME)
+
+
+def rounded(x: Any, round_type: int) -> Any:
+    return np.rint(x) if round_type == 0 else np.sign(x) * np.floor(np.abs(x) + 0.5)
+
+
+def quantized(X: Any, scale: Any, bit_length: int = 8, round_type: int = 1, back: bool = False) -> Any:
+    """The scale broadcasts with X."""
+    most = 2 ** (bit_length - 1) - 1
+    out = np.clip(rounded(X * most / np.maximum(scale, 1e-30) * (scale > 0), round_type), -most - (round_type == 0), most)
+    return (out * scale / most if back else out).astype(X.dtype)
+
+
+def measured(X: Any, axis: int | None = None) -> Any:
+    axes = None if axis is None else tuple(other for other in range(X.ndim) if other != axis)
+    return np.abs(X).max(axes, keepdims=True)
+
+
+def whole(back: bool) -> Any:
+    def reference(X: Any, **attrs: Any) -> Any:
+        scale = measured(X)
+        return {"Out": quantized(X, scale, back=back, **attrs), "OutScale": scale.reshape(1)}
+
+    return reference
+
+
+def by_channel(back: bool) -> Any:
+    def reference(X: Any, quant_axis: int = 0, is_test: bool = False, **attrs: Any) -> Any:
+        scale = measured(X, quant_axis)
+        return {"Out": quantized(X, scale, back=back, **attrs), "OutScale": scale.reshape(-1)}
+
+    return reference
+
+
+X = data(3, 2, 4, low=-3.0, high=3.0)
+HALVES = np.arange(-7, 8) / 2
+for name, reference in (("fake_quantize_abs_max", whole(False)), ("fake_quantize_dequantize_abs_max", whole(True))):
+    for attrs in ({}, {"bit_length": 4}, {"bit_length": 5, "round_type": 0}):
+        add(name, Sample({"X": X}, attrs, reference, orders=0))
+    add(name, Sample({"X": HALVES}, {"bit_length": 4}, reference, orders=0))
+    add(name, Sample({"X": np.zeros((2, 3))}, {}, reference, orders=0))
+for name, reference in (
+    ("fake_channel_wise_quantize_abs_max", by_channel(False)),
+    ("fake_channel_wise_quantize_dequantize_abs_max", by_channel(True)),
+):
+    for attrs in ({}, {"bit_length": 4, "quant_axis": 1}):
+        add(name, Sample({"X": X}, attrs, reference, orders=0))
+
+
+def averaged(back: bool) -> Any:
+    def reference(X: Any, InScale: Any, InAccum: Any = 0.0, InState: Any = 0.0, moving_rate: float = 0.9,
+                  is_test: bool = False, **attrs: Any) -> Any:  # fmt: skip
+        accumulated, count = moving_rate * InAccum + np.abs(X).max(), moving_rate * InState + 1
+        scale = InScale if is_test else accumulated / count
+        states = (InAccum, InState) if is_test else (accumulated, count)
+        return {"Out": quantized(X, scale, back=back, **attrs), "OutScale": scale, "OutAccum": states[0] + 0 * scale,
+                "OutState": states[1] + 0 * scale}  # fmt: skip
+
+    return reference
+
+
+STATES = {"InAccum": np.array([1.5]), "InState": np.array([2.25])}
+for name, reference in (
+    ("fake_quantize_moving_average_abs_max", averaged(False)),
+    ("fake_quantize_dequantize_moving_average_abs_max", averaged(True)),
+):
+    for attrs in ({}, {"moving_rate": 0.5, "bit_length": 6, "round_type": 0}, {"is_test": True}):
+        add(name, Sample({"X": X, "InScale": np.array([1.75]), **STATES}, attrs, reference, orders=0))
+    add(name, Sample({"X": X, "InScale": np.array([1.75])}, {"is_test": True}, reference, orders=0))
+
+
+def observed(X: Any, InAccum: Any = 0.0, InState: Any = 1e-30, **attrs: Any) -> Any:
+    if attrs.get("is_test"):
+        accumulated, count = np.reshape(InAccum, 1), np.reshape(InState, 1)
+    else:
+        accumulated, count = 0.9 * InAccum + np.abs(X).max(), 0.9 * InState + 1
+    scale = (accumulated / count).astype(X.dtype)
+    return {
+        "Out": X,
+        "OutScale": scale,
+        "OutState": (count * (count > 1e-20)).astype(X.dtype),
+        "OutAccum": accumulated.astype(X.dtype),
+    }
+
+
+for inputs, attrs in (({"X": X, **STATES}, {}), ({"X": X, **STATES}, {"is_test": True}), ({"X": X}, {"is_test": True})):
+    add("moving_average_abs_max_scale", Sample(inputs, attrs, observed, orders=0))
+
+
+def in_first_window(X: Any, InScale: Any, Iter: Any = 0, window_size: int = 10000, is_test: bool = False, **attrs: Any) -> Any:
+    """Of the batch after which the greatest scale is measured in it, or the former one."""
+    scale = InScale if is_test else np.maximum(InScale, np.abs(X).max())
+    found = {"Out": quantized(X, scale, **attrs), "OutScale": scale}
+    return found if is_test else {**found, "OutScales": np.eye(1, window_size, dtype=X.dtype)[0] * np.abs(X).max()}
+
+
+for scale in (0.5, 4.0):
+    inputs = {"X": X, "InScale": np.array([scale]), "Iter": np.array([0])}
+    add("fake_quantize_range_abs_max", Sample(inputs, {"window_size": 3}, in_first_window, orders=0))
+
+
+# ---------------------------------------------------------------------------------------------------------- dequantize
+def dequantized(X: Any, Scale: Any, max_range: float) -> Any:
+    return X * Scale / max_range
+
+
+add("fake_dequantize_max_abs", Sample({"X": X, "Scale": np.array([1.75])}, {"max_range": 127.0}, dequantized))
+
+
+def dequantized_by_channel(X: Any, Scales: Any, quant_bits: Any = (8,), quant_axis: int = 0, x_num_col_dims: int = 1) -> Any:
+    axis = quant_axis if len(Scales) == 1 else x_num_col_dims
+    out = np.moveaxis(np.moveaxis(X, axis, -1) * Scales[0], -1, axis) / (2 ** (quant_bits[0] - 1) - 1)
+    return out if len(Scales) == 1 else out * Scales[1] / (2 ** (quant_bits[1] - 1) - 1)
+
+
+for scales, attrs in (
+    ([data(3)], {}),
+    ([data(2)], {"quant_axis": 1, "quant_bits": [5]}),
+    ([data(2), data(1)], {"quant_bits": [8, 4]}),
+    ([data(4), data(1)], {"quant_bits": [8, 8], "x_num_col_dims": 2}),
+):
+    add("fake_channel_wise_dequantize_max_abs", Sample({"X": X, "Scales": scales}, attrs, dequantized_by_channel))
+
+
+# ------------------------------------------------------------------------------------------------------ of exported models
+def spread(Scale: Any, X: Any, axis: int) -> Any:
+    return Scale if axis < 0 else Scale.reshape([-1 if each == axis else 1 for each in range(X.ndim)])
+
+
+def linear(X: Any, Scale: Any, ZeroPoint: Any, InAccum: Any = None, InState: Any = None, quant_axis: int = 0,
+           is_test: bool = True, only_observer: bool = False, round_type: int = 0, bit_length: int = 8) -> Any:  # fmt: skip
+    found = {}
+    if not is_test and quant_axis < 0:
+        found = {"OutAccum": 0.9 * InAccum + np.abs(X).max(), "OutState": 0.9 * InState + 1}
+        Scale = found["OutAccum"] / found["OutState"]
+    elif not is_test:
+        Scale = measured(X, quant_axis).reshape(-1)
+    y = X if only_observer else quantized(X, spread(Scale, X, quant_axis), bit_length, round_type)
+    return {"Y": y, "OutScale": Scale, **found}
+
+
+def linear_back(X: Any, Scale: Any, ZeroPoint: Any, quant_axis: int = 0, bit_length: int = 8, only_observer: bool = False) -> Any:
+    y = X if only_observer else X * spread(Scale, X, quant_axis) / (2 ** (bit_length - 1) - 1)
+    return y.astype(Scale.dtype)
+
+
+ONE, EACH = {"Scale": np.array([1.5]), "ZeroPoint": np.zeros(1)}, {"Scale": np.array([1.5, 2.5]), "ZeroPoint": np.zeros(2)}
+for inputs, attrs in (
+    (ONE, {"quant_axis": -1}),
+    (ONE, {"quant_axis": -1, "only_observer": True}),
+    (EACH, {"quant_axis": 1, "bit_length": 4, "round_type": 1}),
+    ({**ONE, **STATES}, {"quant_axis": -1, "is_test": False}),
+    (EACH, {"quant_axis": 1, "is_test": False}),
+):
+    add("quantize_linear", Sample({"X": X, **inputs}, attrs, linear, orders=0))
+for inputs, attrs in ((ONE, {"quant_axis": -1}), (EACH, {"quant_axis": 1}), (ONE, {"quant_axis": -1, "only_observer": True})):
+    add("dequantize_linear", Sample({"X": X, **inputs}, attrs, linear_back))
+add("dequantize_linear", Sample({"X": data.ints(3, 2, low=-128, high=128, dtype="int8"), **EACH}, {"quant_axis": 1}, linear_back))

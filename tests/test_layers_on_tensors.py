@@ -99,9 +99,41 @@ def repeated(t: Inputs) -> Any:
     return layers.while_loop(lambda i, x: layers.less_than(i, n), lambda i, x: [i + 1, x * 2.0], [zero(), t.f(2)])
 
 
+def targets(t: Inputs) -> Any:
+    truth, crowd = t.f(5, 4, lod=S), t.i(5, 1, lod=S, dtype="int32", high=1)
+    logits, anchors = t.f(2, 6, 1), t.f(6, 4)
+    return layers.rpn_target_assign(t.f(2, 6, 4), logits, anchors, anchors, truth, crowd, t.f(2, 3), 4, -1.0, use_random=False)
+
+
+def class_targets(t: Inputs) -> Any:
+    truth, crowd, labels = t.f(5, 4, lod=S), t.i(5, 1, lod=S, dtype="int32", high=1), t.i(5, 1, lod=S, dtype="int32")
+    logits, anchors = t.f(2, 6, 3), t.f(6, 4)
+    return layers.retinanet_target_assign(t.f(2, 6, 4), logits, anchors, anchors, truth, labels, crowd, t.f(2, 3), 3)
+
+
+def region_targets(t: Inputs) -> Any:
+    truth, crowd, labels = t.f(5, 4, lod=S), t.i(5, 1, lod=S, dtype="int32", high=1), t.i(5, 1, lod=S, dtype="int32")
+    rois = t.f(7, 4, lod=[4, 3])
+    return layers.generate_proposal_labels(rois, labels, crowd, truth, t.f(2, 3), 4, class_nums=3, use_random=False)
+
+
+def masks(t: Inputs) -> Any:
+    classes, crowd = t.i(2, 1, lod=[1, 1], dtype="int32"), t.i(2, 1, lod=[1, 1], dtype="int32", high=1)
+    polygons, rois = t.f(7, 2, lod=[[1, 1], [1, 1], [3, 4]]), t.f(3, 4, lod=[2, 1])
+    labels = t.i(3, 1, lod=[2, 1], dtype="int32")
+    return layers.generate_mask_labels(t.f(2, 3), classes, crowd, polygons, rois, labels, 3, 4)
+
+
 S = [2, 3]
 """Lengths of sequences."""
 CALLS: dict[str, Callable[[Any], Any]] = {
+    "collect_fpn_proposals": lambda t: layers.collect_fpn_proposals([t.f(5, 4, lod=S)] * 2, [t.f(5, 1, lod=S)] * 2, 2, 3, 4),
+    "distribute_fpn_proposals": lambda t: layers.distribute_fpn_proposals(t.f(5, 4, lod=S), 2, 4, 3, 1),
+    "generate_mask_labels": lambda t: masks(t),
+    "generate_proposal_labels": lambda t: region_targets(t),
+    "generate_proposals": lambda t: layers.generate_proposals(
+        t.f(2, 3, 4, 5), t.f(2, 12, 4, 5), 30 * t.f(2, 3), t.f(4, 5, 3, 4), t.f(4, 5, 3, 4)
+    ),
     "Print": lambda t: layers.Print(t.f(2, 3)),
     "abs": lambda t: layers.abs(x=t.f(3)),
     "accuracy": lambda t: layers.accuracy(t.f(2, 4), t.i(2, 1)),
@@ -311,6 +343,10 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "resize_bilinear": lambda t: layers.resize_bilinear(t.f(2, 2, 12, 16), [6, 8]),
     "resize_nearest": lambda t: layers.resize_nearest(t.f(2, 4, 6, 8), scale=2.0),
     "resize_trilinear": lambda t: layers.resize_trilinear(t.f(2, 2, 4, 6, 8), [2, 3, 4]),
+    "retinanet_detection_output": lambda t: layers.retinanet_detection_output(
+        [t.f(2, 5, 4)], [t.f(2, 5, 3)], [t.f(5, 4)], t.f(2, 3)
+    ),
+    "retinanet_target_assign": lambda t: class_targets(t),
     "reverse": lambda t: layers.reverse(t.f(2, 3), [0, 1]),
     "rnn": lambda t: layers.rnn(layers.GRUCell(4), t.f(2, 3, 5), sequence_length=t.i(2, high=3)),
     "rnn, of an LSTM": lambda t: layers.rnn(layers.LSTMCell(4), t.f(3, 2, 5), time_major=True, is_reverse=True),
@@ -318,6 +354,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "roi_pool": lambda t: layers.roi_pool(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2]), 2, 3),
     "round": lambda t: layers.round(x=t.f(3)),
     "row_conv": lambda t: layers.row_conv(t.f(5, 2, lod=S), 2),
+    "rpn_target_assign": lambda t: targets(t),
     "rsqrt": lambda t: layers.rsqrt(x=t.f(3)),
     "sampled_softmax_with_cross_entropy": lambda t: layers.sampled_softmax_with_cross_entropy(
         t.f(3, 5), t.i(3, 1), 4, use_customized_samples=True, customized_samples=t.i(3, 5), customized_probabilities=t.f(3, 5)

@@ -20,6 +20,7 @@ from . import (  # noqa: F401
     norm,
     optimizer,
     pool,
+    proposals,
     quantization,
     random,
     rank_table,

@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     norm,
     optimizer,
     pool,
+    proposals,
     quantization,
     random,
     rank_table,

@@ -25,9 +25,7 @@ OUT_NAMES = {
     r"fluid\.dygraph\.TreeConv.*": "trees of words: an op of its own, as contrib's tree_conv",
     r"fluid\.(metrics|evaluator)\.DetectionMAP.*": "object detection",
     r"fluid\.contrib\.layers\.nn\.multiclass_nms2": "object detection",
-    r"fluid\.layers\.(prroi_pool|deformable_roi_pooling)": "object detection: pooling with gradients for the regions too",
     r"fluid\.contrib\.layers\.nn\.search_pyramid_hash": "reads tables of Baidu's parameter servers",
-    r"fluid\.layers\.(filter_by_instag|continuous_value_model)": "reads data of Baidu's parameter servers",
     r"fluid\.contrib\.layers\.nn\.(sequence_topk_avg_pooling|var_conv_2d|match_matrix_tensor|tree_conv)": "search engines' ops",
     r"fluid\.contrib\.layers\.nn\.fused_embedding_seq_pool": "embedding and sequence_pool are two layers here",
 }

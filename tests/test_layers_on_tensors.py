@@ -128,7 +128,10 @@ S = [2, 3]
 """Lengths of sequences."""
 CALLS: dict[str, Callable[[Any], Any]] = {
     "collect_fpn_proposals": lambda t: layers.collect_fpn_proposals([t.f(5, 4, lod=S)] * 2, [t.f(5, 1, lod=S)] * 2, 2, 3, 4),
+    "continuous_value_model": lambda t: layers.continuous_value_model(t.f(5, 4, lod=S), t.f(2, 2)),
+    "deformable_roi_pooling": lambda t: layers.deformable_roi_pooling(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2]), t.f(3, 2, 1, 1)),
     "distribute_fpn_proposals": lambda t: layers.distribute_fpn_proposals(t.f(5, 4, lod=S), 2, 4, 3, 1),
+    "filter_by_instag": lambda t: layers.filter_by_instag(t.f(5, 3, lod=S), t.i(5, 1, lod=S), t.i(1), True),
     "generate_mask_labels": lambda t: masks(t),
     "generate_proposal_labels": lambda t: region_targets(t),
     "generate_proposals": lambda t: layers.generate_proposals(
@@ -321,6 +324,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "pool3d": lambda t: layers.pool3d(t.f(2, 2, 4, 6, 8), 2, "avg", 2),
     "pow": lambda t: layers.pow(x=t.f(3)),
     "prelu": lambda t: layers.prelu(t.f(2, 5), "element"),
+    "prroi_pool": lambda t: layers.prroi_pool(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2]), 1.0, 2, 3),
     "psroi_pool": lambda t: layers.psroi_pool(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2]), 2, 1.0, 2, 2),
     "py_func": lambda t: layers.py_func(lambda x: x * 2, t.f(2, 3), blank([2, 3])),
     "random_crop": lambda t: layers.random_crop(t.f(2, 40), [5], seed=5),
@@ -351,6 +355,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "rnn": lambda t: layers.rnn(layers.GRUCell(4), t.f(2, 3, 5), sequence_length=t.i(2, high=3)),
     "rnn, of an LSTM": lambda t: layers.rnn(layers.LSTMCell(4), t.f(3, 2, 5), time_major=True, is_reverse=True),
     "roi_align": lambda t: layers.roi_align(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2])),
+    "roi_perspective_transform": lambda t: layers.roi_perspective_transform(t.f(2, 3, 6, 8), 6.0 * t.f(3, 8, lod=[1, 2]), 2, 3),
     "roi_pool": lambda t: layers.roi_pool(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2]), 2, 3),
     "round": lambda t: layers.round(x=t.f(3)),
     "row_conv": lambda t: layers.row_conv(t.f(5, 2, lod=S), 2),

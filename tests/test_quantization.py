@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from checks import each
 from paddle_numbers import PaddleNumbers
-from samples.quantization import BY_NAME
 
 import fluid
 from fluid import layers
@@ -54,6 +53,13 @@ def quantized(op_type: str, x: Variable) -> tuple[Variable, Variable | None]:
     out, scale = op(op_type, inputs, ["Out", "OutScale"])
     scale.stop_gradient = True
     return out, None if "dequantize" in op_type or "scale" in op_type else scale
+
+
+BY_NAME = [
+    *("fake_quantize_abs_max", "fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max"),
+    *("fake_quantize_dequantize_abs_max", "fake_quantize_dequantize_moving_average_abs_max", "moving_average_abs_max_scale"),
+    *("fake_channel_wise_quantize_abs_max", "fake_channel_wise_quantize_dequantize_abs_max", "quantize_linear"),
+]
 
 
 @each("op_type", BY_NAME)

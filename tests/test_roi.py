@@ -27,9 +27,18 @@ def regions(**kwargs: Any) -> Variable:
     return layers.data("rois", [4], **{"lod_level": 1, **kwargs})
 
 
+def moved_regions(x: Variable) -> Variable:
+    """Parts of three regions, whose places are learned."""
+    moves = layers.create_parameter([3, 2, 2, 2], "float32", name="moves")
+    how: dict[str, Any] = {"pooled_height": 2, "pooled_width": 2, "sample_per_part": 2, "position_sensitive": True}
+    return layers.deformable_roi_pooling(x, regions(), moves, spatial_scale=0.9, group_size=[2, 2], **how)
+
+
 LAYERS: dict[str, tuple[Callable[[Variable], Variable], list[int]]] = {
     "roi_pool": (lambda x: layers.roi_pool(x, regions(), 2, 3), [-1, 8, 2, 3]),
     "roi_align": (lambda x: layers.roi_align(x, regions(), 3, 1, 0.5, 2), [-1, 8, 3, 1]),
+    "prroi_pool": (lambda x: layers.prroi_pool(x, regions(), 0.5, 2, 3), [-1, 8, 2, 3]),
+    "deformable_roi_pooling": (lambda x: moved_regions(x), [-1, 2, 2, 2]),
     "psroi_pool": (lambda x: layers.psroi_pool(x, regions(), 2, 1.0, 2, 2), [-1, 2, 2, 2]),
 }
 
@@ -47,6 +56,18 @@ def test_regions_of_learned_images(name: str) -> None:
     feed = {"x": np.random.RandomState(0).rand(2, 8, 6, 8).astype("float32"), "rois": (ROIS, [[1, 2]])}
     losses = [exe.run(feed=feed, fetch_list=[loss])[0].item() for _ in range(40)]
     assert losses[-1] < losses[0] / 2
+
+
+def test_an_upright_rectangle_is_cut_out() -> None:
+    """Its corners are those of the result; what is beyond its proportions is 0."""
+    corners = np.array([[1, 1, 4, 1, 4, 3, 1, 3], [0, 0, 2, 0, 2, 5, 0, 5]], "float32")
+    out, mask, matrix = layers.roi_perspective_transform(image(), layers.data("rois", [8], lod_level=1), 3, 6)
+    x = np.random.RandomState(0).rand(2, 8, 6, 8).astype("float32")
+    found = fluid.Executor().run(feed={"x": x, "rois": (corners, [[1, 1]])}, fetch_list=[out, mask, matrix])
+    np.testing.assert_allclose(found[0][0, :, :, :4], x[0, :, 1:4, 1:5], 1e-5)
+    np.testing.assert_allclose(found[0][0, :, :, 4:], 0)
+    np.testing.assert_array_equal(found[1][0, 0], [[1, 1, 1, 1, 0, 0]] * 3)
+    np.testing.assert_allclose(found[2], [[1, 0, 1, 0, 1, 1, 0, 0, 1], [2, 0, 0, 0, 2.5, 0, 0, 0, 1]], atol=1e-6)
 
 
 @each("modulated", [True, False])
@@ -95,6 +116,16 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: layers.psroi_pool(image(), regions(), 3, 1.0, 2, 2),
         InferenceError,
         "should have output_channels \\* pooled_height \\* pooled_width = 12 channels",
+    ),
+    "classes": (
+        lambda: layers.deformable_roi_pooling(image(), regions(), layers.data("t", [6, 1, 1])),
+        InferenceError,
+        "should have two channels for each class; these share output_dim 8",
+    ),
+    "groups of parts": (
+        lambda: layers.deformable_roi_pooling(image(), regions(), layers.data("t", [2, 1, 1]), group_size=[2, 1]),
+        InferenceError,
+        r"should have output_dim \* group_size\[0\] \* group_size\[1\] = 16 channels",
     ),
     "no mask": (
         lambda: layers.deformable_conv(image(), image(), None, 4, 3),

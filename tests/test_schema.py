@@ -38,6 +38,15 @@ OURS = {
     "grid_scatter": "transpose of grid_gather",
     "roi_align_back": "transpose of roi_align",
     "psroi_pool_back": "transpose of psroi_pool",
+    "precise_parts": "prroi_pool and its derivatives by the edges of regions",
+    "precise_parts_back": "transpose of precise_parts",
+    "straightened_back": "transpose of roi_perspective_transform",
+    "moved_parts": "deformable_psroi_pooling and its derivatives by places",
+    "moved_parts_back": "transpose of moved_parts",
+    "sum_of_shifts": "part of the gradient of moved_parts",
+    "shift_of_parts": "transpose of sum_of_shifts",
+    "row_of_each": "part of the gradient of cvm",
+    "rows_of_tagged": "part of the gradient of filter_by_instag",
     "roi_place": "gradient of roi_pool",
     "roi_pick": "transpose of roi_place",
     "deform_columns": "what a deformable_conv reads, as part of its gradients",
@@ -116,6 +125,7 @@ OLD += [
     "while_grad",
 ]  # it has them, but tells no schemas of them
 
+OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform"]
 OLD += ["pad_constant_like", "random_crop", "sample_logits", "space_to_depth"]
 OLD += ["elementwise_add_grad_grad", "mul_grad_grad", "tanh_grad_grad"]
 

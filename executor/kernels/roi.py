@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from math import prod
+from math import comb, factorial, prod
 from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.values.lod_array import lengths_of
 from fluid.values.spec import Lod
 
-from .manipulation import flattened, numbers
+from .manipulation import flattened, numbers, write_wanted
 from .table import kernel
 from .vision import inside
 
@@ -52,7 +52,7 @@ def _rounded(xp: Any, values: Any) -> Any:
     return xp.sign(values) * xp.floor(xp.abs(values) + values.dtype.type(0.5))
 
 
-def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any]) -> Any:
+def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
     """`roi_align` along one axis: the weights [R, parts, extent] of elements, of regions from `first` to `last` [R]."""
     number = first.dtype.type
     half = number(0.5 if attrs["aligned"] else 0)
@@ -74,7 +74,7 @@ def _sampled(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dic
     return weights
 
 
-def _whole(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any]) -> Any:
+def _whole(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
     """`psroi_pool` along one axis: as `_sampled`."""
     number = first.dtype.type
     scale = number(attrs["spatial_scale"])
@@ -85,6 +85,36 @@ def _whole(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[
     high = xp.clip(xp.ceil((part + 1) * step + start[:, None]), 0, extent)[..., None]
     element = xp.arange(extent)
     return (((element >= low) & (element < high)) / xp.maximum(high - low, 1)).astype(first.dtype)
+
+
+def _integral(xp: Any, at: Any, order: int) -> Any:
+    """What an element at 0 contributes from the left up to places, by linear interpolation; or a derivative of that."""
+    near = xp.clip(at, -1, 1)
+    if order == 0:
+        return 0.5 + near - near * xp.abs(near) / 2
+    inside = xp.abs(at) < 1
+    return (1 - xp.abs(near)) * (order == 1) - xp.sign(at) * inside * (order == 2)
+
+
+def _integrated(xp: Any, first: Any, last: Any, parts: int, extent: int, attrs: dict[str, Any], axis: int) -> Any:
+    """`prroi_pool` along one axis: as `_sampled`, or a derivative by first and last edge, as `by` says.
+
+    A weight is the difference of two integrals, divided by the distance of the edges; derivatives of the product of both are
+    sums over all ways to share them.
+    """
+    by = attrs.get("by", [0] * 4)
+    scale, share = first.dtype.type(attrs["spatial_scale"]), xp.arange(parts + 1).astype(first.dtype) / parts
+    start, end = (edge[:, None] * scale for edge in (first, last))
+    size = end - start
+    at = ((start + size * share)[..., None] - xp.arange(extent)).astype(first.dtype)
+    weights = xp.zeros((len(first), parts, extent), first.dtype)
+    for low, high in product(range(by[axis] + 1), range(by[axis + 2] + 1)):
+        edges = _integral(xp, at, low + high) * ((1 - share) ** low * share**high)[:, None]
+        left, right = by[axis] - low, by[axis + 2] - high
+        ways = comb(by[axis], low) * comb(by[axis + 2], high) * factorial(left + right) * (-1) ** right
+        powers = parts * ways / xp.where(size > 0, size, 1) ** (left + right + 1)
+        weights += (edges[:, 1:] - edges[:, :-1]) * powers[..., None]
+    return weights * (size > 0)[..., None] * scale ** (by[axis] + by[axis + 2])
 
 
 def _spans(weights: Any) -> list[tuple[int, int]]:
@@ -102,8 +132,8 @@ def _regions(
     if not X.size:
         return
     left, top, right, bottom = _edges(xp, ROIs, X.dtype, attrs["spatial_scale"])
-    down = axis_weights(xp, top, bottom, height, X.shape[2], attrs)
-    across = axis_weights(xp, left, right, width, X.shape[3], attrs)
+    down = axis_weights(xp, top, bottom, height, X.shape[2], attrs, 1)
+    across = axis_weights(xp, left, right, width, X.shape[3], attrs, 0)
     each = "output_channels" in attrs  # each part has its own channels
     tops, sides = _spans(down), _spans(across)
     for region, image in enumerate(images):
@@ -116,24 +146,40 @@ def _regions(
         yield part, rows, columns, Out[region][..., None, None] if each else Out[region]
 
 
+def _average(xp: Any, X: Any, ROIs: Any, images: list[int], axis_weights: Any, attrs: dict[str, Any], Out: Any) -> None:
+    Out.fill(0)
+    for part, rows, columns, target in _regions(xp, X, ROIs, images, Out, axis_weights, attrs):
+        xp.copyto(target, rows @ (part @ columns))
+
+
+def _average_back(xp: Any, Out: Any, ROIs: Any, images: list[int], axis_weights: Any, attrs: dict[str, Any], X: Any) -> None:
+    X.fill(0)
+    for part, rows, columns, source in _regions(xp, X, ROIs, images, Out, axis_weights, attrs):
+        part += rows.swapaxes(-1, -2) @ (source @ columns.swapaxes(-1, -2))
+
+
 def _define_averages(op_type: str, axis_weights: Any) -> None:
     @kernel(op_type)
     def forward(xp: Any, X: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dict[str, Any], Out: Any) -> None:
-        Out.fill(0)
-        images = _images(ROIs, RoisNum, ROIs_lod, len(X))
-        for part, rows, columns, target in _regions(xp, X, ROIs, images, Out, axis_weights, attrs):
-            xp.copyto(target, rows @ (part @ columns))
+        _average(xp, X, ROIs, _images(ROIs, RoisNum, ROIs_lod, len(X)), axis_weights, attrs, Out)
 
     @kernel(f"{op_type}_back")
     def back(xp: Any, Out: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lod, attrs: dict[str, Any], X: Any) -> None:
-        X.fill(0)
-        images = _images(ROIs, RoisNum, ROIs_lod, len(X))
-        for part, rows, columns, source in _regions(xp, X, ROIs, images, Out, axis_weights, attrs):
-            part += rows.swapaxes(-1, -2) @ (source @ columns.swapaxes(-1, -2))
+        _average_back(xp, Out, ROIs, _images(ROIs, RoisNum, ROIs_lod, len(X)), axis_weights, attrs, X)
 
 
 _define_averages("roi_align", _sampled)
 _define_averages("psroi_pool", _whole)
+
+
+@kernel("prroi_pool", "precise_parts")
+def precise_parts(xp: Any, X: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[str, Any], Out: Any) -> None:
+    _average(xp, X, ROIs, _images(ROIs, None, ROIs_lod, len(X)), _integrated, attrs, Out)
+
+
+@kernel("precise_parts_back")
+def precise_parts_back(xp: Any, Out: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[str, Any], X: Any) -> None:
+    _average_back(xp, Out, ROIs, _images(ROIs, None, ROIs_lod, len(X)), _integrated, attrs, X)
 
 
 def _bounds(xp: Any, first: Any, last: Any, parts: int, extent: int, scale: float) -> list[list[tuple[int, int]]]:
@@ -188,6 +234,239 @@ def roi_pick(xp: Any, X: Any, Argmax: Any, ROIs: Any, RoisNum: Any, ROIs_lod: Lo
     if X.size:
         flat, index, there = _maxima(xp, X, Argmax, _images(ROIs, RoisNum, ROIs_lod, len(X)))
         xp.copyto(Out, flat[index] * there)
+
+
+# ------------------------------------------------------------------------------------------------------ quadrangles
+_NEAR = 1e-4
+"""Coordinates that differ by less are the same."""
+
+
+def _perspective(xp: Any, corners: Any, height: int, width: int) -> Any:
+    """Matrices [R, 3, 3] from places in a rectangle to those in quadrangles [R, 4, 2]."""
+    sides = xp.sqrt(((corners - xp.roll(corners, -1, 1)) ** 2).sum(2))
+    rows = max(2, height)
+    columns = xp.floor((sides[:, 0] + sides[:, 2]) * (rows - 1) / (sides[:, 1] + sides[:, 3]) + 0.5) + 1
+    columns = xp.clip(columns, 2, max(width, 2)) - 1
+    rows -= 1
+    first, second, third, fourth = corners.transpose(1, 2, 0)
+    (dx1, dy1), (dx2, dy2), (dx3, dy3) = second - third, fourth - third, first - second + third - fourth
+    area = dx1 * dy2 - dx2 * dy1
+    across, down = (dx3 * dy2 - dx2 * dy3) / area / columns, (dx1 * dy3 - dx3 * dy1) / area / rows
+    lines = [
+        [(second[axis] - first[axis]) / columns + across * second[axis],
+         (fourth[axis] - first[axis]) / rows + down * fourth[axis], first[axis]]
+        for axis in (0, 1)
+    ]  # fmt: skip
+    lines.append([across, down, xp.ones_like(across)])
+    return xp.stack([xp.stack(line, -1) for line in lines], 1)
+
+
+def _in_quadrangle(xp: Any, x: Any, y: Any, corners: Any) -> Any:
+    """Which places [R, P] are in quadrangles [R, 4, 2], or on their outlines."""
+    crossings, outline = xp.zeros(x.shape, "int64"), xp.zeros(x.shape, bool)
+    for corner in range(4):
+        (x1, y1), (x2, y2) = (corners[:, number % 4].T[..., None] for number in (corner, corner + 1))
+        low, high = xp.minimum(y1, y2), xp.maximum(y1, y2)
+        is_level = high - low < _NEAR
+        between = (x > xp.minimum(x1, x2) - _NEAR) & (x < xp.maximum(x1, x2) + _NEAR)
+        at = (y - y1) * (x2 - x1) / xp.where(is_level, 1, y2 - y1) + x1
+        on_edge = (xp.abs(at - x) < _NEAR) & (y > low - _NEAR) & (y < high + _NEAR)
+        outline |= xp.where(is_level, (xp.abs(y - y1) < _NEAR) & between, on_edge)
+        crossings += ~is_level & (y > low + _NEAR) & (y < high + _NEAR) & (at > x + _NEAR)
+    return outline | (crossings % 2 == 1)
+
+
+def _sources(xp: Any, X: Any, ROIs: Any, attrs: dict[str, Any]) -> tuple[Any, Any, list[tuple[Any, Any]]]:
+    """Matrices, which places [R, P] of Out are in a quadrangle, and four pairs of elements and weights for each place."""
+    height, width, (rows, columns) = attrs["transformed_height"], attrs["transformed_width"], X.shape[2:]
+    corners = ROIs.astype("float64").reshape(-1, 4, 2) * attrs["spatial_scale"]
+    matrices = _perspective(xp, corners, height, width)
+    places = xp.stack([*xp.indices((height, width)).reshape(2, -1)[::-1], xp.ones(height * width)])
+    x, y, depth = (matrices @ places).transpose(1, 0, 2)
+    x, y = x / depth, y / depth
+    seen = _in_quadrangle(xp, x, y, corners)
+    pairs = []
+    for at, extent in ((y, rows), (x, columns)):
+        seen &= (at > _NEAR - 0.5) & (at < extent - 0.5 - _NEAR)
+        near = xp.clip(xp.where(seen, at, 0), 0, extent - 1)
+        low = xp.floor(near)
+        index = low.astype("int64")
+        pairs.append([(index, 1 - (near - low)), (xp.minimum(index + 1, extent - 1), near - low)])
+    elements = [
+        (row * columns + column, (by_row * by_column * seen).astype(X.dtype))
+        for (row, by_row), (column, by_column) in product(*pairs)
+    ]
+    return matrices, seen, elements
+
+
+@kernel("roi_perspective_transform")
+def roi_perspective_transform(
+    xp: Any, X: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[str, Any],
+    Out: Any, Mask: Any, TransformMatrix: Any, Out2InIdx: Any, Out2InWeights: Any,
+) -> None:  # fmt: skip
+    images = xp.asarray(_images(ROIs, None, ROIs_lod, len(X)), "int64")
+    matrices, seen, elements = _sources(xp, X, ROIs, attrs)
+    shape = (len(ROIs), X.shape[1], attrs["transformed_height"], attrs["transformed_width"])
+    write_wanted((TransformMatrix, matrices.reshape(-1, 9)), (Mask, seen.reshape(-1, 1, *shape[2:])))
+    channels, places = xp.arange(X.shape[1])[:, None], prod(X.shape[2:])
+    if Out is not None:
+        flat = X.reshape(*X.shape[:2], places)
+        total = sum(flat[images[:, None, None], channels, index[:, None]] * weight[:, None] for index, weight in elements)
+        xp.copyto(Out, total.reshape(shape))
+    if Out2InIdx is not None:
+        first = (images[:, None, None] * X.shape[1] + channels) * places
+        Out2InIdx[...] = xp.stack([first + index[:, None] for index, _ in elements], -1).reshape(-1, 4)
+    if Out2InWeights is not None:
+        weights = xp.stack([weight for _, weight in elements], -1)[:, None]
+        Out2InWeights[...] = xp.broadcast_to(weights, (*shape[:2], *weights.shape[2:])).reshape(-1, 4)
+
+
+@kernel("straightened_back")
+def straightened_back(xp: Any, Out: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[str, Any], X: Any) -> None:
+    images = xp.asarray(_images(ROIs, None, ROIs_lod, len(X)), "int64")
+    X.fill(0)
+    flat, values = X.reshape(*X.shape[:2], prod(X.shape[2:])), Out.reshape(*Out.shape[:2], prod(Out.shape[2:]))
+    _, _, elements = _sources(xp, X, ROIs, attrs)
+    for index, weight in elements:
+        where = images[:, None, None], xp.arange(X.shape[1])[:, None], index[:, None]
+        xp.add.at(flat, where, values * weight[:, None])
+
+
+# ------------------------------------------------------------------------------------------------- deformable regions
+def _spread(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Along y and x, where each region starts, and its size [R]."""
+    scale, least = xp.asarray(attrs["spatial_scale"], dtype), xp.asarray(0.1, dtype)
+    left, top, right, bottom = _rounded(xp, _edges(xp, ROIs, dtype, attrs["spatial_scale"]))
+    return [
+        (first * scale - dtype.type(0.5), xp.maximum((last + 1) * scale - first * scale, least))
+        for first, last in ((top, bottom), (left, right))
+    ]
+
+
+def _shared(count: int, parts: int) -> list[int]:
+    """Of `count` parts in a row, the group that each of `parts` of the same row belongs to."""
+    return [min(part * count // parts, count - 1) for part in range(parts)]
+
+
+class _Points:
+    """Where `deformable_psroi_pooling` reads: for each region, classes, parts, and points of a part."""
+
+    def __init__(self, xp: Any, extents: tuple[int, int], ROIs: Any, Trans: Any, dtype: Any, attrs: dict[str, Any]) -> None:
+        self.xp, self.extents, self.attrs, self.trans = xp, extents, attrs, None if attrs["no_trans"] else Trans
+        self.pooled = attrs["pooled_height"], attrs["pooled_width"]
+        self.spread = _spread(xp, ROIs, dtype, attrs)
+        self.classes = 1 if self.trans is None else Trans.shape[1] // 2
+        rows, columns = (_shared(*pair) for pair in zip(attrs["group_size"], self.pooled, strict=True))
+        channel = xp.arange(attrs["output_dim"])[:, None, None] * attrs["group_size"][0] + xp.asarray(rows)[:, None]
+        self.channels = (channel * attrs["group_size"][1] + xp.asarray(columns)).reshape(self.classes, -1, *self.pooled, 1, 1)
+
+    def parts(self) -> tuple[Any, Any]:
+        """The row and column of Trans that moves each part."""
+        rows, columns = (_shared(*pair) for pair in zip(self.attrs["part_size"], self.pooled, strict=True))
+        return self.xp.asarray(rows)[:, None], self.xp.asarray(columns)
+
+    def at(self, region: int) -> tuple[Any, list[tuple[Any, Any]]]:
+        """For one region: which points are in the image, and four pairs of indices and weights of elements. All broadcast to
+        [classes, 1, pooled_height, pooled_width, points, points]."""
+        xp, inside, pairs = self.xp, True, []
+        count = self.attrs["sample_per_part"]
+        for axis, ((starts, sizes), parts, extent) in enumerate(zip(self.spread, self.pooled, self.extents, strict=True)):
+            start, size = starts[region], sizes[region]
+            bins = xp.arange(parts).astype(start.dtype) * (size / start.dtype.type(parts))
+            points = xp.arange(count).astype(start.dtype) * (size / start.dtype.type(parts * count))
+            shape = (-1, 1, 1, 1) if axis == 0 else (-1, 1, 1)
+            at = bins.reshape(shape) + start + points.reshape((-1, 1) if axis == 0 else -1)
+            if self.trans is not None:
+                shift = self.trans[region].reshape(self.classes, 2, *self.trans.shape[2:])[(slice(None), 1 - axis, *self.parts())]
+                at = at + (shift * (size * start.dtype.type(self.attrs["trans_std"])))[:, None, :, :, None, None]
+            inside = inside & (at >= -0.5) & (at <= extent - 0.5)
+            pairs.append(self._elements(at, extent, self.attrs.get(("along_y", "along_x")[axis], False)))
+        (rows, columns), width = pairs, self.extents[1]
+        return inside, [
+            (row * width + column, by_row * by_column) for (row, by_row), (column, by_column) in product(rows, columns)
+        ]
+
+    def _elements(self, at: Any, extent: int, derivative: bool) -> list[tuple[Any, Any]]:
+        """Along one axis, the two elements around each point, and their weights or the derivatives of these."""
+        xp = self.xp
+        near = xp.clip(at, 0, extent - 1)
+        low = xp.floor(near)
+        weights = near - low
+        if derivative:
+            moves = ((at > 0) & (at < extent - 1)).astype(at.dtype)
+            below, above = -moves, moves
+        else:
+            below, above = 1 - weights, weights
+        index = low.astype("int64")
+        return [(index, below), (xp.minimum(index + 1, extent - 1), above)]
+
+
+def _means(
+    xp: Any, Input: Any, ROIs: Any, Trans: Any, ROIs_lod: Lod, attrs: dict[str, Any], Output: Any, TopCount: Any = None
+) -> None:
+    points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
+    flat = Input.reshape(*Input.shape[:2], -1)
+    for region, image in enumerate(_images(ROIs, None, ROIs_lod, len(Input))):
+        inside, elements = points.at(region)
+        shape = (points.classes, points.channels.shape[1], *points.pooled)
+        count = xp.broadcast_to(inside, (points.classes, 1, *points.pooled, *inside.shape[-2:])).sum((4, 5)).astype(Input.dtype)
+        if TopCount is not None:
+            TopCount[region] = xp.broadcast_to(count, shape).reshape(TopCount.shape[1:])
+        if Output is not None:
+            total = sum(flat[image, points.channels, index] * weight for index, weight in elements)
+            Output[region] = ((total * inside).sum((4, 5)) / xp.maximum(count, 1)).reshape(Output.shape[1:])
+
+
+@kernel("deformable_psroi_pooling")
+def deformable_psroi_pooling(
+    xp: Any, Input: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any, attrs: dict[str, Any], TopCount: Any, Output: Any
+) -> None:
+    _means(xp, Input, ROIs, Trans, ROIs_lod, attrs, Output, TopCount)
+
+
+@kernel("moved_parts")
+def moved_parts(xp: Any, Input: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any, attrs: dict[str, Any], Output: Any) -> None:
+    _means(xp, Input, ROIs, Trans, ROIs_lod, attrs, Output)
+
+
+@kernel("moved_parts_back")
+def moved_parts_back(xp: Any, Output: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any, attrs: dict[str, Any], Input: Any) -> None:
+    points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
+    Input.fill(0)
+    flat = Input.reshape(*Input.shape[:2], -1)
+    for region, image in enumerate(_images(ROIs, None, ROIs_lod, len(Input))):
+        inside, elements = points.at(region)
+        count = xp.broadcast_to(inside, (points.classes, 1, *points.pooled, *inside.shape[-2:])).sum((4, 5)).astype(Input.dtype)
+        share = Output[region].reshape(points.classes, -1, *points.pooled) / xp.maximum(count, 1)
+        for index, weight in elements:
+            xp.add.at(flat[image], (points.channels, index), share[..., None, None] * (weight * inside))
+
+
+def _factor(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> tuple[Any, int]:
+    """How far 1 in Trans moves the parts of each region [R, 1, 1, 1], and which of two channels of Trans that is."""
+    (_, height), (_, width) = _spread(xp, ROIs, dtype, attrs)
+    size, channel = (width, 0) if attrs["along"] == "along_x" else (height, 1)
+    return (size * dtype.type(attrs["trans_std"]))[:, None, None, None], channel
+
+
+@kernel("sum_of_shifts")
+def sum_of_shifts(xp: Any, X: Any, ROIs: Any, attrs: dict[str, Any], Out: Any) -> None:
+    Out.fill(0)
+    factor, channel = _factor(xp, ROIs, X.dtype, attrs)
+    by_class = Out.reshape(len(Out), -1, 2, *Out.shape[2:])[:, :, channel]
+    rows, columns = (xp.asarray(_shared(*pair)) for pair in zip(attrs["part_size"], X.shape[2:], strict=True))
+    sums = (X * factor).reshape(len(X), by_class.shape[1], -1, *X.shape[2:]).sum(2)
+    xp.add.at(by_class, (slice(None), slice(None), rows[:, None], columns), sums)
+
+
+@kernel("shift_of_parts")
+def shift_of_parts(xp: Any, Out: Any, ROIs: Any, attrs: dict[str, Any], X: Any) -> None:
+    factor, channel = _factor(xp, ROIs, X.dtype, attrs)
+    by_class = Out.reshape(len(Out), -1, 2, *Out.shape[2:])[:, :, channel]
+    rows, columns = (xp.asarray(_shared(*pair)) for pair in zip(attrs["part_size"], X.shape[2:], strict=True))
+    moved = by_class[:, :, rows[:, None], columns][:, :, None]
+    shape = (len(X), by_class.shape[1], -1, *X.shape[2:])
+    xp.multiply(moved, factor[:, None], out=X.reshape(shape))
 
 
 # ---------------------------------------------------------------------------------------------- deformable convolution

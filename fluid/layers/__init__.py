@@ -13,6 +13,7 @@ from .metric_op import *  # noqa: F403
 from .nn import *  # noqa: F403
 from .ops import *  # noqa: F403
 from .proposals import *  # noqa: F403
+from .recommendation import *  # noqa: F403
 from .rnn import *  # noqa: F403
 from .sequence import *  # noqa: F403
 from .structured import *  # noqa: F403

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import unique_name
-from ..building.layer_helper import LayerHelper, apply, extent, extents, product
+from ..building.layer_helper import LayerHelper, apply, apply_many, extent, extents, product
 from ..errors import FluidTypeError, ProgramError
 from ..initializer import Constant, Normal
 from ..ir.checked import Positive, check_variable
@@ -27,6 +27,7 @@ __all__ = [
     "crop_tensor",
     "data_norm",
     "deformable_conv",
+    "deformable_roi_pooling",
     "fsp_matrix",
     "grid_sampler",
     "group_norm",
@@ -39,12 +40,14 @@ __all__ = [
     "pixel_shuffle",
     "pool3d",
     "prelu",
+    "prroi_pool",
     "psroi_pool",
     "random_crop",
     "resize_bilinear",
     "resize_nearest",
     "resize_trilinear",
     "roi_align",
+    "roi_perspective_transform",
     "roi_pool",
     "shuffle_channel",
     "similarity_focus",
@@ -693,6 +696,98 @@ def psroi_pool(
     return _pool_regions(
         "psroi_pool", input, rois, pooled_height, pooled_width, spatial_scale, name, output_channels=output_channels
     )
+
+
+def prroi_pool(
+    input: Variable,
+    rois: Variable,
+    spatial_scale: float = 1.0,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    name: str | None = None,
+) -> Variable:
+    """`roi_pool` that averages what interpolation makes of the images, exactly: gradients flow to `rois`, too.
+
+    >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
+    >>> layers.prroi_pool(images, rois, 0.5, 7, 7).shape
+    (-1, 8, 7, 7)
+    """
+    return _pool_regions("prroi_pool", input, rois, pooled_height, pooled_width, spatial_scale, name)
+
+
+def deformable_roi_pooling(
+    input: Variable,
+    rois: Variable,
+    trans: Variable,
+    no_trans: bool = False,
+    spatial_scale: float = 1.0,
+    group_size: Sequence[Positive] = [1, 1],
+    pooled_height: Positive = 1,
+    pooled_width: Positive = 1,
+    part_size: Sequence[Positive] | None = None,
+    sample_per_part: int = 1,
+    trans_std: float = 0.1,
+    position_sensitive: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """`roi_pool` that averages `sample_per_part` by `sample_per_part` points of each part, which `trans` moves.
+
+    Args:
+        trans: ``[R, 2 * classes, part_size]``: how far right and down parts are moved, relative to `trans_std` times the size of
+            their region; ignored with `no_trans`.
+        group_size: how many groups of parts, down and across, have channels of their own.
+        part_size: how many numbers in `trans`, down and across, move the parts of a region; by default, one each.
+        position_sensitive: the output has ``C / (pooled_height * pooled_width)`` channels; otherwise C, as the input.
+
+    >>> images, rois = fluid.data("images", [None, 98, 32, 32]), fluid.data("rois", [None, 4], lod_level=1)
+    >>> trans = fluid.data("trans", [None, 2, 7, 7])
+    >>> how = {"pooled_height": 7, "pooled_width": 7, "position_sensitive": True}
+    >>> layers.deformable_roi_pooling(images, rois, trans, group_size=[7, 7], **how).shape
+    (-1, 2, 7, 7)
+    """
+    layer = "deformable_roi_pooling"
+    check_variable(input, f"{layer}: input")
+    channels = extent(input, 1, f"{layer}: input")
+    attrs = {
+        "no_trans": no_trans,
+        "spatial_scale": spatial_scale,
+        "output_dim": channels // (pooled_height * pooled_width) if position_sensitive else channels,
+        "group_size": list(group_size),
+        "pooled_height": pooled_height,
+        "pooled_width": pooled_width,
+        "part_size": extents(part_size, 2, f"{layer}: part_size") if part_size else [pooled_height, pooled_width],
+        "sample_per_part": sample_per_part,
+        "trans_std": trans_std,
+    }
+    inputs = {"Input": input, "ROIs": rois, "Trans": trans}
+    output: Variable = LayerHelper(layer, name).apply("deformable_psroi_pooling", inputs, attrs)["Output"]
+    return output
+
+
+def roi_perspective_transform(
+    input: Variable,
+    rois: Variable,
+    transformed_height: Positive,
+    transformed_width: Positive,
+    spatial_scale: float = 1.0,
+    name: str | None = None,
+) -> tuple[Variable, ...]:
+    """Quadrangles of images, cut out and made rectangular, ``[R, C, transformed_height, transformed_width]``.
+
+    `rois` ``[R, 8]`` has x and y of their corners: left top, right top, right bottom, left bottom. Also returns where the result
+    is in the quadrangle, int32 ``[R, 1, transformed_height, transformed_width]``, and the matrices ``[R, 9]`` of the perspective
+    transformation from places in the result to those in the images.
+
+    >>> images, rois = fluid.data("images", [None, 8, 32, 32]), fluid.data("rois", [None, 8], lod_level=1)
+    >>> [var.shape for var in layers.roi_perspective_transform(images, rois, 7, 9)]
+    [(-1, 8, 7, 9), (-1, 1, 7, 9), (-1, 9)]
+    """
+    attrs = {
+        "transformed_height": transformed_height,
+        "transformed_width": transformed_width,
+        "spatial_scale": spatial_scale,
+    }
+    return tuple(apply_many("roi_perspective_transform", {"X": input, "ROIs": rois}, attrs, name=name))
 
 
 def _pool_regions(

@@ -24,6 +24,7 @@ from . import (  # noqa: F401
     quantization,
     random,
     rank_table,
+    recommendation,
     reduction,
     rnn,
     roi,

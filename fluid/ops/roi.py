@@ -3,10 +3,12 @@
 The regions, ROIs [R, 4], are rows of left, top, right and bottom; times `spatial_scale` these are coordinates in the image. The
 regions of an image are a sequence of the rows of ROIs or, where RoisNum is given, as many rows as that says.
 
-All ops are linear in the image: the gradient of an op is its transpose, whose gradient is the op again. A deformable
-convolution is a convolution of `deform_columns`, which is linear in image and mask. The transposes of that are `deform_image`
-and `deform_mask`; the gradients of each of the three are the other two. For the gradient with respect to the offsets, the
-interpolation weights are replaced by their slopes along x and y (`along_x`, `along_y`).
+All ops are linear in the image: the gradient of an op is its transpose, whose gradient is the op again. Some are smooth in the
+regions, or in what moves their parts: there, a gradient is a sum over what the op gives with the derivatives of its weights.
+
+A deformable convolution is a convolution of `deform_columns`, which is linear in image and mask. The transposes of that are
+`deform_image` and `deform_mask`; the gradients of each of the three are the other two. For the gradient with respect to the
+offsets, the interpolation weights are replaced by their slopes along x and y (`along_x`, `along_y`).
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from functools import cache
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import ShapeOnly, at_most, counted, define, ints, least, like
+from ..opdef.registry import Attr, ShapeOnly, at_most, choice, counted, define, ints, least, like, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .conv import steps_of_window
 from .sequence import offsets_of
 
 _REGIONS = "ROIs: float[R, 4], RoisNum?: int[N]"
+_SLOPES: dict[str, Any] = {"along_x": False, "along_y": False}
 _POOLED: dict[str, Any] = {"pooled_height": least(1, 1), "pooled_width": least(1, 1), "spatial_scale": 1.0}
 
 
@@ -123,6 +126,205 @@ def roi_pick(f: Any, X: ShapeOnly, Argmax: Any, ROIs: Any, RoisNum: Any, dOut: A
     return {"X": f.roi_place(dOut, Argmax, ROIs, RoisNum, X)}
 
 
+# --------------------------------------------------------------------------------------------------- precise regions
+_DERIVATIVES: dict[str, Any] = {**_POOLED, "by": least(0, counted(ints(0, 0, 0, 0)))}
+
+
+def _by_edges(f: Any, X: Any, ROIs: Any, Parts: Any, attrs: Mapping[str, Any]) -> Any:
+    """The gradient, with respect to ROIs, of the sum of ``Parts * precise_parts(X, ROIs)``."""
+    slopes = []
+    for edge in range(4):
+        by = [order + (number == edge) for number, order in enumerate(attrs.get("by", [0] * 4))]
+        parts = f.precise_parts(X, ROIs, **{**attrs, "by": by})
+        slopes.append(f.reduce_sum(Parts * parts, dim=[1, 2, 3]))
+    return f.stack(slopes, axis=1)
+
+
+def _all_parts(X: Spec, ROIs: Spec, attrs: Mapping[str, Any]) -> Spec:
+    return _pooled(X, ROIs, None, X.shape[1], attrs)
+
+
+@define("prroi_pool(X: float[N, C, H, W], ROIs: float[R, 4]) -> Out", infer=_all_parts, lod_aware=True, **_POOLED)
+def prroi_pool(f: Any, X: Any, ROIs: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """The mean of each part of each region ROIs [R, 4] of images X [N, C, H, W]: [R, C, `pooled_height`, `pooled_width`].
+
+    It is the integral over the part of what bilinear interpolation makes of the image, zero outside, divided by the part's area;
+    0 for empty parts. So it is smooth in the edges of regions, too.
+    """
+    return {
+        "X": lambda: f.precise_parts_back(dOut, ROIs, X, **attrs),
+        "ROIs": lambda: _by_edges(f, X, ROIs, dOut, attrs),
+    }
+
+
+@define("precise_parts(X, ROIs) -> Out", infer=_all_parts, lod_aware=True, **_DERIVATIVES)
+def precise_parts(f: Any, X: Any, ROIs: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """`prroi_pool`, or its derivative: `by` says how often by the left, top, right and bottom edge of the regions."""
+    return {
+        "X": lambda: f.precise_parts_back(dOut, ROIs, X, **attrs),
+        "ROIs": lambda: _by_edges(f, X, ROIs, dOut, attrs),
+    }
+
+
+@define("precise_parts_back(Out, ROIs, Like) -> X", infer=like("Like"), wrt=("Out", "ROIs"), shape_only=("Like",),
+        lod_aware=True, **_DERIVATIVES)  # fmt: skip
+def precise_parts_back(f: Any, Out: Any, ROIs: Any, dX: Any, attrs: dict[str, Any]) -> Any:
+    """Out spread over images shaped like Like: the transpose of `precise_parts`."""
+    return {
+        "Out": lambda: f.precise_parts(dX, ROIs, **attrs),
+        "ROIs": lambda: _by_edges(f, dX, ROIs, Out, attrs),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ quadrangles
+_STRAIGHT: dict[str, Any] = {
+    "spatial_scale": 1.0,
+    "transformed_height": Attr("int", required=True, least=1),
+    "transformed_width": Attr("int", required=True, least=1),
+}
+
+
+def _straightened(X: Spec, ROIs: Spec, attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
+    height, width = attrs["transformed_height"], attrs["transformed_width"]
+    _pooled(X, ROIs, None, X.shape[1], {"pooled_height": height, "pooled_width": width})
+    out = Spec((ROIs.shape[0], X.shape[1], height, width), X.dtype)
+    elements = Spec((out.size, 4), X.dtype)
+    mask = Spec((ROIs.shape[0], 1, height, width), VarType.INT32)
+    return out, mask, Spec((ROIs.shape[0], 9), X.dtype), elements.with_dtype(VarType.INT32), elements
+
+
+@define(
+    "roi_perspective_transform(X: float[N, C, H, W], ROIs: float[R, 8])"
+    " -> Out, Mask, TransformMatrix, Out2InIdx~, Out2InWeights~",
+    infer=_straightened,
+    wrt=("X",),
+    constants=("ROIs",),
+    lod_aware=True,
+    **_STRAIGHT,
+)
+def roi_perspective_transform(f: Any, X: ShapeOnly, ROIs: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """Regions of images X [N, C, H, W], cut out and made rectangular: [R, C, `transformed_height`, `transformed_width`].
+
+    ROIs [R, 8] are x and y of the corners of quadrangles: left top, right top, right bottom, left bottom. TransformMatrix
+    [R, 9] is the perspective transformation from places in Out to those in X, which are read by bilinear interpolation. A
+    region becomes as wide as its proportions ask for at that height, at most `transformed_width`. Mask [R, 1, ..] is 1 where
+    Out is in the quadrangle and in the image; elsewhere, both are 0. Out2InIdx and Out2InWeights [all elements of Out, 4] are
+    the elements of X that are read, counted in all of X, and their weights. The gradient is for X.
+    """
+    return {"X": f.straightened_back(dOut, ROIs, X, **attrs)}
+
+
+@define("straightened_back(Out, ROIs, Like) -> X", infer=like("Like"), wrt=("Out",), shape_only=("Like",), lod_aware=True,
+        **_STRAIGHT)  # fmt: skip
+def straightened_back(f: Any, ROIs: Any, dX: Any, attrs: dict[str, Any]) -> Any:
+    """Out spread over images shaped like Like: the transpose of `roi_perspective_transform`."""
+    return {"Out": f.roi_perspective_transform(dX, ROIs, **attrs)[0]}
+
+
+# ------------------------------------------------------------------------------------------------- deformable regions
+_MOVED: dict[str, Any] = {
+    "no_trans": required("bool"),
+    "spatial_scale": required("float"),
+    "output_dim": Attr("int", required=True, least=1),
+    "group_size": Attr("ints", required=True, least=1, counts=(2,)),
+    "pooled_height": Attr("int", required=True, least=1),
+    "pooled_width": Attr("int", required=True, least=1),
+    "part_size": Attr("ints", required=True, least=1, counts=(2,)),
+    "sample_per_part": Attr("int", required=True, least=1),
+    "trans_std": required("float"),
+}
+
+
+def _moved_parts(Input: Spec, ROIs: Spec, Trans: Spec, attrs: Mapping[str, Any]) -> Spec:
+    channels, (rows, columns) = attrs["output_dim"], attrs["group_size"]
+    needed = channels * rows * columns
+    if Input.shape[1] >= 0 and Input.shape[1] < needed:
+        raise InferenceError(f"Input {Input} should have output_dim * group_size[0] * group_size[1] = {needed} channels")
+    if not attrs["no_trans"]:
+        _has(Trans, "Trans", 2, attrs["part_size"][0], "rows, as part_size says")
+        _has(Trans, "Trans", 3, attrs["part_size"][1], "columns, as part_size says")
+        if Trans.shape[0] >= 0 and ROIs.shape[0] not in (-1, Trans.shape[0]):
+            raise InferenceError(f"Trans {Trans} should have a row for each region in ROIs {ROIs}")
+        if Trans.shape[1] >= 0 and (Trans.shape[1] < 2 or Trans.shape[1] % 2 or channels % (Trans.shape[1] // 2)):
+            raise InferenceError(f"Trans {Trans} should have two channels for each class; these share output_dim {channels}")
+    return _pooled(Input, ROIs, None, channels, attrs)
+
+
+def _by_shift(f: Any, Input: Any, ROIs: Any, Trans: Any, Parts: Any, attrs: Mapping[str, Any]) -> Any:
+    """The gradient, with respect to Trans, of the sum of ``Parts * moved_parts(Input, ROIs, Trans)``."""
+    names = [name for name in _SLOPES if not attrs.get(name)]
+    if attrs["no_trans"] or not names:  # linear between elements: the second derivative with respect to one coordinate is zero
+        return f.fill_zeros_like(Trans)
+    sums = []
+    for name in names:
+        parts = f.moved_parts(Input, ROIs, Trans, **{**attrs, name: True})
+        sums.append(f.sum_of_shifts(Parts * parts, ROIs, Trans, **{key: attrs[key] for key in _MOVED}, along=name))
+    return f.sum(sums)
+
+
+@define(
+    "deformable_psroi_pooling(Input: float[N, C, H, W], ROIs: float[R, 4], Trans: float[a, b, c, d]) -> TopCount, Output",
+    infer=lambda Input, ROIs, Trans, attrs: (_moved_parts(Input, ROIs, Trans, attrs),) * 2,
+    wrt=("Input", "Trans"),
+    constants=("ROIs",),
+    lod_aware=True,
+    **_MOVED,
+)
+def deformable_psroi_pooling(
+    f: Any, Input: Any, ROIs: Any, Trans: Any, TopCount: ShapeOnly, dOutput: Any, attrs: dict[str, Any]
+) -> Any:
+    """The mean of points in each part of each region ROIs [R, 4] of images Input [N, C, H, W], where each part may be moved.
+
+    Output is [R, `output_dim`, `pooled_height`, `pooled_width`]. Coordinates of regions are rounded; of a part,
+    `sample_per_part` by `sample_per_part` points are read by bilinear interpolation. TopCount says how many of them lie in the
+    image. The parts of a region form `group_size` groups, each of which has channels of its own.
+
+    Trans [R, 2 * classes, `part_size`] says how far right and down a part is moved, relative to `trans_std` times the size of the
+    region; the channels of Output are shared by the classes. With `no_trans`, nothing is moved.
+    """
+    return {
+        "Input": lambda: f.moved_parts_back(dOutput, ROIs, Trans, Input, **attrs),
+        "Trans": lambda: _by_shift(f, Input, ROIs, Trans, dOutput, attrs),
+    }
+
+
+@define("moved_parts(Input, ROIs, Trans) -> Output", infer=_moved_parts, wrt=("Input", "Trans"), lod_aware=True,
+        **_MOVED, **_SLOPES)  # fmt: skip
+def moved_parts(f: Any, Input: Any, ROIs: Any, Trans: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
+    """The Output of `deformable_psroi_pooling`; with `along_x`, `along_y` or both its derivative by the x or y of its points."""
+    return {
+        "Input": lambda: f.moved_parts_back(dOutput, ROIs, Trans, Input, **attrs),
+        "Trans": lambda: _by_shift(f, Input, ROIs, Trans, dOutput, attrs),
+    }
+
+
+@define("moved_parts_back(Output, ROIs, Trans, Like) -> Input", infer=like("Like"), wrt=("Output", "Trans"),
+        shape_only=("Like",), lod_aware=True, **_MOVED, **_SLOPES)  # fmt: skip
+def moved_parts_back(f: Any, Output: Any, ROIs: Any, Trans: Any, dInput: Any, attrs: dict[str, Any]) -> Any:
+    """Output spread over images shaped like Like: the transpose of `moved_parts` with respect to the image."""
+    return {
+        "Output": lambda: f.moved_parts(dInput, ROIs, Trans, **attrs),
+        "Trans": lambda: _by_shift(f, dInput, ROIs, Trans, Output, attrs),
+    }
+
+
+@define("sum_of_shifts(X, ROIs, Like) -> Out", infer=like("Like"), wrt=("X",), shape_only=("Like",), lod_aware=True,
+        along=choice("along_x", "along_y"), **_MOVED)  # fmt: skip
+def sum_of_shifts(f: Any, X: ShapeOnly, ROIs: Any, Like: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """What the numbers X of all parts of regions come to for each number in Trans, shaped like Like, that moves them.
+
+    Each counts as often as it is moved by 1 in Trans: `trans_std` times the width of the region, or its height with "along_y".
+    """
+    return {"X": f.shift_of_parts(dOut, ROIs, X, **attrs)}
+
+
+@define("shift_of_parts(Out, ROIs, Like) -> X", infer=like("Like"), wrt=("Out",), shape_only=("Like",), lod_aware=True,
+        along=choice("along_x", "along_y"), **_MOVED)  # fmt: skip
+def shift_of_parts(f: Any, Out: ShapeOnly, ROIs: Any, Like: ShapeOnly, dX: Any, attrs: dict[str, Any]) -> Any:
+    """How far each part, shaped like Like, is moved by Out, shaped as Trans is: the transpose of `sum_of_shifts`."""
+    return {"Out": f.sum_of_shifts(dX, ROIs, Out, **attrs)}
+
+
 # ---------------------------------------------------------------------------------------------- deformable convolution
 _WINDOWS: dict[str, Any] = {
     "strides": least(1, counted(ints(1, 1))),
@@ -131,7 +333,6 @@ _WINDOWS: dict[str, Any] = {
     "deformable_groups": least(1, 1),
 }
 _CONVOLUTION: dict[str, Any] = {**_WINDOWS, "groups": least(1, 1), "im2col_step": least(1, 64)}
-_SLOPES: dict[str, Any] = {"along_x": False, "along_y": False}
 
 
 def _has(spec: Spec, name: str, axis: int, size: int, what: str) -> None:

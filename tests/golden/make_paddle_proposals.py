@@ -152,4 +152,29 @@ for threshold, first, last, nms, eta in (
     attrs = {"score_threshold": threshold, "nms_top_k": first, "keep_top_k": last, "nms_threshold": nms, "nms_eta": eta}
     CASES.append(("retinanet_detection_output", detected, attrs, {"Out": "float32"}, []))
 
+# -------------------------------------------------------------------------------------------------- deformable regions
+PLACES = np.array(
+    [[0, 0.3, 7.6, 6.2], [2.3, 1.6, 9.7, 11.2], [-3, -2.6, 4.4, 20], [5, 5, 4, 3], [8.6, 2.4, 30.4, 3.6]], "float32"
+)
+for no_trans, group, part, samples, classes in (
+    (False, [1, 1], [3, 2], 4, 2),
+    (False, [2, 1], [2, 2], 2, 1),
+    (True, [3, 2], [3, 2], 3, 1),
+):
+    attrs = {"no_trans": no_trans, "spatial_scale": 0.5, "output_dim": 2, "group_size": group, "pooled_height": 3}
+    attrs.update(pooled_width=2, part_size=part, sample_per_part=samples, trans_std=0.2)
+    moved = {
+        "Input": uniform(2, 2 * group[0] * group[1], 7, 6, low=-1.0),
+        "ROIs": (PLACES, [[0, 2, 5]]),
+        "Trans": uniform(5, 2 * classes, *part, low=-1.0),
+    }
+    made = {"Output": "float32", "TopCount": "float32"}
+    CASES.append(("deformable_psroi_pooling", moved, attrs, made, ["Input"] if no_trans else ["Input", "Trans"]))
+
+# ---------------------------------------------------------------------------------------------------------------- counts
+for used in (True, False):
+    counted = {"X": uniform(4, 5, low=0.1, high=9.0), "CVM": uniform(4, 2, high=9.0)}
+    CASES.append(("cvm", counted, {"use_cvm": used}, {"Y": "float32"}, ["X"]))
+counted = {"X": (uniform(4, 5, low=0.1, high=9.0), [[0, 1, 4]]), "CVM": uniform(2, 2, high=9.0)}
+CASES.append(("cvm", counted, {"use_cvm": True}, {"Y": "float32"}, ["X"]))
 write(sys.argv[1], CASES)

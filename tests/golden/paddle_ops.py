@@ -62,8 +62,8 @@ def run(number, op_type, inputs, attrs, outputs, wrt, arrays):
             seed.is_data = True
             feed[seed.name] = arrays[seed.name] = np.cos(np.arange(np.prod(shape))).astype("float32").reshape(shape)
             grads = paddle.static.gradients([target], [slots[slot][0] for slot in wrt], [seed])
-            for slot, value in zip(wrt, exe.run(main, feed=feed, fetch_list=grads), strict=True):
-                arrays[f"{number}.grad.{slot}"] = value
+            for slot, value in zip(wrt, exe.run(main, feed=feed, fetch_list=grads, return_numpy=False), strict=True):
+                arrays[f"{number}.grad.{slot}"] = np.asarray(value)
     lods = {slot: [values[var.name].lod() for var in vars_] for slot, vars_ in made.items() if vars_[0].name in values}
     many = [slot for slot, value in {**inputs, **outputs}.items() if isinstance(value, list)]
     return {"type": op_type, "attrs": attrs, "inputs": record_inputs, "outputs": lods, "many": many, "wrt": list(wrt)}

@@ -139,6 +139,178 @@ for extra, lods in (({}, {"ROIs": LOD}), ({"RoisNum": NUMBERS}, {})):
     add("roi_place", Sample({"Out": found["Out"], **where, **extra, "Like": X}, {}, placed, lods=lods))
 
 
+# --------------------------------------------------------------------------------------------------- precise regions
+def mean_shares(first: float, last: float, count: int, extent: int) -> Any:
+    """[count, extent]: the mean of the hat of each element over each part; between whole numbers a hat is a line."""
+    out = np.zeros((count, extent))
+    for part, (low, high) in enumerate(parts(first, last, count) if last > first else []):
+        at = np.array([low, *range(ceil(low), ceil(high)), high])
+        hats = np.maximum(1 - np.abs(at - np.arange(extent)[:, None]), 0)
+        out[part] = ((hats[:, 1:] + hats[:, :-1]) / 2 * np.diff(at)).sum(1) / (high - low)
+    return out
+
+
+def precise(X: Any, ROIs: Any, pooled_height: int = 1, pooled_width: int = 1, spatial_scale: float = 1.0,
+            by: Any = (0, 0, 0, 0)) -> Any:  # fmt: skip
+    """Derivatives are differences."""
+    edge, step = next((edge for edge in range(4) if by[edge]), None), 1e-4
+    if edge is not None:
+        rest = [order - (number == edge) for number, order in enumerate(by)]
+        sides = [ROIs + sign * step * (np.arange(4) == edge) for sign in (1, -1)]
+        more, less = (precise(X, side, pooled_height, pooled_width, spatial_scale, rest) for side in sides)
+        return (more - less) / (2 * step)
+    out = np.zeros((len(ROIs), X.shape[1], pooled_height, pooled_width), X.dtype)
+    for r, (left, top, right, bottom) in enumerate(ROIs.astype("float64") * spatial_scale):
+        rows, columns = (mean_shares(top, bottom, pooled_height, X.shape[2]), mean_shares(left, right, pooled_width, X.shape[3]))
+        out[r] = rows @ X[IMAGES[r]] @ columns.T
+    return out
+
+
+EDGES = ROIS + np.array([0.4, 0.0, 0.0, 0.0])  # no edge is at an element, where slopes change
+X = data(2, 2, 4, 5)
+for attrs, orders in (
+    ({"pooled_height": 2, "pooled_width": 3, "spatial_scale": 0.53}, ([0, 0, 0, 0], [1, 0, 1, 0])),
+    ({"pooled_height": 1, "pooled_width": 2}, ([0, 0, 0, 1], [0, 2, 0, 0])),
+):
+    add("prroi_pool", Sample({"X": X, "ROIs": EDGES}, attrs, precise, lods={"ROIs": LOD}, tolerance=3))
+    for by in orders:
+        how: dict[str, Any] = {"lods": {"ROIs": LOD}, "tolerance": 3.0}
+        how |= {"dtypes": ["float64"], "tolerance": 3e4} if any(by) else {}
+        given = {**attrs, "by": by}
+        Out = precise(data(2, 2, 4, 5), EDGES, **attrs)
+        add("precise_parts", Sample({"X": X, "ROIs": EDGES}, given, precise, **how))
+        add("precise_parts_back", Sample({"Out": Out, "ROIs": EDGES, "Like": X}, given, back(precise), **how))
+
+
+# ------------------------------------------------------------------------------------------------------ quadrangles
+def straightened(X: Any, ROIs: Any, transformed_height: int, transformed_width: int, spatial_scale: float = 1.0) -> Any:
+    """The transformation is what four corners determine; places in a convex quadrangle are on one side of all edges."""
+    out = np.zeros((len(ROIs), X.shape[1], transformed_height, transformed_width), X.dtype)
+    mask, matrices = np.zeros((len(ROIs), 1, *out.shape[2:]), "int32"), np.zeros((len(ROIs), 9), X.dtype)
+    for r, roi in enumerate(ROIs.astype("float64").reshape(-1, 4, 2) * spatial_scale):
+        lengths = [np.linalg.norm(roi[k] - roi[(k + 1) % 4]) for k in range(4)]
+        wide = floor((lengths[0] + lengths[2]) / (lengths[1] + lengths[3]) * (transformed_height - 1) + 0.5) + 1
+        wide = max(2, min(wide, transformed_width))
+        corners = [(0, 0), (wide - 1, 0), (wide - 1, transformed_height - 1), (0, transformed_height - 1)]
+        lines, goals = [], []
+        for (u, v), (x, y) in zip(corners, roi, strict=True):
+            lines += [[u, v, 1, 0, 0, 0, -u * x, -v * x], [0, 0, 0, u, v, 1, -u * y, -v * y]]
+            goals += [x, y]
+        matrix = np.append(np.linalg.solve(lines, goals), 1).reshape(3, 3)
+        matrices[r] = matrix.reshape(-1)
+        for i, j in np.ndindex(*out.shape[2:]):
+            x, y, depth = matrix @ [j, i, 1]
+            x, y = x / depth, y / depth
+            sides = [np.cross([*(roi[(k + 1) % 4] - roi[k]), 0], [x - roi[k][0], y - roi[k][1], 0])[2] for k in range(4)]
+            if min(sides) > -1e-6 and -0.5 < y < X.shape[2] - 0.5 and -0.5 < x < X.shape[3] - 0.5:
+                mask[r, 0, i, j] = 1
+                out[r, :, i, j] = bilinear(X[IMAGES[r]], np.clip(y, 0, X.shape[2] - 1), np.clip(x, 0, X.shape[3] - 1))
+    return {"Out": out, "Mask": mask, "TransformMatrix": matrices}
+
+
+def straight_back(Out: Any, ROIs: Any, Like: Any, **attrs: Any) -> Any:
+    return linear_transpose(lambda X: straightened(X, ROIs, **attrs)["Out"], Like, Out)
+
+
+QUADRANGLES = np.array([
+    [1.0, 0.5, 8.0, 1.5, 7.5, 5.0, 0.5, 4.0], [2, 1, 6, 0.5, 9, 7, 1, 6],
+    [-2, -1, 3, -1.5, 4, 3, -1, 4], [3, 2, 12, 3, 13, 5, 2, 4.5],
+])  # fmt: skip
+for size in ({"transformed_height": 3, "transformed_width": 4}, {"transformed_height": 2, "transformed_width": 6}):
+    attrs = {**size, "spatial_scale": 0.5}
+    X = data(2, 2, 4, 5)
+    straight = Sample({"X": X, "ROIs": QUADRANGLES}, attrs, straightened, lods={"ROIs": LOD}, tolerance=3)
+    add("roi_perspective_transform", straight)
+reverse = {"Out": straightened(X, QUADRANGLES, **attrs)["Out"], "ROIs": QUADRANGLES, "Like": X}
+add("straightened_back", Sample(reverse, attrs, straight_back, lods={"ROIs": LOD}, tolerance=3))
+
+
+# ------------------------------------------------------------------------------------------------- deformable regions
+def moved(Input: Any, ROIs: Any, Trans: Any, no_trans: bool, spatial_scale: float, output_dim: int, group_size: Any,
+          pooled_height: int, pooled_width: int, part_size: Any, sample_per_part: int, trans_std: float,
+          along_x: bool = False, along_y: bool = False) -> Any:  # fmt: skip
+    """Sums and counts of points; derivatives are differences, exact within the squares between elements."""
+    shape = (len(ROIs), output_dim, pooled_height, pooled_width)
+    out, counts = np.zeros(shape, Input.dtype), np.zeros(shape, Input.dtype)
+    height, width = Input.shape[2:]
+    classes = 1 if no_trans else Trans.shape[1] // 2
+    for r, c, i, j in np.ndindex(shape):
+        left, top, right, bottom = (np.rint(ROIs[r].astype("float64")) + [0, 0, 1, 1]) * spatial_scale - 0.5
+        sizes = max(bottom - top, 0.1), max(right - left, 0.1)
+        shift = [0.0, 0.0]
+        if not no_trans:
+            place = (i * part_size[0] // pooled_height, j * part_size[1] // pooled_width)
+            class_ = c // (output_dim // classes)
+            shift = [float(Trans[(r, 2 * class_ + 1, *place)]) * trans_std, float(Trans[(r, 2 * class_, *place)]) * trans_std]
+        group = (i * group_size[0] // pooled_height) * group_size[1] + j * group_size[1] // pooled_width
+        image = Input[IMAGES[r], c * group_size[0] * group_size[1] + group]
+        for one, other in np.ndindex(sample_per_part, sample_per_part):
+            y = top + sizes[0] * (i / pooled_height + shift[0] + one / pooled_height / sample_per_part)
+            x = left + sizes[1] * (j / pooled_width + shift[1] + other / pooled_width / sample_per_part)
+            if not (-0.5 <= y <= height - 0.5 and -0.5 <= x <= width - 0.5):
+                continue
+            counts[r, c, i, j] += 1
+            limited = not 0 < y < height - 1, not 0 < x < width - 1
+            y, x = np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)
+            if (along_y and limited[0]) or (along_x and limited[1]):
+                continue
+            ys = [(floor(y), -1), (floor(y) + 1, 1)] if along_y else [(y, 1)]
+            xs = [(floor(x), -1), (floor(x) + 1, 1)] if along_x else [(x, 1)]
+            out[r, c, i, j] += sum(s * t * bilinear(image, a, b) for a, s in ys for b, t in xs)
+    return {"TopCount": counts, "Output": out / np.maximum(counts, 1)}
+
+
+def means(*inputs: Any, **attrs: Any) -> Any:
+    return moved(*inputs, **attrs)["Output"]
+
+
+def spread_out(Output: Any, ROIs: Any, Trans: Any, Like: Any, **attrs: Any) -> Any:
+    return linear_transpose(lambda Input: means(Input, ROIs, Trans, **attrs), Like, Output)
+
+
+def shifts(Out: Any, ROIs: Any, Like: Any, along: str, output_dim: int, spatial_scale: float, trans_std: float, part_size: Any,
+           **others: Any) -> Any:  # fmt: skip
+    out = np.zeros(Like.shape, Like.dtype)
+    for r, c, i, j in np.ndindex(out.shape):
+        axis = 0 if along == "along_x" else 1
+        first, last = np.rint(ROIs[r].astype("float64"))[[axis, axis + 2]]
+        row, column = i * part_size[0] // out.shape[2], j * part_size[1] // out.shape[3]
+        channel = 2 * (c // (output_dim // (Out.shape[1] // 2))) + axis
+        out[r, c, i, j] = Out[r, channel, row, column] * trans_std * max((last + 1 - first) * spatial_scale, 0.1)
+    return out
+
+
+def sum_shifts(X: Any, ROIs: Any, Like: Any, **attrs: Any) -> Any:
+    return linear_transpose(lambda Out: shifts(Out, ROIs, X, **attrs), Like, X)
+
+
+MOVED: dict[str, Any] = {"output_dim": 2, "pooled_height": 2, "pooled_width": 3, "trans_std": 0.1, "spatial_scale": 0.53}
+for given, classes in (
+    ({"no_trans": False, "group_size": [1, 1], "part_size": [2, 3], "sample_per_part": 2}, 2),
+    ({"no_trans": False, "group_size": [2, 1], "part_size": [1, 2], "sample_per_part": 1}, 1),
+    ({"no_trans": True, "group_size": [1, 2], "part_size": [1, 1], "sample_per_part": 2}, 1),
+):
+    attrs = {**MOVED, **given}
+    Input = data(2, 2 * attrs["group_size"][0] * attrs["group_size"][1], 4, 5)
+    Trans, Output = data(4, 2 * classes, *attrs["part_size"]), data(4, 2, 2, 3)
+    inputs, lods = {"Input": Input, "ROIs": ROIS, "Trans": Trans}, {"ROIs": LOD}
+    add("deformable_psroi_pooling", Sample(inputs, attrs, moved, lods=lods, tolerance=3))
+    for slopes in ({}, {"along_x": True}, {"along_x": True, "along_y": True}) if classes == 2 else ({},):
+        add("moved_parts", Sample(inputs, {**attrs, **slopes}, means, lods=lods, tolerance=3))
+        few = {**attrs, **slopes, "pooled_height": 1, "pooled_width": 2, "part_size": [1, 2]}
+        moves = Trans if attrs["no_trans"] else Trans[:, :, :1, :2]
+        transposed = {"Output": Output[:, :, :1, :2], "ROIs": ROIS, "Trans": moves, "Like": Input[:, :, :3, :4]}
+        add("moved_parts_back", Sample(transposed, few, spread_out, lods=lods, tolerance=3))
+    for along in ("along_x", "along_y"):
+        if not attrs["no_trans"]:
+            summed = Sample({"X": Output, "ROIs": ROIS, "Like": Trans}, {**attrs, "along": along}, sum_shifts, lods=lods)
+            add("sum_of_shifts", summed)
+            add(
+                "shift_of_parts",
+                Sample({"Out": Trans, "ROIs": ROIS, "Like": Output}, {**attrs, "along": along}, shifts, lods=lods),
+            )
+
+
 # ---------------------------------------------------------------------------------------------- deformable convolution
 def read(Input: Any, Offset: Any, Filter: Any, Mask: Any = None, strides: Any = (1, 1), paddings: Any = (0, 0),
          dilations: Any = (1, 1), deformable_groups: int = 1, along_x: bool = False, along_y: bool = False) -> Any:  # fmt: skip

@@ -1,0 +1,54 @@
+"""Counts of what was shown and clicked (`cvm`; its numbers are in test_proposals.py), and instances chosen by tags."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checks import each
+
+import fluid
+from fluid import layers
+from fluid.backward import gradients
+from fluid.errors import InferenceError
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+@each("use_cvm", [True, False])
+def test_counts_are_the_gradient_of_their_columns(use_cvm: bool) -> None:
+    """The gradient of the gradient is that of a linear op, which passes on what belongs to the other columns."""
+    x = layers.data("x", [4], lod_level=1, stop_gradient=False)
+    counts = layers.data("counts", [2])
+    out = layers.continuous_value_model(x, counts, use_cvm)
+    weight = layers.data("weight", [4 if use_cvm else 2], lod_level=1, stop_gradient=False)
+    (grad,) = gradients([out], [x], [weight])
+    (again,) = gradients([grad], [weight])
+    rng, lengths = np.random.default_rng(0), [[1, 2]]
+    feed = {"x": rng.random((3, 4), "float32"), "weight": rng.random((3, 4 if use_cvm else 2), "float32")}
+    fed = {name: (value, lengths) for name, value in feed.items()} | {"counts": np.array([[7, 1], [9, 2]], "float32")}
+    first, second = fluid.Executor().run(feed=fed, fetch_list=[grad, again])
+    np.testing.assert_allclose(first, np.concatenate([[[7, 1], [9, 2], [9, 2]], feed["weight"][:, -2:]], 1))
+    np.testing.assert_allclose(second, [[0, 0, 1, 1] if use_cvm else [1, 1]] * 3)
+
+
+def test_only_tagged_instances_train() -> None:
+    ins, tags = layers.data("ins", [2], lod_level=1), layers.data("tags", [1], dtype="int64", lod_level=1)
+    table = layers.fc(ins, 2, param_attr="w", bias_attr=False)
+    table.stop_gradient = False
+    wanted = layers.data("wanted", [1], dtype="int64", append_batch_size=False)
+    chosen, factor = layers.filter_by_instag(table, tags, wanted, is_lod=True)
+    loss = layers.reduce_sum(layers.sequence_pool(chosen, "sum") * factor)
+    (grad,) = gradients([loss], [table])
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    feed = {"ins": (np.ones((5, 2), "float32"), [[2, 1, 2]]), "tags": (np.array([[1], [2], [1], [3]]), [[1, 2, 1]])}
+    for tag, rows in ((1, [1, 1, 1, 0, 0]), (3, [0, 0, 0, 1, 1]), (9, [0] * 5)):
+        found, weight = exe.run(feed={**feed, "wanted": np.array([tag])}, fetch_list=[grad, factor])
+        np.testing.assert_array_equal(found, np.array(rows)[:, None].repeat(2, 1))
+        assert weight.max() == (tag != 9)
+
+
+def test_refused() -> None:
+    x = layers.data("x", [1])
+    with pytest.raises(InferenceError, match=r"X .* should begin with two columns, of how often something was shown and clicked"):
+        layers.continuous_value_model(x, layers.data("counts", [2]))

@@ -147,6 +147,43 @@ def recurrent():
     show(what, "rnn", inputs, attrs, "Out", ("Input", "WeightList"), run, [x, *weights])
 
 
+def alone(what, op_type, inputs, attrs):
+    """Time an op that torch does not have."""
+    definition = registry.get(op_type)
+    times = race({"fluid": lambda: apply_op(op_type, inputs, attrs)}, ROUNDS, BLOCK)
+    row(what, milliseconds(times["fluid"]), "", "", "", f"{len(definition.outputs)} outputs, on the host")
+
+
+def proposals():
+    """The regions of one image of 800 by 1,088, on a feature map of a sixteenth, with 15 anchors at each place."""
+    height, width, anchors = 50, 68, 15
+    middles = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1)[:, :, None].astype(np.float32) * 16
+    halves = np.abs(draw(anchors, 2)) * 64 + 8
+    inputs = {
+        "Scores": draw(1, anchors, height, width),
+        "BboxDeltas": draw(1, 4 * anchors, height, width) * 0.2,
+        "ImInfo": np.array([[800, 1088, 1]], np.float32),
+        "Anchors": np.concatenate([middles - halves, middles + halves], -1),
+        "Variances": np.ones((height, width, anchors, 4), np.float32),
+    }
+    attrs = {"pre_nms_topN": 6000, "post_nms_topN": 1000, "nms_thresh": 0.7, "min_size": 0.1, "eta": 1.0}
+    alone("generate_proposals, 1,000 of 51,000", "generate_proposals", inputs, attrs)
+
+
+def quantization():
+    x = torch.from_numpy(draw(64, 64, 56, 56))
+
+    def rounded():
+        scale = float(x.abs().max())
+        return torch.fake_quantize_per_tensor_affine(x, scale / 127, 0, -127, 127)
+
+    call, _ = fluid_call("fake_quantize_dequantize_abs_max", {"X": x.numpy()}, {})
+    times = race({"fluid": call, "torch": rounded}, ROUNDS, BLOCK)
+    ratio = f"{times['fluid'] / times['torch']:.2f}"
+    what = "fake_quantize_dequantize_abs_max [64, 64, 56, 56]"
+    row(what, milliseconds(times["fluid"]), milliseconds(times["torch"]), "", ratio, "one thread")
+
+
 def main():
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     torch.set_num_threads(1)
@@ -155,7 +192,7 @@ def main():
 
         threadpool_limits(1)
     header("Kernels, forward and backward")
-    for part in (normalizations, elementwise, images, recurrent):
+    for part in (normalizations, elementwise, images, recurrent, proposals, quantization):
         part()
 
 

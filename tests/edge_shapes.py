@@ -31,6 +31,7 @@ Place = tuple[str, int, int]
 """A dimension of an input: slot, index in the slot, axis."""
 
 OF_THESE_INPUTS = {"hash-0", "log_softmax-7", "logsumexp-11", "sequence_scatter-0", "softmax-7"}
+OF_THESE_INPUTS |= {f"{name}-{number}" for name in ("filter_by_instag", "generate_mask_labels") for number in range(6)}
 """Samples whose statement is about their own inputs alone."""
 
 

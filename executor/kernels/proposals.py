@@ -39,12 +39,10 @@ def _split_by(array: Any, counts: Any, lod: Lod, name: str) -> list[Any]:
     """The rows of each image by their numbers, or without these by sequences."""
     if counts is None:
         return _split(array, lod, name)
-    ends = np.cumsum(to_numpy(counts).reshape(-1))
-    if (len(ends) and ends[-1] != len(array)) or (np.diff(ends, prepend=0) < 0).any():
-        raise ExecutionError(
-            f"{name} has {len(array)} rows, which its numbers {np.diff(ends, prepend=0).tolist()} should add up to"
-        )
-    return np.split(to_numpy(array), ends[:-1]) if len(ends) else []
+    lengths = to_numpy(counts).reshape(-1)
+    if lengths.sum() != len(array) or (lengths < 0).any():
+        raise ExecutionError(f"{name} has {len(array)} rows, which its numbers {lengths.tolist()} should add up to")
+    return np.split(to_numpy(array), np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
 def _joined(xp: Any, parts: Sequence[Any], like: Any, width: int = 0) -> LoDArray:
@@ -62,15 +60,26 @@ def _sizes(boxes: Any, offset: float) -> Any:
 
 
 def _areas(boxes: Any, offset: float) -> Any:
-    return np.where((boxes[..., 2:] < boxes[..., :2]).any(-1), 0, _sizes(boxes, offset).prod(-1))
+    left, top, right, bottom = (boxes[..., side] for side in range(4))
+    areas = (right - left + boxes.dtype.type(offset)) * (bottom - top + boxes.dtype.type(offset))
+    return np.where((right < left) | (bottom < top), 0, areas)
 
 
 def _overlaps(boxes: Any, others: Any, offset: float = 1.0) -> Any:
     """The intersection over union of boxes [.., 4] that broadcast with each other."""
-    corners = np.minimum(boxes[..., 2:], others[..., 2:]) - np.maximum(boxes[..., :2], others[..., :2]) + boxes.dtype.type(offset)
-    common = np.maximum(corners, 0).prod(-1)
-    whole = _areas(boxes, offset) + _areas(others, offset) - common
-    return np.divide(common, whole, out=np.zeros_like(common), where=common > 0)
+    areas = _areas(boxes, offset), _areas(others, offset)
+    return _shares([boxes[..., side] for side in range(4)], [others[..., side] for side in range(4)], *areas, offset)
+
+
+def _shares(one: Any, other: Any, area: Any, areas: Any, offset: float) -> Any:
+    """The same of left, top, right and bottom, with the areas: one axis at a time, since sums over pairs are slow."""
+    number = area.dtype.type
+    width, height = (
+        np.maximum(np.minimum(one[axis + 2], other[axis + 2]) - np.maximum(one[axis], other[axis]) + number(offset), number(0))
+        for axis in (0, 1)
+    )
+    common = width * height
+    return common / np.maximum(area + areas - common, np.finfo(common.dtype).tiny)
 
 
 def _moved(anchors: Any, deltas: Any, offset: float) -> Any:
@@ -100,14 +109,17 @@ def _kept(boxes: Any, threshold: float, eta: float, most: int, offset: float) ->
     times as large, if that is below 1."""
     kept: list[int] = []
     places, worst = np.arange(len(boxes)), np.zeros(len(boxes), boxes.dtype)
+    sides = np.concatenate([boxes.T, _areas(boxes, offset)[None]])  # along with the areas
     while len(places) and len(kept) != most:
-        best, boxes = boxes[0], boxes[1:]
+        best, sides = sides[:, 0], sides[:, 1:]
         kept.append(int(places[0]))
         if eta < 1 and threshold > 0.5:
             threshold *= eta
-        worst = np.maximum(worst[1:], _overlaps(best, boxes, offset))
-        stays = worst <= threshold
-        boxes, places, worst = boxes[stays], places[1:][stays], worst[stays]
+        worst = np.maximum(worst[1:], _shares(best, sides, best[4], sides[4], offset))
+        stays = np.flatnonzero(worst <= threshold)
+        places = places[1:]
+        if len(stays) < len(places):
+            sides, places, worst = sides.take(stays, 1), places[stays], worst[stays]
     return kept
 
 
@@ -117,7 +129,7 @@ def _proposed(scores: Any, deltas: Any, anchors: Any, size: Any, scale: Any, att
     order = np.argsort(-scores, kind="stable")
     if attrs["pre_nms_topN"] > 0:
         order = order[: attrs["pre_nms_topN"]]
-    boxes = _limited(_moved(anchors[order], deltas[order], offset), *size, offset)
+    boxes = _limited(_moved(anchors[order], deltas[order], offset), size[0], size[1], offset)
     large = ((boxes[:, 2:] - boxes[:, :2]) / scale + boxes.dtype.type(offset) >= max(attrs["min_size"], 1)).all(1)
     if offset:
         large &= (boxes[:, :2] + _sizes(boxes, offset) / 2 <= size[::-1]).all(1)
@@ -135,11 +147,13 @@ def _propose(
     xp: Any, Scores: Any, BboxDeltas: Any, sizes: Any, Anchors: Any, Variances: Any, attrs: Slots, offset: float, RpnRoisNum: Any
 ) -> tuple[LoDArray, LoDArray]:
     images, each, height, width = Scores.shape
-    scores = to_numpy(Scores).transpose(0, 2, 3, 1).reshape(images, -1)
-    deltas = to_numpy(BboxDeltas).reshape(images, each, 4, height, width).transpose(0, 3, 4, 1, 2).reshape(images, -1, 4)
+    places = each * height * width
+    scores = to_numpy(Scores).transpose(0, 2, 3, 1).reshape(images, places)
+    deltas = to_numpy(BboxDeltas).reshape(images, each, 4, height, width).transpose(0, 3, 4, 1, 2).reshape(images, places, 4)
     deltas, anchors = deltas * to_numpy(Variances).reshape(-1, 4), to_numpy(Anchors).reshape(-1, 4)
     pairs = [
-        _proposed(*image, anchors, size[:2], size[2], attrs, offset) for *image, size in zip(scores, deltas, sizes, strict=True)
+        _proposed(score, delta, anchors, size[:2], size[2], attrs, offset)
+        for score, delta, size in zip(scores, deltas, sizes, strict=True)
     ]
     if RpnRoisNum is not None:
         RpnRoisNum[...] = xp.asarray([len(boxes) for boxes, _ in pairs], RpnRoisNum.dtype)
@@ -190,13 +204,13 @@ def distribute_fpn_proposals(
 
 def _collect(xp: Any, rois: list[list[Any]], scores: list[Any], most: int, images: int, like: Any, RoisNum: Any) -> LoDArray:
     """The regions of most score, image by image; `rois` has them by level and image."""
-    ids = np.concatenate([np.repeat(np.arange(images), [len(image) for image in level]) for level in rois])
+    ids = np.concatenate([np.repeat(np.arange(images), list(map(len, level))) for level in rois])
     order = np.argsort(-np.concatenate(scores), kind="stable")[:most]
     order = order[ids[order].argsort(kind="stable")]
     counts = np.bincount(ids[order], minlength=images)
     if RoisNum is not None:
         RoisNum[...] = xp.asarray(counts)
-    rows = np.concatenate([image for level in rois for image in level])[order]
+    rows = np.concatenate([np.zeros((0, 4), like), *(image for level in rois for image in level)])[order]
     return LoDArray(xp.asarray(rows), (tuple(accumulate(counts.tolist(), initial=0)),))
 
 
@@ -215,7 +229,7 @@ def collect_fpn_proposals(
     levels = zip(MultiLevelRois, counts, lods, strict=True)
     rois = [_split_by(*level, "MultiLevelRois") for level in levels]
     scores = [to_numpy(values).reshape(-1) for values in MultiLevelScores]
-    return _collect(xp, rois, scores, post_nms_topN, len(rois[0]), MultiLevelRois[0], RoisNum)
+    return _collect(xp, rois, scores, post_nms_topN, len(rois[0]), MultiLevelRois[0].dtype, RoisNum)
 
 
 # -------------------------------------------------------------------------------------------------------------- targets
@@ -489,7 +503,7 @@ def _mask(polygons: Sequence[Any], box: Any, size: int) -> Any:
     """The elements of a grid laid over a box that are inside of one of these polygons."""
     sides = np.maximum(box[2:] - box[:2], 1)
     mask = np.zeros((size, size), bool)
-    for corners in polygons:
+    for corners in filter(len, polygons):
         mask |= _filled((corners - box[:2]) * size / sides, size)
     return mask
 
@@ -550,7 +564,8 @@ def generate_mask_labels(
     for rois, labels, objects, classes, crowd, scale in images:
         if len(labels) and labels.max() >= num_classes:
             raise ExecutionError(f"LabelsInt32 has the class {labels.max()}; num_classes allows 0 to {num_classes - 1}")
-        real = [each for each, class_, many in zip(objects, classes, crowd, strict=True) if class_ > 0 and not many]
+        shapes = zip(objects, classes, crowd, strict=True)
+        real = [each for each, class_, many in shapes if class_ > 0 and not many and any(map(len, each))]
         results.append(_masked(rois, labels, real, scale, resolution, num_classes))
     rois, numbers, masks = zip(*results, strict=True) if results else ((), (), ())
     width = num_classes * resolution**2

@@ -288,10 +288,10 @@ def _sources(xp: Any, X: Any, ROIs: Any, attrs: dict[str, Any]) -> tuple[Any, An
     pairs = []
     for at, extent in ((y, rows), (x, columns)):
         seen &= (at > _NEAR - 0.5) & (at < extent - 0.5 - _NEAR)
-        near = xp.clip(xp.where(seen, at, 0), 0, extent - 1)
+        near = xp.clip(xp.where(seen, at, 0), 0, max(extent - 1, 0))
         low = xp.floor(near)
         index = low.astype("int64")
-        pairs.append([(index, 1 - (near - low)), (xp.minimum(index + 1, extent - 1), near - low)])
+        pairs.append([(index, 1 - (near - low)), (xp.minimum(index + 1, max(extent - 1, 0)), near - low)])
     elements = [
         (row * columns + column, (by_row * by_column * seen).astype(X.dtype))
         for (row, by_row), (column, by_column) in product(*pairs)
@@ -309,7 +309,9 @@ def roi_perspective_transform(
     shape = (len(ROIs), X.shape[1], attrs["transformed_height"], attrs["transformed_width"])
     write_wanted((TransformMatrix, matrices.reshape(-1, 9)), (Mask, seen.reshape(-1, 1, *shape[2:])))
     channels, places = xp.arange(X.shape[1])[:, None], prod(X.shape[2:])
-    if Out is not None:
+    if Out is not None and not X.size:
+        Out.fill(0)
+    elif Out is not None:
         flat = X.reshape(*X.shape[:2], places)
         total = sum(flat[images[:, None, None], channels, index[:, None]] * weight[:, None] for index, weight in elements)
         xp.copyto(Out, total.reshape(shape))
@@ -326,7 +328,7 @@ def straightened_back(xp: Any, Out: Any, ROIs: Any, ROIs_lod: Lod, attrs: dict[s
     images = xp.asarray(_images(ROIs, None, ROIs_lod, len(X)), "int64")
     X.fill(0)
     flat, values = X.reshape(*X.shape[:2], prod(X.shape[2:])), Out.reshape(*Out.shape[:2], prod(Out.shape[2:]))
-    _, _, elements = _sources(xp, X, ROIs, attrs)
+    _, _, elements = _sources(xp, X, ROIs, attrs) if X.size else (None, None, [])
     for index, weight in elements:
         where = images[:, None, None], xp.arange(X.shape[1])[:, None], index[:, None]
         xp.add.at(flat, where, values * weight[:, None])
@@ -404,6 +406,9 @@ class _Points:
 def _means(
     xp: Any, Input: Any, ROIs: Any, Trans: Any, ROIs_lod: Lod, attrs: dict[str, Any], Output: Any, TopCount: Any = None
 ) -> None:
+    if not Input.size:
+        write_wanted((Output, 0), (TopCount, 0))
+        return
     points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     flat = Input.reshape(*Input.shape[:2], -1)
     for region, image in enumerate(_images(ROIs, None, ROIs_lod, len(Input))):
@@ -433,8 +438,8 @@ def moved_parts(xp: Any, Input: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any, attrs
 def moved_parts_back(xp: Any, Output: Any, ROIs: Any, ROIs_lod: Lod, Trans: Any, attrs: dict[str, Any], Input: Any) -> None:
     points = _Points(xp, Input.shape[2:], ROIs, Trans, Input.dtype, attrs)
     Input.fill(0)
-    flat = Input.reshape(*Input.shape[:2], -1)
-    for region, image in enumerate(_images(ROIs, None, ROIs_lod, len(Input))):
+    flat = Input.reshape(*Input.shape[:2], prod(Input.shape[2:]))
+    for region, image in enumerate(_images(ROIs, None, ROIs_lod, len(Input))) if Input.size else ():
         inside, elements = points.at(region)
         count = xp.broadcast_to(inside, (points.classes, 1, *points.pooled, *inside.shape[-2:])).sum((4, 5)).astype(Input.dtype)
         share = Output[region].reshape(points.classes, -1, *points.pooled) / xp.maximum(count, 1)
@@ -453,19 +458,21 @@ def _factor(xp: Any, ROIs: Any, dtype: Any, attrs: dict[str, Any]) -> tuple[Any,
 def sum_of_shifts(xp: Any, X: Any, ROIs: Any, attrs: dict[str, Any], Out: Any) -> None:
     Out.fill(0)
     factor, channel = _factor(xp, ROIs, X.dtype, attrs)
-    by_class = Out.reshape(len(Out), -1, 2, *Out.shape[2:])[:, :, channel]
+    classes = Out.shape[1] // 2
+    by_class = Out.reshape(len(Out), classes, 2, *Out.shape[2:])[:, :, channel]
     rows, columns = (xp.asarray(_shared(*pair)) for pair in zip(attrs["part_size"], X.shape[2:], strict=True))
-    sums = (X * factor).reshape(len(X), by_class.shape[1], -1, *X.shape[2:]).sum(2)
+    sums = (X * factor).reshape(len(X), classes, X.shape[1] // classes, *X.shape[2:]).sum(2)
     xp.add.at(by_class, (slice(None), slice(None), rows[:, None], columns), sums)
 
 
 @kernel("shift_of_parts")
 def shift_of_parts(xp: Any, Out: Any, ROIs: Any, attrs: dict[str, Any], X: Any) -> None:
     factor, channel = _factor(xp, ROIs, X.dtype, attrs)
-    by_class = Out.reshape(len(Out), -1, 2, *Out.shape[2:])[:, :, channel]
+    classes = Out.shape[1] // 2
+    by_class = Out.reshape(len(Out), classes, 2, *Out.shape[2:])[:, :, channel]
     rows, columns = (xp.asarray(_shared(*pair)) for pair in zip(attrs["part_size"], X.shape[2:], strict=True))
     moved = by_class[:, :, rows[:, None], columns][:, :, None]
-    shape = (len(X), by_class.shape[1], -1, *X.shape[2:])
+    shape = (len(X), classes, X.shape[1] // classes, *X.shape[2:])
     xp.multiply(moved, factor[:, None], out=X.reshape(shape))
 
 

@@ -79,8 +79,8 @@ SPARSE_CHECKS: dict[str, Kernel] = {}
 
 FAMILIES = (
     *("activation", "beam_search", "conv", "creation", "crf", "ctc", "einsum", "elementwise", "loss", "manipulation", "matmul"),
-    *("metric", "norm", "optimizer", "pool", "proposals", "quantization", "random", "recommendation", "reduction", "rnn", "roi", "sampling", "selected_rows"),
-    *("selection", "sequence", "training", "vision"),
+    *("metric", "norm", "optimizer", "pool", "proposals", "quantization", "random", "recommendation", "reduction", "rnn", "roi"),
+    *("sampling", "selected_rows", "selection", "sequence", "training", "vision"),
 )
 """The modules of kernels, named as in `fluid.ops`."""
 

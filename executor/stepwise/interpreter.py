@@ -260,7 +260,7 @@ class Machine:
     def _compute_any(self, block_op: _BlockOp, env: Environment) -> None:
         """Run an op on any values: arrays that are not contiguous, `LoDArray`s, `SelectedRows`, lists and missing values."""
         op = block_op.op
-        values = []
+        values: list[Any] = []
         for name in block_op.names:
             value = env.get(name)
             if value is None and name in block_op.may_be_missing:

@@ -9,7 +9,7 @@ from .program import Block, Operator, OpRole, Variable
 
 RANDOM_STREAM = "random_stream"
 """Attribute of a random op that repeats the draws of another: the name of that op's first output."""
-SEEDS = {"seed", "startup_seed"}
+SEEDS = {"seed", "startup_seed", "use_random"}
 """Attributes that mark an op as one that draws random numbers."""
 
 

@@ -134,7 +134,7 @@ def _collected(
     if len(MultiLevelRois) != len(MultiLevelScores) or not MultiLevelRois:
         counts = f"{len(MultiLevelRois)} MultiLevelRois and {len(MultiLevelScores)} MultiLevelScores"
         raise InferenceError(f"there are {counts}; each level should have both")
-    numbers = MultiLevelRoIsNum or [None] * len(MultiLevelRois)
+    numbers: Sequence[Spec | None] = MultiLevelRoIsNum or [None] * len(MultiLevelRois)
     if len(numbers) != len(MultiLevelRois):
         raise InferenceError(f"there are {len(numbers)} MultiLevelRoIsNum, but {len(MultiLevelRois)} MultiLevelRois")
     images = -1
@@ -167,27 +167,32 @@ _TRUTH = "GtBoxes: float[G, 4]"
 _ASSIGNED = "LocationIndex, ScoreIndex, TargetBBox, TargetLabel, BBoxInsideWeight"
 
 
-def _same_images(**specs: Spec) -> int:
+def _same_images(ImInfo: Spec, **specs: Spec) -> int:
     """The number of images that sequences of all these belong to; -1 if it is not known yet."""
-    images = -1
+    images = ImInfo.shape[0]
     for name, spec in specs.items():
         number = images_of(spec, None, name)
         if not fits(images, number):
-            raise InferenceError(f"{name} {spec} has sequences for {number} images, but others have them for {images}")
+            raise InferenceError(f"{name} {spec} has sequences for {number} images, but ImInfo {ImInfo} or others for {images}")
         images = max(images, number)
     return images
 
 
+def _same_rows(first: str, one: Spec, **others: Spec | None) -> None:
+    """`InferenceError` unless all have one element for each row of `one`."""
+    for name, other in others.items():
+        if other is not None and not fits(other.size, one.shape[0]):
+            raise InferenceError(f"{name} {other} should have one element for each row of {first} {one}")
+
+
 def _assigned(Anchor: Spec, GtBoxes: Spec, IsCrowd: Spec, ImInfo: Spec, inputs: Mapping[str, Spec]) -> tuple[Spec, ...]:
     labels = {"GtLabels": inputs["GtLabels"]} if "GtLabels" in inputs else {}
-    images = _same_images(GtBoxes=GtBoxes, IsCrowd=IsCrowd, **labels)
-    if not fits(images, ImInfo.shape[0]):
-        raise InferenceError(f"ImInfo {ImInfo} is of {ImInfo.shape[0]} images, but GtBoxes {GtBoxes} of {images}")
+    images = _same_images(ImInfo, GtBoxes=GtBoxes, IsCrowd=IsCrowd, **labels)
+    _same_rows("GtBoxes", GtBoxes, IsCrowd=IsCrowd, **labels)
     boxes = _rows(4, Anchor.dtype)
     targets = _rows(0, _INT), _rows(0, _INT), boxes, _rows(1, _INT), boxes
     if not labels:
         return targets
-    images = max(images, ImInfo.shape[0])
     return *targets, Spec((images, 1), _INT, lod=(tuple(range(images + 1)) if images >= 0 else None,))
 
 
@@ -235,11 +240,11 @@ def retinanet_target_assign() -> None:
 
 
 def _sampled(
-    RpnRois: Spec, GtClasses: Spec, IsCrowd: Spec, GtBoxes: Spec, ImInfo: Spec, class_nums: int, is_cascade_rcnn: bool
+    RpnRois: Spec, GtClasses: Spec, IsCrowd: Spec, GtBoxes: Spec, ImInfo: Spec, MaxOverlap: Spec | None, class_nums: int
 ) -> tuple[Spec, ...]:
-    images = _same_images(RpnRois=RpnRois, GtClasses=GtClasses, IsCrowd=IsCrowd, GtBoxes=GtBoxes)
-    if not fits(images, ImInfo.shape[0]):
-        raise InferenceError(f"ImInfo {ImInfo} is of {ImInfo.shape[0]} images, but RpnRois {RpnRois} of {images}")
+    _same_images(ImInfo, RpnRois=RpnRois, GtClasses=GtClasses, IsCrowd=IsCrowd, GtBoxes=GtBoxes)
+    _same_rows("GtBoxes", GtBoxes, GtClasses=GtClasses, IsCrowd=IsCrowd)
+    _same_rows("RpnRois", RpnRois, MaxOverlap=MaxOverlap)
     boxes, targets = _rows(4, RpnRois.dtype), _rows(4 * class_nums, RpnRois.dtype)
     return boxes, _rows(1, _INT), targets, targets, targets, _rows(0, RpnRois.dtype)
 
@@ -318,14 +323,20 @@ def retinanet_detection_output() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- masks
-def _masks(Rois: Spec, GtSegms: Spec, num_classes: int, resolution: int, inputs: Mapping[str, Spec]) -> tuple[Spec, ...]:
-    _same_images(**{name: spec for name, spec in inputs.items() if name in ("GtClasses", "IsCrowd", "Rois", "LabelsInt32")})
+def _masks(
+    ImInfo: Spec, GtClasses: Spec, IsCrowd: Spec, GtSegms: Spec, Rois: Spec, LabelsInt32: Spec, num_classes: int, resolution: int
+) -> tuple[Spec, ...]:
+    images = _same_images(ImInfo, GtClasses=GtClasses, IsCrowd=IsCrowd, Rois=Rois, LabelsInt32=LabelsInt32)
+    _same_rows("GtClasses", GtClasses, IsCrowd=IsCrowd)
+    _same_rows("Rois", Rois, LabelsInt32=LabelsInt32)
     offsets_of(GtSegms, "GtSegms")
     if len(GtSegms.lod) not in (0, 3):
-        raise InferenceError(
-            f"GtSegms {GtSegms} has {len(GtSegms.lod)} levels of sequences; it should have three: objects of images, polygons of "
-            "objects, points of polygons"
-        )
+        levels = "objects of images, polygons of objects, points of polygons"
+        raise InferenceError(f"GtSegms {GtSegms} has {len(GtSegms.lod)} levels of sequences; it should have three: {levels}")
+    objects = GtSegms.lod[0] if GtSegms.lod else None
+    if objects is not None and not (fits(len(objects) - 1, images) and fits(objects[-1], GtClasses.size)):
+        shapes = f"GtSegms {GtSegms} has shapes of {objects[-1]} objects in {len(objects) - 1} images"
+        raise InferenceError(f"{shapes}, but GtClasses {GtClasses} has classes of {GtClasses.size} in {images}")
     return _rows(4, Rois.dtype), _rows(1, _INT), _rows(num_classes * resolution**2, _INT)
 
 

@@ -59,7 +59,7 @@ def _through(f: Any, dOut: Any, scale: Any, bits: int, axis: int = -1) -> Any:
     return f.elementwise_div(dOut * greatest(bits), f.clip(scale, min=1e-30, max=3e38), axis=axis)
 
 
-@define("fake_quantize_abs_max(X: float) -> Out, OutScale", infer=_measured, inline_grad=True, **_AWAY_FROM_ZERO)
+@define("fake_quantize_abs_max(X: float[N, ...]) -> Out, OutScale", infer=_measured, inline_grad=True, **_AWAY_FROM_ZERO)
 def fake_quantize_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: int) -> Any:
     """``round(X * b / s)`` with ``b = 2 ** (bit_length - 1) - 1``, where OutScale [1] is s, the greatest magnitude in X.
 
@@ -69,7 +69,7 @@ def fake_quantize_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: int) -> 
 
 
 @define(
-    "fake_channel_wise_quantize_abs_max(X: float) -> Out, OutScale",
+    "fake_channel_wise_quantize_abs_max(X: float[N, ...]) -> Out, OutScale",
     infer=_measured_by_channel,
     inline_grad=True,
     quant_axis=0,
@@ -90,7 +90,7 @@ def _in_window(X: Spec, InScale: Spec, Iter: Spec | None, window_size: int, is_t
 
 
 @define(
-    "fake_quantize_range_abs_max(X: float, InScale: float, Iter?: int) -> Out, OutScale, OutScales?&",
+    "fake_quantize_range_abs_max(X: float[N, ...], InScale: float, Iter?: int) -> Out, OutScale, OutScales?&",
     infer=_in_window,
     wrt=("X",),
     constants=("InScale",),
@@ -108,7 +108,7 @@ def fake_quantize_range_abs_max(f: Any, OutScale: Any, dOut: Any, bit_length: in
 
 
 @define(
-    "fake_quantize_moving_average_abs_max(X: float, InScale: float, InAccum?: float, InState?: float)"
+    "fake_quantize_moving_average_abs_max(X: float[N, ...], InScale: float, InAccum?: float, InState?: float)"
     " -> Out, OutScale, OutState?, OutAccum?",
     infer=_averaged,
     wrt=("X",),
@@ -142,23 +142,24 @@ def _define_straight(signature: str, doc: str, **how: Any) -> None:
 
 
 _define_straight(
-    "fake_quantize_dequantize_abs_max(X: float) -> Out, OutScale",
+    "fake_quantize_dequantize_abs_max(X: float[N, ...]) -> Out, OutScale",
     "X as `fake_quantize_abs_max` and `fake_dequantize_max_abs` leave it. The gradient goes straight through.",
     infer=_measured,
     **_AWAY_FROM_ZERO,
 )
 _define_straight(
-    "fake_channel_wise_quantize_dequantize_abs_max(X: float) -> Out, OutScale",
+    "fake_channel_wise_quantize_dequantize_abs_max(X: float[N, ...]) -> Out, OutScale",
     "`fake_quantize_dequantize_abs_max` with a scale for each element of the axis `quant_axis`: OutScale [channels].",
     infer=_measured_by_channel,
     quant_axis=0,
     **_AWAY_FROM_ZERO,
 )
 _define_straight(
-    "fake_quantize_dequantize_moving_average_abs_max(X: float, InScale: float, InAccum?: float, InState?: float)"
+    "fake_quantize_dequantize_moving_average_abs_max(X: float[N, ...], InScale: float, InAccum?: float, InState?: float)"
     " -> Out, OutScale, OutState?, OutAccum?",
     "`fake_quantize_dequantize_abs_max` with the scale of `fake_quantize_moving_average_abs_max`.",
     infer=_averaged,
+    constants=("InScale", "InAccum", "InState"),
     **_MOVING,
     **_AWAY_FROM_ZERO,
 )
@@ -170,11 +171,12 @@ def _observed(X: Spec, InAccum: Spec | None, InState: Spec | None, is_test: bool
 
 
 _define_straight(
-    "moving_average_abs_max_scale(X: float, InAccum?: float, InState?: float) -> Out?, OutScale, OutState?, OutAccum?",
+    "moving_average_abs_max_scale(X: float[N, ...], InAccum?: float, InState?: float) -> Out?, OutScale, OutState?, OutAccum?",
     """X itself, and the scale that `fake_quantize_moving_average_abs_max` would use for it.
 
 With `is_test`, the scale is ``InAccum / InState``, or without these 0.""",
     infer=_observed,
+    constants=("InAccum", "InState"),
     **_MOVING,
 )
 
@@ -186,7 +188,7 @@ def _with_scale(X: Spec, Scale: Spec) -> Spec:
 
 
 @define(
-    "fake_dequantize_max_abs(X: float, Scale: float) -> Out",
+    "fake_dequantize_max_abs(X: float[N, ...], Scale: float) -> Out",
     infer=_with_scale,
     wrt=("X",),
     constants=("Scale",),
@@ -217,7 +219,7 @@ def _with_scales(X: Spec, Scales: Sequence[Spec], quant_bits: list[int], quant_a
 
 
 @define(
-    "fake_channel_wise_dequantize_max_abs(X: float, Scales*: float) -> Out",
+    "fake_channel_wise_dequantize_max_abs(X: float[N, ...], Scales*: float) -> Out",
     infer=_with_scales,
     wrt=("X",),
     constants=("Scales",),
@@ -250,19 +252,23 @@ _LINEAR: dict[str, Any] = {
 }
 
 
-def _linear(X: Spec, Scale: Spec, quant_axis: int) -> tuple[Spec, Spec, Spec, Spec]:
+def _linear(
+    X: Spec, Scale: Spec, InAccum: Spec | None, InState: Spec | None, quant_axis: int, is_test: bool
+) -> tuple[Spec, Spec, Spec, Spec]:
     if quant_axis >= 0:
         channels = X.shape[normalize_axis(quant_axis, X.ndim)]
         if not fits(Scale.size, channels):
             raise InferenceError(f"Scale {Scale} should have a number for each element of axis {quant_axis} of X {X}")
     else:
         one_number("Scale", Scale)
+        _states(InAccum, InState, is_test)
     one = Spec((1,), Scale.dtype)
     return X.with_dtype(Scale.dtype), one, one, Scale
 
 
 @define(
-    "quantize_linear(X: float, Scale: float, ZeroPoint, InAccum?: float, InState?: float) -> Y, OutState?, OutAccum?, OutScale?",
+    "quantize_linear(X: float[N, ...], Scale: float, ZeroPoint, InAccum?: float, InState?: float)"
+    " -> Y, OutState?, OutAccum?, OutScale?",
     infer=_linear,
     constants=("Scale", "ZeroPoint", "InAccum", "InState"),
     **_LINEAR,
@@ -283,8 +289,9 @@ def quantize_linear(
 
 
 @define(
-    "dequantize_linear(X, Scale: float, ZeroPoint, InAccum?: float, InState?: float) -> Y, OutState?, OutAccum?, OutScale?",
-    infer=_linear,
+    "dequantize_linear(X: [N, ...], Scale: float, ZeroPoint, InAccum?: float, InState?: float)"
+    " -> Y, OutState?, OutAccum?, OutScale?",
+    infer=lambda X, Scale, quant_axis: _linear(X, Scale, None, None, quant_axis, True),
     constants=("Scale", "ZeroPoint", "InAccum", "InState"),
     **_LINEAR,
 )

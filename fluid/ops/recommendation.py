@@ -53,6 +53,8 @@ def row_of_each() -> None:
 
 # ----------------------------------------------------------------------------------------------------------------- tags
 def _filtered(Ins: Spec, Ins_tag: Spec, is_lod: bool) -> tuple[Spec, Spec, Spec]:
+    if not fits(Ins_tag.size, Ins_tag.shape[0]):
+        raise InferenceError(f"Ins_tag {Ins_tag} should have one tag in each row")
     instances = _instances(Ins, "Ins") if is_lod else Ins.shape[0]
     if not fits(instances, _instances(Ins_tag, "Ins_tag")):
         raise InferenceError(f"Ins_tag {Ins_tag} should have a sequence of tags for each of {instances} instances in Ins {Ins}")
@@ -65,7 +67,7 @@ def _filtered(Ins: Spec, Ins_tag: Spec, is_lod: bool) -> tuple[Spec, Spec, Spec]
 
 
 @define(
-    "filter_by_instag(Ins, Ins_tag: int, Filter_tag: int) -> Out, LossWeight, IndexMap",
+    "filter_by_instag(Ins: [N, ...], Ins_tag: int[T, ...], Filter_tag: int) -> Out, LossWeight, IndexMap",
     infer=_filtered,
     wrt=("Ins",),
     lod_aware=True,

@@ -288,8 +288,8 @@ def deformable_psroi_pooling(
     }
 
 
-@define("moved_parts(Input, ROIs, Trans) -> Output", infer=_moved_parts, wrt=("Input", "Trans"), lod_aware=True,
-        **_MOVED, **_SLOPES)  # fmt: skip
+@define("moved_parts(Input, ROIs, Trans) -> Output", infer=_moved_parts, wrt=("Input", "Trans"), constants=("ROIs",),
+        lod_aware=True, **_MOVED, **_SLOPES)  # fmt: skip
 def moved_parts(f: Any, Input: Any, ROIs: Any, Trans: Any, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """The Output of `deformable_psroi_pooling`; with `along_x`, `along_y` or both its derivative by the x or y of its points."""
     return {
@@ -308,8 +308,8 @@ def moved_parts_back(f: Any, Output: Any, ROIs: Any, Trans: Any, dInput: Any, at
     }
 
 
-@define("sum_of_shifts(X, ROIs, Like) -> Out", infer=like("Like"), wrt=("X",), shape_only=("Like",), lod_aware=True,
-        along=choice("along_x", "along_y"), **_MOVED)  # fmt: skip
+@define("sum_of_shifts(X, ROIs, Like) -> Out", infer=like("Like"), wrt=("X",), shape_only=("Like",), constants=("ROIs",),
+        lod_aware=True, along=choice("along_x", "along_y"), **_MOVED)  # fmt: skip
 def sum_of_shifts(f: Any, X: ShapeOnly, ROIs: Any, Like: ShapeOnly, dOut: Any, attrs: dict[str, Any]) -> Any:
     """What the numbers X of all parts of regions come to for each number in Trans, shaped like Like, that moves them.
 
@@ -318,8 +318,8 @@ def sum_of_shifts(f: Any, X: ShapeOnly, ROIs: Any, Like: ShapeOnly, dOut: Any, a
     return {"X": f.shift_of_parts(dOut, ROIs, X, **attrs)}
 
 
-@define("shift_of_parts(Out, ROIs, Like) -> X", infer=like("Like"), wrt=("Out",), shape_only=("Like",), lod_aware=True,
-        along=choice("along_x", "along_y"), **_MOVED)  # fmt: skip
+@define("shift_of_parts(Out, ROIs, Like) -> X", infer=like("Like"), wrt=("Out",), shape_only=("Like",), constants=("ROIs",),
+        lod_aware=True, along=choice("along_x", "along_y"), **_MOVED)  # fmt: skip
 def shift_of_parts(f: Any, Out: ShapeOnly, ROIs: Any, Like: ShapeOnly, dX: Any, attrs: dict[str, Any]) -> Any:
     """How far each part, shaped like Like, is moved by Out, shaped as Trans is: the transpose of `sum_of_shifts`."""
     return {"Out": f.sum_of_shifts(dX, ROIs, Out, **attrs)}

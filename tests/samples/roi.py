@@ -221,6 +221,7 @@ for size in ({"transformed_height": 3, "transformed_width": 4}, {"transformed_he
     X = data(2, 2, 4, 5)
     straight = Sample({"X": X, "ROIs": QUADRANGLES}, attrs, straightened, lods={"ROIs": LOD}, tolerance=3)
     add("roi_perspective_transform", straight)
+X, attrs = data(2, 1, 3, 4), {"transformed_height": 2, "transformed_width": 3, "spatial_scale": 0.5}
 reverse = {"Out": straightened(X, QUADRANGLES, **attrs)["Out"], "ROIs": QUADRANGLES, "Like": X}
 add("straightened_back", Sample(reverse, attrs, straight_back, lods={"ROIs": LOD}, tolerance=3))
 
@@ -247,7 +248,7 @@ def moved(Input: Any, ROIs: Any, Trans: Any, no_trans: bool, spatial_scale: floa
         for one, other in np.ndindex(sample_per_part, sample_per_part):
             y = top + sizes[0] * (i / pooled_height + shift[0] + one / pooled_height / sample_per_part)
             x = left + sizes[1] * (j / pooled_width + shift[1] + other / pooled_width / sample_per_part)
-            if not (-0.5 <= y <= height - 0.5 and -0.5 <= x <= width - 0.5):
+            if not Input.size or not (-0.5 <= y <= height - 0.5 and -0.5 <= x <= width - 0.5):
                 continue
             counts[r, c, i, j] += 1
             limited = not 0 < y < height - 1, not 0 < x < width - 1
@@ -295,7 +296,7 @@ for given, classes in (
     Trans, Output = data(4, 2 * classes, *attrs["part_size"]), data(4, 2, 2, 3)
     inputs, lods = {"Input": Input, "ROIs": ROIS, "Trans": Trans}, {"ROIs": LOD}
     add("deformable_psroi_pooling", Sample(inputs, attrs, moved, lods=lods, tolerance=3))
-    for slopes in ({}, {"along_x": True}, {"along_x": True, "along_y": True}) if classes == 2 else ({},):
+    for slopes in ({}, {"along_x": True}, {"along_x": True, "along_y": True}) if classes == 2 else ():
         add("moved_parts", Sample(inputs, {**attrs, **slopes}, means, lods=lods, tolerance=3))
         few = {**attrs, **slopes, "pooled_height": 1, "pooled_width": 2, "part_size": [1, 2]}
         moves = Trans if attrs["no_trans"] else Trans[:, :, :1, :2]

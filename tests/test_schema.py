@@ -40,6 +40,8 @@ OURS = {
     "psroi_pool_back": "transpose of psroi_pool",
     "roi_place": "gradient of roi_pool",
     "roi_pick": "transpose of roi_place",
+    "focal_weights": "part of the gradient of sigmoid_focal_loss",
+    "yolo_terms": "part of the gradient of yolov3_loss",
     "deform_columns": "what a deformable_conv reads, as part of its gradients",
     "deform_image": "transpose of deform_columns",
     "deform_mask": "transpose of deform_columns",
@@ -116,7 +118,7 @@ OLD += [
     "while_grad",
 ]  # it has them, but tells no schemas of them
 
-OLD += ["pad_constant_like", "random_crop", "sample_logits", "space_to_depth"]
+OLD += ["pad_constant_like", "random_crop", "sample_logits", "sigmoid_focal_loss", "space_to_depth", "target_assign"]
 OLD += ["elementwise_add_grad_grad", "mul_grad_grad", "tanh_grad_grad"]
 
 OLD_ATTRIBUTES = {
@@ -153,8 +155,10 @@ MORE_INPUTS = {"sequence_pool": {"MaxIndex"}}
 
 FEWER_GRADIENTS = {
     "data_norm": {"BatchSize", "BatchSum", "BatchSquareSum", "BatchSize@GRAD", "BatchSum@GRAD", "BatchSquareSum@GRAD"},
+    "yolov3_loss": {"GTBox@GRAD", "GTLabel@GRAD"},
 }
-"""What these gradient ops of Paddle write and ours do not: those of data_norm are no gradients but sums over the batch."""
+"""What these gradient ops of Paddle write and ours do not: those of data_norm are no gradients but sums over the batch, those of
+what is labelled are nothing."""
 
 
 def slots_of(definition: OpDef) -> dict[str, dict[str, Any]]:

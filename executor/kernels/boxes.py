@@ -1,12 +1,13 @@
 """Arithmetic on boxes, which kernels of object detection share.
 
-Boxes [..., 4] are left, top, right and bottom. Their `edge` is 0 where these are places, so that a box is ``right - left`` wide, and
-1 where they are numbers of pixels, of which the right and bottom ones belong to the box. Arguments broadcast: to compare each
-box of one set with each of another, pass ``one[:, None]`` and ``other``.
+Boxes [..., 4] are left, top, right and bottom. Their `edge` is 0 where these are places, so that a box is ``right - left``
+wide, and 1 where they are numbers of pixels, of which the right and bottom ones belong to the box. Arguments broadcast: to
+compare each box of one set with each of another, pass ``one[:, None]`` and ``other``.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +40,8 @@ def corners(xp: Any, middle: Any, size: Any, edge: int = 0) -> Any:
 
 
 def encode(xp: Any, boxes: Any, anchors: Any, edge: int = 0) -> Any:
-    """How far the centers of boxes lie from those of anchors, in sizes of these, and the logarithms of the ratios of the sizes."""
+    """How far the centers of boxes lie from those of anchors, in sizes of these, and the logarithms of the ratios of the
+    sizes."""
     size = sizes(anchors, edge)
     shift = (centers(boxes, edge) - centers(anchors, edge)) / size
     return xp.concatenate(xp.broadcast_arrays(shift, xp.log(sizes(boxes, edge) / size)), -1)
@@ -101,4 +103,4 @@ def images_of(what: str, rows: int, lod: Lod, counts: Sequence[int] | None = Non
     elif min(counts, default=0) < 0 or sum(counts) != rows:
         raise ExecutionError(f"{what} has {rows} rows, but there should be {list(counts)} of the images")
     ends = np.cumsum([0, *counts]).tolist()
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(itertools.pairwise(ends))

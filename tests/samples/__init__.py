@@ -9,6 +9,7 @@ from . import (  # noqa: F401
     crf,
     ctc,
     debug,
+    detection,
     einsum,
     elementwise,
     files,

@@ -322,8 +322,8 @@ def _focal(X: Spec, Label: Spec, FgNum: Spec) -> Spec:
     alpha=0.25,
 )
 def sigmoid_focal_loss(f: Any, X: Any, Label: Any, FgNum: Any, dOut: Any, gamma: float, alpha: float) -> Any:
-    """The focal loss [N, C] of logits X [N, C], with p their sigmoid: ``-alpha * (1 - p) ** gamma * log(p)`` of the labelled class,
-    ``-(1 - alpha) * p ** gamma * log(1 - p)`` of others, divided by FgNum (at least 1).
+    """The focal loss [N, C] of logits X [N, C]: with p their sigmoid, ``-alpha * (1 - p) ** gamma * log(p)`` of the labelled
+    class, ``-(1 - alpha) * p ** gamma * log(1 - p)`` of others, divided by FgNum (at least 1).
 
     Labels [N, 1] count from 1; 0 is the background, and rows with -1 have no loss.
     """

@@ -17,7 +17,7 @@ from fluid.errors import ExecutionError
 from fluid.values.lod_array import lengths_of
 from fluid.values.spec import Lod
 
-__all__ = ["centers", "corners", "decode", "encode", "images_of", "intersection", "iou", "jaccard", "sizes", "suppress"]
+__all__ = ["areas", "centers", "corners", "decode", "encode", "images_of", "iou", "jaccard", "sizes", "suppress"]
 
 _BLOCK = 256
 """So many boxes are compared with each other at a time."""
@@ -53,26 +53,35 @@ def decode(xp: Any, deltas: Any, anchors: Any, edge: int = 0) -> Any:
     return corners(xp, deltas[..., :2] * size + centers(anchors, edge), xp.exp(deltas[..., 2:4]) * size, edge)
 
 
-def intersection(xp: Any, one: Any, other: Any, edge: int = 0) -> Any:
-    """The areas that boxes share [...]."""
-    low, high = xp.maximum(one[..., :2], other[..., :2]), xp.minimum(one[..., 2:4], other[..., 2:4])
-    return xp.maximum(high - low + one.dtype.type(edge), 0).prod(-1)
+def _shared(xp: Any, one: Any, other: Any) -> tuple[Any, Any]:
+    """Widths and heights of what boxes share; below 0 where they do not touch."""
+    across, down = (
+        xp.minimum(one[..., axis + 2], other[..., axis + 2]) - xp.maximum(one[..., axis], other[..., axis]) for axis in (0, 1)
+    )
+    return across, down
+
+
+def areas(boxes: Any, edge: int = 0) -> Any:
+    """Widths times heights [...]."""
+    extent = sizes(boxes, edge)
+    return extent[..., 0] * extent[..., 1]
 
 
 def iou(xp: Any, one: Any, other: Any, edge: int = 0) -> Any:
     """Intersection over union of boxes [...]; 0 of empty ones."""
-    shared = intersection(xp, one, other, edge)
-    union = sizes(one, edge).prod(-1) + sizes(other, edge).prod(-1) - shared
+    across, down = (xp.maximum(extent + extent.dtype.type(edge), 0) for extent in _shared(xp, one, other))
+    shared = across * down
+    union = areas(one, edge) + areas(other, edge) - shared
     return shared / xp.where(union == 0, 1, union)
 
 
 def jaccard(xp: Any, one: Any, other: Any, edge: int = 0) -> Any:
     """`iou`, but 0 where boxes do not touch, though the pixels at their ends may, and without the areas of boxes that end before
     they begin."""
-    apart = (xp.maximum(one[..., :2], other[..., :2]) > xp.minimum(one[..., 2:4], other[..., 2:4])).any(-1)
-    shared = xp.where(apart, 0, intersection(xp, one, other, edge))
-    areas = [xp.where((box[..., 2:4] < box[..., :2]).any(-1), 0, sizes(box, edge).prod(-1)) for box in (one, other)]
-    return xp.where(apart, 0, shared / (areas[0] + areas[1] - shared))
+    across, down = _shared(xp, one, other)
+    shared = (across + across.dtype.type(edge)) * (down + down.dtype.type(edge))
+    real = [xp.where((box[..., 2] < box[..., 0]) | (box[..., 3] < box[..., 1]), 0, areas(box, edge)) for box in (one, other)]
+    return xp.where((across < 0) | (down < 0), 0, shared / (real[0] + real[1] - shared))
 
 
 def suppress(boxes: Any, threshold: float, overlap: Callable[[Any, Any], Any], eta: float = 1.0) -> Any:

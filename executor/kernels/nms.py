@@ -94,7 +94,11 @@ def _images(BBoxes: Any, BBoxes_lod: Lod, Scores: Any, RoisNum: Any = None) -> I
 def _best(scores: Any, threshold: float, most: int) -> Any:
     """Where the scores above a threshold are, the largest first: at most so many, or all if that is -1."""
     above = np.flatnonzero(scores > np.float32(threshold))
-    order = above[(-scores[above]).argsort(kind="stable")]
+    values = scores[above]
+    if 0 < most < len(above):  # far fewer to sort
+        kept = values >= np.partition(values, -most)[-most]
+        above, values = above[kept], values[kept]
+    order = above[(-values).argsort(kind="stable")]
     return order[:most] if most > -1 else order
 
 

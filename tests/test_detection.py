@@ -123,6 +123,18 @@ def test_what_an_ssd_detects() -> None:
     np.testing.assert_allclose(found[:, 2:], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_nothing_is_detected() -> None:
+    """That is told by a row of one number, or by no rows."""
+    given = fluid.data("boxes", [2, 12, 4]), fluid.data("scores", [2, 3, 12])
+    choice = 0.5, -1, -1
+    found = [nms(*given, *choice) for nms in (layers.multiclass_nms, layers.locality_aware_nms, layers.multiclass_nms2)]
+    assert [rows.shape for rows in found] == [(-1, 6)] * 3
+    feed = {"boxes": np.stack([PRIORS] * 2), "scores": np.zeros((2, 3, 12), "float32")}
+    values = fluid.Executor().run(feed=feed, fetch_list=found, return_numpy=False)
+    assert [np.asarray(value).tolist() for value in values] == [[[-1]], [[-1]], []]
+    assert [value.recursive_sequence_lengths() for value in values] == [[[1]], [[1]], [[0, 0]]]
+
+
 def test_a_mean_average_precision_over_batches() -> None:
     """That of two batches is that of both at once; `reset` forgets them."""
     found, (gt_box, gt_label) = fluid.data("found", [None, 6], lod_level=1), labelled()

@@ -199,6 +199,8 @@ def bipartite_match(
 @checked("target_assign")
 def check_target_assign(X: Any, X_lod: Lod, MatchIndices: Any, NegIndices: Any) -> None:
     counts = [end - start for start, end in images_of("X", len(X), X_lod)]
+    if len(counts) != len(MatchIndices):
+        raise ExecutionError(f"target_assign: X has sequences of {len(counts)} images, but MatchIndices {len(MatchIndices)} rows")
     for image, (count, matches) in enumerate(zip(counts, to_numpy(MatchIndices), strict=True)):
         if len(matches) and matches.max() >= count:
             raise ExecutionError(
@@ -315,9 +317,10 @@ def _average_precision(judged: Any, positives: int, by_points: bool) -> float:
 def _earlier(TruePos: Any, TruePos_lod: Lod, classes: int) -> list[Any]:
     """Of each class, the detections of earlier batches."""
     spans = images_of("TruePos", len(TruePos), TruePos_lod)
-    if len(spans) != classes:
-        raise ExecutionError(f"detection_map: TruePos has sequences of {len(spans)} classes, but there are {classes}")
-    return [to_numpy(TruePos)[start:end] for start, end in spans]
+    if len(spans) > classes:
+        raise ExecutionError(f"detection_map: TruePos has sequences of {len(spans)} classes, but class_num is {classes}")
+    rows = [to_numpy(TruePos)[start:end] for start, end in spans]
+    return rows + [rows[0][:0]] * (classes - len(rows))
 
 
 @kernel("detection_map")
@@ -346,7 +349,12 @@ def detection_map(
     if HasState is not None and int(HasState.reshape(-1)[0]) and PosCount is not None and TruePos is not None:
         counts = counts + to_numpy(PosCount).reshape(-1)
         judged = [[rows] for rows in _earlier(TruePos, TruePos_lod, classes)]
-    spans = (images_of("DetectRes", len(detections), DetectRes_lod), images_of("Label", len(labels), Label_lod))
+    spans = [
+        images_of(name, len(rows), lod)
+        for name, rows, lod in (("DetectRes", detections, DetectRes_lod), ("Label", labels, Label_lod))
+    ]
+    if len(spans[0]) != len(spans[1]):
+        raise ExecutionError(f"detection_map: DetectRes has sequences of {len(spans[0])} images, but Label of {len(spans[1])}")
     for found, known in zip(*spans, strict=True):
         own, truth, hard = detections[slice(*found)], labels[slice(*known)], difficult[slice(*known)]
         for label in np.unique(own[:, 0]).astype(np.int64).tolist():

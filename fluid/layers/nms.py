@@ -51,7 +51,14 @@ def multiclass_nms(
             [1. , 0.7, 5. , 5. , 9. , 9. ]], shape=[2, 6], dtype=float32)
     """
     attrs = _choice(score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label)
-    detections: Variable = constants_of("multiclass_nms", {"BBoxes": bboxes, "Scores": scores}, attrs, name)
+    return _rows("multiclass_nms", bboxes, scores, attrs, name)
+
+
+def _rows(op_type: str, bboxes: Variable, scores: Variable, attrs: dict[str, Any], name: str | None) -> Variable:
+    """The detections of an op that gives a single number if there are none; programs are built as if there are some."""
+    detections: Variable = constants_of(op_type, {"BBoxes": bboxes, "Scores": scores}, attrs, name)
+    if detections.shape[0] < 0:
+        detections.shape = (-1, 2 + bboxes.shape[2] if bboxes.shape[2] >= 0 else -1)
     return detections
 
 
@@ -148,5 +155,4 @@ def locality_aware_nms(
     `bboxes` are ``[N, M, 4]``, or polygons ``[N, M, 2 * corners]``.
     """
     attrs = _choice(score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label)
-    detections: Variable = constants_of("locality_aware_nms", {"BBoxes": bboxes, "Scores": scores}, attrs, name)
-    return detections
+    return _rows("locality_aware_nms", bboxes, scores, attrs, name)

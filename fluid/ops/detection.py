@@ -26,7 +26,6 @@ from ..opdef.registry import (
 )
 from ..values.spec import Spec
 from ..values.types import VarType
-from .sequence import offsets_of
 from .shapes import fits, one_each, one_number
 
 __all__ = ["aspect_ratios_of"]
@@ -257,7 +256,7 @@ def bipartite_match() -> None:
 
 def _targets(X: Spec, MatchIndices: Spec, NegIndices: Spec | None) -> tuple[Spec, Spec]:
     for slot, spec in (("X", X), ("NegIndices", NegIndices)):
-        offsets = offsets_of(spec, f"target_assign: {slot}") if spec is not None else None
+        offsets = spec.lod[-1] if spec is not None and spec.lod else None
         if offsets is not None and not fits(len(offsets) - 1, MatchIndices.shape[0]):
             raise InferenceError(
                 f"target_assign: MatchIndices {MatchIndices} should have a row for each of {len(offsets) - 1} images of {slot}"
@@ -347,14 +346,10 @@ def focal_weights() -> None:
 
 # -------------------------------------------------------------------------------------------------------------- measures
 def _map(DetectRes: Spec, Label: Spec, inputs: Mapping[str, Any], class_num: int) -> tuple[Spec, Spec, Spec, Spec]:
-    for slot, spec in (("DetectRes", DetectRes), ("Label", Label)):
-        offsets_of(spec, f"detection_map: {slot}")
     if Label.shape[1] not in (-1, 5, 6):
         raise InferenceError(
             f"detection_map: Label {Label} should have 6 columns: label, difficult and box, or 5 without difficult"
         )
-    if None not in (*DetectRes.lod, *Label.lod) and DetectRes.lod and Label.lod and len(DetectRes.lod[-1]) != len(Label.lod[-1]):  # type: ignore[arg-type]
-        raise InferenceError("detection_map: DetectRes and Label should be sequences of the same number of images")
     one_number("HasState", inputs.get("HasState"))
     counts = inputs.get("PosCount")
     if counts is not None and counts.size not in (-1, class_num) and inputs.get("HasState") is not None:

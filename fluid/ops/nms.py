@@ -53,7 +53,7 @@ def _by_sequence(BBoxes: Spec, Scores: Spec) -> tuple[Spec, Spec]:
     return rows.with_lod((None,)), Spec((-1, 1), VarType.INT32, lod=(None,))
 
 
-def _without_sequences(BBoxes: Spec, Scores: Spec) -> Spec:
+def _rows_or_none(BBoxes: Spec, Scores: Spec) -> Spec:
     rows, _ = _by_sequence(BBoxes, Scores)
     return rows.with_shape((-1, -1))  # where nothing is found, a row of one number
 
@@ -71,7 +71,7 @@ _BOXES = "BBoxes: float[N, M, K], Scores: float"
 
 @define(
     f"multiclass_nms({_BOXES}) -> Out",
-    infer=_without_sequences,
+    infer=_rows_or_none,
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,
     background_label=0,

@@ -106,11 +106,11 @@ def _select(image: _Image, attrs: Slots) -> tuple[Any, Any]:
     """The classes of the detections of an image, and which boxes they are."""
     classes, chosen = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     overlap = _overlap(image.boxes, attrs["normalized"])
-    for label, scores in enumerate(image.scores):
-        if label != attrs["background_label"]:
+    for number, scores in enumerate(image.scores):
+        if number != attrs["background_label"]:
             order = _best(scores, attrs["score_threshold"], attrs["nms_top_k"])
-            kept = order[suppress(image.of_class(label)[order], attrs["nms_threshold"], overlap, attrs["nms_eta"])]
-            classes.append(np.full(len(kept), label))
+            kept = order[suppress(image.of_class(number)[order], attrs["nms_threshold"], overlap, attrs["nms_eta"])]
+            classes.append(np.full(len(kept), number))
             chosen.append(kept)
     label, index = np.concatenate(classes), np.concatenate(chosen)
     most = attrs["keep_top_k"]
@@ -194,30 +194,34 @@ def _decayed(boxes: Any, scores: Any, attrs: Slots) -> Any:
     return np.where(better, decay, 1).min(0, initial=1) * scores
 
 
+def _rank(image: _Image, attrs: Slots) -> tuple[Any, Any, Any]:
+    """The classes of the detections of an image by their lowered scores, which boxes they are, and these scores."""
+    dtype = image.scores.dtype
+    classes, chosen, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, dtype)]
+    for number, scores in enumerate(image.scores):
+        if number != attrs["background_label"]:
+            order = _best(scores, attrs["score_threshold"], attrs["nms_top_k"])
+            decayed = _decayed(image.boxes[order], scores[order], attrs)
+            kept = decayed > np.float32(attrs["post_threshold"])
+            classes.append(np.full(kept.sum(), number))
+            chosen.append(order[kept])
+            values.append(decayed[kept].astype(dtype))
+    value = np.concatenate(values)
+    first = (-value).argsort(kind="stable")
+    first = first[: attrs["keep_top_k"]] if attrs["keep_top_k"] > -1 else first
+    return np.concatenate(classes)[first], np.concatenate(chosen)[first], value[first]
+
+
 @kernel("matrix_nms")
 def matrix_nms(xp: Any, BBoxes: Any, Scores: Any, attrs: Slots, RoisNum: Any) -> tuple[Any, Any]:
-    rows, places, counts = [], [], []
+    rows, places, counts = [np.empty((0, 6), BBoxes.dtype)], [np.empty(0, np.int64)], []
     for image in _images(BBoxes, (), Scores):
-        labels, indices, values = [], [], []
-        for label, scores in enumerate(image.scores):
-            if label != attrs["background_label"]:
-                order = _best(scores, attrs["score_threshold"], attrs["nms_top_k"])
-                decayed = _decayed(image.boxes[order], scores[order], attrs)
-                kept = decayed > np.float32(attrs["post_threshold"])
-                labels.append(np.full(kept.sum(), label))
-                indices.append(order[kept])
-                values.append(decayed[kept])
-        label, index, value = (np.concatenate([np.empty(0, dtype), *parts]) for dtype, parts in
-                               (("int64", labels), ("int64", indices), (BBoxes.dtype, values)))  # fmt: skip
-        first = (-value).argsort(kind="stable")
-        first = first[: attrs["keep_top_k"]] if attrs["keep_top_k"] > -1 else first
-        own = [label[first, None].astype(BBoxes.dtype), value[first, None], image.boxes[index[first]]]
-        rows.append(np.concatenate(own, 1))
-        places.append(image.before + index[first])
-        counts.append(len(first))
+        label, index, value = _rank(image, attrs)
+        rows.append(np.concatenate([label[:, None].astype(BBoxes.dtype), value[:, None], image.boxes[index]], 1))
+        places.append(image.before + index)
+        counts.append(len(label))
     write_wanted((RoisNum, xp.asarray(counts)))
-    found = np.concatenate([np.empty((0, 6), BBoxes.dtype), *rows])
-    return xp.asarray(found), xp.asarray(np.concatenate([np.empty(0, "int32"), *places]).astype("int32")[:, None])
+    return xp.asarray(np.concatenate(rows)), xp.asarray(np.concatenate(places).astype(np.int32)[:, None])
 
 
 def _merged(image: _Image, attrs: Slots) -> _Image:

@@ -481,10 +481,17 @@ def detection_output(
     """
     boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
     probabilities = constant(transpose(softmax(scores), [0, 2, 1]))
-    choice: tuple[Any, ...] = (score_threshold, nms_top_k, keep_top_k, nms_threshold, True, nms_eta, background_label)
+    choice: dict[str, Any] = {
+        "score_threshold": score_threshold,
+        "nms_top_k": nms_top_k,
+        "keep_top_k": keep_top_k,
+        "nms_threshold": nms_threshold,
+        "nms_eta": nms_eta,
+        "background_label": background_label,
+    }
     if return_index:
-        return multiclass_nms2(boxes, probabilities, *choice, return_index=True)
-    return multiclass_nms(boxes, probabilities, *choice)
+        return multiclass_nms2(boxes, probabilities, **choice, return_index=True)
+    return multiclass_nms(boxes, probabilities, **choice)
 
 
 # --------------------------------------------------------------------------------------------------------- other losses

@@ -48,11 +48,11 @@ def picture(random):
 
 def ssd(image, filters=(16, 32, 48, 64)):
     """What three feature maps, of an 8th of the picture's extent and less, predict: locations and classes, and their priors."""
-    found, maps = image, []
+    features, maps = image, []
     for number in filters:
-        found = layers.conv2d(found, number, 3, stride=2, padding=1, bias_attr=False)
-        found = layers.batch_norm(found, act="relu")
-        maps.append(found)
+        features = layers.conv2d(features, number, 3, stride=2, padding=1, bias_attr=False)
+        features = layers.batch_norm(features, act="relu")
+        maps.append(features)
     return layers.multi_box_head(
         maps[1:],
         image,
@@ -116,9 +116,9 @@ def main():
     for _ in range(8):
         unseen = [picture(random) for _ in range(16)]
         feed = feeder.feed(unseen)
-        found, reached = executor.run(test_program, feed, [detected, mean_precision], return_numpy=False)
+        results, reached = executor.run(test_program, feed, [detected, mean_precision], return_numpy=False)
 
-    rows, (count, *_) = np.asarray(found), found.recursive_sequence_lengths()[0]
+    rows, (count, *_) = np.asarray(results), results.recursive_sequence_lengths()[0]
     rows = rows[:count]
     print(f"\nin a picture of {', '.join(SHAPES[kind] for kind in unseen[0][2].ravel())}:")
     draw(unseen[0][0], rows[rows[:, 1] >= 0.5] if rows.shape[1] == 6 else [])

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import each
-from samples.detection import best, coder, decoded, matched, overlap
+from samples.detection import coder, decoded, matched, overlap
+from samples.nms import best
 
 import fluid
 from fluid import layers
@@ -39,8 +40,8 @@ def ssd(location: Any, confidence: Any, ratio: float, threshold: float) -> Any:
     losses, matches = [], 0
     for (start, end), numbers, logits in zip(SPANS, location.astype("float64"), confidence.astype("float64"), strict=True):
         alike = np.array([[overlap(one, prior) for prior in PRIORS] for one in GT[start:end].astype("float64")])
-        given = matched(alike, "per_prediction", threshold)
-        index, similar = given["ColToRowMatchIndices"][0], given["ColToRowMatchDist"][0]
+        match = matched(alike, "per_prediction", threshold)
+        index, similar = match["ColToRowMatchIndices"][0], match["ColToRowMatchDist"][0]
         targets = coder(PRIORS.astype("float64"), GT[start:end].astype("float64"), variance=VARIANCE)
         log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
         positive = np.flatnonzero(index >= 0)
@@ -68,9 +69,9 @@ def test_the_loss_of_an_ssd(normalize: bool, priors: int) -> None:
         "gt_box": (GT, [[2, 3]]),
         "gt_label": (LABELS, [[2, 3]]),
     }
-    (found,) = fluid.Executor().run(feed=feed, fetch_list=[loss])
+    (values,) = fluid.Executor().run(feed=feed, fetch_list=[loss])
     expected, matches = ssd(feed["location"], feed["confidence"], 1.5, 0.3)
-    np.testing.assert_allclose(found, expected / matches if normalize else expected, rtol=1e-4)
+    np.testing.assert_allclose(values, expected / matches if normalize else expected, rtol=1e-4)
 
 
 def test_an_ssd_learns_boxes() -> None:
@@ -82,8 +83,8 @@ def test_an_ssd_learns_boxes() -> None:
         [one, two], image, 32, 4, [[2.0], [2.0]], min_sizes=[8.0, 16.0], max_sizes=[16.0, 28.0], kernel_size=3, pad=1
     )
     gt_box, gt_label = labelled()
-    found = layers.detection_output(*predicted, prior, variances, score_threshold=0.3)
-    measure = fluid.metrics.DetectionMAP(found, gt_label, gt_box, class_num=4)
+    detections = layers.detection_output(*predicted, prior, variances, score_threshold=0.3)
+    measure = fluid.metrics.DetectionMAP(detections, gt_label, gt_box, class_num=4)
     test_program = fluid.default_main_program().clone(for_test=True)
     loss = layers.reduce_sum(layers.ssd_loss(*predicted, gt_box, gt_label, prior, variances))
     fluid.optimizer.Adam(0.02).minimize(loss)
@@ -93,7 +94,7 @@ def test_an_ssd_learns_boxes() -> None:
     feed = {"image": rng.rand(2, 3, 32, 32).astype("float32"), "gt_box": (GT, [[2, 3]]), "gt_label": (LABELS, [[2, 3]])}
     losses = [executor.run(feed=feed, fetch_list=[loss])[0].item() for _ in range(60)]
     assert losses[-1] < losses[0] / 5
-    rows, now = executor.run(test_program, feed, [found, measure.cur_map], return_numpy=False)
+    rows, now = executor.run(test_program, feed, [detections, measure.cur_map], return_numpy=False)
     assert np.asarray(now).item() == 1 and np.asarray(rows).shape[1] == 6 and len(rows.recursive_sequence_lengths()[0]) == 2
 
 
@@ -102,8 +103,8 @@ def test_the_sizes_of_priors_follow_from_ratios() -> None:
     image = fluid.data("image", [None, 3, 100, 100])
     maps = [fluid.data(f"map{size}", [None, 4, size, size]) for size in (4, 2, 1)]
     layers.multi_box_head(maps, image, 100, 3, [[2.0]] * 3, 20, 90, steps=[25.0, 50.0, 100.0])
-    made = [op.attrs for op in fluid.default_main_program().global_block().ops if op.type == "prior_box"]
-    sizes = [(attrs["min_sizes"][0], attrs["max_sizes"][0], attrs["step_w"], attrs["step_h"]) for attrs in made]
+    priors_of_maps = [op.attrs for op in fluid.default_main_program().global_block().ops if op.type == "prior_box"]
+    sizes = [(attrs["min_sizes"][0], attrs["max_sizes"][0], attrs["step_w"], attrs["step_h"]) for attrs in priors_of_maps]
     assert sizes == [(10.0, 20.0, 25.0, 25.0), (20.0, 90.0, 50.0, 50.0), (90.0, 160.0, 100.0, 100.0)]
 
 
@@ -111,34 +112,34 @@ def test_what_an_ssd_detects() -> None:
     loc, scores = rng.standard_normal((1, 12, 4)).astype("float32"), 2 * rng.standard_normal((1, 12, 3)).astype("float32")
     names = ("loc", "scores", "prior", "variances")
     arrays = (loc, scores, PRIORS, np.tile(np.float32(VARIANCE), (12, 1)))
-    given = [fluid.data(name, list(array.shape)) for name, array in zip(names, arrays, strict=True)]
-    rows, index = layers.detection_output(*given, nms_threshold=1.0, keep_top_k=5, return_index=True)
-    found, places = fluid.Executor().run(feed=dict(zip(names, arrays, strict=True)), fetch_list=[rows, index])
+    inputs = [fluid.data(name, list(array.shape)) for name, array in zip(names, arrays, strict=True)]
+    rows, index = layers.detection_output(*inputs, nms_threshold=1.0, keep_top_k=5, return_index=True)
+    detections, places = fluid.Executor().run(feed=dict(zip(names, arrays, strict=True)), fetch_list=[rows, index])
     odds = np.exp(scores[0])
     p = odds / odds.sum(1, keepdims=True)
     best_five = sorted(sorted((-p[m, c], c, m) for m in range(12) for c in (1, 2))[:5], key=lambda one: one[1])
-    np.testing.assert_allclose(found[:, 1], [-score for score, _, _ in best_five], rtol=1e-5)
-    assert places.ravel().tolist() == [m for _, _, m in best_five] and found[:, 0].tolist() == [c for _, c, _ in best_five]
+    np.testing.assert_allclose(detections[:, 1], [-score for score, _, _ in best_five], rtol=1e-5)
+    assert places.ravel().tolist() == [m for _, _, m in best_five] and detections[:, 0].tolist() == [c for _, c, _ in best_five]
     expected = [decoded(loc[0, m] * VARIANCE, PRIORS[m], 0.0) for _, _, m in best_five]
-    np.testing.assert_allclose(found[:, 2:], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(detections[:, 2:], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_is_detected() -> None:
     """That is told by a row of one number, or by no rows."""
-    given = fluid.data("boxes", [2, 12, 4]), fluid.data("scores", [2, 3, 12])
+    inputs = fluid.data("boxes", [2, 12, 4]), fluid.data("scores", [2, 3, 12])
     choice = 0.5, -1, -1
-    found = [nms(*given, *choice) for nms in (layers.multiclass_nms, layers.locality_aware_nms, layers.multiclass_nms2)]
-    assert [rows.shape for rows in found] == [(-1, 6)] * 3
+    detections = [nms(*inputs, *choice) for nms in (layers.multiclass_nms, layers.locality_aware_nms, layers.multiclass_nms2)]
+    assert [rows.shape for rows in detections] == [(-1, 6)] * 3
     feed = {"boxes": np.stack([PRIORS] * 2), "scores": np.zeros((2, 3, 12), "float32")}
-    values = fluid.Executor().run(feed=feed, fetch_list=found, return_numpy=False)
+    values = fluid.Executor().run(feed=feed, fetch_list=detections, return_numpy=False)
     assert [np.asarray(value).tolist() for value in values] == [[[-1]], [[-1]], []]
     assert [value.recursive_sequence_lengths() for value in values] == [[[1]], [[1]], [[0, 0]]]
 
 
 def test_a_mean_average_precision_over_batches() -> None:
     """That of two batches is that of both at once; `reset` forgets them."""
-    found, (gt_box, gt_label) = fluid.data("found", [None, 6], lod_level=1), labelled()
-    measure = fluid.metrics.DetectionMAP(found, gt_label, gt_box, class_num=4)
+    detections, (gt_box, gt_label) = fluid.data("detections", [None, 6], lod_level=1), labelled()
+    measure = fluid.metrics.DetectionMAP(detections, gt_label, gt_box, class_num=4)
     assert fluid.evaluator.DetectionMAP is fluid.metrics.DetectionMAP
     executor = fluid.Executor()
     executor.run(fluid.default_startup_program())
@@ -146,7 +147,7 @@ def test_a_mean_average_precision_over_batches() -> None:
     rows = np.concatenate([np.float32([[1], [1], [2], [3], [1], [2]]), scores, GT[[0, 0, 1, 3, 2, 1]]], 1)
 
     def feed(rows: Any, lengths: list[int], start: int, end: int, counts: list[int]) -> dict[str, Any]:
-        return {"found": (rows, [lengths]), "gt_box": (GT[start:end], [counts]), "gt_label": (LABELS[start:end], [counts])}
+        return {"detections": (rows, [lengths]), "gt_box": (GT[start:end], [counts]), "gt_label": (LABELS[start:end], [counts])}
 
     def run(fed: dict[str, Any]) -> list[float]:
         return [value.item() for value in executor.run(feed=fed, fetch_list=list(measure.get_map_var()))]
@@ -165,8 +166,8 @@ def test_a_yolo_learns_boxes() -> None:
     truth, label = fluid.data("truth", [None, 2, 4]), fluid.data("label", [None, 2], "int32")
     features = layers.conv2d(layers.conv2d(image, 16, 3, stride=4, padding=1, act="relu"), 16, 3, stride=2, padding=1)
     loss = layers.mean(layers.yolov3_loss(features, truth, label, anchors, mask, 3, 0.7, 8, use_label_smooth=False))
-    found, scores = layers.yolo_box(features, sizes, anchors[2:], 3, 0.01, 8)
-    rows = layers.multiclass_nms(found, layers.transpose(scores, [0, 2, 1]), 0.5, -1, -1, background_label=-1)
+    predicted, scores = layers.yolo_box(features, sizes, anchors[2:], 3, 0.01, 8)
+    rows = layers.multiclass_nms(predicted, layers.transpose(scores, [0, 2, 1]), 0.5, -1, -1, background_label=-1)
     test_program = fluid.default_main_program().clone(for_test=True)
     fluid.optimizer.Adam(0.02).minimize(loss)
     executor = fluid.Executor()
@@ -279,10 +280,10 @@ def run_assign(X: Any, matches: Any) -> None:
 
 
 def run_precision(label: float) -> None:
-    found, truth = fluid.data("d", [None, 6], lod_level=1), fluid.data("t", [None, 5], lod_level=1)
+    detections, truth = fluid.data("d", [None, 6], lod_level=1), fluid.data("t", [None, 5], lod_level=1)
     row = np.float32([[label, 0.5, 0.1, 0.1, 0.3, 0.3]])
     fluid.Executor().run(
-        feed={"d": (row, [[1]]), "t": (np.delete(row, 1, 1), [[1]])}, fetch_list=[layers.detection_map(found, truth, 3)]
+        feed={"d": (row, [[1]]), "t": (np.delete(row, 1, 1), [[1]])}, fetch_list=[layers.detection_map(detections, truth, 3)]
     )
 
 

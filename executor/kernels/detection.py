@@ -227,8 +227,8 @@ def target_assign(
     if Out is not None and len(X):
         first = xp.asarray([start for start, _ in images_of("X", len(X), X_lod)])[:, None]
         rows = xp.minimum(first + xp.maximum(MatchIndices, 0), len(X) - 1)
-        found = X[rows, xp.arange(MatchIndices.shape[1]) % X.shape[1]]
-        xp.copyto(Out, xp.where(matched, found, mismatch_value), "unsafe")
+        values = X[rows, xp.arange(MatchIndices.shape[1]) % X.shape[1]]
+        xp.copyto(Out, xp.where(matched, values, mismatch_value), "unsafe")
     if NegIndices is not None:
         negatives = NegIndices.reshape(-1)
         for image, (start, end) in enumerate(images_of("NegIndices", len(NegIndices), NegIndices_lod)):
@@ -355,8 +355,8 @@ def detection_map(
     ]
     if len(spans[0]) != len(spans[1]):
         raise ExecutionError(f"detection_map: DetectRes has sequences of {len(spans[0])} images, but Label of {len(spans[1])}")
-    for found, known in zip(*spans, strict=True):
-        own, truth, hard = detections[slice(*found)], labels[slice(*known)], difficult[slice(*known)]
+    for detected, labelled_rows in zip(*spans, strict=True):
+        own, truth, hard = detections[slice(*detected)], labels[slice(*labelled_rows)], difficult[slice(*labelled_rows)]
         for label in np.unique(own[:, 0]).astype(np.int64).tolist():
             there = truth[:, 0] == label
             judged[label].append(_judged(own[own[:, 0] == label, 1:], truth[there, -4:], hard[there], threshold, all_count))

@@ -45,7 +45,8 @@ def _shared_area(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     heights = np.sort(np.concatenate([one[0][..., 1], other[0][..., 1], meet.reshape(len(meet), -1)], 1), 1)
     middle = (heights[:, 1:] + heights[:, :-1]) / 2
     low, high = zip(
-        *((found[..., ::2], found[..., 1::2]) for found in (_crossings(one, middle), _crossings(other, middle))), strict=True
+        *((crossings[..., ::2], crossings[..., 1::2]) for crossings in (_crossings(one, middle), _crossings(other, middle))),
+        strict=True,
     )
     with np.errstate(invalid="ignore"):  # of no crossing, infinity less infinity
         width = np.minimum(high[0][..., :, None], high[1][..., None, :]) - np.maximum(low[0][..., :, None], low[1][..., None, :])
@@ -154,11 +155,11 @@ def _detect(images: Iterator[_Image], attrs: Slots, width: int, dtype: Any) -> _
     return _Detections(np.concatenate(rows), np.concatenate(places).astype(np.int32)[:, None], counts)
 
 
-def _rows_or_none(xp: Any, found: _Detections) -> LoDArray:
+def _rows_or_none(xp: Any, detections: _Detections) -> LoDArray:
     """The detections or, if there are none at all, -1 as the only one."""
-    if not len(found.rows):
-        return LoDArray(xp.full((1, 1), -1, found.rows.dtype), ((0, 1),))
-    return LoDArray(xp.asarray(found.rows), found.lod)
+    if not len(detections.rows):
+        return LoDArray(xp.full((1, 1), -1, detections.rows.dtype), ((0, 1),))
+    return LoDArray(xp.asarray(detections.rows), detections.lod)
 
 
 @kernel("multiclass_nms")
@@ -168,17 +169,17 @@ def multiclass_nms(xp: Any, BBoxes: Any, BBoxes_lod: Lod, Scores: Any, attrs: Sl
 
 @kernel("multiclass_nms2")
 def multiclass_nms2(xp: Any, BBoxes: Any, BBoxes_lod: Lod, Scores: Any, attrs: Slots) -> tuple[LoDArray, LoDArray]:
-    found = _detect(_images(BBoxes, BBoxes_lod, Scores), attrs, BBoxes.shape[2], BBoxes.dtype)
-    return LoDArray(xp.asarray(found.rows), found.lod), LoDArray(xp.asarray(found.index), found.lod)
+    detections = _detect(_images(BBoxes, BBoxes_lod, Scores), attrs, BBoxes.shape[2], BBoxes.dtype)
+    return LoDArray(xp.asarray(detections.rows), detections.lod), LoDArray(xp.asarray(detections.index), detections.lod)
 
 
 @kernel("multiclass_nms3")
 def multiclass_nms3(
     xp: Any, BBoxes: Any, BBoxes_lod: Lod, Scores: Any, RoisNum: Any, attrs: Slots, NmsRoisNum: Any
 ) -> tuple[Any, Any]:
-    found = _detect(_images(BBoxes, BBoxes_lod, Scores, RoisNum), attrs, BBoxes.shape[2], BBoxes.dtype)
-    write_wanted((NmsRoisNum, xp.asarray(found.counts)))
-    return xp.asarray(found.rows), xp.asarray(found.index)
+    detections = _detect(_images(BBoxes, BBoxes_lod, Scores, RoisNum), attrs, BBoxes.shape[2], BBoxes.dtype)
+    write_wanted((NmsRoisNum, xp.asarray(detections.counts)))
+    return xp.asarray(detections.rows), xp.asarray(detections.index)
 
 
 # ----------------------------------------------------------------------------------------------------------------- others

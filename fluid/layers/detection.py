@@ -333,8 +333,8 @@ def multi_box_head(
 
     >>> images, one = fluid.data("images", [None, 3, 64, 64]), fluid.data("one", [None, 8, 8, 8])
     >>> two = fluid.data("two", [None, 8, 4, 4])
-    >>> found = layers.multi_box_head([one, two], images, 64, 5, [[2.0], [2.0]], min_sizes=[16.0, 32.0], max_sizes=[32.0, 60.0])
-    >>> [part.shape for part in found]
+    >>> parts = layers.multi_box_head([one, two], images, 64, 5, [[2.0], [2.0]], min_sizes=[16.0, 32.0], max_sizes=[32.0, 60.0])
+    >>> [part.shape for part in parts]
     [(-1, 320, 4), (-1, 320, 5), (320, 4), (320, 4)]
     """
     maps = listed(inputs)
@@ -352,8 +352,8 @@ def multi_box_head(
         )
 
         def predict(features: Variable, numbers: int, boxes: Variable) -> Variable:
-            found = conv2d(features, boxes.shape[2] * numbers, kernel_size, stride, pad, name=name)
-            return reshape(transpose(found, [0, 2, 3, 1]), [0, -1, numbers])
+            values = conv2d(features, boxes.shape[2] * numbers, kernel_size, stride, pad, name=name)
+            return reshape(transpose(values, [0, 2, 3, 1]), [0, -1, numbers])
 
         predicted = predict(features, 4, boxes), predict(features, num_classes, boxes)
         parts.append((*predicted, flatten(boxes, 3), flatten(variances, 3)))
@@ -573,7 +573,7 @@ def yolo_box(
         conf_thresh: where the confidence is below, boxes and scores are 0.
 
     >>> x, sizes = fluid.data("x", [None, 14, 13, 13]), fluid.data("sizes", [None, 2], "int32")
-    >>> [found.shape for found in layers.yolo_box(x, sizes, [10, 13, 16, 30], 2, 0.01, 32)]
+    >>> [part.shape for part in layers.yolo_box(x, sizes, [10, 13, 16, 30], 2, 0.01, 32)]
     [(-1, 338, 4), (-1, 338, 2)]
     """
     attrs = {"anchors": list(anchors), "class_num": class_num, "conf_thresh": conf_thresh, "downsample_ratio": downsample_ratio}

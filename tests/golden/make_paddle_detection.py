@@ -78,9 +78,9 @@ MINING["MatchIndices"] = np.array([[-1, 0, -1, -1, 1, -1, -1, -1, -1], [-1] * 6 
 
 
 def truth(*shape):
-    found = np.concatenate([x(*shape, 2, low=0.05, high=0.95), x(*shape, 2, low=0.02, high=0.6)], -1)
-    found[:, 1] = 0
-    return found.astype("float32")
+    places = np.concatenate([x(*shape, 2, low=0.05, high=0.95), x(*shape, 2, low=0.02, high=0.6)], -1)
+    places[:, 1] = 0
+    return places.astype("float32")
 
 
 def losses(shape, scored, **attrs):
@@ -96,13 +96,13 @@ def losses(shape, scored, **attrs):
 
 
 def precision(difficult, **attrs):
-    label, found = boxes(8), boxes(14)
-    found[:6] = label[:6] + x(6, 4, low=-0.04, high=0.04)
-    found[6] = found[0]
+    label, places = boxes(8), boxes(14)
+    places[:6] = label[:6] + x(6, 4, low=-0.04, high=0.04)
+    places[6] = places[0]
     kinds = np.array([1, 2, 1, 2, 1, 1, 2, 2], "float32")[:, None]
     hard = [np.array([0, 0, 1, 0, 0, 0, 1, 0], "float32")[:, None]] if difficult else []
     scores = x(14, 1, low=0, high=1)
-    detected = np.concatenate([np.concatenate([kinds[:6], kinds[:1], rng.randint(0, 3, (7, 1))]), scores, found], 1)
+    detected = np.concatenate([np.concatenate([kinds[:6], kinds[:1], rng.randint(0, 3, (7, 1))]), scores, places], 1)
     inputs = {"DetectRes": detected.astype("float32"), "Label": np.concatenate([kinds, *hard, label], 1)}
     lods = {"DetectRes": [[0, 5, 14]], "Label": [[0, 4, 8]]}
     outputs = ["AccumPosCount", "AccumTruePos", "AccumFalsePos", "MAP"]
@@ -185,11 +185,11 @@ CASES = [
 
 
 def tensor(array, lod):
-    found = paddle.base.core.LoDTensor()
-    found.set(array, paddle.CPUPlace())
+    value = paddle.base.core.LoDTensor()
+    value.set(array, paddle.CPUPlace())
     if lod:
-        found.set_lod(lod)
-    return found
+        value.set_lod(lod)
+    return value
 
 
 def run(number, op_type, inputs, attrs, outputs, wrt, lods, arrays):
@@ -204,15 +204,15 @@ def run(number, op_type, inputs, attrs, outputs, wrt, lods, arrays):
             feed[slot] = tensor(array, lods.get(slot))
             slots[slot] = [var]
             arrays[f"{number}.in.{slot}"] = array
-        made = {}
+        results = {}
         for slot in outputs:
             dtype = "int32" if slot in INTS else "float32"
-            made[slot] = [block.create_var(name=f"{slot}.out", dtype=dtype)]
-        block.append_op(type=op_type, inputs=slots, outputs=made, attrs=dict(attrs))
+            results[slot] = [block.create_var(name=f"{slot}.out", dtype=dtype)]
+        block.append_op(type=op_type, inputs=slots, outputs=results, attrs=dict(attrs))
         exe = paddle.static.Executor(paddle.CPUPlace())
-        fetch = [var for variables in made.values() for var in variables]
+        fetch = [var for variables in results.values() for var in variables]
         values = exe.run(main, feed=feed, fetch_list=fetch, return_numpy=False)
-        for slot, value in zip(made, values, strict=True):
+        for slot, value in zip(results, values, strict=True):
             arrays[f"{number}.out.{slot}"] = np.asarray(value)
         if wrt:
             shape = np.asarray(values[0]).shape
@@ -220,10 +220,10 @@ def run(number, op_type, inputs, attrs, outputs, wrt, lods, arrays):
             seed = block.create_var(name="seed", shape=shape, dtype="float32")
             seed.is_data = True
             feed["seed"] = arrays[f"{number}.seed"]
-            grads = paddle.static.gradients(made[outputs[0]], [slots[slot][0] for slot in wrt], [seed])
+            grads = paddle.static.gradients(results[outputs[0]], [slots[slot][0] for slot in wrt], [seed])
             for slot, value in zip(wrt, exe.run(main, feed=feed, fetch_list=grads), strict=True):
                 arrays[f"{number}.grad.{slot}"] = value
-    output_lods = {slot: value.lod() for slot, value in zip(made, values, strict=True) if value.lod()}
+    output_lods = {slot: value.lod() for slot, value in zip(results, values, strict=True) if value.lod()}
     return {"type": op_type, "attrs": attrs, "inputs": list(inputs), "lods": lods, "output_lods": output_lods}
 
 

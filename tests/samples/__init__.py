@@ -17,6 +17,7 @@ from . import (  # noqa: F401
     manipulation,
     matmul,
     metric,
+    nms,
     norm,
     optimizer,
     pool,
@@ -31,6 +32,7 @@ from . import (  # noqa: F401
     sequence,
     training,
     vision,
+    yolo,
 )
 from .base import OPS, STRUCTURAL, Sample, cast, with_lods
 

@@ -1,4 +1,4 @@
-"""Samples of `fluid.ops.detection`, `fluid.ops.nms` and `fluid.ops.yolo`, stated box by box."""
+"""Samples of `fluid.ops.detection`, stated box by box."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def overlap(one: Any, other: Any, edge: float = 0.0) -> float:
 VARIANCES = [0.1, 0.2, 0.3, 0.4]
 
 
-def with_variances(found: Any, dtype: Any) -> dict[str, Any]:
-    found = np.array(found, dtype)
-    return {"Boxes": found, "Variances": np.broadcast_to(np.array(VARIANCES, dtype), found.shape)}
+def with_variances(boxes: Any, dtype: Any) -> dict[str, Any]:
+    boxes = np.array(boxes, dtype)
+    return {"Boxes": boxes, "Variances": np.broadcast_to(np.array(VARIANCES, dtype), boxes.shape)}
 
 
 def prior(
@@ -64,8 +64,8 @@ def prior(
             mean = [around(x, y, sqrt(size * most), sqrt(size * most)) for most in max_sizes[number : number + 1]]
             rest = [around(x, y, size * sqrt(ratio), size / sqrt(ratio)) for ratio in others]
             rows += square + mean + rest if min_max_aspect_ratios_order else square + rest + mean
-    found = np.array(rows).reshape(height, width, -1, 4) / [wide, high, wide, high]
-    return with_variances(np.clip(found, 0, 1) if clip else found, Input.dtype)
+    priors = np.array(rows).reshape(height, width, -1, 4) / [wide, high, wide, high]
+    return with_variances(np.clip(priors, 0, 1) if clip else priors, Input.dtype)
 
 
 def dense(
@@ -92,8 +92,8 @@ def dense(
                     (place + offset) * step - average / 2 + (k + 0.5) * shift for place, step, k in ((j, across, n), (i, down, m))
                 )
                 rows.append(around(x, y, size * sqrt(ratio), size / sqrt(ratio)))
-    found = np.clip(np.array(rows) / [wide, high, wide, high], 0, 1)
-    return with_variances(found if flatten_to_2d else found.reshape(height, width, -1, 4), Input.dtype)
+    priors = np.clip(np.array(rows) / [wide, high, wide, high], 0, 1)
+    return with_variances(priors if flatten_to_2d else priors.reshape(height, width, -1, 4), Input.dtype)
 
 
 def anchors(Input: Any, anchor_sizes: Any, aspect_ratios: Any, stride: Any, offset: float = 0.5, **_: Any) -> Any:
@@ -104,8 +104,8 @@ def anchors(Input: Any, anchor_sizes: Any, aspect_ratios: Any, stride: Any, offs
         high = floor(wide * ratio + 0.5)
         x, y = (place * step + offset * (step - 1) for place, step in ((j, stride[0]), (i, stride[1])))
         rows.append(around(x, y, size / stride[0] * wide - 1, size / stride[1] * high - 1))
-    found = with_variances(np.array(rows).reshape(height, width, -1, 4), Input.dtype)
-    return {"Anchors": found["Boxes"], "Variances": found["Variances"]}
+    priors = with_variances(np.array(rows).reshape(height, width, -1, 4), Input.dtype)
+    return {"Anchors": priors["Boxes"], "Variances": priors["Variances"]}
 
 
 FEATURES = {"Input": data(1, 2, 2, 3), "Image": data(1, 3, 20, 24)}
@@ -329,11 +329,11 @@ def precision(
     judged: list[list[tuple[float, int]]] = [[] for _ in range(class_num)]
     if HasState is not None:
         judged[1] = [(float(score), int(right)) for score, right in TruePos]
-    for found, truth in ((slice(0, 3), slice(0, 2)), (slice(3, 9), slice(2, 5))):
+    for rows_of_image, truth in ((slice(0, 3), slice(0, 2)), (slice(3, 9), slice(2, 5))):
         there, taken = list(Label[truth]), set()
         for row in there:
             counts[int(row[0])] += evaluate_difficult or not (len(row) == 6 and row[1])
-        for row in sorted(DetectRes[found], key=lambda row: (row[0], -row[1])):
+        for row in sorted(DetectRes[rows_of_image], key=lambda row: (row[0], -row[1])):
             own = [(overlap(np.clip(row[2:], 0, 1), other[-4:]), -k) for k, other in enumerate(there) if other[0] == row[0]]
             most, place = max(own, default=(0.0, 0))
             if most <= overlap_threshold:
@@ -362,340 +362,10 @@ FOUND[[1, 5, 8], 2:] += 0.01
 MAP_LODS = {"DetectRes": ((0, 3, 9),), "Label": ((0, 2, 5),)}
 EARLIER = {"HasState": np.array([1], "int32"), "PosCount": np.array([[0], [2], [1]], "int32"),
            "TruePos": np.array([[0.9, 1.0], [0.3, 0.0]]), "FalsePos": np.array([[0.9, 0.0], [0.3, 1.0]])}  # fmt: skip
-for label, more, given, lods in (
+for label, more, states, lods in (
     (TRUTH, {}, {}, {}),
     (TRUTH, {"evaluate_difficult": False, "ap_type": "11point", "overlap_threshold": 0.3}, {}, {}),
     (TRUTH[:, [0, 2, 3, 4, 5]], {}, EARLIER, {"TruePos": ((0, 0, 2, 2),), "FalsePos": ((0, 0, 2, 2),)}),
 ):
-    add("detection_map", Sample({"DetectRes": FOUND, "Label": label, **given}, {"class_num": 3, **more}, precision,
+    add("detection_map", Sample({"DetectRes": FOUND, "Label": label, **states}, {"class_num": 3, **more}, precision,
                                 lods={**MAP_LODS, **lods}, shapes_by_value=True))  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------------- non-maximum suppression
-def sides(shape: Any) -> float:
-    """The area of a polygon."""
-    x, y = shape[::2], shape[1::2]
-    return abs(sum(x[k - 1] * y[k] - x[k] * y[k - 1] for k in range(len(x)))) / 2
-
-
-def shared(one: Any, other: Any) -> list[float]:
-    """The convex polygon that two share: the first one, cut at each side of the second."""
-    points = [tuple(point) for point in np.reshape(one, (-1, 2))]
-    corners = [tuple(point) for point in np.reshape(other, (-1, 2))]
-    for (x0, y0), (x1, y1) in zip(corners, corners[1:] + corners[:1], strict=True):
-        inside = [(x1 - x0) * (y - y0) - (y1 - y0) * (x - x0) for x, y in points]
-        kept = []
-        for k, (x, y) in enumerate(points):
-            (last_x, last_y), before = points[k - 1], inside[k - 1]
-            if (before < 0) != (inside[k] < 0):
-                share = before / (before - inside[k])
-                kept.append((last_x + share * (x - last_x), last_y + share * (y - last_y)))
-            if inside[k] >= 0:
-                kept.append((x, y))
-        points = kept
-    return [number for point in points for number in point]
-
-
-def alike(one: Any, other: Any, normalized: bool) -> float:
-    if len(one) == 4:
-        apart = one[2] < other[0] or other[2] < one[0] or one[3] < other[1] or other[3] < one[1]
-        return 0.0 if apart else overlap(one, other, float(not normalized))
-    both = sides(shared(one, other))
-    return both / (sides(one) + sides(other) - both)
-
-
-def best(scores: Any, threshold: float, most: int) -> list[int]:
-    order = sorted((m for m in range(len(scores)) if scores[m] > threshold), key=lambda m: -scores[m])
-    return order if most < 0 else order[:most]
-
-
-def choose(
-    boxes: Any,
-    scores: Any,
-    own: bool,
-    background_label: int = 0,
-    score_threshold: float = 0.0,
-    nms_top_k: int = -1,
-    nms_threshold: float = 0.3,
-    nms_eta: float = 1.0,
-    keep_top_k: int = -1,
-    normalized: bool = True,
-) -> list[tuple[int, int]]:
-    """(class, box) of what is detected in an image, of scores [C, M]."""
-    found = []
-    for label, row in enumerate(scores):
-        kept: list[int] = []
-        threshold = nms_threshold
-        for m in best(row, score_threshold, nms_top_k) if label != background_label else ():
-            mine = boxes[:, label] if own else boxes
-            if all(alike(mine[m], mine[other], normalized) <= threshold for other in kept):
-                kept.append(m)
-                threshold *= nms_eta if threshold > 0.5 else 1
-        found += [(label, m) for m in kept]
-    if 0 <= keep_top_k:
-        found = sorted(sorted(found, key=lambda pair: -scores[pair])[:keep_top_k], key=lambda pair: pair[0])
-    return sorted(found) if own else found
-
-
-def detected(op_type: str) -> Any:
-    def reference(BBoxes: Any, Scores: Any, RoisNum: Any = None, **attrs: Any) -> Any:
-        own = Scores.ndim == 2
-        images = (
-            [(BBoxes[s:e], Scores[s:e].T, s) for s, e in SPANS]
-            if own
-            else [(b, s, 0) for b, s in zip(BBoxes, Scores, strict=True)]
-        )
-        rows, places, counts = [], [], []
-        for number, (mine, scores, before) in enumerate(images):
-            chosen = choose(mine, scores, own, **attrs)
-            counts.append(len(chosen))
-            for label, m in chosen:
-                rows.append([label, scores[label, m], *(mine[m, label] if own else mine[m])])
-                places.append((before + m) * len(scores) + label if own else number * len(mine) + m)
-        width = 2 + BBoxes.shape[2]
-        out = (
-            np.array(rows, BBoxes.dtype).reshape(-1, width) if rows or op_type[-1] in "23" else np.full((1, 1), -1, BBoxes.dtype)
-        )
-        index = {"Index": np.array(places, "int32").reshape(-1, 1)} if op_type[-1] in "23" else {}
-        return {"Out": out, **index, **({"NmsRoisNum": np.array(counts, "int32")} if op_type[-1] == "3" else {})}
-
-    return reference
-
-
-def rotated(*shape: int) -> Any:
-    """Quadrilaterals whose corners go round in one sense."""
-    angle, size = data(*shape, low=0.0, high=1.5), data(*shape, low=1.0, high=3.0)
-    turns = angle[..., None] + np.arange(4) * np.pi / 2
-    corner = np.stack([np.cos(turns), np.sin(turns)], -1) * size[..., None, None] * [1.0, 1.5]
-    return (data(*shape, 1, 2, low=0.0, high=4.0) + corner).reshape(*shape, 8)
-
-
-CHOICE = {"score_threshold": 0.2, "nms_top_k": 8, "keep_top_k": 6}
-SHARED = {"BBoxes": boxes(2, 12), "Scores": data.distinct(2, 3, 12, step=0.01) + 0.4}
-OWN = {"BBoxes": boxes(5, 3, size=5), "Scores": data.distinct(5, 3, step=0.05) + 0.5}
-OWN_LODS = {"BBoxes": LOD, "Scores": LOD}
-NMS_CASES: tuple[tuple[dict[str, Any], dict[str, Any], dict[str, Any]], ...] = (
-    (SHARED, CHOICE, {}),
-    (SHARED, {**CHOICE, "nms_threshold": 0.7, "nms_eta": 0.7, "keep_top_k": -1, "nms_top_k": -1, "background_label": -1}, {}),
-    ({**SHARED, "BBoxes": rotated(2, 12)}, {**CHOICE, "nms_threshold": 0.2}, {}),
-    (OWN, {**CHOICE, "normalized": False, "keep_top_k": 2}, OWN_LODS),
-    (SHARED, {**CHOICE, "score_threshold": 2.0}, {}),
-)
-for op_type in ("multiclass_nms", "multiclass_nms2", "multiclass_nms3"):
-    for arrays, more, lods in NMS_CASES:
-        add(op_type, Sample(arrays, more, detected(op_type), lods=lods, shapes_by_value=True))
-COUNTED = {**OWN, "RoisNum": np.array([2, 0, 3], "int32")}
-add("multiclass_nms3", Sample(COUNTED, CHOICE, detected("multiclass_nms3"), shapes_by_value=True))
-
-
-def lowered(
-    BBoxes: Any,
-    Scores: Any,
-    score_threshold: float,
-    nms_top_k: int,
-    keep_top_k: int,
-    post_threshold: float,
-    use_gaussian: bool = False,
-    gaussian_sigma: float = 2.0,
-    background_label: int = 0,
-    normalized: bool = True,
-) -> Any:
-    rows, index, counts = [], [], []
-    for number, (mine, scores) in enumerate(zip(BBoxes, Scores, strict=True)):
-        found = []
-        for label, row in enumerate(scores):
-            order = best(row, score_threshold, nms_top_k) if label != background_label else []
-            most: list[float] = []
-            for place, m in enumerate(order):
-                overlaps = [alike(mine[m], mine[other], normalized) for other in order[:place]]
-                pairs = list(zip(overlaps, most, strict=True))
-                factors = [exp(gaussian_sigma * (b * b - a * a)) if use_gaussian else (1 - a) / (1 - b) for a, b in pairs]
-                most.append(max(overlaps, default=0.0))
-                found.append((row[m] * min(factors, default=1.0), label, m))
-        found = sorted((each for each in found if each[0] > post_threshold), key=lambda each: -each[0])
-        found = found if keep_top_k < 0 else found[:keep_top_k]
-        rows += [[label, score, *mine[m]] for score, label, m in found]
-        index += [number * len(mine) + m for _, _, m in found]
-        counts.append(len(found))
-    return {"Out": np.array(rows, BBoxes.dtype).reshape(-1, 6), "Index": np.array(index, "int32").reshape(-1, 1),
-            "RoisNum": np.array(counts, "int32")}  # fmt: skip
-
-
-for more in ({}, {"use_gaussian": True, "keep_top_k": -1, "nms_top_k": -1}, {"score_threshold": 2.0}):
-    add("matrix_nms", Sample(SHARED, {**CHOICE, "post_threshold": 0.1, **more}, lowered, shapes_by_value=True))
-
-
-def merged(
-    BBoxes: Any, Scores: Any, background_label: int = -1, nms_threshold: float = 0.3, normalized: bool = True, **attrs: Any
-) -> Any:
-    found, weights = BBoxes.copy(), Scores.copy()
-    for image, label in np.ndindex(Scores.shape[:2]):
-        last, mine, score = 0, found[image], weights[image, label]
-        for m in range(1, len(mine)):
-            if label != background_label and alike(mine[m], mine[last], normalized) > nms_threshold:
-                mine[last] = (mine[m] * score[m] + mine[last] * score[last]) / (score[m] + score[last])
-                score[last], score[m] = score[last] + score[m], -1
-            else:
-                last = m
-    given = {"background_label": background_label, "nms_threshold": nms_threshold, "normalized": normalized, **attrs}
-    return detected("multiclass_nms")(found, weights, **given)["Out"]
-
-
-def near(places: Any, spread: float) -> Any:
-    """Each box three times, moved a little."""
-    tripled = np.repeat(places, 3, 1)
-    return tripled + data(*tripled.shape, low=-spread, high=spread)
-
-
-SCORES = data.distinct(2, 2, 12, step=0.02) + 0.5
-add(
-    "locality_aware_nms",
-    Sample({"BBoxes": near(boxes(2, 4), 0.01), "Scores": SCORES}, {**CHOICE, "keep_top_k": -1}, merged, shapes_by_value=True),
-    Sample(
-        {"BBoxes": near(rotated(2, 4), 0.05), "Scores": SCORES}, {**CHOICE, "background_label": 0}, merged, shapes_by_value=True
-    ),
-)
-
-
-# ------------------------------------------------------------------------------------------------------------------ YOLO
-def sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
-def predicted(x: Any, i: int, j: int, anchor: Any, shape: Any, ratio: int, stretch: float) -> list[float]:
-    """The box of numbers `x` at row i and column j."""
-    height, width = shape
-    center = [(place + sigmoid(number) * stretch - (stretch - 1) / 2) / extent
-              for place, number, extent in ((j, x[0], width), (i, x[1], height))]  # fmt: skip
-    return around(*center, exp(x[2]) * anchor[0] / (ratio * width), exp(x[3]) * anchor[1] / (ratio * height))
-
-
-def yolo_boxes(
-    X: Any,
-    ImgSize: Any,
-    anchors: Any,
-    class_num: int,
-    conf_thresh: float = 0.01,
-    downsample_ratio: int = 32,
-    clip_bbox: bool = True,
-    scale_x_y: float = 1.0,
-    iou_aware: bool = False,
-    iou_aware_factor: float = 0.5,
-) -> Any:
-    pairs = [anchors[k : k + 2] for k in range(0, len(anchors), 2)]
-    images, _, height, width = X.shape
-    values = X[:, len(pairs) * iou_aware :].reshape(images, len(pairs), 5 + class_num, height, width)
-    found = np.zeros((images, len(pairs), height, width, 4))
-    scores = np.zeros((images, len(pairs), height, width, class_num))
-    for n, a, i, j in np.ndindex(found.shape[:4]):
-        x, (high, wide) = values[n, a, :, i, j], ImgSize[n]
-        confidence = sigmoid(x[4])
-        if iou_aware:
-            confidence = confidence ** (1 - iou_aware_factor) * sigmoid(X[n, a, i, j]) ** iou_aware_factor
-        if confidence >= conf_thresh:
-            box = np.array(predicted(x, i, j, pairs[a], (height, width), downsample_ratio, scale_x_y)) * [wide, high, wide, high]
-            if clip_bbox:
-                box = np.append(np.maximum(box[:2], 0), np.minimum(box[2:], [wide - 1, high - 1]))
-            found[n, a, i, j], scores[n, a, i, j] = box, confidence * sigmoid(x[5:])
-    return {
-        "Boxes": found.reshape(images, -1, 4).astype(X.dtype),
-        "Scores": scores.reshape(images, -1, class_num).astype(X.dtype),
-    }
-
-
-IMAGES = np.array([[20, 30], [25, 17]], "int32")
-YOLO = {"anchors": [10, 13, 16, 30], "class_num": 2, "conf_thresh": 0.3, "downsample_ratio": 8}
-add(
-    "yolo_box",
-    Sample({"X": data(2, 14, 2, 3, low=-2, high=2), "ImgSize": IMAGES}, YOLO, yolo_boxes),
-    Sample({"X": data(2, 16, 2, 3, low=-2, high=2), "ImgSize": IMAGES},
-           {**YOLO, "clip_bbox": False, "scale_x_y": 1.3, "iou_aware": True, "iou_aware_factor": 0.4}, yolo_boxes),
-)  # fmt: skip
-
-
-def entropy(x: Any, label: Any) -> Any:
-    return -label * np.log(sigmoid(x)) - (1 - label) * np.log(1 - sigmoid(x))
-
-
-def yolo_loss(
-    X: Any,
-    GTBox: Any,
-    GTLabel: Any,
-    GTScore: Any = None,
-    *,
-    anchors: Any,
-    anchor_mask: Any,
-    class_num: int,
-    ignore_thresh: float = 0.7,
-    downsample_ratio: int = 32,
-    use_label_smooth: bool = True,
-    scale_x_y: float = 1.0,
-) -> Any:
-    pairs = [anchors[k : k + 2] for k in range(0, len(anchors), 2)]
-    images, _, side, _ = X.shape
-    values = X.reshape(images, len(anchor_mask), 5 + class_num, side, side)
-    loss, objectness = np.zeros(images, X.dtype), np.zeros((images, len(anchor_mask), side, side), X.dtype)
-    matches = np.full(GTLabel.shape, -1, "int32")
-    scores = np.ones(GTLabel.shape) if GTScore is None else GTScore
-    smooth = min(1 / class_num, 1 / 40) * use_label_smooth
-    for n, a, i, j in np.ndindex(objectness.shape):
-        box = predicted(values[n, a, :, i, j], i, j, pairs[anchor_mask[a]], (side, side), downsample_ratio, scale_x_y)
-        if any(overlap(box, around(*other)) > ignore_thresh for other in GTBox[n] if min(other[2:]) > 0):
-            objectness[n, a, i, j] = -1
-    for n, b in np.ndindex(matches.shape):
-        x, y, width, height = GTBox[n, b]
-        alike = [
-            overlap(around(0, 0, width, height), around(0, 0, *np.array(pair) / (downsample_ratio * side))) for pair in pairs
-        ]
-        chosen = int(np.argmax(alike))
-        if min(width, height) <= 0 or chosen not in anchor_mask:
-            continue
-        matches[n, b] = a = anchor_mask.index(chosen)
-        i, j = int(y * side), int(x * side)
-        own, score = values[n, a, :, i, j], scores[n, b]
-        objectness[n, a, i, j] = score
-        factor = (2 - width * height) * score
-        loss[n] += factor * (entropy(own[0], x * side - j) + entropy(own[1], y * side - i))
-        for number, extent, size in ((own[2], width, pairs[chosen][0]), (own[3], height, pairs[chosen][1])):
-            loss[n] += factor * abs(number - log(extent * downsample_ratio * side / size))
-        label = np.where(np.arange(class_num) == GTLabel[n, b], 1 - smooth, smooth)
-        loss[n] += score * entropy(own[5:], label).sum()
-    seen = np.where(
-        objectness > 0, objectness * entropy(values[:, :, 4], 1), np.where(objectness == 0, entropy(values[:, :, 4], 0), 0)
-    )
-    return {"Loss": loss + seen.sum((1, 2, 3)), "ObjectnessMask": objectness, "GTMatchMask": matches}
-
-
-def terms_of(X: Any, ObjectnessMask: Any, GTMatchMask: Any, GTBox: Any, GTLabel: Any, GTScore: Any = None, **attrs: Any) -> Any:
-    """Weight and target are what the loss is made of: its differences by X, at two places that have the same matches."""
-    side, pairs = X.shape[2], [attrs["anchors"][k : k + 2] for k in range(0, len(attrs["anchors"]), 2)]
-    shape = (len(X), len(attrs["anchor_mask"]), 5 + attrs["class_num"], side, side)
-    values, weight, target = X.reshape(shape), np.zeros(shape, X.dtype), np.zeros(shape, X.dtype)
-    weight[:, :, 4] = np.where(ObjectnessMask > 0, ObjectnessMask, ObjectnessMask == 0)
-    target[:, :, 4] = np.maximum(ObjectnessMask, 0)
-    smooth = min(1 / attrs["class_num"], 1 / 40) * attrs.get("use_label_smooth", True)
-    for n, b in zip(*(GTMatchMask >= 0).nonzero(), strict=True):
-        (x, y, width, height), score = GTBox[n, b], 1 if GTScore is None else GTScore[n, b]
-        i, j, a = int(y * side), int(x * side), GTMatchMask[n, b]
-        factor, pair = (2 - width * height) * score, pairs[attrs["anchor_mask"][a]]
-        sizes = [
-            log(extent * attrs["downsample_ratio"] * side / size) for extent, size in zip((width, height), pair, strict=True)
-        ]
-        label = np.where(np.arange(attrs["class_num"]) == GTLabel[n, b], 1 - smooth, smooth)
-        weight[n, a, :, i, j] += [factor, factor, 0, 0, 0, *[score] * len(label)]
-        slopes = -np.sign(values[n, a, 2:4, i, j] - sizes)
-        target[n, a, :, i, j] += [factor * (x * side - j), factor * (y * side - i), *factor * slopes, 0, *score * label]
-    return {"Weight": weight.reshape(X.shape), "Target": target.reshape(X.shape)}
-
-
-TRUE = np.concatenate([data(2, 4, 2, low=0.05, high=0.95), data(2, 4, 2, low=0.1, high=0.7)], -1)
-TRUE[:, 3] = TRUE[:, 2]  # two in one place
-TRUE[0, 1] = 0
-LABELLED = {"X": data(2, 14, 3, 3, low=-1.5, high=1.5), "GTBox": TRUE, "GTLabel": data.ints(2, 4, high=2, dtype="int32")}
-WEIGHTS = data(2, 4, low=0.2, high=1.0)
-LOSS = {"anchors": [4, 5, 9, 6, 14, 15], "anchor_mask": [1, 2], "class_num": 2, "ignore_thresh": 0.4, "downsample_ratio": 8}
-for more, given in (({}, {}), ({"use_label_smooth": False, "scale_x_y": 1.2}, {"GTScore": WEIGHTS})):
-    add("yolov3_loss", Sample({**LABELLED, **given}, {**LOSS, **more}, yolo_loss, tolerance=3))
-    masks = yolo_loss(**LABELLED, **given, **{**LOSS, **more})
-    del masks["Loss"]
-    add("yolo_terms", Sample({**LABELLED, **given, **masks}, {**LOSS, **more}, terms_of))

@@ -121,7 +121,7 @@ def _objectness(xp: Any, X: Any, GTBox: Any, GTScore: Any, matches: Any, place: 
     elsewhere. `X` is [N, A, 5 + C, H, W]."""
     images, anchors, _, height, width = X.shape
     own = [number for anchor in attrs["anchor_mask"] for number in attrs["anchors"][2 * anchor : 2 * anchor + 2]]
-    predicted = _boxes(xp, X, own, attrs).reshape(images, -1, 1, 4)
+    predicted = _boxes(xp, X, own, attrs).reshape(images, anchors * height * width, 1, 4)
     labelled, there = corners(xp, GTBox[..., :2], GTBox[..., 2:]), _is_box(GTBox)
     mask = xp.zeros((images, anchors * height * width + 1), X.dtype)  # the last one stands for no place
     for image in range(images if GTBox.shape[1] else 0):
@@ -167,7 +167,7 @@ def yolov3_loss(
     weight, target = _confidence(xp, objectness)
     confidence = values[:, :, 4]
     seen = weight * _softplus(xp, confidence) - target * confidence
-    xp.copyto(Loss, (entropies + differences).reshape(matches.shape).sum(1) + seen.reshape(len(X), -1).sum(1))
+    xp.copyto(Loss, (entropies + differences).reshape(matches.shape).sum(1) + seen.sum((1, 2, 3)))
 
 
 def _slopes(xp: Any, terms: _Terms) -> Any:

@@ -26,7 +26,7 @@ from ..opdef.registry import (
 )
 from ..values.spec import Spec
 from ..values.types import VarType
-from .shapes import fits, one_each, one_number
+from .shapes import fits, one_each
 
 __all__ = ["aspect_ratios_of"]
 
@@ -307,14 +307,13 @@ def mine_hard_examples() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- losses
-def _focal(X: Spec, Label: Spec, FgNum: Spec) -> Spec:
+def _focal(X: Spec, Label: Spec) -> Spec:
     one_each("Label", Label, X.shape[0])
-    one_number("FgNum", FgNum)
     return X
 
 
 @define(
-    "sigmoid_focal_loss(X: float[N, C], Label: int[N, ...], FgNum: int) -> Out",
+    "sigmoid_focal_loss(X: float[N, C], Label: int[N, ...], FgNum: int[one]) -> Out",
     infer=_focal,
     wrt=("X",),
     gamma=least(0, 2.0),
@@ -334,8 +333,8 @@ def sigmoid_focal_loss(f: Any, X: Any, Label: Any, FgNum: Any, dOut: Any, gamma:
 
 
 @define(
-    "focal_weights(X: float[N, C], Label: int[N, ...], FgNum: int) -> Right, Wrong",
-    infer=lambda X, Label, FgNum: (_focal(X, Label, FgNum),) * 2,
+    "focal_weights(X: float[N, C], Label: int[N, ...], FgNum: int[one]) -> Right, Wrong",
+    infer=lambda X, Label: (_focal(X, Label),) * 2,
     grad=ZERO_GRADIENT,
     shape_only=("X",),
     alpha=0.25,
@@ -350,7 +349,6 @@ def _map(DetectRes: Spec, Label: Spec, inputs: Mapping[str, Any], class_num: int
         raise InferenceError(
             f"detection_map: Label {Label} should have 6 columns: label, difficult and box, or 5 without difficult"
         )
-    one_number("HasState", inputs.get("HasState"))
     counts = inputs.get("PosCount")
     if counts is not None and counts.size not in (-1, class_num) and inputs.get("HasState") is not None:
         raise InferenceError(f"detection_map: PosCount {counts} should have a number for each of {class_num} classes")
@@ -359,7 +357,7 @@ def _map(DetectRes: Spec, Label: Spec, inputs: Mapping[str, Any], class_num: int
 
 
 @define(
-    "detection_map(DetectRes: float[D, 6], Label: float[L, F], HasState?: int, PosCount?: int, TruePos?: float[T, 2],"
+    "detection_map(DetectRes: float[D, 6], Label: float[L, F], HasState?: int[one], PosCount?: int, TruePos?: float[T, 2],"
     " FalsePos?: float[U, 2]) -> AccumPosCount, AccumTruePos, AccumFalsePos, MAP",
     infer=_map,
     grad=NOT_DIFFERENTIABLE,

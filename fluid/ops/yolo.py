@@ -75,8 +75,8 @@ def _check_loss(X: Spec, anchors: list[int], anchor_mask: list[int], class_num: 
     if not anchor_mask or min(anchor_mask) < 0 or max(anchor_mask) >= len(anchors) // 2:
         raise InferenceError(f"anchor_mask {anchor_mask} should name anchors, of which there are {len(anchors) // 2}")
     _check_channels(X, len(anchor_mask), 5 + class_num)
-    if not fits(X.shape[2], X.shape[3]):
-        raise InferenceError(f"X {X} should be as high as it is wide")
+    if not fits(X.shape[2], X.shape[3]) or 0 in X.shape[2:]:
+        raise InferenceError(f"X {X} should be as high as it is wide, and have at least one place")
 
 
 def _loss(X: Spec, GTBox: Spec, anchors: list[int], anchor_mask: list[int], class_num: int) -> tuple[Spec, Spec, Spec]:

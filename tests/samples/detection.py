@@ -333,7 +333,8 @@ def precision(
         there, taken = list(Label[truth]), set()
         for row in there:
             counts[int(row[0])] += evaluate_difficult or not (len(row) == 6 and row[1])
-        for row in sorted(DetectRes[rows_of_image], key=lambda row: (row[0], -row[1])):
+        labels = {row[0] for row in there}  # detections of others stay in order
+        for row in sorted(DetectRes[rows_of_image], key=lambda row: (row[0], -row[1] * (row[0] in labels))):
             own = [(overlap(np.clip(row[2:], 0, 1), other[-4:]), -k) for k, other in enumerate(there) if other[0] == row[0]]
             most, place = max(own, default=(0.0, 0))
             if most <= overlap_threshold:

@@ -85,7 +85,7 @@ def draw(image, detected):
 
 
 def main():
-    args = parse(parser_of(__doc__, epochs=15, samples=800, goal=0.8, of="mean average precision"))
+    args = parse(parser_of(__doc__, epochs=10, samples=640, goal=0.8, of="mean average precision"))
 
     # The program: what to compute, as data.
     image = layers.data(name="image", shape=[3, SIZE, SIZE], dtype="float32")

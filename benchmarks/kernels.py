@@ -147,13 +147,6 @@ def recurrent():
     show(what, "rnn", inputs, attrs, "Out", ("Input", "WeightList"), run, [x, *weights])
 
 
-def alone(what, op_type, inputs, attrs):
-    """Time an op that torch does not have."""
-    definition = registry.get(op_type)
-    times = race({"fluid": lambda: apply_op(op_type, inputs, attrs)}, ROUNDS, BLOCK)
-    row(what, milliseconds(times["fluid"]), "", "", "", f"{len(definition.outputs)} outputs, on the host")
-
-
 def proposals():
     """The regions of one image of 800 by 1,088, on a feature map of a sixteenth, with 15 anchors at each place."""
     height, width, anchors = 50, 68, 15
@@ -167,7 +160,7 @@ def proposals():
         "Variances": np.ones((height, width, anchors, 4), np.float32),
     }
     attrs = {"pre_nms_topN": 6000, "post_nms_topN": 1000, "nms_thresh": 0.7, "min_size": 0.1, "eta": 1.0}
-    alone("generate_proposals, 1,000 of 51,000", "generate_proposals", inputs, attrs)
+    alone("generate_proposals, 1,000 of 51,000", lambda: apply_op("generate_proposals", inputs, attrs))
 
 
 def quantization():
@@ -184,6 +177,35 @@ def quantization():
     row(what, milliseconds(times["fluid"]), milliseconds(times["torch"]), "", ratio, "one thread")
 
 
+def detection():
+    """What torch alone has nothing to race with: detections of an SSD of 300 x 300 pixels, and YOLOv3's middle feature map."""
+    priors, classes = 8732, 21
+    first = 0.7 * _random.random((8, priors, 2), np.float32)
+    boxes = np.concatenate([first, first + 0.3 * _random.random(first.shape, np.float32)], 2)
+    scores = np.exp(2 * draw(8, classes, priors))
+    inputs = {"BBoxes": boxes, "Scores": scores / scores.sum(1, keepdims=True)}
+    attrs = {"score_threshold": 0.01, "nms_top_k": 400, "keep_top_k": 200, "nms_threshold": 0.45}
+    alone(f"multiclass_nms of {priors} boxes, {classes} classes, 8 images", lambda: apply_op("multiclass_nms", inputs, attrs))
+    for count, what in ((26, "yolov3_loss of 26 x 26 places, 80 classes, 8 images"), (52, "the same of 52 x 52 places")):
+        truth = 0.2 + 0.5 * _random.random((8, 50, 4), np.float32)
+        truth[:, 10:] = 0
+        labels = _random.integers(0, 80, (8, 50)).astype("int32")
+        inputs = {"X": draw(8, 3 * 85, count, count), "GTBox": truth, "GTLabel": labels}
+        anchors = [10, 13, 16, 30, 33, 23, 30, 61, 62, 45, 59, 119, 116, 90, 156, 198, 373, 326]
+        attrs = {"anchors": anchors, "anchor_mask": [3, 4, 5], "class_num": 80, "downsample_ratio": 416 // count}
+        call, results = fluid_call("yolov3_loss", inputs, attrs)
+        grads = {**inputs, "Loss@GRAD": np.ones(8, "float32")}
+        grads.update((slot, results[slot]) for slot in ("ObjectnessMask", "GTMatchMask"))
+        alone(what, call)
+        alone(f"{what}, gradient", fluid_call("yolov3_loss_grad", grads, attrs)[0])
+
+
+def alone(what, call):
+    """Time a call that has no rival."""
+    call()
+    row(what, milliseconds(race({"fluid": call}, ROUNDS, BLOCK)["fluid"]), "", "", "", "one thread")
+
+
 def main():
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     torch.set_num_threads(1)
@@ -192,7 +214,7 @@ def main():
 
         threadpool_limits(1)
     header("Kernels, forward and backward")
-    for part in (normalizations, elementwise, images, recurrent, proposals, quantization):
+    for part in (normalizations, elementwise, images, recurrent, detection, proposals, quantization):
         part()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fluid.errors import ExecutionError
+from fluid.values.lod_array import array_of, lod_of, to_lengths, with_lod
 from fluid.values.lod_tensor import LoDTensor
 
 __all__ = ["LoDTensor", "Scope", "ScopeVariable", "checked_scope", "global_scope", "scope_guard"]
@@ -73,9 +74,16 @@ class Scope:
         variable = self.find_var(name)
         return variable.tensor.array if variable is not None else None
 
-    def put(self, name: str, array: Any) -> None:
-        """Set the array of a variable's tensor; the variable is created in this scope if it does not exist."""
-        (self.find_var(name) or self.var(name)).tensor.array = array
+    def value(self, name: str) -> Any:
+        """The array of a variable's tensor, as a `LoDArray` where its rows form sequences, or None if there is none."""
+        variable = self.find_var(name)
+        return None if variable is None else with_lod(variable.tensor.array, tuple(map(tuple, variable.tensor.lod())))
+
+    def put(self, name: str, value: Any) -> None:
+        """Set the array of a variable's tensor, or a `LoDArray`; the variable is created in this scope if it does not exist."""
+        tensor = (self.find_var(name) or self.var(name)).tensor
+        tensor.array = array_of(value)
+        tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
 
     def erase(self, names: Sequence[str]) -> None:
         for name in names:

@@ -13,9 +13,10 @@ from .errors import ProgramError
 from .executor import global_scope
 from .initializer import Constant
 from .ir.program import Program, Variable
+from .metrics import DetectionMAP
 from .values.types import DTypeLike, as_dtype
 
-__all__ = ["ChunkEvaluator", "EditDistance", "Evaluator"]
+__all__ = ["ChunkEvaluator", "DetectionMAP", "EditDistance", "Evaluator"]
 
 
 class Evaluator:

@@ -6,9 +6,24 @@ from typing import Any
 
 import numpy as np
 
+from . import layers
+from .building.layer_helper import LayerHelper
 from .errors import FluidTypeError, ProgramError
+from .executor import global_scope
+from .initializer import Constant
+from .ir.program import Program, Variable
 
-__all__ = ["Accuracy", "Auc", "ChunkEvaluator", "CompositeMetric", "EditDistance", "MetricBase", "Precision", "Recall"]
+__all__ = [
+    "Accuracy",
+    "Auc",
+    "ChunkEvaluator",
+    "CompositeMetric",
+    "DetectionMAP",
+    "EditDistance",
+    "MetricBase",
+    "Precision",
+    "Recall",
+]
 
 
 class MetricBase:
@@ -222,3 +237,54 @@ class CompositeMetric(MetricBase):
 
     def eval(self) -> list[Any]:
         return [metric.eval() for metric in self._metrics]
+
+
+class DetectionMAP:
+    """The mean average precision of detections, which the program itself keeps over batches, unlike the other metrics here.
+
+    Args:
+        input: rows of class, score and box ``[D, 6]``, as `layers.detection_output` gives them.
+        gt_label, gt_box: classes ``[L, 1]`` and labelled boxes ``[L, 4]``; input and these are sequences, one for each image.
+        gt_difficult: which of them are difficult, ``[L, 1]``; by default none.
+        class_num: number of classes, the background included.
+        background_label, overlap_threshold, evaluate_difficult, ap_version: as of the op `detection_map`.
+    """
+
+    def __init__(
+        self,
+        input: Variable,
+        gt_label: Variable,
+        gt_box: Variable,
+        gt_difficult: Variable | None = None,
+        class_num: int | None = None,
+        background_label: int = 0,
+        overlap_threshold: float = 0.5,
+        evaluate_difficult: bool = True,
+        ap_version: str = "integral",
+    ) -> None:
+        if class_num is None:
+            raise ProgramError("DetectionMAP: give class_num, the number of classes with the background")
+        columns = [gt_label] if gt_difficult is None else [gt_label, gt_difficult]
+        label = layers.concat([*(layers.cast(column, gt_box.dtype) for column in columns), gt_box], axis=1)
+        self.helper = LayerHelper("map_eval")
+        choice = class_num, background_label, overlap_threshold, evaluate_difficult
+        shapes = {"accum_pos_count": [class_num, 1], "accum_true_pos": [1, 2], "accum_false_pos": [1, 2]}
+        states = [self._state(name, "int32" if name == "accum_pos_count" else "float32", shape) for name, shape in shapes.items()]
+        self.has_state = self._state("has_state", "int32", [1])
+        self.cur_map = layers.detection_map(input, label, *choice, ap_version=ap_version)
+        self.accum_map = layers.detection_map(input, label, *choice, self.has_state, states, states, ap_version)
+        layers.fill_constant([1], "int32", 1, out=self.has_state)
+
+    def _state(self, suffix: str, dtype: str, shape: list[int]) -> Variable:
+        name = f"{self.helper.name}.{suffix}"
+        state = self.helper.create_global_variable(True, name=name, dtype=dtype, shape=shape, stop_gradient=True)
+        self.helper.set_variable_initializer(state, Constant(0))
+        return state
+
+    def get_map_var(self) -> tuple[Variable, Variable]:
+        """Variables with the mean average precision of the current batch, and of all since the last `reset`."""
+        return self.cur_map, self.accum_map
+
+    def reset(self, executor: Any, reset_program: Program | None = None) -> None:
+        """Forget all batches in the current scope. `reset_program` is accepted as in Fluid, without effect."""
+        global_scope().var(self.has_state.name).get_tensor().set(np.zeros([1], np.int32), executor.place)

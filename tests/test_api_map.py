@@ -16,15 +16,12 @@ LINES = (Path(__file__).parent / "golden" / "fluid_1_6_api.txt").read_text(encod
 
 # What is left out, by section or name, and why.
 OUT_SECTIONS = {
-    "fluid.layers.detection": "object detection: boxes, anchors and their assignment are a field of their own",
     "fluid.dygraph.tracer": "Fluid's own recorder of ops; fluid.dygraph has nodes, an engine and trace",
 }
 OUT_NAMES = {
     r"fluid\.framework\.Variable\.(numpy|set_value|backward|gradient|clear_gradient)": "of eager tensors, see below",
     r"fluid\.dygraph\.trace": "takes the examples one by one, and gives an object; TracedLayer.trace is as in Fluid",
     r"fluid\.dygraph\.TreeConv.*": "trees of words: an op of its own, as contrib's tree_conv",
-    r"fluid\.(metrics|evaluator)\.DetectionMAP.*": "object detection",
-    r"fluid\.contrib\.layers\.nn\.multiclass_nms2": "object detection",
     r"fluid\.contrib\.layers\.nn\.search_pyramid_hash": "reads tables of Baidu's parameter servers",
     r"fluid\.contrib\.layers\.nn\.(sequence_topk_avg_pooling|var_conv_2d|match_matrix_tensor|tree_conv)": "search engines' ops",
     r"fluid\.contrib\.layers\.nn\.fused_embedding_seq_pool": "embedding and sequence_pool are two layers here",

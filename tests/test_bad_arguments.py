@@ -80,7 +80,7 @@ def changed_value(kind: str, value: Any) -> Iterator[Any]:
     elif kind.endswith("s"):
         yield from (3, "text", [object()], ["text"])
         items = list(value or ())
-        for changed in ([], items[:-1], [*items, *(items[-1:] or [1])]):
+        for changed in ([], items[:-1], [*items, *(items[-1:] or [1.0 if kind == "floats" else 1])]):
             if changed != items:
                 yield changed
         if kind in ("ints", "longs"):

@@ -120,6 +120,16 @@ def test_a_penalty_on_gradients_is_learned_from():
     assert len(numbers(r"penalty ([\d.]+)$", out)) == 10 and "of the made points are near a heap" in out
 
 
+@pytest.mark.slow
+def test_shapes_are_found_in_pictures():
+    out, _ = run("object_detection.py")
+    losses = numbers(r"epoch +\d+/10  loss ([\d.]+)", out)
+    (reached,) = numbers(r"^mean average precision on unseen pictures: ([\d.]+)%$", out)
+    assert losses[-1] < losses[0] / 3 and reached >= 80
+    assert re.search(r"in a picture of (disk|square|triangle)", out)
+    assert re.search(r"\+(disk|square|triangle) \d+%", out)
+
+
 def test_a_net_goes_from_eager_mode_to_a_program():
     out, _ = run("eager_to_static.py")
     first, last = re.search(r"^loss ([\d.]+) at first, ([\d.]+) at last$", out, re.MULTILINE).groups()

@@ -124,6 +124,12 @@ def masks(t: Inputs) -> Any:
     return layers.generate_mask_labels(t.f(2, 3), classes, crowd, polygons, rois, labels, 3, 4)
 
 
+def corners(t: Inputs, count: int, lod: Any = None) -> Any:
+    """Boxes: left, top, right and bottom."""
+    first = t.f(count, 2, lod=lod)
+    return layers.concat([first, first + t.f(count, 2, lod=lod)], 1)
+
+
 S = [2, 3]
 """Lengths of sequences."""
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -147,6 +153,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "add_position_encoding": lambda t: layers.add_position_encoding(input=t.f(2, 3, 4), alpha=0.5, beta=0.5),
     "affine_channel": lambda t: layers.affine_channel(t.f(2, 4, 6, 8), t.f(4), t.f(4), act="relu"),
     "affine_grid": lambda t: layers.affine_grid(t.f(2, 2, 3), [2, 1, 3, 4]),
+    "anchor_generator": lambda t: layers.anchor_generator(t.f(2, 3, 4, 4), [32.0], [0.5, 1.0], stride=[8.0, 8.0]),
     "argmax": lambda t: layers.argmax(x=t.f(3)),
     "argmin": lambda t: layers.argmin(x=t.f(3)),
     "argsort": lambda t: layers.argsort(input=t.f(3)),
@@ -169,6 +176,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         0,
     ),
     "bilinear_tensor_product": lambda t: layers.bilinear_tensor_product(x=t.f(2, 1), y=t.f(2, 1), size=2),
+    "bipartite_match": lambda t: layers.bipartite_match(t.f(5, 4, lod=S), "per_prediction", 0.4),
+    "box_clip": lambda t: layers.box_clip(t.f(5, 4, lod=S), t.f(2, 3)),
+    "box_coder": lambda t: layers.box_coder(corners(t, 4), t.f(4, 4), corners(t, 5)),
+    "box_coder, of all": lambda t: layers.box_coder(corners(t, 4), [0.1, 0.1, 0.2, 0.2], t.f(2, 4, 4), "decode_center_size"),
+    "box_decoder_and_assign": lambda t: layers.box_decoder_and_assign(corners(t, 4), t.f(4), t.f(4, 8), t.f(4, 2), 4.0),
     "bpr_loss": lambda t: layers.bpr_loss(t.f(2, 3), t.i(2, 1)),
     "brelu": lambda t: layers.brelu(x=t.f(3)),
     "case": chosen,
@@ -212,6 +224,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         groups=2,
         param_attr="w",
     ),
+    "density_prior_box": lambda t: layers.density_prior_box(t.f(2, 3, 4, 4), t.f(2, 3, 32, 32), [2], [8.0], [1.0]),
+    "detection_map": lambda t: layers.detection_map(layers.round(t.f(5, 6, lod=S)), layers.round(t.f(5, 6, lod=S)), 3),
+    "detection_output": lambda t: layers.detection_output(t.f(2, 4, 4), t.f(2, 4, 3), corners(t, 4), t.f(4, 4)),
     "diag": lambda t: layers.diag(diagonal=t.f(3)),
     "dice_loss": lambda t: layers.dice_loss(t.f(2, 3, 4), t.i(2, 3, 1)),
     "dropout": lambda t: layers.dropout(t.f(10, 10), 0.5, seed=5),
@@ -271,6 +286,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "image_resize_short": lambda t: layers.image_resize_short(t.f(2, 4, 6, 8), 3),
     "increment": lambda t: layers.increment(t.f(1)),
     "instance_norm": lambda t: layers.instance_norm(input=t.f(3, 2)),
+    "iou_similarity": lambda t: layers.iou_similarity(corners(t, 5), corners(t, 4)),
     "is_empty": lambda t: layers.is_empty(x=t.f(3)),
     "isfinite": lambda t: layers.isfinite(x=t.f(3)),
     "kldiv_loss": lambda t: layers.kldiv_loss(x=t.f(3), target=t.f(3)),
@@ -283,6 +299,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "linear_chain_crf": lambda t: layers.linear_chain_crf(t.f(4, 3, 3), t.i(4, 3), length=t.i(4)),
     "linspace": lambda t: layers.linspace(1.0, 3.0, 5, "float64"),
     "load": lambda t: layers.load(blank([2, 2]), t.file()),
+    "locality_aware_nms": lambda t: layers.locality_aware_nms(t.f(2, 6, 4), t.f(2, 2, 6), 0.2, -1, -1),
     "lod_append": lambda t: layers.lod_append(x=t.i(3, 2), level=t.i(3, 2)),
     "lod_reset": lambda t: layers.lod_reset(t.f(3, 4, lod=[[1, 1], [1, 2]]), t.f(3, 1, lod=[[1, 1], [1, 2]])),
     "log": lambda t: layers.log(x=t.f(3)),
@@ -302,6 +319,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "lstm_unit": lambda t: layers.lstm_unit(t.f(2, 3), t.f(2, 2), t.f(2, 2), forget_bias=1.0),
     "margin_rank_loss": lambda t: layers.margin_rank_loss(label=t.f(3), left=t.f(3), right=t.f(3)),
     "matmul": lambda t: layers.matmul(x=t.f(3), y=t.f(3)),
+    "matrix_nms": lambda t: layers.matrix_nms(t.f(2, 6, 4), t.f(2, 2, 6), 0.2, 0.1, -1, -1, return_index=True),
     "maxout": lambda t: layers.maxout(t.f(2, 4, 6, 8), 2),
     "mean": lambda t: layers.mean(t.f(2)),
     "mean_iou": lambda t: layers.mean_iou(input=t.i(3), label=t.i(3), num_classes=2),
@@ -309,6 +327,17 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "mish": lambda t: layers.mish(x=t.f(3)),
     "mse_loss": lambda t: layers.mse_loss(t.f(2, 4), t.f(2, 4)),
     "mul": lambda t: layers.mul(t.f(2, 3), t.f(3, 2)),
+    "multi_box_head": lambda t: layers.multi_box_head(
+        [t.f(2, 3, 4, 4), t.f(2, 3, 2, 2)],
+        t.f(2, 3, 32, 32),
+        32,
+        3,
+        [[2.0], [2.0]],
+        min_sizes=[8.0, 16.0],
+        max_sizes=[16.0, 28.0],
+    ),
+    "multiclass_nms": lambda t: layers.multiclass_nms(t.f(2, 6, 4), t.f(2, 2, 6), 0.2, -1, -1),
+    "multiclass_nms2": lambda t: layers.multiclass_nms2(t.f(2, 6, 4), t.f(2, 2, 6), 0.2, -1, -1, return_index=True),
     "multiplex": lambda t: layers.multiplex(inputs=[t.i(2, 1), t.i(2, 1)], index=t.i(2, 1)),
     "nce": lambda t: layers.nce(t.f(2, 4), t.i(2, 1), 12, seed=5),
     "not_equal": lambda t: layers.not_equal(x=t.f(3), y=t.f(3)),
@@ -320,11 +349,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "pad2d": lambda t: layers.pad2d(input=t.f(2, 3, 4, 4)),
     "pad_constant_like": lambda t: layers.pad_constant_like(x=t.f(3), y=t.f(3)),
     "pixel_shuffle": lambda t: layers.pixel_shuffle(t.f(2, 8, 6, 8), 2),
+    "polygon_box_transform": lambda t: layers.polygon_box_transform(t.f(2, 4, 3, 3)),
     "pool2d": lambda t: layers.pool2d(t.f(2, 6, 8, 8), 2, "max", 2),
     "pool3d": lambda t: layers.pool3d(t.f(2, 2, 4, 6, 8), 2, "avg", 2),
     "pow": lambda t: layers.pow(x=t.f(3)),
     "prelu": lambda t: layers.prelu(t.f(2, 5), "element"),
     "prroi_pool": lambda t: layers.prroi_pool(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2]), 1.0, 2, 3),
+    "prior_box": lambda t: layers.prior_box(t.f(2, 3, 4, 4), t.f(2, 3, 32, 32), [8.0], [16.0], [2.0], flip=True),
     "psroi_pool": lambda t: layers.psroi_pool(t.f(2, 8, 6, 8), t.f(3, 4, lod=[1, 2]), 2, 1.0, 2, 2),
     "py_func": lambda t: layers.py_func(lambda x: x * 2, t.f(2, 3), blank([2, 3])),
     "random_crop": lambda t: layers.random_crop(t.f(2, 40), [5], seed=5),
@@ -391,6 +422,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "shuffle_channel": lambda t: layers.shuffle_channel(t.f(2, 4, 6, 8), 2),
     "sigmoid": lambda t: layers.sigmoid(x=t.f(3)),
     "sigmoid_cross_entropy_with_logits": lambda t: layers.sigmoid_cross_entropy_with_logits(x=t.f(3), label=t.f(3)),
+    "sigmoid_focal_loss": lambda t: layers.sigmoid_focal_loss(t.f(4, 3), t.i(4, 1, dtype="int32", high=4), t.i(1, dtype="int32")),
     "sign": lambda t: layers.sign(x=t.f(3)),
     "silu": lambda t: layers.silu(x=t.f(3)),
     "similarity_focus": lambda t: layers.similarity_focus(t.f(2, 4, 6, 8), 1, [0, 2]),
@@ -412,6 +444,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "square": lambda t: layers.square(t.f(3)),
     "square_error_cost": lambda t: layers.square_error_cost(t.f(2, 1), t.f(2, 1)),
     "squeeze": lambda t: layers.squeeze(input=t.f(2, 3, 4), axes=[2, 2]),
+    "ssd_loss": lambda t: layers.ssd_loss(
+        t.f(2, 4, 4), t.f(2, 4, 3), corners(t, 5, lod=S), t.i(5, 1, dtype="int32", lod=S), corners(t, 4)
+    ),
     "stack": lambda t: layers.stack(x=t.f(3)),
     "stanh": lambda t: layers.stanh(x=t.f(3)),
     "strided_slice": lambda t: layers.strided_slice(t.f(4, 5), [1], [0], [5], [2]),
@@ -422,6 +457,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "tan": lambda t: layers.tan(x=t.f(3)),
     "tanh": lambda t: layers.tanh(t.f(1)),
     "tanh_shrink": lambda t: layers.tanh_shrink(x=t.f(3)),
+    "target_assign": lambda t: layers.target_assign(t.f(5, 4, 2, lod=S), t.i(2, 4, dtype="int32")),
     "teacher_student_sigmoid_loss": lambda t: layers.teacher_student_sigmoid_loss(input=t.f(3), label=t.f(3)),
     "temporal_shift": lambda t: layers.temporal_shift(t.f(2, 4, 6, 8), 2),
     "tensor_array_to_tensor": lambda t: layers.tensor_array_to_tensor(layers.array_write(t.f(2, 3), zero()), axis=0),
@@ -438,6 +474,10 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "warpctc": lambda t: layers.warpctc(t.f(3, 4, lod=[1, 2]), t.i(3, 1, lod=[1, 2], dtype="int32"), blank=3),
     "where": lambda t: layers.where(condition=t.f(3)),
     "while_loop": repeated,
+    "yolo_box": lambda t: layers.yolo_box(t.f(2, 14, 3, 3), t.i(2, 2, dtype="int32", high=30), [10, 13, 16, 30], 2, 0.1, 8),
+    "yolov3_loss": lambda t: layers.yolov3_loss(
+        t.f(2, 14, 3, 3), t.f(2, 4, 4), t.i(2, 4, dtype="int32"), [10, 13, 16, 30], [0, 1], 2, 0.7, 8
+    ),
     "zeros": lambda t: layers.zeros([1], "int64"),
     "zeros_like": lambda t: layers.zeros_like(x=t.f(3)),
 }

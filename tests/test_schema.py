@@ -49,6 +49,8 @@ OURS = {
     "rows_of_tagged": "part of the gradient of filter_by_instag",
     "roi_place": "gradient of roi_pool",
     "roi_pick": "transpose of roi_place",
+    "focal_weights": "part of the gradient of sigmoid_focal_loss",
+    "yolo_terms": "part of the gradient of yolov3_loss",
     "deform_columns": "what a deformable_conv reads, as part of its gradients",
     "deform_image": "transpose of deform_columns",
     "deform_mask": "transpose of deform_columns",
@@ -125,7 +127,7 @@ OLD += [
     "while_grad",
 ]  # it has them, but tells no schemas of them
 
-OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform"]
+OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform", "sigmoid_focal_loss", "target_assign"]
 OLD += ["pad_constant_like", "random_crop", "sample_logits", "space_to_depth"]
 OLD += ["elementwise_add_grad_grad", "mul_grad_grad", "tanh_grad_grad"]
 
@@ -173,8 +175,10 @@ MORE_INPUTS = {"sequence_pool": {"MaxIndex"}}
 
 FEWER_GRADIENTS = {
     "data_norm": {"BatchSize", "BatchSum", "BatchSquareSum", "BatchSize@GRAD", "BatchSum@GRAD", "BatchSquareSum@GRAD"},
+    "yolov3_loss": {"GTBox@GRAD", "GTLabel@GRAD"},
 }
-"""What these gradient ops of Paddle write and ours do not: those of data_norm are no gradients but sums over the batch."""
+"""What these gradient ops of Paddle write and ours do not: those of data_norm are no gradients but sums over the batch, those of
+what is labelled are nothing."""
 
 
 def slots_of(definition: OpDef) -> dict[str, dict[str, Any]]:

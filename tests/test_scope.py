@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fluid
+from fluid import layers
 from fluid.errors import ExecutionError
 from fluid.executor import CPUPlace, LoDTensor, Scope, global_scope, scope_guard
 
@@ -103,3 +104,20 @@ def test_scope_guard_is_the_threads_own() -> None:
         thread.start()
         thread.join()
     assert seen == [global_scope()] and global_scope() is not mine
+
+
+def test_sequences_outlive_a_run(fresh: None) -> None:
+    """What a run leaves in a persistable variable has its sequences in the next one, and for who looks at the tensor."""
+    x = fluid.data("x", [None, 1], lod_level=1)
+    state = fluid.default_main_program().global_block().create_var(name="state", shape=[1, 1], dtype="float32", persistable=True)
+    layers.assign(x, state)
+    executor, tensor = fluid.Executor(), fluid.global_scope().var("state").get_tensor()
+    rows = np.float32([[1], [2], [4]])
+    executor.run(feed={"x": (rows, [[1, 2]])}, fetch_list=[x])
+    assert tensor.recursive_sequence_lengths() == [[1, 2]] and tensor.lod() == [[0, 1, 3]]
+    with fluid.program_guard(fluid.Program()):
+        block = fluid.default_main_program().global_block()
+        later = block.create_var(name="state", shape=[-1, 1], dtype="float32", lod_level=1, persistable=True)
+        total = layers.sequence_pool(later, "sum") + layers.reduce_sum(fluid.data("y", [None, 1], lod_level=1))
+        (found,) = executor.run(fluid.default_main_program(), {"y": (rows[:1], [[1]])}, [total])
+    assert found.ravel().tolist() == [2.0, 7.0]

@@ -78,9 +78,45 @@ SPARSE_CHECKS: dict[str, Kernel] = {}
 """The same where an input or output is a `SelectedRows`, if it differs."""
 
 FAMILIES = (
-    *("activation", "beam_search", "conv", "creation", "crf", "ctc", "einsum", "elementwise", "loss", "manipulation", "matmul"),
-    *("metric", "norm", "optimizer", "pool", "proposals", "quantization", "random", "recommendation", "reduction", "rnn", "roi"),
-    *("sampling", "selected_rows", "selection", "sequence", "training", "vision"),
+    *(
+        "activation",
+        "beam_search",
+        "conv",
+        "creation",
+        "crf",
+        "ctc",
+        "detection",
+        "einsum",
+        "elementwise",
+        "loss",
+        "manipulation",
+    ),
+    *(
+        "matmul",
+        "metric",
+        "nms",
+        "norm",
+        "optimizer",
+        "pool",
+        "proposals",
+        "quantization",
+        "random",
+        "recommendation",
+        "reduction",
+    ),
+    *(
+        "recommendation",
+        "reduction",
+        "rnn",
+        "roi",
+        "sampling",
+        "selected_rows",
+        "selection",
+        "sequence",
+        "training",
+        "vision",
+        "yolo",
+    ),
 )
 """The modules of kernels, named as in `fluid.ops`."""
 

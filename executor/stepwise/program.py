@@ -8,7 +8,6 @@ from typing import Any
 from fluid.errors import FeedError
 from fluid.ir.program import Block, Operator, Program
 from fluid.ir.versions import outer_names
-from fluid.values.lod_array import array_of
 from fluid.values.place import Place
 
 from ..planned.plan import ops_to_run
@@ -84,13 +83,13 @@ class _ScopeEnvironment(Environment):
         self.scope = scope
 
     def _outside(self, name: str) -> Any:
-        return self.scope.array(name)
+        return self.scope.value(name)
 
     def _keep(self, name: str, value: Any) -> None:
         var = self.block.vars.get(name)
         if var is not None and var.persistable and not isinstance(value, list):
             self.values.pop(name, None)  # a fed value
-            self.scope.put(name, array_of(value))
+            self.scope.put(name, value)
         else:
             self.values[name] = value
 

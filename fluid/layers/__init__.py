@@ -3,6 +3,7 @@
 from .arguments import check_layers
 from .control_flow import *  # noqa: F403
 from .debug import *  # noqa: F403
+from .detection import *  # noqa: F403
 from .distributions import *  # noqa: F403
 from .dynamic_rnn import *  # noqa: F403
 from .io import *  # noqa: F403
@@ -10,6 +11,7 @@ from .layer_function_generator import *  # noqa: F403
 from .learning_rate_scheduler import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .metric_op import *  # noqa: F403
+from .nms import *  # noqa: F403
 from .nn import *  # noqa: F403
 from .ops import *  # noqa: F403
 from .proposals import *  # noqa: F403

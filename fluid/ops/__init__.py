@@ -10,6 +10,7 @@ from . import (  # noqa: F401
     crf,
     ctc,
     debug,
+    detection,
     einsum,
     elementwise,
     files,
@@ -17,6 +18,7 @@ from . import (  # noqa: F401
     manipulation,
     matmul,
     metric,
+    nms,
     norm,
     optimizer,
     pool,
@@ -34,4 +36,5 @@ from . import (  # noqa: F401
     sequence,
     training,
     vision,
+    yolo,
 )

@@ -9,6 +9,7 @@ from . import (  # noqa: F401
     crf,
     ctc,
     debug,
+    detection,
     einsum,
     elementwise,
     files,
@@ -16,6 +17,7 @@ from . import (  # noqa: F401
     manipulation,
     matmul,
     metric,
+    nms,
     norm,
     optimizer,
     pool,
@@ -33,6 +35,7 @@ from . import (  # noqa: F401
     sequence,
     training,
     vision,
+    yolo,
 )
 from .base import OPS, STRUCTURAL, Sample, cast, with_lods
 

@@ -9,8 +9,9 @@ from ...building.layer_helper import apply
 from ...errors import ProgramError
 from ...ir.checked import check_variable
 from ...ir.program import Variable
+from ...layers import multiclass_nms2
 
-__all__ = ["fused_elemwise_activation"]
+__all__ = ["fused_elemwise_activation", "multiclass_nms2"]
 
 _BINARY = ("elementwise_add", "elementwise_mul")
 _UNARY = ("relu", "scale", "sigmoid", "tanh")

@@ -1,0 +1,115 @@
+"""Arithmetic on boxes, which kernels of object detection share.
+
+Boxes [..., 4] are left, top, right and bottom. Their `edge` is 0 where these are places, so that a box is ``right - left``
+wide, and 1 where they are numbers of pixels, of which the right and bottom ones belong to the box. Arguments broadcast: to
+compare each box of one set with each of another, pass ``one[:, None]`` and ``other``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluid.errors import ExecutionError
+from fluid.values.lod_array import lengths_of
+from fluid.values.spec import Lod
+
+__all__ = ["areas", "centers", "corners", "decode", "encode", "images_of", "iou", "jaccard", "sizes", "suppress"]
+
+_BLOCK = 256
+"""So many boxes are compared with each other at a time."""
+
+
+def sizes(boxes: Any, edge: int = 0) -> Any:
+    """Widths and heights [..., 2]."""
+    return boxes[..., 2:4] - boxes[..., :2] + boxes.dtype.type(edge)
+
+
+def centers(boxes: Any, edge: int = 0) -> Any:
+    """The x and y of the centers [..., 2]."""
+    return boxes[..., :2] + sizes(boxes, edge) * boxes.dtype.type(0.5)
+
+
+def corners(xp: Any, middle: Any, size: Any, edge: int = 0) -> Any:
+    """Boxes [..., 4] with these centers and sizes [..., 2]."""
+    half = size * size.dtype.type(0.5)
+    return xp.concatenate(xp.broadcast_arrays(middle - half, middle + half - size.dtype.type(edge)), -1)
+
+
+def encode(xp: Any, boxes: Any, anchors: Any, edge: int = 0) -> Any:
+    """How far the centers of boxes lie from those of anchors, in sizes of these, and the logarithms of the ratios of the
+    sizes."""
+    size = sizes(anchors, edge)
+    shift = (centers(boxes, edge) - centers(anchors, edge)) / size
+    return xp.concatenate(xp.broadcast_arrays(shift, xp.log(sizes(boxes, edge) / size)), -1)
+
+
+def decode(xp: Any, deltas: Any, anchors: Any, edge: int = 0) -> Any:
+    """The boxes that `encode` gives these deltas for."""
+    size = sizes(anchors, edge)
+    return corners(xp, deltas[..., :2] * size + centers(anchors, edge), xp.exp(deltas[..., 2:4]) * size, edge)
+
+
+def _shared(xp: Any, one: Any, other: Any) -> tuple[Any, Any]:
+    """Widths and heights of what boxes share; below 0 where they do not touch."""
+    across, down = (
+        xp.minimum(one[..., axis + 2], other[..., axis + 2]) - xp.maximum(one[..., axis], other[..., axis]) for axis in (0, 1)
+    )
+    return across, down
+
+
+def areas(boxes: Any, edge: int = 0) -> Any:
+    """Widths times heights [...]."""
+    extent = sizes(boxes, edge)
+    return extent[..., 0] * extent[..., 1]
+
+
+def iou(xp: Any, one: Any, other: Any, edge: int = 0) -> Any:
+    """Intersection over union of boxes [...]; 0 of empty ones."""
+    across, down = (xp.maximum(extent + extent.dtype.type(edge), 0) for extent in _shared(xp, one, other))
+    shared = across * down
+    union = areas(one, edge) + areas(other, edge) - shared
+    return shared / xp.where(union == 0, 1, union)
+
+
+def jaccard(xp: Any, one: Any, other: Any, edge: int = 0) -> Any:
+    """`iou`, but 0 where boxes do not touch, though the pixels at their ends may, and without the areas of boxes that end before
+    they begin."""
+    across, down = _shared(xp, one, other)
+    shared = (across + across.dtype.type(edge)) * (down + down.dtype.type(edge))
+    real = [xp.where((box[..., 2] < box[..., 0]) | (box[..., 3] < box[..., 1]), 0, areas(box, edge)) for box in (one, other)]
+    return xp.where((across < 0) | (down < 0), 0, shared / (real[0] + real[1] - shared))
+
+
+def suppress(boxes: Any, threshold: float, overlap: Callable[[Any, Any], Any], eta: float = 1.0) -> Any:
+    """Non-maximum suppression: which boxes [K, ...], the best first, overlap no better one that is kept by more than `threshold`.
+
+    With `eta` below 1, the threshold is multiplied by it, while above 0.5, after each box that is kept. On the host.
+    """
+    kept: list[int] = []
+    with np.errstate(all="ignore"):
+        for start in range(0, len(boxes), _BLOCK):
+            block = boxes[start : start + _BLOCK]
+            among = overlap(block[:, None], block)
+            worst = overlap(boxes[kept][:, None], block).max(0) if kept else np.full(len(block), -np.inf, among.dtype)
+            for number in range(len(block)):
+                if worst[number] <= threshold:
+                    kept.append(start + number)
+                    np.maximum(worst, among[number], out=worst)
+                    if eta < 1 and threshold > 0.5:
+                        threshold *= eta
+    return np.asarray(kept, np.int64)
+
+
+def images_of(what: str, rows: int, lod: Lod, counts: Sequence[int] | None = None) -> list[tuple[int, int]]:
+    """From where to where the rows of each image reach: by `counts` or, without these, its sequences; all are of one image if
+    there are none."""
+    if counts is None:
+        counts = lengths_of(lod[-1]) if lod and lod[-1] is not None else [rows]
+    elif min(counts, default=0) < 0 or sum(counts) != rows:
+        raise ExecutionError(f"{what} has {rows} rows, but there should be {list(counts)} of the images")
+    ends = np.cumsum([0, *counts]).tolist()
+    return list(itertools.pairwise(ends))

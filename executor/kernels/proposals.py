@@ -17,6 +17,7 @@ from fluid.values.lod_array import LoDArray, checked_lod
 from fluid.values.place import to_numpy
 from fluid.values.spec import Lod
 
+from .boxes import decode, encode, iou, sizes
 from .table import Slots, kernel
 
 _LARGEST_FACTOR = log(1000.0 / 16.0)
@@ -54,25 +55,15 @@ def _joined(xp: Any, parts: Sequence[Any], like: Any, width: int = 0) -> LoDArra
 
 
 # ---------------------------------------------------------------------------------------------------------------- boxes
-def _sizes(boxes: Any, offset: float) -> Any:
-    """Widths and heights [.., 2]."""
-    return boxes[..., 2:] - boxes[..., :2] + boxes.dtype.type(offset)
-
-
-def _areas(boxes: Any, offset: float) -> Any:
+def _areas(boxes: Any, offset: int) -> Any:
     left, top, right, bottom = (boxes[..., side] for side in range(4))
     areas = (right - left + boxes.dtype.type(offset)) * (bottom - top + boxes.dtype.type(offset))
     return np.where((right < left) | (bottom < top), 0, areas)
 
 
-def _overlaps(boxes: Any, others: Any, offset: float = 1.0) -> Any:
-    """The intersection over union of boxes [.., 4] that broadcast with each other."""
-    areas = _areas(boxes, offset), _areas(others, offset)
-    return _shares([boxes[..., side] for side in range(4)], [others[..., side] for side in range(4)], *areas, offset)
-
-
-def _shares(one: Any, other: Any, area: Any, areas: Any, offset: float) -> Any:
-    """The same of left, top, right and bottom, with the areas: one axis at a time, since sums over pairs are slow."""
+def _shares(one: Any, other: Any, area: Any, areas: Any, offset: int) -> Any:
+    """Intersection over union of boxes given as left, top, right and bottom, with their areas, which non-maximum suppression
+    compares again and again."""
     number = area.dtype.type
     width, height = (
         np.maximum(np.minimum(one[axis + 2], other[axis + 2]) - np.maximum(one[axis], other[axis]) + number(offset), number(0))
@@ -82,28 +73,20 @@ def _shares(one: Any, other: Any, area: Any, areas: Any, offset: float) -> Any:
     return common / np.maximum(area + areas - common, np.finfo(common.dtype).tiny)
 
 
-def _moved(anchors: Any, deltas: Any, offset: float) -> Any:
-    """Anchors [.., 4] moved by offsets relative to their sizes, and made larger by the exponential."""
-    sizes = _sizes(anchors, offset)
-    middles = deltas[..., :2] * sizes + anchors[..., :2] + sizes / 2
-    sizes = np.exp(np.minimum(deltas[..., 2:], deltas.dtype.type(_LARGEST_FACTOR))) * sizes
-    return np.concatenate([middles - sizes / 2, middles + sizes / 2 - deltas.dtype.type(offset)], -1)
+def _moved(anchors: Any, deltas: Any, edge: int) -> Any:
+    """The boxes that deltas make of anchors [.., 4], none of them too large."""
+    return decode(
+        np, np.minimum(deltas, np.array([np.inf, np.inf, _LARGEST_FACTOR, _LARGEST_FACTOR], deltas.dtype)), anchors, edge
+    )
 
 
-def _offsets(boxes: Any, targets: Any) -> Any:
-    """What `_moved` makes targets [.., 4] of boxes with."""
-    sizes, wanted = _sizes(boxes, 1), _sizes(targets, 1)
-    middles = (targets[..., :2] + wanted / 2) - (boxes[..., :2] + sizes / 2)
-    return np.concatenate([middles / sizes, np.log(wanted / sizes)], -1)
-
-
-def _limited(boxes: Any, height: Any, width: Any, offset: float) -> Any:
+def _limited(boxes: Any, height: Any, width: Any, offset: int) -> Any:
     """Boxes within an image."""
     most = np.array([width, height, width, height], boxes.dtype) - boxes.dtype.type(offset)
     return np.maximum(np.minimum(boxes, most), 0)
 
 
-def _kept(boxes: Any, threshold: float, eta: float, most: int, offset: float) -> list[int]:
+def _kept(boxes: Any, threshold: float, eta: float, most: int, offset: int) -> list[int]:
     """Non-maximum suppression: of boxes in the order of their scores, the numbers of those that overlap none of these by more
     than the threshold; at most so many, if that is not negative. Where the threshold is above 0.5, each of them makes it `eta`
     times as large, if that is below 1."""
@@ -124,7 +107,7 @@ def _kept(boxes: Any, threshold: float, eta: float, most: int, offset: float) ->
 
 
 # ------------------------------------------------------------------------------------------------------------ proposals
-def _proposed(scores: Any, deltas: Any, anchors: Any, size: Any, scale: Any, attrs: Slots, offset: float) -> tuple[Any, Any]:
+def _proposed(scores: Any, deltas: Any, anchors: Any, size: Any, scale: Any, attrs: Slots, offset: int) -> tuple[Any, Any]:
     """The regions of one image, and their scores, of those of all places."""
     order = np.argsort(-scores, kind="stable")
     if attrs["pre_nms_topN"] > 0:
@@ -132,7 +115,7 @@ def _proposed(scores: Any, deltas: Any, anchors: Any, size: Any, scale: Any, att
     boxes = _limited(_moved(anchors[order], deltas[order], offset), size[0], size[1], offset)
     large = ((boxes[:, 2:] - boxes[:, :2]) / scale + boxes.dtype.type(offset) >= max(attrs["min_size"], 1)).all(1)
     if offset:
-        large &= (boxes[:, :2] + _sizes(boxes, offset) / 2 <= size[::-1]).all(1)
+        large &= (boxes[:, :2] + sizes(boxes, offset) / 2 <= size[::-1]).all(1)
     boxes, scores = boxes[large], scores[order[large]]
     if not len(boxes):
         return np.zeros((1, 4), boxes.dtype), np.zeros(1, boxes.dtype)
@@ -144,7 +127,7 @@ def _proposed(scores: Any, deltas: Any, anchors: Any, size: Any, scale: Any, att
 
 
 def _propose(
-    xp: Any, Scores: Any, BboxDeltas: Any, sizes: Any, Anchors: Any, Variances: Any, attrs: Slots, offset: float, RpnRoisNum: Any
+    xp: Any, Scores: Any, BboxDeltas: Any, sizes: Any, Anchors: Any, Variances: Any, attrs: Slots, offset: int, RpnRoisNum: Any
 ) -> tuple[LoDArray, LoDArray]:
     images, each, height, width = Scores.shape
     places = each * height * width
@@ -274,7 +257,7 @@ class _Assigned:
 
     def __init__(self, anchors: Any, chosen: Any, objects: Any, classes: Any, positive: float, negative: float,
                  draw: Draw, foreground: int, batch: int) -> None:  # fmt: skip
-        overlaps = _overlaps(anchors[chosen][:, None], objects)
+        overlaps = iou(np, anchors[chosen][:, None], objects, 1)
         most, which = _greatest(overlaps)
         hits = draw(np.flatnonzero(_is_best(overlaps) | (most >= positive)), foreground) if len(objects) else chosen[:0]
         misses = draw(np.flatnonzero(most < negative), batch - len(hits))
@@ -283,7 +266,7 @@ class _Assigned:
         self.location = chosen[located]
         self.score = chosen[np.concatenate([kept, np.sort(misses)])]
         self.labels = np.concatenate([classes[which[kept]] if len(kept) else [], np.zeros(len(misses))])
-        self.targets = _offsets(anchors[self.location], objects[which[located]]) if len(located) else anchors[:0]
+        self.targets = encode(np, objects[which[located]], anchors[self.location], 1) if len(located) else anchors[:0]
         self.weights = np.repeat(np.arange(len(located)) >= len(both), 4).reshape(-1, 4)
         self.foreground = len(located)
 
@@ -346,7 +329,7 @@ class _Sampled:
 
     def __init__(self, rois: Any, classes: Any, crowd: Any, objects: Any, scale: Any, draw: Draw, attrs: Slots) -> None:
         rois = np.concatenate([objects, rois / scale])
-        most, which = _greatest(_overlaps(rois[:, None], objects))
+        most, which = _greatest(iou(np, rois[:, None], objects, 1))
         most[: len(objects)][crowd.reshape(-1) != 0] = -1
         hits = np.flatnonzero(most >= attrs["fg_thresh"])
         misses = np.flatnonzero((most >= attrs["bg_thresh_lo"]) & (most < attrs["bg_thresh_hi"]))
@@ -361,7 +344,7 @@ class _Sampled:
         self.weights = np.zeros_like(self.targets)
         columns = (np.arange(len(hits)), 1 if attrs["is_cls_agnostic"] else self.labels[: len(hits)])
         if len(hits):
-            offsets = _offsets(rois[hits], objects[which[hits]])
+            offsets = encode(np, objects[which[hits]], rois[hits], 1)
             self.targets[columns] = offsets / np.array(attrs["bbox_reg_weights"], rois.dtype)
             self.weights[columns] = 1
 
@@ -399,7 +382,7 @@ def generate_proposal_labels(
                 f"GtClasses has {classes.reshape(-1).tolist()}; class_nums allows 0 to {attrs['class_nums'] - 1}"
             )
         if attrs["is_cascade_rcnn"] and MaxOverlap is not None:
-            rois = rois[(to_numpy(MaxOverlap).reshape(-1)[start:end] < 1) & (_sizes(rois, 1) > 0).all(1)]
+            rois = rois[(to_numpy(MaxOverlap).reshape(-1)[start:end] < 1) & (sizes(rois, 1) > 0).all(1)]
         elif attrs["is_cascade_rcnn"]:
             rois = rois[len(objects) :]
         images.append(_Sampled(rois, classes, crowd, objects, scale, draw, attrs))
@@ -528,7 +511,7 @@ def _masked(rois: Any, labels: Any, objects: list[list[Any]], scale: Any, size: 
     bounds = [np.concatenate(polygons) for polygons in objects]
     boxes = np.array([[*points.min(0), *points.max(0)] for points in bounds], rois.dtype)
     regions = rois[hits] / scale
-    _, which = _greatest(_overlaps(regions[:, None], boxes))
+    _, which = _greatest(iou(np, regions[:, None], boxes, 1))
     for number, (hit, region) in enumerate(zip(hits, regions, strict=True)):
         masks[number, labels[hit]] = _mask(objects[which[number]], region, size)
     return rois[hits], hits, masks

@@ -155,9 +155,9 @@ def generate_proposals(
 def generate_proposals_v2(
     xp: Any, Scores: Any, BboxDeltas: Any, ImShape: Any, Anchors: Any, Variances: Any, attrs: Slots, RpnRoisNum: Any
 ) -> tuple[Any, Any]:
-    sizes = np.concatenate([to_numpy(ImShape), np.ones((len(ImShape), 1), ImShape.dtype)], 1)
-    offset = float(attrs["pixel_offset"])
-    rois, probabilities = _propose(xp, Scores, BboxDeltas, sizes, Anchors, Variances, attrs, offset, RpnRoisNum)
+    infos = np.concatenate([to_numpy(ImShape), np.ones((len(ImShape), 1), ImShape.dtype)], 1)
+    offset = int(attrs["pixel_offset"])
+    rois, probabilities = _propose(xp, Scores, BboxDeltas, infos, Anchors, Variances, attrs, offset, RpnRoisNum)
     return rois.array, probabilities.array
 
 
@@ -169,7 +169,7 @@ def distribute_fpn_proposals(
     images = _split_by(FpnRois, RoisNum, FpnRois_lod, "FpnRois")
     rois = to_numpy(FpnRois)
     lowest, highest = attrs["min_level"], attrs["max_level"]
-    scale = np.sqrt(_areas(rois, float(attrs["pixel_offset"]))) / rois.dtype.type(attrs["refer_scale"])
+    scale = np.sqrt(_areas(rois, int(attrs["pixel_offset"]))) / rois.dtype.type(attrs["refer_scale"])
     levels = np.floor(np.log2(scale + rois.dtype.type(1e-6)) + attrs["refer_level"])
     levels = np.clip(levels, lowest, highest).astype(int) - lowest
     ids = np.repeat(np.arange(len(images)), [len(image) for image in images])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import time
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -725,3 +726,18 @@ def test_programs_of_two_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
         serialize_program(program)
     with pytest.raises(FormatError, match=r"not a program: \d+ bytes, but programs have at most 1000, as all of the wire format"):
         parse_program(data)
+
+
+def test_a_gradient_op_whose_attribute_counts_dimensions_that_are_not_there() -> None:
+    """Its gradient is an error, for which no list of two thousand million axes is made."""
+    (base, *_) = op_corpus(["mul"])
+    program = parse_program(base.data)
+    grad = next(op for op in program.global_block().ops if op.type == "mul_grad")
+    grad.attrs["y_num_col_dims"] = 2**24
+    tracemalloc.start()
+    try:
+        with suppress(FluidError):
+            differentiate(program)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()

@@ -70,7 +70,8 @@ def mul(f: Any, X: Any, Y: Any, dOut: Any, x_num_col_dims: int, y_num_col_dims: 
     the first `y_num_col_dims` of Y are its rows. Shape: X's rows, then Y's columns."""
 
     def transpose(value: Any, rows: int) -> Any:
-        return f.transpose2(value, axis=[*range(rows, value.ndim), *range(rows)])
+        axes = range(value.ndim)
+        return f.transpose2(value, axis=[*axes[rows:], *axes[:rows]])
 
     def by_x() -> Any:
         columns = Y.ndim - y_num_col_dims

@@ -16,6 +16,7 @@ from fluid.ir.program import Operator, Program, Variable, default_main_program
 from fluid.values.cache import FEW
 from fluid.values.lod_array import LoDArray, array_of, lod_of, to_lengths, to_lod
 from fluid.values.numeric import NO_NUMBERS, numeric_array
+from fluid.values.one_element import convertible
 from fluid.values.place import CPUPlace, Place, to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
@@ -81,7 +82,7 @@ class Executor:
                 sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level by level.
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
-            return_numpy: return numpy arrays; otherwise `LoDTensor`s at the executor's place, with the LoD of sequences.
+            return_numpy: return numpy arrays, where those of one element convert to numbers in any shape; otherwise `LoDTensor`s at the executor's place, with the LoD of sequences.
             check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 
@@ -353,7 +354,7 @@ def _result(value: Any, return_numpy: bool) -> Any:
     if isinstance(value, list):
         return [None if item is None else _result(item, return_numpy) for item in value]
     if return_numpy:
-        return to_numpy(array_of(value))
+        return convertible(to_numpy(array_of(value)))
     if isinstance(value, SelectedRows):
         return value
     tensor = LoDTensor(array_of(value))

@@ -19,6 +19,7 @@ from ..opdef.inference import OpNamespace
 from ..opdef.registry import Rule
 from ..values.lod_array import lod_of, to_lod
 from ..values.lod_tensor import LoDTensor
+from ..values.one_element import convertible
 from ..values.operators import ValueOperators
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
@@ -349,9 +350,9 @@ class Tensor(ValueOperators):
             state.tracer.refuse(self, by)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy as a numpy array."""
+        """A copy as a numpy array; one of one element converts to a number, such as by ``float``, in any shape."""
         self._read("numpy()")
-        return self._host()
+        return convertible(self._host())
 
     def _host(self) -> np.ndarray[Any, Any]:
         if self._kind.device == CPU:

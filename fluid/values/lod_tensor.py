@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import numpy as np
 from ..errors import ExecutionError, FluidTypeError
 from .lod_array import checked_levels
 from .numeric import numeric_array
+from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
 
 __all__ = ["LoDTensor"]
@@ -79,6 +81,18 @@ class LoDTensor:
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
+
+    def __float__(self) -> float:
+        return float(convertible(np.asarray(self)))
+
+    def __int__(self) -> int:
+        return int(convertible(np.asarray(self)))
+
+    def __index__(self) -> int:
+        return operator.index(convertible(np.asarray(self)))
+
+    def __format__(self, spec: str) -> str:
+        return format(convertible(np.asarray(self)), spec) if spec else str(self)
 
     def __repr__(self) -> str:
         return f"<LoDTensor {self._array!r}>"

@@ -1,0 +1,92 @@
+"""Scripts of Fluid 1.6 run with only the import changed: the idioms of that time, and what is said where one has no meaning here."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each
+
+import fluid
+from fluid import layers
+
+
+def train_a_line() -> tuple[fluid.Variable, dict[str, Any]]:
+    """A regression's loss, with `minimize` called, and a feed."""
+    x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 1])
+    loss = layers.mean(layers.square_error_cost(layers.fc(x, 1), y))
+    fluid.optimizer.SGD(0.01).minimize(loss)
+    rng = np.random.default_rng(1)
+    return loss, {"x": rng.random((4, 3), np.float32), "y": rng.random((4, 1), np.float32)}
+
+
+# ------------------------------------------------------------------------------------------------ values of one element
+def of_a_program() -> Any:
+    loss, feed = train_a_line()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    return exe.run(feed=feed, fetch_list=[loss])[0]
+
+
+def of_a_tensor() -> Any:
+    with fluid.dygraph.guard():
+        return fluid.dygraph.to_variable(np.array([0.5], np.float32)).numpy()
+
+
+def of_a_gradient() -> Any:
+    with fluid.dygraph.guard():
+        x = fluid.dygraph.to_variable(np.array([0.5], np.float32))
+        x.stop_gradient = False
+        (x * 2.0).backward()
+        return x.gradient()
+
+
+@each("fetch", [of_a_program, of_a_tensor, of_a_gradient])
+def test_a_value_of_one_element_converts_as_it_did(fetch: Callable[[], Any]) -> None:
+    """numpy 2.4 refuses these for arrays of the shape [1], which is what losses are."""
+    value = fetch()
+    number = value.item()
+    assert isinstance(value, np.ndarray) and value.shape == (1,)
+    assert float(value) == number and int(value) == int(number) and complex(value) == number and not math.isnan(value)
+    assert "%.4f %d" % (value, value) == "%.4f %d" % (number, number) and f"{value:.3f}" == f"{number:.3f}"
+    average = (value + value) / 2  # a sum over batches is printed, too
+    assert f"{average:.3f} {float(np.exp(value)):.3f}" == f"{number:.3f} {np.exp(number):.3f}"
+    total = np.zeros(3)
+    total[1] = value
+    assert total[1] == number
+    with pytest.raises(TypeError):
+        range(value)  # as always: a float is no index
+
+    same = [
+        np.asarray(value),
+        np.array([value]),
+        np.concatenate([value, value]),
+        value + np.zeros(2),
+        pickle.loads(pickle.dumps(value)),
+    ]
+    assert {type(other) for other in same} == {np.ndarray}
+    assert repr(value) == repr(np.asarray(value)) and str(value) == str(np.asarray(value)) == f"{value}"
+    assert copy.deepcopy(value) == value and (value == value).all()
+
+
+def test_values_of_other_sizes_are_plain_arrays(fresh: None) -> None:
+    x = fluid.data("x", [None, 3])
+    exe = fluid.Executor()
+    row, total, count = exe.run(feed={"x": np.ones((1, 3), np.float32)}, fetch_list=[x, layers.reduce_sum(x), layers.size(x)])
+    assert type(row) is np.ndarray and float(total) == 3.0 and list(range(count)) == [0, 1, 2]
+    with pytest.raises(TypeError, match="converted to Python scalars"):
+        float(np.broadcast_to(total, (2,), subok=True))
+    exe.run(feed={"x": np.ones((1, 3), np.float32) * total}, fetch_list=[x])
+
+
+def test_a_tensor_of_a_scope_converts(fresh: None) -> None:
+    """numpy.array(tensor), which scripts write, is always a plain array; the tensor itself has its element."""
+    scope = fluid.Scope()
+    tensor = scope.var("loss").get_tensor()
+    tensor.set(np.array([0.5], np.float32), fluid.CPUPlace())
+    assert float(tensor) == 0.5 and int(tensor) == 0 and f"{tensor:.2f}" == "0.50" and math.sqrt(tensor) == math.sqrt(0.5)

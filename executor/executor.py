@@ -78,11 +78,13 @@ class Executor:
 
         Args:
             program: by default, the default main program.
-            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and a matching shape; if rows form
-                sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level by level.
+            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and, for those of `fluid.data`, a
+                matching shape; if rows form sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level
+                by level.
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
-            return_numpy: return numpy arrays, where those of one element convert to numbers in any shape; otherwise `LoDTensor`s at the executor's place, with the LoD of sequences.
+            return_numpy: return numpy arrays, where those of one element convert to numbers in any shape; otherwise
+                `LoDTensor`s at the executor's place, with the LoD of sequences.
             check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 
@@ -97,10 +99,14 @@ class Executor:
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
         check = _raise_if_not_finite if check_nan else None
         with self.place.active(), np.errstate(all="ignore"):  # numpy's warnings do not name the op; check_nan does
-            if any(type(value) is LoDArray for value in feeds.values()):
-                results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
-            else:
-                results = self._bound(program, feeds, fetches, scope).run(feeds, check, timing.current)
+            try:
+                if any(type(value) is LoDArray for value in feeds.values()):
+                    results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
+                else:
+                    results = self._bound(program, feeds, fetches, scope).run(feeds, check, timing.current)
+            except ExecutionError as error:
+                _tell_other_sizes(error, program, feeds)
+                raise
             return [_result(value, return_numpy) for value in results]
 
     def plan(
@@ -129,7 +135,11 @@ class Executor:
         program, scope = _program(program), _scope(scope)
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
         with self.place.active(), np.errstate(all="ignore"):
-            results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
+            try:
+                results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
+            except ExecutionError as error:
+                _tell_other_sizes(error, program, feeds)
+                raise
             return [_result(value, return_numpy) for value in results]
 
     def train_from_dataset(
@@ -326,11 +336,38 @@ def _fed_array(var: Variable, value: Any) -> Any:
             f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed; "
             f"convert it, for instance with .astype({expected.name!r})"
         )
-    if var.has_shape and (
-        len(value.shape) != len(var.shape) or any(a not in (-1, b) for a, b in zip(var.shape, value.shape, strict=True))
-    ):
-        raise FeedError(f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed")
+    if var.need_check_feed and not _is_of_declared_sizes(var, value):
+        raise FeedError(_of_other_sizes(var, value) + _reshaping(var, value))
     return value
+
+
+def _is_of_declared_sizes(var: Variable, value: Any) -> bool:
+    if not var.has_shape:
+        return True
+    return len(value.shape) == len(var.shape) and all(a in (-1, b) for a, b in zip(var.shape, value.shape, strict=True))
+
+
+def _of_other_sizes(var: Variable, value: Any) -> str:
+    return f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed"
+
+
+def _reshaping(var: Variable, value: Any) -> str:
+    """Advice for a value that lacks dimensions of size 1, such as labels ``[N]`` in place of ``[N, 1]``, or has too many."""
+    others, sizes = ([size for size in shape if size != 1] for shape in (var.shape, value.shape))
+    if var.shape.count(-1) > 1 or len(others) != len(sizes) or any(a not in (-1, b) for a, b in zip(others, sizes, strict=True)):
+        return ""
+    return f"; give it that shape, by .reshape({', '.join(map(str, var.shape))})"
+
+
+def _tell_other_sizes(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
+    """Add to an error what is fed with other sizes than those declared, by which the program was built.
+
+    Only `fluid.data` asks for its sizes; variables of `layers.data` may be fed any that the ops take, as in Fluid 1.6.
+    """
+    variables = program.global_block().vars
+    pairs = [(variables[name], array_of(value)) for name, value in feeds.items()]
+    if others := [_of_other_sizes(var, value) for var, value in pairs if not _is_of_declared_sizes(var, value)]:
+        error.args = ("\n".join([str(error), *(f"  fed: {other}" for other in others)]),)
 
 
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Scripts of Fluid 1.6 run with only the import changed: the idioms of that time, and what is said where one has no meaning here."""
+"""Scripts of Fluid 1.6 run with only the import changed: idioms of that time, and what is said where one has no meaning."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_value_of_one_element_converts_as_it_did(fetch: Callable[[], Any]) -> 
     number = value.item()
     assert isinstance(value, np.ndarray) and value.shape == (1,)
     assert float(value) == number and int(value) == int(number) and complex(value) == number and not math.isnan(value)
-    assert "%.4f %d" % (value, value) == "%.4f %d" % (number, number) and f"{value:.3f}" == f"{number:.3f}"
+    assert "%.4f" % value == f"{number:.4f}" == f"{value:.4f}" and "%d" % value == str(int(number))  # noqa: UP031
     average = (value + value) / 2  # a sum over batches is printed, too
     assert f"{average:.3f} {float(np.exp(value)):.3f}" == f"{number:.3f} {np.exp(number):.3f}"
     total = np.zeros(3)
@@ -90,3 +90,38 @@ def test_a_tensor_of_a_scope_converts(fresh: None) -> None:
     tensor = scope.var("loss").get_tensor()
     tensor.set(np.array([0.5], np.float32), fluid.CPUPlace())
     assert float(tensor) == 0.5 and int(tensor) == 0 and f"{tensor:.2f}" == "0.50" and math.sqrt(tensor) == math.sqrt(0.5)
+
+
+# ------------------------------------------------------------------------------------------------ sizes of what is fed
+def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them(fresh: None) -> None:
+    """Scripts declare a batch size, or the sizes of some other batch, and feed what they have."""
+    old = layers.data("old", [2, 3], append_batch_size=False)
+    flat = layers.data("flat", [-256, 1], append_batch_size=False, dtype="int64")  # of 256 words for each row of an unknown batch
+    total = layers.reduce_sum(layers.scale(old, 2.0), dim=-1)
+    exe = fluid.Executor()
+    for shape in ((5, 3), (1, 4, 2)):
+        array = np.random.default_rng(0).random(shape, np.float32)
+        assert np.allclose(exe.run(feed={"old": array}, fetch_list=[total])[0], 2 * array.sum(-1))
+    assert flat.shape == (-1, 1) and exe.run(feed={"flat": np.zeros((512, 1), np.int64)}, fetch_list=[flat])[0].shape == (512, 1)
+    with pytest.raises(fluid.errors.FeedError, match=r"old is declared float32\[2, 3\], but float64"):
+        exe.run(feed={"old": np.zeros((2, 3))}, fetch_list=[total])
+
+
+def test_sizes_that_an_op_refuses_are_told_beside_the_declared_ones(fresh: None) -> None:
+    x = layers.data("x", [3])
+    out = layers.fc(x, 2)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    for run in (exe.run, exe.interpret):
+        with pytest.raises(
+            fluid.errors.ExecutionError, match=r"(?s)mul.*x is declared float32\[-1, 3\], but float32\[2, 4\] is fed"
+        ):
+            run(feed={"x": np.zeros((2, 4), np.float32)}, fetch_list=[out])
+
+
+def test_labels_without_their_second_dimension_get_advice(fresh: None) -> None:
+    label = fluid.data("label", [None, 1], "int64")
+    with pytest.raises(
+        fluid.errors.FeedError, match=r"label is declared int64\[-1, 1\], but int64\[4\] is fed; .*\.reshape\(-1, 1\)"
+    ):
+        fluid.Executor().run(feed={"label": np.arange(4)}, fetch_list=[label])

@@ -125,3 +125,18 @@ def test_labels_without_their_second_dimension_get_advice(fresh: None) -> None:
         fluid.errors.FeedError, match=r"label is declared int64\[-1, 1\], but int64\[4\] is fed; .*\.reshape\(-1, 1\)"
     ):
         fluid.Executor().run(feed={"label": np.arange(4)}, fetch_list=[label])
+
+
+# ------------------------------------------------------------------------------------------------ truth
+def test_the_truth_of_a_variable_is_that_there_is_one(fresh: None) -> None:
+    """``if bias:`` and ``x if x else y`` ask for that; what a comparison gives is still not known while the program is built."""
+    x = fluid.data("x", [None, 3])
+    assert x and (None or x) is x and bool(fluid.data("label", [None], "int64"))
+    with pytest.raises(fluid.errors.ProgramError, match=r"use layers\.cond or layers\.while_loop"):
+        bool(x > 0.0)
+    with fluid.dygraph.guard():
+        row = fluid.dygraph.to_variable(np.zeros((2, 3), np.float32))
+        zero = fluid.dygraph.to_variable(np.zeros(1, np.float32))
+        assert (row or None) is row and not zero  # one element is a value, which a script may decide on
+        with pytest.raises(fluid.errors.ProgramError, match=r"bool\[2, 3\] cannot become bool: it has 6 elements, .*reduce_all"):
+            bool(row > 0.0)

@@ -402,6 +402,10 @@ class Tensor(ValueOperators):
         return self.shape[0]
 
     def __bool__(self) -> bool:
+        """The value of the one element. Several count as True, since ``if bias:`` asks whether there is a tensor; unless they are
+        bools, which `ProgramError` tells."""
+        if self.size > 1 and self.dtype is not VarType.BOOL:
+            return True
         return bool(self._one("bool"))
 
     def __int__(self) -> int:
@@ -421,7 +425,8 @@ class Tensor(ValueOperators):
     def _one(self, what: str) -> Any:
         self._read(f"{what}()" if what in ("bool", "int", "float") else "the use as an index")
         if self.size != 1:
-            raise ProgramError(f"{self._kind} cannot become {what}: it has {self.size} elements, not one")
+            advice = "; reduce_all or reduce_any makes one of them" if what == "bool" else ""
+            raise ProgramError(f"{self._kind} cannot become {what}: it has {self.size} elements, not one{advice}")
         return self._array.item()
 
     def __iter__(self) -> Iterator[Tensor]:

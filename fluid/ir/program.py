@@ -212,6 +212,9 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
+        """True: there is a variable, which is what ``if bias:`` asks. `ProgramError` for a bool, whose value would decide."""
+        if self._dtype is not VarType.BOOL:
+            return True
         raise ProgramError(
             f"the value of {self.name} is not known while the program is built; "
             "use layers.cond or layers.while_loop to decide on it, or its .name to compare variables"

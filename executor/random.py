@@ -4,27 +4,74 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import zlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from fluid.errors import ProgramError
 from fluid.ir.program import default_main_program
 
 from .binding.calls import Source
 
-__all__ = ["RANDOM", "RandomStream", "RandomStreams", "seed_of"]
+__all__ = ["RANDOM", "RandomStream", "RandomStreams", "names_from_zero", "seed", "seed_of"]
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
-"""Replaces a program's seed of 0; different in every process."""
+"""Replaces a seed of 0; different in every process."""
 _MASK = 2**64 - 1
+
+
+def seed(number: int) -> None:
+    """Set the seed of all that draws random numbers without a seed of its own: programs whose ``random_seed`` is 0, and eager
+    mode, whose stream starts again. 0 stands for a new seed in every process, as at the start.
+
+    With a seed, parameters start from the same values in every program that makes the same ones in the same order, in every run
+    of its startup program. What a program's other ops draw depends on their names and on the number of runs in the scope too.
+
+    >>> fluid.seed(1)
+    >>> first = layers.uniform_random([3]).numpy()
+    >>> fluid.seed(1)
+    >>> bool((layers.uniform_random([3]).numpy() == first).all())
+    True
+    """
+    if RANDOM.is_on_tape:
+        raise ProgramError("fluid.seed() cannot be part of a program; call it before tracing")
+    RANDOM.seed(number)
+    _process.seed = int(number)
+
+
+class _Process:
+    """The seed that `seed` has set; 0 before."""
+
+    seed = 0
+
+
+_process = _Process()
 
 
 def seed_of(program_seed: int) -> int:
     """The seed that a program uses: its own, or that of this process if its own is 0."""
-    return program_seed if program_seed else _ENTROPY
+    return program_seed or _process.seed or _ENTROPY
+
+
+_NUMBER = re.compile(r"_(\d{1,9})(?=\.|$)")
+
+
+def names_from_zero(names: Iterable[str]) -> dict[str, str]:
+    """Names with the numbers that they would have in a process that made nothing before: ``fc_3.w_0`` -> ``fc_0.w_0``.
+
+    What precedes a number decides what it counts; the least number of each such group becomes 0.
+    """
+    least: dict[str, int] = {}
+    numbers = {name: list(_NUMBER.finditer(name)) for name in names}
+    for name, matches in numbers.items():
+        for match in matches:
+            group, number = name[: match.start()], int(match[1])
+            least[group] = min(number, least.get(group, number))
+    return {name: _NUMBER.sub(lambda match: f"_{int(match[1]) - least[match.string[: match.start()]]}", name) for name in numbers}
 
 
 def _generator(xp: Any, key: tuple[int, int], counter: tuple[int, int]) -> Any:
@@ -38,20 +85,21 @@ class RandomStreams:
     """Generators for the random ops of one program.
 
     An op with a seed of its own draws the same numbers in every run. Any other op draws from the stream named by the program's
-    seed and the op's first output, at a position given by the run and the number of its draws in it.
+    seed and the op's first output, at a position given by the run and the number of its draws in it. The first values of
+    parameters do not depend on the run, if there is a seed.
     """
 
-    __slots__ = ("_draws", "_run", "_seed", "_shared", "_xp")
+    __slots__ = ("_draws", "_own_seed", "_run", "_seed", "_shared", "_xp")
 
     def __init__(self, xp: Any, program_seed: int) -> None:
-        self._xp, self._seed, self._run = xp, seed_of(program_seed), 0
+        self._xp, self._own_seed, self._seed, self._run = xp, program_seed, seed_of(program_seed), 0
         self._draws: dict[Hashable, int] = {}
         self._shared: dict[str, list[Draw]] = {}
         """This run's draws from the stream outside programs, by name."""
 
     def begin(self, run: int) -> None:
         """Start run number `run`."""
-        self._run = run
+        self._run, self._seed = run, seed_of(self._own_seed)
         self._draws.clear()
         self._shared.clear()
 
@@ -61,6 +109,10 @@ class RandomStreams:
         A `drawer`, such as a copy of that op, has a count of its own and so repeats the draws of the op.
         """
         return _Same(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer)
+
+    def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
+        """A source of generators for the first values of the parameter `name`; `name_from_zero` is that of `names_from_zero`."""
+        return _Same(self._xp, op_seed) if op_seed else _FirstValues(self, name, name_from_zero)
 
 
 class _Same(Source):
@@ -82,7 +134,7 @@ class _ByCounter(Source):
 
     def __init__(self, streams: RandomStreams, name: str, drawer: Hashable) -> None:
         self._streams, self._name, self._counter = streams, name, (name, drawer)
-        self._key = (streams._seed & _MASK, zlib.crc32(name.encode()) + 1)
+        self._key = _key_of(name)
 
     def __call__(self) -> Any:
         streams = self._streams
@@ -94,7 +146,27 @@ class _ByCounter(Source):
                 draws.append(RANDOM._next())
             seed, position = draws[number]
             return _generator(streams._xp, (seed & _MASK, 0), (position, 0))
-        return _generator(streams._xp, self._key, (number, streams._run))
+        return _generator(streams._xp, (streams._seed & _MASK, self._key), (number, streams._run))
+
+
+class _FirstValues(_ByCounter):
+    """Draws the first values of a parameter: with a seed, the same in each run, wherever its name was counted from."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, streams: RandomStreams, name: str, name_from_zero: str) -> None:
+        super().__init__(streams, name, None)
+        self._start = _key_of(name_from_zero)
+
+    def __call__(self) -> Any:
+        streams = self._streams
+        if RANDOM.is_shared or streams._seed == _ENTROPY:
+            return super().__call__()
+        return _generator(streams._xp, (streams._seed & _MASK, self._start), (0, 0))
+
+
+def _key_of(name: str) -> int:
+    return zlib.crc32(name.encode()) + 1
 
 
 Draw = tuple[int, int]

@@ -42,6 +42,7 @@ from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, Scope
 from .data_feeder import DataFeeder
 from .errors import FluidError
 from .executor import Executor, global_scope, scope_guard
+from .executor.random import seed
 from .framework import (
     Parameter,
     Program,
@@ -150,6 +151,7 @@ __all__ = [
     "save_checkpoint",
     "save_model",
     "scope_guard",
+    "seed",
     "text",
     "unique_name",
 ]

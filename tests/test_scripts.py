@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import pickle
@@ -140,3 +141,48 @@ def test_the_truth_of_a_variable_is_that_there_is_one(fresh: None) -> None:
         assert (row or None) is row and not zero  # one element is a value, which a script may decide on
         with pytest.raises(fluid.errors.ProgramError, match=r"bool\[2, 3\] cannot become bool: it has 6 elements, .*reduce_all"):
             bool(row > 0.0)
+
+
+# ------------------------------------------------------------------------------------------------ seeds
+def weights_of_a_net(seed: int, scope: fluid.Scope, guard: bool = False) -> list[Any]:
+    """First values of the parameters of a net that is built into programs of its own."""
+    main, startup = fluid.Program(), fluid.Program()
+    startup.random_seed = seed
+    with fluid.program_guard(main, startup), fluid.unique_name.guard() if guard else contextlib.nullcontext():
+        x = layers.fc(fluid.data("x", [None, 4]), 3, param_attr=fluid.ParamAttr(initializer=fluid.initializer.Normal()))
+        layers.fc([x, x], 3, name="twice")
+        layers.batch_norm(layers.fc(x, 2, param_attr=fluid.ParamAttr("mine", initializer=fluid.initializer.MSRA())))
+    with fluid.scope_guard(scope):
+        fluid.Executor().run(startup)
+        return [np.array(scope.find_var(var.name).get_tensor()) for var in main.all_parameters()]
+
+
+def test_the_same_seed_gives_the_same_weights(fresh: None) -> None:
+    """In a second program, whatever the names have come to, in a scope where programs have run, and again in the same scope."""
+    scope = fluid.Scope()
+    first = weights_of_a_net(5, scope)
+    assert len({value.tobytes() for value in first if value.std()}) == 4
+    for again in (weights_of_a_net(5, scope), weights_of_a_net(5, scope, guard=True), weights_of_a_net(5, fluid.Scope())):
+        assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], weights_of_a_net(6, fluid.Scope())[0])
+    assert not np.array_equal(weights_of_a_net(0, scope)[0], weights_of_a_net(0, scope)[0])  # no seed: each for itself
+
+
+def test_fluid_seed_is_for_all_that_draws(fresh: None) -> None:
+    try:
+        noise = layers.uniform_random([3])
+        draws = []
+        for seed in (9, 9, 8):
+            fluid.seed(seed)
+            scope = fluid.Scope()
+            with fluid.dygraph.guard():
+                eager = layers.uniform_random([3]).numpy()
+            draws.append([*weights_of_a_net(0, scope)[:1], eager, *fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())])
+        for first, again, other in zip(*draws, strict=True):
+            assert np.array_equal(first, again) and not np.array_equal(first, other)
+        fluid.default_main_program().random_seed = 3  # a program's own seed goes first
+        own = fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0]
+        fluid.seed(9)
+        assert np.array_equal(fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0], own)
+    finally:
+        fluid.seed(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -14,6 +15,7 @@ from .building.layer_helper import LayerHelper
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
 from .errors import FluidTypeError, NameNotFoundError, ProgramError
 from .initializer import Constant
+from .ir.frames import is_run_again
 from .ir.program import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, program_guard
 from .layers.control_flow import cond, increment
 from .layers.nn import scale
@@ -192,7 +194,10 @@ class Optimizer:
                 calls.append(error_clip_callback)
             with program_guard(program, startup_program):
                 cuts = list(checkpoints) if checkpoints is not None else None
-                return list(append_backward(loss, wanted, no_grad_set, calls, cuts))
+                is_new = not any(op.role & OpRole.LOSS and loss.name in op.output_arg_names for op in loss.block.ops)
+                pairs = append_backward(loss, wanted, no_grad_set, calls, cuts)
+                _warn_if_again(loss, () if is_new else [param.name for param, _ in pairs])
+                return list(pairs)
 
         return program.gradients(loss, wanted, no_grad_set, append)
 
@@ -1247,6 +1252,22 @@ class PipelineOptimizer:
         self._optimizer.clear_grad()
 
     clear_gradients = clear_grad
+
+
+def _warn_if_again(loss: Variable, trained: Sequence[str]) -> None:
+    """Warn if the program has updates made by an earlier run of the user's code, or updates of these parameters by this loss."""
+    updates = [op for op in loss.block.ops if op.role & OpRole.OPTIMIZE and op.attrs.get(OpRole.VARS)]
+    if first := next((op for op in updates if is_run_again(op.frames)), None):
+        why = (
+            f"the net of this loss, {loss.name}, is built again, beside the first, whose updates the program has: a run trains "
+            "both. Build into a new program: with fluid.program_guard(fluid.Program(), fluid.Program())"
+        )
+    elif first := next((op for op in updates if op.attrs[OpRole.VARS][0] in trained), None):
+        why = f"{loss.name} is minimized again: its program has the updates of the first call, and makes both, twice in each run"
+    else:
+        return
+    place = "" if first.user_frame is None else f"; first at {first.user_frame[0]}:{first.user_frame[1]} in {first.user_frame[2]}"
+    warnings.warn(why + place, stacklevel=6)
 
 
 SGD = SGDOptimizer

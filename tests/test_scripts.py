@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import math
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from checks import each
+from checks import each, fresh_programs
 
 import fluid
 from fluid import layers
 
 
-def train_a_line() -> tuple[fluid.Variable, dict[str, Any]]:
-    """A regression's loss, with `minimize` called, and a feed."""
+def loss_and_feed() -> tuple[fluid.Variable, dict[str, Any]]:
+    """A regression's loss, and a feed."""
     x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 1])
     loss = layers.mean(layers.square_error_cost(layers.fc(x, 1), y))
-    fluid.optimizer.SGD(0.01).minimize(loss)
     rng = np.random.default_rng(1)
     return loss, {"x": rng.random((4, 3), np.float32), "y": rng.random((4, 1), np.float32)}
 
 
 # ------------------------------------------------------------------------------------------------ values of one element
 def of_a_program() -> Any:
-    loss, feed = train_a_line()
+    loss, feed = loss_and_feed()
+    fluid.optimizer.SGD(0.01).minimize(loss)
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
     return exe.run(feed=feed, fetch_list=[loss])[0]
@@ -186,3 +188,53 @@ def test_fluid_seed_is_for_all_that_draws(fresh: None) -> None:
         assert np.array_equal(fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0], own)
     finally:
         fluid.seed(0)
+
+
+# ------------------------------------------------------------------------------------------------ backward and updates
+def test_no_grad_set_may_name_what_is_not_there(fresh: None) -> None:
+    """As in Fluid 1.6; where a name is a slip, the warning says so."""
+    loss, _ = loss_and_feed()
+    with pytest.warns(UserWarning, match=r"no_grad_set names 'fc_0\.w_1', which is not .*; did you mean fc_0\.w_0"):
+        pairs = fluid.append_backward(loss, no_grad_set={"fc_0.w_1"})
+    assert len(pairs) == 2
+
+
+def test_minimizing_a_loss_twice_warns_with_the_line_of_the_first_call(fresh: None) -> None:
+    loss, _ = loss_and_feed()
+    optimizer = fluid.optimizer.SGD(0.1)
+    first = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    optimizer.minimize(loss)
+    with pytest.warns(UserWarning, match=rf"{loss.name} is minimized again: .*twice in each run.*test_scripts\.py:{first} "):
+        fluid.optimizer.Adam(0.1).minimize(loss)
+
+
+CELL = """
+x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 1])
+loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(x, 1), y))
+fluid.optimizer.SGD(0.01).minimize(loss)
+"""
+
+
+def test_a_cell_of_a_notebook_that_builds_again_warns() -> None:
+    def run() -> None:
+        exec(compile(CELL, "<ipython-input-1-0f3a>", "exec"), {"fluid": fluid})
+
+    with fresh_programs(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run()
+        with pytest.raises(UserWarning, match=r"built again, beside the first.*program_guard.*<ipython-input-1-0f3a>:4"):
+            run()
+        with fluid.program_guard(fluid.Program(), fluid.Program()):
+            run()
+
+
+def test_losses_of_their_own_are_minimized_without_a_warning(fresh: None) -> None:
+    """As of a generator and its critic, through one function; and so is one loss for parameters of several optimizers."""
+    x = fluid.data("x", [None, 3])
+    one, two = layers.mean(layers.fc(x, 1)), layers.mean(layers.fc(layers.fc(x, 2), 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for loss in (one, two):
+            parameters = [var for var in fluid.default_main_program().all_parameters() if (var.name < "fc_1") is (loss is one)]
+            fluid.optimizer.SGD(0.1).minimize(loss, parameter_list=parameters[:1])
+            fluid.optimizer.Adam(0.1).minimize(loss, parameter_list=parameters[1:])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FeedError, FluidTypeError, did_you_mean, locate
+from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidTypeError, did_you_mean, locate
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
 from fluid.values.cache import FEW
@@ -47,7 +47,7 @@ class Executor:
 
     def __init__(self, place: Place | None = None) -> None:
         if place is not None and not isinstance(place, Place):
-            raise ExecutionError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
+            raise FeedTypeError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
         self.place = place if place is not None else CPUPlace()
         self.place.xp  # noqa: B018  raises an error at once if there is no such device
         self._plans: OrderedDict[_Key, Plan] = OrderedDict()
@@ -207,7 +207,7 @@ class Executor:
     def _feeds(self, program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
         """Fed values as arrays, checked against the declared variables."""
         if not isinstance(feed, Mapping):
-            raise FeedError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
+            raise FeedTypeError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
         block = program.global_block()
         feeds = {}
         for name, value in feed.items():
@@ -251,7 +251,7 @@ def _program(program: Any) -> Program:
     inner = getattr(program, "program", None)
     program = inner if isinstance(inner, Program) else program  # a CompiledProgram
     if not isinstance(program, Program):
-        raise ExecutionError(f"an Executor runs a Program, not {type(program).__name__}")
+        raise FeedTypeError(f"an Executor runs a Program, not {type(program).__name__}")
     return program
 
 
@@ -288,7 +288,7 @@ def _fetches(program: Program, fetch_list: Any) -> list[str]:
     for item in items:
         name = item.name if isinstance(item, Variable) else item
         if not isinstance(name, str):
-            raise FeedError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
+            raise FeedTypeError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
         if name not in variables:
             hint = did_you_mean(name, variables)
             raise FeedError(f"{name!r} is to be fetched, but the program's block 0 has no such variable{hint}")

@@ -238,3 +238,45 @@ def test_losses_of_their_own_are_minimized_without_a_warning(fresh: None) -> Non
             parameters = [var for var in fluid.default_main_program().all_parameters() if (var.name < "fc_1") is (loss is one)]
             fluid.optimizer.SGD(0.1).minimize(loss, parameter_list=parameters[:1])
             fluid.optimizer.Adam(0.1).minimize(loss, parameter_list=parameters[1:])
+
+
+# ------------------------------------------------------------------------------------------------ types of errors
+def gather_outside(run: Callable[..., Any]) -> None:
+    ids = fluid.data("ids", [None, 1], "int64")
+    table = layers.fill_constant([4, 2], "float32", 1.0)
+    run(feed={"ids": np.array([[9]])}, fetch_list=[layers.gather(table, layers.reshape(ids, [-1]))])
+
+
+def gather_outside_eagerly() -> None:
+    with fluid.dygraph.guard():
+        layers.gather(fluid.dygraph.to_variable(np.ones((4, 2), np.float32)), fluid.dygraph.to_variable(np.array([9])))
+
+
+WRONG: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
+    "an element type that an op does not take": (TypeError, lambda: layers.dropout(fluid.data("x", [3], "int32"), 0.5)),
+    "element types that differ": (TypeError, lambda: fluid.data("x", [3]) + fluid.data("y", [3], "float64")),
+    "an element type that a layer does not take": (TypeError, lambda: layers.fc(fluid.data("x", [3, 4], "int64"), 2)),
+    "arithmetic of bools": (TypeError, lambda: fluid.data("x", [3], "bool") + 1),
+    "no Variable": (TypeError, lambda: layers.fc([[1.0]], 2)),
+    "a value": (ValueError, lambda: layers.pool2d(fluid.data("x", [1, 1, 4, 4]), 2, pool_type="min")),
+    "sizes": (ValueError, lambda: layers.matmul(fluid.data("x", [3, 4]), fluid.data("y", [3, 4]))),
+    "sizes of a parameter": (
+        ValueError,
+        lambda: fluid.default_main_program().global_block().create_parameter(name="w", shape=[-1], dtype="float32"),
+    ),
+    "an index while building": (IndexError, lambda: fluid.data("x", [3])[5]),
+    "an index in a run": (IndexError, lambda: gather_outside(fluid.Executor().run)),
+    "an index in a run op by op": (IndexError, lambda: gather_outside(fluid.Executor().interpret)),
+    "an index in eager mode": (IndexError, gather_outside_eagerly),
+    "a feed that is no dict": (TypeError, lambda: fluid.Executor().run(feed=[1.0], fetch_list=[fluid.data("x", [3])])),
+    "a fetch that is no Variable": (TypeError, lambda: fluid.Executor().run(fetch_list=[3])),
+    "what is run is no Program": (TypeError, lambda: fluid.Executor().run("main")),
+}
+
+
+@each("what", WRONG)
+def test_errors_have_the_types_of_python(what: str) -> None:
+    kind, call = WRONG[what]
+    with pytest.raises(kind) as caught:
+        call()
+    assert isinstance(caught.value, fluid.FluidError)

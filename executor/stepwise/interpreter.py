@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluid.errors import ExecutionError, locate, said_of
+from fluid.errors import ExecutionError, locate, said_of, while_running
 from fluid.ir.copying import RANDOM_STREAM
 from fluid.ir.program import Block, Operator, Parameter, Program
 from fluid.ir.regions import Region, region_of
@@ -230,7 +230,7 @@ class Machine:
     def _failure(self, op: Operator, env: Environment, error: Exception) -> ExecutionError:
         values = [f"{name} is {describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
         at_run = "; ".join(values) or "no inputs"
-        failure = ExecutionError(f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {at_run}")
+        failure = while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {at_run}")
         failure.located = True
         return failure
 

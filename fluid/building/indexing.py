@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, IndexRangeError, ProgramError
 from ..ir.program import Variable
 from .layer_helper import apply
 
@@ -23,7 +23,7 @@ def getitem(var: Variable, item: Any) -> Variable:
     items = list(item) if isinstance(item, tuple) else [item]
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > var.ndim or sum(entry is Ellipsis for entry in items) > 1:
-        raise ProgramError(f"{var.name} ({var.describe()}) cannot be indexed by {_text(items)}: too many indices")
+        raise IndexRangeError(f"{var.name} ({var.describe()}) cannot be indexed by {_text(items)}: too many indices")
     at = next((i for i, entry in enumerate(items) if entry is Ellipsis), None)
     if at is not None:
         items[at : at + 1] = [slice(None)] * (var.ndim - named)
@@ -43,7 +43,7 @@ def getitem(var: Variable, item: Any) -> Variable:
         elif isinstance(entry, (int, np.integer)) and not isinstance(entry, bool):
             index = int(entry)
             if size >= 0 and not -size <= index < size:
-                raise ProgramError(f"index {index} is outside dimension {axis} of {var.name} ({var.describe()})")
+                raise IndexRangeError(f"index {index} is outside dimension {axis} of {var.name} ({var.describe()})")
             cuts.append((axis, index, index + 1 if index != -1 else _END))
             gone.append(axis)
         else:

@@ -538,6 +538,10 @@ class Block:
         if kwargs.get("shape") is None or kwargs.get("dtype") is None:
             both = f"shape={kwargs.get('shape')}, dtype={kwargs.get('dtype')}"
             raise ProgramError(f"the parameter {name or ''} needs a shape and an element type, not {both}")
+        if any(size < 0 for size in kwargs["shape"]):
+            raise ProgramError(
+                f"the parameter {name or ''} cannot have the shape {list(kwargs['shape'])}: its sizes must be known"
+            )
         declared = home.vars.get(name) if name is not None else None
         if isinstance(declared, Parameter):
             if declared.shape != tuple(kwargs["shape"]) or declared.dtype != as_dtype(kwargs["dtype"]):

@@ -39,7 +39,7 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ..errors import AttributeRuleError, InferenceError, ProgramError, did_you_mean
+from ..errors import AttributeRuleError, ElementTypeError, InferenceError, ProgramError, did_you_mean
 from ..values.types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -462,7 +462,7 @@ class OpDef:
                 if spec is None:
                     continue
                 if slot.elements and spec.dtype not in _ELEMENTS[slot.elements]:
-                    raise InferenceError(f"{slot.name} is {spec}; it should be {slot.describe()}")
+                    raise ElementTypeError(f"{slot.name} is {spec}; it should be {slot.describe()}")
                 if slot.dims is not None and spec.type is VarType.LOD_TENSOR:
                     _match(slot, spec, sizes)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, like, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
@@ -20,7 +20,7 @@ from .shapes import aligned, broadcast, in_order, may_equal, one_number
 # ----------------------------------------------------------------------------------------------------------- inference
 def _same_dtype(X: Spec, Y: Spec) -> None:
     if X.dtype is not Y.dtype:
-        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
 
 
 def _binary(X: Spec, Y: Spec, axis: int) -> Spec:
@@ -76,7 +76,7 @@ def _sum(X: Sequence[Spec]) -> Spec:
 
 def _where(Condition: Spec, X: Spec, Y: Spec) -> Spec:
     if Condition.dtype is not VarType.BOOL:
-        raise InferenceError(f"Condition is {Condition}; it should be of bools")
+        raise ElementTypeError(f"Condition is {Condition}; it should be of bools")
     return merged(X, Y, Condition.with_dtype(X.dtype))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from .types import VarType, as_dtype, is_floating
 
 __all__ = ["ValueOperators"]
@@ -106,7 +106,7 @@ class ValueOperators:
             return number if number.__class__ is float else self._float(number)
         if dtype is VarType.BOOL:
             advice = "holds bools, with which numbers are not calculated: cast to int64 or float32 first"
-            raise InferenceError(f"{self._described()} {advice}")
+            raise ElementTypeError(f"{self._described()} {advice}")
         if number.__class__ is not int and not isinstance(number, numbers.Integral):
             number = self._float(number)
             if not number.is_integer():

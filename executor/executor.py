@@ -353,6 +353,11 @@ def _of_other_sizes(var: Variable, value: Any) -> str:
 
 def _reshaping(var: Variable, value: Any) -> str:
     """Advice for a value that lacks dimensions of size 1, such as labels ``[N]`` in place of ``[N, 1]``, or has too many."""
+    if len(var.shape) == len(value.shape) == 4:
+        first, second = var.shape[1:], value.shape[1:]
+        for was, axes in (((second[2], *second[:2]), (0, 3, 1, 2)), ((*second[1:], second[0]), (0, 2, 3, 1))):
+            if all(a in (-1, b) for a, b in zip(first, was, strict=True)):
+                return f"; it seems to have its channels elsewhere: .transpose{axes} puts them there"
     others, sizes = ([size for size in shape if size != 1] for shape in (var.shape, value.shape))
     if var.shape.count(-1) > 1 or len(others) != len(sizes) or any(a not in (-1, b) for a, b in zip(others, sizes, strict=True)):
         return ""

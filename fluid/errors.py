@@ -21,6 +21,7 @@ __all__ = [
     "FormatError",
     "IndexRangeError",
     "InferenceError",
+    "MissingAttributeError",
     "NameNotFoundError",
     "ProgramError",
     "did_you_mean",
@@ -37,6 +38,10 @@ class FluidError(Exception):
 
 class FluidTypeError(FluidError, TypeError):
     """A value or element type that cannot be used here."""
+
+
+class MissingAttributeError(FluidError, AttributeError):
+    """An object has no such attribute; the message says what to write instead."""
 
 
 class ProgramError(FluidError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import re
 import warnings
@@ -13,7 +14,7 @@ from . import unique_name
 from .backward import append_backward
 from .building.layer_helper import LayerHelper
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
-from .errors import FluidTypeError, NameNotFoundError, ProgramError
+from .errors import FluidTypeError, NameNotFoundError, ProgramError, did_you_mean
 from .initializer import Constant
 from .ir.frames import is_run_again
 from .ir.program import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, program_guard
@@ -89,6 +90,16 @@ def _number(name: str, value: Any, allowed: str = "a number") -> float:
     return number
 
 
+_ELSEWHERE = {"lr": "learning_rate", "params": "parameter_list", "parameters": "parameter_list", "weight_decay": "regularization"}
+"""Arguments of optimizers of other libraries -> those here."""
+
+
+def _unknown_argument(kind: type, argument: str) -> FluidTypeError:
+    names = [name for base in kind.__mro__[:-1] for name in inspect.signature(base).parameters if name != "unknown"]
+    meant = f"; did you mean {_ELSEWHERE[argument]}?" if argument in _ELSEWHERE else did_you_mean(argument, names)
+    return FluidTypeError(f"{kind.__name__.removesuffix('Optimizer')} has no argument {argument!r}{meant}")
+
+
 class Optimizer:
     """Base class of optimizers.
 
@@ -118,7 +129,10 @@ class Optimizer:
         *,
         parameter_list: Source | None = None,
         grad_clip: GradientClip | None = None,
+        **unknown: Any,
     ) -> None:
+        for argument in unknown:
+            raise _unknown_argument(type(self), argument)
         if not isinstance(learning_rate, (Real, Variable)) and not callable(learning_rate):
             raise FluidTypeError(f"learning_rate should be a number or a Variable, not {learning_rate!r}")
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):

@@ -280,3 +280,78 @@ def test_errors_have_the_types_of_python(what: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert isinstance(caught.value, fluid.FluidError)
+
+
+# ------------------------------------------------------------------------------------------------ what a Variable is
+SAID = {
+    "np.mean(loss)": r"loss is a Variable of a program, float32\[1\], .*no value.*fetch_list=\[loss\].*reduce_mean",
+    "np.array(loss)": r"has no value until that runs.*exe\.run\(program, feed, fetch_list=\[loss\]\)",
+    "float(loss)": "has no value until that runs.*fetch_list",
+    "int(loss)": "has no value until that runs.*fetch_list",
+    "'%f' % loss": "has no value until that runs.*fetch_list",
+    "f'{loss:.3f}'": "has no value until that runs.*fetch_list",
+    "[1, 2][loss]": "has no value until that runs.*fetch_list",
+    "loss.numpy()": "has no value until that runs.*fetch_list",
+    "loss.backward()": r"optimizer\.minimize\(loss\).*fluid\.append_backward\(loss\)",
+    "x.gradient()": r"fluid\.gradients\(loss, x\)",
+    "x.set_value(1)": r"scope\.find_var\('x'\)\.get_tensor\(\)\.set\(array, place\)",
+    "x.reshape([3])": r"no attribute 'reshape'; write fluid\.layers\.reshape\(x, shape=\[\.\.\.\]\)",
+    "x.T": r"write fluid\.layers\.transpose\(x, perm=\[1, 0\]\)",
+    "x.sum()": r"write fluid\.layers\.reduce_sum\(x\)",
+    "x.mean()": r"write fluid\.layers\.reduce_mean\(x\)",
+    "x.softmax()": r"write fluid\.layers\.softmax\(x, \.\.\.\)",
+    "x.colour": "'Variable' object has no attribute 'colour'",
+    "len(x)": r"x\.shape\[0\] .*layers\.shape\(x\)",
+    "x[0]": None,
+    "x + np.ones(3)": r"float64\[3\]; write fluid\.layers\.assign\(array\)",
+    "np.ones(3) * x": r"float64\[3\]; write fluid\.layers\.assign\(array\)",
+    "np.exp(x)": "operand 'Variable' does not support ufuncs",
+    "x * np.array([0.5])": None,
+}
+
+
+@each("code", SAID)
+def test_a_variable_says_what_it_is_and_what_to_write(code: str) -> None:
+    names = {"x": fluid.data("x", [None, 3]), "np": np}
+    names["loss"] = layers.mean(names["x"], name="mine")
+    program = fluid.default_main_program()
+    program.rename(names["loss"], "loss")
+    names["loss"] = program.global_block().var("loss")
+    if SAID[code] is None:
+        eval(code, names)
+        return
+    with pytest.raises((TypeError, AttributeError), match=f"(?s){SAID[code]}") as caught:
+        eval(code, names)
+    assert isinstance(caught.value, fluid.FluidError) or "ufunc" in str(caught.value)
+
+
+def test_settings_that_optimizers_do_not_have_name_those_that_they_have(fresh: None) -> None:
+    for make, says in (
+        (lambda: fluid.optimizer.Adam(lr=0.1), "Adam has no argument 'lr'; did you mean learning_rate"),
+        (lambda: fluid.optimizer.SGD(0.1, weight_decay=0.1), "SGD has no argument 'weight_decay'; did you mean regularization"),
+        (lambda: fluid.optimizer.Adam(0.1, beta_1=0.1), "Adam has no argument 'beta_1'; did you mean beta1"),
+    ):
+        with pytest.raises(TypeError, match=says) as caught:
+            make()
+        assert isinstance(caught.value, fluid.FluidError)
+
+
+def test_images_with_channels_last_are_told(fresh: None) -> None:
+    with pytest.raises(fluid.FluidError, match=r"float32\[-1, 32, 32, 3\].*NHWC.*transpose\(x, perm=\[0, 3, 1, 2\]\)"):
+        layers.conv2d(fluid.data("image", [None, 32, 32, 3]), 8, 5)
+    with pytest.raises(fluid.errors.FeedError, match=r"float32\[2, 32, 32, 3\] is fed; .*\.transpose\(0, 3, 1, 2\)"):
+        x = fluid.data("fed", [None, 3, 32, 32])
+        fluid.Executor().run(feed={"fed": np.zeros((2, 32, 32, 3), np.float32)}, fetch_list=[x])
+
+
+def test_variables_take_any_attribute_and_do_not_hide_what_they_lack(fresh: None) -> None:
+    """Scripts keep notes at variables, and ask with hasattr."""
+    x = fluid.data("x", [None, 3])
+    x.note = "mine"
+    assert x.note == "mine" and not hasattr(x, "numpy") and copy.copy(x).note == "mine" and getattr(x, "is_distributed", 1) == 1
+    with fluid.dygraph.guard():
+        tensor = fluid.dygraph.to_variable(np.ones(2, np.float32))
+        tensor.note = "mine"
+        tensor._stop_gradient = False
+        assert tensor.note == "mine" and not tensor.stop_gradient and tensor._ivar is tensor
+        assert copy.deepcopy(tensor).note == "mine"

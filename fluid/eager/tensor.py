@@ -51,7 +51,19 @@ class Tensor(ValueOperators):
         copy: False to share the memory of `data` where possible.
     """
 
-    __slots__ = ("__weakref__", "_accumulator", "_array", "_edge", "_grad", "_hooks", "_kind", "_name", "_stop", "_version")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_accumulator",
+        "_array",
+        "_edge",
+        "_grad",
+        "_hooks",
+        "_kind",
+        "_name",
+        "_stop",
+        "_version",
+    )
 
     _accumulator: weakref.ref[Node] | None
     _array: Any
@@ -197,6 +209,14 @@ class Tensor(ValueOperators):
         self._stop = bool(stop)
         if stop:
             self._edge = None
+
+    _stop_gradient = stop_gradient
+    """As scripts of Fluid 1.6 name it."""
+
+    @property
+    def _ivar(self) -> Tensor:
+        """The tensor itself: in Fluid 1.6, the object of C++ behind it."""
+        return self
 
     @property
     def requires_grad(self) -> bool:
@@ -459,6 +479,7 @@ class Tensor(ValueOperators):
         else:
             copy._grad = None if self._grad is None else self._grad.detach().clone()
         copy._stop, copy._name = self._stop, self._name
+        copy.__dict__.update(self.__dict__)
         return copy
 
     # -- operators

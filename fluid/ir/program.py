@@ -16,13 +16,14 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
-from ..errors import AttributeRuleError, NameNotFoundError, ProgramError, did_you_mean, locate
+from ..errors import AttributeRuleError, FluidTypeError, NameNotFoundError, ProgramError, did_you_mean, locate
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
 from ..opdef.registry import EMPTY, OpDef
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import DTypeLike, VarType, as_dtype
+from .advice import missing_attribute, without_value
 from .frames import Frames, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
 
@@ -66,11 +67,12 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     """
 
     __slots__ = (
-        "_dtype", "_persistable", "_shape", "_stop_gradient", "_type", "block", "error_clip", "is_data", "lod_level", "name",
-        "need_check_feed", "wire",
+        "__dict__", "_dtype", "_persistable", "_shape", "_stop_gradient", "_type", "block", "error_clip", "is_data", "lod_level",
+        "name", "need_check_feed", "wire",
     )  # fmt: skip
 
     is_parameter = False
+    __array_ufunc__ = None  # so that operators of numpy arrays defer to those here
 
     def __init__(
         self,
@@ -219,6 +221,30 @@ class Variable(ValueOperators, metaclass=ABCMeta):
             f"the value of {self.name} is not known while the program is built; "
             "use layers.cond or layers.while_loop to decide on it, or its .name to compare variables"
         )
+
+    # -- what only values have
+    def __float__(self) -> float:
+        raise without_value(self, "float")
+
+    def __int__(self) -> int:
+        raise without_value(self, "int")
+
+    def __index__(self) -> int:
+        raise without_value(self, "an index")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise without_value(self, f"the format {spec!r}")
+        return str(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise without_value(self, "numpy.array")
+
+    def __len__(self) -> int:
+        raise FluidTypeError(f"len: {self.name} is {self.describe()}; x.shape[0] is its first size, and layers.shape(x) in a run")
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing_attribute(self, name)
 
     def __iter__(self) -> Iterator[Any]:
         raise ProgramError(f"{self.name} cannot be iterated over while the program is built; use layers.unstack or layers.split")

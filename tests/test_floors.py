@@ -218,6 +218,7 @@ ASKED = {
     "fluid/building/layer_helper.py check_kept": "nobody would keep the parameters of a call",
     "fluid/building/layer_helper.py _mixed": "names the tensor and the variable that are given together",
     "fluid/layers/structured.py crf_decoding": "on tensors it takes what was learned, not a name",
+    "fluid/reader.py _Loader.__init__": "a loader of programs needs variables to feed, one of tensors has none",
     "fluid/optimizer.py Optimizer._own_parameters": "step() and clear_grad() are for tensors",
     "fluid/optimizer.py Optimizer._check_eager": "state_dict() and set_dict() are for tensors",
     "fluid/optimizer.py Optimizer._create_global_learning_rate": "schedules that are objects are for eager mode",

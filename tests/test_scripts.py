@@ -355,3 +355,40 @@ def test_variables_take_any_attribute_and_do_not_hide_what_they_lack(fresh: None
         tensor._stop_gradient = False
         assert tensor.note == "mine" and not tensor.stop_gradient and tensor._ivar is tensor
         assert copy.deepcopy(tensor).note == "mine"
+
+
+# ------------------------------------------------------------------------------------------------ loaders in eager mode
+def images_and_labels() -> Any:
+    for number in range(5):
+        yield np.full((1, 2), number, np.float32), np.array([number])
+
+
+LOADERS = {
+    "PyReader": lambda: fluid.io.PyReader(capacity=2),
+    "from_generator": lambda: fluid.io.DataLoader.from_generator(capacity=2),
+    "from_generator, with a list": lambda: fluid.io.DataLoader.from_generator(capacity=2, return_list=True),
+}
+
+
+@each("make", LOADERS)
+def test_loaders_in_eager_mode_give_tensors(make: str) -> None:
+    with fluid.dygraph.guard():
+        loader = LOADERS[make]()
+        batches = fluid.io.batch(images_and_labels, 2)
+        if make == "PyReader":
+            loader.decorate_sample_list_generator(batches, places=fluid.CPUPlace())
+        else:
+            loader.set_sample_list_generator(batches, places=fluid.CPUPlace())
+        for _ in range(2):
+            images, labels = zip(*loader(), strict=True)
+            assert [image.shape for image in images] == [(2, 1, 2), (2, 1, 2), (1, 1, 2)] and images[0].stop_gradient
+            assert [label.numpy().ravel().tolist() for label in labels] == [[0, 1], [2, 3], [4]]
+        loader = LOADERS[make]().set_batch_generator(lambda: iter([(np.ones((2, 3)), np.ones(2, np.int64))]))
+        ((image, label),) = list(loader())
+        assert isinstance(image, fluid.Variable) and image.dtype is fluid.core.VarDesc.VarType.FP64 and label.shape == (2,)
+        sample = LOADERS[make]().set_sample_generator(images_and_labels, batch_size=2, drop_last=True)
+        assert [image.shape for image, _ in sample()] == [(2, 1, 2)] * 2
+        with pytest.raises(fluid.FluidError, match="row 1 has 1 fields, but row 0 has 2"):
+            list(LOADERS[make]().set_sample_list_generator(lambda: iter([[(1, 2), (3,)]]))())
+    with pytest.raises(fluid.FluidError, match="feed_list should name the variables"):
+        LOADERS[make]()

@@ -309,6 +309,9 @@ class EagerProgram(Program):
             )
         return pairs
 
+    def loaded(self, array: Any) -> Tensor:
+        return to_variable(array)
+
     def updating(self, param: Any, grad: Any) -> contextlib.AbstractContextManager[Block]:
         return _Updating(self.blocks[0])
 

@@ -864,6 +864,10 @@ class Program:
         """
         return layer
 
+    def loaded(self, array: Any) -> Any:
+        """What a loader hands on of an array: the array, to be fed; in eager mode, a tensor of it."""
+        return array
+
     def key_of(self, parameter: Variable) -> Any:
         """The key of what optimizers keep for a parameter: its name; in eager mode, where names may repeat, the parameter."""
         return parameter.name

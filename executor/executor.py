@@ -30,7 +30,7 @@ from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope
 from .stepwise.program import StepwiseProgram
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "as_numpy"]
 
 _Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...]]
 """Id and version of the program, specs of the feeds, fetches. Plans keep their program alive, so ids stay unique."""
@@ -413,3 +413,22 @@ def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
             error = ExecutionError(f"{op.type} makes {what} in {name} ({count} of {host.size} elements)\n{locate(op)}")
             error.located = True
             raise error
+
+
+def as_numpy(tensor: Any) -> Any:
+    """A tensor, or each of a list of them, as a numpy array; `ExecutionError` if its rows form sequences."""
+    if isinstance(tensor, (list, tuple)):
+        return [as_numpy(item) for item in tensor]
+    if isinstance(tensor, LoDTensor) and tensor.recursive_sequence_lengths():
+        raise ExecutionError(
+            "as_numpy: the rows of this tensor form sequences, which an array cannot tell; use numpy.array(tensor)"
+        )
+    return convertible(to_numpy(tensor))
+
+
+def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
+    """The value of a variable of a scope, as a numpy array or a `LoDTensor`; `FeedError` if it has none."""
+    variable = (scope if scope is not None else global_scope()).find_var(name)
+    if variable is None or variable.get_tensor().array is None:
+        raise FeedError(f"{name} has no value in the scope; persistable variables keep theirs after a run")
+    return as_numpy(variable.get_tensor()) if return_numpy else variable.get_tensor()

@@ -24,7 +24,7 @@ from .ir.verify import refuse_deep
 from .ir.versions import BlockVersions, Value
 from .values.types import is_complex, is_floating
 
-__all__ = ["append_backward", "gradients"]
+__all__ = ["append_backward", "calc_gradient", "gradients"]
 
 
 def _global_block(var: Any, what: str) -> Block:
@@ -318,3 +318,14 @@ def gradients(
     no_grad = _no_grad_names(no_grad_set, program)
     results = _differentiate(block, targets, seeds, [var.name for var in inputs], no_grad, ())
     return [None if name is None else block.vars[name] for name in results]
+
+
+def calc_gradient(
+    targets: Variable | Sequence[Variable],
+    inputs: Variable | Sequence[Variable],
+    target_gradients: Variable | Sequence[Variable | None] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+) -> Variable | list[Variable | None] | None:
+    """`gradients`, under its older name: the gradient itself if there is one input."""
+    results = gradients(targets, inputs, target_gradients, no_grad_set)
+    return results[0] if len(results) == 1 else results

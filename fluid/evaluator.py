@@ -14,9 +14,12 @@ from .executor import global_scope
 from .initializer import Constant
 from .ir.program import Program, Variable
 from .metrics import DetectionMAP
+from .not_here import names_not_here
 from .values.types import DTypeLike, as_dtype
 
 __all__ = ["ChunkEvaluator", "DetectionMAP", "EditDistance", "Evaluator"]
+
+__getattr__ = names_not_here(__name__)
 
 
 class Evaluator:

@@ -12,6 +12,7 @@ from .errors import FluidTypeError, ProgramError
 from .executor import global_scope
 from .initializer import Constant
 from .ir.program import Program, Variable
+from .not_here import names_not_here
 
 __all__ = [
     "Accuracy",
@@ -24,6 +25,8 @@ __all__ = [
     "Precision",
     "Recall",
 ]
+
+__getattr__ = names_not_here(__name__)
 
 
 class MetricBase:

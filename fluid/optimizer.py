@@ -233,6 +233,10 @@ class Optimizer:
             )
         return self._append_updates([(param, grad) for param, grad in pairs if grad is not None])
 
+    def get_opti_var_name_list(self) -> list[str]:
+        """Names of the variables that the optimizer keeps for parameters of programs, such as moments."""
+        return [var.name for variables in self._accumulators.values() for var in variables.values()]
+
     # -- eager mode
     def step(self) -> None:
         """In eager mode, update the parameters of `parameter_list` by their gradients."""

@@ -392,3 +392,105 @@ def test_loaders_in_eager_mode_give_tensors(make: str) -> None:
             list(LOADERS[make]().set_sample_list_generator(lambda: iter([[(1, 2), (3,)]]))())
     with pytest.raises(fluid.FluidError, match="feed_list should name the variables"):
         LOADERS[make]()
+
+
+# ------------------------------------------------------------------------------------------------ names of that time, used
+def test_descriptions_in_the_words_of_the_c_classes(fresh: None) -> None:
+    program = fluid.core.ProgramDesc()
+    block = program.block(0)
+    op = block.append_op()
+    op.set_type("mul")
+    for slot in ("X", "Y"):
+        block.var(slot).set_shape([4, 4])
+        block.var(slot).set_dtype("float32")
+        op.set_input(slot, [slot])
+    block.var(b"Out")
+    op.set_output("Out", ["Out"])
+    op._set_attr("x_num_col_dims", 1)
+    op.infer_shape(block)
+    assert block.find_var("Out").shape() == [4, 4] and op.attr("x_num_col_dims") == 1 and op.input_arg_names() == ["X", "Y"]
+    (grad,), of_grad = fluid.core.get_grad_op_desc(op, {"Y"}, [])
+    assert grad.type() == "mul_grad" and grad.output_arg_names() == ["X@GRAD"] and of_grad == {"X@GRAD": "X"}
+    assert fluid.Program.parse_from_string(program.serialize_to_string()).global_block().ops[0].type == "mul"
+    inner = program.append_block(block)
+    inner._prepend_op().set_type("scale")
+    assert (inner.parent, inner.op_size(), program.num_blocks()) == (0, 1, 2)
+
+    y = layers.scale(fluid.data("x", [None, 3]), 2.0, name="twice")
+    assert y.op.type == y.op.desc.type() == "scale" and "scale" in y.op.attr_names and y.desc.shape() == [-1, 3]
+    assert y.block.desc == fluid.default_main_program().desc.block(0) and fluid.data("z", [1]).op is None
+
+
+def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
+    scope = fluid.Scope()
+    tensor = scope.var("t").get_tensor()
+    tensor._set_dims([2, 3])
+    tensor._alloc_float(fluid.CPUPlace())
+    tensor._set_float_element(4, 2.5)
+    assert tensor._get_float_element(4) == 2.5 and tensor._dtype() is fluid.core.VarDesc.VarType.FP32 and tensor[1].shape() == [3]
+    tensor.set_recursive_sequence_lengths([[1, 1]])
+    assert tensor.has_valid_recursive_sequence_lengths()
+    tensor.set_recursive_sequence_lengths([[1, 2]])
+    assert not tensor.has_valid_recursive_sequence_lengths()
+    with pytest.raises(fluid.FluidError, match="t holds no sparse gradient"):
+        scope.find_var("t").get_selected_rows()
+    array = scope.var("a").get_lod_tensor_array()
+    array.append(np.ones(2))
+    assert len(scope.var("a").get_lod_tensor_array()) == 1 and array[0].shape() == [2]
+
+    scope.var("kept").get_tensor().set(np.array([1.5], np.float32))
+    assert float(fluid.executor._fetch_var("kept", scope)) == 1.5
+    assert [float(item) for item in fluid.executor.as_numpy([scope.var("kept").get_tensor()])] == [1.5]
+    with pytest.raises(fluid.FluidError, match="sequences"):
+        fluid.executor.as_numpy(tensor)
+    with pytest.raises(fluid.FluidError, match="missing has no value"):
+        fluid.executor._fetch_var("missing", scope)
+
+
+def test_programs_are_switched_and_blocks_made_by_hand(fresh: None) -> None:
+    other = fluid.Program()
+    before = fluid.framework.switch_main_program(other)
+    try:
+        x = fluid.data("x", [3])
+        block = other._create_block()
+        y = x + 1.0
+        assert y.block is block and x.block.program is other
+        other._rollback()
+        assert other.current_block() is other.global_block() and fluid.framework._get_var("x") is x
+    finally:
+        assert fluid.framework.switch_main_program(before) is other
+    with fluid.dygraph.guard(), fluid.framework._dygraph_guard(None), fluid.program_guard(other):
+        assert not fluid.in_dygraph_mode() and fluid.framework._dygraph_tracer() is None
+    assert fluid.framework.convert_np_dtype_to_dtype_("int64") is fluid.core.VarDesc.VarType.INT64
+    x._set_error_clip(fluid.clip.ErrorClipByValue(1.0))
+    assert x.error_clip.max == 1.0
+    single = fluid.gradients(layers.mean(before.global_block().create_parameter(name="w", shape=[2], dtype="float32")), [])
+    assert single == []
+
+
+def test_a_block_runs_unless_its_input_is_empty(fresh: None) -> None:
+    x = fluid.data("x", [None, 1])
+    x.stop_gradient = False
+    out = layers.fill_constant([1], "float32", 7.0)
+    with layers.control_flow.ConditionalBlock(inputs=[x]).block():
+        layers.assign(layers.reduce_sum(x), out)
+    gradient = fluid.backward.calc_gradient(layers.mean(out), x)
+    exe = fluid.Executor()
+    for rows, total in ((2, 2.0), (0, 7.0)):
+        feed = {"x": np.ones((rows, 1), np.float32)}
+        assert exe.run(feed=feed, fetch_list=[out])[0] == total
+    assert exe.run(feed={"x": np.ones((2, 1), np.float32)}, fetch_list=[gradient])[0].tolist() == [[1.0], [1.0]]
+
+
+def test_mixed_precision_trains_as_the_optimizer_does(fresh: None) -> None:
+    loss, feed = loss_and_feed()
+    optimizer = fluid.contrib.mixed_precision.decorate(
+        fluid.optimizer.SGD(0.1), init_loss_scaling=8.0, use_dynamic_loss_scaling=True
+    )
+    ops, pairs = optimizer.minimize(loss)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    losses = [exe.run(feed=feed, fetch_list=[loss, optimizer.get_loss_scaling()]) for _ in range(3)]
+    assert losses[2][0] < losses[0][0] and losses[0][1] == 1.0 and len(ops) == len(pairs) == 2
+    with pytest.raises(fluid.FluidError, match="relu cannot be in both lists"):
+        fluid.contrib.mixed_precision.AutoMixedPrecisionLists(["relu"], ["relu"])

@@ -24,6 +24,7 @@ from ..eager.recompute import recompute
 from ..eager.saved import saved_tensors_hooks
 from ..eager.tensor import Tensor, from_dlpack, to_tensor
 from ..executor.random import RANDOM
+from ..not_here import names_not_here
 from . import (
     base,  # noqa: F401  (as in Fluid 1.6)
     jit,
@@ -161,6 +162,9 @@ __all__ = [
     "vhp",
     "vjp",
 ]
+
+
+__getattr__ = names_not_here(__name__)
 
 
 def seed(number: int) -> None:

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from ..executor import Scope
     from ..executor.unsupported import UnsupportedOp
     from ..transform.edit import EditReport, NameList, OpLike
+    from .desc import BlockDesc, OpDesc, ProgramDesc, VarDesc
 
 __all__ = [
     "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable", "default_main_program",
-    "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard",
+    "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard", "switch_main_program", "switch_startup_program",
 ]  # fmt: skip
 
 
@@ -195,6 +196,22 @@ class Variable(ValueOperators, metaclass=ABCMeta):
             return self._type.name.lower()
         shape = list(self._shape) if self._shape is not None else "?"
         return f"{self._dtype.text if self._dtype is not None else '?'}{shape}"
+
+    @property
+    def op(self) -> Operator | None:
+        """The last op of its block that writes it, or None (linear time)."""
+        return next((op for op in reversed(self.block.ops) if self.name in op.output_arg_names), None)
+
+    @property
+    def desc(self) -> VarDesc:
+        """The variable as Fluid 1.6 describes it in C++."""
+        from .desc import VarDesc
+
+        return VarDesc(self)
+
+    def _set_error_clip(self, error_clip: Any) -> None:
+        """Clip the gradient of this variable: `fluid.clip.ErrorClipByValue`."""
+        self.error_clip = error_clip
 
     def _ops(self) -> OpNamespace:
         return BuildNamespace(self.block.program.current_block())
@@ -376,6 +393,18 @@ class Operator:
         """Names that the op writes, in slot order, without empty positions."""
         return [name for names in self.outputs.values() for name in names if name != EMPTY]
 
+    @property
+    def attr_names(self) -> list[str]:
+        """Names of the attributes that are set."""
+        return list(self.attrs)
+
+    @property
+    def desc(self) -> OpDesc:
+        """The op as Fluid 1.6 describes it in C++."""
+        from .desc import OpDesc
+
+        return OpDesc(self)
+
     def has_attr(self, name: str) -> bool:
         definition = self.definition
         return name in self.attrs or (definition is not None and name in definition.attrs)
@@ -470,6 +499,13 @@ class Block:
     @property
     def forward_block_idx(self) -> int:
         return self.forward.idx if self.forward is not None else -1
+
+    @property
+    def desc(self) -> BlockDesc:
+        """The block as Fluid 1.6 describes it in C++."""
+        from .desc import BlockDesc
+
+        return BlockDesc(self)
 
     @property
     def namespace(self) -> OpNamespace:
@@ -818,6 +854,23 @@ class Program:
         self.blocks.append(block)
         self._changed()
         return block
+
+    def _create_block(self, parent_idx: int | None = None) -> Block:
+        """Add a block, which layers append to until `_rollback`."""
+        block = self.create_block(None if parent_idx is None else self.blocks[parent_idx])
+        self._current = block.idx
+        return block
+
+    def _rollback(self) -> None:
+        """Let layers append to the parent of the current block."""
+        self._current = max(self.current_block().parent_idx, 0)
+
+    @property
+    def desc(self) -> ProgramDesc:
+        """The program as Fluid 1.6 describes it in C++."""
+        from .desc import ProgramDesc
+
+        return ProgramDesc(self)
 
     @contextlib.contextmanager
     def block_guard(self, block: Block) -> Iterator[Block]:
@@ -1180,6 +1233,23 @@ def default_main_program() -> Program:
 def default_startup_program() -> Program:
     """The program that initializes parameters."""
     return _defaults.startup
+
+
+def switch_main_program(program: Program) -> Program:
+    """From now on, layers of this thread append to `program`; returns the program that they appended to until now."""
+    old, _defaults.main = _defaults.main, program
+    return old
+
+
+def switch_startup_program(program: Program) -> Program:
+    """From now on, `program` initializes what layers of this thread create; returns the one until now."""
+    old, _defaults.startup = _defaults.startup, program
+    return old
+
+
+def static_defaults() -> tuple[Program, Program]:
+    """The main and startup program that layers append to outside all guards."""
+    return _main, _startup
 
 
 @contextlib.contextmanager

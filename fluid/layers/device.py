@@ -1,0 +1,9 @@
+"""What Fluid 1.6 has for places in programs."""
+
+from __future__ import annotations
+
+from ..not_here import names_not_here
+
+__all__: list[str] = []
+
+__getattr__ = names_not_here(__name__)

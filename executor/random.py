@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import threading
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from fluid.ir.program import default_main_program
 
 from .binding.calls import Source
 
-__all__ = ["RANDOM", "RandomStream", "RandomStreams", "names_from_zero", "seed", "seed_of"]
+__all__ = ["RANDOM", "RandomStream", "RandomStreams", "names_from_zero", "seed", "seed_of", "stream_of_draw"]
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
 """Replaces a seed of 0; different in every process."""
@@ -81,6 +82,10 @@ def _generator(xp: Any, key: tuple[int, int], counter: tuple[int, int]) -> Any:
     return xp.random.Generator(xp.random.Philox4x3210(seed=seed))
 
 
+Draw = tuple[int, int]
+"""One draw of the stream outside programs: its seed, and the number of draws before it."""
+
+
 class RandomStreams:
     """Generators for the random ops of one program.
 
@@ -106,8 +111,11 @@ class RandomStreams:
     def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Source:
         """A source of generators for the draws of the op that writes `name`.
 
-        A `drawer`, such as a copy of that op, has a count of its own and so repeats the draws of the op.
+        A `drawer`, such as a copy of that op, has a count of its own and so repeats the draws of the op. A name of
+        `stream_of_draw` stands for one draw from the stream outside programs.
         """
+        if draw := _DRAW.fullmatch(name):
+            return _Again(self._xp, (int(draw[1]), int(draw[2])))
         return _Same(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer)
 
     def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
@@ -125,6 +133,27 @@ class _Same(Source):
 
     def __call__(self) -> Any:
         return _generator(self._xp, self._key, (0, 0))
+
+
+_DRAW = re.compile(r"@DRAW@(-?\d{1,20})@(\d{1,20})")
+
+
+def stream_of_draw(draw: Draw) -> str:
+    """The name of a stream that repeats one draw from the stream outside programs, for the attribute ``random_stream``."""
+    return f"@DRAW@{draw[0]}@{draw[1]}"
+
+
+class _Again(Source):
+    """Repeats one draw from the stream outside programs."""
+
+    __slots__ = ("_draw", "_xp")
+
+    def __init__(self, xp: Any, draw: Draw) -> None:
+        self._xp, self._draw = xp, draw
+
+    def __call__(self) -> Any:
+        seed, position = self._draw
+        return _generator(self._xp, (seed & _MASK, 0), (position, 0))
 
 
 class _ByCounter(Source):
@@ -169,8 +198,17 @@ def _key_of(name: str) -> int:
     return zlib.crc32(name.encode()) + 1
 
 
-Draw = tuple[int, int]
-"""One draw of the stream outside programs: its seed, and the number of draws before it."""
+class _Stream(Sequence[Draw]):
+    """All draws of the stream of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._seed, position
+
+    def __len__(self) -> int:
+        return sys.maxsize
 
 
 class _Tape(threading.local):
@@ -233,6 +271,16 @@ class RandomStream:
         tape.repeated = count, draws
         try:
             yield count
+        finally:
+            tape.repeated = before
+
+    @contextlib.contextmanager
+    def drawing(self, seed: int, count: list[int]) -> Iterator[None]:
+        """Inside the ``with``, this thread draws from the stream of a seed, after `count` draws (one number), which goes on."""
+        tape = self._tape
+        before, tape.repeated = tape.repeated, (count, _Stream(seed))
+        try:
+            yield
         finally:
             tape.repeated = before
 

@@ -53,6 +53,11 @@ def _no_grad_names(items: Iterable[Any] | None, program: Program) -> list[str]:
     return _names(there, "no_grad_set", program)
 
 
+def _is_of_a_layer(item: Variable) -> bool:
+    """Whether this is a parameter of a layer of `fluid.dygraph`: in a program, the variable of its name stands for it."""
+    return item.block.program.eager
+
+
 def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str]:
     if items is None:
         return []
@@ -62,7 +67,7 @@ def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str
     for item in items:
         if not isinstance(item, (str, Variable)):
             raise BackwardError(f"{what} should hold Variables and names, not a {type(item).__name__}")
-        if isinstance(item, Variable) and item.block.program is not program:
+        if isinstance(item, Variable) and item.block.program is not program and not _is_of_a_layer(item):
             raise BackwardError(f"{what} holds {item.name} of another program than the one that is differentiated")
         name = item if isinstance(item, str) else item.name
         if not any(name in block.vars for block in program.blocks):

@@ -215,6 +215,7 @@ ASKED = {
     "fluid/building/versions.py program_of": "finds the tensor among arguments",
     "fluid/layers/arguments.py eager_program": "the same, where only a tensor's program is wanted",
     "fluid/building/layer_helper.py LayerHelper.apply": "tensors among the inputs say where an op is applied",
+    "fluid/backward.py _is_of_a_layer": "in a program, a variable stands for a layer's parameter",
     "fluid/param_attr.py ParamAttr._to_attr": "a tensor stands for a parameter, a variable of a program does not",
     # errors that say what to use instead
     "fluid/building/layer_helper.py refuse_tensor": "While, Switch, StaticRNN and DynamicRNN build blocks",

@@ -494,3 +494,81 @@ def test_mixed_precision_trains_as_the_optimizer_does(fresh: None) -> None:
     assert losses[2][0] < losses[0][0] and losses[0][1] == 1.0 and len(ops) == len(pairs) == 2
     with pytest.raises(fluid.FluidError, match="relu cannot be in both lists"):
         fluid.contrib.mixed_precision.AutoMixedPrecisionLists(["relu"], ["relu"])
+
+
+# ------------------------------------------------------------------------------------------- layers of eager mode in programs
+class Net(fluid.dygraph.Layer):
+    """Layers that make their parameters at once and in their first call, one parameter of its own, and moving statistics."""
+
+    def __init__(self, name_scope: str) -> None:
+        super().__init__(name_scope)
+        self._conv = fluid.Conv2D(self.full_name(), num_filters=3, filter_size=3, act="relu")
+        self._norm = fluid.BatchNorm(self.full_name(), num_channels=3)
+        self._pool = fluid.Pool2D(self.full_name(), pool_size=2, pool_type="avg", global_pooling=True)
+        self._fc = fluid.FC(self.full_name(), size=4, act="softmax")
+        self._linear = fluid.dygraph.Linear(4, 4, param_attr=fluid.ParamAttr(initializer=fluid.initializer.Normal(scale=0.3)))
+        self._bias = self.create_parameter(None, [4], is_bias=True)
+
+    def forward(self, images: Any) -> Any:
+        hidden = self._fc(self._pool(self._norm(self._conv(images))))
+        return layers.elementwise_add(self._linear(hidden), self._bias)
+
+
+IMAGES = np.random.default_rng(7).random((4, 2, 6, 6), np.float32)
+
+
+def trained_eagerly(seed: int) -> tuple[dict[str, Any], list[float]]:
+    with fluid.dygraph.guard():
+        fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = seed
+        net, optimizer, losses, first = Net("net"), fluid.optimizer.SGD(0.5), [], {}
+        for _ in range(3):
+            loss = layers.mean(layers.square(net(fluid.dygraph.to_variable(IMAGES))))
+            first = first or {param.name: param.numpy() for param in net.parameters() if param.trainable}
+            loss.backward()
+            optimizer.minimize(loss)
+            net.clear_gradients()
+            losses.append(float(loss.numpy()))
+        return first, losses
+
+
+def trained_as_a_program(seed: int) -> tuple[dict[str, Any], list[float]]:
+    with fresh_programs() as (main, startup):
+        startup.random_seed = main.random_seed = seed
+        net = Net("net")
+        loss = layers.mean(layers.square(net(fluid.data("images", [None, 2, 6, 6]))))
+        fluid.optimizer.SGD(0.5).minimize(loss)
+        exe = fluid.Executor()
+        names = [param.name for param in net.parameters()]
+        first = dict(zip(names, exe.run(startup, fetch_list=names), strict=True))
+        assert set(names) == {param.name for param in main.all_parameters()}
+        return first, [float(exe.run(main, {"images": IMAGES}, [loss])[0]) for _ in range(3)]
+
+
+def test_a_layer_serves_both_modes(fresh: None) -> None:
+    """The same parameters: names, first values, and what training makes of them."""
+    (ours, eager), (theirs, static) = trained_eagerly(11), trained_as_a_program(11)
+    assert len(ours) == 9 and len(theirs) == 11
+    for name, value in ours.items():
+        assert np.array_equal(value, theirs[name]), name
+    np.testing.assert_allclose(eager, static, rtol=1e-5)
+
+
+def test_a_layer_in_programs_of_its_own(fresh: None) -> None:
+    """In a test program beside the training one, after `eval`, and with values that were set before."""
+    linear, drop = fluid.dygraph.Linear(3, 2), fluid.dygraph.Dropout(0.5, dropout_implementation="upscale_in_train")
+    linear.weight.set_value(np.full((3, 2), 0.5, np.float32))
+    out = linear(fluid.data("x", [None, 3]))
+    test = fluid.Program()
+    with fluid.program_guard(test, fluid.default_startup_program()):
+        drop.eval()
+        tested = drop(linear(fluid.data("x", [None, 3])))
+    exe, x = fluid.Executor(), np.ones((2, 3), np.float32)
+    exe.run(fluid.default_startup_program())
+    for program, fetch in ((fluid.default_main_program(), out), (test, tested)):
+        np.testing.assert_allclose(exe.run(program, {"x": x}, [fetch])[0], np.full((2, 2), 1.5))
+    assert [op.type for op in fluid.default_startup_program().global_block().ops] == ["assign_value", "fill_constant"]
+    eager = linear(fluid.dygraph.to_variable(x))
+    np.testing.assert_allclose(eager.numpy(), np.full((2, 2), 1.5))
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(out), parameter_list=linear.parameters())
+    loaded = fluid.Program.parse_from_string(fluid.default_startup_program().serialize_to_string())
+    exe.run(loaded, scope=fluid.Scope())

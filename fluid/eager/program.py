@@ -11,7 +11,7 @@ import numpy as np
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..executor.binding.array_types import array_of, default_xp, making_on
-from ..executor.random import RANDOM
+from ..executor.random import RANDOM, Draw
 from ..ir import program as framework
 from ..ir.program import Block, OpRole, Program, Variable, program_guard
 from ..opdef import registry
@@ -175,7 +175,10 @@ class EagerBlock(Block):
         return var
 
     def initialize(self, var: Any, initializer: Callable[[Any, Block], Any]) -> Any:
-        initializer(var, self)
+        draws: list[Draw] = []
+        with RANDOM.noting(draws):
+            initializer(var, self)
+        var._start = initializer, draws, var.version  # for programs that start from the same values
         return var
 
     def derive(self, parameter: Any) -> Any:

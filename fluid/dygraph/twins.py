@@ -1,0 +1,103 @@
+"""Layers in programs: called with a Variable, a layer appends its ops, with variables that stand for its parameters.
+
+These have the names of the parameters, and start from the same values. So a startup program repeats the draw that initialized a
+parameter, or holds the values of one that has been set since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..eager.tensor import Tensor
+from ..executor.random import RANDOM, stream_of_draw
+from ..initializer import ConstantInitializer, NumpyArrayInitializer
+from ..ir.copying import RANDOM_STREAM
+from ..ir.program import Block, Parameter, Program, Variable, default_main_program
+
+__all__ = ["appending", "drawing_for_program", "is_appending", "program_among", "twin_of"]
+
+
+class _Target(threading.local):
+    program: Program | None = None
+
+
+_target = _Target()
+_drawn: weakref.WeakKeyDictionary[Program, list[int]] = weakref.WeakKeyDictionary()
+"""How many draws have initialized parameters of layers for each startup program."""
+
+
+def program_among(values: Iterable[Any]) -> Program | None:
+    """The default main program if one of these arguments, or of the lists among them, is a variable of a program; else None."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            value = next((item for item in value if isinstance(item, Variable)), None)
+        if not isinstance(value, Tensor) and isinstance(value, Variable):
+            return default_main_program()
+    return None
+
+
+@contextlib.contextmanager
+def appending(program: Program) -> Iterator[None]:
+    """Inside the ``with``, the parameters of layers are variables of this program."""
+    before, _target.program = _target.program, program
+    try:
+        yield
+    finally:
+        _target.program = before
+
+
+def is_appending(program: Program) -> bool:
+    """Whether this is inside of `appending` for a program."""
+    return _target.program is program
+
+
+def twin_of(tensor: Any) -> Any:
+    """Inside `appending`, the variable that stands for a parameter or buffer of a layer; elsewhere, the tensor itself."""
+    program = _target.program
+    if program is None or tensor is None:
+        return tensor
+    block = program.global_block()
+    var = block.vars.get(tensor.name)
+    if var is None:
+        kwargs = {"name": tensor.name, "shape": tensor.shape, "dtype": tensor.dtype}
+        if isinstance(tensor, Parameter):
+            settings = tensor._settings()  # type: ignore[attr-defined]
+            var = block.create_parameter(**kwargs, **{key: settings[key] for key in settings if key != "name"})
+        else:
+            var = block.create_var(**kwargs, persistable=True, stop_gradient=tensor.stop_gradient)
+        program.startup.global_block().initialize(var, _Start(tensor))
+    return var
+
+
+class _Start:
+    """Initializes a variable with the value of a tensor."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __call__(self, var: Variable, block: Block) -> Any:
+        initializer, draws, version = self._tensor.__dict__.get("_start", (None, (), -1))
+        drawn = len(draws) == 1 or isinstance(initializer, ConstantInitializer)
+        if version != self._tensor.version or not drawn:
+            return NumpyArrayInitializer(np.asarray(self._tensor))(var, block)
+        op = initializer(var, block)
+        if draws:
+            op.attrs[RANDOM_STREAM] = stream_of_draw(draws[0])
+        return op
+
+
+@contextlib.contextmanager
+def drawing_for_program() -> Iterator[None]:
+    """Inside the ``with``, parameters that are made for a program with a seed draw as they would in eager mode with that seed."""
+    startup = default_main_program().startup
+    if default_main_program().eager or not startup.random_seed:
+        yield
+        return
+    with RANDOM.drawing(startup.random_seed, _drawn.setdefault(startup, [0])):
+        yield

@@ -9,6 +9,7 @@ import math
 import pickle
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -572,3 +573,106 @@ def test_a_layer_in_programs_of_its_own(fresh: None) -> None:
     fluid.optimizer.SGD(0.1).minimize(layers.mean(out), parameter_list=linear.parameters())
     loaded = fluid.Program.parse_from_string(fluid.default_startup_program().serialize_to_string())
     exe.run(loaded, scope=fluid.Scope())
+
+
+# ------------------------------------------------------------------------------------------------ arguments of layers and ops
+def run_all(fetches: Any, feed: Any = None, **kwargs: Any) -> list[Any]:
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    return exe.run(feed=feed or {}, fetch_list=fetches, **kwargs)
+
+
+SLICES = (
+    "x[::2] x[1::2] x[::-1] x[:,::-1] x[1:,::2] x[3:0:-2] x[-1:-4:-1] x[2:-1] x[...,0] x[None] x[0,1,None] x[2:2] x[-2] x[-1] "
+    "x[i] x[-i] x[0,i] x[:,i] x[i:] x[:j] x[i:j] x[i:j,1:i] x[i:j:2] x[j:i:-1] x[...,i,None] x[j:0:-1,i] x[i,j]"
+)
+
+
+@each("code", SLICES.split())
+def test_slices_of_a_variable(code: str) -> None:
+    """With steps, backwards, and by variables, as in Python; the gradient goes back to where the elements came from."""
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    x, i, j = fluid.data("x", [4, 6]), layers.fill_constant([1], "int32", 1), layers.fill_constant([1], "int64", 3)
+    x.stop_gradient = False
+    part = eval(code, {"x": x, "i": i, "j": j})
+    (gradient,) = fluid.gradients(layers.reduce_sum(part), x)
+    found, slope = run_all([part, gradient], {"x": array})
+    expected = np.asarray(eval(code, {"x": array, "i": 1, "j": 3}))
+    np.testing.assert_array_equal(found, expected.reshape(expected.shape or (1,)))
+    np.testing.assert_array_equal(slope, np.isin(array, expected).astype(np.float32))
+
+
+def test_what_cannot_be_sliced_says_what_to_write(fresh: None) -> None:
+    x, unknown = fluid.data("x", [4, 6]), fluid.data("unknown", [None])
+    for index in ([0, 2], np.array([0]), x > 1.0, True, slice(None, None, 0), slice(0.5, None)):
+        with pytest.raises(fluid.FluidError, match=r"layers|step|integers"):
+            x[index]
+    with pytest.raises(fluid.FluidError, match=r"the end -1 .* its size is not known"):
+        unknown[3:-1:-1]
+
+
+def test_lists_with_variables_in_them(fresh: None) -> None:
+    x, two = fluid.data("x", [2, 6]), layers.fill_constant([1], "int32", 2)
+    first, second = layers.split(x, [two, 4], dim=1)
+    wider = [layers.unsqueeze(x, axes) for axes in ([two, 0], two, [two])]
+    assert (first.shape, second.shape) == ((2, -1), (2, -1))
+    values = run_all([first, second, *wider], {"x": np.ones((2, 6), np.float32)})
+    assert [value.shape for value in values] == [(2, 2), (2, 4), (1, 2, 6, 1), (2, 6, 1), (2, 6, 1)]
+
+
+def test_sums_have_the_sequences_of_the_first_term(fresh: None) -> None:
+    state, words = fluid.data("state", [None, 2], lod_level=1), fluid.data("words", [None, 2], lod_level=2)
+    plain = fluid.data("plain", [None, 2])
+    both = [layers.fc([state, words], 2), layers.fc([words, state], 2), layers.sums([plain, words])]
+    assert [var.lod_level for var in both] == [1, 2, 0]
+    array = np.ones((3, 2), np.float32)
+    place = fluid.CPUPlace()
+    feed = {"state": fluid.create_lod_tensor(array, [[1, 2]], place), "plain": array}
+    feed["words"] = fluid.create_lod_tensor(array, [[1, 1], [1, 2]], place)
+    values = run_all(both, feed, return_numpy=False)
+    assert [value.recursive_sequence_lengths() for value in values] == [[[1, 2]], [[1, 1], [1, 2]], []]
+
+
+def test_ops_are_appended_with_paddles_names_of_slots(fresh: None) -> None:
+    block = fluid.default_main_program().global_block()
+    tags = [fluid.data(name, [None, 1], "int64", lod_level=1) for name in ("found", "true")]
+    names = ("Precision", "Recall", "F1-Score", "NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
+    outputs = {name: block.create_var(name=name.lower()) for name in names}
+    attrs = {"num_chunk_types": 3, "chunk_scheme": "IOB"}
+    op = block.append_op("chunk_eval", {"Inference": tags[0], "Label": tags[1]}, outputs, attrs)
+    assert op.output("F1_Score") == ["f1-score"]
+    x, label = fluid.data("x", [2, 3]), fluid.data("label", [2, 1], "int64")
+    w = block.create_parameter(name="w", shape=[5, 3], dtype="float32")
+    outputs = {"Out": block.create_var(name="cost"), "PreOut": block.create_var(name="pre"), "W_Out": w}
+    block.append_op("hierarchical_sigmoid", {"X": x, "W": w, "Label": label}, outputs, {"num_classes": 6})
+    assert block.var("cost").shape == (2, 1)
+
+
+def test_gathering_by_an_empty_index(fresh: None) -> None:
+    """An index of no elements is all of x, and its gradient the sum over the positions."""
+    x, index, updates = fluid.data("x", [2, 3]), fluid.data("index", [2, 0], "int32"), fluid.data("updates", [2, 2, 3])
+    x.stop_gradient = updates.stop_gradient = False
+    out, total = layers.gather_nd(x, index), layers.scatter_nd_add(x, index, updates)
+    gradients = fluid.gradients(out, x) + fluid.gradients(total, [x, updates])
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    feed = {"x": array, "index": np.zeros((2, 0), np.int32), "updates": np.ones((2, 2, 3), np.float32)}
+    values = run_all([out, total, *gradients], feed)
+    expected = [np.stack([array, array]), array + 2, np.full((2, 3), 2), np.ones((2, 3)), np.ones((2, 2, 3))]
+    for value, right in zip(values, expected, strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+def test_calls_of_that_time_that_leave_arguments_out(fresh: None, tmp_path: Path) -> None:
+    out = fluid.default_main_program().current_block().create_var(name="made", dtype="float32", shape=[2])
+    assert run_all([layers.py_func(lambda: np.ones(2, np.float32), x=None, out=out)])[0].tolist() == [1.0, 1.0]
+    compiled = fluid.CompiledProgram(fluid.default_main_program())
+    assert compiled.with_data_parallel(places=fluid.CPUPlace()) is compiled
+    y = layers.fc(fluid.data("x", [2, 2]), 2)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    assert fluid.io.save_inference_model(str(tmp_path / "whole"), [], [], exe, export_for_deployment=False) == []
+    whole = fluid.Program.parse_from_string((tmp_path / "whole" / "__model__.main_program").read_bytes())
+    assert [op.type for op in whole.global_block().ops] == ["py_func", "mul", "elementwise_add"]
+    assert fluid.io.save_inference_model(str(tmp_path / "model"), ["x"], [y], exe, compiled) == [y.name]
+    with pytest.raises(fluid.FluidError, match="at least one target"):
+        fluid.io.save_inference_model(str(tmp_path / "none"), [], [], exe)

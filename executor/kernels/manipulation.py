@@ -398,7 +398,7 @@ def _nd_index(xp: Any, Index: Any) -> tuple[Any, ...]:
 
 @kernel("gather_nd")
 def gather_nd(xp: Any, X: Any, Index: Any, Out: Any) -> None:
-    xp.copyto(Out, X[_nd_index(xp, Index)])
+    xp.copyto(Out, X[_nd_index(xp, Index)] if Index.shape[-1] else X)  # by no indices, all of X at each position
 
 
 @kernel("scatter_nd_add")

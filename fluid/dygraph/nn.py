@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -217,7 +218,11 @@ def _activation(act: Any) -> Any:
         return act
     if registry.find(act) is None:
         raise ProgramError(f"{act!r} is not an activation; act names an op of one tensor, such as 'relu'")
-    return lambda x: getattr(x._ops(), act)(x)
+    return partial(_activated, act)
+
+
+def _activated(act: str, x: Any) -> Any:
+    return getattr(x._ops(), act)(x)
 
 
 class Embedding(_Functional):

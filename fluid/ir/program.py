@@ -19,7 +19,7 @@ from .. import unique_name
 from ..errors import AttributeRuleError, FluidTypeError, NameNotFoundError, ProgramError, did_you_mean, locate
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
-from ..opdef.registry import EMPTY, OpDef
+from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import DTypeLike, VarType, as_dtype
@@ -758,11 +758,15 @@ class Block:
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
             for used, slots, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
-                for name, names in used.items():
-                    if name not in slots:
+                for name in [name for name in used if name not in slots]:  # perhaps Paddle's name
+                    names = used.pop(name)
+                    if (ours := OUR_SLOTS.get((type, name))) is not None:
+                        used[ours] = names
+                    elif (type, name) not in UNUSED_SLOTS:
                         raise ProgramError(
                             f"{type} has no {side} slot {name!r}; it has {', '.join(slots) or 'none'}\n{locate(op)}"
                         )
+                for name, names in used.items():
                     if len(names) > 1 and not slots[name].many:
                         raise ProgramError(f"{type}: {crowded(side, name, names)}\n{locate(op)}")
             for slot in definition.inputs.values():

@@ -110,6 +110,17 @@ EMPTY = "@EMPTY@"
 """Stands for 'no variable' in a list of names."""
 
 
+WIRE_SLOTS = {
+    ("einsum_grad", "XShape"): "x_shape",
+    ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
+    ("chunk_eval", "F1_Score"): "F1-Score",
+}
+"""(op, slot) -> the slot's name in Paddle, where that does not follow its own naming convention."""
+OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in WIRE_SLOTS.items()}
+UNUSED_SLOTS = {("hierarchical_sigmoid", "W_Out"), ("save", "kLookupTablePath")}
+"""(op, slot) that Paddle has, and that nothing is written to here."""
+
+
 def grad_slot(slot: str) -> str:
     """The slot of a gradient op for the gradient of `slot`."""
     return slot + "@GRAD"

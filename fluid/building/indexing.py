@@ -68,12 +68,13 @@ def getitem(var: Variable, item: Any) -> Variable:
 def _cut(var: Variable, cuts: list[_Cut], gone: list[int]) -> Variable:
     """The part of a variable that is left by these cuts, without the axes `gone`."""
     inputs: dict[str, Any] = {"Input": var}
-    attrs: dict[str, Any] = {"axes": [cut.axis for cut in cuts], "infer_flags": [1 if cut.is_known else -1 for cut in cuts]}
+    attrs: dict[str, Any] = {"axes": [cut.axis for cut in cuts]}
     for name in ("start", "end"):
         bounds = [getattr(cut, name) for cut in cuts]
         attrs[f"{name}s"] = [-1 if isinstance(bound, Variable) else bound for bound in bounds]
         if any(isinstance(bound, Variable) for bound in bounds):
             inputs[f"{name.capitalize()}sTensorList"] = [_as_variable(var, bound) for bound in bounds]
+    attrs["infer_flags"] = [1 if cut.is_known else -1 for cut in cuts]
     if gone:
         attrs["decrease_axis"] = gone
     if all(cut.stride == 1 for cut in cuts):

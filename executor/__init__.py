@@ -1,5 +1,7 @@
 """Run time: how a program is computed."""
 
+from typing import TYPE_CHECKING
+
 from fluid.not_here import names_not_here
 from fluid.values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
 
@@ -21,4 +23,5 @@ __all__ = [
     "scope_guard",
 ]
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)

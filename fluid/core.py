@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import EOFException, FluidError
 from .executor.scope import LoDTensor, LoDTensorArray, Scope
@@ -22,7 +22,8 @@ __all__ = [
     "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 EnforceNotMet = FluidError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from .values.types import DTypeLike, as_dtype
 
 __all__ = ["ChunkEvaluator", "DetectionMAP", "EditDistance", "Evaluator"]
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 
 class Evaluator:

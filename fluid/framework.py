@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import ProgramError
 from .ir.program import *  # noqa: F403
@@ -22,7 +22,8 @@ __all__ = [
     "is_compiled_with_cuda", "load_op_library", "require_version", *_PROGRAM,
 ]  # fmt: skip
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 EMPTY_VAR_NAME = EMPTY
 TEMP_VAR_NAME = "@TEMP@"

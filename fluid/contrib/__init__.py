@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..not_here import names_not_here
 from . import extend_optimizer, layers, mixed_precision
 from .extend_optimizer import extend_with_decoupled_weight_decay
@@ -14,4 +16,5 @@ __all__ = [
     "fused_elemwise_activation", "layers", "memory_usage", "mixed_precision", "op_freq_statistic",
 ]  # fmt: skip
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)

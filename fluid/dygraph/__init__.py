@@ -12,6 +12,8 @@ The ops, their kernels and their gradient rules are those of programs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..eager.anomaly import detect_anomaly, set_detect_anomaly
 from ..eager.dispatch import namespace as ops
 from ..eager.engine import backward, get_num_threads, grad, queue_callback, set_num_threads
@@ -164,7 +166,8 @@ __all__ = [
 ]
 
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 
 def seed(number: int) -> None:

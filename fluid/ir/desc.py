@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..opdef import registry
 from ..opdef.registry import EMPTY
-from ..values.types import DTypeLike, VarType, as_dtype
+from ..values import types
+from ..values.types import DTypeLike, as_dtype
 from .inference import infer_shape
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def _text(name: str | bytes) -> str:
 class VarDesc:
     """A variable."""
 
-    VarType = VarType
+    VarType = types.VarType
 
     def __init__(self, var: Variable) -> None:
         self._var = var
@@ -38,19 +39,19 @@ class VarDesc:
         self._var.name = new
         block.program._changed()
 
-    def type(self) -> VarType:
+    def type(self) -> types.VarType:
         return self._var.type
 
-    def set_type(self, kind: VarType) -> None:
+    def set_type(self, kind: types.VarType) -> None:
         self._var.type = kind
 
     def shape(self) -> list[int]:
         return list(self._var.shape)
 
     def set_shape(self, shape: Sequence[int]) -> None:
-        self._var.shape = shape  # type: ignore[assignment]
+        self._var.shape = shape
 
-    def dtype(self) -> VarType:
+    def dtype(self) -> types.VarType:
         return self._var.dtype
 
     def set_dtype(self, dtype: DTypeLike) -> None:

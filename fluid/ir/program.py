@@ -260,8 +260,10 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     def __len__(self) -> int:
         raise FluidTypeError(f"len: {self.name} is {self.describe()}; x.shape[0] is its first size, and layers.shape(x) in a run")
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing_attribute(self, name)
+    if not TYPE_CHECKING:  # which is to find misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __iter__(self) -> Iterator[Any]:
         raise ProgramError(f"{self.name} cannot be iterated over while the program is built; use layers.unstack or layers.split")

@@ -1,7 +1,7 @@
 """What users build programs of. Each layer appends ops to the default main program."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..not_here import names_not_here
 from . import device as device
@@ -31,7 +31,8 @@ from .vision import *  # noqa: F403
 check_layers(globals())
 del check_layers
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 
 def _hand_on(module: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..not_here import names_not_here
 
 __all__: list[str] = []
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ir.program import Program
 from ..not_here import names_not_here
 
 __all__ = ["memory_optimize", "release_memory"]
 
-__getattr__ = names_not_here(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 
 def memory_optimize(

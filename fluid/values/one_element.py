@@ -44,7 +44,7 @@ class OneElementArray(np.ndarray[Any, Any]):
     def __repr__(self) -> str:
         return repr(np.asarray(self))
 
-    def __array_wrap__(self, array: _Array, context: Any = None, return_scalar: bool = False) -> Any:  # type: ignore[override]
+    def __array_wrap__(self, array: _Array, context: Any = None, return_scalar: bool = False) -> Any:
         return array[()] if return_scalar else convertible(array)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

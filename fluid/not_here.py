@@ -62,6 +62,8 @@ NOT_HERE: dict[str, str] = {
     "fluid.core.create_paddle_predictor": _ENGINE,
     "fluid.core.Graph": "programs are changed as programs here: program.replace, insert, prune, ...",
     "fluid.core.get_pass": "programs are changed as programs here: program.replace, insert, prune, ...",
+    "fluid.core.get_fetch_variable": "fetch_list is an argument of Executor.run, which returns what is fetched",
+    "fluid.core.set_feed_variable": "feed is an argument of Executor.run",
     "fluid.data_feed_desc": _DATASETS,
     "fluid.dataset.DatasetFactory": _DATASETS,
     "fluid.dataset.InMemoryDataset": _DATASETS,

@@ -509,10 +509,13 @@ class Net(fluid.dygraph.Layer):
         self._fc = fluid.FC(self.full_name(), size=4, act="softmax")
         self._linear = fluid.dygraph.Linear(4, 4, param_attr=fluid.ParamAttr(initializer=fluid.initializer.Normal(scale=0.3)))
         self._bias = self.create_parameter(None, [4], is_bias=True)
+        self._listed = [self.add_parameter(f"w_{number}", self.create_parameter(None, [4, 4])) for number in range(2)]
 
     def forward(self, images: Any) -> Any:
-        hidden = self._fc(self._pool(self._norm(self._conv(images))))
-        return layers.elementwise_add(self._linear(hidden), self._bias)
+        hidden = self._linear(self._fc(self._pool(self._norm(self._conv(images)))))
+        for weight in self._listed:
+            hidden = layers.matmul(hidden, weight) * layers.reduce_mean(weight)
+        return layers.elementwise_add(layers.concat([hidden, hidden * self._listed[0]], axis=0), self._bias)
 
 
 IMAGES = np.random.default_rng(7).random((4, 2, 6, 6), np.float32)
@@ -548,7 +551,7 @@ def trained_as_a_program(seed: int) -> tuple[dict[str, Any], list[float]]:
 def test_a_layer_serves_both_modes(fresh: None) -> None:
     """The same parameters: names, first values, and what training makes of them."""
     (ours, eager), (theirs, static) = trained_eagerly(11), trained_as_a_program(11)
-    assert len(ours) == 9 and len(theirs) == 11
+    assert len(ours) == 11 and len(theirs) == 13
     for name, value in ours.items():
         assert np.array_equal(value, theirs[name]), name
     np.testing.assert_allclose(eager, static, rtol=1e-5)

@@ -312,6 +312,9 @@ class EagerProgram(Program):
             )
         return pairs
 
+    def standing_in(self, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        return parts.stand_ins(args, kwargs)
+
     def loaded(self, array: Any) -> Tensor:
         return to_variable(array)
 

@@ -129,6 +129,12 @@ class OpDesc:
     def _rename_output(self, old: str, new: str) -> None:
         self._op.rename_output(old, new)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpDesc) and other._op is self._op
+
+    def __hash__(self) -> int:
+        return hash(self._op)
+
     def has_attr(self, name: str) -> bool:
         return name in self._op.attrs
 
@@ -261,9 +267,9 @@ def get_grad_op_desc(
         return [], {}
     forward = {**op.inputs, **op.outputs}
     inputs = {}
-    for slot in definition.inputs:
+    for slot, declared in definition.inputs.items():
         base = slot.removesuffix("@GRAD")
-        names = forward.get(base, [])
+        names = [] if base != slot and declared.optional else forward.get(base, [])  # of outputs that only gradients read, none
         inputs[slot] = list(names) if base == slot else [f"{name}@GRAD" for name in names]
     of_grad: dict[str, str] = {}
     outputs = {}

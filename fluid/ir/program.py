@@ -871,6 +871,9 @@ class Program:
         """Let layers append to the parent of the current block."""
         self._current = max(self.current_block().parent_idx, 0)
 
+    def _sync_with_cpp(self) -> None:
+        """Does nothing: `desc` is a view of the program."""
+
     @property
     def desc(self) -> ProgramDesc:
         """The program as Fluid 1.6 describes it in C++."""
@@ -922,6 +925,10 @@ class Program:
         In eager mode, a function that does at once what the layer builds: see `fluid.building.versions`.
         """
         return layer
+
+    def standing_in(self, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """The arguments with variables for parameters, where a layer of `fluid.dygraph` appends to a program; None elsewhere."""
+        return None
 
     def loaded(self, array: Any) -> Any:
         """What a loader hands on of an array: the array, to be fed; in eager mode, a tensor of it."""

@@ -514,7 +514,7 @@ class Net(fluid.dygraph.Layer):
     def forward(self, images: Any) -> Any:
         hidden = self._linear(self._fc(self._pool(self._norm(self._conv(images)))))
         for weight in self._listed:
-            hidden = layers.matmul(hidden, weight) * layers.reduce_mean(weight)
+            hidden = layers.matmul(hidden, weight) + layers.reduce_max(weight)
         return layers.elementwise_add(layers.concat([hidden, hidden * self._listed[0]], axis=0), self._bias)
 
 

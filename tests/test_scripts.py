@@ -679,3 +679,14 @@ def test_calls_of_that_time_that_leave_arguments_out(fresh: None, tmp_path: Path
     assert fluid.io.save_inference_model(str(tmp_path / "model"), ["x"], [y], exe, compiled) == [y.name]
     with pytest.raises(fluid.FluidError, match="at least one target"):
         fluid.io.save_inference_model(str(tmp_path / "none"), [], [], exe)
+
+
+def test_a_layer_that_computes_eagerly_inside_a_program_is_refused(fresh: None) -> None:
+    """A tensor that it makes would be a constant of the program, without a gradient."""
+
+    class Half(fluid.dygraph.Layer):
+        def forward(self, x: Any) -> Any:
+            return x * (fluid.dygraph.to_variable(np.ones(3, np.float32)) + 1.0)
+
+    with pytest.raises(fluid.errors.FluidTypeError, match="one op cannot take both"):
+        Half()(fluid.data("x", [None, 3]))

@@ -7,13 +7,13 @@ parameter, or holds the values of one that has been set since.
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from ..eager.mode import state
 from ..eager.parts import parts
 from ..eager.tensor import Tensor
 from ..executor.random import RANDOM, stream_of_draw
@@ -24,11 +24,6 @@ from ..ir.program import Block, Parameter, Program, Variable, default_main_progr
 __all__ = ["appending", "drawing_for_program", "is_appending", "program_among", "twin_of"]
 
 
-class _Target(threading.local):
-    program: Program | None = None
-
-
-_target = _Target()
 _drawn: weakref.WeakKeyDictionary[Program, list[int]] = weakref.WeakKeyDictionary()
 """How many draws have initialized parameters of layers for each startup program."""
 
@@ -46,21 +41,21 @@ def program_among(values: Iterable[Any]) -> Program | None:
 @contextlib.contextmanager
 def appending(program: Program) -> Iterator[None]:
     """Inside the ``with``, the parameters of layers are variables of this program."""
-    before, _target.program = _target.program, program
+    before, state.target = state.target, program
     try:
         yield
     finally:
-        _target.program = before
+        state.target = before
 
 
 def is_appending(program: Program) -> bool:
     """Whether this is inside of `appending` for a program."""
-    return _target.program is program
+    return state.target is program
 
 
 def twin_of(tensor: Any) -> Any:
     """Inside `appending`, the variable that stands for a parameter or buffer of a layer; elsewhere, the tensor itself."""
-    program = _target.program
+    program = state.target
     if program is None or tensor is None:
         return tensor
     block = program.global_block()
@@ -105,15 +100,20 @@ def drawing_for_program() -> Iterator[None]:
 
 
 def _stand_ins(args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-    if _target.program is None:
+    if state.target is None:
         return None
 
     def one(value: Any) -> Any:
         if type(value) in (list, tuple):
             return type(value)(map(one, value))
-        return twin_of(value) if isinstance(value, Tensor) else value
+        return _standing_in(value)
 
     return tuple(map(one, args)), {name: one(value) for name, value in kwargs.items()}
 
 
-parts.twin_of, parts.stand_ins = twin_of, _stand_ins
+def _standing_in(value: Any) -> Any:
+    """The twin of a parameter; any other value itself. A tensor that was computed is no start of anything, and stays refused."""
+    return twin_of(value) if isinstance(value, Tensor) and isinstance(value, Parameter) else value
+
+
+parts.twin_of, parts.stand_ins = _standing_in, _stand_ins

@@ -15,14 +15,14 @@ import numpy as np
 
 from ..eager.mode import state
 from ..eager.parts import parts
+from ..eager.program import Parameter
 from ..eager.tensor import Tensor
 from ..executor.random import RANDOM, stream_of_draw
 from ..initializer import ConstantInitializer, NumpyArrayInitializer
 from ..ir.copying import RANDOM_STREAM
-from ..ir.program import Block, Parameter, Program, Variable, default_main_program
+from ..ir.program import Block, Program, Variable, default_main_program
 
 __all__ = ["appending", "drawing_for_program", "is_appending", "program_among", "twin_of"]
-
 
 _drawn: weakref.WeakKeyDictionary[Program, list[int]] = weakref.WeakKeyDictionary()
 """How many draws have initialized parameters of layers for each startup program."""
@@ -63,7 +63,7 @@ def twin_of(tensor: Any) -> Any:
     if var is None:
         kwargs = {"name": tensor.name, "shape": tensor.shape, "dtype": tensor.dtype}
         if isinstance(tensor, Parameter):
-            settings = tensor._settings()  # type: ignore[attr-defined]
+            settings = tensor._settings()
             var = block.create_parameter(**kwargs, **{key: settings[key] for key in settings if key != "name"})
         else:
             var = block.create_var(**kwargs, persistable=True, stop_gradient=tensor.stop_gradient)
@@ -113,7 +113,7 @@ def _stand_ins(args: Any, kwargs: Any) -> tuple[Any, Any] | None:
 
 def _standing_in(value: Any) -> Any:
     """The twin of a parameter; any other value itself. A tensor that was computed is no start of anything, and stays refused."""
-    return twin_of(value) if isinstance(value, Tensor) and isinstance(value, Parameter) else value
+    return twin_of(value) if isinstance(value, Parameter) else value
 
 
 parts.twin_of, parts.stand_ins = _standing_in, _stand_ins

@@ -502,7 +502,7 @@ class Tensor(ValueOperators):
         return None
 
     def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
-        if isinstance(other, Variable) and not isinstance(other, Tensor) and (twin := parts.twin_of(self)) is not self:
+        if not isinstance(other, Tensor) and isinstance(other, Variable) and (twin := parts.twin_of(self)) is not self:
             return twin._binary(op_type, other, swap)
         other = self._operand(other)
         if other is None:

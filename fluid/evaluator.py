@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,9 @@ from .executor import global_scope
 from .initializer import Constant
 from .ir.program import Program, Variable
 from .metrics import DetectionMAP
-from .not_here import names_not_here
 from .values.types import DTypeLike, as_dtype
 
 __all__ = ["ChunkEvaluator", "DetectionMAP", "EditDistance", "Evaluator"]
-
-if not TYPE_CHECKING:
-    __getattr__ = names_not_here(__name__)
 
 
 class Evaluator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from .errors import FluidTypeError, ProgramError
 from .executor import global_scope
 from .initializer import Constant
 from .ir.program import Program, Variable
-from .not_here import names_not_here
 
 __all__ = [
     "Accuracy",
@@ -25,9 +24,6 @@ __all__ = [
     "Precision",
     "Recall",
 ]
-
-if not TYPE_CHECKING:
-    __getattr__ = names_not_here(__name__)
 
 
 class MetricBase:

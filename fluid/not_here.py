@@ -19,7 +19,6 @@ _DATASETS = (
 _ENGINE = "Paddle's inference engine is not here; fluid.load_model(path) or fluid.io.load_inference_model, and an Executor"
 _COMPRESSION = "Paddle's compression of models is not here"
 _DECODERS = "fluid.layers.BeamSearchDecoder and dynamic_decode, with a cell of your own, train and search; DynamicRNN trains"
-_DETECTION = "object detection is not here"
 _SEARCH = "ops of search engines are not here"
 _SERVERS = "it reads tables of parameter servers"
 
@@ -77,14 +76,10 @@ NOT_HERE: dict[str, str] = {
     "fluid.incubate": _ONE_DEVICE,
     "fluid.incubate.data_generator": _DATASETS,
     "fluid.layers.collective": _ONE_DEVICE,
-    "fluid.layers.continuous_value_model": _SERVERS,
     "fluid.layers.device.get_places": "programs run on one device here; fluid.cpu_places() and fluid.cuda_places() list them",
-    "fluid.layers.filter_by_instag": _SERVERS,
     "fluid.layers.io.ListenAndServ": _ONE_DEVICE,
     "fluid.layers.io.Recv": _ONE_DEVICE,
     "fluid.layers.io.Send": _ONE_DEVICE,
-    "fluid.metrics.DetectionMAP": _DETECTION,
-    "fluid.evaluator.DetectionMAP": _DETECTION,
     "fluid.op": "an op runs as part of a program; fluid.extend.ops() has each as a function that appends it",
     "fluid.trainer_desc": _DATASETS,
     "fluid.trainer_factory": _DATASETS,

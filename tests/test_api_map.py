@@ -35,14 +35,8 @@ OUT_NAMES = {
 # Of the names that Paddle's own list has; stand-ins of `fluid.not_here` say their reasons themselves.
 NOT_AS_LISTED = {
     r"fluid\.Variable\.(numpy|set_value|backward|gradient|clear_gradient)": "of eager tensors; errors say what to write",
-    r"fluid\.layers\.(\w*prior_box|multi_box_head|bipartite_match|target_assign|detection_output|\w*_target_assign)": "detection",
-    r"fluid\.layers\.(ssd_loss|sigmoid_focal_loss|anchor_generator|roi_perspective_transform|generate_\w+)": "detection",
-    r"fluid\.layers\.(iou_similarity|box_\w+|polygon_box_transform|yolov3_loss|yolo_box|multiclass_nms2?)": "detection",
-    r"fluid\.layers\.(distribute_fpn_proposals|collect_fpn_proposals|retinanet_detection_output)": "detection",
-    r"fluid\.layers\.(prroi_pool|deformable_roi_pooling)": "detection",
     r"fluid\.dygraph\.\w+Decay\.create_lr_var": "schedules give numbers, and optimizers make the variables",
     r"fluid\.io\.PyReader\.next": "Python 2's name of __next__",
-    r"fluid\.layers\.pad2d": "the list of Paddle breaks its default, [0, 0, 0, 0], into arguments",
     r"fluid\.layers\.softplus": "has Paddle 2's beta and threshold before the name, as files do",
 }
 

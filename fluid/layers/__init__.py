@@ -48,5 +48,5 @@ def _hand_on(module: str) -> None:
     sys.modules[module].__dict__["__getattr__"] = get
 
 
-for _name in ("control_flow", "io", "learning_rate_scheduler", "loss", "metric_op", "nn", "ops", "rnn", "tensor"):
+for _name in ("control_flow", "detection", "io", "learning_rate_scheduler", "loss", "metric_op", "nn", "ops", "rnn", "tensor"):
     _hand_on(f"{__name__}.{_name}")

@@ -1,8 +1,11 @@
 """Run time: how a program is computed."""
 
+from typing import TYPE_CHECKING
+
+from fluid.not_here import names_not_here
 from fluid.values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, is_compiled_with_cuda
 
-from .executor import Executor
+from .executor import Executor, _fetch_var, as_numpy
 from .scope import LoDTensor, Scope, global_scope, scope_guard
 from .stepwise import beam_search, debug, files, rank_table  # noqa: F401  (they fill the table of handlers)
 
@@ -13,7 +16,12 @@ __all__ = [
     "Executor",
     "LoDTensor",
     "Scope",
+    "_fetch_var",
+    "as_numpy",
     "global_scope",
     "is_compiled_with_cuda",
     "scope_guard",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError, FeedError, FluidTypeError, did_you_mean, locate
+from fluid.errors import ExecutionError, FeedError, FeedTypeError, FluidTypeError, did_you_mean, locate
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
 from fluid.values.cache import FEW
 from fluid.values.lod_array import LoDArray, array_of, lod_of, to_lengths, to_lod
 from fluid.values.numeric import NO_NUMBERS, numeric_array
+from fluid.values.one_element import convertible
 from fluid.values.place import CPUPlace, Place, to_numpy
 from fluid.values.selected_rows import SelectedRows
 from fluid.values.spec import Spec
@@ -29,7 +30,7 @@ from .planned.printing import calls_of
 from .scope import LoDTensor, Scope, checked_scope, global_scope
 from .stepwise.program import StepwiseProgram
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "as_numpy"]
 
 _Key = tuple[int, int, tuple[tuple[str, Spec], ...], tuple[str, ...]]
 """Id and version of the program, specs of the feeds, fetches. Plans keep their program alive, so ids stay unique."""
@@ -46,7 +47,7 @@ class Executor:
 
     def __init__(self, place: Place | None = None) -> None:
         if place is not None and not isinstance(place, Place):
-            raise ExecutionError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
+            raise FeedTypeError(f"an Executor runs at a place, such as fluid.CPUPlace(), not {place!r}")
         self.place = place if place is not None else CPUPlace()
         self.place.xp  # noqa: B018  raises an error at once if there is no such device
         self._plans: OrderedDict[_Key, Plan] = OrderedDict()
@@ -77,11 +78,13 @@ class Executor:
 
         Args:
             program: by default, the default main program.
-            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and a matching shape; if rows form
-                sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level by level.
+            feed: variable name -> array (or nested list, or `LoDTensor`) of the declared dtype and, for those of `fluid.data`, a
+                matching shape; if rows form sequences, a `LoDTensor` or (array, LoD): lengths or offsets of the sequences, level
+                by level.
             fetch_list: variables or names whose values to return.
             scope: where persistable variables live; by default, the global scope.
-            return_numpy: return numpy arrays; otherwise `LoDTensor`s at the executor's place, with the LoD of sequences.
+            return_numpy: return numpy arrays, where those of one element convert to numbers in any shape; otherwise
+                `LoDTensor`s at the executor's place, with the LoD of sequences.
             check_nan: stop at the first op that makes a NaN or an infinity, with an error that names it.
             feed_var_name, fetch_var_name, use_program_cache: accepted as in Fluid, without effect; plans are always cached.
 
@@ -96,10 +99,14 @@ class Executor:
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
         check = _raise_if_not_finite if check_nan else None
         with self.place.active(), np.errstate(all="ignore"):  # numpy's warnings do not name the op; check_nan does
-            if any(type(value) is LoDArray for value in feeds.values()):
-                results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
-            else:
-                results = self._bound(program, feeds, fetches, scope).run(feeds, check, timing.current)
+            try:
+                if any(type(value) is LoDArray for value in feeds.values()):
+                    results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
+                else:
+                    results = self._bound(program, feeds, fetches, scope).run(feeds, check, timing.current)
+            except ExecutionError as error:
+                _tell_other_sizes(error, program, feeds)
+                raise
             return [_result(value, return_numpy) for value in results]
 
     def plan(
@@ -128,7 +135,11 @@ class Executor:
         program, scope = _program(program), _scope(scope)
         feeds, fetches = self._feeds(program, _with_loaders(program, feed)), _fetches(program, fetch_list)
         with self.place.active(), np.errstate(all="ignore"):
-            results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
+            try:
+                results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
+            except ExecutionError as error:
+                _tell_other_sizes(error, program, feeds)
+                raise
             return [_result(value, return_numpy) for value in results]
 
     def train_from_dataset(
@@ -196,7 +207,7 @@ class Executor:
     def _feeds(self, program: Program, feed: Mapping[Any, Any]) -> dict[str, Any]:
         """Fed values as arrays, checked against the declared variables."""
         if not isinstance(feed, Mapping):
-            raise FeedError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
+            raise FeedTypeError(f"feed should be a dict of variable name -> array, not {type(feed).__name__}")
         block = program.global_block()
         feeds = {}
         for name, value in feed.items():
@@ -240,7 +251,7 @@ def _program(program: Any) -> Program:
     inner = getattr(program, "program", None)
     program = inner if isinstance(inner, Program) else program  # a CompiledProgram
     if not isinstance(program, Program):
-        raise ExecutionError(f"an Executor runs a Program, not {type(program).__name__}")
+        raise FeedTypeError(f"an Executor runs a Program, not {type(program).__name__}")
     return program
 
 
@@ -277,7 +288,7 @@ def _fetches(program: Program, fetch_list: Any) -> list[str]:
     for item in items:
         name = item.name if isinstance(item, Variable) else item
         if not isinstance(name, str):
-            raise FeedError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
+            raise FeedTypeError(f"fetch_list holds {name!r}, which is neither a Variable nor a name")
         if name not in variables:
             hint = did_you_mean(name, variables)
             raise FeedError(f"{name!r} is to be fetched, but the program's block 0 has no such variable{hint}")
@@ -325,11 +336,43 @@ def _fed_array(var: Variable, value: Any) -> Any:
             f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed; "
             f"convert it, for instance with .astype({expected.name!r})"
         )
-    if var.has_shape and (
-        len(value.shape) != len(var.shape) or any(a not in (-1, b) for a, b in zip(var.shape, value.shape, strict=True))
-    ):
-        raise FeedError(f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed")
+    if var.need_check_feed and not _is_of_declared_sizes(var, value):
+        raise FeedError(_of_other_sizes(var, value) + _reshaping(var, value))
     return value
+
+
+def _is_of_declared_sizes(var: Variable, value: Any) -> bool:
+    if not var.has_shape:
+        return True
+    return len(value.shape) == len(var.shape) and all(a in (-1, b) for a, b in zip(var.shape, value.shape, strict=True))
+
+
+def _of_other_sizes(var: Variable, value: Any) -> str:
+    return f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed"
+
+
+def _reshaping(var: Variable, value: Any) -> str:
+    """Advice for a value that lacks dimensions of size 1, such as labels ``[N]`` in place of ``[N, 1]``, or has too many."""
+    if len(var.shape) == len(value.shape) == 4:
+        first, second = var.shape[1:], value.shape[1:]
+        for was, axes in (((second[2], *second[:2]), (0, 3, 1, 2)), ((*second[1:], second[0]), (0, 2, 3, 1))):
+            if all(a in (-1, b) for a, b in zip(first, was, strict=True)):
+                return f"; it seems to have its channels elsewhere: .transpose{axes} puts them there"
+    others, sizes = ([size for size in shape if size != 1] for shape in (var.shape, value.shape))
+    if var.shape.count(-1) > 1 or len(others) != len(sizes) or any(a not in (-1, b) for a, b in zip(others, sizes, strict=True)):
+        return ""
+    return f"; give it that shape, by .reshape({', '.join(map(str, var.shape))})"
+
+
+def _tell_other_sizes(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
+    """Add to an error what is fed with other sizes than those declared, by which the program was built.
+
+    Only `fluid.data` asks for its sizes; variables of `layers.data` may be fed any that the ops take, as in Fluid 1.6.
+    """
+    variables = program.global_block().vars
+    pairs = [(variables[name], array_of(value)) for name, value in feeds.items()]
+    if others := [_of_other_sizes(var, value) for var, value in pairs if not _is_of_declared_sizes(var, value)]:
+        error.args = ("\n".join([str(error), *(f"  fed: {other}" for other in others)]),)
 
 
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:
@@ -353,7 +396,7 @@ def _result(value: Any, return_numpy: bool) -> Any:
     if isinstance(value, list):
         return [None if item is None else _result(item, return_numpy) for item in value]
     if return_numpy:
-        return to_numpy(array_of(value))
+        return convertible(to_numpy(array_of(value)))
     if isinstance(value, SelectedRows):
         return value
     tensor = LoDTensor(array_of(value))
@@ -370,3 +413,22 @@ def _raise_if_not_finite(op: Operator, name: str, value: Any) -> None:
             error = ExecutionError(f"{op.type} makes {what} in {name} ({count} of {host.size} elements)\n{locate(op)}")
             error.located = True
             raise error
+
+
+def as_numpy(tensor: Any) -> Any:
+    """A tensor, or each of a list of them, as a numpy array; `ExecutionError` if its rows form sequences."""
+    if isinstance(tensor, (list, tuple)):
+        return [as_numpy(item) for item in tensor]
+    if isinstance(tensor, LoDTensor) and tensor.recursive_sequence_lengths():
+        raise ExecutionError(
+            "as_numpy: the rows of this tensor form sequences, which an array cannot tell; use numpy.array(tensor)"
+        )
+    return convertible(to_numpy(tensor))
+
+
+def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
+    """The value of a variable of a scope, as a numpy array or a `LoDTensor`; `FeedError` if it has none."""
+    variable = (scope if scope is not None else global_scope()).find_var(name)
+    if variable is None or variable.get_tensor().array is None:
+        raise FeedError(f"{name} has no value in the scope; persistable variables keep theirs after a run")
+    return as_numpy(variable.get_tensor()) if return_numpy else variable.get_tensor()

@@ -4,27 +4,75 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import sys
 import threading
 import zlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from fluid.errors import ProgramError
 from fluid.ir.program import default_main_program
 
 from .binding.calls import Source
 
-__all__ = ["RANDOM", "RandomStream", "RandomStreams", "seed_of"]
+__all__ = ["RANDOM", "RandomStream", "RandomStreams", "names_from_zero", "seed", "seed_of", "stream_of_draw"]
 
 _ENTROPY = int.from_bytes(os.urandom(7), "little")
-"""Replaces a program's seed of 0; different in every process."""
+"""Replaces a seed of 0; different in every process."""
 _MASK = 2**64 - 1
+
+
+def seed(number: int) -> None:
+    """Set the seed of all that draws random numbers without a seed of its own: programs whose ``random_seed`` is 0, and eager
+    mode, whose stream starts again. 0 stands for a new seed in every process, as at the start.
+
+    With a seed, parameters start from the same values in every program that makes the same ones in the same order, in every run
+    of its startup program. What a program's other ops draw depends on their names and on the number of runs in the scope too.
+
+    >>> fluid.seed(1)
+    >>> first = layers.uniform_random([3]).numpy()
+    >>> fluid.seed(1)
+    >>> bool((layers.uniform_random([3]).numpy() == first).all())
+    True
+    """
+    if RANDOM.is_on_tape:
+        raise ProgramError("fluid.seed() cannot be part of a program; call it before tracing")
+    RANDOM.seed(number)
+    _process.seed = int(number)
+
+
+class _Process:
+    """The seed that `seed` has set; 0 before."""
+
+    seed = 0
+
+
+_process = _Process()
 
 
 def seed_of(program_seed: int) -> int:
     """The seed that a program uses: its own, or that of this process if its own is 0."""
-    return program_seed if program_seed else _ENTROPY
+    return program_seed or _process.seed or _ENTROPY
+
+
+_NUMBER = re.compile(r"_(\d{1,9})(?=\.|$)")
+
+
+def names_from_zero(names: Iterable[str]) -> dict[str, str]:
+    """Names with the numbers that they would have in a process that made nothing before: ``fc_3.w_0`` -> ``fc_0.w_0``.
+
+    What precedes a number decides what it counts; the least number of each such group becomes 0.
+    """
+    least: dict[str, int] = {}
+    numbers = {name: list(_NUMBER.finditer(name)) for name in names}
+    for name, matches in numbers.items():
+        for match in matches:
+            group, number = name[: match.start()], int(match[1])
+            least[group] = min(number, least.get(group, number))
+    return {name: _NUMBER.sub(lambda match: f"_{int(match[1]) - least[match.string[: match.start()]]}", name) for name in numbers}
 
 
 def _generator(xp: Any, key: tuple[int, int], counter: tuple[int, int]) -> Any:
@@ -34,33 +82,45 @@ def _generator(xp: Any, key: tuple[int, int], counter: tuple[int, int]) -> Any:
     return xp.random.Generator(xp.random.Philox4x3210(seed=seed))
 
 
+Draw = tuple[int, int]
+"""One draw of the stream outside programs: its seed, and the number of draws before it."""
+
+
 class RandomStreams:
     """Generators for the random ops of one program.
 
     An op with a seed of its own draws the same numbers in every run. Any other op draws from the stream named by the program's
-    seed and the op's first output, at a position given by the run and the number of its draws in it.
+    seed and the op's first output, at a position given by the run and the number of its draws in it. The first values of
+    parameters do not depend on the run, if there is a seed.
     """
 
-    __slots__ = ("_draws", "_run", "_seed", "_shared", "_xp")
+    __slots__ = ("_draws", "_own_seed", "_run", "_seed", "_shared", "_xp")
 
     def __init__(self, xp: Any, program_seed: int) -> None:
-        self._xp, self._seed, self._run = xp, seed_of(program_seed), 0
+        self._xp, self._own_seed, self._seed, self._run = xp, program_seed, seed_of(program_seed), 0
         self._draws: dict[Hashable, int] = {}
         self._shared: dict[str, list[Draw]] = {}
         """This run's draws from the stream outside programs, by name."""
 
     def begin(self, run: int) -> None:
         """Start run number `run`."""
-        self._run = run
+        self._run, self._seed = run, seed_of(self._own_seed)
         self._draws.clear()
         self._shared.clear()
 
     def source(self, name: str, op_seed: int, drawer: Hashable = None) -> Source:
         """A source of generators for the draws of the op that writes `name`.
 
-        A `drawer`, such as a copy of that op, has a count of its own and so repeats the draws of the op.
+        A `drawer`, such as a copy of that op, has a count of its own and so repeats the draws of the op. A name of
+        `stream_of_draw` stands for one draw from the stream outside programs.
         """
+        if draw := _DRAW.fullmatch(name):
+            return _Again(self._xp, (int(draw[1]), int(draw[2])))
         return _Same(self._xp, op_seed) if op_seed else _ByCounter(self, name, drawer)
+
+    def first_values(self, name: str, op_seed: int, name_from_zero: str) -> Source:
+        """A source of generators for the first values of the parameter `name`; `name_from_zero` is that of `names_from_zero`."""
+        return _Same(self._xp, op_seed) if op_seed else _FirstValues(self, name, name_from_zero)
 
 
 class _Same(Source):
@@ -75,6 +135,27 @@ class _Same(Source):
         return _generator(self._xp, self._key, (0, 0))
 
 
+_DRAW = re.compile(r"@DRAW@(-?\d{1,20})@(\d{1,20})")
+
+
+def stream_of_draw(draw: Draw) -> str:
+    """The name of a stream that repeats one draw from the stream outside programs, for the attribute ``random_stream``."""
+    return f"@DRAW@{draw[0]}@{draw[1]}"
+
+
+class _Again(Source):
+    """Repeats one draw from the stream outside programs."""
+
+    __slots__ = ("_draw", "_xp")
+
+    def __init__(self, xp: Any, draw: Draw) -> None:
+        self._xp, self._draw = xp, draw
+
+    def __call__(self) -> Any:
+        seed, position = self._draw
+        return _generator(self._xp, (seed & _MASK, 0), (position, 0))
+
+
 class _ByCounter(Source):
     """Draws from the stream named by a program's seed and a name, at a position given by the run and the draw."""
 
@@ -82,7 +163,7 @@ class _ByCounter(Source):
 
     def __init__(self, streams: RandomStreams, name: str, drawer: Hashable) -> None:
         self._streams, self._name, self._counter = streams, name, (name, drawer)
-        self._key = (streams._seed & _MASK, zlib.crc32(name.encode()) + 1)
+        self._key = _key_of(name)
 
     def __call__(self) -> Any:
         streams = self._streams
@@ -94,11 +175,40 @@ class _ByCounter(Source):
                 draws.append(RANDOM._next())
             seed, position = draws[number]
             return _generator(streams._xp, (seed & _MASK, 0), (position, 0))
-        return _generator(streams._xp, self._key, (number, streams._run))
+        return _generator(streams._xp, (streams._seed & _MASK, self._key), (number, streams._run))
 
 
-Draw = tuple[int, int]
-"""One draw of the stream outside programs: its seed, and the number of draws before it."""
+class _FirstValues(_ByCounter):
+    """Draws the first values of a parameter: with a seed, the same in each run, wherever its name was counted from."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, streams: RandomStreams, name: str, name_from_zero: str) -> None:
+        super().__init__(streams, name, None)
+        self._start = _key_of(name_from_zero)
+
+    def __call__(self) -> Any:
+        streams = self._streams
+        if RANDOM.is_shared or streams._seed == _ENTROPY:
+            return super().__call__()
+        return _generator(streams._xp, (streams._seed & _MASK, self._start), (0, 0))
+
+
+def _key_of(name: str) -> int:
+    return zlib.crc32(name.encode()) + 1
+
+
+class _Stream(Sequence[Draw]):
+    """All draws of the stream of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._seed, position
+
+    def __len__(self) -> int:
+        return sys.maxsize
 
 
 class _Tape(threading.local):
@@ -161,6 +271,16 @@ class RandomStream:
         tape.repeated = count, draws
         try:
             yield count
+        finally:
+            tape.repeated = before
+
+    @contextlib.contextmanager
+    def drawing(self, seed: int, count: list[int]) -> Iterator[None]:
+        """Inside the ``with``, this thread draws from the stream of a seed, after `count` draws (one number), which goes on."""
+        tape = self._tape
+        before, tape.repeated = tape.repeated, (count, _Stream(seed))
+        try:
+            yield
         finally:
             tape.repeated = before
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from fluid.errors import ExecutionError
 from fluid.values.lod_array import array_of, lod_of, to_lengths, with_lod
-from fluid.values.lod_tensor import LoDTensor
+from fluid.values.lod_tensor import LoDTensor, LoDTensorArray
+from fluid.values.selected_rows import SelectedRows
 
-__all__ = ["LoDTensor", "Scope", "ScopeVariable", "checked_scope", "global_scope", "scope_guard"]
+__all__ = ["LoDTensor", "LoDTensorArray", "Scope", "ScopeVariable", "checked_scope", "global_scope", "scope_guard"]
 
 
 class ScopeVariable:
@@ -26,6 +27,27 @@ class ScopeVariable:
 
     def get_tensor(self) -> LoDTensor:
         return self.tensor
+
+    def is_selected_rows(self) -> bool:
+        """Whether it holds a sparse gradient."""
+        return isinstance(self.tensor.array, SelectedRows)
+
+    def get_selected_rows(self) -> SelectedRows:
+        """The sparse gradient that it holds; `ExecutionError` if it holds none."""
+        rows = self.tensor.array
+        if not isinstance(rows, SelectedRows):
+            raise ExecutionError(
+                f"{self.name} holds no sparse gradient; a run makes them, and fetches them with return_numpy=False"
+            )
+        return rows
+
+    def get_lod_tensor_array(self) -> LoDTensorArray:
+        """The array of tensors that it holds; at first, an empty one."""
+        if self.value is None:
+            self.value = LoDTensorArray()
+        if not isinstance(self.value, LoDTensorArray):
+            raise ExecutionError(f"{self.name} holds no array of tensors")
+        return self.value
 
 
 class Scope:

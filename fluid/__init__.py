@@ -38,10 +38,11 @@ from . import (
 )
 from .backward import append_backward, gradients
 from .compiler import BuildStrategy, CompiledProgram, ExecutionStrategy, ParallelExecutor
-from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, Scope
+from .core import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, LoDTensorArray, Scope
 from .data_feeder import DataFeeder
 from .errors import FluidError
 from .executor import Executor, global_scope, scope_guard
+from .executor.random import seed
 from .framework import (
     Parameter,
     Program,
@@ -60,6 +61,7 @@ from .framework import (
 )
 from .input import data, embedding, one_hot
 from .lod_tensor import create_lod_tensor, create_random_int_lodtensor
+from .not_here import names_not_here, stand_in_modules
 from .param_attr import ParamAttr, WeightNormParamAttr
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ __all__ = [
     "Executor",
     "FluidError",
     "LoDTensor",
+    "LoDTensorArray",
     "ParallelExecutor",
     "ParamAttr",
     "Parameter",
@@ -150,6 +153,7 @@ __all__ = [
     "save_checkpoint",
     "save_model",
     "scope_guard",
+    "seed",
     "text",
     "unique_name",
 ]
@@ -158,6 +162,7 @@ __all__ = [
 _LAZY = {
     "bfloat16": "bfloat16",
     "contrib": "contrib",
+    "debugger": "debugger",
     "dataset": "dataset",
     "dygraph": "dygraph",
     "dygraph_grad_clip": "dygraph_grad_clip",
@@ -169,23 +174,39 @@ _LAZY = {
     "model_io": "model_io",
     "profiler": "profiler",
     "reader": "reader",
+    "transpiler": "transpiler",
     "text": "formats.text",
 }
+_OF_DYGRAPH = (
+    "BatchNorm", "BilinearTensorProduct", "Conv2D", "Conv2DTranspose", "Conv3D", "Conv3DTranspose", "Embedding", "FC", "GRUUnit",
+    "GroupNorm", "Layer", "LayerNorm", "Linear", "NCE", "PRelu", "Pool2D", "RowConv", "SequenceConv", "SpectralNorm",
+    "load_dygraph", "save_dygraph",
+)  # fmt: skip
+"""Names that are at the top in Fluid 1.6, too."""
 _LAZY_FROM = {
     "diff": "transform.compare",
     "load": "io",
     "load_checkpoint": "saving.checkpoint",
     "load_model": "saving.models",
+    "load_program_state": "io",
+    "memory_optimize": "transpiler",
+    "release_memory": "transpiler",
     "save": "io",
     "save_checkpoint": "saving.checkpoint",
     "save_model": "saving.models",
+    "set_program_state": "io",
 }
+
+
+_LAZY_FROM |= dict.fromkeys(_OF_DYGRAPH, "dygraph")
+_not_here = names_not_here(__name__)
+stand_in_modules()
 
 
 def __getattr__(name: str) -> Any:
     module = _LAZY.get(name) or _LAZY_FROM.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _not_here(name)
     from importlib import import_module
 
     found = import_module(f"{__name__}.{module}")

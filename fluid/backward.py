@@ -7,6 +7,7 @@ Gradient ops on the way to the targets are first expanded into ordinary ops (`fl
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -15,7 +16,7 @@ from typing import Any
 from .autodiff.expand import expand_active
 from .autodiff.recompute import copies_of, recompute, segment_ends
 from .autodiff.reverse import Callback, Differentiator
-from .errors import BackwardError
+from .errors import BackwardError, did_you_mean
 from .ir.collector import collector_paused
 from .ir.dataflow import needed_ops
 from .ir.program import Block, OpRole, Parameter, Program, Variable
@@ -23,7 +24,7 @@ from .ir.verify import refuse_deep
 from .ir.versions import BlockVersions, Value
 from .values.types import is_complex, is_floating
 
-__all__ = ["append_backward", "gradients"]
+__all__ = ["append_backward", "calc_gradient", "gradients"]
 
 
 def _global_block(var: Any, what: str) -> Block:
@@ -37,6 +38,26 @@ def _global_block(var: Any, what: str) -> Block:
     return program.global_block()
 
 
+def _no_grad_names(items: Iterable[Any] | None, program: Program) -> list[str]:
+    """The names of a `no_grad_set`. Those that the program does not have are passed over, as in Fluid 1.6, with a warning."""
+    listed = [items] if isinstance(items, (str, Variable)) else list(items or ())
+    declared = {name for block in program.blocks for name in block.vars} if listed else set()
+    there = []
+    for item in listed:
+        name = item.name if isinstance(item, Variable) else item
+        if name in declared or not isinstance(name, str):
+            there.append(item)
+        else:
+            hint = did_you_mean(name, declared)
+            warnings.warn(f"no_grad_set names {name!r}, which is not a variable of the program{hint}", stacklevel=3)
+    return _names(there, "no_grad_set", program)
+
+
+def _is_of_a_layer(item: Variable) -> bool:
+    """Whether this is a parameter of a layer of `fluid.dygraph`: in a program, the variable of its name stands for it."""
+    return item.block.program.eager
+
+
 def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str]:
     if items is None:
         return []
@@ -46,7 +67,7 @@ def _names(items: Iterable[Any] | None, what: str, program: Program) -> list[str
     for item in items:
         if not isinstance(item, (str, Variable)):
             raise BackwardError(f"{what} should hold Variables and names, not a {type(item).__name__}")
-        if isinstance(item, Variable) and item.block.program is not program:
+        if isinstance(item, Variable) and item.block.program is not program and not _is_of_a_layer(item):
             raise BackwardError(f"{what} holds {item.name} of another program than the one that is differentiated")
         name = item if isinstance(item, str) else item.name
         if not any(name in block.vars for block in program.blocks):
@@ -191,7 +212,7 @@ def append_backward(
     Args:
         loss: a floating-point variable with one element, in block 0.
         parameter_list: parameters or their names; all trainable parameters by default.
-        no_grad_set: variables or names through which no gradient may flow.
+        no_grad_set: variables or names through which no gradient may flow; a warning tells those that the program does not have.
         callbacks: called as ``callback(block, context)`` whenever a gradient variable is complete; ``context`` maps the names of
             gradients to those of their variables, and ``"__current_op_desc__"`` to the op that completed the gradient.
         checkpoints: variables, or their names, that cut the forward part into segments. The values that gradient ops read of a
@@ -223,7 +244,7 @@ def append_backward(
         for name in wanted:
             if name not in block.vars:
                 raise BackwardError(f"parameter_list names {name!r}, which is not a variable of the loss's program")
-    no_grad = _names(no_grad_set, "no_grad_set", program)
+    no_grad = _no_grad_names(no_grad_set, program)
     cuts = _names(checkpoints, "checkpoints", program)
     for name in cuts:
         if name not in block.vars:
@@ -269,7 +290,7 @@ def gradients(
     Args:
         targets, inputs: variables of block 0 of one program.
         target_gradients: the factor of each target in the sum, of the target's shape; None, the default, stands for ones.
-        no_grad_set: variables or names through which no gradient may flow.
+        no_grad_set: variables or names through which no gradient may flow; a warning tells those that the program does not have.
 
     Returns:
         A gradient variable for each input, None where no gradient reaches it.
@@ -299,6 +320,17 @@ def gradients(
             raise BackwardError(
                 f"the target gradient {seed.name} is {seed.describe()}, but its target {target.name} is {target.describe()}"
             )
-    no_grad = _names(no_grad_set, "no_grad_set", program)
+    no_grad = _no_grad_names(no_grad_set, program)
     results = _differentiate(block, targets, seeds, [var.name for var in inputs], no_grad, ())
     return [None if name is None else block.vars[name] for name in results]
+
+
+def calc_gradient(
+    targets: Variable | Sequence[Variable],
+    inputs: Variable | Sequence[Variable],
+    target_gradients: Variable | Sequence[Variable | None] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+) -> Variable | list[Variable | None] | None:
+    """`gradients`, under its older name: the gradient itself if there is one input."""
+    results = gradients(targets, inputs, target_gradients, no_grad_set)
+    return results[0] if len(results) == 1 else results

@@ -8,6 +8,7 @@ from typing import Any
 from .errors import FluidTypeError, ProgramError
 from .executor import CPUPlace, CUDAPlace, Executor
 from .ir.program import Program, default_main_program
+from .values.place import Place
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy", "ParallelExecutor"]
 
@@ -79,13 +80,13 @@ class CompiledProgram:
         build_strategy: BuildStrategy | None = None,
         exec_strategy: ExecutionStrategy | None = None,
         share_vars_from: CompiledProgram | None = None,
-        places: Sequence[Any] | None = None,
+        places: Sequence[Any] | Place | None = None,
     ) -> CompiledProgram:
         """Returns this object: the program runs on one device with the whole batch, which gives the same gradients.
 
         `ProgramError` if `places` has several entries.
         """
-        if places is not None and len(places) > 1:
+        if places is not None and not isinstance(places, Place) and len(places) > 1:
             raise ProgramError(f"programs run on one device here, not on {len(places)}; leave places out")
         return self
 

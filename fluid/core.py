@@ -2,18 +2,116 @@
 
 from __future__ import annotations
 
-from .errors import EOFException
-from .executor.scope import LoDTensor, Scope
-from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, get_cuda_device_count, is_compiled_with_cuda
+import enum
+from typing import TYPE_CHECKING, Any
+
+from .errors import EOFException, FluidError
+from .executor.scope import LoDTensor, LoDTensorArray, Scope
+from .ir import desc
+from .ir.desc import BlockDesc, OpDesc, VarDesc, get_grad_op_desc
+from .ir.program import OpRole, Program
+from .not_here import names_not_here
+from .opdef.registry import EMPTY
+from .values.place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place, get_cuda_device_count, is_compiled_with_cuda
+from .values.selected_rows import SelectedRows
 from .values.types import VarType
 
 __all__ = [
-    "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "LoDTensor", "Scope", "VarDesc", "get_cuda_device_count",
-    "is_compiled_with_cuda",
+    "AttrType", "BlockDesc", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
+    "LoDTensorArray", "OpDesc", "Place", "ProgramDesc", "Scope", "SelectedRows", "VarDesc", "VarType", "get_cuda_device_count",
+    "get_grad_op_desc", "is_compiled_with_cuda", "op_proto_and_checker_maker",
 ]  # fmt: skip
 
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
-class VarDesc:
-    """Holds `VarType`, as in ``core.VarDesc.VarType.FP32``."""
+EnforceNotMet = FluidError
 
-    VarType = VarType
+
+class ProgramDesc(desc.ProgramDesc):
+    """A program; a new one if none is given."""
+
+    def __init__(self, program: Program | None = None) -> None:
+        super().__init__(program if program is not None else Program())
+
+
+class AttrType(enum.IntEnum):
+    """Kinds of attributes, with Paddle's numbers."""
+
+    INT = 0
+    FLOAT = 1
+    STRING = 2
+    INTS = 3
+    FLOATS = 4
+    STRINGS = 5
+    BOOL = 6
+    BOOLS = 7
+    BLOCK = 8
+    LONG = 9
+    BLOCKS = 10
+    LONGS = 11
+
+
+class op_proto_and_checker_maker:
+    """Names of the attributes that every op may have."""
+
+    class OpRole:
+        """What an op is part of."""
+
+        Forward = OpRole.FORWARD
+        Backward = OpRole.BACKWARD
+        Optimize = OpRole.OPTIMIZE
+        RPC = OpRole.RPC
+        Dist = OpRole.DIST
+        LRSched = OpRole.LR_SCHED
+        Loss = OpRole.LOSS
+
+    @staticmethod
+    def kOpRoleAttrName() -> str:
+        """The attribute with what the op is part of."""
+        return OpRole.NAME
+
+    @staticmethod
+    def kOpRoleVarAttrName() -> str:
+        """The attribute with the names of a parameter and its gradient."""
+        return OpRole.VARS
+
+    @staticmethod
+    def kOpNameScopeAttrName() -> str:
+        """The attribute with the path of `name_scope`."""
+        return "op_namescope"
+
+
+def kEmptyVarName() -> str:
+    """The name that stands for no variable."""
+    return EMPTY
+
+
+empty_var_name = kEmptyVarName
+
+
+def _is_here(*args: Any) -> bool:
+    """False: what ops of Paddle may run with, other than numpy and cupy."""
+    return False
+
+
+is_compiled_with_ngraph = is_compiled_with_mkldnn = is_compiled_with_brpc = is_compiled_with_dist = _is_here
+get_flags_use_mkldnn = get_flags_use_ngraph = _is_here
+
+
+def op_support_gpu(op_type: str) -> bool:
+    """Whether an op can run on a GPU here: every op, where there is one."""
+    return is_compiled_with_cuda()
+
+
+def is_float16_supported(place: Any) -> bool:
+    """Whether ops take float16 at this place."""
+    return isinstance(place, CUDAPlace)
+
+
+def _set_eager_deletion_mode(*settings: Any) -> None:
+    """Does nothing: plans know when values are dead."""
+
+
+def _set_fuse_parameter_group_size(*settings: Any) -> None:
+    """Does nothing: parameters are not fused."""

@@ -12,18 +12,23 @@ __all__ = [
     "AttributeRuleError",
     "BackwardError",
     "EOFException",
+    "ElementTypeError",
     "ExecutionError",
     "FeedError",
+    "FeedTypeError",
     "FluidError",
     "FluidTypeError",
     "FormatError",
+    "IndexRangeError",
     "InferenceError",
+    "MissingAttributeError",
     "NameNotFoundError",
     "ProgramError",
     "did_you_mean",
     "locate",
     "printable",
     "said_of",
+    "while_running",
 ]
 
 
@@ -33,6 +38,10 @@ class FluidError(Exception):
 
 class FluidTypeError(FluidError, TypeError):
     """A value or element type that cannot be used here."""
+
+
+class MissingAttributeError(FluidError, AttributeError):
+    """An object has no such attribute; the message says what to write instead."""
 
 
 class ProgramError(FluidError, ValueError):
@@ -53,6 +62,10 @@ class InferenceError(ProgramError):
     """Shapes or dtypes of an operator's inputs do not fit together."""
 
 
+class ElementTypeError(InferenceError, FluidTypeError):
+    """An operator's inputs have an element type that it does not take, or types that do not fit together."""
+
+
 class BackwardError(FluidError, RuntimeError):
     """A gradient cannot be built."""
 
@@ -66,6 +79,14 @@ class ExecutionError(FluidError, RuntimeError):
 
 class FeedError(ExecutionError, ValueError):
     """What is fed or fetched does not fit the program."""
+
+
+class FeedTypeError(FeedError, FluidTypeError):
+    """What is to be run, fed or fetched is no program, dict or variable."""
+
+
+class IndexRangeError(ProgramError, ExecutionError, IndexError):
+    """An index lies outside of what it is an index into."""
 
 
 class EOFException(ExecutionError, EOFError):
@@ -97,6 +118,11 @@ def printable(text: str, keep: str = "") -> str:
 def said_of(op_type: str, error: object, verb: str = "") -> str:
     """The message of an error, headed by the op that it is about, once: functions that serve several ops name theirs too."""
     return f"{op_type}{verb}: {str(error).removeprefix(f'{op_type}: ')}"
+
+
+def while_running(error: Exception, message: str) -> ExecutionError:
+    """The error with this message of an operator that fails by `error`: one of an index stays that."""
+    return IndexRangeError(message) if isinstance(error, IndexError) else ExecutionError(message)
 
 
 def locate(op: Operator) -> str:

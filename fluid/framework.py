@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from .errors import ProgramError
 from .ir.program import *  # noqa: F403
+from .ir.program import Program, Variable, default_main_program, program_guard, static_defaults
 from .ir.program import __all__ as _PROGRAM
-from .values.place import cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
+from .not_here import names_not_here
+from .opdef.registry import EMPTY
+from .values.place import CPUPlace, cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
+from .values.types import DTypeLike, VarType, as_dtype, is_floating
 
 __all__ = [
-    "cpu_places", "cuda_pinned_places", "cuda_places", "is_compiled_with_cuda", "load_op_library", "require_version", *_PROGRAM,
+    "CONTROL_DEP_VAR_PREFIX", "EMPTY_VAR_NAME", "GRAD_VAR_SUFFIX", "TEMP_VAR_NAME", "ZERO_VAR_SUFFIX",
+    "convert_np_dtype_to_dtype_", "cpu_places", "cuda_pinned_places", "cuda_places", "dtype_is_floating", "grad_var_name",
+    "is_compiled_with_cuda", "load_op_library", "require_version", *_PROGRAM,
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
+
+EMPTY_VAR_NAME = EMPTY
+TEMP_VAR_NAME = "@TEMP@"
+GRAD_VAR_SUFFIX = "@GRAD"
+ZERO_VAR_SUFFIX = "@ZERO"
+CONTROL_DEP_VAR_PREFIX = "Control@Dependency"
+
+
+def grad_var_name(var_name: str) -> str:
+    """The name of the gradient of a variable; where that is a sum or is taken, a program has others too."""
+    return var_name + GRAD_VAR_SUFFIX
+
+
+def convert_np_dtype_to_dtype_(np_dtype: DTypeLike) -> VarType:
+    """The element type for a dtype of numpy, or its name."""
+    return as_dtype(np_dtype)
+
+
+def dtype_is_floating(dtype: DTypeLike) -> bool:
+    """Whether this is an element type of floats."""
+    return is_floating(as_dtype(dtype))
+
+
+def _get_var(name: str, program: Program | None = None) -> Variable:
+    """The variable of this name in block 0 of a program (the default main program if None)."""
+    return (program if program is not None else default_main_program()).global_block().var(name)
+
+
+def _dygraph_tracer() -> Program | None:
+    """In eager mode the program that runs ops at once, otherwise None: for scripts that ask whether there is one."""
+    program = default_main_program()
+    return program if program.eager else None
+
+
+@contextlib.contextmanager
+def _dygraph_guard(tracer: Any) -> Iterator[None]:
+    """Inside the ``with``, if `tracer` is None, layers append to programs again, though eager mode is on around it."""
+    with program_guard(*static_defaults()) if tracer is None and _dygraph_tracer() is not None else contextlib.nullcontext():
+        yield
+
+
+def _current_expected_place() -> CPUPlace:
+    """The place of new values where none is given."""
+    return CPUPlace()
 
 
 def load_op_library(lib_filename: str) -> None:

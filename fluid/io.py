@@ -456,7 +456,7 @@ def save_inference_model(
     feeded_var_names: str | Iterable[str],
     target_vars: Variable | str | Iterable[Variable | str],
     executor: Any,
-    main_program: Program | None = None,
+    main_program: Any = None,
     model_filename: FilePath | None = None,
     params_filename: FilePath | None = None,
     export_for_deployment: bool = True,
@@ -469,7 +469,7 @@ def save_inference_model(
         feeded_var_names: names of the variables to be fed.
         target_vars: the variables to compute, or their names.
         executor: as of `save_vars`.
-        main_program: the program; the default main program if None.
+        main_program: a Program or CompiledProgram; the default main program if None.
         model_filename: name of the program's file; ``__model__`` if None.
         params_filename: name of one file for all parameters; if None, one file per parameter.
         export_for_deployment: False saves the whole program, unchanged, to ``<model_filename>.main_program``.
@@ -490,9 +490,11 @@ def save_inference_model(
     if isinstance(target_vars, (str, Variable)):
         target_vars = [target_vars]
     targets = [target if isinstance(target, str) else target.name for target in target_vars]
-    if not targets:
+    if not targets and export_for_deployment:
         raise ProgramError("save_inference_model needs at least one target variable")
-    program = main_program or default_main_program()
+    program = default_main_program() if main_program is None else getattr(main_program, "program", main_program)
+    if not isinstance(program, Program):
+        raise FluidTypeError(f"save_inference_model: main_program should be a Program, not {type(program).__name__}")
     path = os.path.join(dirname, os.path.basename(model_filename) if model_filename else _MODEL)
     if export_for_deployment:
         program = _inference_program(program, feeds, targets)

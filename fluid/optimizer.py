@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -12,8 +14,9 @@ from . import unique_name
 from .backward import append_backward
 from .building.layer_helper import LayerHelper
 from .clip import GradientClip, append_gradient_clip_ops, error_clip_callback
-from .errors import FluidTypeError, NameNotFoundError, ProgramError
+from .errors import FluidTypeError, NameNotFoundError, ProgramError, did_you_mean
 from .initializer import Constant
+from .ir.frames import is_run_again
 from .ir.program import Block, Operator, OpRole, Parameter, Program, Variable, default_main_program, program_guard
 from .layers.control_flow import cond, increment
 from .layers.nn import scale
@@ -87,6 +90,16 @@ def _number(name: str, value: Any, allowed: str = "a number") -> float:
     return number
 
 
+_ELSEWHERE = {"lr": "learning_rate", "params": "parameter_list", "parameters": "parameter_list", "weight_decay": "regularization"}
+"""Arguments of optimizers of other libraries -> those here."""
+
+
+def _unknown_argument(kind: type, argument: str) -> FluidTypeError:
+    names = [name for base in kind.__mro__[:-1] for name in inspect.signature(base).parameters if name != "unknown"]
+    meant = f"; did you mean {_ELSEWHERE[argument]}?" if argument in _ELSEWHERE else did_you_mean(argument, names)
+    return FluidTypeError(f"{kind.__name__.removesuffix('Optimizer')} has no argument {argument!r}{meant}")
+
+
 class Optimizer:
     """Base class of optimizers.
 
@@ -116,7 +129,10 @@ class Optimizer:
         *,
         parameter_list: Source | None = None,
         grad_clip: GradientClip | None = None,
+        **unknown: Any,
     ) -> None:
+        for argument in unknown:
+            raise _unknown_argument(type(self), argument)
         if not isinstance(learning_rate, (Real, Variable)) and not callable(learning_rate):
             raise FluidTypeError(f"learning_rate should be a number or a Variable, not {learning_rate!r}")
         if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
@@ -192,7 +208,10 @@ class Optimizer:
                 calls.append(error_clip_callback)
             with program_guard(program, startup_program):
                 cuts = list(checkpoints) if checkpoints is not None else None
-                return list(append_backward(loss, wanted, no_grad_set, calls, cuts))
+                is_new = not any(op.role & OpRole.LOSS and loss.name in op.output_arg_names for op in loss.block.ops)
+                pairs = append_backward(loss, wanted, no_grad_set, calls, cuts)
+                _warn_if_again(loss, () if is_new else [param.name for param, _ in pairs])
+                return list(pairs)
 
         return program.gradients(loss, wanted, no_grad_set, append)
 
@@ -213,6 +232,10 @@ class Optimizer:
                 "(program.explain_gradient(loss, parameter) says why)"
             )
         return self._append_updates([(param, grad) for param, grad in pairs if grad is not None])
+
+    def get_opti_var_name_list(self) -> list[str]:
+        """Names of the variables that the optimizer keeps for parameters of programs, such as moments."""
+        return [var.name for variables in self._accumulators.values() for var in variables.values()]
 
     # -- eager mode
     def step(self) -> None:
@@ -1247,6 +1270,22 @@ class PipelineOptimizer:
         self._optimizer.clear_grad()
 
     clear_gradients = clear_grad
+
+
+def _warn_if_again(loss: Variable, trained: Sequence[str]) -> None:
+    """Warn if the program has updates made by an earlier run of the user's code, or updates of these parameters by this loss."""
+    updates = [op for op in loss.block.ops if op.role & OpRole.OPTIMIZE and op.attrs.get(OpRole.VARS)]
+    if first := next((op for op in updates if is_run_again(op.frames)), None):
+        why = (
+            f"the net of this loss, {loss.name}, is built again, beside the first, whose updates the program has: a run trains "
+            "both. Build into a new program: with fluid.program_guard(fluid.Program(), fluid.Program())"
+        )
+    elif first := next((op for op in updates if op.attrs[OpRole.VARS][0] in trained), None):
+        why = f"{loss.name} is minimized again: its program has the updates of the first call, and makes both, twice in each run"
+    else:
+        return
+    place = "" if first.user_frame is None else f"; first at {first.user_frame[0]}:{first.user_frame[1]} in {first.user_frame[2]}"
+    warnings.warn(why + place, stacklevel=6)
 
 
 SGD = SGDOptimizer

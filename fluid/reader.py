@@ -15,9 +15,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .data_feeder import DataFeeder
 from .errors import EOFException, FeedError, FluidTypeError, ProgramError
-from .ir.program import Program, Variable
+from .ir.program import Variable, default_main_program
 
 __all__ = [
     "ComposeNotAligned", "DataLoader", "PyReader", "batch", "buffered", "cache", "chain", "compose", "firstn", "map_readers",
@@ -376,8 +378,9 @@ class _Loader:
     """Feeds variables from a reader, read ahead by a thread.
 
     An iterable loader yields for each batch a list of one dict, name -> array, to be fed; or, with `return_list`, of one list of
-    arrays. Otherwise, programs that declare the variables take the next batch whenever they run without being fed them: call
-    `start` before an epoch; when the data ends, the run raises `fluid.core.EOFException`; then call `reset`.
+    arrays. In eager mode, without `feed_list`, it yields for each batch a list of tensors. If it is not iterable, programs that
+    declare the variables take the next batch whenever they run without being fed them: call `start` before an epoch; when the
+    data ends, the run raises `fluid.core.EOFException`; then call `reset`.
     """
 
     _kind = "DataLoader"
@@ -391,22 +394,23 @@ class _Loader:
         iterable: bool = True,
         return_list: bool = False,
     ) -> None:
-        where = self._kind
-        if not feed_list:
+        where, program = self._kind, default_main_program()
+        if not feed_list and not program.eager:
             raise ProgramError(f"{where}: feed_list should name the variables that are fed")
-        for var in feed_list:
+        for var in feed_list or ():
             if not isinstance(var, Variable):
                 raise FluidTypeError(f"{where}: feed_list should hold Variables, not {type(var).__name__}")
         if capacity is None or capacity < 1:
             raise ProgramError(f"{where}: capacity, the number of batches read ahead, should be positive, not {capacity!r}")
-        self._vars = list(feed_list)
+        self._vars = list(feed_list or ())
+        self._program = self._vars[0].block.program if self._vars else program
         self._capacity = capacity
-        self._iterable = iterable
+        self._iterable = iterable or not self._vars
         self._return_list = return_list
-        self._feeds: Callable[[], Iterator[dict[str, Any]]] | None = None
+        self._feeds: Callable[[], Iterator[dict[Any, Any]]] | None = None
         self._running: _Ahead | None = None
-        if not iterable:
-            _program_of(self._vars).loaders.append(self)
+        if not self._iterable:
+            self._program.loaders.append(self)
 
     @property
     def iterable(self) -> bool:
@@ -424,7 +428,7 @@ class _Loader:
         return list(self._vars)
 
     # -- where the data comes from
-    def _set(self, feeds: Callable[[], Iterator[dict[str, Any]]]) -> Any:
+    def _set(self, feeds: Callable[[], Iterator[dict[Any, Any]]]) -> Any:
         self._feeds = feeds
         return self
 
@@ -434,14 +438,16 @@ class _Loader:
 
     def set_sample_list_generator(self, reader: Reader, places: Any = None) -> Any:
         """Take batches as lists of samples, such as `batch` makes."""
-        feeder = DataFeeder(self._vars, None, _program_of(self._vars))
-        return self._set(lambda: (feeder.feed(rows) for rows in reader()))
+        feed = DataFeeder(self._vars, None, self._program).feed if self._vars else _stacked
+        return self._set(lambda: (feed(rows) for rows in reader()))
 
     def set_batch_generator(self, reader: Reader, places: Any = None) -> Any:
         """Take batches as tuples of arrays, one for each variable, or as dicts of arrays by name."""
         return self._set(lambda: (self._named(arrays) for arrays in reader()))
 
-    def _named(self, arrays: Any) -> dict[str, Any]:
+    def _named(self, arrays: Any) -> dict[Any, Any]:
+        if not self._vars:
+            return dict(enumerate(arrays if isinstance(arrays, (list, tuple)) else [arrays]))
         names = [var.name for var in self._vars]
         if isinstance(arrays, Mapping):
             if set(arrays) != set(names):
@@ -466,7 +472,10 @@ class _Loader:
     def _batches(self, ahead: _Ahead) -> Iterator[Any]:
         try:
             for feed in ahead:
-                yield [list(feed.values()) if self._return_list else feed]
+                if not self._vars:
+                    yield [self._program.loaded(array) for array in feed.values()]
+                else:
+                    yield [list(feed.values()) if self._return_list else feed]
         finally:
             ahead.close()
 
@@ -503,8 +512,12 @@ class _Loader:
             raise EOFException(f"{names}: the data has come to its end; reset() the {self._kind}, and start() it again") from None
 
 
-def _program_of(variables: Sequence[Variable]) -> Program:
-    return variables[0].block.program
+def _stacked(rows: Sequence[Sequence[Any]]) -> dict[int, Any]:
+    """The fields of a batch's samples as arrays, by their positions."""
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise FeedError(f"row {number} has {len(row)} fields, but row 0 has {len(rows[0])}")
+    return {number: np.array(column) for number, column in enumerate(zip(*rows, strict=True))}
 
 
 class DataLoader:
@@ -526,7 +539,7 @@ class DataLoader:
                 executor.run(program, feed, [loss])
 
         Args:
-            feed_list: the variables, in the order of a sample's fields.
+            feed_list: the variables, in the order of a sample's fields. In eager mode None: the loader yields lists of tensors.
             capacity: how many batches a thread reads ahead.
             use_double_buffer: accepted as in Fluid; without effect.
             iterable: whether the loader is iterated over. Otherwise ``start()`` it and run the program without `feed`,

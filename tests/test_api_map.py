@@ -8,11 +8,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from checks import Checks, each
 
 import fluid
+from fluid.not_here import NOT_HERE, NotHere
 
 LINES = (Path(__file__).parent / "golden" / "fluid_1_6_api.txt").read_text(encoding="utf-8").splitlines()
+
+NAMES = (Path(__file__).parent / "golden" / "fluid_1_6_names.txt").read_text(encoding="utf-8").splitlines()
 
 # What is left out, by section or name, and why.
 OUT_SECTIONS = {
@@ -25,6 +29,15 @@ OUT_NAMES = {
     r"fluid\.contrib\.layers\.nn\.search_pyramid_hash": "reads tables of Baidu's parameter servers",
     r"fluid\.contrib\.layers\.nn\.(sequence_topk_avg_pooling|var_conv_2d|match_matrix_tensor|tree_conv)": "search engines' ops",
     r"fluid\.contrib\.layers\.nn\.fused_embedding_seq_pool": "embedding and sequence_pool are two layers here",
+}
+
+
+# Of the names that Paddle's own list has; stand-ins of `fluid.not_here` say their reasons themselves.
+NOT_AS_LISTED = {
+    r"fluid\.Variable\.(numpy|set_value|backward|gradient|clear_gradient)": "of eager tensors; errors say what to write",
+    r"fluid\.dygraph\.\w+Decay\.create_lr_var": "schedules give numbers, and optimizers make the variables",
+    r"fluid\.io\.PyReader\.next": "Python 2's name of __next__",
+    r"fluid\.layers\.softplus": "has Paddle 2's beta and threshold before the name, as files do",
 }
 
 
@@ -97,6 +110,68 @@ def check_entry(line: str) -> None:
         assert theirs.default is theirs.empty or same(mine.default, theirs.default), f"the default of {mine.name}"
     for item in ours[len(wanted) :]:
         assert item.default is not item.empty or item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD), f"{item.name} is required"
+
+
+def check_listed(line: str) -> None:
+    """A name of Paddle's list, with its arguments in their order."""
+    path, _, arguments = line.partition("(")
+    obj = find(path)
+    if isinstance(obj, NotHere) or not arguments:
+        return
+    wanted = [argument.rstrip("=") for argument in arguments[:-1].split(", ") if argument and not argument.startswith("*")]
+    named = [item.name for item in parameters(obj) if item.kind in (item.POSITIONAL_OR_KEYWORD, item.POSITIONAL_ONLY)]
+    assert named[: len(wanted)] == wanted
+
+
+def test_every_name_of_fluid_1_6() -> None:
+    """Each is here with its arguments, or stands for the reason why it is not."""
+    with Checks() as check:
+        for line in NAMES:
+            if line.startswith("fluid.") and not any(re.fullmatch(rule, line.partition("(")[0]) for rule in NOT_AS_LISTED):
+                with check(line):
+                    check_listed(line)
+
+
+@each("section", [section for section in ENTRIES if section.startswith("fluid.layers.")])
+def test_layers_are_found_where_fluid_1_6_has_them(section: str) -> None:
+    module = importlib.import_module(section)
+    with Checks() as check:
+        for name in {line.partition("(")[0].split(".")[2] for line in ENTRIES[section]}:
+            with check(name):
+                assert callable(getattr(module, name))
+
+
+USED = """
+BatchNorm Conv2D DataFeedDesc DatasetFactory DistributeTranspiler FC Layer LoDTensorArray Pool2D load_dygraph memory_optimize
+release_memory save_dygraph load_program_state set_program_state debugger.pprint_program_codes backward.calc_gradient
+contrib.decoder.beam_search_decoder.StateCell contrib.memory_usage contrib.mixed_precision.decorate contrib.slim
+core.AttrType core.EnforceNotMet core.PaddleTensor core.ProgramDesc core.SelectedRows core.get_grad_op_desc
+core.is_float16_supported core.op_support_gpu executor.FetchHandler executor._fetch_var executor.as_numpy
+framework.GRAD_VAR_SUFFIX framework._dygraph_guard framework._get_var framework.convert_np_dtype_to_dtype_
+framework.grad_var_name framework.switch_main_program incubate.fleet.base.role_maker.UserDefinedRoleMaker
+incubate.fleet.collective.fleet layers.control_flow.ConditionalBlock layers.control_flow.lod_rank_table
+layers.control_flow.lod_tensor_to_array layers.control_flow.merge_lod_tensor layers.control_flow.split_lod_tensor
+layers.device.get_places layers.io.Send layers.nn.uniform_random op.Operator proto.framework_pb2.ProgramDesc
+transpiler.details.program_to_code transpiler.distribute_transpiler.DistributeTranspilerConfig
+"""
+"""Names that scripts import and that are in no list."""
+
+
+@each("path", USED.split())
+def test_names_that_scripts_import(path: str) -> None:
+    module, _, name = f"fluid.{path}".rpartition(".")
+    exec(f"from {module} import {name} as obj", namespace := {})
+    if isinstance(namespace["obj"], NotHere):
+        with pytest.raises(fluid.FluidError, match=r"of Fluid 1\.6 is not here: \w"):
+            namespace["obj"]()
+        with pytest.raises(fluid.FluidError, match="is not here"):
+            exec("class Mine(obj): pass", namespace)
+
+
+def test_the_names_that_are_not_here_are_documented() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "fluid_1_6.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\S+)` \| (.*) \|$", text, re.MULTILINE))
+    assert rows == NOT_HERE, "one row for each name in fluid/not_here.py"
 
 
 def test_eager_tensors_have_what_variables_of_fluid_have() -> None:

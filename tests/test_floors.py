@@ -33,6 +33,7 @@ UPWARD = {
 """(importer, imported) that point up, all of them inside functions."""
 
 LATE = {
+    ("fluid.ir.program", "fluid.ir.desc"): "views of programs, for scripts that speak to Fluid 1.6's C++",
     ("fluid.ir.program", "fluid.ir.verify"): "verify checks programs, and a program has a method that does",
     ("fluid.cli", "fluid.cli.commands"): "click is an extra, and its absence is told kindly",
     ("fluid.cli.show", "fluid.proto"): "one command of many needs protobuf",
@@ -55,6 +56,7 @@ FLUID_1_6 = {
     "compiler",
     "core",
     "data_feeder",
+    "debugger",
     "dygraph_grad_clip",
     "evaluator",
     "executor",
@@ -72,6 +74,7 @@ FLUID_1_6 = {
     "profiler",
     "reader",
     "regularizer",
+    "transpiler",
     "unique_name",
 }
 """Modules that lie flat in Fluid 1.6, as far as they are here."""
@@ -174,7 +177,7 @@ def test_no_module_imports_itself_through_others():
 def test_flat_modules_are_those_of_fluid_1_6():
     """What lies flat in the package: names that Fluid 1.6 has, errors and extend; others only hand on names that moved."""
     flat = {path.stem for path in (ROOT / "fluid").glob("*.py")} - {"__init__"}
-    for door in flat - FLUID_1_6 - {"errors", "extend"}:
+    for door in flat - FLUID_1_6 - {"errors", "extend", "not_here"}:
         body = ast.parse((ROOT / "fluid" / f"{door}.py").read_text()).body
         assert all(isinstance(node, (ast.Expr, ast.ImportFrom, ast.Assign)) for node in body), door
 
@@ -208,9 +211,11 @@ assert "fluid.dygraph" not in sys.modules
 ASKED = {
     # what the question is answered with
     "fluid/ir/program.py in_dygraph_mode": "is the question, asked by users",
+    "fluid/framework.py _dygraph_tracer": "the same",
     "fluid/building/versions.py program_of": "finds the tensor among arguments",
     "fluid/layers/arguments.py eager_program": "the same, where only a tensor's program is wanted",
     "fluid/building/layer_helper.py LayerHelper.apply": "tensors among the inputs say where an op is applied",
+    "fluid/backward.py _is_of_a_layer": "in a program, a variable stands for a layer's parameter",
     "fluid/param_attr.py ParamAttr._to_attr": "a tensor stands for a parameter, a variable of a program does not",
     # errors that say what to use instead
     "fluid/building/layer_helper.py refuse_tensor": "While, Switch, StaticRNN and DynamicRNN build blocks",
@@ -218,6 +223,7 @@ ASKED = {
     "fluid/building/layer_helper.py check_kept": "nobody would keep the parameters of a call",
     "fluid/building/layer_helper.py _mixed": "names the tensor and the variable that are given together",
     "fluid/layers/structured.py crf_decoding": "on tensors it takes what was learned, not a name",
+    "fluid/reader.py _Loader.__init__": "a loader of programs needs variables to feed, one of tensors has none",
     "fluid/optimizer.py Optimizer._own_parameters": "step() and clear_grad() are for tensors",
     "fluid/optimizer.py Optimizer._check_eager": "state_dict() and set_dict() are for tensors",
     "fluid/optimizer.py Optimizer._create_global_learning_rate": "schedules that are objects are for eager mode",

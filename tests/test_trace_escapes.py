@@ -32,7 +32,7 @@ block device dtype error_clip gradient_clip_attr has_dtype has_shape is_data is_
 persistable regularizer shape size type
 """
 _PYTHONS = """
-__annotations__ __array_ufunc__ __dlpack_device__ __module__ __slots__ __weakref__ __hash__
+__annotations__ __array_ufunc__ __dict__ __dlpack_device__ __module__ __slots__ __weakref__ __hash__
 """
 _NO_FUNCTIONS = """
 AccumulateGrad BackwardStrategy CosineDecay Edge Env ExponentialDecay InverseTimeDecay LayerList LayerOf

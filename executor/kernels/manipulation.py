@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from fluid.errors import ExecutionError
+from fluid.errors import ExecutionError, IndexRangeError
 from fluid.ops.manipulation import PAD_MODES, all_paddings, cut_sizes, expanded, joined, reshaped
 from fluid.ops.shapes import normalize_axis, taken
 from fluid.values.selected_rows import add_rows_at
@@ -43,11 +43,11 @@ def flattened(array: Any, axis: int) -> Any:
 
 
 def check_ids(ids: Any, extent: int, what: str) -> None:
-    """An `ExecutionError` if an id is outside of [0, extent)."""
+    """An `IndexRangeError` if an id is outside of [0, extent)."""
     if ids.size:
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= extent:
-            raise ExecutionError(f"{what}: index {low if low < 0 else high} is outside of [0, {extent})")
+            raise IndexRangeError(f"{what}: index {low if low < 0 else high} is outside of [0, {extent})")
 
 
 def ranges(rows: int, width: int, elements: int = 1 << 15) -> list[tuple[int, int]]:
@@ -398,7 +398,7 @@ def _nd_index(xp: Any, Index: Any) -> tuple[Any, ...]:
 
 @kernel("gather_nd")
 def gather_nd(xp: Any, X: Any, Index: Any, Out: Any) -> None:
-    xp.copyto(Out, X[_nd_index(xp, Index)])
+    xp.copyto(Out, X[_nd_index(xp, Index)] if Index.shape[-1] else X)  # by no indices, all of X at each position
 
 
 @kernel("scatter_nd_add")
@@ -463,14 +463,14 @@ def lookup_table_grad(xp: Any, Ids: Any, dOut: Any, padding_idx: int, dW: Any) -
 
 
 def check_kept_ids(xp: Any, ids: Any, ignore_index: int, extent: int) -> None:
-    """An `ExecutionError` if an index that is not ignored is outside of [0, extent)."""
+    """An `IndexRangeError` if an index that is not ignored is outside of [0, extent)."""
     if not ids.size:
         return
     low, high = int(ids.min()), int(ids.max())
     if low <= ignore_index <= high:
         check_ids(xp.where(ids == ignore_index, 0, ids), extent, "an index or label")
     elif low < 0 or high >= extent:
-        raise ExecutionError(f"an index or label: {low if low < 0 else high} is outside of [0, {extent})")
+        raise IndexRangeError(f"an index or label: {low if low < 0 else high} is outside of [0, {extent})")
 
 
 def kept_ids(xp: Any, ids: Any, ignore_index: int) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fluid.errors import ExecutionError
+from fluid.errors import IndexRangeError
 from fluid.ops.conv import image_axes
 from fluid.ops.pool import pool_geometry, windows_of
 
@@ -417,7 +417,7 @@ def check_unpool(Indices: Any, Out: Any) -> None:
     places = prod(Out.shape[2:])
     if Indices.size and not 0 <= int(Indices.min()) <= int(Indices.max()) < places:
         bad = int(Indices.min()) if int(Indices.min()) < 0 else int(Indices.max())
-        raise ExecutionError(f"unpool: index {bad} lies outside of the output, whose images have {places} elements")
+        raise IndexRangeError(f"unpool: index {bad} lies outside of the output, whose images have {places} elements")
 
 
 @checked("unpool_back", "unpool3d_back")

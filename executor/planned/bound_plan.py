@@ -10,7 +10,7 @@ from math import prod
 from operator import length_hint
 from typing import Any
 
-from fluid.errors import ExecutionError, FluidError, locate, said_of
+from fluid.errors import ExecutionError, FluidError, locate, said_of, while_running
 from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
@@ -160,10 +160,9 @@ class BoundPlan:
                     self.steps.append(self._dynamic_step(instruction, plan.frees[number]))
                 else:
                     self.steps += self._engine.steps(self._bind_op(instruction))
-            except FluidError as error:
-                raise ExecutionError(f"{said_of(instruction.op.type, error)}\n{locate(instruction.op)}") from error
             except Exception as error:
-                raise ExecutionError(f"{said_of(instruction.op.type, error, ' failed')}\n{locate(instruction.op)}") from error
+                verb = "" if isinstance(error, FluidError) else " failed"
+                raise while_running(error, f"{said_of(instruction.op.type, error, verb)}\n{locate(instruction.op)}") from error
             finally:
                 self._scratch.reclaim()
         self.generation = scope.generation
@@ -313,7 +312,7 @@ class BoundPlan:
         instruction = self.plan.instructions[bisect_right(self._starts, position) - 1]
         op, specs = instruction.op, self.plan.specs
         inputs = "; ".join(f"{value[0]} is {specs[value]}" for value in dict.fromkeys(instruction.read) if value in specs)
-        return ExecutionError(f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {inputs or 'no inputs'}")
+        return while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {inputs or 'no inputs'}")
 
     def _run_checked(self, check: Callable[[Operator, str, Any], None] | None, timer: Timer | None) -> None:
         ends = [*self._starts[1:], len(self.steps)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluid.errors import ExecutionError
+from fluid.errors import ExecutionError, IndexRangeError
 from fluid.ir.program import Operator
 from fluid.opdef.registry import EMPTY, grad_slot
 from fluid.values.lod_array import array_of, lod_of, with_lod
@@ -290,7 +290,7 @@ def _integer(op: Operator, slot: str, env: Environment, what: str) -> int:
 def position_of(op: Operator, env: Environment) -> int:
     position = _integer(op, "I", env, "position")
     if position < 0:
-        raise ExecutionError(f"the position {op.input('I')[0]} is {position}; positions in arrays start at 0")
+        raise IndexRangeError(f"the position {op.input('I')[0]} is {position}; positions in arrays start at 0")
     return position
 
 
@@ -323,7 +323,7 @@ def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
     if entry is None and like:
         entry = zeros_like(machine.xp, env.get(like[0]))
     elif position >= len(array) and env.get(op.input("X")[0]) is not None:
-        raise ExecutionError(f"entry {position} is read from {op.input('X')[0]}, which has {len(array)} entries")
+        raise IndexRangeError(f"entry {position} is read from {op.input('X')[0]}, which has {len(array)} entries")
     env.set(op.output("Out")[0], entry)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluid.errors import ExecutionError, locate, said_of
+from fluid.errors import ExecutionError, locate, said_of, while_running
 from fluid.ir.copying import RANDOM_STREAM
-from fluid.ir.program import Block, Operator, Program
+from fluid.ir.program import Block, Operator, Parameter, Program
 from fluid.ir.regions import Region, region_of
 from fluid.ir.versions import BlockVersions, outer_names
 from fluid.opdef.registry import EMPTY
@@ -19,7 +19,7 @@ from fluid.values.selected_rows import SelectedRows
 
 from ..binding.arrays import spec_of
 from ..binding.compiled import Argument, Compiled, compiled, updates_of
-from ..random import RandomStreams
+from ..random import RandomStreams, names_from_zero
 from .handlers import ARRAY_HANDLERS, HANDLERS
 
 __all__ = ["Environment", "Machine", "describe", "step_captures"]
@@ -200,6 +200,8 @@ class Machine:
         self._array_type = xp.ndarray
         self._ops: dict[Operator, _BlockOp] = {}
         self._regions: dict[Operator, Region | None] = {}
+        self._from_zero: dict[str, str] | None = None
+        """Names of block 0 -> those of `names_from_zero`, when a parameter's first values have been asked for."""
 
     def region(self, op: Operator) -> Region | None:
         """The region of an op that owns a block; None for other ops."""
@@ -228,7 +230,7 @@ class Machine:
     def _failure(self, op: Operator, env: Environment, error: Exception) -> ExecutionError:
         values = [f"{name} is {describe(env.get(name))}" for name in dict.fromkeys(op.input_arg_names)]
         at_run = "; ".join(values) or "no inputs"
-        failure = ExecutionError(f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {at_run}")
+        failure = while_running(error, f"{said_of(op.type, error, ' failed')}\n{locate(op)}\n  at run time: {at_run}")
         failure.located = True
         return failure
 
@@ -293,8 +295,12 @@ class Machine:
         seed = int(attrs.get("seed") or 0)
         if RANDOM_STREAM in op.attrs:  # a copy of the op that writes this name
             return self.streams.source(str(op.attrs[RANDOM_STREAM]), seed, op)
-        names = op.output_arg_names
-        return self.streams.source(names[0] if names else op.type, seed)
+        name = next(iter(op.output_arg_names), op.type)
+        if op.block.idx == 0 and not op.input_arg_names and isinstance(op.block.vars.get(name), Parameter):
+            if self._from_zero is None:
+                self._from_zero = names_from_zero(op.block.vars)
+            return self.streams.first_values(name, seed, self._from_zero[name])
+        return self.streams.source(name, seed)
 
 
 def describe(value: Any) -> str:

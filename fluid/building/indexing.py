@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, IndexRangeError, ProgramError
 from ..ir.program import Variable
+from ..values.types import VarType
 from .layer_helper import apply
 
 __all__ = ["getitem"]
 
 _END = 2**31 - 1
+_INTEGERS = (VarType.INT32, VarType.INT64)
+
+
+class _Cut(NamedTuple):
+    """What is left of an axis: from `start` to before `end`, which are integers or variables of one, in steps."""
+
+    axis: int
+    start: Any
+    end: Any
+    stride: int = 1
+
+    @property
+    def is_known(self) -> bool:
+        return not isinstance(self.start, Variable) and not isinstance(self.end, Variable)
 
 
 def getitem(var: Variable, item: Any) -> Variable:
-    """``var[item]`` for integers, slices, ``...`` and None, or tuples of them.
+    """``var[item]`` for integers, slices, ``...`` and None, or tuples of them; integers may be int32 or int64 variables.
 
     An integer removes its dimension and None inserts one, as in numpy. Other indices are errors that name a layer to use.
     """
     items = list(item) if isinstance(item, tuple) else [item]
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > var.ndim or sum(entry is Ellipsis for entry in items) > 1:
-        raise ProgramError(f"{var.name} ({var.describe()}) cannot be indexed by {_text(items)}: too many indices")
+        raise IndexRangeError(f"{var.name} ({var.describe()}) cannot be indexed by {_text(items)}: too many indices")
     at = next((i for i, entry in enumerate(items) if entry is Ellipsis), None)
     if at is not None:
         items[at : at + 1] = [slice(None)] * (var.ndim - named)
-    cuts: list[tuple[int, int, int]] = []  # axis, start, end
+    cuts: list[_Cut] = []
     gone: list[int] = []
     added: list[int] = []
     axis = 0
@@ -35,49 +50,91 @@ def getitem(var: Variable, item: Any) -> Variable:
         if entry is None:
             added.append(axis - len(gone) + len(added))
             continue
-        size = var.shape[axis]
         if isinstance(entry, slice):
-            cut = _bounds(var, entry)
-            if cut is not None:
-                cuts.append((axis, *cut))
-        elif isinstance(entry, (int, np.integer)) and not isinstance(entry, bool):
-            index = int(entry)
-            if size >= 0 and not -size <= index < size:
-                raise ProgramError(f"index {index} is outside dimension {axis} of {var.name} ({var.describe()})")
-            cuts.append((axis, index, index + 1 if index != -1 else _END))
-            gone.append(axis)
+            cut = _range(var, axis, entry)
+            cuts += [cut] if cut is not None else []
         else:
-            raise FluidTypeError(
-                f"{var.name} cannot be indexed by {_text([entry])}; use integers, slices, ... and None, or layers.gather"
-            )
+            cuts.append(_position(var, axis, entry))
+            gone.append(axis)
         axis += 1
-    result = var
-    if cuts:
-        axes, starts, ends = (list(column) for column in zip(*cuts, strict=True))
-        attrs = {"axes": axes, "starts": starts, "ends": ends, "infer_flags": [1] * len(axes)}
-        if gone:
-            attrs["decrease_axis"] = gone
-        if len(gone) == var.ndim and added:  # one element has the shape [1]
-            raise ProgramError(f"{var.name}: None cannot be combined with taking one element; use layers.reshape")
-        result = apply("slice", {"Input": result}, attrs)
-    if added:
+    result = _cut(var, cuts, gone) if cuts else var
+    if added and len(gone) == var.ndim:  # one element has the shape [1]
+        result = apply("reshape2", {"X": result}, {"shape": [1] * len(added)})
+    elif added:
         result = apply("unsqueeze2", {"X": result}, {"axes": added})
     return result if result is not var else apply("assign", {"X": var})
 
 
-def _bounds(var: Variable, cut: slice) -> tuple[int, int] | None:
-    """Start and end; None for the whole dimension."""
-    for part in (cut.start, cut.stop, cut.step):
-        if part is not None and not isinstance(part, (int, np.integer)):
+def _cut(var: Variable, cuts: list[_Cut], gone: list[int]) -> Variable:
+    """The part of a variable that is left by these cuts, without the axes `gone`."""
+    inputs: dict[str, Any] = {"Input": var}
+    attrs: dict[str, Any] = {"axes": [cut.axis for cut in cuts]}
+    for name in ("start", "end"):
+        bounds = [getattr(cut, name) for cut in cuts]
+        attrs[f"{name}s"] = [-1 if isinstance(bound, Variable) else bound for bound in bounds]
+        if any(isinstance(bound, Variable) for bound in bounds):
+            inputs[f"{name.capitalize()}sTensorList"] = [_as_variable(var, bound) for bound in bounds]
+    attrs["infer_flags"] = [1 if cut.is_known else -1 for cut in cuts]
+    if gone:
+        attrs["decrease_axis"] = gone
+    if all(cut.stride == 1 for cut in cuts):
+        return apply("slice", inputs, attrs)
+    return apply("strided_slice", inputs, {**attrs, "strides": [cut.stride for cut in cuts]})
+
+
+def _as_variable(var: Variable, bound: Any) -> Any:
+    if isinstance(bound, Variable):
+        return bound
+    return var._ops().fill_constant(shape=[1], dtype=int(VarType.INT32), value=float(bound), str_value=str(bound))
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, Variable):
+        return value.dtype in _INTEGERS and all(size in (1, -1) for size in value.shape)
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _position(var: Variable, axis: int, entry: Any) -> _Cut:
+    """The one element of an axis at an index."""
+    if not _is_integer(entry):
+        raise FluidTypeError(
+            f"{var.name} cannot be indexed by {_text([entry])}; use integers, slices, ... and None, or layers.gather"
+        )
+    if isinstance(entry, Variable):
+        index = entry.astype(VarType.INT32)
+        is_last = (index == -1).astype(VarType.INT32)  # which ends at the end, not at 0
+        return _Cut(axis, index, index + 1 + is_last * _END)
+    index, size = int(entry), var.shape[axis]
+    if size >= 0 and not -size <= index < size:
+        raise IndexRangeError(f"index {index} is outside dimension {axis} of {var.name} ({var.describe()})")
+    return _Cut(axis, index, index + 1 if index != -1 else _END)
+
+
+def _range(var: Variable, axis: int, cut: slice) -> _Cut | None:
+    """The elements of an axis that a slice takes; None for the whole axis."""
+    for part in (cut.start, cut.stop):
+        if part is not None and not _is_integer(part):
             raise FluidTypeError(f"{var.name}: the bounds of a slice should be integers, not {part!r}; use layers.slice")
-    if cut.step == 0:
+    stride = 1 if cut.step is None else cut.step
+    if not _is_integer(stride) or isinstance(stride, Variable):
+        raise FluidTypeError(f"{var.name}: the step of a slice should be an integer, not {cut.step!r}")
+    if stride == 0:
         raise ProgramError(f"{var.name}: the step of a slice should not be 0")
-    if cut.step not in (None, 1):
-        raise ProgramError(f"{var.name}: slices with a step, as {cut.step} here, are not supported; use layers.gather")
-    if cut.start in (None, 0) and cut.stop is None:
+    start, end = (part if part is None or isinstance(part, Variable) else int(part) for part in (cut.start, cut.stop))
+    if stride == 1 and (start is None or (not isinstance(start, Variable) and start == 0)) and end is None:
         return None
-    return int(cut.start or 0), _END if cut.stop is None else int(cut.stop)
+    if stride > 0:
+        return _Cut(axis, 0 if start is None else start, _END if end is None else end, int(stride))
+    if not isinstance(end, Variable) and end == -1:  # which stands for no end beside a negative step, as Paddle writes it
+        if var.shape[axis] < 0:
+            raise ProgramError(
+                f"{var.name}: the end -1 of a slice backwards along axis {axis}: its size is not known; use layers.reverse"
+            )
+        end = var.shape[axis] - 1
+    return _Cut(axis, _END if start is None else start, -1 if end is None else end, int(stride))
 
 
 def _text(items: list[Any]) -> str:
-    return ", ".join(item.name if isinstance(item, Variable) else repr(item) for item in items)
+    return ", ".join(
+        entry.name if isinstance(entry, Variable) else "..." if entry is Ellipsis else repr(entry) for entry in items
+    )

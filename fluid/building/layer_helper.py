@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .. import unique_name
-from ..errors import FluidTypeError, ProgramError
+from ..errors import ElementTypeError, FluidTypeError, ProgramError
 from ..initializer import Constant, Initializer, NormInitializer, Xavier
 from ..ir.checked import check_variable
 from ..ir.program import Block, Operator, Parameter, Program, Variable, default_main_program
@@ -220,7 +220,8 @@ class LayerHelper:
         if not callable(initializer):
             raise FluidTypeError(f"{self.name}: initializer should be one of fluid.initializer, not {initializer!r}")
         if not is_floating(dtype) and attr.initializer is None and default_initializer is None:
-            raise ProgramError(f"{self.name}: a parameter of {dtype.text} needs an initializer")
+            advice = "if that is the type of the layer's input, cast it to float32"
+            raise ElementTypeError(f"{self.name}: a parameter of {dtype.text} needs an initializer; {advice}")
         kwargs = attr._to_kwargs()
         if kwargs["name"] is None:
             kwargs["name"] = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")

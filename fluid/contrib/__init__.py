@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from . import extend_optimizer, layers
+from typing import TYPE_CHECKING
 
-__all__ = ["extend_optimizer", "layers"]
+from ..not_here import names_not_here
+from . import extend_optimizer, layers, mixed_precision
+from .extend_optimizer import extend_with_decoupled_weight_decay
+from .layers import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm, fused_elemwise_activation
+from .memory_usage_calc import memory_usage
+from .op_frequence import op_freq_statistic
+
+__all__ = [
+    "BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm", "extend_optimizer", "extend_with_decoupled_weight_decay",
+    "fused_elemwise_activation", "layers", "memory_usage", "mixed_precision", "op_freq_statistic",
+]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)

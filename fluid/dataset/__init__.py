@@ -13,10 +13,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from ..not_here import names_not_here
+
 __all__ = ["diabetes", "digits"]
+
+_not_here = names_not_here(__name__, f"; the data sets are {', '.join(__all__)}")
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the data sets are {', '.join(__all__)}")
+    return _not_here(name)

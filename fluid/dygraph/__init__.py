@@ -12,6 +12,8 @@ The ops, their kernels and their gradient rules are those of programs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..eager.anomaly import detect_anomaly, set_detect_anomaly
 from ..eager.dispatch import namespace as ops
 from ..eager.engine import backward, get_num_threads, grad, queue_callback, set_num_threads
@@ -24,6 +26,7 @@ from ..eager.recompute import recompute
 from ..eager.saved import saved_tensors_hooks
 from ..eager.tensor import Tensor, from_dlpack, to_tensor
 from ..executor.random import RANDOM
+from ..not_here import names_not_here
 from . import (
     base,  # noqa: F401  (as in Fluid 1.6)
     jit,
@@ -161,6 +164,10 @@ __all__ = [
     "vhp",
     "vjp",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
 
 
 def seed(number: int) -> None:

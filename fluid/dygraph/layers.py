@@ -13,7 +13,6 @@ import numpy as np
 from .. import unique_name
 from ..building.layer_helper import Keep, LayerHelper, Wanted, keeping
 from ..building.weight_norm import PARTS, WeightNorm, normalized
-from ..eager.dispatch import namespace
 from ..eager.graph import Hooks, RemovableHandle
 from ..eager.mode import state, tracing
 from ..eager.program import EAGER, Parameter
@@ -26,6 +25,7 @@ from ..param_attr import AttrLike
 from ..training.states import check_state, some
 from ..values.types import DTypeLike, VarType, as_dtype
 from .backward_hooks import called_between
+from .twins import appending, drawing_for_program, is_appending, program_among, twin_of
 
 __all__ = ["Layer"]
 
@@ -111,7 +111,7 @@ class Layer:
         own, before = self.__dict__, set(self._state(None, True))
         parts = {kind: dict(own[kind]) for kind in ("_parameters", "_buffers", "_sub_layers", "_norms")}
         try:
-            with program_guard(EAGER, EAGER), tracing(None), RANDOM.apart():
+            with RANDOM.apart(), drawing_for_program(), program_guard(EAGER, EAGER), tracing(None):
                 self._build_once(*inputs, **kwargs)
             own["_made"] = True
             if self._given is not None:
@@ -131,6 +131,10 @@ class Layer:
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         if state.tracer is not None:
             state.tracer.met(self)
+        program = program_among((*inputs, *kwargs.values()))
+        if program is not None and not is_appending(program):
+            with appending(program):
+                return self(*inputs, **kwargs)
         if self._before:
             for hook in list(self._before.values()):
                 changed = hook(self, inputs)
@@ -227,7 +231,8 @@ class Layer:
         if attr is False:
             return None
         kind = self._dtype if dtype is None else dtype
-        with program_guard(EAGER, EAGER), tracing(None), keeping(lambda wanted, is_bias: wanted()):
+        keep = keeping(lambda wanted, is_bias: wanted())
+        with drawing_for_program(), program_guard(EAGER, EAGER), tracing(None), keep:
             return self._helper.create_parameter(attr, shape, kind, is_bias, default_initializer)
 
     def create_variable(
@@ -253,11 +258,11 @@ class Layer:
                         f"{self._full_name} needs its {name}, which was taken away: assign a Parameter to it, or make the layer "
                         f"without it, if it needs none ({'bias' if is_bias else 'param'}_attr=False)"
                     )
-                with tracing(None), RANDOM.apart():
+                with RANDOM.apart(), drawing_for_program(), program_guard(EAGER, EAGER), tracing(None):
                     created = wanted()
                     self._take_given(name, created)
                 self._put(name, created)
-            return self._parameter(name) if parameter is None else parameter
+            return self._parameter(name) if parameter is None else twin_of(parameter)
 
         return keep
 
@@ -294,11 +299,11 @@ class Layer:
         """The parameter of this name, computed if weight-normalized; None if there is none."""
         axes = self._norms.get(name)
         if axes is None:
-            return self._parameters.get(name)
-        v, g = (self._parameters.get(name + part) for part in PARTS)
+            return twin_of(self._parameters.get(name))
+        v, g = (twin_of(self._parameters.get(name + part)) for part in PARTS)
         if v is None or g is None:
             raise ProgramError(f"{name} of {self._full_name} is computed of {_parts_of(name)}, but one of them is gone")
-        return normalized(namespace, v, g, axes)
+        return normalized(v._ops(), v, g, axes)
 
     def _put(self, name: str, parameter: Any) -> None:
         """Store a parameter, or the two of a `WeightNorm`, under a name, and drop what has the name."""
@@ -398,9 +403,11 @@ class Layer:
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        for parts in ("_parameters", "_sub_layers", "_buffers"):
+        if name in own.get("_sub_layers", ()):
+            return own["_sub_layers"][name]
+        for parts in ("_parameters", "_buffers"):
             if parts in own and name in own[parts]:
-                return own[parts][name]
+                return twin_of(own[parts][name])
         if name in own.get("_norms", ()):
             return self._parameter(name)
         message = f"{type(self).__name__} has no attribute {name!r}"

@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..eager.program import EAGER
 from ..eager.tensor import Tensor
 from ..errors import FluidTypeError, ProgramError
 from ..initializer import Uniform
-from ..ir.program import program_guard
+from ..ir.program import Variable, program_guard
 from ..layers import nn as functional
 from ..opdef import registry
 from ..ops.rnn import MODES, Geometry
@@ -31,6 +32,7 @@ from ..param_attr import AttrLike, ParamAttr
 from ..values.types import DTypeLike, VarType
 from .container import LayerList
 from .layers import Layer
+from .twins import program_among
 
 __all__ = [
     "FC",
@@ -86,10 +88,11 @@ class _Functional(Layer):
 
     def _call(self, layer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         for value in args:
-            if value is not None and not isinstance(value, Tensor):
+            if value is not None and not isinstance(value, Variable):
                 _refuse(self, value)
+        program = program_among(args) or EAGER
         names = itertools.chain(self._names, (f"weight_{number}" for number in itertools.count(1)))
-        with program_guard(EAGER, EAGER), keeping(self._keep(names), self.full_name()):
+        with program_guard(program, program.startup), keeping(self._keep(names), self.full_name()):
             result = layer(*args, **kwargs)
         if not self._made:
             self.__dict__["_made"] = True
@@ -196,16 +199,16 @@ class Linear(Layer):
         self.bias = self.create_parameter(bias_attr, [output_dim], is_bias=True)
         self._act = _activation(act)
 
-    def forward(self, input: Tensor) -> Any:
-        if not isinstance(input, Tensor):
+    def forward(self, input: Variable) -> Any:
+        if not isinstance(input, Variable):
             _refuse(self, input)
-        weight, bias = self.weight, self.bias
+        ops, weight, bias = input._ops(), self.weight, self.bias
         if input.shape[-1:] != weight.shape[:1]:
             raise ProgramError(f"{self.full_name()} takes [..., {weight.shape[0]}], not {input.describe()}")
         dims = input.ndim - 1
-        result = namespace.mul(input, weight, x_num_col_dims=dims) if dims != 1 else namespace.mul(input, weight)
+        result = ops.mul(input, weight, x_num_col_dims=dims) if dims != 1 else ops.mul(input, weight)
         if bias is not None:
-            result = namespace.elementwise_add(result, bias)
+            result = ops.elementwise_add(result, bias)
         return result if self._act is None else self._act(result)
 
 
@@ -215,7 +218,11 @@ def _activation(act: Any) -> Any:
         return act
     if registry.find(act) is None:
         raise ProgramError(f"{act!r} is not an activation; act names an op of one tensor, such as 'relu'")
-    return getattr(namespace, act)
+    return partial(_activated, act)
+
+
+def _activated(act: str, x: Any) -> Any:
+    return getattr(x._ops(), act)(x)
 
 
 class Embedding(_Functional):
@@ -507,8 +514,8 @@ class BatchNorm(_Functional):
         self._said = _arguments(locals(), "num_channels", "is_test", "trainable_statistics")
         self._make(layers.batch_norm, [1, num_channels], is_test=True, **self._said)
 
-    def forward(self, input: Tensor) -> Any:
-        if not isinstance(input, Tensor):
+    def forward(self, input: Variable) -> Any:
+        if not isinstance(input, Variable):
             _refuse(self, input)
         channels = input.shape[1 if self._layout == "NCHW" else -1]
         if channels != self._channels:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, said_of
+from ..errors import BackwardError, ExecutionError, FluidError, ProgramError, said_of, while_running
 from ..executor.binding.array_types import CPU, ArrayType, array_of, array_type_like, array_type_of, default_xp, quietly
 from ..executor.binding.compiled import Argument, compiled, inputs_of
 from ..executor.kernels.table import kernel_of, sparse_kernel_of
@@ -148,7 +148,7 @@ class TensorOp:
         inputs = self._inputs_text([tensor._kind for tensor in tensors])
         line = line_text(user_line())
         what = said_of(self.definition.type, error, "" if isinstance(error, FluidError) else " failed")
-        return ExecutionError(f"{what}\n  inputs: {inputs}\n  called at: {line}")
+        return while_running(error, f"{what}\n  inputs: {inputs}\n  called at: {line}")
 
     def _inputs_text(self, kinds: Sequence[ArrayType]) -> str:
         names = [slot for slot, _ in self.positions()]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FluidTypeError, ProgramError
+from ..errors import FluidTypeError, IndexRangeError, ProgramError
 from ..executor.binding.array_types import CPU
 from ..values.cache import Cache
 from .dispatch import as_tensor, namespace
@@ -91,7 +91,7 @@ def _bounds(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
     """Axes, starts and ends of the region that plain indices choose, the axes that it loses, and the shape of what is left."""
     named = sum(entry is not None and entry is not Ellipsis for entry in items)
     if named > x.ndim or sum(entry is Ellipsis for entry in items) > 1:
-        raise ProgramError(f"{x.describe()} has {x.ndim} dimensions; these are too many indices: {_text(items)}")
+        raise IndexRangeError(f"{x.describe()} has {x.ndim} dimensions; these are too many indices: {_text(items)}")
     at = next((number for number, entry in enumerate(items) if entry is Ellipsis), len(items))
     items = (*items[:at], *[slice(None)] * (x.ndim - named), *items[at + 1 :])
     axes, starts, ends, gone, shape = [], [], [], [], []
@@ -112,7 +112,7 @@ def _bounds(x: Tensor, items: tuple[Any, ...]) -> _Bounds:
             number = int(entry)
             if not -size <= number < size:
                 # an IndexError, which ends a loop over x
-                raise _OutOfRange(f"index {number} is outside dimension {axis} of {x.describe()}")
+                raise IndexRangeError(f"index {number} is outside dimension {axis} of {x.describe()}")
             number %= size
             axes.append(axis)
             starts.append(number)
@@ -155,15 +155,11 @@ def _rows(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
     if rows is None:
         for number in numbers:
             if not -size <= number < size:
-                raise _OutOfRange(f"index {number} is outside dimension 0 of {x.describe()}")
+                raise IndexRangeError(f"index {number} is outside dimension 0 of {x.describe()}")
         array = np.array([number % size for number in numbers], "int64")
         rows = _indices_of_rows.keep((numbers, size, x.device), Tensor._of(_on_device(x, array)))
         rows.__class__ = Constant
     return rows
-
-
-class _OutOfRange(ProgramError, IndexError):
-    """An index beyond the end."""
 
 
 def _indices(item: Any) -> Any:
@@ -187,7 +183,7 @@ def _places(x: Tensor, item: Any) -> Any:
     try:
         return np.arange(x.size).reshape(x.shape)[indices]
     except IndexError as error:
-        raise ProgramError(f"{x.describe()} cannot be indexed in this way: {error}") from None
+        raise IndexRangeError(f"{x.describe()} cannot be indexed in this way: {error}") from None
 
 
 def _on_device(x: Tensor, array: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from ..dygraph.tracing import Tracer
+    from ..ir.program import Program
     from .engine import GraphTask
 
 __all__ = ["enable_grad", "intercepting", "is_grad_enabled", "no_grad", "set_grad_enabled", "state", "tracing"]
@@ -30,6 +31,7 @@ class _State(threading.local):
         tracer: writes the ops that run into a program.
         interceptor: given each call of an op, in place of the op itself: a tracer, or what notes which tensors are read.
         again: a call is being repeated, and must not change state such as moving statistics.
+        target: the program that a layer appends to, in which variables stand for its parameters.
     """
 
     recording = True
@@ -40,6 +42,7 @@ class _State(threading.local):
     tracer: Tracer | None = None
     interceptor: Any = None
     again: bool = False
+    target: Program | None = None
 
 
 state = _State()

@@ -60,7 +60,7 @@ def one_op(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if state.tracer is not None:
+        if state.tracer is not None or state.target is not None:
             return function(*args, **kwargs)
         if len(args) == 1 and not kwargs and args[0].__class__ is Tensor:  # as below, of the commonest call
             tensor = args[0]

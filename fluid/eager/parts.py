@@ -32,6 +32,8 @@ class Parts:
         getitem, setitem: ``x[...]`` and the assignment to it.
         program_of: makes a program of a recorded graph.
         block: the block whose ops run on tensors when they are appended.
+        twin_of: the variable that stands for a parameter in the program that a layer appends to; the tensor itself elsewhere.
+        stand_ins: arguments of a layer with such variables; None elsewhere.
     """
 
     tensor: type[Tensor]
@@ -50,6 +52,8 @@ class Parts:
     setitem: Callable[[Tensor, Any, Any], None]
     program_of: Callable[[Tensor], Any]
     block: Block
+    stand_ins: Callable[[Any, Any], tuple[Any, Any] | None] = staticmethod(lambda args, kwargs: None)
+    twin_of: Callable[[Tensor], Any] = staticmethod(lambda tensor: tensor)
 
 
 parts = Parts()

@@ -11,7 +11,7 @@ import numpy as np
 from .. import unique_name
 from ..errors import FluidTypeError, ProgramError
 from ..executor.binding.array_types import array_of, default_xp, making_on
-from ..executor.random import RANDOM
+from ..executor.random import RANDOM, Draw
 from ..ir import program as framework
 from ..ir.program import Block, OpRole, Program, Variable, program_guard
 from ..opdef import registry
@@ -175,7 +175,10 @@ class EagerBlock(Block):
         return var
 
     def initialize(self, var: Any, initializer: Callable[[Any, Block], Any]) -> Any:
-        initializer(var, self)
+        draws: list[Draw] = []
+        with RANDOM.noting(draws):
+            initializer(var, self)
+        var._start = initializer, draws, var.version  # for programs that start from the same values
         return var
 
     def derive(self, parameter: Any) -> Any:
@@ -308,6 +311,12 @@ class EagerProgram(Program):
                 "there is nothing to optimize: no parameter has a gradient; call loss.backward() before minimize or step"
             )
         return pairs
+
+    def standing_in(self, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        return parts.stand_ins(args, kwargs)
+
+    def loaded(self, array: Any) -> Tensor:
+        return to_variable(array)
 
     def updating(self, param: Any, grad: Any) -> contextlib.AbstractContextManager[Block]:
         return _Updating(self.blocks[0])

@@ -19,6 +19,7 @@ from ..opdef.inference import OpNamespace
 from ..opdef.registry import Rule
 from ..values.lod_array import lod_of, to_lod
 from ..values.lod_tensor import LoDTensor
+from ..values.one_element import convertible
 from ..values.operators import ValueOperators
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
@@ -50,7 +51,19 @@ class Tensor(ValueOperators):
         copy: False to share the memory of `data` where possible.
     """
 
-    __slots__ = ("__weakref__", "_accumulator", "_array", "_edge", "_grad", "_hooks", "_kind", "_name", "_stop", "_version")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_accumulator",
+        "_array",
+        "_edge",
+        "_grad",
+        "_hooks",
+        "_kind",
+        "_name",
+        "_stop",
+        "_version",
+    )
 
     _accumulator: weakref.ref[Node] | None
     _array: Any
@@ -196,6 +209,14 @@ class Tensor(ValueOperators):
         self._stop = bool(stop)
         if stop:
             self._edge = None
+
+    _stop_gradient = stop_gradient
+    """As scripts of Fluid 1.6 name it."""
+
+    @property
+    def _ivar(self) -> Tensor:
+        """The tensor itself: in Fluid 1.6, the object of C++ behind it."""
+        return self
 
     @property
     def requires_grad(self) -> bool:
@@ -349,9 +370,9 @@ class Tensor(ValueOperators):
             state.tracer.refuse(self, by)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy as a numpy array."""
+        """A copy as a numpy array; one of one element converts to a number, such as by ``float``, in any shape."""
         self._read("numpy()")
-        return self._host()
+        return convertible(self._host())
 
     def _host(self) -> np.ndarray[Any, Any]:
         if self._kind.device == CPU:
@@ -401,6 +422,10 @@ class Tensor(ValueOperators):
         return self.shape[0]
 
     def __bool__(self) -> bool:
+        """The value of the one element. Several count as True, since ``if bias:`` asks whether there is a tensor; unless they are
+        bools, which `ProgramError` tells."""
+        if self.size > 1 and self.dtype is not VarType.BOOL:
+            return True
         return bool(self._one("bool"))
 
     def __int__(self) -> int:
@@ -420,7 +445,8 @@ class Tensor(ValueOperators):
     def _one(self, what: str) -> Any:
         self._read(f"{what}()" if what in ("bool", "int", "float") else "the use as an index")
         if self.size != 1:
-            raise ProgramError(f"{self._kind} cannot become {what}: it has {self.size} elements, not one")
+            advice = "; reduce_all or reduce_any makes one of them" if what == "bool" else ""
+            raise ProgramError(f"{self._kind} cannot become {what}: it has {self.size} elements, not one{advice}")
         return self._array.item()
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -453,6 +479,7 @@ class Tensor(ValueOperators):
         else:
             copy._grad = None if self._grad is None else self._grad.detach().clone()
         copy._stop, copy._name = self._stop, self._name
+        copy.__dict__.update(self.__dict__)
         return copy
 
     # -- operators
@@ -475,6 +502,8 @@ class Tensor(ValueOperators):
         return None
 
     def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
+        if not isinstance(other, Tensor) and isinstance(other, Variable) and (twin := parts.twin_of(self)) is not self:
+            return twin._binary(op_type, other, swap)
         other = self._operand(other)
         if other is None:
             return NotImplemented

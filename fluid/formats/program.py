@@ -26,7 +26,7 @@ from ..errors import FormatError, ProgramError
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning
-from ..opdef.registry import REGION
+from ..opdef.registry import OUR_SLOTS, REGION, WIRE_SLOTS
 from ..proto import ProgramDesc, TensorDesc, VarDesc
 from ..values.types import VarType, is_floating
 
@@ -311,15 +311,6 @@ def _write_var(name: str, var: Variable, message: Any) -> None:
     ):
         if value or flag in wire.written:
             setattr(message, flag, value)
-
-
-WIRE_SLOTS = {
-    ("einsum_grad", "XShape"): "x_shape",
-    ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
-    ("chunk_eval", "F1_Score"): "F1-Score",
-}
-"""(op, slot) -> the slot's name in files, where Paddle does not follow its own naming convention."""
-_OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in WIRE_SLOTS.items()}
 
 
 def _attrs_to_write(op: Operator) -> dict[str, Any]:
@@ -612,7 +603,7 @@ class _Reader:
             if not entry.HasField("parameter"):
                 raise FormatError(f"one of its {side} has no slot")
             slot = _text(entry.parameter)
-            slot = _OUR_SLOTS.get((op_type, slot), slot)
+            slot = OUR_SLOTS.get((op_type, slot), slot)
             if slot in slots:
                 raise FormatError(f"the slot {slot!r} is there twice in its {side}")
             slots[slot] = [_text(name) for name in entry.arguments]

@@ -7,7 +7,7 @@ import os
 import sys
 from types import CodeType
 
-__all__ = ["OURS", "Frames", "user_frame", "user_frames"]
+__all__ = ["OURS", "Frames", "current_frames", "is_run_again", "user_frame", "user_frames"]
 
 Frames = tuple[tuple[CodeType, int], ...]
 
@@ -30,7 +30,13 @@ _seen: dict[Frames, Frames] = {}
 
 
 def user_frames(limit: int = 3) -> Frames:
-    """The innermost `limit` frames outside Fluid, innermost first, as (code, line) pairs."""
+    """The innermost `limit` frames outside Fluid, innermost first, as (code, line) pairs; equal code is the same object."""
+    frames = current_frames(limit)
+    return _seen.setdefault(frames, frames)
+
+
+def current_frames(limit: int = 3) -> Frames:
+    """`user_frames`, with the very code that runs now."""
     frame = sys._getframe(1)
     while frame is not None and OURS[frame.f_code.co_filename]:
         frame = frame.f_back  # type: ignore[assignment]
@@ -38,8 +44,17 @@ def user_frames(limit: int = 3) -> Frames:
     while frame is not None and len(pairs) < limit:
         pairs.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]
-    frames = tuple(pairs)
-    return _seen.setdefault(frames, frames)
+    return tuple(pairs)
+
+
+def is_run_again(frames: Frames) -> bool:
+    """Whether the code that runs now is a copy of that of `frames`, at the same lines: a cell of a notebook that is run again.
+
+    A loop, in which the code is the same object, is not.
+    """
+    cell = next((number for number, (code, _) in enumerate(frames) if code.co_name == "<module>"), len(frames))
+    now = current_frames(len(frames))[: cell + 1]
+    return now == frames[: cell + 1] and any(one[0] is not other[0] for one, other in zip(now, frames, strict=False))
 
 
 def user_frame(frames: Frames) -> tuple[str, int, str] | None:

@@ -16,13 +16,14 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from .. import unique_name
-from ..errors import AttributeRuleError, NameNotFoundError, ProgramError, did_you_mean, locate
+from ..errors import AttributeRuleError, FluidTypeError, NameNotFoundError, ProgramError, did_you_mean, locate
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
-from ..opdef.registry import EMPTY, OpDef
+from ..opdef.registry import EMPTY, OUR_SLOTS, UNUSED_SLOTS, OpDef
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import DTypeLike, VarType, as_dtype
+from .advice import missing_attribute, without_value
 from .frames import Frames, user_frame, user_frames
 from .inference import BuildNamespace, infer_shape
 
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
     from ..executor import Scope
     from ..executor.unsupported import UnsupportedOp
     from ..transform.edit import EditReport, NameList, OpLike
+    from .desc import BlockDesc, OpDesc, ProgramDesc, VarDesc
 
 __all__ = [
     "Block", "BuildNamespace", "OpRole", "Operator", "Parameter", "Program", "Variable", "default_main_program",
-    "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard",
+    "default_startup_program", "in_dygraph_mode", "name_scope", "program_guard", "switch_main_program", "switch_startup_program",
 ]  # fmt: skip
 
 
@@ -66,11 +68,12 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     """
 
     __slots__ = (
-        "_dtype", "_persistable", "_shape", "_stop_gradient", "_type", "block", "error_clip", "is_data", "lod_level", "name",
-        "need_check_feed", "wire",
+        "__dict__", "_dtype", "_persistable", "_shape", "_stop_gradient", "_type", "block", "error_clip", "is_data", "lod_level",
+        "name", "need_check_feed", "wire",
     )  # fmt: skip
 
     is_parameter = False
+    __array_ufunc__ = None  # so that operators of numpy arrays defer to those here
 
     def __init__(
         self,
@@ -194,6 +197,22 @@ class Variable(ValueOperators, metaclass=ABCMeta):
         shape = list(self._shape) if self._shape is not None else "?"
         return f"{self._dtype.text if self._dtype is not None else '?'}{shape}"
 
+    @property
+    def op(self) -> Operator | None:
+        """The last op of its block that writes it, or None (linear time)."""
+        return next((op for op in reversed(self.block.ops) if self.name in op.output_arg_names), None)
+
+    @property
+    def desc(self) -> VarDesc:
+        """The variable as Fluid 1.6 describes it in C++."""
+        from .desc import VarDesc
+
+        return VarDesc(self)
+
+    def _set_error_clip(self, error_clip: Any) -> None:
+        """Clip the gradient of this variable: `fluid.clip.ErrorClipByValue`."""
+        self.error_clip = error_clip
+
     def _ops(self) -> OpNamespace:
         return BuildNamespace(self.block.program.current_block())
 
@@ -212,10 +231,39 @@ class Variable(ValueOperators, metaclass=ABCMeta):
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
+        """True: there is a variable, which is what ``if bias:`` asks. `ProgramError` for a bool, whose value would decide."""
+        if self._dtype is not VarType.BOOL:
+            return True
         raise ProgramError(
             f"the value of {self.name} is not known while the program is built; "
             "use layers.cond or layers.while_loop to decide on it, or its .name to compare variables"
         )
+
+    # -- what only values have
+    def __float__(self) -> float:
+        raise without_value(self, "float")
+
+    def __int__(self) -> int:
+        raise without_value(self, "int")
+
+    def __index__(self) -> int:
+        raise without_value(self, "an index")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise without_value(self, f"the format {spec!r}")
+        return str(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise without_value(self, "numpy.array")
+
+    def __len__(self) -> int:
+        raise FluidTypeError(f"len: {self.name} is {self.describe()}; x.shape[0] is its first size, and layers.shape(x) in a run")
+
+    if not TYPE_CHECKING:  # which is to find misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __iter__(self) -> Iterator[Any]:
         raise ProgramError(f"{self.name} cannot be iterated over while the program is built; use layers.unstack or layers.split")
@@ -347,6 +395,18 @@ class Operator:
         """Names that the op writes, in slot order, without empty positions."""
         return [name for names in self.outputs.values() for name in names if name != EMPTY]
 
+    @property
+    def attr_names(self) -> list[str]:
+        """Names of the attributes that are set."""
+        return list(self.attrs)
+
+    @property
+    def desc(self) -> OpDesc:
+        """The op as Fluid 1.6 describes it in C++."""
+        from .desc import OpDesc
+
+        return OpDesc(self)
+
     def has_attr(self, name: str) -> bool:
         definition = self.definition
         return name in self.attrs or (definition is not None and name in definition.attrs)
@@ -443,6 +503,13 @@ class Block:
         return self.forward.idx if self.forward is not None else -1
 
     @property
+    def desc(self) -> BlockDesc:
+        """The block as Fluid 1.6 describes it in C++."""
+        from .desc import BlockDesc
+
+        return BlockDesc(self)
+
+    @property
     def namespace(self) -> OpNamespace:
         """The ops as functions; calling one appends it to this block."""
         return BuildNamespace(self)
@@ -535,6 +602,10 @@ class Block:
         if kwargs.get("shape") is None or kwargs.get("dtype") is None:
             both = f"shape={kwargs.get('shape')}, dtype={kwargs.get('dtype')}"
             raise ProgramError(f"the parameter {name or ''} needs a shape and an element type, not {both}")
+        if any(size < 0 for size in kwargs["shape"]):
+            raise ProgramError(
+                f"the parameter {name or ''} cannot have the shape {list(kwargs['shape'])}: its sizes must be known"
+            )
         declared = home.vars.get(name) if name is not None else None
         if isinstance(declared, Parameter):
             if declared.shape != tuple(kwargs["shape"]) or declared.dtype != as_dtype(kwargs["dtype"]):
@@ -689,11 +760,15 @@ class Block:
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
             for used, slots, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
-                for name, names in used.items():
-                    if name not in slots:
+                for name in [name for name in used if name not in slots]:  # perhaps Paddle's name
+                    names = used.pop(name)
+                    if (ours := OUR_SLOTS.get((type, name))) is not None:
+                        used[ours] = names
+                    elif (type, name) not in UNUSED_SLOTS:
                         raise ProgramError(
                             f"{type} has no {side} slot {name!r}; it has {', '.join(slots) or 'none'}\n{locate(op)}"
                         )
+                for name, names in used.items():
                     if len(names) > 1 and not slots[name].many:
                         raise ProgramError(f"{type}: {crowded(side, name, names)}\n{locate(op)}")
             for slot in definition.inputs.values():
@@ -786,6 +861,26 @@ class Program:
         self._changed()
         return block
 
+    def _create_block(self, parent_idx: int | None = None) -> Block:
+        """Add a block, which layers append to until `_rollback`."""
+        block = self.create_block(None if parent_idx is None else self.blocks[parent_idx])
+        self._current = block.idx
+        return block
+
+    def _rollback(self) -> None:
+        """Let layers append to the parent of the current block."""
+        self._current = max(self.current_block().parent_idx, 0)
+
+    def _sync_with_cpp(self) -> None:
+        """Does nothing: `desc` is a view of the program."""
+
+    @property
+    def desc(self) -> ProgramDesc:
+        """The program as Fluid 1.6 describes it in C++."""
+        from .desc import ProgramDesc
+
+        return ProgramDesc(self)
+
     @contextlib.contextmanager
     def block_guard(self, block: Block) -> Iterator[Block]:
         """Inside the ``with``, layers append to `block`."""
@@ -830,6 +925,14 @@ class Program:
         In eager mode, a function that does at once what the layer builds: see `fluid.building.versions`.
         """
         return layer
+
+    def standing_in(self, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """The arguments with variables for parameters, where a layer of `fluid.dygraph` appends to a program; None elsewhere."""
+        return None
+
+    def loaded(self, array: Any) -> Any:
+        """What a loader hands on of an array: the array, to be fed; in eager mode, a tensor of it."""
+        return array
 
     def key_of(self, parameter: Variable) -> Any:
         """The key of what optimizers keep for a parameter: its name; in eager mode, where names may repeat, the parameter."""
@@ -1143,6 +1246,23 @@ def default_main_program() -> Program:
 def default_startup_program() -> Program:
     """The program that initializes parameters."""
     return _defaults.startup
+
+
+def switch_main_program(program: Program) -> Program:
+    """From now on, layers of this thread append to `program`; returns the program that they appended to until now."""
+    old, _defaults.main = _defaults.main, program
+    return old
+
+
+def switch_startup_program(program: Program) -> Program:
+    """From now on, `program` initializes what layers of this thread create; returns the one until now."""
+    old, _defaults.startup = _defaults.startup, program
+    return old
+
+
+def static_defaults() -> tuple[Program, Program]:
+    """The main and startup program that layers append to outside all guards."""
+    return _main, _startup
 
 
 @contextlib.contextmanager

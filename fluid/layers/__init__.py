@@ -1,5 +1,11 @@
 """What users build programs of. Each layer appends ops to the default main program."""
 
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..not_here import names_not_here
+from . import device as device
+from . import dynamic_rnn
 from .arguments import check_layers
 from .control_flow import *  # noqa: F403
 from .debug import *  # noqa: F403
@@ -24,3 +30,23 @@ from .vision import *  # noqa: F403
 
 check_layers(globals())
 del check_layers
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
+
+
+def _hand_on(module: str) -> None:
+    """Let a module have the layers that Fluid 1.6 defines there and that are defined in another one here."""
+    not_here = names_not_here(module)
+
+    def get(name: str) -> Any:
+        for layers in (globals(), vars(dynamic_rnn)):
+            if callable(layers.get(name)) and not name.startswith("_"):
+                return layers[name]
+        return not_here(name)
+
+    sys.modules[module].__dict__["__getattr__"] = get
+
+
+for _name in ("control_flow", "detection", "io", "learning_rate_scheduler", "loss", "metric_op", "nn", "ops", "rnn", "tensor"):
+    _hand_on(f"{__name__}.{_name}")

@@ -62,6 +62,8 @@ def checked(layer: Callable[..., Any]) -> Callable[..., Any]:
         program = eager_program((*args, *kwargs.values()))
         if program is None:
             return layer(*args, **kwargs)
+        if (stand_ins := program.standing_in(args, kwargs)) is not None:
+            return layer(*stand_ins[0], **stand_ins[1])
         with program_guard(program, program):  # so that variables without inputs, such as constants, are tensors too
             return layer(*args, **kwargs)
 

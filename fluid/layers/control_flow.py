@@ -132,9 +132,12 @@ class While:
 
 
 @contextlib.contextmanager
-def _conditional_block(condition: Variable, fresh: Sequence[str] = ()) -> Iterator[None]:
-    """Layers in the ``with`` run only if `condition` is true. The names `fresh` have no value before."""
-    program = condition.block.program
+def _conditional_block(condition: Variable | list[Variable], fresh: Sequence[str] = (), is_scalar: bool = True) -> Iterator[None]:
+    """Layers in the ``with`` run only if `condition` is true; or, unless `is_scalar`, if no tensor of it is empty.
+
+    The names `fresh` have no value before.
+    """
+    program = default_main_program()
     with _new_block(program) as body:
         yield
         reads, writes = outer_names(body)
@@ -144,8 +147,34 @@ def _conditional_block(condition: Variable, fresh: Sequence[str] = ()) -> Iterat
         "conditional_block",
         inputs={"Cond": condition, "Input": [name for name in dict.fromkeys((*reads, *writes)) if name not in fresh]},
         outputs={"Out": writes, "Scope": _scopes(parent)},
-        attrs={"sub_block": body, "is_scalar_condition": True},
+        attrs={"sub_block": body, "is_scalar_condition": is_scalar},
     )
+
+
+class ConditionalBlock:
+    """Runs a block if a condition is true: what `Switch` and `cond` are made of.
+
+    Args:
+        inputs: a list of one bool if `is_scalar_condition`; otherwise tensors, where the block runs if none of them is empty.
+
+    >>> x, out = layers.fill_constant([1], "float32", 3.0), layers.create_tensor("float32")
+    >>> with layers.control_flow.ConditionalBlock([x > 0.0], is_scalar_condition=True).block():
+    ...     out = layers.assign(x * 2.0, out)
+    >>> fluid.Executor().run(fetch_list=[out])
+    [array([6.], dtype=float32)]
+    """
+
+    def __init__(self, inputs: Sequence[Variable], is_scalar_condition: bool = False, name: str | None = None) -> None:
+        for value in inputs:
+            check_variable(value, "ConditionalBlock: inputs")
+            refuse_tensor(value, "ConditionalBlock", "Python's if, or layers.cond")
+        if is_scalar_condition:
+            _check_condition(inputs[0], "ConditionalBlock: inputs")
+        self._conditions, self._is_scalar = list(inputs), is_scalar_condition
+
+    def block(self) -> contextlib.AbstractContextManager[None]:
+        """Layers in the ``with`` append to the block."""
+        return _conditional_block(self._conditions, is_scalar=self._is_scalar)
 
 
 class Switch:

@@ -25,8 +25,9 @@ def declare(
 ) -> Variable:
     """A variable of the root block to be fed as `name`; repeating a declaration returns the same variable."""
     sizes = [-1 if size is None else int(size) for size in shape]
-    if any(size < -1 for size in sizes):
+    if check and any(size < -1 for size in sizes):
         raise ProgramError(f"data: shape {sizes} of {name} should have no size below -1, which stands for an unknown one")
+    sizes = [max(size, -1) for size in sizes]  # scripts multiply a batch size of -1 by other sizes
     block = default_main_program().global_block()
     existing = block.vars.get(name)
     if existing is not None:
@@ -52,7 +53,7 @@ def data(
     """A variable to be fed, of shape ``[-1, *shape]``.
 
     The batch dimension is not added if `append_batch_size` is False or `shape` itself has an unknown size (-1 or None).
-    `fluid.data` never adds it.
+    `fluid.data` never adds it, and checks the sizes of what is fed; this variable may be fed any sizes that its ops take.
 
     >>> layers.data("x", [3, 32, 32]).shape
     (-1, 3, 32, 32)

@@ -39,7 +39,7 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ..errors import AttributeRuleError, InferenceError, ProgramError, did_you_mean
+from ..errors import AttributeRuleError, ElementTypeError, InferenceError, ProgramError, did_you_mean
 from ..values.types import VarType, is_floating
 
 if TYPE_CHECKING:
@@ -108,6 +108,17 @@ REGION = _NoGradient("REGION")
 
 EMPTY = "@EMPTY@"
 """Stands for 'no variable' in a list of names."""
+
+
+WIRE_SLOTS = {
+    ("einsum_grad", "XShape"): "x_shape",
+    ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
+    ("chunk_eval", "F1_Score"): "F1-Score",
+}
+"""(op, slot) -> the slot's name in Paddle, where that does not follow its own naming convention."""
+OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in WIRE_SLOTS.items()}
+UNUSED_SLOTS = {("hierarchical_sigmoid", "W_Out"), ("save", "kLookupTablePath")}
+"""(op, slot) that Paddle has, and that nothing is written to here."""
 
 
 def grad_slot(slot: str) -> str:
@@ -462,7 +473,7 @@ class OpDef:
                 if spec is None:
                     continue
                 if slot.elements and spec.dtype not in _ELEMENTS[slot.elements]:
-                    raise InferenceError(f"{slot.name} is {spec}; it should be {slot.describe()}")
+                    raise ElementTypeError(f"{slot.name} is {spec}; it should be {slot.describe()}")
                 if slot.dims is not None and spec.type is VarType.LOD_TENSOR:
                     _match(slot, spec, sizes)
 

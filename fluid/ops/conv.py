@@ -34,6 +34,13 @@ def image_axes(data_format: str, ndim: int) -> tuple[int, list[int]]:
     raise InferenceError(f"data_format {data_format!r} should be 'NCHW' or 'NHWC'")
 
 
+def channels_last(image: Spec, data_format: str) -> str:
+    """A hint for messages if an image that is taken as NCHW looks like NHWC: its last size is one of 1, 3 and 4."""
+    if image.ndim != 4 or image.shape[3] not in (1, 3, 4) or image_axes(data_format, 4)[0] != 1:
+        return ""
+    return "; it looks like NHWC: layers.transpose(x, perm=[0, 3, 1, 2]) makes it NCHW"
+
+
 def resolve_paddings(
     paddings: Sequence[int], algorithm: str, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int]
 ) -> list[Pair]:
@@ -106,6 +113,7 @@ def _convolved(count: int) -> Callable[..., Spec]:
             if size < 1 and size != -1:
                 raise InferenceError(
                     f"Filter {Filter} (dilations {dilations}) should not be larger than the padded Input {Input}"
+                    + channels_last(Input, attrs["data_format"])
                 )
             shape[axis] = size
         return Input.with_shape(tuple(shape))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import ShapeOnly, define, like, required
 from ..values.spec import Spec
 
@@ -49,7 +49,7 @@ def _sizes(equation: str, terms: Sequence[str], specs: Sequence[Spec]) -> dict[s
     sizes: dict[str, int] = {}
     for term, spec in zip(terms, specs, strict=True):
         if spec.dtype is not specs[0].dtype:
-            raise InferenceError(f"operands {specs[0]} and {spec}: cast one to the element type of the other")
+            raise ElementTypeError(f"operands {specs[0]} and {spec}: cast one to the element type of the other")
         for letter, size in zip(term, spec.shape, strict=True):
             own = {n for x, n in zip(term, spec.shape, strict=True) if x == letter and n >= 0}
             if len(own) > 1:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, like, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
@@ -20,7 +20,7 @@ from .shapes import aligned, broadcast, in_order, may_equal, one_number
 # ----------------------------------------------------------------------------------------------------------- inference
 def _same_dtype(X: Spec, Y: Spec) -> None:
     if X.dtype is not Y.dtype:
-        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
 
 
 def _binary(X: Spec, Y: Spec, axis: int) -> Spec:
@@ -71,12 +71,12 @@ def merged(first: Spec, *others: Spec) -> Spec:
 def _sum(X: Sequence[Spec]) -> Spec:
     terms = [x for x in X if x is not None]
     dense = next((x.type for x in terms if x.type is not VarType.SELECTED_ROWS), VarType.SELECTED_ROWS)
-    return replace(merged(*terms), type=dense)  # sparse only if every term is
+    return replace(merged(*terms), type=dense, lod=terms[0].lod)  # sparse only if every term is
 
 
 def _where(Condition: Spec, X: Spec, Y: Spec) -> Spec:
     if Condition.dtype is not VarType.BOOL:
-        raise InferenceError(f"Condition is {Condition}; it should be of bools")
+        raise ElementTypeError(f"Condition is {Condition}; it should be of bools")
     return merged(X, Y, Condition.with_dtype(X.dtype))
 
 
@@ -202,9 +202,9 @@ def expand_to(f: Any, X: ShapeOnly, dOut: Any, axis: int) -> Any:
     return {"X": f.sum_to(dOut, X, axis=axis)}
 
 
-@define("sum(X*) -> Out", infer=_sum, inline_grad=True)
+@define("sum(X*) -> Out", infer=_sum, inline_grad=True, lod_aware=True)
 def sum_(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """The sum of tensors of one shape."""
+    """The sum of tensors of one shape, with the sequences of the first."""
     return {"X": lambda: [f.scale(dOut, scale=1.0) for _ in X]}  # type: ignore[attr-defined]
 
 

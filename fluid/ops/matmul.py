@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, define
 from ..values.spec import Spec
 from .manipulation import product
@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 # ----------------------------------------------------------------------------------------------------------- inference
 def _check(X: Spec, Y: Spec, inner_x: int, inner_y: int) -> None:
     if X.dtype is not Y.dtype:
-        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
     if inner_x != inner_y and -1 not in (inner_x, inner_y):
         raise InferenceError(f"X is {X} and Y is {Y}: {inner_x} columns of X against {inner_y} rows of Y")
 
@@ -253,7 +253,7 @@ def cross(f: Any, X: Any, Y: Any, dOut: Any, dim: int) -> Any:
 
 def _kron(X: Spec, Y: Spec) -> Spec:
     if X.dtype is not Y.dtype:
-        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
     ndim = max(X.ndim, Y.ndim)
     pairs = zip(aligned(X.shape, ndim, -1), aligned(Y.shape, ndim, -1), strict=True)
     return X.with_shape(tuple(-1 if -1 in pair else prod(pair) for pair in pairs))

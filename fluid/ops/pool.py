@@ -14,7 +14,7 @@ from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, choice, counted, define, get, ints, least, like, required
 from ..values.spec import Spec
 from ..values.types import VarType
-from .conv import Pair, image_axes, image_format, resolve_paddings, steps_of_window
+from .conv import Pair, channels_last, image_axes, image_format, resolve_paddings, steps_of_window
 from .shapes import may_equal
 
 
@@ -72,7 +72,8 @@ def _pooled(count: int) -> Callable[..., Spec]:
         shape = list(X.shape)
         for axis, size in zip(axes, out, strict=True):
             if size < 1 and size != -1:
-                raise InferenceError(f"windows of ksize {attrs['ksize']} should not be larger than the padded X {X}")
+                hint = channels_last(X, attrs["data_format"])
+                raise InferenceError(f"windows of ksize {attrs['ksize']} should not be larger than the padded X {X}{hint}")
             shape[axis] = size
         return X.with_shape(tuple(shape))
 

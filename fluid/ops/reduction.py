@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, ZERO_GRADIENT, ShapeOnly, define, ints, least, like, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype
@@ -62,7 +62,7 @@ def _test(
     declared: Mapping[str, Spec],
 ) -> Spec:
     if X.dtype is not VarType.BOOL:
-        raise InferenceError(f"X is {X}; it should be of bools")
+        raise ElementTypeError(f"X is {X}; it should be of bools")
     if AxisTensor is not None or AxisTensorList:
         count = len(AxisTensorList) if AxisTensorList else prod(AxisTensor.shape if AxisTensor is not None else ())
         return X.with_shape((-1,) * (X.ndim if keep_dim else max(X.ndim - count, 0)))
@@ -244,7 +244,7 @@ def p_norm(f: Any, X: Any, Out: Any, dOut: Any, porder: float, axis: int, keepdi
 
 def _dist(X: Spec, Y: Spec, p: float, declared: Mapping[str, Spec]) -> Spec:
     if X.dtype is not Y.dtype:
-        raise InferenceError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
+        raise ElementTypeError(f"X is {X} and Y is {Y}: cast one to the element type of the other")
     shape = broadcast(X.shape, Y.shape)
     if abs(p) == inf:
         not_of_nothing("an extremum", shape, range(len(shape)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, InferenceError
 from ..opdef.registry import ZERO_GRADIENT, Attr, ShapeOnly, define, ints, least, long, longs, required
 from ..values.spec import Spec
 from ..values.types import VarType, as_dtype, is_floating
@@ -86,7 +86,7 @@ def put_along_axis(
 # ------------------------------------------------------------------------------------------------------------- by mask
 def _masked(X: Spec, Mask: Spec) -> Spec:
     if Mask.dtype is not VarType.BOOL:
-        raise InferenceError(f"Mask is {Mask}; it should be of bools")
+        raise ElementTypeError(f"Mask is {Mask}; it should be of bools")
     merged(X, Mask.with_dtype(X.dtype))
     return X
 

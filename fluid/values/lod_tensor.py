@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -11,9 +12,11 @@ import numpy as np
 from ..errors import ExecutionError, FluidTypeError
 from .lod_array import checked_levels
 from .numeric import numeric_array
+from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
+from .types import VarType, as_dtype
 
-__all__ = ["LoDTensor"]
+__all__ = ["LoDTensor", "LoDTensorArray"]
 
 
 class Owner(Protocol):
@@ -28,11 +31,12 @@ class LoDTensor:
     `set` gives it an array; ``numpy.asarray(tensor)`` is its value on the host.
     """
 
-    __slots__ = ("_array", "_lengths", "_owner")
+    __slots__ = ("_array", "_dims", "_lengths", "_owner")
 
     def __init__(self, array: Any = None, owner: Owner | None = None) -> None:
         self._array = array
         self._lengths: list[list[int]] = []
+        self._dims: list[int] = []
         self._owner = weakref.ref(owner) if owner is not None else None  # a scope goes as soon as nothing uses it
 
     @property
@@ -59,6 +63,47 @@ class LoDTensor:
     def shape(self) -> list[int]:
         return list(self._array.shape) if self._array is not None else []
 
+    # -- as Fluid 1.6 fills and reads it piece by piece
+    def _set_dims(self, dims: Sequence[int]) -> None:
+        """Say the shape for `_alloc_float` and the like."""
+        self._dims = [int(size) for size in dims]
+
+    def _alloc_float(self, place: Place | None = None) -> None:
+        self.set(np.zeros(self._dims, np.float32), place)
+
+    def _alloc_double(self, place: Place | None = None) -> None:
+        self.set(np.zeros(self._dims, np.float64), place)
+
+    def _alloc_int(self, place: Place | None = None) -> None:
+        self.set(np.zeros(self._dims, np.int32), place)
+
+    def _get_float_element(self, index: int) -> float:
+        return float(np.asarray(self).reshape(-1)[index])
+
+    def _set_float_element(self, index: int, value: float) -> None:
+        self._array.reshape(-1)[index] = value
+
+    _get_double_element, _set_double_element = _get_float_element, _set_float_element
+
+    def _dtype(self) -> VarType:
+        return as_dtype(self._array.dtype)
+
+    def _is_initialized(self) -> bool:
+        return self._array is not None
+
+    def _to_dlpack(self) -> Any:
+        return self._array.__dlpack__()
+
+    def __getitem__(self, item: Any) -> LoDTensor:
+        """A part of it, as a tensor that shares its memory."""
+        return LoDTensor(self._array[item])
+
+    def has_valid_recursive_sequence_lengths(self) -> bool:
+        """Whether the lengths of each level count the sequences of the next, and the last ones the rows."""
+        levels = self._lengths
+        counts = [len(level) for level in levels[1:]] + ([self._array.shape[0]] if self._array is not None else [])
+        return all(sum(level) == count and min(level, default=0) >= 0 for level, count in zip(levels, counts, strict=False))
+
     def lod(self) -> list[list[int]]:
         """Offsets of the sequences, level by level."""
         return [[0, *np.cumsum(lengths).tolist()] for lengths in self._lengths]
@@ -80,5 +125,28 @@ class LoDTensor:
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def __float__(self) -> float:
+        return float(convertible(np.asarray(self)))
+
+    def __int__(self) -> int:
+        return int(convertible(np.asarray(self)))
+
+    def __index__(self) -> int:
+        return operator.index(convertible(np.asarray(self)))
+
+    def __format__(self, spec: str) -> str:
+        return format(convertible(np.asarray(self)), spec) if spec else str(self)
+
     def __repr__(self) -> str:
         return f"<LoDTensor {self._array!r}>"
+
+
+class LoDTensorArray(list[LoDTensor]):
+    """An array of tensors, such as a loop writes step by step."""
+
+    def append(self, tensor: Any) -> None:
+        """Add a tensor, or a tensor of a copy of an array, at the end."""
+        if not isinstance(tensor, LoDTensor):
+            array, tensor = tensor, LoDTensor()
+            tensor.set(array)
+        super().append(tensor)

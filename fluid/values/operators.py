@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InferenceError
+from ..errors import ElementTypeError, FluidTypeError, InferenceError
 from .types import VarType, as_dtype, is_floating
 
 __all__ = ["ValueOperators"]
@@ -106,7 +106,7 @@ class ValueOperators:
             return number if number.__class__ is float else self._float(number)
         if dtype is VarType.BOOL:
             advice = "holds bools, with which numbers are not calculated: cast to int64 or float32 first"
-            raise InferenceError(f"{self._described()} {advice}")
+            raise ElementTypeError(f"{self._described()} {advice}")
         if number.__class__ is not int and not isinstance(number, numbers.Integral):
             number = self._float(number)
             if not number.is_integer():
@@ -120,12 +120,23 @@ class ValueOperators:
         return self.dtype in _INT_RANGES and not -_EXACT <= number <= _EXACT and number % 1 == 0  # type: ignore[attr-defined]
 
     def _binary(self, op_type: str, other: Any, swap: bool = False) -> Any:
+        if isinstance(other, np.ndarray) and not self._eager:
+            other = self._number_of(other)
         if isinstance(other, numbers.Number):
             other = self._constant(other)
         elif not isinstance(other, ValueOperators) or other._eager is not self._eager:
             return NotImplemented
         left, right = (other, self) if swap else (self, other)
         return getattr(self._ops(), op_type)(left, right)
+
+    def _number_of(self, array: Any) -> Any:
+        """The element of an array of one, such as a fetched rate."""
+        if array.size != 1:
+            sizes = f"{array.dtype}{list(array.shape)}"
+            raise FluidTypeError(
+                f"{self._described()} cannot be combined with an array, {sizes}; write fluid.layers.assign(array)"
+            )
+        return array.item()
 
     def _compare(self, op_type: str, other: Any) -> Any:
         """A comparison; with a number that no element can equal, the result is the same for all elements."""

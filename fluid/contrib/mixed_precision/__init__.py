@@ -1,0 +1,8 @@
+"""Mixed precision, as scripts of Fluid 1.6 ask for it."""
+
+from __future__ import annotations
+
+from .decorator import OptimizerWithMixedPrecison, decorate
+from .fp16_lists import AutoMixedPrecisionLists
+
+__all__ = ["AutoMixedPrecisionLists", "OptimizerWithMixedPrecison", "decorate"]

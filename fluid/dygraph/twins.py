@@ -1,0 +1,119 @@
+"""Layers in programs: called with a Variable, a layer appends its ops, with variables that stand for its parameters.
+
+These have the names of the parameters, and start from the same values. So a startup program repeats the draw that initialized a
+parameter, or holds the values of one that has been set since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..eager.mode import state
+from ..eager.parts import parts
+from ..eager.program import Parameter
+from ..eager.tensor import Tensor
+from ..executor.random import RANDOM, stream_of_draw
+from ..initializer import ConstantInitializer, NumpyArrayInitializer
+from ..ir.copying import RANDOM_STREAM
+from ..ir.program import Block, Program, Variable, default_main_program
+
+__all__ = ["appending", "drawing_for_program", "is_appending", "program_among", "twin_of"]
+
+_drawn: weakref.WeakKeyDictionary[Program, list[int]] = weakref.WeakKeyDictionary()
+"""How many draws have initialized parameters of layers for each startup program."""
+
+
+def program_among(values: Iterable[Any]) -> Program | None:
+    """The default main program if one of these arguments, or of the lists among them, is a variable of a program; else None."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            value = next((item for item in value if isinstance(item, Variable)), None)
+        if not isinstance(value, Tensor) and isinstance(value, Variable):
+            return default_main_program()
+    return None
+
+
+@contextlib.contextmanager
+def appending(program: Program) -> Iterator[None]:
+    """Inside the ``with``, the parameters of layers are variables of this program."""
+    before, state.target = state.target, program
+    try:
+        yield
+    finally:
+        state.target = before
+
+
+def is_appending(program: Program) -> bool:
+    """Whether this is inside of `appending` for a program."""
+    return state.target is program
+
+
+def twin_of(tensor: Any) -> Any:
+    """Inside `appending`, the variable that stands for a parameter or buffer of a layer; elsewhere, the tensor itself."""
+    program = state.target
+    if program is None or tensor is None:
+        return tensor
+    block = program.global_block()
+    var = block.vars.get(tensor.name)
+    if var is None:
+        kwargs = {"name": tensor.name, "shape": tensor.shape, "dtype": tensor.dtype}
+        if isinstance(tensor, Parameter):
+            settings = tensor._settings()
+            var = block.create_parameter(**kwargs, **{key: settings[key] for key in settings if key != "name"})
+        else:
+            var = block.create_var(**kwargs, persistable=True, stop_gradient=tensor.stop_gradient)
+        program.startup.global_block().initialize(var, _Start(tensor))
+    return var
+
+
+class _Start:
+    """Initializes a variable with the value of a tensor."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __call__(self, var: Variable, block: Block) -> Any:
+        initializer, draws, version = self._tensor.__dict__.get("_start", (None, (), -1))
+        drawn = len(draws) == 1 or isinstance(initializer, ConstantInitializer)
+        if version != self._tensor.version or not drawn:
+            return NumpyArrayInitializer(np.asarray(self._tensor))(var, block)
+        op = initializer(var, block)
+        if draws:
+            op.attrs[RANDOM_STREAM] = stream_of_draw(draws[0])
+        return op
+
+
+@contextlib.contextmanager
+def drawing_for_program() -> Iterator[None]:
+    """Inside the ``with``, parameters that are made for a program with a seed draw as they would in eager mode with that seed."""
+    startup = default_main_program().startup
+    if default_main_program().eager or not startup.random_seed:
+        yield
+        return
+    with RANDOM.drawing(startup.random_seed, _drawn.setdefault(startup, [0])):
+        yield
+
+
+def _stand_ins(args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    if state.target is None:
+        return None
+
+    def one(value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return type(value)(map(one, value))
+        return _standing_in(value)
+
+    return tuple(map(one, args)), {name: one(value) for name, value in kwargs.items()}
+
+
+def _standing_in(value: Any) -> Any:
+    """The twin of a parameter; any other value itself. A tensor that was computed is no start of anything, and stays refused."""
+    return twin_of(value) if isinstance(value, Parameter) else value
+
+
+parts.twin_of, parts.stand_ins = _standing_in, _stand_ins

@@ -1,0 +1,66 @@
+"""What to write in place of what a variable of a program does not have: values, and methods of arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import FluidTypeError, MissingAttributeError
+from ..opdef import registry
+
+if TYPE_CHECKING:
+    from .program import Variable
+
+__all__ = ["missing_attribute", "without_value"]
+
+_LAYERS = {
+    "T": "transpose({}, perm=[1, 0])",
+    "all": "reduce_all({})",
+    "any": "reduce_any({})",
+    "dot": "matmul({}, ...)",
+    "flatten": "flatten({})",
+    "max": "reduce_max({})",
+    "mean": "reduce_mean({})",
+    "min": "reduce_min({})",
+    "prod": "reduce_prod({})",
+    "reshape": "reshape({}, shape=[...])",
+    "size": "size({})",
+    "sum": "reduce_sum({})",
+    "transpose": "transpose({}, perm=[...])",
+    "view": "reshape({}, shape=[...])",
+}
+"""Attributes of arrays and tensors -> the layers to call."""
+_VALUES = {"cpu", "cuda", "data", "item", "numpy", "tolist"}
+_OF_TENSORS = {
+    "backward": "call optimizer.minimize({0}), or fluid.append_backward({0})",
+    "clear_gradient": "gradients are computed anew in each run",
+    "grad": "fluid.gradients(loss, {0}) adds its gradient to the program, as a variable to fetch",
+    "gradient": "fluid.gradients(loss, {0}) adds its gradient to the program, as a variable to fetch",
+    "set_value": "scope.find_var({0!r}).get_tensor().set(array, place) sets it for the next runs",
+}
+"""Methods of the tensors of eager mode -> what to do in a program."""
+
+
+def _nature(var: Variable) -> str:
+    return (
+        f"{var.name} is a Variable of a program, {var.describe()}, and has no value until that runs: "
+        f"exe.run(program, feed, fetch_list=[{var.name}]) returns it"
+    )
+
+
+def without_value(var: Variable, wanted: str) -> FluidTypeError:
+    """The error of code that asks for the elements of a variable; `wanted` is what it wants them for."""
+    return FluidTypeError(f"{wanted}: {_nature(var)}; to compute with it in the program, use fluid.layers, such as reduce_mean")
+
+
+def missing_attribute(var: Variable, name: str) -> AttributeError:
+    """The error of an attribute that a variable does not have, with the code to write instead if it is known."""
+    text = f"{type(var).__name__!r} object has no attribute {name!r}"
+    if name.startswith("__"):
+        return AttributeError(text)
+    if name in _VALUES:
+        text += f"; {_nature(var)}"
+    elif name in _OF_TENSORS:
+        text += f"; {var.name} is a Variable of a program; " + _OF_TENSORS[name].format(var.name)
+    elif layer := _LAYERS.get(name) or (f"{name}({{}}, ...)" if registry.find(name) is not None else ""):
+        text += f"; write fluid.layers.{layer.format(var.name)}"
+    return MissingAttributeError(text, name=name, obj=var)

@@ -1,0 +1,150 @@
+"""Names of Fluid 1.6 without a meaning here, and why. Scripts may import them; to use one is an error that tells the reason."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NoReturn
+
+from .errors import MissingAttributeError, ProgramError
+
+__all__ = ["NOT_HERE", "NotHere", "names_not_here", "stand_in_modules"]
+
+_ONE_DEVICE = "programs run in one process on one device here; leave the distributed part of the script out"
+_DATASETS = (
+    "Paddle's dataset engines, processes in C++, are not here; read the files in a generator, and give it to "
+    "fluid.io.DataLoader.from_generator"
+)
+_ENGINE = "Paddle's inference engine is not here; fluid.load_model(path) or fluid.io.load_inference_model, and an Executor"
+_COMPRESSION = "Paddle's compression of models is not here"
+_DECODERS = "fluid.layers.BeamSearchDecoder and dynamic_decode, with a cell of your own, train and search; DynamicRNN trains"
+_SEARCH = "ops of search engines are not here"
+_SERVERS = "it reads tables of parameter servers"
+
+NOT_HERE: dict[str, str] = {
+    "fluid.DataFeedDesc": _DATASETS,
+    "fluid.DatasetFactory": _DATASETS,
+    "fluid.DistributeTranspiler": _ONE_DEVICE,
+    "fluid.DistributeTranspilerConfig": _ONE_DEVICE,
+    "fluid.communicator": _ONE_DEVICE,
+    "fluid.contrib.BeamSearchDecoder": _DECODERS,
+    "fluid.contrib.Compressor": _COMPRESSION,
+    "fluid.contrib.HDFSClient": "files of Hadoop are not read here",
+    "fluid.contrib.InitState": _DECODERS,
+    "fluid.contrib.QuantizeTranspiler": _COMPRESSION,
+    "fluid.contrib.StateCell": _DECODERS,
+    "fluid.contrib.TrainingDecoder": _DECODERS,
+    "fluid.contrib.decoder": _DECODERS,
+    "fluid.contrib.convert_dist_to_sparse_program": _ONE_DEVICE,
+    "fluid.contrib.ctr_metric_bundle": "its sums are layers.reduce_sum of differences and products of input and label",
+    "fluid.contrib.distributed_batch_reader": _ONE_DEVICE,
+    "fluid.contrib.fused_embedding_seq_pool": "layers.embedding and layers.sequence_pool, one after the other, compute the same",
+    "fluid.contrib.int8_inference": _COMPRESSION,
+    "fluid.contrib.load_persistables_for_increment": _ONE_DEVICE,
+    "fluid.contrib.load_persistables_for_inference": _ONE_DEVICE,
+    "fluid.contrib.match_matrix_tensor": _SEARCH,
+    "fluid.contrib.multi_download": "files of Hadoop are not read here",
+    "fluid.contrib.multi_upload": "files of Hadoop are not written here",
+    "fluid.contrib.quantize": _COMPRESSION,
+    "fluid.contrib.search_pyramid_hash": _SERVERS,
+    "fluid.contrib.sequence_topk_avg_pooling": _SEARCH,
+    "fluid.contrib.slim": _COMPRESSION,
+    "fluid.contrib.tree_conv": _SEARCH,
+    "fluid.contrib.utils": "files of Hadoop and tables of parameter servers are not read here",
+    "fluid.contrib.var_conv_2d": _SEARCH,
+    "fluid.core.AnalysisConfig": _ENGINE,
+    "fluid.core.NativeConfig": _ENGINE,
+    "fluid.core.PaddleBuf": _ENGINE,
+    "fluid.core.PaddleDType": _ENGINE,
+    "fluid.core.PaddleTensor": _ENGINE,
+    "fluid.core.create_paddle_predictor": _ENGINE,
+    "fluid.core.Graph": "programs are changed as programs here: program.replace, insert, prune, ...",
+    "fluid.core.get_pass": "programs are changed as programs here: program.replace, insert, prune, ...",
+    "fluid.core.get_fetch_variable": "fetch_list is an argument of Executor.run, which returns what is fetched",
+    "fluid.core.set_feed_variable": "feed is an argument of Executor.run",
+    "fluid.data_feed_desc": _DATASETS,
+    "fluid.dataset.DatasetFactory": _DATASETS,
+    "fluid.dataset.InMemoryDataset": _DATASETS,
+    "fluid.dataset.QueueDataset": _DATASETS,
+    "fluid.distribute_lookup_table": _ONE_DEVICE,
+    "fluid.dygraph.Tracer": "it records ops in C++; fluid.dygraph.trace gives a program of what ran",
+    "fluid.dygraph.TreeConv": _SEARCH,
+    "fluid.executor.FetchHandler": _DATASETS,
+    "fluid.framework.IrGraph": "programs are changed as programs here: program.replace, insert, prune, ...",
+    "fluid.framework.OpProtoHolder": "fluid.opdef.registry.find(op_type) has the definition of an op",
+    "fluid.incubate": _ONE_DEVICE,
+    "fluid.incubate.data_generator": _DATASETS,
+    "fluid.layers.collective": _ONE_DEVICE,
+    "fluid.layers.device.get_places": "programs run on one device here; fluid.cpu_places() and fluid.cuda_places() list them",
+    "fluid.layers.io.ListenAndServ": _ONE_DEVICE,
+    "fluid.layers.io.Recv": _ONE_DEVICE,
+    "fluid.layers.io.Send": _ONE_DEVICE,
+    "fluid.op": "an op runs as part of a program; fluid.extend.ops() has each as a function that appends it",
+    "fluid.trainer_desc": _DATASETS,
+    "fluid.trainer_factory": _DATASETS,
+    "fluid.transpiler.DistributeTranspiler": _ONE_DEVICE,
+    "fluid.transpiler.DistributeTranspilerConfig": _ONE_DEVICE,
+    "fluid.transpiler.HashName": _ONE_DEVICE,
+    "fluid.transpiler.RoundRobin": _ONE_DEVICE,
+    "fluid.transpiler.distribute_transpiler": _ONE_DEVICE,
+}  # fmt: skip
+"""Name -> why it is not here, and what is."""
+
+
+class NotHere(ModuleType):
+    """Stands for a name that has no meaning here, or for a module of such names: using it raises the error that says why."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name)
+        self.__dict__["_why"] = why
+        self.__path__: list[str] = []
+
+    def _refuse(self, what: str = "") -> NoReturn:
+        raise ProgramError(f"{self.__name__}{what} of Fluid 1.6 is not here: {self._why}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._refuse()
+
+    def __mro_entries__(self, bases: Any) -> NoReturn:
+        self._refuse()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return NotHere(f"{self.__name__}.{name}", self._why)
+
+
+def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
+    """A ``__getattr__`` for a module: stand-ins for its names in `NOT_HERE`, an `AttributeError`, with `hint`, for any other."""
+
+    def get(name: str) -> Any:
+        why = NOT_HERE.get(f"{module}.{name}")
+        if why is None:
+            text = f"module {module!r} has no attribute {name!r}{hint}"
+            raise MissingAttributeError(text, name=name, obj=sys.modules.get(module))
+        return NotHere(f"{module}.{name}", why)
+
+    return get
+
+
+_MODULES = (
+    "communicator", "contrib.decoder", "contrib.decoder.beam_search_decoder", "contrib.int8_inference", "contrib.quantize",
+    "contrib.quantize.quantize_transpiler", "contrib.slim", "contrib.slim.core", "contrib.slim.graph", "contrib.slim.prune",
+    "contrib.slim.quantization", "contrib.utils", "contrib.utils.hdfs_utils", "contrib.utils.lookup_table_utils",
+    "data_feed_desc", "distribute_lookup_table", "incubate", "incubate.data_generator", "incubate.fleet",
+    "incubate.fleet.base", "incubate.fleet.base.fleet_base", "incubate.fleet.base.role_maker", "incubate.fleet.collective",
+    "incubate.fleet.parameter_server", "incubate.fleet.parameter_server.distribute_transpiler",
+    "incubate.fleet.parameter_server.pslib", "incubate.fleet.utils", "layers.collective", "op", "trainer_desc",
+    "trainer_factory", "transpiler.distribute_transpiler", "transpiler.ps_dispatcher",
+)  # fmt: skip
+"""Modules of Fluid 1.6 that hold nothing but such names."""
+
+
+def stand_in_modules() -> None:
+    """Let scripts import the modules that hold nothing but names without a meaning here."""
+    for path in _MODULES:
+        parts = ["fluid", *path.split(".")]
+        starts = (".".join(parts[:count]) for count in range(len(parts), 1, -1))
+        why = next((NOT_HERE[start] for start in starts if start in NOT_HERE), _ONE_DEVICE)
+        sys.modules.setdefault(f"fluid.{path}", NotHere(f"fluid.{path}", why))

@@ -1,0 +1,23 @@
+"""What is left of ``fluid.transpiler`` of Fluid 1.6 where programs run on one device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..ir.program import Program
+from ..not_here import names_not_here
+
+__all__ = ["memory_optimize", "release_memory"]
+
+if not TYPE_CHECKING:
+    __getattr__ = names_not_here(__name__)
+
+
+def memory_optimize(
+    input_program: Program, skip_opt_set: Any = None, print_log: bool = False, level: int = 0, skip_grads: bool = True
+) -> None:
+    """Does nothing, as in Fluid 1.6: plans share the memory of values that are never alive together."""
+
+
+def release_memory(input_program: Program, skip_opt_set: Any = None) -> None:
+    """Does nothing, as in Fluid 1.6: plans share the memory of values that are never alive together."""

@@ -1,0 +1,692 @@
+"""Scripts of Fluid 1.6 run with only the import changed: idioms of that time, and what is said where one has no meaning."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import math
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import each, fresh_programs
+
+import fluid
+from fluid import layers
+
+
+def loss_and_feed() -> tuple[fluid.Variable, dict[str, Any]]:
+    """A regression's loss, and a feed."""
+    x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 1])
+    loss = layers.mean(layers.square_error_cost(layers.fc(x, 1), y))
+    rng = np.random.default_rng(1)
+    return loss, {"x": rng.random((4, 3), np.float32), "y": rng.random((4, 1), np.float32)}
+
+
+# ------------------------------------------------------------------------------------------------ values of one element
+def of_a_program() -> Any:
+    loss, feed = loss_and_feed()
+    fluid.optimizer.SGD(0.01).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    return exe.run(feed=feed, fetch_list=[loss])[0]
+
+
+def of_a_tensor() -> Any:
+    with fluid.dygraph.guard():
+        return fluid.dygraph.to_variable(np.array([0.5], np.float32)).numpy()
+
+
+def of_a_gradient() -> Any:
+    with fluid.dygraph.guard():
+        x = fluid.dygraph.to_variable(np.array([0.5], np.float32))
+        x.stop_gradient = False
+        (x * 2.0).backward()
+        return x.gradient()
+
+
+@each("fetch", [of_a_program, of_a_tensor, of_a_gradient])
+def test_a_value_of_one_element_converts_as_it_did(fetch: Callable[[], Any]) -> None:
+    """numpy 2.4 refuses these for arrays of the shape [1], which is what losses are."""
+    value = fetch()
+    number = value.item()
+    assert isinstance(value, np.ndarray) and value.shape == (1,)
+    assert float(value) == number and int(value) == int(number) and complex(value) == number and not math.isnan(value)
+    assert "%.4f" % value == f"{number:.4f}" == f"{value:.4f}" and "%d" % value == str(int(number))  # noqa: UP031
+    average = (value + value) / 2  # a sum over batches is printed, too
+    assert f"{average:.3f} {float(np.exp(value)):.3f}" == f"{number:.3f} {np.exp(number):.3f}"
+    total = np.zeros(3)
+    total[1] = value
+    assert total[1] == number
+    with pytest.raises(TypeError):
+        range(value)  # as always: a float is no index
+
+    same = [
+        np.asarray(value),
+        np.array([value]),
+        np.concatenate([value, value]),
+        value + np.zeros(2),
+        pickle.loads(pickle.dumps(value)),
+    ]
+    assert {type(other) for other in same} == {np.ndarray}
+    assert repr(value) == repr(np.asarray(value)) and str(value) == str(np.asarray(value)) == f"{value}"
+    assert copy.deepcopy(value) == value and (value == value).all()
+
+
+def test_values_of_other_sizes_are_plain_arrays(fresh: None) -> None:
+    x = fluid.data("x", [None, 3])
+    exe = fluid.Executor()
+    row, total, count = exe.run(feed={"x": np.ones((1, 3), np.float32)}, fetch_list=[x, layers.reduce_sum(x), layers.size(x)])
+    assert type(row) is np.ndarray and float(total) == 3.0 and list(range(count)) == [0, 1, 2]
+    with pytest.raises(TypeError, match="converted to Python scalars"):
+        float(np.broadcast_to(total, (2,), subok=True))
+    exe.run(feed={"x": np.ones((1, 3), np.float32) * total}, fetch_list=[x])
+
+
+def test_a_tensor_of_a_scope_converts(fresh: None) -> None:
+    """numpy.array(tensor), which scripts write, is always a plain array; the tensor itself has its element."""
+    scope = fluid.Scope()
+    tensor = scope.var("loss").get_tensor()
+    tensor.set(np.array([0.5], np.float32), fluid.CPUPlace())
+    assert float(tensor) == 0.5 and int(tensor) == 0 and f"{tensor:.2f}" == "0.50" and math.sqrt(tensor) == math.sqrt(0.5)
+
+
+# ------------------------------------------------------------------------------------------------ sizes of what is fed
+def test_layers_data_is_fed_any_sizes_and_fluid_data_checks_them(fresh: None) -> None:
+    """Scripts declare a batch size, or the sizes of some other batch, and feed what they have."""
+    old = layers.data("old", [2, 3], append_batch_size=False)
+    flat = layers.data("flat", [-256, 1], append_batch_size=False, dtype="int64")  # of 256 words for each row of an unknown batch
+    total = layers.reduce_sum(layers.scale(old, 2.0), dim=-1)
+    exe = fluid.Executor()
+    for shape in ((5, 3), (1, 4, 2)):
+        array = np.random.default_rng(0).random(shape, np.float32)
+        assert np.allclose(exe.run(feed={"old": array}, fetch_list=[total])[0], 2 * array.sum(-1))
+    assert flat.shape == (-1, 1) and exe.run(feed={"flat": np.zeros((512, 1), np.int64)}, fetch_list=[flat])[0].shape == (512, 1)
+    with pytest.raises(fluid.errors.FeedError, match=r"old is declared float32\[2, 3\], but float64"):
+        exe.run(feed={"old": np.zeros((2, 3))}, fetch_list=[total])
+
+
+def test_sizes_that_an_op_refuses_are_told_beside_the_declared_ones(fresh: None) -> None:
+    x = layers.data("x", [3])
+    out = layers.fc(x, 2)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    for run in (exe.run, exe.interpret):
+        with pytest.raises(
+            fluid.errors.ExecutionError, match=r"(?s)mul.*x is declared float32\[-1, 3\], but float32\[2, 4\] is fed"
+        ):
+            run(feed={"x": np.zeros((2, 4), np.float32)}, fetch_list=[out])
+
+
+def test_labels_without_their_second_dimension_get_advice(fresh: None) -> None:
+    label = fluid.data("label", [None, 1], "int64")
+    with pytest.raises(
+        fluid.errors.FeedError, match=r"label is declared int64\[-1, 1\], but int64\[4\] is fed; .*\.reshape\(-1, 1\)"
+    ):
+        fluid.Executor().run(feed={"label": np.arange(4)}, fetch_list=[label])
+
+
+# ------------------------------------------------------------------------------------------------ truth
+def test_the_truth_of_a_variable_is_that_there_is_one(fresh: None) -> None:
+    """``if bias:`` and ``x if x else y`` ask for that; what a comparison gives is still not known while the program is built."""
+    x = fluid.data("x", [None, 3])
+    assert x and (None or x) is x and bool(fluid.data("label", [None], "int64"))
+    with pytest.raises(fluid.errors.ProgramError, match=r"use layers\.cond or layers\.while_loop"):
+        bool(x > 0.0)
+    with fluid.dygraph.guard():
+        row = fluid.dygraph.to_variable(np.zeros((2, 3), np.float32))
+        zero = fluid.dygraph.to_variable(np.zeros(1, np.float32))
+        assert (row or None) is row and not zero  # one element is a value, which a script may decide on
+        with pytest.raises(fluid.errors.ProgramError, match=r"bool\[2, 3\] cannot become bool: it has 6 elements, .*reduce_all"):
+            bool(row > 0.0)
+
+
+# ------------------------------------------------------------------------------------------------ seeds
+def weights_of_a_net(seed: int, scope: fluid.Scope, guard: bool = False) -> list[Any]:
+    """First values of the parameters of a net that is built into programs of its own."""
+    main, startup = fluid.Program(), fluid.Program()
+    startup.random_seed = seed
+    with fluid.program_guard(main, startup), fluid.unique_name.guard() if guard else contextlib.nullcontext():
+        x = layers.fc(fluid.data("x", [None, 4]), 3, param_attr=fluid.ParamAttr(initializer=fluid.initializer.Normal()))
+        layers.fc([x, x], 3, name="twice")
+        layers.batch_norm(layers.fc(x, 2, param_attr=fluid.ParamAttr("mine", initializer=fluid.initializer.MSRA())))
+    with fluid.scope_guard(scope):
+        fluid.Executor().run(startup)
+        return [np.array(scope.find_var(var.name).get_tensor()) for var in main.all_parameters()]
+
+
+def test_the_same_seed_gives_the_same_weights(fresh: None) -> None:
+    """In a second program, whatever the names have come to, in a scope where programs have run, and again in the same scope."""
+    scope = fluid.Scope()
+    first = weights_of_a_net(5, scope)
+    assert len({value.tobytes() for value in first if value.std()}) == 4
+    for again in (weights_of_a_net(5, scope), weights_of_a_net(5, scope, guard=True), weights_of_a_net(5, fluid.Scope())):
+        assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], weights_of_a_net(6, fluid.Scope())[0])
+    assert not np.array_equal(weights_of_a_net(0, scope)[0], weights_of_a_net(0, scope)[0])  # no seed: each for itself
+
+
+def test_fluid_seed_is_for_all_that_draws(fresh: None) -> None:
+    try:
+        noise = layers.uniform_random([3])
+        draws = []
+        for seed in (9, 9, 8):
+            fluid.seed(seed)
+            scope = fluid.Scope()
+            with fluid.dygraph.guard():
+                eager = layers.uniform_random([3]).numpy()
+            draws.append([*weights_of_a_net(0, scope)[:1], eager, *fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())])
+        for first, again, other in zip(*draws, strict=True):
+            assert np.array_equal(first, again) and not np.array_equal(first, other)
+        fluid.default_main_program().random_seed = 3  # a program's own seed goes first
+        own = fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0]
+        fluid.seed(9)
+        assert np.array_equal(fluid.Executor().run(fetch_list=[noise], scope=fluid.Scope())[0], own)
+    finally:
+        fluid.seed(0)
+
+
+# ------------------------------------------------------------------------------------------------ backward and updates
+def test_no_grad_set_may_name_what_is_not_there(fresh: None) -> None:
+    """As in Fluid 1.6; where a name is a slip, the warning says so."""
+    loss, _ = loss_and_feed()
+    with pytest.warns(UserWarning, match=r"no_grad_set names 'fc_0\.w_1', which is not .*; did you mean fc_0\.w_0"):
+        pairs = fluid.append_backward(loss, no_grad_set={"fc_0.w_1"})
+    assert len(pairs) == 2
+
+
+def test_minimizing_a_loss_twice_warns_with_the_line_of_the_first_call(fresh: None) -> None:
+    loss, _ = loss_and_feed()
+    optimizer = fluid.optimizer.SGD(0.1)
+    first = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    optimizer.minimize(loss)
+    with pytest.warns(UserWarning, match=rf"{loss.name} is minimized again: .*twice in each run.*test_scripts\.py:{first} "):
+        fluid.optimizer.Adam(0.1).minimize(loss)
+
+
+CELL = """
+x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 1])
+loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(x, 1), y))
+fluid.optimizer.SGD(0.01).minimize(loss)
+"""
+
+
+def test_a_cell_of_a_notebook_that_builds_again_warns() -> None:
+    def run() -> None:
+        exec(compile(CELL, "<ipython-input-1-0f3a>", "exec"), {"fluid": fluid})
+
+    with fresh_programs(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run()
+        with pytest.raises(UserWarning, match=r"built again, beside the first.*program_guard.*<ipython-input-1-0f3a>:4"):
+            run()
+        with fluid.program_guard(fluid.Program(), fluid.Program()):
+            run()
+
+
+def test_losses_of_their_own_are_minimized_without_a_warning(fresh: None) -> None:
+    """As of a generator and its critic, through one function; and so is one loss for parameters of several optimizers."""
+    x = fluid.data("x", [None, 3])
+    one, two = layers.mean(layers.fc(x, 1)), layers.mean(layers.fc(layers.fc(x, 2), 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for loss in (one, two):
+            parameters = [var for var in fluid.default_main_program().all_parameters() if (var.name < "fc_1") is (loss is one)]
+            fluid.optimizer.SGD(0.1).minimize(loss, parameter_list=parameters[:1])
+            fluid.optimizer.Adam(0.1).minimize(loss, parameter_list=parameters[1:])
+
+
+# ------------------------------------------------------------------------------------------------ types of errors
+def gather_outside(run: Callable[..., Any]) -> None:
+    ids = fluid.data("ids", [None, 1], "int64")
+    table = layers.fill_constant([4, 2], "float32", 1.0)
+    run(feed={"ids": np.array([[9]])}, fetch_list=[layers.gather(table, layers.reshape(ids, [-1]))])
+
+
+def gather_outside_eagerly() -> None:
+    with fluid.dygraph.guard():
+        layers.gather(fluid.dygraph.to_variable(np.ones((4, 2), np.float32)), fluid.dygraph.to_variable(np.array([9])))
+
+
+WRONG: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
+    "an element type that an op does not take": (TypeError, lambda: layers.dropout(fluid.data("x", [3], "int32"), 0.5)),
+    "element types that differ": (TypeError, lambda: fluid.data("x", [3]) + fluid.data("y", [3], "float64")),
+    "an element type that a layer does not take": (TypeError, lambda: layers.fc(fluid.data("x", [3, 4], "int64"), 2)),
+    "arithmetic of bools": (TypeError, lambda: fluid.data("x", [3], "bool") + 1),
+    "no Variable": (TypeError, lambda: layers.fc([[1.0]], 2)),
+    "a value": (ValueError, lambda: layers.pool2d(fluid.data("x", [1, 1, 4, 4]), 2, pool_type="min")),
+    "sizes": (ValueError, lambda: layers.matmul(fluid.data("x", [3, 4]), fluid.data("y", [3, 4]))),
+    "sizes of a parameter": (
+        ValueError,
+        lambda: fluid.default_main_program().global_block().create_parameter(name="w", shape=[-1], dtype="float32"),
+    ),
+    "an index while building": (IndexError, lambda: fluid.data("x", [3])[5]),
+    "an index in a run": (IndexError, lambda: gather_outside(fluid.Executor().run)),
+    "an index in a run op by op": (IndexError, lambda: gather_outside(fluid.Executor().interpret)),
+    "an index in eager mode": (IndexError, gather_outside_eagerly),
+    "a feed that is no dict": (TypeError, lambda: fluid.Executor().run(feed=[1.0], fetch_list=[fluid.data("x", [3])])),
+    "a fetch that is no Variable": (TypeError, lambda: fluid.Executor().run(fetch_list=[3])),
+    "what is run is no Program": (TypeError, lambda: fluid.Executor().run("main")),
+}
+
+
+@each("what", WRONG)
+def test_errors_have_the_types_of_python(what: str) -> None:
+    kind, call = WRONG[what]
+    with pytest.raises(kind) as caught:
+        call()
+    assert isinstance(caught.value, fluid.FluidError)
+
+
+# ------------------------------------------------------------------------------------------------ what a Variable is
+SAID = {
+    "np.mean(loss)": r"loss is a Variable of a program, float32\[1\], .*no value.*fetch_list=\[loss\].*reduce_mean",
+    "np.array(loss)": r"has no value until that runs.*exe\.run\(program, feed, fetch_list=\[loss\]\)",
+    "float(loss)": "has no value until that runs.*fetch_list",
+    "int(loss)": "has no value until that runs.*fetch_list",
+    "'%f' % loss": "has no value until that runs.*fetch_list",
+    "f'{loss:.3f}'": "has no value until that runs.*fetch_list",
+    "[1, 2][loss]": "has no value until that runs.*fetch_list",
+    "loss.numpy()": "has no value until that runs.*fetch_list",
+    "loss.backward()": r"optimizer\.minimize\(loss\).*fluid\.append_backward\(loss\)",
+    "x.gradient()": r"fluid\.gradients\(loss, x\)",
+    "x.set_value(1)": r"scope\.find_var\('x'\)\.get_tensor\(\)\.set\(array, place\)",
+    "x.reshape([3])": r"no attribute 'reshape'; write fluid\.layers\.reshape\(x, shape=\[\.\.\.\]\)",
+    "x.T": r"write fluid\.layers\.transpose\(x, perm=\[1, 0\]\)",
+    "x.sum()": r"write fluid\.layers\.reduce_sum\(x\)",
+    "x.mean()": r"write fluid\.layers\.reduce_mean\(x\)",
+    "x.softmax()": r"write fluid\.layers\.softmax\(x, \.\.\.\)",
+    "x.colour": "'Variable' object has no attribute 'colour'",
+    "len(x)": r"x\.shape\[0\] .*layers\.shape\(x\)",
+    "x[0]": None,
+    "x + np.ones(3)": r"float64\[3\]; write fluid\.layers\.assign\(array\)",
+    "np.ones(3) * x": r"float64\[3\]; write fluid\.layers\.assign\(array\)",
+    "np.exp(x)": "operand 'Variable' does not support ufuncs",
+    "x * np.array([0.5])": None,
+}
+
+
+@each("code", SAID)
+def test_a_variable_says_what_it_is_and_what_to_write(code: str) -> None:
+    names = {"x": fluid.data("x", [None, 3]), "np": np}
+    names["loss"] = layers.mean(names["x"], name="mine")
+    program = fluid.default_main_program()
+    program.rename(names["loss"], "loss")
+    names["loss"] = program.global_block().var("loss")
+    if SAID[code] is None:
+        eval(code, names)
+        return
+    with pytest.raises((TypeError, AttributeError), match=f"(?s){SAID[code]}") as caught:
+        eval(code, names)
+    assert isinstance(caught.value, fluid.FluidError) or "ufunc" in str(caught.value)
+
+
+def test_settings_that_optimizers_do_not_have_name_those_that_they_have(fresh: None) -> None:
+    for make, says in (
+        (lambda: fluid.optimizer.Adam(lr=0.1), "Adam has no argument 'lr'; did you mean learning_rate"),
+        (lambda: fluid.optimizer.SGD(0.1, weight_decay=0.1), "SGD has no argument 'weight_decay'; did you mean regularization"),
+        (lambda: fluid.optimizer.Adam(0.1, beta_1=0.1), "Adam has no argument 'beta_1'; did you mean beta1"),
+    ):
+        with pytest.raises(TypeError, match=says) as caught:
+            make()
+        assert isinstance(caught.value, fluid.FluidError)
+
+
+def test_images_with_channels_last_are_told(fresh: None) -> None:
+    with pytest.raises(fluid.FluidError, match=r"float32\[-1, 32, 32, 3\].*NHWC.*transpose\(x, perm=\[0, 3, 1, 2\]\)"):
+        layers.conv2d(fluid.data("image", [None, 32, 32, 3]), 8, 5)
+    with pytest.raises(fluid.errors.FeedError, match=r"float32\[2, 32, 32, 3\] is fed; .*\.transpose\(0, 3, 1, 2\)"):
+        x = fluid.data("fed", [None, 3, 32, 32])
+        fluid.Executor().run(feed={"fed": np.zeros((2, 32, 32, 3), np.float32)}, fetch_list=[x])
+
+
+def test_variables_take_any_attribute_and_do_not_hide_what_they_lack(fresh: None) -> None:
+    """Scripts keep notes at variables, and ask with hasattr."""
+    x = fluid.data("x", [None, 3])
+    x.note = "mine"
+    assert x.note == "mine" and not hasattr(x, "numpy") and copy.copy(x).note == "mine" and getattr(x, "is_distributed", 1) == 1
+    with fluid.dygraph.guard():
+        tensor = fluid.dygraph.to_variable(np.ones(2, np.float32))
+        tensor.note = "mine"
+        tensor._stop_gradient = False
+        assert tensor.note == "mine" and not tensor.stop_gradient and tensor._ivar is tensor
+        assert copy.deepcopy(tensor).note == "mine"
+
+
+# ------------------------------------------------------------------------------------------------ loaders in eager mode
+def images_and_labels() -> Any:
+    for number in range(5):
+        yield np.full((1, 2), number, np.float32), np.array([number])
+
+
+LOADERS = {
+    "PyReader": lambda: fluid.io.PyReader(capacity=2),
+    "from_generator": lambda: fluid.io.DataLoader.from_generator(capacity=2),
+    "from_generator, with a list": lambda: fluid.io.DataLoader.from_generator(capacity=2, return_list=True),
+}
+
+
+@each("make", LOADERS)
+def test_loaders_in_eager_mode_give_tensors(make: str) -> None:
+    with fluid.dygraph.guard():
+        loader = LOADERS[make]()
+        batches = fluid.io.batch(images_and_labels, 2)
+        if make == "PyReader":
+            loader.decorate_sample_list_generator(batches, places=fluid.CPUPlace())
+        else:
+            loader.set_sample_list_generator(batches, places=fluid.CPUPlace())
+        for _ in range(2):
+            images, labels = zip(*loader(), strict=True)
+            assert [image.shape for image in images] == [(2, 1, 2), (2, 1, 2), (1, 1, 2)] and images[0].stop_gradient
+            assert [label.numpy().ravel().tolist() for label in labels] == [[0, 1], [2, 3], [4]]
+        loader = LOADERS[make]().set_batch_generator(lambda: iter([(np.ones((2, 3)), np.ones(2, np.int64))]))
+        ((image, label),) = list(loader())
+        assert isinstance(image, fluid.Variable) and image.dtype is fluid.core.VarDesc.VarType.FP64 and label.shape == (2,)
+        sample = LOADERS[make]().set_sample_generator(images_and_labels, batch_size=2, drop_last=True)
+        assert [image.shape for image, _ in sample()] == [(2, 1, 2)] * 2
+        with pytest.raises(fluid.FluidError, match="row 1 has 1 fields, but row 0 has 2"):
+            list(LOADERS[make]().set_sample_list_generator(lambda: iter([[(1, 2), (3,)]]))())
+    with pytest.raises(fluid.FluidError, match="feed_list should name the variables"):
+        LOADERS[make]()
+
+
+# ------------------------------------------------------------------------------------------------ names of that time, used
+def test_descriptions_in_the_words_of_the_c_classes(fresh: None) -> None:
+    program = fluid.core.ProgramDesc()
+    block = program.block(0)
+    op = block.append_op()
+    op.set_type("mul")
+    for slot in ("X", "Y"):
+        block.var(slot).set_shape([4, 4])
+        block.var(slot).set_dtype("float32")
+        op.set_input(slot, [slot])
+    block.var(b"Out")
+    op.set_output("Out", ["Out"])
+    op._set_attr("x_num_col_dims", 1)
+    op.infer_shape(block)
+    assert block.find_var("Out").shape() == [4, 4] and op.attr("x_num_col_dims") == 1 and op.input_arg_names() == ["X", "Y"]
+    (grad,), of_grad = fluid.core.get_grad_op_desc(op, {"Y"}, [])
+    assert grad.type() == "mul_grad" and grad.output_arg_names() == ["X@GRAD"] and of_grad == {"X@GRAD": "X"}
+    assert fluid.Program.parse_from_string(program.serialize_to_string()).global_block().ops[0].type == "mul"
+    inner = program.append_block(block)
+    inner._prepend_op().set_type("scale")
+    assert (inner.parent, inner.op_size(), program.num_blocks()) == (0, 1, 2)
+
+    y = layers.scale(fluid.data("x", [None, 3]), 2.0, name="twice")
+    assert y.op.type == y.op.desc.type() == "scale" and "scale" in y.op.attr_names and y.desc.shape() == [-1, 3]
+    assert y.block.desc == fluid.default_main_program().desc.block(0) and fluid.data("z", [1]).op is None
+
+
+def test_what_scopes_hold_is_read_as_then(fresh: None) -> None:
+    scope = fluid.Scope()
+    tensor = scope.var("t").get_tensor()
+    tensor._set_dims([2, 3])
+    tensor._alloc_float(fluid.CPUPlace())
+    tensor._set_float_element(4, 2.5)
+    assert tensor._get_float_element(4) == 2.5 and tensor._dtype() is fluid.core.VarDesc.VarType.FP32 and tensor[1].shape() == [3]
+    tensor.set_recursive_sequence_lengths([[1, 1]])
+    assert tensor.has_valid_recursive_sequence_lengths()
+    tensor.set_recursive_sequence_lengths([[1, 2]])
+    assert not tensor.has_valid_recursive_sequence_lengths()
+    with pytest.raises(fluid.FluidError, match="t holds no sparse gradient"):
+        scope.find_var("t").get_selected_rows()
+    array = scope.var("a").get_lod_tensor_array()
+    array.append(np.ones(2))
+    assert len(scope.var("a").get_lod_tensor_array()) == 1 and array[0].shape() == [2]
+
+    scope.var("kept").get_tensor().set(np.array([1.5], np.float32))
+    assert float(fluid.executor._fetch_var("kept", scope)) == 1.5
+    assert [float(item) for item in fluid.executor.as_numpy([scope.var("kept").get_tensor()])] == [1.5]
+    with pytest.raises(fluid.FluidError, match="sequences"):
+        fluid.executor.as_numpy(tensor)
+    with pytest.raises(fluid.FluidError, match="missing has no value"):
+        fluid.executor._fetch_var("missing", scope)
+
+
+def test_programs_are_switched_and_blocks_made_by_hand(fresh: None) -> None:
+    other = fluid.Program()
+    before = fluid.framework.switch_main_program(other)
+    try:
+        x = fluid.data("x", [3])
+        block = other._create_block()
+        y = x + 1.0
+        assert y.block is block and x.block.program is other
+        other._rollback()
+        assert other.current_block() is other.global_block() and fluid.framework._get_var("x") is x
+    finally:
+        assert fluid.framework.switch_main_program(before) is other
+    with fluid.dygraph.guard(), fluid.framework._dygraph_guard(None), fluid.program_guard(other):
+        assert not fluid.in_dygraph_mode() and fluid.framework._dygraph_tracer() is None
+    assert fluid.framework.convert_np_dtype_to_dtype_("int64") is fluid.core.VarDesc.VarType.INT64
+    x._set_error_clip(fluid.clip.ErrorClipByValue(1.0))
+    assert x.error_clip.max == 1.0
+    single = fluid.gradients(layers.mean(before.global_block().create_parameter(name="w", shape=[2], dtype="float32")), [])
+    assert single == []
+
+
+def test_a_block_runs_unless_its_input_is_empty(fresh: None) -> None:
+    x = fluid.data("x", [None, 1])
+    x.stop_gradient = False
+    out = layers.fill_constant([1], "float32", 7.0)
+    with layers.control_flow.ConditionalBlock(inputs=[x]).block():
+        layers.assign(layers.reduce_sum(x), out)
+    gradient = fluid.backward.calc_gradient(layers.mean(out), x)
+    exe = fluid.Executor()
+    for rows, total in ((2, 2.0), (0, 7.0)):
+        feed = {"x": np.ones((rows, 1), np.float32)}
+        assert exe.run(feed=feed, fetch_list=[out])[0] == total
+    assert exe.run(feed={"x": np.ones((2, 1), np.float32)}, fetch_list=[gradient])[0].tolist() == [[1.0], [1.0]]
+
+
+def test_mixed_precision_trains_as_the_optimizer_does(fresh: None) -> None:
+    loss, feed = loss_and_feed()
+    optimizer = fluid.contrib.mixed_precision.decorate(
+        fluid.optimizer.SGD(0.1), init_loss_scaling=8.0, use_dynamic_loss_scaling=True
+    )
+    ops, pairs = optimizer.minimize(loss)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    losses = [exe.run(feed=feed, fetch_list=[loss, optimizer.get_loss_scaling()]) for _ in range(3)]
+    assert losses[2][0] < losses[0][0] and losses[0][1] == 1.0 and len(ops) == len(pairs) == 2
+    with pytest.raises(fluid.FluidError, match="relu cannot be in both lists"):
+        fluid.contrib.mixed_precision.AutoMixedPrecisionLists(["relu"], ["relu"])
+
+
+# ------------------------------------------------------------------------------------------- layers of eager mode in programs
+class Net(fluid.dygraph.Layer):
+    """Layers that make their parameters at once and in their first call, one parameter of its own, and moving statistics."""
+
+    def __init__(self, name_scope: str) -> None:
+        super().__init__(name_scope)
+        self._conv = fluid.Conv2D(self.full_name(), num_filters=3, filter_size=3, act="relu")
+        self._norm = fluid.BatchNorm(self.full_name(), num_channels=3)
+        self._pool = fluid.Pool2D(self.full_name(), pool_size=2, pool_type="avg", global_pooling=True)
+        self._fc = fluid.FC(self.full_name(), size=4, act="softmax")
+        self._linear = fluid.dygraph.Linear(4, 4, param_attr=fluid.ParamAttr(initializer=fluid.initializer.Normal(scale=0.3)))
+        self._bias = self.create_parameter(None, [4], is_bias=True)
+        self._listed = [self.add_parameter(f"w_{number}", self.create_parameter(None, [4, 4])) for number in range(2)]
+
+    def forward(self, images: Any) -> Any:
+        hidden = self._linear(self._fc(self._pool(self._norm(self._conv(images)))))
+        for weight in self._listed:
+            hidden = layers.matmul(hidden, weight) + layers.reduce_max(weight)
+        return layers.elementwise_add(layers.concat([hidden, hidden * self._listed[0]], axis=0), self._bias)
+
+
+IMAGES = np.random.default_rng(7).random((4, 2, 6, 6), np.float32)
+
+
+def trained_eagerly(seed: int) -> tuple[dict[str, Any], list[float]]:
+    with fluid.dygraph.guard():
+        fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = seed
+        net, optimizer, losses, first = Net("net"), fluid.optimizer.SGD(0.5), [], {}
+        for _ in range(3):
+            loss = layers.mean(layers.square(net(fluid.dygraph.to_variable(IMAGES))))
+            first = first or {param.name: param.numpy() for param in net.parameters() if param.trainable}
+            loss.backward()
+            optimizer.minimize(loss)
+            net.clear_gradients()
+            losses.append(float(loss.numpy()))
+        return first, losses
+
+
+def trained_as_a_program(seed: int) -> tuple[dict[str, Any], list[float]]:
+    with fresh_programs() as (main, startup):
+        startup.random_seed = main.random_seed = seed
+        net = Net("net")
+        loss = layers.mean(layers.square(net(fluid.data("images", [None, 2, 6, 6]))))
+        fluid.optimizer.SGD(0.5).minimize(loss)
+        exe = fluid.Executor()
+        names = [param.name for param in net.parameters()]
+        first = dict(zip(names, exe.run(startup, fetch_list=names), strict=True))
+        assert set(names) == {param.name for param in main.all_parameters()}
+        return first, [float(exe.run(main, {"images": IMAGES}, [loss])[0]) for _ in range(3)]
+
+
+def test_a_layer_serves_both_modes(fresh: None) -> None:
+    """The same parameters: names, first values, and what training makes of them."""
+    (ours, eager), (theirs, static) = trained_eagerly(11), trained_as_a_program(11)
+    assert len(ours) == 11 and len(theirs) == 13
+    for name, value in ours.items():
+        assert np.array_equal(value, theirs[name]), name
+    np.testing.assert_allclose(eager, static, rtol=1e-5)
+
+
+def test_a_layer_in_programs_of_its_own(fresh: None) -> None:
+    """In a test program beside the training one, after `eval`, and with values that were set before."""
+    linear, drop = fluid.dygraph.Linear(3, 2), fluid.dygraph.Dropout(0.5, dropout_implementation="upscale_in_train")
+    linear.weight.set_value(np.full((3, 2), 0.5, np.float32))
+    out = linear(fluid.data("x", [None, 3]))
+    test = fluid.Program()
+    with fluid.program_guard(test, fluid.default_startup_program()):
+        drop.eval()
+        tested = drop(linear(fluid.data("x", [None, 3])))
+    exe, x = fluid.Executor(), np.ones((2, 3), np.float32)
+    exe.run(fluid.default_startup_program())
+    for program, fetch in ((fluid.default_main_program(), out), (test, tested)):
+        np.testing.assert_allclose(exe.run(program, {"x": x}, [fetch])[0], np.full((2, 2), 1.5))
+    assert [op.type for op in fluid.default_startup_program().global_block().ops] == ["assign_value", "fill_constant"]
+    eager = linear(fluid.dygraph.to_variable(x))
+    np.testing.assert_allclose(eager.numpy(), np.full((2, 2), 1.5))
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(out), parameter_list=linear.parameters())
+    loaded = fluid.Program.parse_from_string(fluid.default_startup_program().serialize_to_string())
+    exe.run(loaded, scope=fluid.Scope())
+
+
+# ------------------------------------------------------------------------------------------------ arguments of layers and ops
+def run_all(fetches: Any, feed: Any = None, **kwargs: Any) -> list[Any]:
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    return exe.run(feed=feed or {}, fetch_list=fetches, **kwargs)
+
+
+SLICES = (
+    "x[::2] x[1::2] x[::-1] x[:,::-1] x[1:,::2] x[3:0:-2] x[-1:-4:-1] x[2:-1] x[...,0] x[None] x[0,1,None] x[2:2] x[-2] x[-1] "
+    "x[i] x[-i] x[0,i] x[:,i] x[i:] x[:j] x[i:j] x[i:j,1:i] x[i:j:2] x[j:i:-1] x[...,i,None] x[j:0:-1,i] x[i,j]"
+)
+
+
+@each("code", SLICES.split())
+def test_slices_of_a_variable(code: str) -> None:
+    """With steps, backwards, and by variables, as in Python; the gradient goes back to where the elements came from."""
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    x, i, j = fluid.data("x", [4, 6]), layers.fill_constant([1], "int32", 1), layers.fill_constant([1], "int64", 3)
+    x.stop_gradient = False
+    part = eval(code, {"x": x, "i": i, "j": j})
+    (gradient,) = fluid.gradients(layers.reduce_sum(part), x)
+    found, slope = run_all([part, gradient], {"x": array})
+    expected = np.asarray(eval(code, {"x": array, "i": 1, "j": 3}))
+    np.testing.assert_array_equal(found, expected.reshape(expected.shape or (1,)))
+    np.testing.assert_array_equal(slope, np.isin(array, expected).astype(np.float32))
+
+
+def test_what_cannot_be_sliced_says_what_to_write(fresh: None) -> None:
+    x, unknown = fluid.data("x", [4, 6]), fluid.data("unknown", [None])
+    for index in ([0, 2], np.array([0]), x > 1.0, True, slice(None, None, 0), slice(0.5, None)):
+        with pytest.raises(fluid.FluidError, match=r"layers|step|integers"):
+            x[index]
+    with pytest.raises(fluid.FluidError, match=r"the end -1 .* its size is not known"):
+        unknown[3:-1:-1]
+
+
+def test_lists_with_variables_in_them(fresh: None) -> None:
+    x, two = fluid.data("x", [2, 6]), layers.fill_constant([1], "int32", 2)
+    first, second = layers.split(x, [two, 4], dim=1)
+    wider = [layers.unsqueeze(x, axes) for axes in ([two, 0], two, [two])]
+    assert (first.shape, second.shape) == ((2, -1), (2, -1))
+    values = run_all([first, second, *wider], {"x": np.ones((2, 6), np.float32)})
+    assert [value.shape for value in values] == [(2, 2), (2, 4), (1, 2, 6, 1), (2, 6, 1), (2, 6, 1)]
+
+
+def test_sums_have_the_sequences_of_the_first_term(fresh: None) -> None:
+    state, words = fluid.data("state", [None, 2], lod_level=1), fluid.data("words", [None, 2], lod_level=2)
+    plain = fluid.data("plain", [None, 2])
+    both = [layers.fc([state, words], 2), layers.fc([words, state], 2), layers.sums([plain, words])]
+    assert [var.lod_level for var in both] == [1, 2, 0]
+    array = np.ones((3, 2), np.float32)
+    place = fluid.CPUPlace()
+    feed = {"state": fluid.create_lod_tensor(array, [[1, 2]], place), "plain": array}
+    feed["words"] = fluid.create_lod_tensor(array, [[1, 1], [1, 2]], place)
+    values = run_all(both, feed, return_numpy=False)
+    assert [value.recursive_sequence_lengths() for value in values] == [[[1, 2]], [[1, 1], [1, 2]], []]
+
+
+def test_ops_are_appended_with_paddles_names_of_slots(fresh: None) -> None:
+    block = fluid.default_main_program().global_block()
+    tags = [fluid.data(name, [None, 1], "int64", lod_level=1) for name in ("found", "true")]
+    names = ("Precision", "Recall", "F1-Score", "NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
+    outputs = {name: block.create_var(name=name.lower()) for name in names}
+    attrs = {"num_chunk_types": 3, "chunk_scheme": "IOB"}
+    op = block.append_op("chunk_eval", {"Inference": tags[0], "Label": tags[1]}, outputs, attrs)
+    assert op.output("F1_Score") == ["f1-score"]
+    x, label = fluid.data("x", [2, 3]), fluid.data("label", [2, 1], "int64")
+    w = block.create_parameter(name="w", shape=[5, 3], dtype="float32")
+    outputs = {"Out": block.create_var(name="cost"), "PreOut": block.create_var(name="pre"), "W_Out": w}
+    block.append_op("hierarchical_sigmoid", {"X": x, "W": w, "Label": label}, outputs, {"num_classes": 6})
+    assert block.var("cost").shape == (2, 1)
+
+
+def test_gathering_by_an_empty_index(fresh: None) -> None:
+    """An index of no elements is all of x, and its gradient the sum over the positions."""
+    x, index, updates = fluid.data("x", [2, 3]), fluid.data("index", [2, 0], "int32"), fluid.data("updates", [2, 2, 3])
+    x.stop_gradient = updates.stop_gradient = False
+    out, total = layers.gather_nd(x, index), layers.scatter_nd_add(x, index, updates)
+    gradients = fluid.gradients(out, x) + fluid.gradients(total, [x, updates])
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    feed = {"x": array, "index": np.zeros((2, 0), np.int32), "updates": np.ones((2, 2, 3), np.float32)}
+    values = run_all([out, total, *gradients], feed)
+    expected = [np.stack([array, array]), array + 2, np.full((2, 3), 2), np.ones((2, 3)), np.ones((2, 2, 3))]
+    for value, right in zip(values, expected, strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+def test_calls_of_that_time_that_leave_arguments_out(fresh: None, tmp_path: Path) -> None:
+    out = fluid.default_main_program().current_block().create_var(name="made", dtype="float32", shape=[2])
+    assert run_all([layers.py_func(lambda: np.ones(2, np.float32), x=None, out=out)])[0].tolist() == [1.0, 1.0]
+    compiled = fluid.CompiledProgram(fluid.default_main_program())
+    assert compiled.with_data_parallel(places=fluid.CPUPlace()) is compiled
+    y = layers.fc(fluid.data("x", [2, 2]), 2)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    assert fluid.io.save_inference_model(str(tmp_path / "whole"), [], [], exe, export_for_deployment=False) == []
+    whole = fluid.Program.parse_from_string((tmp_path / "whole" / "__model__.main_program").read_bytes())
+    assert [op.type for op in whole.global_block().ops] == ["py_func", "mul", "elementwise_add"]
+    assert fluid.io.save_inference_model(str(tmp_path / "model"), ["x"], [y], exe, compiled) == [y.name]
+    with pytest.raises(fluid.FluidError, match="at least one target"):
+        fluid.io.save_inference_model(str(tmp_path / "none"), [], [], exe)
+
+
+def test_a_layer_that_computes_eagerly_inside_a_program_is_refused(fresh: None) -> None:
+    """A tensor that it makes would be a constant of the program, without a gradient."""
+
+    class Half(fluid.dygraph.Layer):
+        def forward(self, x: Any) -> Any:
+            return x * (fluid.dygraph.to_variable(np.ones(3, np.float32)) + 1.0)
+
+    with pytest.raises(fluid.errors.FluidTypeError, match="one op cannot take both"):
+        Half()(fluid.data("x", [None, 3]))

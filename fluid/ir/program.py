@@ -19,7 +19,7 @@ from .. import unique_name
 from ..errors import AttributeRuleError, NameNotFoundError, ProgramError, did_you_mean, locate
 from ..opdef import registry
 from ..opdef.inference import OpNamespace
-from ..opdef.registry import EMPTY, OpDef
+from ..opdef.registry import EMPTY, OUR_SLOTS, OpDef
 from ..values.operators import ValueOperators
 from ..values.spec import Spec
 from ..values.types import DTypeLike, VarType, as_dtype
@@ -324,10 +324,10 @@ class Operator:
         raise ProgramError(f"{self.type} is no longer in its block")
 
     def input(self, slot: str) -> list[str]:
-        return list(self.inputs.get(slot, ()))
+        return list(self.inputs.get(OUR_SLOTS.get((self.type, slot), slot), ()))
 
     def output(self, slot: str) -> list[str]:
-        return list(self.outputs.get(slot, ()))
+        return list(self.outputs.get(OUR_SLOTS.get((self.type, slot), slot), ()))
 
     @property
     def input_names(self) -> list[str]:
@@ -689,11 +689,14 @@ class Block:
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
             for used, slots, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
-                for name, names in used.items():
-                    if name not in slots:
+                for name in [name for name in used if name not in slots]:
+                    ours = OUR_SLOTS.get((type, name))
+                    if ours is None:
                         raise ProgramError(
                             f"{type} has no {side} slot {name!r}; it has {', '.join(slots) or 'none'}\n{locate(op)}"
                         )
+                    used[ours] = used.pop(name)
+                for name, names in used.items():
                     if len(names) > 1 and not slots[name].many:
                         raise ProgramError(f"{type}: {crowded(side, name, names)}\n{locate(op)}")
             for slot in definition.inputs.values():

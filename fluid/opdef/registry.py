@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY",
     "NOT_DIFFERENTIABLE",
+    "OUR_SLOTS",
+    "PADDLE_SLOTS",
     "REGION",
     "ZERO_GRADIENT",
     "Attr",
@@ -108,6 +110,16 @@ REGION = _NoGradient("REGION")
 
 EMPTY = "@EMPTY@"
 """Stands for 'no variable' in a list of names."""
+
+
+PADDLE_SLOTS = {
+    ("einsum_grad", "XShape"): "x_shape",
+    ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
+    ("chunk_eval", "F1_Score"): "F1-Score",
+}
+"""(op, slot) -> Paddle's name of the slot, where it does not follow its own naming convention."""
+OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in PADDLE_SLOTS.items()}
+"""(op, Paddle's name of the slot) -> the slot, where they differ."""
 
 
 def grad_slot(slot: str) -> str:

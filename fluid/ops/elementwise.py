@@ -71,7 +71,7 @@ def merged(first: Spec, *others: Spec) -> Spec:
 def _sum(X: Sequence[Spec]) -> Spec:
     terms = [x for x in X if x is not None]
     dense = next((x.type for x in terms if x.type is not VarType.SELECTED_ROWS), VarType.SELECTED_ROWS)
-    return replace(merged(*terms), type=dense)  # sparse only if every term is
+    return replace(merged(*terms), type=dense, lod=terms[0].lod)  # sparse only if every term is
 
 
 def _where(Condition: Spec, X: Spec, Y: Spec) -> Spec:
@@ -202,9 +202,9 @@ def expand_to(f: Any, X: ShapeOnly, dOut: Any, axis: int) -> Any:
     return {"X": f.sum_to(dOut, X, axis=axis)}
 
 
-@define("sum(X*) -> Out", infer=_sum, inline_grad=True)
+@define("sum(X*) -> Out", infer=_sum, inline_grad=True, lod_aware=True)
 def sum_(f: Any, X: ShapeOnly, dOut: Any) -> Any:
-    """The sum of tensors of one shape."""
+    """The sum of tensors of one shape; its rows form the sequences of the first."""
     return {"X": lambda: [f.scale(dOut, scale=1.0) for _ in X]}  # type: ignore[attr-defined]
 
 

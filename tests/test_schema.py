@@ -129,6 +129,7 @@ OLD += [
 
 OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform", "sigmoid_focal_loss", "target_assign"]
 OLD += ["pad_constant_like", "random_crop", "sample_logits", "space_to_depth"]
+OLD += ["conv_shift", "proximal_adagrad"]
 OLD += ["elementwise_add_grad_grad", "mul_grad_grad", "tanh_grad_grad"]
 
 OLD_ATTRIBUTES = {
@@ -138,6 +139,9 @@ OLD_ATTRIBUTES = {
     "swish": ["beta"],
 }
 """Attributes that these ops have in Paddle 1.x only. (Random ops lose theirs from the schemas too, see below.)"""
+
+NEW_INPUTS = {"adadelta": ["LearningRate"]}
+"""Inputs that these ops must have in Paddle 2.6, and have not in Paddle 1.x."""
 
 OUR_ATTRIBUTES = {
     "write_to_array": ["clears"],
@@ -208,7 +212,8 @@ def check_slots(op_type: str) -> None:
             many = "duplicable" in theirs[name] and (op_type, name) != ("while", "Condition")  # a loop has one condition
             assert slot.many == many, f"{name} should{' not' * slot.many} hold many"
             if side == "inputs":
-                assert slot.optional <= ("dispensable" in theirs[name] or slot.many), f"{name} is not optional"
+                optional = "dispensable" in theirs[name] or slot.many or name in NEW_INPUTS.get(op_type, ())
+                assert slot.optional <= optional, f"{name} is not optional"
             else:
                 assert slot.intermediate == ("intermediate" in theirs[name]), f"{name} is {theirs[name]}"
         for name, flags in theirs.items():

@@ -166,11 +166,15 @@ class Attr(NamedTuple):
     """The largest allowed number, where the work of the op grows with it and with nothing else."""
     counts: tuple[int, ...] = ()
     """The allowed lengths of a list; any if empty."""
+    or_one: bool = False
+    """Whether one item may stand for a list of it."""
     element: bool = False
     """Whether the value must be the number of an element type, or the default (such as -1 for none)."""
 
     def check(self, value: Any) -> Any:
         """`value` as plain Python of this kind; ``TypeError``, ``ValueError`` or ``OverflowError`` if it is not allowed."""
+        if self.or_one and not isinstance(value, Iterable):
+            value = [value]
         value = _CHECKS[self.kind](value)
         if self.element and value != self.default and value not in VarType.__members__.values():
             raise ValueError(f"{value} is not the number of an element type, such as 5 for float32")

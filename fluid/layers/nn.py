@@ -866,9 +866,11 @@ def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Vari
 
 
 def split(
-    input: Variable, num_or_sections: int | Sequence[int], dim: int | Variable = -1, name: str | None = None
+    input: Variable, num_or_sections: int | Sequence[int | Variable], dim: int | Variable = -1, name: str | None = None
 ) -> list[Variable]:
     """`input` cut along `dim` into a number of equal parts, or into parts of the sizes in a list (one may be -1).
+
+    The list may contain int32 variables.
 
     >>> x = fluid.data("x", [None, 9])
     >>> [part.shape for part in layers.split(x, 3)]
@@ -886,8 +888,10 @@ def split(
     if isinstance(num_or_sections, int):
         count = attrs["num"] = num_or_sections
     else:
-        attrs["sections"] = list(num_or_sections)
+        attrs["sections"] = [-1 if isinstance(size, Variable) else int(size) for size in num_or_sections]
         count = len(attrs["sections"])
+        if any(isinstance(size, Variable) for size in num_or_sections):
+            inputs["SectionsTensorList"] = one_each(num_or_sections)
     if count < 1:
         raise ProgramError(f"split: num_or_sections {num_or_sections} should ask for one part at least")
     with speaking_of({"axis": "dim", "sections": "num_or_sections"}):
@@ -944,14 +948,23 @@ def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Va
     return apply("squeeze2", {"X": input}, {"axes": list(axes)}, layer="squeeze", name=name)
 
 
-def unsqueeze(input: Variable, axes: int | Sequence[int], name: str | None = None) -> Variable:
+def unsqueeze(input: Variable, axes: int | Sequence[int | Variable] | Variable, name: str | None = None) -> Variable:
     """`input` with dimensions of size 1 inserted, which are the dimensions `axes` of the result.
+
+    `axes` may be, or contain, int32 variables.
 
     >>> layers.unsqueeze(fluid.data("x", [None, 8]), axes=[1, 3]).shape
     (-1, 1, 8, 1)
     """
-    attrs = {"axes": [axes] if isinstance(axes, int) else list(axes)}
-    return apply("unsqueeze2", {"X": input}, attrs, layer="unsqueeze2", name=name)
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {}
+    if isinstance(axes, Variable):
+        inputs["AxesTensor"] = axes
+    elif not isinstance(axes, int) and any(isinstance(axis, Variable) for axis in axes):
+        inputs["AxesTensorList"] = one_each(axes)
+    else:
+        attrs["axes"] = [axes] if isinstance(axes, int) else list(axes)
+    return apply("unsqueeze2", inputs, attrs, layer="unsqueeze2", name=name)
 
 
 def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:

@@ -60,7 +60,7 @@ def print_(f: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
     return {"In": f.print(dOut, **{**attrs, "is_forward": False})}
 
 
-@define("py_func(X*) -> Out*", inline_grad=True, forward_callable_id=0, backward_callable_id=-1, backward_skip_vars=strings())
+@define("py_func(X*?) -> Out*", inline_grad=True, forward_callable_id=0, backward_callable_id=-1, backward_skip_vars=strings())
 def py_func(f: Any, X: Any, Out: Any, dOut: Any, backward_callable_id: int, backward_skip_vars: list[str]) -> Any:
     """The result of a Python function of the arrays X. Its gradient is the result of another of X, Out and the gradients of Out.
 

@@ -140,7 +140,7 @@ OLD_ATTRIBUTES = {
 }
 """Attributes that these ops have in Paddle 1.x only. (Random ops lose theirs from the schemas too, see below.)"""
 
-NEW_INPUTS = {"adadelta": ["LearningRate"]}
+NEW_INPUTS = {"adadelta": ["LearningRate"], "where": ["X", "Y"]}
 """Inputs that these ops must have in Paddle 2.6, and have not in Paddle 1.x."""
 
 OUR_ATTRIBUTES = {

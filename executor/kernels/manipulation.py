@@ -250,8 +250,11 @@ def _part(array: Any, bounds: Slots) -> Any:
     strides = _bound_numbers(bounds, "strides") or [1] * len(axes)
     if 0 in strides:
         raise ExecutionError(f"slice: strides {strides} should not be 0")
-    for axis, *limits in zip(axes, starts, ends, strides, strict=True):
-        index[axis] = taken(*limits)
+    for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
+        # The last element, where its index is in a tensor, and so is the next one, 0.
+        index[axis] = (
+            taken(start, end, stride) if (start, end) != (-1, 0) or axis not in bounds["decrease_axis"] else slice(-1, None)
+        )
     return array[(*index, ...)]
 
 

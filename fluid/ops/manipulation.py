@@ -219,7 +219,10 @@ def _split(
     if AxisTensor is not None:
         return unknown
     axis = normalize_axis(axis, X.ndim)
-    parts = [-1] * count if SectionsTensorList else cut_sizes(X.shape, axis, count, [] if num else sections)
+    if not SectionsTensorList:
+        parts = cut_sizes(X.shape, axis, count, [] if num else sections)
+    else:  # the attribute says which sizes are not in variables
+        parts = [size if size > 0 else -1 for size in sections] if len(sections) == count else [-1] * count
     return [X.with_shape((*X.shape[:axis], part, *X.shape[axis + 1 :])) for part in parts]
 
 
@@ -548,7 +551,7 @@ def slice_(
 
 
 _STRIDED_SLOTS = (
-    "StartsTensor?: int[R], EndsTensor?: int[R], StridesTensor?: int[R], "
+    "StartsTensor?: int|float[R], EndsTensor?: int|float[R], StridesTensor?: int|float[R], "
     "StartsTensorList*?: int[one], EndsTensorList*?: int[one], StridesTensorList*?: int[one]"
 )
 
@@ -691,6 +694,8 @@ def gather_nd(f: Any, X: Any, Index: Any, dOut: Any) -> Any:
 
 def _scatter_nd(X: Spec, Index: Spec, Updates: Spec) -> Spec:
     depth = Index.shape[-1]
+    if X.dtype is not Updates.dtype:
+        raise InferenceError(f"scatter_nd_add: X {X} and Updates {Updates} should have one element type")
     if depth > X.ndim:
         raise InferenceError(f"scatter_nd_add: Index {Index} names {depth} axes of X {X}; there should not be more than it has")
     if depth >= 0:
@@ -815,9 +820,14 @@ def tile(f: Any, X: ShapeOnly, RepeatTimes: ShapeOnly, repeat_times_tensor: Shap
     return {"X": f.untile(dOut, X)}
 
 
-@define("expand(X, ExpandTimes?: int[R], expand_times_tensor*?: int[one]) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
+@define(
+    "expand(X, ExpandTimes?: int|float[R], expand_times_tensor*?: int[one]) -> Out",
+    infer=_expand,
+    wrt=("X",),
+    expand_times=ints(),
+)
 def expand(f: Any, X: ShapeOnly, ExpandTimes: ShapeOnly, expand_times_tensor: ShapeOnly, dOut: Any) -> Any:
-    """X repeated `expand_times` along its axes."""
+    """X repeated `expand_times` along its axes; a tensor with these numbers may be declared of floats, as in Fluid 1.6."""
     return {"X": f.untile(dOut, X)}
 
 

@@ -288,6 +288,7 @@ add(
         lambda X, Index: X[tuple(np.moveaxis(Index, -1, 0))],
         known=["Index"],
     ),
+    Sample({"X": data(3, 2), "Index": np.zeros((2, 0), "int64")}, {}, lambda X, Index: np.stack([X, X]), known=["Index"]),
 )
 
 
@@ -351,6 +352,7 @@ add(
         )
         for shape in ((2, 3), (1,), (), (0, 2))
     ),
+    Sample({"Condition": data.bools(3, 2)}, {}, lambda Condition: np.stack(Condition.nonzero(), 1), shapes_by_value=True),
 )
 
 
@@ -433,7 +435,8 @@ for x, attrs in (
 
 def scattered_nd(X: Any, Index: Any, Updates: Any) -> Any:
     out = X.copy()
-    np.add.at(out, tuple(np.moveaxis(Index, -1, 0)), Updates)
+    for at in np.ndindex(Index.shape[:-1]):
+        out[tuple(Index[at])] += Updates[at]
     return out
 
 
@@ -442,6 +445,8 @@ add(
     Sample({"X": data(4, 3), "Index": np.int64([[2], [0], [2]]), "Updates": data(3, 3)}, {}, scattered_nd),
     Sample({"X": data(4, 3), "Index": np.int64([[2, 1], [0, 0], [2, 1]]), "Updates": data(3)}, {}, scattered_nd),
     Sample({"X": data(4, 3, 2), "Index": np.int64([[[2, 1]], [[0, 0]]]), "Updates": data(2, 1, 2)}, {}, scattered_nd),
+    Sample({"X": data(3, 2), "Index": np.zeros((2, 0), "int64"), "Updates": data(2, 3, 2)}, {}, scattered_nd),
+    Sample({"X": data(3, 2), "Index": np.zeros((0, 1), "int64"), "Updates": data(0, 2)}, {}, scattered_nd),
 )
 for x, attrs in [*SLICES, ((4, 5), {"axes": [0, 1], "starts": [1, 2], "ends": [2, 4], "decrease_axis": [0]})]:
     like = data(*x)

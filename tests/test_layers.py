@@ -575,6 +575,13 @@ def test_getitem_by_variables_and_of_unknown_extents() -> None:
         x[::last]
 
 
+def test_row_conv_of_a_batch() -> None:
+    """Each row with the two rows after it, as far as there are any."""
+    out = layers.row_conv(cube(), 2, fluid.ParamAttr(initializer=fluid.initializer.Constant(1.0)))
+    want = [CUBE[:, step:].sum(1) for step in range(3)]
+    np.testing.assert_array_equal(run([out], {"cube": CUBE})[0], np.stack(want, 1))
+
+
 def test_lists_with_variables() -> None:
     x, two = cube(), layers.fill_constant([1], "int32", 2)
     first, second = layers.split(x, [two, -1], dim=2)

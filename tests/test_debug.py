@@ -137,6 +137,12 @@ def test_py_func_runs_for_its_effect(program: Any, x: Any) -> None:
     assert seen == [21.0]
 
 
+def test_py_func_without_inputs(program: Any, x: Any) -> None:
+    out = out_like(program, "two", (1,))
+    layers.py_func(lambda: np.float32([2.0]), None, out)
+    np.testing.assert_array_equal(run(program, x * out)[0], 2 * X)
+
+
 def test_py_func_without_a_backward_function_stops_gradients(program: Any, x: Any) -> None:
     out = out_like(program)
     layers.py_func(np.tanh, x, out)

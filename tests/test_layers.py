@@ -539,6 +539,11 @@ CUBE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
         np.int64(1),
         slice(None),
         Ellipsis,
+        slice(None, None, -1),
+        (slice(None), slice(None, None, 2), slice(None, None, -1)),
+        (0, slice(5, None, -2), slice(-1, 0, -3)),
+        (slice(None), slice(2, -3, -1), slice(-2, -9, -1)),
+        (Ellipsis, None, slice(3, -1, -1)),
     ],
     ids=str,
 )
@@ -547,6 +552,44 @@ def test_getitem_is_numpys(item: Any) -> None:
     want = CUBE[item]
     assert found.shape == want.shape
     np.testing.assert_array_equal(run([found], {"cube": CUBE})[0], want)
+
+
+def test_getitem_by_variables_and_of_unknown_extents() -> None:
+    """Bounds and indices are read when the program runs; a dropped dimension may be indexed by -1."""
+    x = fluid.data("cube", [None, 3, None])
+    zero, one, last = (layers.fill_constant([1], dtype, value) for dtype, value in (("int32", 0), ("int64", 1), ("int32", -1)))
+    cases = [
+        (x[last], CUBE[-1]),
+        (x[zero, one], CUBE[0, 1]),
+        (x[:, last, one:last], CUBE[:, -1, 1:-1]),
+        (x[one:, 2:0:last], CUBE[1:, 2:0:-1]),
+        (x[last:last:1, zero:3:2], CUBE[-1:-1:1, 0:3:2]),
+        (x[::-1, :, -2::-1], CUBE[::-1, :, -2::-1]),
+        (x[:, :, 3:-3:-1], CUBE[:, :, 3:-3:-1]),
+    ]
+    for found, (_, want) in zip(run([out for out, _ in cases], {"cube": CUBE}), cases, strict=True):
+        np.testing.assert_array_equal(found, want)
+    with pytest.raises(ProgramError, match="the end -1 of a slice backwards along axis 0: its size is not known"):
+        x[5:-1:-1]
+    with pytest.raises(ProgramError, match="a slice whose step is a variable should have a start and an end"):
+        x[::last]
+
+
+def test_row_conv_of_a_batch() -> None:
+    """Each row with the two rows after it, as far as there are any."""
+    out = layers.row_conv(cube(), 2, fluid.ParamAttr(initializer=fluid.initializer.Constant(1.0)))
+    want = [CUBE[:, step:].sum(1) for step in range(3)]
+    np.testing.assert_array_equal(run([out], {"cube": CUBE})[0], np.stack(want, 1))
+
+
+def test_lists_with_variables() -> None:
+    x, two = cube(), layers.fill_constant([1], "int32", 2)
+    first, second = layers.split(x, [two, -1], dim=2)
+    wide = [layers.unsqueeze(x, [two, 0]), layers.unsqueeze(x, two)]
+    found = run([first, second, *wide], {"cube": CUBE})
+    for array, want in zip(found, (CUBE[:, :, :2], CUBE[:, :, 2:], CUBE[None, :, :, None], CUBE[:, :, None]), strict=True):
+        np.testing.assert_array_equal(array, want)
+    assert [part.shape for part in layers.split(x, [two, 1, 1], dim=2)] == [(2, 3, -1), (2, 3, 1), (2, 3, 1)]
 
 
 def test_getitem_of_one_element_keeps_a_dimension() -> None:
@@ -565,6 +608,7 @@ def test_getitem_of_one_element_keeps_a_dimension() -> None:
         ([0, 1], FluidTypeError, "or layers.gather"),
         (True, FluidTypeError, "cannot be indexed by True"),
         (slice(0.5, None), FluidTypeError, "bounds of a slice should be integers, not 0.5"),
+        (slice(None, None, 0), ProgramError, "the step of a slice should not be 0"),
     ],
     ids=str,
 )

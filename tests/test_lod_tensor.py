@@ -81,6 +81,17 @@ def test_what_is_fed_runs() -> None:
     assert found.lod() == [[0, 2, 3]] and np.asarray(found).ravel().tolist() == [1, 2, 3]
 
 
+def test_a_sum_has_the_sequences_of_its_first_term() -> None:
+    """As in Paddle; the state and the word of a decoder are added so."""
+    plain, rows = fluid.data("plain", [3, 2]), fluid.data("rows", [None, 2], lod_level=1)
+    sums = [fluid.layers.sum([plain, rows]), fluid.layers.sum([rows, plain])]
+    assert [each.lod_level for each in sums] == [0, 1]
+    feed = {"plain": np.ones((3, 2), "float32"), "rows": (np.ones((3, 2), "float32"), [[2, 1]])}
+    for run in (fluid.Executor().run, fluid.Executor().interpret):
+        found = run(fluid.default_main_program(), feed, sums, return_numpy=False)
+        assert [each.lod() for each in found] == [[], [[0, 2, 3]]]
+
+
 def test_errors_of_the_feeder() -> None:
     words = fluid.data("words", [None, 1], "int64", lod_level=1)
     feeder = fluid.DataFeeder([words], PLACE)

@@ -11,7 +11,7 @@ from checks import each
 
 import fluid
 from fluid import layers
-from fluid.errors import ExecutionError, InferenceError, ProgramError
+from fluid.errors import ExecutionError, InferenceError
 from fluid.executor.scope import Scope
 from fluid.ir.program import Program
 
@@ -139,8 +139,10 @@ def test_scatter_nd_and_pad2d() -> None:
     x = floats(1, 2, 3, 3)
     (found,) = computed(lambda x: layers.pad2d(x, [1, 0, 0, 2], "edge"), x)
     np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)), "edge"))
-    with pytest.raises(ProgramError, match="pad2d: paddings should be numbers"):
-        computed(lambda x, p: layers.pad2d(x, p), x, np.int32([1, 0, 0, 2]))
+    (found,) = computed(lambda x, p: layers.pad2d(x, p, "edge"), x, np.int32([1, 0, 0, 2]))
+    np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)), "edge"))
+    with pytest.raises(ExecutionError, match=r"Paddings \[1, 0, -1, 2\] should not be below 0"):
+        computed(lambda x, p: layers.pad2d(x, p), x, np.int32([1, 0, -1, 2]))
 
 
 def test_bounds_sizes_and_repeats_from_variables() -> None:

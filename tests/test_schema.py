@@ -10,9 +10,8 @@ import numpy as np
 from checks import Checks, each
 
 import fluid.ops  # noqa: F401  (fills the registry)
-from fluid.formats.program import WIRE_SLOTS
 from fluid.opdef import registry
-from fluid.opdef.registry import REGION, ZERO_GRADIENT, OpDef, Rule
+from fluid.opdef.registry import PADDLE_SLOTS, REGION, ZERO_GRADIENT, OpDef, Rule
 
 SCHEMAS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "op_schemas.json").read_text(encoding="utf-8"))
 ALL = registry.all_ops()
@@ -85,6 +84,7 @@ OURS = {
     "sequence_lengths": "lengths of sequences",
     "sequence_ends": "where sequences end",
     "sequence_context": "rows around a row",
+    "sequence_margins": "rows around a row",
     "sequence_reversed": "mirrored rows",
     "sequence_positions": "rows as sequence_pad lays them out",
     "sequence_expanded": "rows as sequence_expand repeats them",
@@ -129,6 +129,7 @@ OLD += [
 
 OLD += ["filter_by_instag", "prroi_pool", "roi_perspective_transform", "sigmoid_focal_loss", "target_assign"]
 OLD += ["pad_constant_like", "random_crop", "sample_logits", "space_to_depth"]
+OLD += ["conv_shift", "proximal_adagrad"]
 OLD += ["elementwise_add_grad_grad", "mul_grad_grad", "tanh_grad_grad"]
 
 OLD_ATTRIBUTES = {
@@ -138,6 +139,9 @@ OLD_ATTRIBUTES = {
     "swish": ["beta"],
 }
 """Attributes that these ops have in Paddle 1.x only. (Random ops lose theirs from the schemas too, see below.)"""
+
+NEW_INPUTS = {"adadelta": ["LearningRate"], "where": ["X", "Y"]}
+"""Inputs that these ops must have in Paddle 2.6, and have not in Paddle 1.x."""
 
 OUR_ATTRIBUTES = {
     "write_to_array": ["clears"],
@@ -153,6 +157,7 @@ OUR_GRADIENTS = [
 """Ops that have a gradient only here: in Paddle, a pass puts them into a program after the backward part."""
 
 MORE_GRADIENTS = {
+    "sequence_conv": {"PaddingData@GRAD"},  # in Paddle, too, where paddingTrainable is set
     "bce_loss": {"Label@GRAD"},
     "hinge_loss": {"Labels@GRAD"},
     "modified_huber_loss": {"Y@GRAD"},
@@ -201,13 +206,14 @@ def check_slots(op_type: str) -> None:
     """Our slots are Paddle's, with Paddle's flags; Paddle's that must be filled are ours."""
     for side, ours in slots_of(ALL[op_type]).items():
         theirs = SCHEMAS[op_type][side]
-        ours = {WIRE_SLOTS.get((op_type, name), name): slot for name, slot in ours.items()}
+        ours = {PADDLE_SLOTS.get((op_type, name), name): slot for name, slot in ours.items()}
         for name, slot in ours.items():
             assert name in theirs, f"Paddle's {op_type} has no slot {name} among its {side}"
             many = "duplicable" in theirs[name] and (op_type, name) != ("while", "Condition")  # a loop has one condition
             assert slot.many == many, f"{name} should{' not' * slot.many} hold many"
             if side == "inputs":
-                assert slot.optional <= ("dispensable" in theirs[name] or slot.many), f"{name} is not optional"
+                optional = "dispensable" in theirs[name] or slot.many or name in NEW_INPUTS.get(op_type, ())
+                assert slot.optional <= optional, f"{name} is not optional"
             else:
                 assert slot.intermediate == ("intermediate" in theirs[name]), f"{name} is {theirs[name]}"
         for name, flags in theirs.items():
@@ -253,7 +259,7 @@ def check_gradient(op_type: str) -> None:
     assert definition.grad_type == theirs["type"], f"Paddle's gradient of {op_type} is a {theirs['type']} op"
     ours = ALL[definition.grad_type]
     optional = {name for name, flags in SCHEMAS[op_type]["inputs"].items() if "dispensable" in flags}
-    inputs = {WIRE_SLOTS.get((definition.grad_type, name), name): slot for name, slot in ours.inputs.items()}
+    inputs = {PADDLE_SLOTS.get((definition.grad_type, name), name): slot for name, slot in ours.inputs.items()}
     # A cotangent that may be absent is on the wire only where it is there.
     read = {name for name, slot in inputs.items() if not slot.optional} - MORE_INPUTS.get(op_type, set())
     assert read <= set(theirs["inputs"])

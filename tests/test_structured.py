@@ -167,6 +167,12 @@ def test_chunks_of_a_sentence() -> None:
     feed = {"guess": (np.array(guess)[:, None], [[6]]), "label": (np.array(label)[:, None], [[6]])}
     precision, recall, f1, *counts = (value.item() for value in run(list(found), feed))
     assert b"F1-Score" in fluid.default_main_program().serialize_to_string()  # Paddle's name of the slot
+    op = fluid.default_main_program().global_block().ops[-1]
+    assert op.output("F1-Score") == op.output("F1_Score") == [found[2].name]
+    slots = {"F1-Score" if slot == "F1_Score" else slot: op.output(slot) for slot in op.output_names}
+    again = op.block.append_op(op.type, op.inputs, slots, op.attrs)
+    assert again.outputs == op.outputs
+    op.block.remove_op(len(op.block.ops) - 1)
     assert counts == [3, 3, 2]
     np.testing.assert_allclose([precision, recall, f1], [2 / 3] * 3, 1e-6)
     with pytest.raises(InferenceError, match="chunk_scheme is 'BIO'; it should be one of IOB, IOE, IOBES, plain"):

@@ -55,7 +55,7 @@ def fill_constant_batch_size_like(xp: Any, value: float, str_value: str, Out: An
     return fill(xp, Out, _number(value, str_value, Out.dtype))
 
 
-@prepared("fill_zeros_like")
+@prepared("fill_zeros_like", "fill_zeros_like2")
 def fill_zeros_like(xp: Any, Out: Any) -> Call:
     return fill(xp, Out, 0)
 
@@ -73,6 +73,11 @@ def assign(xp: Any, X: Any, Out: Any) -> list[Call]:
 @prepared("assign_value")
 def assign_value(xp: Any, attrs: Slots, Out: Any) -> Call:
     return partial(xp.copyto, Out, xp.asarray(assigned_values(attrs)).astype(Out.dtype).reshape(Out.shape))
+
+
+@prepared("fill")
+def fill_with(xp: Any, value: list[float], Out: Any) -> Call:
+    return partial(xp.copyto, Out, xp.asarray(value).astype(Out.dtype).reshape(Out.shape))
 
 
 @prepared("shape")

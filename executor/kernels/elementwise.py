@@ -234,6 +234,8 @@ def pow_(xp: Any, X: Any, FactorTensor: Any, factor: float, Out: Any) -> list[Ca
 
 @prepared("where", inplace={"Out": "Y"})
 def where(xp: Any, Condition: Any, X: Any, Y: Any, Out: Any) -> list[Call]:
+    if X is None:
+        return [partial(xp.argwhere, Condition)]
     return [*copy(xp, Y, Out), partial(xp.copyto, Out, X, "same_kind", Condition)]
 
 

@@ -144,6 +144,11 @@ def _soft_losses(xp: Any, probabilities: Any, label: Any, axis: int, out: Writte
     xp.add.reduce(label * _negative_log(xp, probabilities), axis, None, out, True)
 
 
+def _as_columns(shape: tuple[int, ...], *arrays: Any) -> list[Any]:
+    """Labels or losses of probabilities of this shape, with size 1 along the last axis, which they may lack."""
+    return [None if array is None else array.reshape(*shape[:-1], 1) for array in arrays]
+
+
 @checked("cross_entropy", "cross_entropy_grad")
 def check_labels(xp: Any, X: Any, Label: Any, soft_label: bool, ignore_index: int) -> None:
     if not soft_label:
@@ -178,11 +183,13 @@ def check_softmax_labels_back(
 def cross_entropy(xp: Any, scratch: Any, X: Any, Label: Any, soft_label: bool, ignore_index: int, Y: Any) -> Call:
     if soft_label:
         return partial(_soft_losses, xp, X, Label, -1, Y)
+    Label, Y = _as_columns(X.shape, Label, Y)
     return partial(_hard_losses, xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, scratch(Y.shape, X.dtype), Y)
 
 
 @prepared("cross_entropy2")
 def cross_entropy2(xp: Any, scratch: Any, X: Any, Label: Any, ignore_index: int, Y: Any, MatchX: Any) -> Call:
+    Label, Y, MatchX = _as_columns(X.shape, Label, Y, MatchX)
     matched = scratch(Label.shape, X.dtype) if MatchX is None else MatchX
     return partial(_hard_losses, xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, matched, Y)
 
@@ -198,6 +205,7 @@ def cross_entropy_grad(
         if dLabel is not None:
             steps += _label_gradient(xp, X, dY, dLabel)
         return steps
+    Label, dY = _as_columns(X.shape, Label, dY)
     return _hard_gradient(xp, _labelled(xp, X.shape, Label, -1, ignore_index), X, dY, scratch(dY.shape, X.dtype), dX)
 
 
@@ -374,7 +382,8 @@ def huber_loss_grad(
 @kernel("cross_entropy_grad2")
 def cross_entropy_grad2(xp: Any, Label: Any, MatchX: Any, dY: Any, dMatchX: Any, ignore_index: int, dX: Any) -> None:
     slopes = -(dY / MatchX)
-    place_into(xp, slopes if dMatchX is None else slopes + dMatchX, Label, -1, ignore_index, dX)
+    Label, slopes = _as_columns(dX.shape, Label, slopes if dMatchX is None else slopes + dMatchX)
+    place_into(xp, slopes, Label, -1, ignore_index, dX)
 
 
 @kernel("log_loss")

@@ -250,8 +250,11 @@ def _part(array: Any, bounds: Slots) -> Any:
     strides = _bound_numbers(bounds, "strides") or [1] * len(axes)
     if 0 in strides:
         raise ExecutionError(f"slice: strides {strides} should not be 0")
-    for axis, *limits in zip(axes, starts, ends, strides, strict=True):
-        index[axis] = taken(*limits)
+    for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
+        # The last element, where its index is in a tensor, and so is the next one, 0.
+        index[axis] = (
+            taken(start, end, stride) if (start, end) != (-1, 0) or axis not in bounds["decrease_axis"] else slice(-1, None)
+        )
     return array[(*index, ...)]
 
 
@@ -698,8 +701,21 @@ def pad(xp: Any, X: Any, paddings: list[int], pad_value: float, Out: Any) -> lis
 
 
 @prepared("pad2d")
-def pad2d(xp: Any, X: Any, paddings: list[int], mode: str, pad_value: float, data_format: str, Out: Any) -> list[Call]:
+def pad2d(
+    xp: Any, X: Any, Paddings: Any, paddings: list[int], mode: str, pad_value: float, data_format: str, Out: Any
+) -> list[Call]:
+    if Paddings is not None:
+        return [partial(_pad_at_run, xp, X, Paddings, data_format, PAD_MODES[mode], pad_value, Out)]
     return _pad(xp, X, all_paddings(paddings, data_format, False), PAD_MODES[mode], pad_value, Out)
+
+
+def _pad_at_run(xp: Any, X: Any, Paddings: Any, data_format: str, mode: str, value: float, out: Written) -> Any:
+    paddings = all_paddings(numbers(Paddings, None, []), data_format, False)
+    if min(paddings) < 0:
+        raise ExecutionError(f"pad2d: Paddings {numbers(Paddings, None, [])} should not be below 0")
+    widths = list(zip(paddings[::2], paddings[1::2], strict=True))
+    padded = xp.pad(X, widths, mode, **({"constant_values": value} if mode == "constant" else {}))
+    return padded if out is None else xp.copyto(out, padded)
 
 
 @prepared("pad3d")
@@ -708,12 +724,20 @@ def pad3d(xp: Any, X: Any, paddings: list[int], mode: str, value: float, data_fo
 
 
 @prepared("pad_by")
-def pad_by(xp: Any, X: Any, paddings: list[int], mode: str, Out: Any) -> list[Call]:
+def pad_by(xp: Any, X: Any, Paddings: Any, paddings: list[int], mode: str, data_format: str, Out: Any) -> list[Call]:
+    if Paddings is not None:
+        return [partial(_pad_at_run, xp, X, Paddings, data_format, mode, 0.0, Out)]
     return _pad(xp, X, paddings, mode, 0.0, Out)
 
 
 @kernel("unpad_by")
-def unpad_by(xp: Any, X: Any, paddings: list[int], mode: str, Out: Any) -> None:
+def unpad_by(xp: Any, X: Any, Paddings: Any, paddings: list[int], mode: str, data_format: str, Out: Any) -> None:
+    if Paddings is not None:
+        paddings = all_paddings(numbers(Paddings, None, []), data_format, False)
+    if mode == "constant":
+        starts = (slice(low, low + extent) for low, extent in zip(paddings[::2], Out.shape, strict=True))
+        xp.copyto(Out, X[tuple(starts)])
+        return
     for axis, extent in enumerate(Out.shape):
         low, high = paddings[2 * axis : 2 * axis + 2]
         if low or high:

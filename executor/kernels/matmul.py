@@ -201,3 +201,10 @@ def mul_grad_grad(
 def bilinear_tensor_product(xp: Any, X: Any, Y: Any, Weight: Any, Bias: Any, Out: Any) -> None:
     product, _ = contracted(xp, [X, Weight, Y], ["bm", "smn", "bn"], "bs")
     xp.add(product, 0 if Bias is None else Bias, out=Out)
+
+
+@kernel("conv_shift")
+def conv_shift(xp: Any, X: Any, Y: Any, Out: Any) -> None:
+    shifts = xp.arange(Y.shape[1]) - Y.shape[1] // 2
+    places = (xp.arange(X.shape[1])[:, None] + shifts) % X.shape[1]
+    xp.einsum("bmn,bn->bm", X[:, places], Y, out=Out)

@@ -157,3 +157,75 @@ def mean_iou(
     mean = (correct / xp.maximum(union, 1)).sum() / xp.maximum((union > 0).sum(), 1)
     mean = sum((item.reshape(()) for item in InMeanIou or ()), mean)
     write_wanted((OutMeanIou, mean), (OutWrong, wrong), (OutCorrect, correct))
+
+
+def _share(xp: Any, part: Any, whole: Any, otherwise: float) -> Any:
+    """``part / whole``, or `otherwise` where the whole is nothing."""
+    return xp.where(whole > 0, part / xp.where(whole > 0, whole, 1), otherwise)
+
+
+def _metrics_of(xp: Any, states: Any) -> Any:
+    """Precision, recall and F1, averaged over classes and of all rows, by counts of each class: see `precision_recall`."""
+    hits, wrong, _, missed = states.astype("float64").T
+    metrics = []
+    for right, found, there in (
+        (hits, hits + wrong, hits + missed),
+        (hits.sum(), (hits + wrong).sum(), (hits + missed).sum()),
+    ):
+        precision, recall = (_share(xp, right, whole, 1.0).mean() for whole in (found, there))
+        metrics += [precision, recall, _share(xp, 2 * precision * recall, precision + recall, 0.0)]
+    return xp.stack(metrics)
+
+
+@checked("precision_recall")
+def check_precision_recall(Indices: Any, Labels: Any, class_number: int) -> None:
+    check_ids(Indices, class_number, "Indices")
+    check_ids(Labels, class_number, "Labels")
+
+
+@kernel("precision_recall")
+def precision_recall(
+    xp: Any,
+    Indices: Any,
+    Labels: Any,
+    Weights: Any,
+    StatesInfo: Any,
+    class_number: int,
+    BatchMetrics: Any,
+    AccumMetrics: Any,
+    AccumStatesInfo: Any,
+) -> None:
+    weights = xp.ones(Indices.size) if Weights is None else Weights.reshape(-1).astype("float64")
+    classes = xp.arange(class_number)[:, None]
+    found, there = Indices.reshape(-1) == classes, Labels.reshape(-1) == classes
+    states = xp.stack([(each * weights).sum(1) for each in (found & there, found & ~there, ~found & ~there, ~found & there)], 1)
+    total = states if StatesInfo is None else states + StatesInfo
+    write_wanted((BatchMetrics, _metrics_of(xp, states)), (AccumMetrics, _metrics_of(xp, total)), (AccumStatesInfo, total))
+
+
+@kernel("positive_negative_pair")
+def positive_negative_pair(
+    xp: Any,
+    Score: Any,
+    Label: Any,
+    QueryID: Any,
+    Weight: Any,
+    AccumulatePositivePair: Any,
+    AccumulateNegativePair: Any,
+    AccumulateNeutralPair: Any,
+    column: int,
+    PositivePair: Any,
+    NegativePair: Any,
+    NeutralPair: Any,
+) -> None:
+    score, label, query = (values.reshape(-1) for values in (Score[:, column], Label, QueryID))
+    weight = xp.ones(len(score)) if Weight is None else Weight.reshape(-1)
+    pairs = xp.triu((query[:, None] == query) & (label[:, None] != label), 1) * ((weight[:, None] + weight) / 2)
+    right = xp.where(label[:, None] > label, score[:, None] > score, score[:, None] < score)
+    for out, pairs_so_far, counted in (
+        (PositivePair, AccumulatePositivePair, right),
+        (NegativePair, AccumulateNegativePair, ~right),
+        (NeutralPair, AccumulateNeutralPair, score[:, None] == score),
+    ):
+        if out is not None:
+            xp.copyto(out, (pairs * counted).sum() + (0 if pairs_so_far is None else pairs_so_far.reshape(-1)), "same_kind")

@@ -256,8 +256,28 @@ def adadelta(xp: Any, scratch: Any, Grad: Any, LearningRate: Any, inputs: Slots,
         steps += [partial(xp.add, updates, epsilon, step), partial(xp.add, grads, epsilon, spare)]
         steps += [partial(xp.divide, step, spare, step), partial(xp.sqrt, step, step), partial(xp.multiply, step, grad, step)]
         steps += _average(xp, updates, step, rho, 1 - rho, spare, square=True)
-        steps += _descend(xp, param, step, LearningRate)
+        steps += _descend(xp, param, step, 1.0 if LearningRate is None else LearningRate)
     return steps + after
+
+
+@prepared("proximal_gd", inplace={"ParamOut": "Param"})
+@prepared("proximal_adagrad", inplace={"ParamOut": "Param", "MomentOut": "Moment"})
+def proximal(xp: Any, scratch: Any, Grad: Any, LearningRate: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> list[Call]:
+    param, steps, after = _begun(xp, inputs, outputs, attrs)
+    step, moment = scratch(param.shape, param.dtype), outputs.get("MomentOut")
+    if moment is None:
+        steps += copy(xp, Grad, step)
+    else:
+        steps += [partial(xp.multiply, Grad, Grad, step), partial(xp.add, moment, step, moment)]
+        steps += [partial(xp.sqrt, moment, step), partial(xp.divide, Grad, step, step)]
+    steps += _descend(xp, param, step, LearningRate)
+    return [*steps, partial(_shrink, xp, LearningRate, attrs["l1"], attrs["l2"], param), *after]
+
+
+def _shrink(xp: Any, rate: Any, l1: float, l2: float, param: Written) -> None:
+    if l1 > 0:
+        xp.multiply(xp.sign(param), xp.maximum(xp.abs(param) - rate * param.dtype.type(l1), 0), out=param)
+    param /= 1 + rate * param.dtype.type(l2)
 
 
 @prepared("adamax", inplace={**_MASTER, "MomentOut": "Moment", "InfNormOut": "InfNorm"})

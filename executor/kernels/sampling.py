@@ -189,7 +189,17 @@ def tree_path(xp: Any, Label: Any, PathTable: Any, PathCode: Any, num_classes: i
 
 @kernel("hierarchical_sigmoid")
 def hierarchical_sigmoid(
-    xp: Any, X: Any, W: Any, Label: Any, PathTable: Any, PathCode: Any, Bias: Any, num_classes: int, Out: Any, PreOut: Any
+    xp: Any,
+    X: Any,
+    W: Any,
+    Label: Any,
+    PathTable: Any,
+    PathCode: Any,
+    Bias: Any,
+    num_classes: int,
+    Out: Any,
+    PreOut: Any,
+    W_Out: Any,
 ) -> None:
     depth = (num_classes - 1).bit_length() if PathTable is None else PathTable.shape[1]
     index, code = _path(xp, Label, PathTable, PathCode, num_classes, depth)
@@ -197,7 +207,7 @@ def hierarchical_sigmoid(
     scores = xp.clip(_scores(xp, W[nodes], Bias, nodes, X), -40.0, 40.0)
     scores = xp.where(kept, scores, 0)
     losses = xp.logaddexp(scores, xp.zeros_like(scores))
-    write_wanted((PreOut, losses))
+    write_wanted((PreOut, losses), (W_Out, W))
     if Out is not None:
         Out[:, 0] = (losses - code * scores).sum(1)
 

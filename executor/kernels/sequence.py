@@ -17,7 +17,7 @@ from fluid.values.spec import Lod, Spec
 from fluid.values.types import as_dtype
 
 from .manipulation import check_ids, flattened
-from .table import checked, kernel
+from .table import Slots, checked, kernel
 
 
 # ------------------------------------------------------------------------------------------------------- moving rows
@@ -91,9 +91,29 @@ def _context(offsets: Any, start: int, length: int) -> Any:
     return np.where(inside, rows, -1)
 
 
+def _offsets(X: Any, lod: Lod) -> Any:
+    """The offsets of the sequences of X, which in a batch ``[batch, steps, width]`` have one length."""
+    if X.ndim == 3 and not lod:
+        return np.arange(len(X) + 1) * X.shape[1]
+    return last_offsets(lod)
+
+
 @kernel("sequence_context")
-def sequence_context(xp: Any, X_lod: Lod, start: int, length: int, Out: Any) -> None:
-    _put(xp, Out, _context(last_offsets(X_lod), start, length))
+def sequence_context(xp: Any, X: Any, X_lod: Lod, start: int, length: int, Out: Any) -> None:
+    _put(xp, Out, _context(_offsets(X, X_lod), start, length))
+
+
+def _margins(offsets: Any, start: int, length: int) -> Any:
+    ids = ids_of(offsets)
+    rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
+    before, after = rows - offsets[ids][:, None], rows - offsets[ids + 1][:, None]
+    margin = np.where(before < 0, before, after) + max(0, -start)
+    return np.where((before < 0) | (after >= 0), margin, -1)
+
+
+@kernel("sequence_margins")
+def sequence_margins(xp: Any, X: Any, X_lod: Lod, start: int, length: int, Out: Any) -> None:
+    _put(xp, Out, _margins(_offsets(X, X_lod), start, length))
 
 
 def _mirrored(offsets: Any) -> Any:
@@ -303,16 +323,31 @@ def sequence_scatter(xp: Any, X: Any, Ids: Any, Ids_lod: Lod, Updates: Any, Out:
 
 # ------------------------------------------------------------------------------------------------------- convolution
 @kernel("sequence_conv")
-def sequence_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, contextStart: int, contextLength: int, Out: Any) -> None:
+def sequence_conv(
+    xp: Any,
+    X: Any,
+    X_lod: Lod,
+    PaddingData: Any,
+    Filter: Any,
+    contextStart: int,
+    contextLength: int,
+    paddingTrainable: bool,
+    Out: Any,
+) -> None:
     columns = xp.empty((len(X), contextLength, X.shape[1]), X.dtype)
-    take_rows(xp, X, xp.asarray(_context(last_offsets(X_lod), contextStart, contextLength)), columns)
+    offsets = last_offsets(X_lod)
+    take_rows(xp, X, xp.asarray(_context(offsets, contextStart, contextLength)), columns)
+    if paddingTrainable:
+        margins = _margins(offsets, contextStart, contextLength)
+        columns[xp.asarray(margins >= 0)] = PaddingData[xp.asarray(margins[margins >= 0])]
     xp.matmul(flattened(columns, 1), Filter, out=Out)
 
 
 @kernel("row_conv")
 def row_conv(xp: Any, X: Any, X_lod: Lod, Filter: Any, Out: Any) -> None:
-    offsets = last_offsets(X_lod)
+    offsets = _offsets(X, X_lod)
     Out.fill(0)
+    X, Out = (array.reshape(offsets[-1], array.shape[-1]) for array in (X, Out))
     for step in range(len(Filter)):
         index = _context(offsets, step, 1)[:, 0]
         rows = np.flatnonzero(index >= 0)
@@ -329,28 +364,55 @@ def lod_reset(xp: Any, X: Any, X_lod: Lod, Y: Any, append: bool, Out: Any) -> Lo
     return LoDArray(X.copy(), (*X_lod, *lod) if append else lod)
 
 
-def _patch_index(shape: tuple[int, ...], kernels: list[int], strides: list[int], paddings: list[int]) -> Any:
-    images, channels, *extents = shape
+def _patch_counts(shape: tuple[int, ...], Y: Any, attrs: Slots) -> list[list[int]]:
+    """The rows and columns of patches of each image; see `im2sequence`."""
+    sizes: list[Any] = [shape[2:]] * shape[0]
+    if Y is not None and shape[0] != 1:
+        sizes = [[-(-int(size) // by) for size, by in zip(each, attrs["out_stride"], strict=True)] for each in to_numpy(Y)]
+    low, high = attrs["paddings"][:2], attrs["paddings"][2:]
+    return [
+        [max(0, (size[at] + low[at] + high[at] - attrs["kernels"][at]) // attrs["strides"][at] + 1) for at in (0, 1)]
+        for size in sizes
+    ]
+
+
+def _patches_of(shape: tuple[int, ...], counts: list[int], attrs: Slots) -> Any:
+    """For each element of the patches of an image, its index in the image; -1 in the padding."""
+    channels, *extents = shape
     axes = []
-    for extent, width, stride, low, high in zip(extents, kernels, strides, paddings[:2], paddings[2:], strict=True):
-        starts = np.arange(0, extent + low + high - width + 1, stride) - low
-        at = starts[:, None] + np.arange(width)
+    for extent, count, width, stride, low in zip(
+        extents, counts, attrs["kernels"], attrs["strides"], attrs["paddings"][:2], strict=True
+    ):
+        at = np.arange(count)[:, None] * stride - low + np.arange(width)
         axes.append(np.where((at >= 0) & (at < extent), at, -1))
-    rows, columns = axes[0][:, None, :, None], axes[1][None, :, None, :]
-    inside = np.where((rows < 0) | (columns < 0), -1, rows * extents[1] + columns)  # [high, wide, kernel, kernel]
-    planes = np.arange(images * channels).reshape(images, 1, 1, channels, 1, 1) * (extents[0] * extents[1])
-    index = np.where(inside[None, :, :, None] < 0, -1, inside[None, :, :, None] + planes)
-    return index.reshape(images * inside.shape[0] * inside.shape[1], channels * prod(kernels))
+    rows, columns = axes[0][:, None, None, :, None], axes[1][None, :, None, None, :]
+    planes = np.arange(channels)[:, None, None] * (extents[0] * extents[1])
+    index = np.where((rows < 0) | (columns < 0), -1, planes + rows * extents[1] + columns)
+    return index.reshape(counts[0] * counts[1], channels * prod(attrs["kernels"]))
+
+
+def _patch_index(shape: tuple[int, ...], counts: list[list[int]], attrs: Slots) -> Any:
+    each = {tuple(count): _patches_of(shape[1:], count, attrs) for count in counts}
+    size = shape[1] * shape[2] * shape[3]
+    index = [np.where(each[tuple(count)] < 0, -1, each[tuple(count)] + image * size) for image, count in enumerate(counts)]
+    return np.concatenate([np.empty((0, shape[1] * prod(attrs["kernels"])), np.int64), *index])
 
 
 @kernel("patch_index")
-def patch_index(xp: Any, X: Any, kernels: list[int], strides: list[int], paddings: list[int], Out: Any) -> None:
-    _put(xp, Out, _patch_index(X.shape, kernels, strides, paddings))
+def patch_index(xp: Any, X: Any, Y: Any, attrs: Slots, Out: Any) -> None:
+    _put(xp, Out, _patch_index(X.shape, _patch_counts(X.shape, Y, attrs), attrs))
 
 
 @kernel("im2sequence")
-def im2sequence(xp: Any, X: Any, kernels: list[int], strides: list[int], paddings: list[int], Out: Any) -> None:
-    take_rows(xp, X.reshape(-1), xp.asarray(_patch_index(X.shape, kernels, strides, paddings)), Out)
+def im2sequence(xp: Any, X: Any, Y: Any, attrs: Slots, Out: Any) -> LoDArray | None:
+    counts = _patch_counts(X.shape, Y, attrs)
+    index = xp.asarray(_patch_index(X.shape, counts, attrs))
+    if Out is not None:
+        take_rows(xp, X.reshape(-1), index, Out)
+        return None
+    rows = xp.empty(index.shape, X.dtype)  # as many as the values of Y say
+    take_rows(xp, X.reshape(-1), index, rows)
+    return LoDArray(rows, (tuple(accumulate((high * wide for high, wide in counts), initial=0)),))
 
 
 @kernel("resize_rows")

@@ -350,7 +350,10 @@ def _define_interp(method: str) -> None:
         target = list(X.shape)
         for axis, extent in zip(axes, extents, strict=True):
             target[axis] = extent
-        image = _resize(xp, method, X, X.shape, target, scale if ratio_by_scale else [], attrs)
+        numbers_of = X if X.dtype.kind == "f" else X.astype("float64")
+        image = _resize(xp, method, numbers_of, X.shape, target, scale if ratio_by_scale else [], attrs)
+        if X.dtype.kind != "f":
+            image = xp.trunc(xp.round(image, 6)).astype(X.dtype)  # so that 6.999... counts as the 7 that it would be
         return image if Out is None else xp.copyto(Out, image)
 
     def scale_of(Scale: Any, scale: Any) -> Any:

@@ -23,11 +23,11 @@ class _Cut(NamedTuple):
     axis: int
     start: Any
     end: Any
-    stride: int = 1
+    stride: Any = 1
 
     @property
     def is_known(self) -> bool:
-        return not isinstance(self.start, Variable) and not isinstance(self.end, Variable)
+        return not any(isinstance(part, Variable) for part in (self.start, self.end, self.stride))
 
 
 def getitem(var: Variable, item: Any) -> Variable:
@@ -69,7 +69,8 @@ def _cut(var: Variable, cuts: list[_Cut], gone: list[int]) -> Variable:
     """The part of a variable that is left by these cuts, without the axes `gone`."""
     inputs: dict[str, Any] = {"Input": var}
     attrs: dict[str, Any] = {"axes": [cut.axis for cut in cuts]}
-    for name in ("start", "end"):
+    in_steps = any(isinstance(cut.stride, Variable) or cut.stride != 1 for cut in cuts)
+    for name in ("start", "end", "stride") if in_steps else ("start", "end"):
         bounds = [getattr(cut, name) for cut in cuts]
         attrs[f"{name}s"] = [-1 if isinstance(bound, Variable) else bound for bound in bounds]
         if any(isinstance(bound, Variable) for bound in bounds):
@@ -77,9 +78,7 @@ def _cut(var: Variable, cuts: list[_Cut], gone: list[int]) -> Variable:
     attrs["infer_flags"] = [1 if cut.is_known else -1 for cut in cuts]
     if gone:
         attrs["decrease_axis"] = gone
-    if all(cut.stride == 1 for cut in cuts):
-        return apply("slice", inputs, attrs)
-    return apply("strided_slice", inputs, {**attrs, "strides": [cut.stride for cut in cuts]})
+    return apply("strided_slice" if in_steps else "slice", inputs, attrs)
 
 
 def _as_variable(var: Variable, bound: Any) -> Any:
@@ -116,8 +115,12 @@ def _range(var: Variable, axis: int, cut: slice) -> _Cut | None:
         if part is not None and not _is_integer(part):
             raise FluidTypeError(f"{var.name}: the bounds of a slice should be integers, not {part!r}; use layers.slice")
     stride = 1 if cut.step is None else cut.step
-    if not _is_integer(stride) or isinstance(stride, Variable):
+    if not _is_integer(stride):
         raise FluidTypeError(f"{var.name}: the step of a slice should be an integer, not {cut.step!r}")
+    if isinstance(stride, Variable):
+        if cut.start is None or cut.stop is None:
+            raise ProgramError(f"{var.name}: a slice whose step is a variable should have a start and an end; use 0 or -1, say")
+        return _Cut(axis, cut.start, cut.stop, stride)
     if stride == 0:
         raise ProgramError(f"{var.name}: the step of a slice should not be 0")
     start, end = (part if part is None or isinstance(part, Variable) else int(part) for part in (cut.start, cut.stop))

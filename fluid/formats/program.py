@@ -26,7 +26,7 @@ from ..errors import FormatError, ProgramError
 from ..ir.checked import checked
 from ..ir.program import Block, Operator, OpRole, Parameter, Program, Variable
 from ..ir.verify import self_owning
-from ..opdef.registry import OUR_SLOTS, REGION, WIRE_SLOTS
+from ..opdef.registry import OUR_SLOTS, PADDLE_SLOTS, REGION
 from ..proto import ProgramDesc, TensorDesc, VarDesc
 from ..values.types import VarType, is_floating
 
@@ -341,7 +341,7 @@ def _write_op(op: Operator, message: Any) -> None:
             entry = target.add()
             if parts and (side, slot) in parts:
                 entry.MergeFromString(parts[side, slot])
-            entry.parameter = _raw(WIRE_SLOTS.get((op.type, slot), slot))
+            entry.parameter = _raw(PADDLE_SLOTS.get((op.type, slot), slot))
             entry.arguments.extend(map(_raw, names))
     asides = [aside for aside in wire.asides if not aside[1] or aside[1] in op.attrs][::-1] if wire is not None else []
     for name, value in _attrs_to_write(op).items():

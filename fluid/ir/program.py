@@ -372,10 +372,10 @@ class Operator:
         raise ProgramError(f"{self.type} is no longer in its block")
 
     def input(self, slot: str) -> list[str]:
-        return list(self.inputs.get(slot, ()))
+        return list(self.inputs.get(OUR_SLOTS.get((self.type, slot), slot), ()))
 
     def output(self, slot: str) -> list[str]:
-        return list(self.outputs.get(slot, ()))
+        return list(self.outputs.get(OUR_SLOTS.get((self.type, slot), slot), ()))
 
     @property
     def input_names(self) -> list[str]:

@@ -1121,7 +1121,7 @@ def pad2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Images with margins of width `paddings`: top, bottom, left and right.
+    """Images with margins of width `paddings`: top, bottom, left and right. They may be in an int32 variable ``[4]``.
 
     The mode "constant" fills the margins with `pad_value`, "reflect" mirrors the image at its border, "edge" repeats the border.
 
@@ -1129,10 +1129,10 @@ def pad2d(
     >>> layers.pad2d(images, paddings=[1, 1, 2, 2], mode="reflect").shape
     (-1, 3, 34, 36)
     """
+    attrs: dict[str, Any] = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}
     if isinstance(paddings, Variable):
-        raise ProgramError("pad2d: paddings should be numbers; paddings in a variable are not supported")
-    attrs = {"paddings": list(paddings), "mode": mode, "pad_value": float(pad_value), "data_format": data_format}
-    return apply("pad2d", {"X": input}, attrs, name=name)
+        return apply("pad2d", {"X": input, "Paddings": paddings}, attrs, name=name)
+    return apply("pad2d", {"X": input}, {**attrs, "paddings": list(paddings)}, name=name)
 
 
 def bilinear_tensor_product(

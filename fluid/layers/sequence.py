@@ -71,6 +71,8 @@ def sequence_conv(
 def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = None, act: str | None = None) -> Variable:
     """The weighted sum, element by element, of each row and the `future_context_size` rows after it in its sequence.
 
+    `input` is ``[rows, width]`` of sequences, or ``[batch, steps, width]``.
+
     >>> words = fluid.data("words", [None, 16], lod_level=1)
     >>> layers.row_conv(words, future_context_size=2).shape
     (-1, 16)
@@ -78,7 +80,7 @@ def row_conv(input: Variable, future_context_size: int, param_attr: AttrLike = N
     if future_context_size < 0:
         raise ProgramError(f"row_conv: future_context_size should not be below 0, as {future_context_size} is")
     helper = LayerHelper("row_conv", None, param_attr, act=act)
-    weight = helper.create_parameter(helper.param_attr, [future_context_size + 1, extent(input, 1, "input")], input.dtype)
+    weight = helper.create_parameter(helper.param_attr, [future_context_size + 1, extent(input, -1, "input")], input.dtype)
     return helper.append_activation(helper.apply("row_conv", {"X": input, "Filter": weight})["Out"])
 
 

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY",
     "NOT_DIFFERENTIABLE",
+    "OUR_SLOTS",
+    "PADDLE_SLOTS",
     "REGION",
     "ZERO_GRADIENT",
     "Attr",
@@ -110,14 +112,15 @@ EMPTY = "@EMPTY@"
 """Stands for 'no variable' in a list of names."""
 
 
-WIRE_SLOTS = {
+PADDLE_SLOTS = {
     ("einsum_grad", "XShape"): "x_shape",
     ("meshgrid_grad", "Out@GRAD"): "outputs@GRAD",
     ("chunk_eval", "F1_Score"): "F1-Score",
 }
-"""(op, slot) -> the slot's name in Paddle, where that does not follow its own naming convention."""
-OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in WIRE_SLOTS.items()}
-UNUSED_SLOTS = {("hierarchical_sigmoid", "W_Out"), ("save", "kLookupTablePath")}
+"""(op, slot) -> Paddle's name of the slot, where it does not follow its own naming convention."""
+OUR_SLOTS = {(op_type, name): slot for (op_type, slot), name in PADDLE_SLOTS.items()}
+"""(op, Paddle's name of the slot) -> the slot, where they differ."""
+UNUSED_SLOTS = {("save", "kLookupTablePath")}
 """(op, slot) that Paddle has, and that nothing is written to here."""
 
 
@@ -165,11 +168,15 @@ class Attr(NamedTuple):
     """The largest allowed number, where the work of the op grows with it and with nothing else."""
     counts: tuple[int, ...] = ()
     """The allowed lengths of a list; any if empty."""
+    or_one: bool = False
+    """Whether one item may stand for a list of it."""
     element: bool = False
     """Whether the value must be the number of an element type, or the default (such as -1 for none)."""
 
     def check(self, value: Any) -> Any:
         """`value` as plain Python of this kind; ``TypeError``, ``ValueError`` or ``OverflowError`` if it is not allowed."""
+        if self.or_one and not isinstance(value, Iterable):
+            value = [value]
         value = _CHECKS[self.kind](value)
         if self.element and value != self.default and value not in VarType.__members__.values():
             raise ValueError(f"{value} is not the number of an element type, such as 5 for float32")

@@ -127,7 +127,7 @@ def _transposed(count: int) -> Callable[..., Spec]:
     def infer(inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Spec:
         Input: Spec = inputs["Input"]
         Filter: Spec = inputs["Filter"]
-        strides, dilations, padding_algorithm = attrs["strides"], attrs["dilations"], attrs["padding_algorithm"]
+        strides, padding_algorithm = attrs["strides"], attrs["padding_algorithm"]
         for name in ("output_size", "output_padding"):
             if len(attrs[name]) not in (0, count):
                 raise InferenceError(f"{name} {attrs[name]} should have {count} numbers, or none")
@@ -143,15 +143,16 @@ def _transposed(count: int) -> Callable[..., Spec]:
             raise InferenceError(f"Filter {Filter} should have elements in each of its dimensions from 2 on")
         if inputs.get("Bias") is not None:
             raise InferenceError("a Bias slot is not supported; add the bias with elementwise_add (axis=1)")
-        if padding_algorithm == "SAME":
-            raise InferenceError("padding_algorithm 'SAME' is not supported; give the paddings as numbers")
         if Input.dtype is not Filter.dtype:
             raise InferenceError(f"Input {Input} and Filter {Filter} differ in element type")
         if Input.shape[channel] >= 0 and Input.shape[channel] % max(attrs["groups"], 1):
             raise InferenceError(f"the channels of Input {Input} cannot be shared among {attrs['groups']} groups")
         shape = list(Input.shape)
         shape[channel] = Filter.shape[1] * max(attrs["groups"], 1) if Filter.shape[1] >= 0 else -1
-        pads = resolve_paddings(attrs["paddings"], padding_algorithm, [0] * count, Filter.shape[2:], strides)
+        same = padding_algorithm == "SAME"
+        dilations = [1] * count if same else attrs["dilations"]
+        sizes = [Input.shape[axis] for axis in axes]
+        pads = resolve_paddings(attrs["paddings"], padding_algorithm, sizes, Filter.shape[2:], strides)
         for place, axis in enumerate(axes):
             stride = strides[place]
             size = shape[axis] if Filter.shape[2 + place] >= 0 else -1
@@ -159,6 +160,10 @@ def _transposed(count: int) -> Callable[..., Spec]:
             asked = output_size[place] if output_size else least + (output_padding[place] if output_padding else 0)
             if size >= 0 and asked < 1:
                 raise InferenceError(f"paddings {attrs['paddings']} should leave something of the output of Input {Input}")
+            if size >= 0 and asked != least and same:
+                raise InferenceError(
+                    f"with the padding_algorithm SAME, the output of Input {Input} has size {least}, not {asked}"
+                )
             if size >= 0 and not least <= asked < least + max(stride, dilations[place]):
                 raise InferenceError(f"Input {Input} cannot have an output of size {asked}: the least possible is {least}")
             shape[axis] = asked if size >= 0 or output_size else -1
@@ -258,7 +263,8 @@ _TRANSPOSE: dict[str, Any] = {"wrt": ("Input", "Filter"), "output_padding": leas
 def conv2d_transpose(f: Any, Input: Any, Filter: Any, Bias: ShapeOnly, dOutput: Any, attrs: dict[str, Any]) -> Any:
     """The transpose of `conv2d` with Filter [C, M/groups, h, w]: from images of C channels to larger ones of M channels.
 
-    The output has the least size that the convolution maps to the size of Input, plus `output_padding`; or `output_size`.
+    The output has the least size that the convolution maps to the size of Input, plus `output_padding`; or `output_size`. With
+    the algorithm SAME, Input is padded as if for `conv2d`, and as many rows and columns are left out around the output.
     """
     return _transpose_rule(f, "conv2d", Input, Filter, dOutput, attrs)
 

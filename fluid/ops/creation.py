@@ -167,6 +167,11 @@ def fill_zeros_like() -> None:
     """Zeros with the shape and dtype of X."""
 
 
+@define("fill_zeros_like2(X) -> Out", infer=_filled_any, grad=ZERO_GRADIENT, shape_only=["X"], dtype=FP32)
+def fill_zeros_like2() -> None:
+    """Zeros with the shape of X and of `dtype`."""
+
+
 @define("fill_any_like(X) -> Out", infer=_filled_any, grad=ZERO_GRADIENT, shape_only=["X"], value=0.0, dtype=-1)
 def fill_any_like() -> None:
     """A tensor of the shape of X filled with `value`; of the dtype of X if `dtype` is -1."""
@@ -192,6 +197,25 @@ def assign(f: Any, dOut: Any) -> Any:
 )
 def assign_value() -> None:
     """A tensor of `shape` and `dtype` with the values that the attribute for its element type lists."""
+
+
+def _fill(value: list[float], shape: list[int], dtype: int) -> Spec:
+    if prod(shape) != len(value):
+        raise InferenceError(f"a tensor of shape {shape} does not have {len(value)} elements, the number of items of value")
+    return Spec(tuple(shape), as_dtype(dtype))
+
+
+@define(
+    "fill() -> Out",
+    infer=_fill,
+    grad=ZERO_GRADIENT,
+    value=required("floats"),
+    shape=required("ints"),
+    dtype=required("int"),
+    force_cpu=False,
+)
+def fill() -> None:
+    """A tensor of `shape` and `dtype` with the elements `value`."""
 
 
 @define("shape(Input) -> Out", infer=lambda Input: Spec((Input.ndim,), VarType.INT32), grad=ZERO_GRADIENT, shape_only=["Input"])

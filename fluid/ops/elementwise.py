@@ -74,9 +74,13 @@ def _sum(X: Sequence[Spec]) -> Spec:
     return replace(merged(*terms), type=dense, lod=terms[0].lod)  # sparse only if every term is
 
 
-def _where(Condition: Spec, X: Spec, Y: Spec) -> Spec:
+def _where(Condition: Spec, X: Spec | None, Y: Spec | None) -> Spec:
     if Condition.dtype is not VarType.BOOL:
         raise ElementTypeError(f"Condition is {Condition}; it should be of bools")
+    if X is None and Y is None:
+        return Spec((-1, Condition.ndim), VarType.INT64)
+    if X is None or Y is None:
+        raise InferenceError("give both X and Y, or neither")
     return merged(X, Y, Condition.with_dtype(X.dtype))
 
 
@@ -360,9 +364,9 @@ for _name, _doc in {"isfinite": "is finite", "isinf": "is infinite", "isnan": "i
     _predicate(f"{_name}(X) -> Out", _one_bool, f"Whether {_every} element of X {_doc}: one bool.")
 
 
-@define("where(Condition: bool, X, Y) -> Out", infer=_where, wrt=["X", "Y"])
+@define("where(Condition: bool, X?, Y?) -> Out", infer=_where, wrt=["X", "Y"])
 def where(f: Any, Condition: Any, X: ShapeOnly, Y: ShapeOnly, dOut: Any) -> Any:
-    """X where `Condition` holds, Y elsewhere; all of one shape."""
+    """X where `Condition` holds, Y elsewhere; all of one shape. Without X and Y, as in Paddle 1.x, it is `where_index`."""
     return {
         "X": lambda: f.where(Condition, dOut, f.fill_zeros_like(dOut)),
         "Y": lambda: f.where(Condition, f.fill_zeros_like(dOut), dOut),

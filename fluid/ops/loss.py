@@ -39,10 +39,12 @@ def log_softmax(f: Any, Out: Any, dOut: Any, axis: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------ cross entropy
-def _loss_shape(what: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -1) -> tuple[int, ...]:
-    """X's shape with size 1 along `axis`; `InferenceError` if Label does not fit."""
+def _loss_shape(what: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -1, flat_labels: bool = False) -> tuple[int, ...]:
+    """X's shape with size 1 along `axis`, or without it if `flat_labels` and Label lacks it; `InferenceError` if Label does not
+    fit."""
     axis = normalize_axis(axis, X.ndim)
-    loss = (*X.shape[:axis], 1, *X.shape[axis + 1 :])
+    flat = flat_labels and not soft_label and Label.ndim == X.ndim - 1
+    loss = (*X.shape[:axis], *(() if flat else (1,)), *X.shape[axis + 1 :])
     expected = X.shape if soft_label else loss
     if not may_equal(Label.shape, expected):
         raise InferenceError(f"{what}: {'soft ' if soft_label else ''}Label {Label} should have shape {list(expected)} for {X}")
@@ -53,24 +55,30 @@ def _loss_shape(what: str, X: Spec, Label: Spec, soft_label: bool, axis: int = -
 
 
 def _cross_entropy(X: Spec, Label: Spec, soft_label: bool) -> Spec:
-    return X.with_shape(_loss_shape("cross_entropy", X, Label, soft_label))
+    return X.with_shape(_loss_shape("cross_entropy", X, Label, soft_label, flat_labels=True))
+
+
+def _as_column(f: Any, value: Any, X: Any) -> Any:
+    """Labels, or losses, with a last axis of size 1, which they may lack."""
+    return value if len(value.shape) == len(X.shape) else f.unsqueeze(value, axes=[len(value.shape)])
 
 
 @define("cross_entropy(X: float, Label: int|float) -> Y", infer=_cross_entropy, soft_label=False, ignore_index=-100)
 def cross_entropy(f: Any, X: Any, Label: Any, dY: Any, soft_label: Any, ignore_index: Any) -> Any:
-    """``-log(X[label])`` of probabilities X [..., classes] and class numbers Label [..., 1]; Y is [..., 1].
+    """``-log(X[label])`` of probabilities X [..., classes] and class numbers Label [..., 1] or [...]; Y has the shape of Label.
 
-    Soft labels [..., classes] give ``-sum(Label * log(X))``. Rows labelled `ignore_index` give 0. The logarithm of 0 counts
-    as -1e20.
+    Soft labels [..., classes] give ``-sum(Label * log(X))``, of shape [..., 1]. Rows labelled `ignore_index` give 0. The
+    logarithm of 0 counts as -1e20.
     """
     if soft_label:
         return {"X": lambda: -(dY * Label / X), "Label": lambda: -(dY * f.log(X))}
+    Label, dY = _as_column(f, Label, X), _as_column(f, dY, X)
     picked = f.pick(X, Label, ignore_index=ignore_index, default=1.0)
     return {"X": -f.place(dY / picked, Label, X, ignore_index=ignore_index)}
 
 
 def _cross_entropy2(X: Spec, Label: Spec) -> tuple[Spec, Spec, Spec]:
-    loss = X.with_shape(_loss_shape("cross_entropy2", X, Label, False))
+    loss = X.with_shape(_loss_shape("cross_entropy2", X, Label, False, flat_labels=True))
     return loss, X.with_shape((0, *X.shape)), loss
 
 
@@ -84,7 +92,10 @@ def _cross_entropy2(X: Spec, Label: Spec) -> tuple[Spec, Spec, Spec]:
 def cross_entropy2(f: Any, Label: Any, XShape: ShapeOnly, MatchX: Any, dY: Any, ignore_index: Any, dMatchX: Any = None) -> Any:
     """`cross_entropy` with class numbers; keeps the labelled probabilities in MatchX for the gradient."""
     gradient = -(dY / MatchX)
-    return {"X": f.place(gradient if dMatchX is None else gradient + dMatchX, Label, XShape, ignore_index=ignore_index)}
+    gradient = gradient if dMatchX is None else gradient + dMatchX
+    if len(Label.shape) == len(XShape.shape) - 2:  # type: ignore[attr-defined]  # XShape has one dimension more than X
+        Label, gradient = (f.unsqueeze(value, axes=[len(value.shape)]) for value in (Label, gradient))
+    return {"X": f.place(gradient, Label, XShape, ignore_index=ignore_index)}
 
 
 def _softmax_with_cross_entropy(Logits: Spec, Label: Spec, soft_label: bool, axis: int) -> tuple[Spec, Spec]:

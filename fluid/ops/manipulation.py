@@ -219,7 +219,10 @@ def _split(
     if AxisTensor is not None:
         return unknown
     axis = normalize_axis(axis, X.ndim)
-    parts = [-1] * count if SectionsTensorList else cut_sizes(X.shape, axis, count, [] if num else sections)
+    if not SectionsTensorList:
+        parts = cut_sizes(X.shape, axis, count, [] if num else sections)
+    else:  # the attribute says which sizes are not in variables
+        parts = [size if size > 0 else -1 for size in sections] if len(sections) == count else [-1] * count
     return [X.with_shape((*X.shape[:axis], part, *X.shape[axis + 1 :])) for part in parts]
 
 
@@ -548,7 +551,7 @@ def slice_(
 
 
 _STRIDED_SLOTS = (
-    "StartsTensor?: int[R], EndsTensor?: int[R], StridesTensor?: int[R], "
+    "StartsTensor?: int|float[R], EndsTensor?: int|float[R], StridesTensor?: int|float[R], "
     "StartsTensorList*?: int[one], EndsTensorList*?: int[one], StridesTensorList*?: int[one]"
 )
 
@@ -691,6 +694,8 @@ def gather_nd(f: Any, X: Any, Index: Any, dOut: Any) -> Any:
 
 def _scatter_nd(X: Spec, Index: Spec, Updates: Spec) -> Spec:
     depth = Index.shape[-1]
+    if X.dtype is not Updates.dtype:
+        raise InferenceError(f"scatter_nd_add: X {X} and Updates {Updates} should have one element type")
     if depth > X.ndim:
         raise InferenceError(f"scatter_nd_add: Index {Index} names {depth} axes of X {X}; there should not be more than it has")
     if depth >= 0:
@@ -770,7 +775,7 @@ def place(f: Any, Index: Any, dOut: Any, axis: Any, ignore_index: Any) -> Any:
 
 
 @define(
-    "one_hot(X: int, depth_tensor?: int[one]) -> Out",
+    "one_hot(X: int|float, depth_tensor?: int[one]) -> Out",
     infer=_one_hot,
     grad=ZERO_GRADIENT,
     depth=least(-1, -1),
@@ -785,7 +790,7 @@ def one_hot() -> None:
 
 
 @define(
-    "one_hot_v2(X: int, depth_tensor?: int[one]) -> Out",
+    "one_hot_v2(X: int|float, depth_tensor?: int[one]) -> Out",
     infer=lambda X, depth, dtype, depth_tensor: Spec((*X.shape, _depth(depth, depth_tensor)), as_dtype(dtype)),
     grad=ZERO_GRADIENT,
     depth=least(-1, -1),
@@ -815,9 +820,14 @@ def tile(f: Any, X: ShapeOnly, RepeatTimes: ShapeOnly, repeat_times_tensor: Shap
     return {"X": f.untile(dOut, X)}
 
 
-@define("expand(X, ExpandTimes?: int[R], expand_times_tensor*?: int[one]) -> Out", infer=_expand, wrt=("X",), expand_times=ints())
+@define(
+    "expand(X, ExpandTimes?: int|float[R], expand_times_tensor*?: int[one]) -> Out",
+    infer=_expand,
+    wrt=("X",),
+    expand_times=ints(),
+)
 def expand(f: Any, X: ShapeOnly, ExpandTimes: ShapeOnly, expand_times_tensor: ShapeOnly, dOut: Any) -> Any:
-    """X repeated `expand_times` along its axes."""
+    """X repeated `expand_times` along its axes; a tensor with these numbers may be declared of floats, as in Fluid 1.6."""
     return {"X": f.untile(dOut, X)}
 
 
@@ -1016,8 +1026,19 @@ def _checked_mode(mode: str) -> str:
     return PAD_MODES[mode]
 
 
-def _pad2d(X: Spec, paddings: list[int], mode: str, data_format: str) -> Spec:
+def _pad2d(X: Spec, Paddings: Spec | None, paddings: list[int], mode: str, data_format: str) -> Spec:
+    if Paddings is not None:
+        _checked_mode(mode)
+        if Paddings.size not in (-1, 4) or X.ndim != 4:
+            raise InferenceError(f"pad2d: Paddings {Paddings} should have four numbers, and X {X} four dimensions")
+        return _padded_at_run(X, data_format)
     return _padded(X, all_paddings(paddings, data_format, False), _checked_mode(mode))
+
+
+def _padded_at_run(X: Spec, data_format: str) -> Spec:
+    """The spec of X with margins around its rows and columns that only tensors tell."""
+    spatial = range(1, 3) if data_format.endswith("C") else range(2, 4)
+    return X.with_shape(tuple(-1 if axis in spatial else size for axis, size in enumerate(X.shape)))
 
 
 def _pad3d(X: Spec, paddings: list[int], mode: str, data_format: str) -> Spec:
@@ -1030,12 +1051,22 @@ def _unpadded(f: Any, X: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
     return {"X": f.unpad_by(dOut, X, paddings=paddings, mode=PAD_MODES[mode])}
 
 
-@define("pad2d(X) -> Out", infer=_pad2d, paddings=ints(0, 0, 0, 0), mode="constant", pad_value=0.0, data_format="NCHW")
-def pad2d(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
-    """Padded images: `paddings` are top, bottom, left, right.
+@define(
+    "pad2d(X, Paddings?: int) -> Out",
+    infer=_pad2d,
+    wrt=("X",),
+    paddings=ints(0, 0, 0, 0),
+    mode="constant",
+    pad_value=0.0,
+    data_format="NCHW",
+)
+def pad2d(f: Any, X: ShapeOnly, Paddings: Any, dOut: Any, paddings: list[int], mode: str, data_format: str) -> Any:
+    """Padded images: `paddings`, or the numbers in Paddings, are top, bottom, left, right.
 
     The mode "constant" pads with `pad_value`, "reflect" mirrors the image at its outermost elements, "edge" repeats those.
     """
+    if Paddings is not None:
+        return {"X": f.unpad_by(dOut, X, Paddings, paddings=[], mode=PAD_MODES[mode], data_format=data_format)}
     return _unpadded(f, X, dOut, all_paddings(paddings, data_format, False), mode)
 
 
@@ -1049,13 +1080,25 @@ def pad3d(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str, data_
     return _unpadded(f, X, dOut, all_paddings(paddings, data_format, True), mode)
 
 
-@define("unpad_by(X, Like) -> Out", **LIKE, paddings=required("ints"), mode="edge")
-def unpad_by(f: Any, dOut: Any, paddings: list[int], mode: str) -> Any:
-    """X without its padding, which is added to the elements that it copies: the transpose of `pad_by`."""
-    return {"X": f.pad_by(dOut, paddings=paddings, mode=mode)}
+_BY: dict[str, Any] = {"paddings": required("ints"), "mode": "edge", "data_format": "NCHW"}
 
 
-@define("pad_by(X) -> Out", infer=_padded, paddings=required("ints"), mode="edge")
-def pad_by(f: Any, X: ShapeOnly, dOut: Any, paddings: list[int], mode: str) -> Any:
-    """X padded with copies of its elements, by numpy's mode "edge", "reflect" or "wrap"; `paddings` as in `pad`."""
-    return {"X": f.unpad_by(dOut, X, paddings=paddings, mode=mode)}
+@define("unpad_by(X, Like, Paddings?: int) -> Out", **LIKE, **_BY)
+def unpad_by(f: Any, X: ShapeOnly, Paddings: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """X without its padding, which is added to the elements that it copies, if any: the transpose of `pad_by`."""
+    return {"X": f.pad_by(dOut, Paddings, X, **attrs)}
+
+
+def _pad_by(X: Spec, Paddings: Spec | None, Like: Spec | None, paddings: list[int], mode: str, data_format: str) -> Spec:
+    if Like is not None:
+        return X.with_shape(Like.shape)
+    return _padded(X, paddings, mode) if Paddings is None else _padded_at_run(X, data_format)
+
+
+@define("pad_by(X, Paddings?: int, Like?) -> Out", infer=_pad_by, wrt=("X",), shape_only=("Like",), **_BY)
+def pad_by(f: Any, X: ShapeOnly, Paddings: Any, dOut: Any, attrs: dict[str, Any]) -> Any:
+    """X padded with zeros (mode "constant") or, by numpy's mode "edge", "reflect" or "wrap", with copies of its elements.
+
+    The `paddings` are as in `pad`, those in Paddings as in `pad2d`; the result has the shape of Like.
+    """
+    return {"X": f.unpad_by(dOut, X, Paddings, **attrs)}

@@ -311,3 +311,29 @@ def bilinear_tensor_product(f: Any, X: Any, Y: Any, Weight: Any, Bias: ShapeOnly
         "Weight": lambda: f.einsum_like([dOut, X, Y], Weight, equation="bs,bm,bn->smn"),
         "Bias": lambda: f.sum_to(dOut, Bias),
     }
+
+
+def _conv_shift(X: Spec, Y: Spec) -> Spec:
+    size = Y.shape[1]
+    if size == -1 or size % 2 == 0 or -1 < X.shape[1] < size:
+        raise InferenceError(f"the width of Y {Y} should be odd, known, and not above that of X {X}")
+    return X
+
+
+@define("conv_shift(X: float[B, M], Y: float[B, N]) -> Out", infer=_conv_shift)
+def conv_shift(f: Any, X: Any, Y: Any, dOut: Any) -> Any:
+    """Circular convolution: ``Out[b, i] = sum over j of X[b, i + j] * Y[b, N // 2 + j]``, from ``-(N // 2)`` to ``N // 2``, with
+    indices modulo M."""
+    shifts = range(-(Y.shape[1] // 2), Y.shape[1] // 2 + 1)
+
+    def column(shift: int) -> Any:
+        at = shift - shifts[0]
+        return f.slice(Y, axes=[1], starts=[at], ends=[at + 1])
+
+    def by_y(shift: int) -> Any:
+        return f.reduce_sum(dOut * f.roll(X, shifts=[-shift], axis=[1]), dim=[1], keep_dim=True)
+
+    return {
+        "X": lambda: f.sum([f.roll(dOut, shifts=[shift], axis=[1]) * column(shift) for shift in shifts]),
+        "Y": lambda: f.concat([by_y(shift) for shift in shifts], axis=1),
+    }

@@ -126,3 +126,55 @@ def mean_iou() -> None:
     OutCorrect counts the correct predictions of each class, OutWrong the wrong ones with the class as prediction or as label. The
     counts in InWrongs and InCorrects and the means in InMeanIou are added.
     """
+
+
+def _precision_recall(
+    MaxProbs: Spec, Indices: Spec, Labels: Spec, Weights: Spec | None, StatesInfo: Spec | None, class_number: int
+) -> tuple[Spec, Spec, Spec]:
+    for name, spec in (("Indices", Indices), ("Labels", Labels), ("Weights", Weights)):
+        one_each(name, spec, MaxProbs.shape[0])
+    if StatesInfo is not None and not all(map(fits, StatesInfo.shape, (class_number, 4))):
+        raise InferenceError(f"StatesInfo {StatesInfo} should have shape [{class_number}, 4]")
+    metrics = Spec((6,), VarType.FP64)
+    return metrics, metrics, Spec((class_number, 4), VarType.FP32)
+
+
+@define(
+    "precision_recall(MaxProbs: [N, ...], Indices: int[N, ...], Labels: int[N, ...], Weights?: [N, ...], StatesInfo?: [C, S])"
+    " -> BatchMetrics, AccumMetrics, AccumStatesInfo",
+    infer=_precision_recall,
+    grad=NOT_DIFFERENTIABLE,
+    shape_only=("MaxProbs",),
+    class_number=least(1, required("int")),
+)
+def precision_recall() -> None:
+    """Precision, recall and F1 of the classes in Indices, where those in Labels are right: averaged over the classes, then of all
+    rows together. The rows are weighted by Weights.
+
+    BatchMetrics are those of this batch. AccumStatesInfo has true positives, false positives, true negatives and false negatives
+    of each class, of this batch and of the previous ones in StatesInfo; AccumMetrics are of these. The precision of a class that
+    is never found is 1, and so is the recall of one that never occurs.
+    """
+
+
+def _pairs(Score: Spec, Label: Spec, QueryID: Spec, Weight: Spec | None, column: int) -> tuple[Spec, Spec, Spec]:
+    for name, spec in (("Label", Label), ("QueryID", QueryID), ("Weight", Weight)):
+        one_each(name, spec, Score.shape[0])
+    normalize_axis(column, Score.shape[1] if Score.shape[1] >= 0 else abs(column) + 1)
+    count = Score.with_shape((1,))
+    return count, count, count
+
+
+@define(
+    "positive_negative_pair(Score: float[N, C], Label: [N, ...], QueryID: int[N, ...], AccumulatePositivePair?,"
+    " AccumulateNegativePair?, AccumulateNeutralPair?, Weight?: [N, ...]) -> PositivePair, NegativePair, NeutralPair?",
+    infer=_pairs,
+    grad=NOT_DIFFERENTIABLE,
+    column=0,
+)
+def positive_negative_pair() -> None:
+    """Of the pairs of rows of one query with different labels, how many the scores (of `column`) put into the order of the
+    labels, and how many not, of which some have equal scores: NeutralPair.
+
+    A pair counts as the mean weight of its rows. The numbers so far, in the inputs that begin with Accumulate, are added.
+    """

@@ -177,7 +177,7 @@ def decayed_adagrad() -> None:
 
 
 @define(
-    "adadelta(Param: float, Grad, AvgSquaredGrad: float, AvgSquaredUpdate: float, LearningRate, MasterParam?)"
+    "adadelta(Param: float, Grad, AvgSquaredGrad: float, AvgSquaredUpdate: float, LearningRate?, MasterParam?)"
     " -> ParamOut, AvgSquaredGradOut, AvgSquaredUpdateOut, MasterParamOut?",
     infer=_updates("adadelta", "AvgSquaredGrad", "AvgSquaredUpdate"),
     grad=NOT_DIFFERENTIABLE,
@@ -186,7 +186,7 @@ def decayed_adagrad() -> None:
     multi_precision=False,
 )
 def adadelta() -> None:
-    """Adadelta, in the form that has a learning rate::
+    """Adadelta, in the form that has a learning rate (1 in Paddle 1.x, where there is none)::
 
         AvgSquaredGrad = rho * AvgSquaredGrad + (1 - rho) * Grad * Grad
         update = Grad * sqrt((AvgSquaredUpdate + epsilon) / (AvgSquaredGrad + epsilon))
@@ -292,7 +292,7 @@ def _lars_momentum(inputs: Mapping[str, Any], lars_weight_decay: list[float]) ->
     grad=NOT_DIFFERENTIABLE,
     mu=required("float"),
     lars_coeff=0.001,
-    lars_weight_decay=floats(0.0005),
+    lars_weight_decay=floats(0.0005)._replace(or_one=True),
     epsilon=0.0,
     multi_precision=False,
     rescale_grad=1.0,
@@ -305,5 +305,31 @@ def lars_momentum() -> None:
         Velocity = mu * Velocity + rate * (g + lars_weight_decay * Param)
         Param -= Velocity
 
-    with Euclidean norms. The rate is LearningRate itself if a norm or the decay is 0.
+    with Euclidean norms. The rate is LearningRate itself if a norm or the decay is 0. In Paddle 1.x the decay is one number.
     """
+
+
+@define(
+    "proximal_gd(Param: float, Grad, LearningRate) -> ParamOut",
+    infer=_updates("proximal_gd"),
+    grad=NOT_DIFFERENTIABLE,
+    l1=0.0,
+    l2=0.0,
+)
+def proximal_gd() -> None:
+    """A step of gradient descent, then one towards zero::
+
+    p = Param - LearningRate * Grad
+    Param = sign(p) * max(0, |p| - LearningRate * l1) / (1 + LearningRate * l2)
+    """
+
+
+@define(
+    "proximal_adagrad(Param: float, Moment: float, Grad, LearningRate) -> ParamOut, MomentOut",
+    infer=_updates("proximal_adagrad", "Moment"),
+    grad=NOT_DIFFERENTIABLE,
+    l1=0.0,
+    l2=0.0,
+)
+def proximal_adagrad() -> None:
+    """`proximal_gd` with ``Moment = Moment + Grad * Grad`` and ``p = Param - LearningRate * Grad / sqrt(Moment)``."""

@@ -155,7 +155,7 @@ def tree_path() -> None:
 
 def _hierarchical(
     X: Spec, W: Spec, Label: Spec, PathTable: Spec | None, PathCode: Spec | None, Bias: Spec | None, num_classes: int
-) -> tuple[Spec, Spec]:
+) -> tuple[Spec, Spec, Spec]:
     path, _ = _tree(Label, PathTable, PathCode, num_classes)
     if X.ndim != 2 or W.ndim != 2 or not fits(X.shape[1], W.shape[1]):
         raise InferenceError(f"X {X} should have shape [batch, width], W {W} [nodes, width]")
@@ -164,11 +164,12 @@ def _hierarchical(
     if Bias is not None and not fits(Bias.size, W.shape[0]):
         raise InferenceError(f"Bias {Bias} should have a number for each row of W {W}")
     rows = max(X.shape[0], path.shape[0])
-    return Spec((rows, 1), X.dtype), Spec((rows, path.shape[1]), X.dtype)
+    return Spec((rows, 1), X.dtype), Spec((rows, path.shape[1]), X.dtype), W
 
 
 @define(
-    "hierarchical_sigmoid(X: float, W: float, Label: int, PathTable?: int, PathCode?: int, Bias?: float) -> Out, PreOut~",
+    "hierarchical_sigmoid(X: float, W: float, Label: int, PathTable?: int, PathCode?: int, Bias?: float)"
+    " -> Out, PreOut~, W_Out?~",
     infer=_hierarchical,
     wrt=("X", "W", "Bias"),
     sparse_grad="W",
@@ -186,7 +187,7 @@ def hierarchical_sigmoid(
 
     At each node of the path (see `tree_path`), direction 1 has the probability ``sigmoid(p)``, where ``p = X . W[node] +
     Bias[node]`` is clipped to [-40, 40]. As in Paddle, ``log(2)`` is added for each node by which a path is shorter than the
-    longest one.
+    longest one. W_Out is W.
     """
     index, code = f.tree_path(Label, PathTable, PathCode, num_classes=num_classes)
     weights = f.take_rows(W, index)

@@ -254,7 +254,7 @@ def _sequence_mask(X: Spec, MaxLenTensor: Spec | None, maxlen: int, out_dtype: i
 
 
 @define(
-    "sequence_mask(X: int, MaxLenTensor?: int[one]) -> Y",
+    "sequence_mask(X: int|float, MaxLenTensor?: int[one]) -> Y",
     infer=_sequence_mask,
     grad=ZERO_GRADIENT,
     maxlen=-1,

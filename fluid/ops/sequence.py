@@ -96,13 +96,29 @@ def sequence_ends() -> None:
 
 
 def _context(X: Spec, length: int) -> Spec:
+    if _is_batch(X):
+        return _index(-1 if -1 in X.shape[:2] else X.shape[0] * X.shape[1], length)
     offsets_of(X, "X")
     return _index(_rows(X), length, lod=X.lod)
 
 
+def _is_batch(X: Spec) -> bool:
+    """Whether X is ``[batch, steps, width]``: sequences of one length."""
+    return X.ndim == 3 and not X.lod
+
+
 @define("sequence_context(X) -> Out", infer=_context, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, start=0, length=1)
 def sequence_context() -> None:
-    """``Out[t, i] = t + start + i``; -1 if that row is not in the sequence of row t."""
+    """``Out[t, i] = t + start + i``; -1 if that row is not in the sequence of row t. In X [batch, steps, width] without LoD, the
+    rows are counted through the batch."""
+
+
+@define("sequence_margins(X) -> Out", infer=_context, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, start=0, length=1)
+def sequence_margins() -> None:
+    """Where `sequence_context` is -1: the row, of those that stand around each sequence, that is there; -1 elsewhere.
+
+    The ``max(0, -start)`` rows before a sequence are counted first, then the ``max(0, start + length - 1)`` after it.
+    """
 
 
 @define("sequence_reversed(X) -> Out", infer=_ids, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True)
@@ -467,10 +483,23 @@ def sequence_scatter(f: Any, Ids: Any, Updates: ShapeOnly, dOut: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------- convolution
-def _conv(X: Spec, Filter: Spec, contextLength: int, contextStride: int, paddingTrainable: bool) -> Spec:
+def _conv(
+    X: Spec,
+    PaddingData: Spec | None,
+    Filter: Spec,
+    contextStart: int,
+    contextLength: int,
+    contextStride: int,
+    paddingTrainable: bool,
+) -> Spec:
     offsets_of(X, "X")
-    if paddingTrainable or contextStride != 1:
-        raise InferenceError("sequence_conv: contextStride should be 1, and paddingTrainable False")
+    if contextStride != 1:
+        raise InferenceError(f"sequence_conv: contextStride should be 1, not {contextStride}")
+    if paddingTrainable:
+        around = max(0, -contextStart) + max(0, contextStart + contextLength - 1)
+        if PaddingData is None or PaddingData.ndim != 2 or not all(map(fits, PaddingData.shape, (around, X.shape[-1]))):
+            padding = "none" if PaddingData is None else PaddingData
+            raise InferenceError(f"sequence_conv: PaddingData should have shape [{around}, width of X {X}], but is {padding}")
     rows = contextLength * X.shape[1] if X.ndim == 2 and X.shape[1] >= 0 else -1
     if X.ndim != 2 or Filter.ndim != 2 or not fits(Filter.shape[0], rows):
         raise InferenceError(f"sequence_conv: Filter {Filter} should have contextLength ({contextLength}) x width of X {X} rows")
@@ -480,37 +509,57 @@ def _conv(X: Spec, Filter: Spec, contextLength: int, contextStride: int, padding
 @define(
     "sequence_conv(X: float, PaddingData?, Filter) -> Out",
     infer=_conv,
-    wrt=("X", "Filter"),
+    wrt=("X", "PaddingData", "Filter"),
     lod_aware=True,
     contextLength=required("int"),
     contextStart=required("int"),
     contextStride=required("int"),
     paddingTrainable=False,
 )
-def sequence_conv(f: Any, X: Any, Filter: Any, dOut: Any, contextStart: int, contextLength: int) -> Any:
+def sequence_conv(
+    f: Any, X: Any, PaddingData: Any, Filter: Any, dOut: Any, contextStart: int, contextLength: int, paddingTrainable: bool
+) -> Any:
     """Convolution over time: for row t, the contextLength rows of its sequence from t + contextStart on, joined, times Filter,
-    ``[contextLength * width, filters]``. Rows outside of the sequence are zeros."""
+    ``[contextLength * width, filters]``. Rows outside of the sequence are zeros.
+
+    If `paddingTrainable`, they are rows of PaddingData, ``[rows before + rows after, width]``: first those before a sequence.
+    """
     index = f.sequence_context(X, start=contextStart, length=contextLength)
-    return {
-        "X": lambda: f.add_rows(f.reshape(f.matmul_v2(dOut, Filter, trans_y=True), shape=[0, contextLength, -1]), index, X),
-        "Filter": lambda: f.matmul_v2(f.flatten(f.take_rows(X, index), axis=1), dOut, trans_x=True),
+    margins = f.sequence_margins(X, start=contextStart, length=contextLength) if paddingTrainable else None
+
+    def windows() -> Any:
+        rows = f.take_rows(X, index)
+        return rows if margins is None else rows + f.take_rows(PaddingData, margins)
+
+    def by_windows() -> Any:
+        return f.reshape(f.matmul_v2(dOut, Filter, trans_y=True), shape=[0, contextLength, -1])
+
+    gradients = {
+        "X": lambda: f.add_rows(by_windows(), index, X),
+        "Filter": lambda: f.matmul_v2(f.flatten(windows(), axis=1), dOut, trans_x=True),
     }
+    if margins is not None:
+        gradients["PaddingData"] = lambda: f.add_rows(by_windows(), margins, PaddingData)
+    return gradients
 
 
 def _row_conv(X: Spec, Filter: Spec) -> Spec:
-    offsets_of(X, "X")
-    if Filter.ndim != 2 or X.ndim != 2 or not fits(Filter.shape[1], X.shape[1]):
+    if not _is_batch(X):
+        offsets_of(X, "X")
+    if Filter.ndim != 2 or X.ndim not in (2, 3) or not fits(Filter.shape[1], X.shape[-1]):
         raise InferenceError(f"row_conv: Filter {Filter} should have the width of X {X}")
     return X
 
 
 @define("row_conv(X: float, Filter) -> Out", infer=_row_conv, lod_aware=True)
 def row_conv(f: Any, X: Any, Filter: Any, dOut: Any) -> Any:
-    """``Out[t] = sum over i of X[t + i] * Filter[i]`` within each sequence: a look ahead."""
+    """``Out[t] = sum over i of X[t + i] * Filter[i]`` within each sequence: a look ahead. X [batch, steps, width] without LoD
+    holds sequences of one length."""
     index = f.sequence_context(X, start=0, length=Filter.shape[0])
+    rows, d_rows = (f.flatten(value, axis=2) for value in (X, dOut)) if len(X.shape) == 3 else (X, dOut)
     return {
-        "X": lambda: f.add_rows(f.elementwise_mul(f.unsqueeze(dOut, axes=[1]), Filter), index, X),
-        "Filter": lambda: f.sum_to(f.elementwise_mul(f.take_rows(X, index), f.unsqueeze(dOut, axes=[1])), Filter),
+        "X": lambda: f.reshape_like(f.add_rows(f.elementwise_mul(f.unsqueeze(d_rows, axes=[1]), Filter), index, rows), X),
+        "Filter": lambda: f.sum_to(f.elementwise_mul(f.take_rows(rows, index), f.unsqueeze(d_rows, axes=[1])), Filter),
     }
 
 
@@ -552,8 +601,10 @@ def _patches(X: Spec, kernels: list[int], strides: list[int], paddings: list[int
     return counts[0], counts[1], -1 if X.shape[1] == -1 else X.shape[1] * prod(kernels)
 
 
-def _patch_index(X: Spec, kernels: list[int], strides: list[int], paddings: list[int]) -> Spec:
+def _patch_index(X: Spec, Like: Spec | None, kernels: list[int], strides: list[int], paddings: list[int]) -> Spec:
     high, wide, size = _patches(X, kernels, strides, paddings)
+    if Like is not None:
+        return _index(_rows(Like), size)
     return _index(-1 if -1 in (X.shape[0], high, wide) else X.shape[0] * high * wide, size)
 
 
@@ -561,26 +612,39 @@ _PATCHES: dict[str, Any] = {
     "kernels": least(1, counted(required("ints"), 2)),
     "strides": least(1, counted(ints(1, 1))),
     "paddings": least(0, counted(ints(0, 0, 0, 0))),
+    "out_stride": least(1, counted(ints(1, 1))),
 }
 
 
-@define("patch_index(X) -> Out", infer=_patch_index, grad=ZERO_GRADIENT, shape_only=("X",), lod_aware=True, **_PATCHES)
+@define(
+    "patch_index(X, Y?, Like?) -> Out",
+    infer=_patch_index,
+    grad=ZERO_GRADIENT,
+    shape_only=("X", "Like"),
+    lod_aware=True,
+    **_PATCHES,
+)
 def patch_index() -> None:
-    """For each output element of `im2sequence`, its index among the elements of X; -1 in the padding."""
+    """For each output element of `im2sequence` (which has as many rows as Like), its index among the elements of X; -1 in the
+    padding."""
 
 
 def _im2sequence(X: Spec, Y: Spec | None, kernels: list[int], strides: list[int], paddings: list[int]) -> Spec:
-    if Y is not None:
-        raise InferenceError("im2sequence: images of different sizes (Y) are not supported; scale them to one size")
     high, wide, size = _patches(X, kernels, strides, paddings)
-    if -1 in (X.shape[0], high, wide):
+    if Y is not None and (Y.ndim != 2 or not fits(Y.shape[1], 2) or (X.shape[0] != 1 and not fits(Y.shape[0], X.shape[0]))):
+        raise InferenceError(f"im2sequence: Y {Y} should have a height and a width for each image of X {X}")
+    if -1 in (X.shape[0], high, wide) or (Y is not None and X.shape[0] != 1):
         return Spec((-1, size), X.dtype, lod=(None,))
     count = X.shape[0] * high * wide
     return Spec((count, size), X.dtype, lod=(tuple(range(0, count + 1, high * wide)),))
 
 
-@define("im2sequence(X, Y?) -> Out", infer=_im2sequence, wrt=("X",), lod_aware=True, out_stride=ints(1, 1), **_PATCHES)
-def im2sequence(f: Any, X: ShapeOnly, dOut: Any, attrs: Any) -> Any:
-    """The patches of each image, row by row, as a sequence: ``[images * patches, channels * kernel height * kernel width]``."""
-    index = f.patch_index(X, **{name: attrs[name] for name in _PATCHES})
+@define("im2sequence(X, Y?) -> Out", infer=_im2sequence, wrt=("X",), constants=("Y",), lod_aware=True, **_PATCHES)
+def im2sequence(f: Any, X: ShapeOnly, Y: Any, dOut: Any, attrs: Any) -> Any:
+    """The patches of each image, row by row, as a sequence: ``[images * patches, channels * kernel height * kernel width]``.
+
+    Where X [images, ...] comes of images of different sizes, Y [images, 2] holds their heights and widths, which are divided by
+    `out_stride`, rounded up: as many patches are taken as fit there. As in Paddle, Y is passed over where there is one image.
+    """
+    index = f.patch_index(X, Y, dOut, **{name: attrs[name] for name in _PATCHES})
     return {"X": f.reshape_like(f.add_rows(dOut, index, f.reshape(X, shape=[-1])), X)}

@@ -502,7 +502,10 @@ def _define_interp(method: str, doc: str) -> None:
     rule_v2.__doc__ = doc
     for name, its_rule, scale in ((f"{method}_interp", rule, 0.0), (f"{method}_interp_v2", rule_v2, floats())):
         attributes = {"scale": scale, **_INTERP_SIZES, **_INTERP_ATTRS}
-        define(f"{name}(X: float, {_INTERP_SLOTS}) -> Out", infer=infer, wrt=("X",), constants=("Scale",), **attributes)(its_rule)
+        elements = "float" if method == "bicubic" else "int|float"
+        define(f"{name}(X: {elements}, {_INTERP_SLOTS}) -> Out", infer=infer, wrt=("X",), constants=("Scale",), **attributes)(
+            its_rule
+        )
 
 
 _SIZED = "Images resized; the size is given as for `bilinear_interp_v2`. "
@@ -512,7 +515,7 @@ _define_interp(
 
 The size is SizeTensor, OutSize, X's size times `scale` (or Scale), or else `out_h` and `out_w`. With `align_corners`, the
 outermost elements keep their places; without, elements are areas with `align_mode` 0, points with 1. Layouts are NCHW or
-NHWC.""",
+NHWC. Of integers, such as uint8, the result has the integer parts.""",
 )
 _define_interp("nearest", _SIZED + "Each element is the nearest one of X.")
 _define_interp("linear", _SIZED + "For rows [N, C, W].")

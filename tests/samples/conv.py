@@ -111,18 +111,22 @@ def spread(
     Input: Any,
     Filter: Any,
     strides: Sequence[int] = (1, 1, 1),
-    paddings: Sequence[int] = (0, 0, 0),
+    paddings: Sequence[int] = (),
     dilations: Sequence[int] = (1, 1, 1),
     groups: int = 1,
     output_padding: Sequence[int] = (0, 0, 0),
     output_size: Sequence[int] = (),
     data_format: str = "NCHW",
+    padding_algorithm: str = "EXPLICIT",
 ) -> Any:
     """Each input element adds its multiple of the filter to the output."""
     x = channels_first(Input, data_format)
     n, channels, *extents = x.shape
     _, per_group, *kernel = Filter.shape
     count = len(extents)
+    sides = both_sides(paddings or [0] * count, count)
+    found = [amounts(extents[i], kernel[i], strides[i], dilations[i], sides[i], padding_algorithm) for i in range(count)]
+    dilations = [dilation for _, _, dilation in found]
     room = [(extents[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 + strides[i] for i in range(count)]
     out = np.zeros((n, per_group * groups, *room), x.dtype)
     for c, *at in np.ndindex(channels, *extents):
@@ -132,12 +136,11 @@ def spread(
         )
         value = x[(slice(None), c, *at)].reshape(n, *[1] * (count + 1))
         out[(slice(None), slice(first, first + per_group), *under)] += value * Filter[c]
-    ends = [
-        paddings[i] + output_size[i] if output_size else room[i] - strides[i] - paddings[i] + output_padding[i]
-        for i in range(count)
+    kept = [
+        slice(before, before + output_size[i] if output_size else room[i] - strides[i] - after + output_padding[i])
+        for i, (before, after, _) in enumerate(found)
     ]
-    found = out[(slice(None), slice(None), *(slice(paddings[i], ends[i]) for i in range(count)))]
-    return channels_as_asked(found, data_format)
+    return channels_as_asked(out[(slice(None), slice(None), *kept)], data_format)
 
 
 add(
@@ -147,6 +150,10 @@ add(
     Sample({"Input": data(1, 4, 3, 3), "Filter": data(4, 2, 2, 2)}, {"groups": 2, "dilations": [2, 1]}, spread),
     Sample({"Input": data(1, 2, 3, 2), "Filter": data(2, 2, 2, 3)}, {"strides": [2, 3], "output_padding": [1, 0]}, spread),
     Sample({"Input": data(1, 3, 2, 2), "Filter": data(2, 2, 3, 3)}, {"strides": [2, 2], "data_format": "NHWC"}, spread),
+    Sample({"Input": data(1, 2, 3, 4), "Filter": data(2, 1, 4, 3)}, {"strides": [2, 1], "padding_algorithm": "SAME"}, spread),
+    Sample({"Input": data(1, 2, 3, 2), "Filter": data(2, 1, 1, 2)}, {"strides": [3, 2], "padding_algorithm": "SAME"}, spread),
+    Sample({"Input": data(1, 2, 3, 3), "Filter": data(2, 1, 2, 3)}, {"paddings": [1, 1], "padding_algorithm": "VALID"}, spread),
+    Sample({"Input": data(1, 2, 3, 3), "Filter": data(2, 1, 2, 3)}, {"paddings": [1, 0, 2, 0]}, spread),
 )
 add(
     "depthwise_conv2d_transpose",
@@ -163,6 +170,11 @@ add(
     Sample(
         {"Input": data(1, 4, 2, 2, 2), "Filter": data(4, 1, 2, 3, 2)},
         {"groups": 2, "strides": [2, 1, 2], "paddings": [0, 1, 1], "dilations": [1, 1, 2]},
+        spread,
+    ),
+    Sample(
+        {"Input": data(1, 2, 2, 2, 3), "Filter": data(2, 1, 2, 3, 2)},
+        {"strides": [2, 1, 2], "padding_algorithm": "SAME", "dilations": [1, 1, 2]},
         spread,
     ),
 )

@@ -39,6 +39,14 @@ add("fill_zeros_like", *(Sample({"X": data(*shape)}, {}, lambda X: np.zeros_like
 add("fill_zeros_like", Sample({"X": data.ints(2, 3)}, {}, lambda X: np.zeros_like(X)))
 
 
+add("fill_zeros_like2", Sample({"X": data(2, 3)}, {"dtype": 3}, lambda X: np.zeros(X.shape, np.int64)))
+add(
+    "fill",
+    Sample({}, {"value": [1.0, 2.5], "shape": [2, 1], "dtype": 5}, lambda: np.float32([[1], [2.5]])),
+    Sample({}, {"value": [1, 0, 7], "shape": [3], "dtype": 3}, lambda: np.array([1, 0, 7])),
+)
+
+
 def filled_like(X: Any, value: float = 0.0, dtype: int = -1) -> Any:
     return np.full(X.shape, value, X.dtype if dtype == -1 else VarType(dtype).numpy)
 

@@ -54,7 +54,7 @@ def picked(table: Any, label: Any, ignore_index: int = -100) -> Any:
 def crossed(X: Any, Label: Any, soft_label: bool = False, ignore_index: int = -100) -> Any:
     if soft_label:
         return -(Label * np.log(X)).sum(-1, keepdims=True)
-    return -picked(np.log(X), Label, ignore_index)
+    return -picked(np.log(X), Label, ignore_index).reshape(Label.shape)
 
 
 IGNORED = np.int64([[1], [-100], [2]])
@@ -69,6 +69,7 @@ add(
     "cross_entropy2",
     Sample({"X": probabilities(3, 4), "Label": data.ints(3, 1, high=4)}, {}, crossed_2),
     Sample({"X": probabilities(3, 4), "Label": np.int64([[1], [2], [1]])}, {"ignore_index": 2}, crossed_2),
+    Sample({"X": probabilities(3, 4), "Label": np.int64([1, 2, 1])}, {"ignore_index": 2}, crossed_2),
 )
 add("cross_entropy", Sample({"X": probabilities(3, 4), "Label": data.ints(3, 1, high=4)}, {}, crossed))
 add(
@@ -76,6 +77,8 @@ add(
     Sample({"X": probabilities(2, 3, 4), "Label": data.ints(2, 3, 1, high=4)}, {}, crossed),
     Sample({"X": probabilities(3, 4), "Label": probabilities(3, 4)}, {"soft_label": True}, crossed, wrt=["X"]),
     Sample({"X": probabilities(3, 4), "Label": np.int64([[1], [2], [1]])}, {"ignore_index": 2}, crossed),
+    Sample({"X": probabilities(3, 4), "Label": np.int64([1, 2, 1])}, {"ignore_index": 2}, crossed),
+    Sample({"X": probabilities(2, 3, 4), "Label": data.ints(2, 3, high=4)}, {}, crossed),
 )
 
 

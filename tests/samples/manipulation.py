@@ -288,6 +288,7 @@ add(
         lambda X, Index: X[tuple(np.moveaxis(Index, -1, 0))],
         known=["Index"],
     ),
+    Sample({"X": data(3, 2), "Index": np.zeros((2, 0), "int64")}, {}, lambda X, Index: np.stack([X, X]), known=["Index"]),
 )
 
 
@@ -340,6 +341,7 @@ def hot(X: Any, depth: int, **_: Any) -> Any:
 
 
 add("one_hot", Sample({"X": data.ints(4, 1)}, {"depth": 5}, lambda X, depth: hot(X[..., 0], depth)))
+add("one_hot_v2", Sample({"X": data.ints(4).astype("float64")}, {"depth": 5}, hot))
 add("one_hot_v2", *(Sample({"X": data.ints(*shape)}, {"depth": 5}, hot) for shape in ((4,), (2, 3))))
 add(
     "where",
@@ -351,6 +353,7 @@ add(
         )
         for shape in ((2, 3), (1,), (), (0, 2))
     ),
+    Sample({"Condition": data.bools(3, 2)}, {}, lambda Condition: np.stack(Condition.nonzero(), 1), shapes_by_value=True),
 )
 
 
@@ -433,7 +436,8 @@ for x, attrs in (
 
 def scattered_nd(X: Any, Index: Any, Updates: Any) -> Any:
     out = X.copy()
-    np.add.at(out, tuple(np.moveaxis(Index, -1, 0)), Updates)
+    for at in np.ndindex(Index.shape[:-1]):
+        out[tuple(Index[at])] += Updates[at]
     return out
 
 
@@ -442,6 +446,8 @@ add(
     Sample({"X": data(4, 3), "Index": np.int64([[2], [0], [2]]), "Updates": data(3, 3)}, {}, scattered_nd),
     Sample({"X": data(4, 3), "Index": np.int64([[2, 1], [0, 0], [2, 1]]), "Updates": data(3)}, {}, scattered_nd),
     Sample({"X": data(4, 3, 2), "Index": np.int64([[[2, 1]], [[0, 0]]]), "Updates": data(2, 1, 2)}, {}, scattered_nd),
+    Sample({"X": data(3, 2), "Index": np.zeros((2, 0), "int64"), "Updates": data(2, 3, 2)}, {}, scattered_nd),
+    Sample({"X": data(3, 2), "Index": np.zeros((0, 1), "int64"), "Updates": data(0, 2)}, {}, scattered_nd),
 )
 for x, attrs in [*SLICES, ((4, 5), {"axes": [0, 1], "starts": [1, 2], "ends": [2, 4], "decrease_axis": [0]})]:
     like = data(*x)
@@ -790,18 +796,31 @@ def padded3d(X: Any, paddings: Sequence[int], mode: str = "constant", value: flo
 for mode in ("constant", "reflect", "edge"):
     for attrs in ({"pad_value": 0.5}, {"data_format": "NHWC"}):
         add("pad2d", Sample({"X": data(2, 3, 3, 2)}, {"paddings": [1, 2, 0, 1], "mode": mode, **attrs}, padded2d))
+    in_tensor = {"X": data(2, 3, 3, 2), "Paddings": np.int32([1, 2, 0, 1])}
+    add(
+        "pad2d",
+        Sample(
+            in_tensor,
+            {"mode": mode, "data_format": "NHWC"},
+            lambda X, Paddings, mode, data_format: padded2d(X, Paddings.tolist(), mode, 0.0, data_format),
+            wrt=["X"],
+            shapes_by_value=True,
+        ),
+    )
 for mode in ("constant", "reflect", "replicate", "circular"):
     for attrs in ({"value": 0.5}, {"data_format": "NDHWC"}):
         add("pad3d", Sample({"X": data(1, 3, 3, 2, 2)}, {"paddings": [1, 0, 0, 1, 1, 1], "mode": mode, **attrs}, padded3d))
 
 
 def unpadded(X: Any, Like: Any, paddings: Sequence[int], mode: str) -> Any:
+    if mode == "constant":
+        return X[tuple(slice(low, low + size) for (low, _), size in zip(margins(paddings), Like.shape, strict=True))]
     out = np.zeros_like(Like)
     np.add.at(out.reshape(-1), np.pad(np.arange(out.size).reshape(out.shape), margins(paddings), mode), X)
     return out
 
 
-for mode in ("reflect", "edge", "wrap"):
+for mode in ("reflect", "edge", "wrap", "constant"):
     attrs = {"paddings": [1, 2, 0, 1], "mode": mode}
     add("pad_by", Sample({"X": data(3, 2)}, attrs, lambda X, paddings, mode: np.pad(X, margins(paddings), mode)))
     add("unpad_by", Sample({"X": data(6, 3), "Like": data(3, 2)}, attrs, unpadded, wrt=["X"]))

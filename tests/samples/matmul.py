@@ -206,3 +206,15 @@ def bilinear(X: Any, Y: Any, Weight: Any, Bias: Any = 0) -> Any:
 
 FORM = {"X": data(3, 2), "Y": data(3, 4), "Weight": data(5, 2, 4)}
 add("bilinear_tensor_product", Sample(FORM, {}, bilinear), Sample({**FORM, "Bias": data(1, 5)}, {}, bilinear))
+
+
+def shifted(X: Any, Y: Any) -> Any:
+    """Each filter times the windows of its row, repeated thrice."""
+    width, half = X.shape[1], Y.shape[1] // 2
+    return np.array(
+        [[np.tile(x, 3)[i - half + width : i + half + 1 + width] @ y for i in range(width)] for x, y in zip(X, Y, strict=True)]
+    )
+
+
+for size in (1, 3, 5):
+    add("conv_shift", Sample({"X": data(2, 5), "Y": data(2, size)}, {}, shifted, known=["Y"]))

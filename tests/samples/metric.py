@@ -88,3 +88,61 @@ COUNTS = {
 for more in ({}, COUNTS):
     inputs = {"Predictions": data.ints(4, 3, high=4), "Labels": data.ints(4, 3, high=4), **more}
     add("mean_iou", Sample(inputs, {"num_classes": 5}, mean_iou))
+
+
+def ratios(states: Any) -> Any:
+    """Class by class, then of the sums over classes."""
+
+    def three(rows: list[Any]) -> list[float]:
+        precision = np.mean([hits / (hits + wrong) if hits + wrong else 1.0 for hits, wrong, _, _ in rows])
+        recall = np.mean([hits / (hits + missed) if hits + missed else 1.0 for hits, _, _, missed in rows])
+        return [precision, recall, 2 * precision * recall / (precision + recall) if precision + recall else 0.0]
+
+    return np.array(three(list(states)) + three([states.sum(0)]))
+
+
+def precision_recall(
+    MaxProbs: Any, Indices: Any, Labels: Any, class_number: int, Weights: Any = None, StatesInfo: Any = None
+) -> Any:
+    states = np.zeros((class_number, 4))
+    for row, (found, label) in enumerate(zip(Indices.ravel(), Labels.ravel(), strict=True)):
+        for each in range(class_number):
+            place = (0 if label == each else 1) if found == each else (3 if label == each else 2)
+            states[each, place] += 1 if Weights is None else Weights[row, 0]
+    total = states + (0 if StatesInfo is None else StatesInfo)
+    return {"BatchMetrics": ratios(states), "AccumMetrics": ratios(total), "AccumStatesInfo": total.astype("float32")}
+
+
+guesses = {
+    "MaxProbs": data(8, 1),
+    "Indices": data.ints(8, 1, high=3, dtype="int32"),
+    "Labels": data.ints(8, 1, high=3, dtype="int32"),
+}
+for inputs, classes in (({}, 4), ({"Weights": data(8, 1, low=0.1)}, 3), ({"StatesInfo": data(3, 4, low=0.0)}, 3)):
+    add("precision_recall", Sample({**guesses, **inputs}, {"class_number": classes}, precision_recall))
+
+
+def ordered_pairs(Score: Any, Label: Any, QueryID: Any, column: int = 0, Weight: Any = None, **so_far: Any) -> Any:
+    names = ("PositivePair", "NegativePair", "NeutralPair")
+    counts = {name: so_far.get("Accumulate" + name, np.zeros(1)).copy() for name in names}
+    for j in range(len(Score)):
+        for i in range(j):
+            if QueryID[i] == QueryID[j] and Label[i] != Label[j]:
+                weight = 1 if Weight is None else (Weight[i, 0] + Weight[j, 0]) / 2
+                right = (Score[i, column] - Score[j, column]) * (Label[i, 0] - Label[j, 0]) > 0
+                counts["PositivePair" if right else "NegativePair"] += weight
+                counts["NeutralPair"] += weight * (Score[i, column] == Score[j, column])
+    return {name: count.astype(Score.dtype) for name, count in counts.items()}
+
+
+ranked = {
+    "Score": data.ints(9, 2, high=4).astype("float64"),
+    "Label": data.ints(9, 1, high=3).astype("float64"),
+    "QueryID": data.ints(9, 1, high=2),
+}
+before = {"Accumulate" + name: data(1) for name in ("PositivePair", "NegativePair", "NeutralPair")}
+add(
+    "positive_negative_pair",
+    Sample(ranked, {}, ordered_pairs),
+    Sample({**ranked, "Weight": data(9, 1, low=0.1), **before}, {"column": -1}, ordered_pairs),
+)

@@ -171,6 +171,17 @@ def adadelta(
     return {"ParamOut": Param - LearningRate * update, "AvgSquaredGradOut": g, "AvgSquaredUpdateOut": u}
 
 
+def proximal_gd(Param: Any, Grad: Any, LearningRate: Any, l1: float = 0.0, l2: float = 0.0) -> Any:
+    moved = Param - LearningRate * Grad
+    nearer = np.where(np.abs(moved) > LearningRate * l1, moved - np.sign(moved) * LearningRate * l1, 0)
+    return {"ParamOut": nearer / (1 + LearningRate * l2)}
+
+
+def proximal_adagrad(Param: Any, Moment: Any, Grad: Any, LearningRate: Any, l1: float = 0.0, l2: float = 0.0) -> Any:
+    moment = Moment + Grad**2
+    return {**proximal_gd(Param, Grad / np.sqrt(moment), LearningRate, l1, l2), "MomentOut": moment}
+
+
 def adamax(
     Param: Any,
     Grad: Any,
@@ -274,6 +285,13 @@ for shape in (*SHAPES, LARGE):
             "LearningRate": RATE,
         }
         add("adadelta", Sample(given, attrs, adadelta, tolerance=10))
+        given = {slot: value for slot, value in given.items() if slot != "LearningRate"}  # as in Paddle 1.x
+        add("adadelta", Sample(given, attrs, lambda **of: adadelta(LearningRate=1.0, **of), tolerance=10))
+    for attrs in ({}, {"l1": 0.5, "l2": 0.3}):
+        given = {"Param": data(*shape), "Grad": data(*shape), "LearningRate": RATE}
+        add("proximal_gd", Sample(given, attrs, proximal_gd, tolerance=10))
+        given = {**given, "Moment": data(*shape, low=0.1)}
+        add("proximal_adagrad", Sample(given, attrs, proximal_adagrad, tolerance=10))
     for attrs in ({}, {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.1}):
         given = {
             "Param": data(*shape),
@@ -322,4 +340,10 @@ add(
     "lars_momentum",
     Sample(lars_inputs((3, 4), (5,)), {"mu": 0.9, "lars_weight_decay": [0.1, 0.0]}, lars_momentum, tolerance=10),
     Sample({**lars_inputs((3, 4)), "Param": [np.zeros((3, 4))]}, {"mu": 0.9}, lars_momentum, tolerance=10),
+    Sample(
+        lars_inputs((3, 4)),
+        {"mu": 0.9, "lars_weight_decay": 0.1},
+        lambda lars_weight_decay, **of: lars_momentum(lars_weight_decay=[0.1], **of),
+        tolerance=10,
+    ),
 )

@@ -124,6 +124,26 @@ for x, attrs in CASES + VOLUMES:
         add(f"max_{name}_with_index", Sample({"X": image}, attrs, with_index))
 
 
+def pooled_by_level(X: Any, pyramid_height: int, pooling_type: str) -> Any:
+    """By slices, which end where the image does."""
+    levels = []
+    for bins in (2**level for level in range(pyramid_height)):
+        extents = []
+        for size in X.shape[2:]:
+            window = -(-size // bins)
+            start = -((window * bins - size + 1) // 2)
+            extents.append([slice(max(0, start + i * window), start + (i + 1) * window) for i in range(bins)])
+        reduce = np.max if pooling_type == "max" else np.mean
+        levels.append(np.stack([reduce(X[:, :, rows, columns], (2, 3)) for rows in extents[0] for columns in extents[1]], 2))
+    return np.concatenate([level.reshape(len(X), -1) for level in levels], 1)
+
+
+for kind in ("max", "avg"):
+    for image, height in (((2, 3, 6, 4), 3), ((1, 2, 3, 7), 2)):
+        attrs = {"pyramid_height": height, "pooling_type": kind}
+        add("spp", Sample({"X": data.distinct(*image)}, attrs, pooled_by_level, known=["X"]))
+
+
 # ----------------------------------------------------------------------------------------------------------- unpooling
 def unpooled(
     X: Any,

@@ -113,7 +113,7 @@ def tree_cost(
         for node, code in zip(nodes, codes, strict=True):
             score = 0.0 if node < 0 else X[row] @ W[node] + (0 if Bias is None else Bias.reshape(-1)[node])
             cost[row] -= np.log(sigmoid(score if code else -score))
-    return cost
+    return {"Out": cost, "W_Out": W}
 
 
 TABLE = np.array([[0, 2, 4, -1], [0, 1, -1, -1], [0, 2, 3, 5], [0, 1, 6, -1]])

@@ -207,6 +207,7 @@ add(
     "sequence_mask",
     Sample({"X": np.int64([2, 0, 3])}, {"maxlen": 4}, masked),
     Sample({"X": np.int64([[2, 0], [3, 1]])}, {"maxlen": 2, "out_dtype": FP64}, masked),
+    Sample({"X": np.float64([2, 0, 3])}, {"maxlen": 4}, masked),
     Sample({"X": np.int64([2, 0, 3])}, {}, masked, shapes_by_value=True),
     Sample({"X": np.int64([2, 0, 3]), "MaxLenTensor": np.int32([5])}, {}, masked, shapes_by_value=True),
 )

@@ -94,10 +94,29 @@ def context(lod: Any, start: int, length: int) -> Any:
     )
 
 
-for window in ((-1, 3), (0, 2), (1, 2)):
-    of_sequences(
-        "sequence_context", {"start": window[0], "length": window[1]}, lambda X, lod, window=window: context(lod, *window)
+def margins(lod: Any, start: int, length: int) -> Any:
+    """With the rows around each sequence numbered, those before it first."""
+    before = max(0, -start)
+    return np.array(
+        [
+            [
+                at - rows[0] + before if at < rows[0] else at - rows[-1] - 1 + before if at > rows[-1] else -1
+                for at in range(t, t + length)
+            ]
+            for rows in rows_of(lod)
+            for t in (row + start for row in rows)
+        ]
     )
+
+
+WINDOWS = ((-1, 3), (0, 2), (1, 2), (-3, 2))
+for window in WINDOWS:
+    attrs = {"start": window[0], "length": window[1]}
+    of_sequences("sequence_context", attrs, lambda X, lod, window=window: context(lod, *window))
+    of_sequences("sequence_margins", attrs, lambda X, lod, window=window: margins(lod, *window))
+BATCH = ((0, 4, 8),)
+add("sequence_context", Sample({"X": data(2, 4, 3)}, {"start": -1, "length": 3}, lambda X: context(BATCH, -1, 3)))
+add("sequence_margins", Sample({"X": data(2, 4, 3)}, {"start": -1, "length": 3}, lambda X: margins(BATCH, -1, 3)))
 
 
 def positions(lod: Any, width: int) -> Any:
@@ -275,8 +294,30 @@ def convolved(X: Any, Filter: Any, start: int, length: int, lod: Any) -> Any:
     return taken(X, context(lod, start, length)).reshape(len(X), -1) @ Filter
 
 
+def convolved_with_margins(X: Any, PaddingData: Any, Filter: Any, start: int, length: int, lod: Any) -> Any:
+    """Over each sequence with rows around it, without the windows that its own rows do not begin."""
+    before, after = PaddingData[: max(0, -start)], PaddingData[max(0, -start) :]
+    whole = [np.concatenate([before, part, after]) for part in parts(X, lod)]
+    first = max(0, start)
+    rows = [part[at : at + length].reshape(-1) for part in whole for at in range(first, first + len(part) - len(PaddingData))]
+    return np.stack(rows) @ Filter
+
+
 for lod in (LOD, FULL):
-    for start, length in ((-1, 3), (0, 2), (1, 2)):
+    for start, length in ((-1, 3), (-2, 4), (1, 2)):
+        add(
+            "sequence_conv",
+            Sample(
+                {"X": data(6, 2), "PaddingData": data(max(0, -start) + start + length - 1, 2), "Filter": data(2 * length, 3)},
+                {"contextStart": start, "contextLength": length, "contextStride": 1, "paddingTrainable": True},
+                lambda X, PaddingData, Filter, start=start, length=length, lod=lod: convolved_with_margins(
+                    X, PaddingData, Filter, start, length, lod
+                ),
+                lods={"X": lod},
+                known=["Filter"],
+            ),
+        )
+    for start, length in WINDOWS:
         add(
             "sequence_conv",
             Sample(
@@ -297,6 +338,16 @@ for lod in (LOD, FULL):
             known=["Filter"],
         ),
     )
+
+add(
+    "row_conv",
+    Sample(
+        {"X": data(2, 4, 3), "Filter": data(3, 3)},
+        {},
+        lambda X, Filter: (taken(X.reshape(8, 3), context(BATCH, 0, 3)) * Filter).sum(1).reshape(X.shape),
+        known=["Filter"],
+    ),
+)
 
 # --------------------------------------------------------------------------------------------------------------- LoD
 add(
@@ -331,3 +382,28 @@ for attrs in (
     add(
         "patch_index", Sample({"X": X}, attrs, lambda X, **given: patches(np.arange(1, X.size + 1).reshape(X.shape), **given) - 1)
     )
+
+
+def patches_of_sizes(X: Any, Y: Any, **attrs: Any) -> Any:
+    """Of each image, cut or padded to its size divided by 2, rounded up."""
+    images = []
+    for image, size in zip(X, Y, strict=True):
+        high, wide = (int(extent + 1) // 2 for extent in size)
+        at_most = np.pad(image[:, :high, :wide], ((0, 0), (0, max(0, high - X.shape[2])), (0, max(0, wide - X.shape[3]))))
+        images.append(patches(at_most[None], **attrs))
+    return np.concatenate(images)
+
+
+sizes = np.array([[8.0, 7.0], [5.0, 10.0]])
+plain = {"kernels": [2, 2], "strides": [1, 2], "paddings": [0, 0, 0, 0]}
+several = {**plain, "out_stride": [2, 2]}
+of_several = Sample({"X": X, "Y": sizes}, several, lambda X, Y: patches_of_sizes(X, Y, **plain), wrt=["X"], shapes_by_value=True)
+add("im2sequence", of_several, Sample({"X": X[:1], "Y": sizes[:1]}, several, lambda X: patches(X, **plain), wrt=["X"]))
+add(
+    "patch_index",
+    Sample(
+        {"X": X, "Y": sizes, "Like": data(10, 8)},
+        several,
+        lambda X, Y: patches_of_sizes(np.arange(1, X.size + 1).reshape(X.shape), Y, **plain).astype("int64") - 1,
+    ),
+)

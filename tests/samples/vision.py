@@ -388,6 +388,15 @@ add(
     ),
 )
 for method in ("bilinear", "nearest"):
+    for dtype in ("uint8", "int32"):
+        attrs = {"out_h": 4, "out_w": 7}
+        pixels = data.ints(1, 2, 3, 5, high=256, dtype=dtype)
+
+        def of_pixels(X: Any, method: str = method, **attrs: Any) -> Any:
+            return np.round(interpolated(X.astype("float64"), method, **attrs), 6).astype(X.dtype)
+
+        add(f"{method}_interp", Sample({"X": pixels}, attrs, of_pixels))
+for method in ("bilinear", "nearest"):
     X = data(1, 2, 3, 4)
     sized: dict[str, tuple[Any, dict[str, Any]]] = {
         "OutSize": (np.array([4, 5], "int32"), {}),

@@ -205,6 +205,29 @@ def test_step_counter(programs: fluid.Program) -> None:
     assert found == [[1, 11], [2, 13], [3, 15]]
 
 
+def test_rates_and_updates_of_ones_own_are_left_out_of_test_programs(programs: fluid.Program) -> None:
+    """As scripts write them: a warmup, and decay of the weights after the optimizer's updates."""
+    x = fluid.data("x", [None, 2])
+    loss = layers.mean(layers.fc(x, 1, param_attr="w", bias_attr=False))
+    with programs._lr_schedule_guard():
+        rate = layers.create_global_var([1], 0.5, "float32", persistable=True, name="rate")
+        step = layers.learning_rate_scheduler._decay_step_counter()
+        layers.assign(step * 0.5 + 0.5, rate)
+    ((weight, gradient),) = optimizer.SGD(rate).minimize(loss)[1]
+    with programs._optimized_guard([weight, gradient]):
+        layers.assign(weight * 0.5, weight)
+    assert "scale" not in {op.type for op in programs.clone(for_test=True).global_block().ops}
+    assert programs.global_block().ops[-1].attrs[OpRole.VARS] == ["w", gradient.name]
+
+    executor, scope = fluid.Executor(), fluid.Scope()
+    executor.run(fluid.default_startup_program(), scope=scope)
+    first = np.array(scope.find_var("w").get_tensor())
+    for factor in (0.5, 1.0):
+        executor.run(feed={"x": np.ones((3, 2), np.float32)}, scope=scope)
+        first = (first - factor) * 0.5
+        np.testing.assert_allclose(np.asarray(scope.find_var("w").get_tensor()), first, rtol=1e-6)
+
+
 @each(
     ("build", "message"),
     [

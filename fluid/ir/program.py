@@ -952,6 +952,15 @@ class Program:
         """Ops appended to the current block inside the ``with`` belong to the update of `param`; eager mode records none."""
         return _updating(self, param, grad)
 
+    # -- names under which scripts of Fluid 1.6 say what ops of their own are part of
+    def _lr_schedule_guard(self, is_with_opt: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Ops appended inside the ``with`` compute a learning rate."""
+        return self.role_guard(OpRole.LR_SCHED)
+
+    def _optimized_guard(self, param_and_grads: Sequence[Variable]) -> contextlib.AbstractContextManager[Block]:
+        """Ops appended inside the ``with`` belong to the update of a parameter, the first of the two."""
+        return self.updating(*param_and_grads)
+
     def fresh_name(self, base: str) -> str:
         """`base`, followed by a number if a block declares it."""
         declared = [block.vars for block in self.blocks if block.vars]

@@ -80,7 +80,7 @@ def _schedule(build: Callable[Arguments, Variable]) -> Callable[Arguments, Varia
     return scheduled
 
 
-def _step(begin: int = 0) -> Variable:
+def _decay_step_counter(begin: int = 0) -> Variable:
     """The step as float32."""
     return cast(autoincreased_step_counter(COUNTER, begin), "float32")
 
@@ -94,7 +94,7 @@ def _positive(schedule: str, **numbers: Any) -> None:
 def _periods(schedule: str, decay_steps: float, staircase: bool) -> Variable:
     """``step / decay_steps``, rounded down if `staircase`."""
     _positive(schedule, decay_steps=decay_steps)
-    periods: Variable = _step() / decay_steps
+    periods: Variable = _decay_step_counter() / decay_steps
     return ops.floor(periods) if staircase else periods
 
 
@@ -164,7 +164,7 @@ def polynomial_decay(
     [0.1, 0.06, 0.02, 0.02]
     """
     _positive("polynomial_decay", decay_steps=decay_steps)
-    step = _step()
+    step = _decay_step_counter()
     one = fill_constant([1], "float32", 1.0)
     if cycle:
         passed = step / (decay_steps * ops.elementwise_max(ops.ceil(step / decay_steps), one))
@@ -193,7 +193,7 @@ def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Var
         raise ProgramError(f"piecewise_decay: there should be boundaries, and one more of values; there are {counts}")
     if any(not low < high for low, high in pairwise(boundaries)):
         raise ProgramError(f"piecewise_decay: boundaries should increase, not be {list(boundaries)}")
-    step = _step()
+    step = _decay_step_counter()
     rate = _rate_variable("learning_rate")
     with Switch() as switch:
         for boundary, value in zip(boundaries, values, strict=False):
@@ -217,7 +217,7 @@ def noam_decay(d_model: float, warmup_steps: float, learning_rate: Rate = 1.0) -
     [0.1768, 0.3536, 0.2887, 0.25]
     """
     _positive("noam_decay", d_model=d_model, warmup_steps=warmup_steps)
-    step = _step(1)
+    step = _decay_step_counter(1)
     rate: Variable = learning_rate * (d_model**-0.5 * ops.elementwise_min(step**-0.5, step * warmup_steps**-1.5))
     return rate
 
@@ -235,7 +235,7 @@ def cosine_decay(learning_rate: Rate, step_each_epoch: float, epochs: float) -> 
     [0.1, 0.0854, 0.05, 0.0146]
     """
     _positive("cosine_decay", step_each_epoch=step_each_epoch, epochs=epochs)
-    epoch = ops.floor(_step() / step_each_epoch)
+    epoch = ops.floor(_decay_step_counter() / step_each_epoch)
     rate: Variable = learning_rate * (0.5 * (ops.cos(epoch * (math.pi / epochs)) + 1.0))
     return rate
 
@@ -253,7 +253,7 @@ def linear_lr_warmup(learning_rate: Rate, warmup_steps: float, start_lr: float, 
     [0.0, 0.05, 0.1, 0.1]
     """
     _positive("linear_lr_warmup", warmup_steps=warmup_steps)
-    step = _step()
+    step = _decay_step_counter()
     rate = _rate_variable("learning_rate_warmup")
     with Switch() as switch:
         with switch.case(step < fill_constant([1], "float32", float(warmup_steps), force_cpu=True)):

@@ -30,7 +30,15 @@ class _Settings:
 class ExecutionStrategy(_Settings):
     """Settings of Paddle's executor, accepted for scripts that set them."""
 
-    _DEFAULTS = {"num_threads": 0, "num_iteration_per_drop_scope": 1, "num_iteration_per_run": 1, "use_thread_barrier": False}
+    _DEFAULTS = {
+        "allow_op_delay": False,
+        "num_iteration_per_drop_scope": 1,
+        "num_iteration_per_run": 1,
+        "num_threads": 0,
+        "use_cuda": False,
+        "use_experimental_executor": False,
+        "use_thread_barrier": False,
+    }
 
 
 class BuildStrategy(_Settings):
@@ -46,8 +54,12 @@ class BuildStrategy(_Settings):
         Customized = 2
 
     _DEFAULTS = {
+        "async_mode": False,
+        "cache_runtime_context": False,
         "debug_graphviz_path": "",
+        "enable_backward_optimizer_op_deps": True,
         "enable_inplace": True,
+        "enable_parallel_graph": False,
         "enable_sequential_execution": False,
         "fuse_all_optimizer_ops": False,
         "fuse_all_reduce_ops": False,
@@ -56,12 +68,18 @@ class BuildStrategy(_Settings):
         "fuse_elewise_add_act_ops": False,
         "fuse_relu_depthwise_conv": False,
         "gradient_scale_strategy": GradientScaleStrategy.CoeffNumDevice,
+        "hierarchical_allreduce_inter_nranks": 0,
+        "is_distribution": False,
         "memory_optimize": True,
+        "mkldnn_enabled_op_types": frozenset(),
+        "nccl_comm_num": 1,
         "num_trainers": 1,
         "reduce_strategy": ReduceStrategy.AllReduce,
         "remove_unnecessary_lock": True,
         "sync_batch_norm": False,
         "trainer_id": 0,
+        "trainers_endpoints": (),
+        "use_hierarchical_allreduce": False,
     }
 
 

@@ -126,6 +126,16 @@ def test_parallel_executor() -> None:
         fluid.ParallelExecutor(False, num_trainers=2)
 
 
+def test_settings_of_that_time_are_accepted_and_slips_refused() -> None:
+    """Scripts set them for Paddle's sake; a name that Paddle does not have either is a slip."""
+    execution, build = fluid.ExecutionStrategy(), fluid.BuildStrategy()
+    execution.use_experimental_executor = execution.allow_op_delay = build.cache_runtime_context = True
+    build.nccl_comm_num, build.trainers_endpoints = 2, ["localhost"]
+    assert execution.allow_op_delay and fluid.BuildStrategy().trainers_endpoints == ()
+    with pytest.raises(ProgramError, match=r"ExecutionStrategy has no setting 'num_thread'; it has .*num_threads"):
+        execution.num_thread = 1
+
+
 # -------------------------------------------------------------------------------------------------------- made functions
 def test_generated_layers() -> None:
     x, y = fluid.data("x", [2, 2]), fluid.data("y", [2, 2])

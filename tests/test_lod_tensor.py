@@ -23,6 +23,15 @@ def test_create_lod_tensor_of_an_array() -> None:
     assert again.lod() == [[0, 2, 3], [0, 1, 2, 5]]
 
 
+def test_a_tensor_of_a_scope_is_emptied_by_its_own_dimensions() -> None:
+    """As scripts do with the counts of layers.auc after each epoch."""
+    tensor = fluid.Scope().var("counts").get_tensor()
+    assert tensor._get_dims() == []
+    tensor.set(np.ones((2, 3), np.int64), PLACE)
+    tensor.set(np.zeros(tensor._get_dims()).astype("int64"), PLACE)
+    assert tensor._get_dims() == [2, 3] and not np.asarray(tensor).any()
+
+
 def test_create_lod_tensor_of_lists_is_paddles() -> None:
     found = fluid.create_lod_tensor([[1, 2], [3]], [[2, 1]], PLACE)
     assert np.asarray(found).tolist() == [[1], [2], [3]] and np.asarray(found).dtype == np.int64

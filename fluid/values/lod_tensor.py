@@ -68,6 +68,9 @@ class LoDTensor:
         """Say the shape for `_alloc_float` and the like."""
         self._dims = [int(size) for size in dims]
 
+    def _get_dims(self) -> list[int]:
+        return self.shape()
+
     def _alloc_float(self, place: Place | None = None) -> None:
         self.set(np.zeros(self._dims, np.float32), place)
 

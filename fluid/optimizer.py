@@ -282,7 +282,7 @@ class Optimizer:
             self._check_eager(program)
             tensors.update((var.name, var) for var in variables.values())
         if isinstance(self._learning_rate, Schedule):
-            tensors.update({"global_step": self._learning_rate.state_dict()["step_num"]})
+            tensors["global_step"] = self._learning_rate.global_step()
         return tensors
 
     def set_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -302,7 +302,7 @@ class Optimizer:
             variables += ((self._start(name, param), var) for (name, param), var in own.items())
         values.give(variables)
         if "global_step" in state_dict and isinstance(self._learning_rate, Schedule):
-            self._learning_rate.set_dict({"step_num": int(state_dict["global_step"])})
+            self._learning_rate.set_dict({"step_num": state_dict["global_step"]})
         values.keep()
         self._given = values
         self._tell_unused()
@@ -489,8 +489,8 @@ class Schedule(Protocol):
     def __call__(self) -> float:
         """The rate of the next step."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """The number of the next step, to save."""
+    def global_step(self) -> Any:
+        """The number of the next step, as a tensor to save."""
 
     def set_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""

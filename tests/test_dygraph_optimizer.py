@@ -9,6 +9,7 @@ import pickle
 import re
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -624,6 +625,41 @@ def test_a_schedule_drives_an_optimizer() -> None:
         seen.append(x.item())
     assert seen == [-4.0, -6.0, -7.0]
     assert optimizer.state_dict()["global_step"] == 3
+
+
+def test_the_number_of_the_step_is_a_tensor_of_the_state(tmp_path: Path) -> None:
+    """Scripts go through a state as through one of tensors; it is continued from tensors, from arrays and from files."""
+    x = dygraph.Tensor([0.0], stop_gradient=False)
+    optimizer = optimizers.SGD(dygraph.PiecewiseDecay([1, 2], [4.0, 2.0, 1.0]), parameter_list=[x])
+    x.sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    assert {value.name: value.numpy().tolist() for value in state.values()} == {"global_step": [1]}
+    assert state["global_step"].dtype is fluid.core.VarDesc.VarType.INT32
+    dygraph.save_dygraph(state, str(tmp_path / "rates"))
+    loaded = dygraph.load_dygraph(str(tmp_path / "rates"))[1]
+    for other in (state, loaded, {"global_step": 1}):
+        rate = dygraph.PiecewiseDecay([1, 2], [4.0, 2.0, 1.0])
+        optimizers.SGD(rate).set_dict(other)
+        assert (rate.step_num, rate()) == (1, 2.0)
+
+
+def test_a_schedule_of_ones_own_may_compute_with_layers() -> None:
+    class Halved(dygraph.LearningRateDecay):
+        def step(self) -> Any:
+            return layers.elementwise_min(self.create_lr_var(0.5**self.step_num), self.create_lr_var(0.5))
+
+    with dygraph.guard():
+        rate = Halved(dtype="float64").create_lr_var(0.25)
+        assert (rate.shape, rate.dtype.text, rate.numpy().item()) == ((1,), "float64", 0.25)
+    x = dygraph.Tensor([0.0], stop_gradient=False)
+    optimizer, seen = optimizers.SGD(Halved(), parameter_list=[x]), []
+    for _ in range(3):
+        x.sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        seen.append(x.item())
+    assert seen == [-0.5, -1.0, -1.25]
 
 
 def test_schedules_of_programs_are_objects_in_eager_mode() -> None:

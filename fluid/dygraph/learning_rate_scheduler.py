@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from ..eager.program import version_of
+from ..eager.tensor import Tensor
 from ..errors import ProgramError
 from ..layers import learning_rate_scheduler as schedules
 
@@ -42,9 +45,17 @@ class LearningRateDecay:
         self.step_num += self.step_size
         return float(rate)
 
-    def step(self) -> float:
-        """The learning rate of step `step_num`; defined by each schedule."""
+    def step(self) -> Any:
+        """The learning rate of step `step_num`, a number or a tensor of one element; defined by each schedule."""
         raise NotImplementedError(f"{type(self).__name__} should define step()")
+
+    def create_lr_var(self, lr: float) -> Tensor:
+        """A rate as a tensor of shape ``[1]``, for schedules that compute theirs with layers."""
+        return Tensor([lr], self.dtype)
+
+    def global_step(self) -> Tensor:
+        """The number of the next step as optimizers have it in their state: an int32 tensor of shape ``[1]``."""
+        return Tensor([self.step_num], "int32", name="global_step")
 
     def state_dict(self) -> dict[str, Any]:
         """The number of the next step, to save."""
@@ -52,7 +63,7 @@ class LearningRateDecay:
 
     def set_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
-        self.step_num = int(state["step_num"])
+        self.step_num = int(np.asarray(state["step_num"]).item())
 
 
 def _positive(schedule: LearningRateDecay, **numbers: float) -> None:

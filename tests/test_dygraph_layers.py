@@ -768,16 +768,43 @@ def test_layers_of_ones_own_as_fluid_writes_them() -> None:
             self._helper.append_op(
                 type="mul", inputs={"X": [x], "Y": [self._w]}, outputs={"Out": [out]}, attrs={"x_num_col_dims": 1}
             )
-            return self._helper.append_activation(out)
+            return self._helper.append_activation(self._helper.append_activation(out), act="relu")
 
     with dygraph.guard():
         layer = Old("old")
         x = array(4, 3)
         out = layer(Tensor(x))
-        np.testing.assert_allclose(out.numpy(), x @ layer._w.numpy(), 1e-5)
+        np.testing.assert_allclose(out.numpy(), np.maximum(x @ layer._w.numpy(), 0), 1e-5)
         out.sum().backward()
-        np.testing.assert_allclose(layer._w.gradient(), np.tile(x.sum(0)[:, None], 2), 1e-5)
+        np.testing.assert_allclose(layer._w.gradient(), x.T @ (out.numpy() > 0), 1e-5)
         assert layer._w.name == "old_0.w_0"
+
+
+def test_parameters_under_the_names_of_fluid() -> None:
+    """Scripts share tables, and look at gradients, by these."""
+    with dygraph.guard():
+        table, fc, conv = dygraph.Embedding("table", [4, 3]), dygraph.FC("fc", 2), dygraph.Conv2D("conv", 2, 1)
+        hidden = layers.matmul(table(Tensor(np.array([[1], [2]]))), table._w, transpose_y=True)
+        layers.reduce_sum(fc(hidden)).backward()
+        assert table._w is table.weight and fc._w is fc.weight and fc._b is fc.bias and fc._w.gradient().shape == (4, 2)
+        conv(Tensor(array(1, 2, 3, 3)))
+        assert conv._filter_param is conv.weight and conv._bias_param is conv.bias
+        norm, gru = dygraph.BatchNorm("norm", 3), dygraph.GRUUnit("gru", 6)
+        assert norm._scale is norm.weight and norm._bias is norm.bias and gru._weight is gru.weight and not hasattr(norm, "_w")
+
+
+def test_a_tensor_is_read_and_set_as_a_variable_of_a_scope() -> None:
+    """As scripts reset parameters and states: ``v.value().get_tensor().set(...)``."""
+    weight = Tensor(array(3, 2), stop_gradient=False)
+    held, version = weight._ivar.value().get_tensor(), weight.version
+    assert np.array_equal(np.array(held), weight.numpy()) and held.shape() == [3, 2] and held.lod() == []
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(held)[0] = 1.0  # what is not counted as a change would make gradients wrong
+    held.set(np.zeros((3, 2), np.float32), fluid.CPUPlace())
+    assert not weight.numpy().any() and not np.array(held).any() and weight.version > version
+    with pytest.raises(ProgramError, match=r"cannot be given a value of shape \[2\]"):
+        held.set(np.zeros(2, np.float32), fluid.CPUPlace())
+    assert weight.to_string(throw_on_error=True) == str(weight)
 
 
 def test_what_layers_refuse() -> None:

@@ -299,11 +299,12 @@ class LayerHelper:
         bias = self.create_parameter(self.bias_attr, input_var.shape[dim_start:dim_end], input_var.dtype, is_bias=True)
         return self.apply("elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start})["Out"]  # type: ignore[no-any-return]
 
-    def append_activation(self, input_var: Variable) -> Variable:
-        """Apply `act`, if any: an op type, or a dict of ``type`` and attributes."""
-        if not self.act:
+    def append_activation(self, input_var: Variable, act: Any = None) -> Variable:
+        """Apply `act`, by default the layer's, if any: an op type, or a dict of ``type`` and attributes."""
+        act = act or self.act
+        if not act:
             return input_var
-        attrs = {"type": self.act} if isinstance(self.act, str) else dict(self.act)
+        attrs = {"type": act} if isinstance(act, str) else dict(act)
         op_type = attrs.pop("type")
         definition = registry.find(op_type)
         needed = [slot.name for slot in definition.inputs.values() if not slot.optional] if definition is not None else []

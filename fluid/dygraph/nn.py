@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -77,6 +77,8 @@ class _Functional(Layer):
 
     _names: Sequence[str] = ("weight",)
     """Names of the parameters other than the bias, in the order in which the function requests them."""
+    _old_names: Mapping[str, str] = {}
+    """Names of parameters in the classes of Fluid 1.6 -> names here."""
 
     def __init__(self, name_scope: str | None, dtype: DTypeLike = VarType.FP32) -> None:
         if name_scope is not None and not isinstance(name_scope, str):
@@ -130,7 +132,9 @@ class _Functional(Layer):
         return self._parameter("bias")
 
     def __getattr__(self, name: str) -> Any:
-        return self._parameter(name) if name in self._names and "_parameters" in self.__dict__ else super().__getattr__(name)
+        name = self._old_names.get(name, name)
+        own = name == "bias" or name in self._names
+        return self._parameter(name) if own and "_parameters" in self.__dict__ else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if value is None and name in ("bias", *self._names):
@@ -150,6 +154,8 @@ class FC(_Functional):
     >>> fc.weight.shape
     (20, 3)
     """
+
+    _old_names = {"_w": "weight", "_b": "bias"}
 
     def __init__(
         self,
@@ -239,6 +245,8 @@ class Embedding(_Functional):
     (2, 3)
     """
 
+    _old_names = {"_w": "weight"}
+
     def __init__(
         self,
         name_scope: str | None,
@@ -280,6 +288,8 @@ class BilinearTensorProduct(_Functional):
 
 class NCE(_Functional):
     """`fluid.layers.nce` as an object: the cost of distinguishing labels from randomly drawn classes."""
+
+    _old_names = {"_w": "weight", "_b": "bias"}
 
     def __init__(
         self,
@@ -327,6 +337,8 @@ class Conv2D(_Functional):
     (8, 3, 3, 3)
     """
 
+    _old_names = {"_filter_param": "weight", "_bias_param": "bias"}
+
     def __init__(
         self,
         name_scope: str | None,
@@ -356,6 +368,8 @@ class Conv3D(_Functional):
     >>> conv(dygraph.Tensor(np.ones([2, 3, 8, 8, 8], "float32"))).shape
     (2, 4, 6, 6, 6)
     """
+
+    _old_names = {"_filter_param": "weight", "_bias_param": "bias"}
 
     def __init__(
         self,
@@ -487,6 +501,8 @@ class BatchNorm(_Functional):
     array([0.2], dtype=float32)
     """
 
+    _old_names = {"_scale": "weight", "_bias": "bias"}
+
     def __init__(
         self,
         name_scope: str | None,
@@ -539,6 +555,8 @@ class LayerNorm(_Functional):
     >>> norm(dygraph.Tensor([[1.0, 3.0]])).numpy().round(2)
     array([[-1.,  1.]], dtype=float32)
     """
+
+    _old_names = {"_scale_w": "weight", "_bias_w": "bias"}
 
     def __init__(
         self,
@@ -643,6 +661,8 @@ class GRUUnit(_Functional):
     Called with ``input [batch, size]`` and ``hidden [batch, size / 3]``, it returns the new hidden state, ``r * hidden``, and the
     gates.
     """
+
+    _old_names = {"_weight": "weight", "_bias": "bias"}
 
     def __init__(
         self,

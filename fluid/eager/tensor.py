@@ -21,6 +21,7 @@ from ..values.lod_array import lod_of, to_lod
 from ..values.lod_tensor import LoDTensor
 from ..values.one_element import convertible
 from ..values.operators import ValueOperators
+from ..values.place import Place
 from ..values.selected_rows import SelectedRows
 from ..values.spec import Lod
 from ..values.types import DTypeLike, VarType, is_complex
@@ -217,6 +218,14 @@ class Tensor(ValueOperators):
     def _ivar(self) -> Tensor:
         """The tensor itself: in Fluid 1.6, the object of C++ behind it."""
         return self
+
+    def value(self) -> Tensor:
+        """The tensor itself: in Fluid 1.6, the variable that holds it."""
+        return self
+
+    def get_tensor(self) -> LoDTensor:
+        """What it holds, as scopes give it: setting that gives this tensor another value."""
+        return _Held(self)
 
     @property
     def requires_grad(self) -> bool:
@@ -451,6 +460,10 @@ class Tensor(ValueOperators):
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[number] for number in range(len(self)))
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """The tensor as text; the arguments are accepted, as in Fluid 1.6."""
+        return repr(self)
 
     def __repr__(self) -> str:
         values = np.array2string(self._host(), separator=", ", prefix="Tensor(")
@@ -921,6 +934,22 @@ def _reduced(op_type: str, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     axes = [] if axis is None else _numbers(axis if _is_list(axis) else (axis,))
     op = getattr(parts.namespace, op_type)
     return op(x, dim=axes, keep_dim=keepdim) if axes else op(x, keep_dim=keepdim, reduce_all=True)  # type: ignore[no-any-return]
+
+
+class _Held(LoDTensor):
+    """What a tensor holds, as scopes give it: a view that cannot be written to, but set."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(np.asarray(tensor))
+        self.set_lod([level for level in tensor.lod if level is not None])
+        self._tensor = tensor
+
+    def set(self, array: Any, place: Place | None = None) -> None:
+        """Give the tensor a copy of `array` as its value, where the tensor is."""
+        self._tensor.set_value(array)
+        self._array = np.asarray(self._tensor)
 
 
 parts.tensor = Tensor

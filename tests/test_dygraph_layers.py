@@ -780,6 +780,29 @@ def test_layers_of_ones_own_as_fluid_writes_them() -> None:
         assert layer._w.name == "old_0.w_0"
 
 
+def test_ops_of_ones_own_take_parameters_from_lists_in_both_modes(fresh: None) -> None:
+    class Stacked(dygraph.Layer):
+        def __init__(self) -> None:
+            super().__init__("stacked")
+            ones = fluid.initializer.Constant(2.0)
+            self._ws = [self.add_parameter(f"w{i}", self.create_parameter(None, [3, 3], None, False, ones)) for i in range(2)]
+
+        def forward(self, x: Any) -> Any:
+            for w in self._ws:
+                out = self.create_variable(dtype="float32")
+                self._helper.append_op(type="mul", inputs={"X": [x], "Y": w}, outputs={"Out": [out]})
+                x = self._helper.append_activation(out, act="relu")
+            return x
+
+    x = array(4, 3) + 1.0
+    with dygraph.guard():
+        eager = Stacked()(Tensor(x)).numpy()
+    out = Stacked()(fluid.data("x", [None, 3]))
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    np.testing.assert_allclose(exe.run(feed={"x": x}, fetch_list=[out])[0], eager, 1e-5)
+
+
 def test_parameters_under_the_names_of_fluid() -> None:
     """Scripts share tables, and look at gradients, by these."""
     with dygraph.guard():

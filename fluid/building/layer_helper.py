@@ -18,6 +18,7 @@ from ..ir.program import Block, Operator, Parameter, Program, Variable, default_
 from ..opdef import registry
 from ..param_attr import AttrLike, GivenParameter, ParamAttr, WeightNormParamAttr
 from ..values.types import DTypeLike, VarType, as_dtype, is_floating
+from .versions import program_of
 from .weight_norm import PARTS, WeightNorm
 
 __all__ = [
@@ -257,7 +258,14 @@ class LayerHelper:
 
     # -- ops
     def append_op(self, type: str, **kwargs: Any) -> Operator:
-        """Append an op to the current block; arguments as of `Block.append_op`."""
+        """Append an op to the current block; arguments as of `Block.append_op`.
+
+        Where a layer of `fluid.dygraph` appends to a program, variables stand for parameters among the inputs.
+        """
+        inputs = kwargs.get("inputs") or {}
+        program = program_of(inputs.values())
+        if program is not None and (stand_ins := program.standing_in((), inputs)) is not None:
+            kwargs["inputs"] = stand_ins[1]
         return self.block.append_op(type, **kwargs)
 
     def apply(

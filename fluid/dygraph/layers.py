@@ -242,9 +242,9 @@ class Layer:
         dtype: DTypeLike | None = None,
         type: VarType = VarType.LOD_TENSOR,
     ) -> Any:
-        """A tensor without elements yet, for an op to write to."""
+        """A tensor without elements yet, for an op to write to; a variable where the layer appends to a program."""
         name = name if name is not None else unique_name.generate(self._full_name + ".tmp")
-        return EAGER.global_block().create_var(name=name, dtype=self._dtype if dtype is None else dtype)
+        return (state.target or EAGER).current_block().create_var(name=name, dtype=self._dtype if dtype is None else dtype)
 
     def _keep(self, names: Iterator[str]) -> Keep:
         """A function that provides parameters for a functional layer: by these names, in order, and ``bias``; made if missing."""

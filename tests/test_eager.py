@@ -9,6 +9,7 @@ import pickle
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -354,6 +355,20 @@ def test_gradients_add_up_in_leaves() -> None:
     np.testing.assert_allclose(x.gradient(), 4 * x.numpy())
     x.clear_gradient()
     assert x.grad is None and x.gradient() is None
+
+
+def test_a_gradient_that_was_not_kept_is_told() -> None:
+    """Fluid 1.6 kept the gradients of all tensors, so its scripts ask tensors that are no leaves for theirs."""
+    x = leaf(3)
+    asked, other = x * 2.0, x * 3.0
+    asked.retain_grads()
+    (asked * other).sum().backward()
+    np.testing.assert_allclose(asked.gradient(), 3 * x.numpy())
+    with pytest.warns(UserWarning, match=r"is computed by scale.* keeps its gradient .*retain_grads\(\) before backward"):
+        assert other.gradient() is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Tensor([1.0]).gradient() is None and leaf(2).gradient() is None
 
 
 def test_backward_of_several_with_weights() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import numbers
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
@@ -279,9 +280,17 @@ class Tensor(ValueOperators):
         self.clear_gradient()
 
     def gradient(self) -> np.ndarray[Any, Any] | None:
-        """The gradient as a numpy array, or None."""
+        """The gradient as a numpy array, or None, with a warning for a tensor that is computed and does not keep its gradient."""
         grad = self.grad
-        return None if grad is None else grad.numpy()
+        if grad is not None:
+            return grad.numpy()
+        if self._edge is not None and not self.retains_grad:
+            warnings.warn(
+                f"{self.name} is computed by {self._edge[0].name}, and only keeps its gradient where it is asked to: call its "
+                "retain_grads() before backward",
+                stacklevel=2,
+            )
+        return None
 
     def clear_gradient(self) -> None:
         """Set the gradient to None."""

@@ -587,7 +587,8 @@ def run_all(fetches: Any, feed: Any = None, **kwargs: Any) -> list[Any]:
 
 SLICES = (
     "x[::2] x[1::2] x[::-1] x[:,::-1] x[1:,::2] x[3:0:-2] x[-1:-4:-1] x[2:-1] x[...,0] x[None] x[0,1,None] x[2:2] x[-2] x[-1] "
-    "x[i] x[-i] x[0,i] x[:,i] x[i:] x[:j] x[i:j] x[i:j,1:i] x[i:j:2] x[j:i:-1] x[...,i,None] x[j:0:-1,i] x[i,j]"
+    "x[i] x[-i] x[0,i] x[:,i] x[i:] x[:j] x[i:j] x[i:j,1:i] x[i:j:2] x[j:i:-1] x[...,i,None] x[j:0:-1,i] x[i,j] "
+    "x[0:4:j] x[3:0:-i,i:]"
 )
 
 
@@ -610,6 +611,8 @@ def test_what_cannot_be_sliced_says_what_to_write(fresh: None) -> None:
     for index in ([0, 2], np.array([0]), x > 1.0, True, slice(None, None, 0), slice(0.5, None)):
         with pytest.raises(fluid.FluidError, match=r"layers|step|integers"):
             x[index]
+    with pytest.raises(fluid.FluidError, match=r"whose step is a variable should have a start and an end"):
+        x[:: layers.fill_constant([1], "int32", -1)]
     with pytest.raises(fluid.FluidError, match=r"the end -1 .* its size is not known"):
         unknown[3:-1:-1]
 

@@ -242,6 +242,8 @@ MISUSED = [
     ("cudnn_lstm", "cudnn_lstm", "num_layers", 2**31 - 1, "is above 256, the most that is allowed"),
     ("cudnn_lstm", "cudnn_lstm_grad", "hidden_size", 2**31 - 1, "W should have|should be"),
     ("spectral_norm", "spectral_norm", "power_iters", 2**31 - 1, "is above 1000"),
+    ("detection_map", "detection_map", "class_num", 2**31 - 1, "is above 65536"),
+    ("generate_mask_labels", "generate_mask_labels", "resolution", 2**31 - 1, "is above 4096"),
     ("roi_align", "roi_align_grad", "sampling_ratio", 2**31 - 1, "is above 1024"),
     ("split", "split", "num", 2**31 - 1, r"num 2147483647 asks for 2147483647 outputs|cannot be cut into 2147483647"),
     ("eye", "eye", "num_rows", -2, "eye: the attribute 'num_rows' should be of kind long: -2 is below 0"),

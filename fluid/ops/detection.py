@@ -16,6 +16,7 @@ from ..errors import InferenceError
 from ..opdef.registry import (
     NOT_DIFFERENTIABLE,
     ZERO_GRADIENT,
+    at_most,
     choice,
     counted,
     define,
@@ -362,7 +363,7 @@ def _map(DetectRes: Spec, Label: Spec, inputs: Mapping[str, Any], class_num: int
     infer=_map,
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,
-    class_num=least(1, required("int")),
+    class_num=at_most(1 << 16, least(1, required("int"))),
     background_label=0,
     overlap_threshold=0.5,
     evaluate_difficult=True,

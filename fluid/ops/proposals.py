@@ -262,7 +262,7 @@ def _sampled(
     bg_thresh_hi=required("float"),
     bg_thresh_lo=required("float"),
     bbox_reg_weights=Attr("floats", required=True, counts=(4,)),
-    class_nums=Attr("int", required=True, least=2),
+    class_nums=Attr("int", required=True, least=2, most=1 << 16),
     use_random=True,
     is_cascade_rcnn=False,
     is_cls_agnostic=False,
@@ -346,8 +346,8 @@ def _masks(
     infer=_masks,
     grad=NOT_DIFFERENTIABLE,
     lod_aware=True,
-    num_classes=Attr("int", required=True, least=1),
-    resolution=Attr("int", required=True, least=1),
+    num_classes=Attr("int", required=True, least=1, most=1 << 16),
+    resolution=Attr("int", required=True, least=1, most=1 << 12),
 )
 def generate_mask_labels() -> None:
     """What a branch for masks is to learn of regions: for those with an object, its shape; one sequence an image.

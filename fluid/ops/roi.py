@@ -179,8 +179,8 @@ def precise_parts_back(f: Any, Out: Any, ROIs: Any, dX: Any, attrs: dict[str, An
 # ------------------------------------------------------------------------------------------------------ quadrangles
 _STRAIGHT: dict[str, Any] = {
     "spatial_scale": 1.0,
-    "transformed_height": Attr("int", required=True, least=1),
-    "transformed_width": Attr("int", required=True, least=1),
+    "transformed_height": Attr("int", required=True, least=1, most=1 << 14),
+    "transformed_width": Attr("int", required=True, least=1, most=1 << 14),
 }
 
 

@@ -18,7 +18,6 @@ _DATASETS = (
 )
 _ENGINE = "Paddle's inference engine is not here; fluid.load_model(path) or fluid.io.load_inference_model, and an Executor"
 _COMPRESSION = "Paddle's compression of models is not here"
-_DECODERS = "fluid.layers.BeamSearchDecoder and dynamic_decode, with a cell of your own, train and search; DynamicRNN trains"
 _SEARCH = "ops of search engines are not here"
 _SERVERS = "it reads tables of parameter servers"
 
@@ -28,14 +27,9 @@ NOT_HERE: dict[str, str] = {
     "fluid.DistributeTranspiler": _ONE_DEVICE,
     "fluid.DistributeTranspilerConfig": _ONE_DEVICE,
     "fluid.communicator": _ONE_DEVICE,
-    "fluid.contrib.BeamSearchDecoder": _DECODERS,
     "fluid.contrib.Compressor": _COMPRESSION,
     "fluid.contrib.HDFSClient": "files of Hadoop are not read here",
-    "fluid.contrib.InitState": _DECODERS,
     "fluid.contrib.QuantizeTranspiler": _COMPRESSION,
-    "fluid.contrib.StateCell": _DECODERS,
-    "fluid.contrib.TrainingDecoder": _DECODERS,
-    "fluid.contrib.decoder": _DECODERS,
     "fluid.contrib.convert_dist_to_sparse_program": _ONE_DEVICE,
     "fluid.contrib.ctr_metric_bundle": "its sums are layers.reduce_sum of differences and products of input and label",
     "fluid.contrib.distributed_batch_reader": _ONE_DEVICE,
@@ -129,7 +123,7 @@ def names_not_here(module: str, hint: str = "") -> Callable[[str], Any]:
 
 
 _MODULES = (
-    "communicator", "contrib.decoder", "contrib.decoder.beam_search_decoder", "contrib.int8_inference", "contrib.quantize",
+    "communicator", "contrib.int8_inference", "contrib.quantize",
     "contrib.quantize.quantize_transpiler", "contrib.slim", "contrib.slim.core", "contrib.slim.graph", "contrib.slim.prune",
     "contrib.slim.quantization", "contrib.utils", "contrib.utils.hdfs_utils", "contrib.utils.lookup_table_utils",
     "data_feed_desc", "distribute_lookup_table", "incubate", "incubate.data_generator", "incubate.fleet",

@@ -21,7 +21,14 @@ from checks import each
 import fluid
 from fluid import dygraph, eager, io, layers
 
-MODULES = ("fluid.io", "fluid.reader", "fluid.optimizer", "fluid.training.averaging", "fluid.dygraph")
+MODULES = (
+    "fluid.io",
+    "fluid.reader",
+    "fluid.optimizer",
+    "fluid.training.averaging",
+    "fluid.dygraph",
+    "fluid.contrib.decoder.beam_search_decoder",
+)
 PACKAGES: tuple[ModuleType, ...] = (layers, dygraph, eager)
 NAMES = {"fluid": fluid, "layers": layers, "dygraph": dygraph, "np": np, "os": os}
 

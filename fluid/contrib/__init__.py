@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..not_here import names_not_here
-from . import extend_optimizer, layers, mixed_precision
+from . import decoder, extend_optimizer, layers, mixed_precision
+from .decoder import BeamSearchDecoder, InitState, StateCell, TrainingDecoder
 from .extend_optimizer import extend_with_decoupled_weight_decay
 from .layers import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm, fused_elemwise_activation
 from .memory_usage_calc import memory_usage
 from .op_frequence import op_freq_statistic
 
 __all__ = [
-    "BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm", "extend_optimizer", "extend_with_decoupled_weight_decay",
-    "fused_elemwise_activation", "layers", "memory_usage", "mixed_precision", "op_freq_statistic",
+    "BasicGRUUnit", "BasicLSTMUnit", "BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder", "basic_gru", "basic_lstm",
+    "decoder", "extend_optimizer", "extend_with_decoupled_weight_decay", "fused_elemwise_activation", "layers", "memory_usage",
+    "mixed_precision", "op_freq_statistic",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:

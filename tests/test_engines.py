@@ -80,6 +80,7 @@ NUMBERS = [
     "OffsetsTensor",
     "OutSize",
     "OutputShape",
+    "Paddings",
     "RepeatTimes",
     "SectionsTensorList",
     "Shape",
@@ -132,8 +133,10 @@ BY_VALUE = {
 def by_value(key: str) -> bool:
     """Whether what a sample computes depends on its values, or is drawn."""
     op_type, sample = CASES[key]
-    slots = {*sample.inputs} & {*NUMBERS, *(["Scale"] if "interp" in op_type else []), *(["Seed"] if sample.random else [])}
-    return bool(slots) or op_type in BY_VALUE or sample.random
+    also = {"Scale"} if "interp" in op_type else {"Y"} if op_type in ("im2sequence", "patch_index") else set()
+    slots = {*sample.inputs} & {*NUMBERS, *also, *(["Seed"] if sample.random else [])}
+    places_alone = op_type == "where" and "X" not in sample.inputs
+    return bool(slots) or places_alone or op_type in BY_VALUE or sample.random
 
 
 def assert_case_played_back(key: str) -> None:

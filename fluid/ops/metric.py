@@ -166,8 +166,8 @@ def _pairs(Score: Spec, Label: Spec, QueryID: Spec, Weight: Spec | None, column:
 
 
 @define(
-    "positive_negative_pair(Score: float[N, C], Label: [N, ...], QueryID: int[N, ...], AccumulatePositivePair?,"
-    " AccumulateNegativePair?, AccumulateNeutralPair?, Weight?: [N, ...]) -> PositivePair, NegativePair, NeutralPair?",
+    "positive_negative_pair(Score: float[N, C], Label: [N, ...], QueryID: int[N, ...], AccumulatePositivePair?: [one],"
+    " AccumulateNegativePair?: [one], AccumulateNeutralPair?: [one], Weight?: [N, ...]) -> PositivePair, NegativePair, NeutralPair?",
     infer=_pairs,
     grad=NOT_DIFFERENTIABLE,
     column=0,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InferenceError
-from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, choice, define, least, required
+from ..opdef.registry import NOT_DIFFERENTIABLE, ShapeOnly, at_most, choice, define, least, required
 from ..values.spec import Spec
 from ..values.types import VarType
 from .shapes import fits, normalize_axis, one_each, one_number, scalar_shape
@@ -145,7 +145,7 @@ def _precision_recall(
     infer=_precision_recall,
     grad=NOT_DIFFERENTIABLE,
     shape_only=("MaxProbs",),
-    class_number=least(1, required("int")),
+    class_number=at_most(1 << 16, least(1, required("int"))),
 )
 def precision_recall() -> None:
     """Precision, recall and F1 of the classes in Indices, where those in Labels are right: averaged over the classes, then of all
@@ -167,7 +167,8 @@ def _pairs(Score: Spec, Label: Spec, QueryID: Spec, Weight: Spec | None, column:
 
 @define(
     "positive_negative_pair(Score: float[N, C], Label: [N, ...], QueryID: int[N, ...], AccumulatePositivePair?: [one],"
-    " AccumulateNegativePair?: [one], AccumulateNeutralPair?: [one], Weight?: [N, ...]) -> PositivePair, NegativePair, NeutralPair?",
+    " AccumulateNegativePair?: [one], AccumulateNeutralPair?: [one], Weight?: [N, ...])"
+    " -> PositivePair, NegativePair, NeutralPair?",
     infer=_pairs,
     grad=NOT_DIFFERENTIABLE,
     column=0,

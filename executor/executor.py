@@ -100,10 +100,12 @@ class Executor:
         check = _raise_if_not_finite if check_nan else None
         with self.place.active(), np.errstate(all="ignore"):  # numpy's warnings do not name the op; check_nan does
             try:
-                if any(type(value) is LoDArray for value in feeds.values()):
+                has_sequences = any(type(value) is LoDArray for value in feeds.values())
+                bound = None if has_sequences else self._bound(program, feeds, fetches, scope)
+                if bound is None or bound.plan.reads_rows:
                     results = self._step_by_step(program, fetches, scope).run(feeds, scope, check, timing.current)
                 else:
-                    results = self._bound(program, feeds, fetches, scope).run(feeds, check, timing.current)
+                    results = bound.run(feeds, check, timing.current)
             except ExecutionError as error:
                 _tell_other_sizes(error, program, feeds)
                 raise

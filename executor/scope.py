@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,10 +19,11 @@ __all__ = ["LoDTensor", "LoDTensorArray", "Scope", "ScopeVariable", "checked_sco
 class ScopeVariable:
     """A variable of a scope: a tensor, or another value of a program."""
 
-    __slots__ = ("name", "tensor", "value")
+    __slots__ = ("__weakref__", "_rows", "name", "tensor", "value")
 
     def __init__(self, name: str, owner: Scope) -> None:
         self.name = name
+        self._rows: SelectedRows | None = None
         self.tensor = LoDTensor(owner=owner)
         self.value: Any = None
 
@@ -29,17 +31,31 @@ class ScopeVariable:
         return self.tensor
 
     def is_selected_rows(self) -> bool:
-        """Whether it holds a sparse gradient."""
-        return isinstance(self.tensor.array, SelectedRows)
+        """Whether it holds a sparse value, or was asked for one before it held anything."""
+        return isinstance(self.tensor.array, SelectedRows) or (self._rows is not None and self.tensor.array is None)
 
     def get_selected_rows(self) -> SelectedRows:
-        """The sparse gradient that it holds; `ExecutionError` if it holds none."""
-        rows = self.tensor.array
-        if not isinstance(rows, SelectedRows):
-            raise ExecutionError(
-                f"{self.name} holds no sparse gradient; a run makes them, and fetches them with return_numpy=False"
-            )
-        return rows
+        """Its sparse value, which can be set, and shows what later runs make of it; at first, one without rows.
+
+        `ExecutionError` if it holds a whole tensor.
+        """
+        held = self.tensor.array
+        if held is not None and not isinstance(held, SelectedRows):
+            raise ExecutionError(f"{self.name} holds no sparse gradient but a whole tensor, which get_tensor() gives")
+        if self._rows is None:
+            self._rows = SelectedRows([], 0)
+            variable = weakref.ref(self)  # a scope goes as soon as nothing uses it
+            self._rows.watch(lambda: _take_rows(variable()))
+            if held is not None:
+                self._rows.become(held.index, held.value, held.height())
+        return self._rows
+
+    def put(self, array: Any) -> None:
+        """Hold an array or a `SelectedRows`; where `get_selected_rows` gave out its value, a dense array is all of the rows."""
+        if self._rows is not None and array is not None:
+            array = array if isinstance(array, SelectedRows) else SelectedRows.of_all_rows(array)
+            self._rows.become(array.index, array.value, array.height())
+        self.tensor.array = array
 
     def get_lod_tensor_array(self) -> LoDTensorArray:
         """The array of tensors that it holds; at first, an empty one."""
@@ -48,6 +64,12 @@ class ScopeVariable:
         if not isinstance(self.value, LoDTensorArray):
             raise ExecutionError(f"{self.name} holds no array of tensors")
         return self.value
+
+
+def _take_rows(variable: ScopeVariable | None) -> None:
+    """Let runs see the rows that were set, as soon as there are as many values."""
+    if variable is not None and variable._rows is not None:
+        variable.tensor.array = variable._rows.complete()
 
 
 class Scope:
@@ -103,9 +125,9 @@ class Scope:
 
     def put(self, name: str, value: Any) -> None:
         """Set the array of a variable's tensor, or a `LoDArray`; the variable is created in this scope if it does not exist."""
-        tensor = (self.find_var(name) or self.var(name)).tensor
-        tensor.array = array_of(value)
-        tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
+        variable = self.find_var(name) or self.var(name)
+        variable.put(array_of(value))
+        variable.tensor.set_recursive_sequence_lengths(to_lengths(lod_of(value)))
 
     def erase(self, names: Sequence[str]) -> None:
         for name in names:

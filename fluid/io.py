@@ -141,10 +141,11 @@ def _fitting(var: Variable, array: Any, where: str) -> Any:
 
 def _put(scope: Any, name: str, value: Any, lod: Lod, place: Any) -> None:
     """Store a value in the scope. On the CPU, the array itself is stored, which is a view of the file if that is large."""
-    tensor = scope.var(name).get_tensor()
+    variable = scope.var(name)
+    tensor = variable.get_tensor()
     if isinstance(value, SelectedRows):
         asarray = (place or CPUPlace()).asarray
-        tensor.array = SelectedRows(asarray(value.index), asarray(value.value), value.height())
+        variable.put(SelectedRows(asarray(value.index), asarray(value.value), value.height()))
     elif isinstance(place or CPUPlace(), CPUPlace):
         tensor.array = value
     else:

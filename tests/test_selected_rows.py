@@ -498,3 +498,75 @@ def test_a_table_decays_in_eager_mode(decay: Any) -> None:
         found.append(table.numpy())
     np.testing.assert_allclose(*found, rtol=1e-6)
     assert (found[0] != TABLE).all()
+
+
+# ------------------------------------------------------------------------------------------------------ values of scopes
+def filled(scope: fluid.Scope, name: str, rows: list[int], height: int, value: Any) -> SelectedRows:
+    """The sparse value of a variable, filled piece by piece."""
+    sparse = scope.var(name).get_selected_rows()
+    sparse.set_height(height)
+    sparse.set_rows(rows)
+    sparse.sync_index()
+    sparse.get_tensor().set(np.asarray(value, np.float32), fluid.CPUPlace())
+    return sparse
+
+
+def run_op(scope: fluid.Scope, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: Any) -> None:
+    """Run one op on variables of a scope, each declared as what it holds."""
+    with program_guard(Program()):
+        block = fluid.default_main_program().global_block()
+        for names in [*inputs.values(), *outputs.values()]:
+            for name in [names] if isinstance(names, str) else names:
+                variable = scope.var(name)
+                kind = VarType.SELECTED_ROWS if variable.is_selected_rows() else VarType.LOD_TENSOR
+                held = variable.get_tensor().array
+                about = {} if held is None else {"shape": held.shape, "dtype": held.dtype}
+                block.create_var(name=name, type=kind, persistable=True, **about)
+        block.append_op(op_type, inputs, outputs, attrs)
+        fluid.Executor(fluid.CPUPlace()).run(scope=scope)
+
+
+def test_sparse_values_of_scopes_are_set_and_follow_runs() -> None:
+    alone = fluid.core.SelectedRows([0, 4, 7], 10)
+    alone.get_tensor().set(np.full((3, 2), 2.0, np.float32), fluid.CPUPlace())
+    assert alone.rows() == [0, 4, 7] and alone.shape == (10, 2) and alone.get_tensor()._get_float_element(3) == 2.0
+
+    scope = fluid.Scope()
+    grad = filled(scope, "grad", [0, 2, 0], 4, [[1, 2], [3, 4], [5, 6]])
+    scope.put("param", np.zeros((4, 2), "float32"))
+    scope.put("rate", np.ones(1, "float32"))
+    update = {"Param": "param", "Grad": "grad", "LearningRate": "rate"}
+    run_op(scope, "sgd", update, {"ParamOut": "param"})
+    assert scope.array("param").tolist() == [[-6, -8], [0, 0], [-3, -4], [0, 0]]
+    grad.set_rows([1, 3])
+    with pytest.raises(ExecutionError, match="grad has no value"):  # there is a value too many
+        run_op(scope, "sgd", update, {"ParamOut": "param"})
+    grad.get_tensor().set(np.ones((2, 2), np.float32))
+    run_op(scope, "sgd", update, {"ParamOut": "param"})
+    assert scope.array("param").tolist() == [[-6, -8], [-1, -1], [-3, -4], [-1, -1]]
+
+    table = filled(scope, "table", [5, 1, 3], 6, [[5, 5], [1, 1], [3, 3]])
+    rows = table.get_tensor()
+    run_op(scope, "sgd", {"Param": "table", "Grad": "grad", "LearningRate": "rate"}, {"ParamOut": "table"})
+    assert np.array(rows).tolist() == [[5, 5], [0, 0], [2, 2]] and table.rows() == [5, 1, 3]
+    grad.set_rows([1, 2])
+    with pytest.raises(ExecutionError, match="row 2 of a sparse tensor"):
+        run_op(scope, "sgd", {"Param": "table", "Grad": "grad", "LearningRate": "rate"}, {"ParamOut": "table"})
+
+    scope.put("ids", np.array([[3, 5], [1, 9]], "int64"))
+    for op_type, ids in (("lookup_table_v2", [[3, 5], [1, 9]]), ("lookup_table", [[3], [5], [1], [9]])):
+        scope.put("ids", np.array(ids, "int64"))
+        run_op(scope, op_type, {"W": "table", "Ids": "ids"}, {"Out": op_type}, padding_idx=9)
+        assert scope.array(op_type).reshape(4, 2).tolist() == [[2, 2], [5, 5], [0, 0], [0, 0]]
+    with pytest.raises(ExecutionError, match="row 9 of a sparse tensor"):
+        run_op(scope, "lookup_table", {"W": "table", "Ids": "ids"}, {"Out": "out"}, padding_idx=-1)
+
+    filled(scope, "none", [], 6, np.ones((3, 2)))  # values without rows count for nothing
+    filled(scope, "more", [3, 1], 6, np.ones((2, 2)))
+    total = scope.var("total").get_selected_rows()
+    run_op(scope, "sum", {"X": ["none", "table", "more"]}, {"Out": "total"})
+    assert total.rows() == [1, 3, 5] and np.array(total.get_tensor()).tolist() == [[1, 1], [3, 3], [5, 5]]
+
+    drawn = scope.var("drawn").get_selected_rows()
+    run_op(scope, "uniform_random", {}, {"Out": "drawn"}, shape=[3, 2], min=1.0, max=2.0)
+    assert drawn.get_tensor().shape() == [3, 2] and drawn.rows() == [0, 1, 2] and np.array(drawn.get_tensor()).min() >= 1

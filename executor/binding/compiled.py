@@ -148,8 +148,9 @@ class Compiled:
                 self.places.append((slot, None))
             if slot not in self._shared:
                 self._fresh.append((slot, _shape_and_dtype(spec)))
-        if any(self._wanted[slot] is not None and _is_unknown(spec) for slot, spec in specs.items()):
-            self._unknown = [slot for slot, spec in specs.items() if _is_unknown(spec)]
+        unknown = [slot for slot, spec in specs.items() if slot not in self._shared and _is_unknown(spec)]
+        if any(self._wanted[slot] is not None for slot in unknown):
+            self._unknown = unknown
         self._is_sparse = any(map(_is_sparse, inputs.values())) or any(map(_is_sparse, self._wanted.values()))
         self._copied = [*dict.fromkeys(self._into.values())] if on_copies and not self._is_sparse else []
         for slot, source in self._into.items():

@@ -418,6 +418,11 @@ def check_lookup_table(xp: Any, W: Any, Ids: Any, padding_idx: int) -> None:
     check_ids(Ids if padding_idx == -1 else xp.where(Ids == padding_idx, 0, Ids), len(W), "the table's rows")
 
 
+@checked("lookup_table_v2", "lookup_table", table=SPARSE_CHECKS)
+def check_lookup_table_of_rows(xp: Any, W: Any, Ids: Any, padding_idx: int) -> None:
+    W.places(xp, Ids if padding_idx == -1 else Ids[Ids != padding_idx])
+
+
 @kernel("lookup_table_v2", "lookup_table")
 def lookup_table(xp: Any, W: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
     ids = Ids.reshape(-1)

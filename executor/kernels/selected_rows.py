@@ -37,6 +37,16 @@ def lookup_table_grad(W: Any, Ids: Any, dOut: Any, padding_idx: int) -> Selected
     return SelectedRows(ids.copy(), rows.copy(), len(W))
 
 
+@sparse("lookup_table", "lookup_table_v2")
+def lookup_table(xp: Any, W: Any, Ids: Any, padding_idx: int, Out: Any) -> None:
+    """Rows of a table of which only some are stored: each that is asked for has to be."""
+    ids = Ids.reshape(-1)
+    rows = Out.reshape(ids.size, *W.shape[1:])
+    stored = ids != padding_idx if padding_idx != -1 else slice(None)
+    rows[...] = 0
+    rows[stored] = W.value[W.places(xp, ids[stored])]
+
+
 def _checked(op_type: str, value: Any) -> SelectedRows:
     if not isinstance(value, SelectedRows):
         raise ExecutionError(f"{op_type} takes the sparse gradient of an embedding with is_sparse=True, not a whole tensor")
@@ -64,7 +74,7 @@ def select_rows_like(xp: Any, X: Any, Like: Any) -> SelectedRows:
 def add(xp: Any, X: list[Any], Out: Any) -> SelectedRows | None:
     sparse_ones = [x for x in X if isinstance(x, SelectedRows)]
     if Out is None:
-        return SelectedRows.total(sparse_ones)
+        return SelectedRows.total(sparse_ones).merged(xp)
     Out.fill(0)
     for x in X:
         if isinstance(x, SelectedRows):
@@ -178,12 +188,19 @@ def _tables(inputs: Slots) -> list[str]:
 def _row_by_row(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:
     """Update the rows that the gradient has, and nothing else."""
     grad = inputs["Grad"].merged(xp)
-    own = {slot: inputs[slot][grad.index] for slot in _tables(inputs)}
+    param = inputs["Param"]
+    places = param.places(xp, grad.index) if isinstance(param, SelectedRows) else grad.index
+    own = {slot: _stored(inputs[slot])[places] for slot in _tables(inputs)}
     results = {slot: own.get(updated_input(registry.get(op_type), slot) or "", value) for slot, value in outputs.items()}
     _computed(op_type, xp, rng, {**inputs, **own, "Grad": grad.value}, results, attrs)
     for slot, value in outputs.items():
         if value is not None and value is not results[slot]:
-            value[grad.index] = results[slot]
+            _stored(value)[places] = results[slot]
+
+
+def _stored(table: Any) -> Any:
+    """The rows of a table: all of them, or those that a `SelectedRows` stores."""
+    return table.value if isinstance(table, SelectedRows) else table
 
 
 def _part_by_part(op_type: str, xp: Any, rng: Any, inputs: Slots, outputs: Slots, attrs: Slots) -> None:

@@ -116,6 +116,12 @@ class Plan:
     calls_of: Callable[[Plan], list[list[str]]] = field(default=_no_calls, repr=False)
     """Returns the calls of each op for `to_string`; set by the executor, which binds plans."""
 
+    reads_rows: bool = field(init=False)
+    """Whether it reads a `SelectedRows` of the scope, whose number of rows may change: such programs run step by step."""
+
+    def __post_init__(self) -> None:
+        self.reads_rows = any(spec.type is VarType.SELECTED_ROWS for spec in self.externals.values())
+
     def __str__(self) -> str:
         return self.to_string()
 

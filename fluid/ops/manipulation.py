@@ -8,13 +8,14 @@ original value, of which only the shape is read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from ..errors import InferenceError
 from ..opdef.registry import ZERO_GRADIENT, ShapeOnly, define, ints, least, long, longs, required, strings
 from ..values.spec import Spec
-from ..values.types import as_dtype
+from ..values.types import VarType, as_dtype
 from .shapes import (
     alike,
     broadcast,
@@ -303,7 +304,12 @@ def _table(W: Spec) -> int:
 def _lookup(W: Spec, Ids: Spec) -> Spec:
     if not Ids.ndim or Ids.shape[-1] not in (1, -1):
         raise InferenceError(f"lookup_table: the last dimension of Ids {Ids} should be 1 (lookup_table_v2 takes ids without it)")
-    return W.with_shape((*Ids.shape[:-1], _table(W)))
+    return _rows_of_table(W, Ids.shape[:-1])
+
+
+def _rows_of_table(W: Spec, shape: tuple[int, ...]) -> Spec:
+    """As many rows as in `shape`; a whole tensor, also of a table of which only some rows are stored."""
+    return replace(W.with_shape((*shape, _table(W))), type=VarType.LOD_TENSOR)
 
 
 def _picked(X: Spec, Index: Spec, axis: int) -> Spec:
@@ -715,7 +721,7 @@ def scatter_nd_add(f: Any, Index: Any, Updates: ShapeOnly, dOut: Any) -> Any:
 
 @define(
     "lookup_table_v2(W, Ids: int) -> Out",
-    infer=lambda W, Ids: W.with_shape((*Ids.shape, _table(W))),
+    infer=lambda W, Ids: _rows_of_table(W, Ids.shape),
     wrt=("W",),
     sparse_grad="W",
     padding_idx=long(-1),

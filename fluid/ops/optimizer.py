@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import InferenceError
 from ..opdef.registry import NOT_DIFFERENTIABLE, define, floats, least, long, required
 from ..values.spec import Spec
+from ..values.types import VarType
 from .shapes import one_number
 
 _ADAM = ("Moment1", "Moment2")
@@ -15,8 +16,9 @@ _POWERS = ("Beta1Pow", "Beta2Pow")
 
 
 def _same_shape(op_type: str, Param: Spec, **others: Spec | None) -> None:
+    first = 1 if Param.type is VarType.SELECTED_ROWS else 0  # the height of a table of stored rows bounds none of their ids
     for name, spec in others.items():
-        if spec is not None and Param.known and spec.known and spec.shape != Param.shape:
+        if spec is not None and Param.known and spec.known and spec.shape[first:] != Param.shape[first:]:
             raise InferenceError(f"{op_type}: {name} {spec} should have the shape of Param {Param}")
 
 

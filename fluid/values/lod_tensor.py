@@ -61,7 +61,7 @@ class LoDTensor:
         self.array = place.xp.array(to_numpy(array) if isinstance(place, CPUPlace) else array, order="C")
 
     def shape(self) -> list[int]:
-        return list(self._array.shape) if self._array is not None else []
+        return list(self.array.shape) if self.array is not None else []
 
     # -- as Fluid 1.6 fills and reads it piece by piece
     def _set_dims(self, dims: Sequence[int]) -> None:
@@ -84,27 +84,27 @@ class LoDTensor:
         return float(np.asarray(self).reshape(-1)[index])
 
     def _set_float_element(self, index: int, value: float) -> None:
-        self._array.reshape(-1)[index] = value
+        self.array.reshape(-1)[index] = value
 
     _get_double_element, _set_double_element = _get_float_element, _set_float_element
 
     def _dtype(self) -> VarType:
-        return as_dtype(self._array.dtype)
+        return as_dtype(self.array.dtype)
 
     def _is_initialized(self) -> bool:
-        return self._array is not None
+        return self.array is not None
 
     def _to_dlpack(self) -> Any:
-        return self._array.__dlpack__()
+        return self.array.__dlpack__()
 
     def __getitem__(self, item: Any) -> LoDTensor:
         """A part of it, as a tensor that shares its memory."""
-        return LoDTensor(self._array[item])
+        return LoDTensor(self.array[item])
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
         """Whether the lengths of each level count the sequences of the next, and the last ones the rows."""
         levels = self._lengths
-        counts = [len(level) for level in levels[1:]] + ([self._array.shape[0]] if self._array is not None else [])
+        counts = [len(level) for level in levels[1:]] + ([self.array.shape[0]] if self.array is not None else [])
         return all(sum(level) == count and min(level, default=0) >= 0 for level, count in zip(levels, counts, strict=False))
 
     def lod(self) -> list[list[int]]:
@@ -121,9 +121,9 @@ class LoDTensor:
         self._lengths = checked_levels(lengths)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if self._array is None:
+        if self.array is None:
             raise ExecutionError("this tensor holds nothing yet; run the startup program, or set() it")
-        array = to_numpy(self._array)
+        array = to_numpy(self.array)
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
@@ -141,7 +141,7 @@ class LoDTensor:
         return format(convertible(np.asarray(self)), spec) if spec else str(self)
 
     def __repr__(self) -> str:
-        return f"<LoDTensor {self._array!r}>"
+        return f"<LoDTensor {self.array!r}>"
 
 
 class LoDTensorArray(list[LoDTensor]):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..errors import ExecutionError
 from .lod_tensor import LoDTensor
 from .place import namespace_of, to_numpy
 
@@ -16,19 +17,24 @@ __all__ = ["SelectedRows", "add_rows_at"]
 class SelectedRows:
     """Some rows of a tensor; the others are zeros. A row that is stored several times counts as the sum.
 
+    ``SelectedRows(rows, height)`` has no values yet: ``get_tensor().set(...)`` gives them, as in Fluid 1.6.
+
     Attributes:
         index: the indices of the rows, an integer array ``[n]``.
         value: the rows, ``[n, ...]``.
         shape: the shape of the whole tensor.
     """
 
-    __slots__ = ("index", "shape", "value")
+    __slots__ = ("_changed", "index", "shape", "value")
 
     __array_ufunc__ = None  # array + self calls __radd__
 
-    def __init__(self, index: Any, value: Any, height: int) -> None:
+    def __init__(self, index: Any, value: Any, height: int | None = None) -> None:
+        if height is None:
+            index, value, height = np.asarray(index, np.int64), np.empty(0, np.float32), value
         self.index, self.value = index, value
         self.shape: tuple[int, ...] = (int(height), *value.shape[1:])
+        self._changed: Callable[[], None] | None = None
 
     @property
     def dtype(self) -> Any:
@@ -53,7 +59,60 @@ class SelectedRows:
 
     def get_tensor(self) -> LoDTensor:
         """The stored rows, as a tensor."""
-        return LoDTensor(self.value)
+        return _StoredRows(self)
+
+    # -- as Fluid 1.6 fills it piece by piece
+    def set_height(self, height: int) -> None:
+        """Say how many rows the whole tensor has."""
+        self.become(self.index, self.value, height)
+        self._notify()
+
+    def set_rows(self, rows: Sequence[int]) -> None:
+        """Say the indices of the rows that ``get_tensor()`` holds."""
+        self.become(namespace_of(self.value).asarray(rows, np.int64), self.value, self.shape[0])
+        self._notify()
+
+    def sync_index(self) -> None:
+        """Do nothing: rows are looked up by what `set_rows` said last."""
+
+    def set_values(self, value: Any) -> None:
+        """Hold other rows, ``[n, ...]``, at the same indices."""
+        self.become(namespace_of(value).asarray(self.index), value, self.shape[0])
+        self._notify()
+
+    def become(self, index: Any, value: Any, height: int) -> None:
+        """Hold what ``SelectedRows(index, value, height)`` does."""
+        self.index, self.value, self.shape = index, value, (int(height), *value.shape[1:])
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever one of the setters was called."""
+        self._changed = changed
+
+    def _notify(self) -> None:
+        if self._changed is not None:
+            self._changed()
+
+    def complete(self) -> SelectedRows | None:
+        """The tensor as it is now, or None while rows and values differ in number; values without any rows count for nothing."""
+        if self.value.shape == (0,) or len(self.index) not in (0, len(self.value)):
+            return None
+        return SelectedRows(self.index, self.value[: len(self.index)], self.shape[0])
+
+    def places(self, xp: Any, ids: Any) -> Any:
+        """Where the rows of these ids are stored; `ExecutionError` if one is not. A row is stored once in such a tensor."""
+        order = xp.argsort(self.index)
+        ranks = xp.searchsorted(self.index[order], ids)
+        places = order[xp.minimum(ranks, len(order) - 1)] if len(order) else xp.zeros(ids.shape, np.int64)
+        absent = self.index[places] != ids if len(order) else xp.ones(ids.shape, bool)
+        if absent.any():
+            row = int(ids[absent].reshape(-1)[0])
+            raise ExecutionError(f"row {row} of a sparse tensor is asked for, but it stores {len(order)} other rows alone")
+        return places
+
+    @staticmethod
+    def of_all_rows(array: Any) -> SelectedRows:
+        """A dense array as a tensor all of whose rows are stored."""
+        return SelectedRows(namespace_of(array).arange(len(array)), array, len(array))
 
     def copy(self) -> SelectedRows:
         return SelectedRows(self.index.copy(), self.value.copy(), self.shape[0])
@@ -105,6 +164,25 @@ class SelectedRows:
 
     def __repr__(self) -> str:
         return f"<SelectedRows {len(self.index)} rows of {self.dtype}{list(self.shape)}>"
+
+
+class _StoredRows(LoDTensor):
+    """The stored rows of a `SelectedRows`: what this tensor is given, that one holds."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: SelectedRows) -> None:
+        self._rows = rows
+        super().__init__(rows.value)
+
+    @property
+    def array(self) -> Any:
+        """The rows as they are now."""
+        return self._rows.value
+
+    @array.setter
+    def array(self, array: Any) -> None:
+        self._rows.set_values(array)
 
 
 def add_rows_at(xp: Any, rows: Any, ids: Any, out: Any) -> None:

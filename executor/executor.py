@@ -107,7 +107,7 @@ class Executor:
                 else:
                     results = bound.run(feeds, check, timing.current)
             except ExecutionError as error:
-                _tell_other_sizes(error, program, feeds)
+                _tell_other_feeds(error, program, feeds)
                 raise
             return [_result(value, return_numpy) for value in results]
 
@@ -140,7 +140,7 @@ class Executor:
             try:
                 results = StepwiseProgram(program, fetches, self.place).run(feeds, scope)
             except ExecutionError as error:
-                _tell_other_sizes(error, program, feeds)
+                _tell_other_feeds(error, program, feeds)
                 raise
             return [_result(value, return_numpy) for value in results]
 
@@ -333,14 +333,23 @@ def _fed_array(var: Variable, value: Any) -> Any:
     is_array = type(value) is np.ndarray or hasattr(value, "__cuda_array_interface__")
     if not is_array or value.dtype.kind in NO_NUMBERS:
         value = _converted(var, value, expected)
-    if value.dtype != expected:
-        raise FeedError(
-            f"{var.name} is declared {var.describe()}, but {value.dtype}{list(value.shape)} is fed; "
-            f"convert it, for instance with .astype({expected.name!r})"
-        )
+    if value.dtype != expected and not _takes_other_types(var, value):
+        raise FeedError(_of_other_sizes(var, value) + _converting(var))
     if var.need_check_feed and not _is_of_declared_sizes(var, value):
         raise FeedError(_of_other_sizes(var, value) + _reshaping(var, value))
     return value
+
+
+def _takes_other_types(var: Variable, value: Any) -> bool:
+    """Whether integers of another type than the declared one are left to the ops, as all values of `layers.data` in Fluid 1.6.
+
+    Not floats: numpy makes float64 where nobody asks for it, which would change how precisely a program computes.
+    """
+    return value.dtype.kind in "biu" and not var.need_check_feed and (var.is_data or not var.persistable)
+
+
+def _converting(var: Variable) -> str:
+    return f"; convert it, for instance with .astype({var.dtype.numpy.name!r})"
 
 
 def _is_of_declared_sizes(var: Variable, value: Any) -> bool:
@@ -366,15 +375,19 @@ def _reshaping(var: Variable, value: Any) -> str:
     return f"; give it that shape, by .reshape({', '.join(map(str, var.shape))})"
 
 
-def _tell_other_sizes(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
-    """Add to an error what is fed with other sizes than those declared, by which the program was built.
+def _tell_other_feeds(error: ExecutionError, program: Program, feeds: Mapping[str, Any]) -> None:
+    """Add to an error what is fed with other sizes or types than those declared, by which the program was built.
 
-    Only `fluid.data` asks for its sizes; variables of `layers.data` may be fed any that the ops take, as in Fluid 1.6.
+    Only `fluid.data` asks for them; variables of `layers.data` may be fed any that the ops take, as in Fluid 1.6.
     """
-    variables = program.global_block().vars
-    pairs = [(variables[name], array_of(value)) for name, value in feeds.items()]
-    if others := [_of_other_sizes(var, value) for var, value in pairs if not _is_of_declared_sizes(var, value)]:
-        error.args = ("\n".join([str(error), *(f"  fed: {other}" for other in others)]),)
+    others = []
+    for name, value in feeds.items():
+        var, array = program.global_block().vars[name], array_of(value)
+        is_other_type = array.dtype != var.dtype.numpy
+        if is_other_type or not _is_of_declared_sizes(var, array):
+            others.append(f"\n  fed: {_of_other_sizes(var, array)}{_converting(var) if is_other_type else ''}")
+    if others:
+        error.args = (str(error) + "".join(others),)
 
 
 def _converted(var: Variable, value: Any, expected: np.dtype[Any]) -> Any:

@@ -147,6 +147,25 @@ def test_feeds_that_do_not_fit(value: Any, message: str) -> None:
             run(main(), {"x": value}, [y])
 
 
+def test_layers_data_leave_element_types_to_the_ops() -> None:
+    x = layers.data("x", [3])
+    times = layers.data("times", [2], append_batch_size=False)
+    tiled, product = layers.expand(x, times), layers.fc(x, 2)
+    exe, ones = Executor(), np.ones((2, 3), "int32")
+    for run in (exe.run, exe.interpret):
+        (found,) = run(main(), {"x": X, "times": np.array([2, 1], "int32")}, [tiled])
+        assert found.shape == (4, 3)
+        (found,) = run(main(), {"x": ones, "times": np.array([1, 2], "int64")}, [tiled])
+        assert found.shape == (2, 6) and found.dtype == np.int32
+        with pytest.raises(FeedError, match=r"x is declared float32\[-1, 3\], but float64\[2, 3\] is fed; .*'float32'"):
+            run(main(), {"x": X.astype("float64"), "times": np.array([1, 1], "int32")}, [tiled])
+    exe.run(startup())
+    with pytest.raises(ExecutionError, match=r"fed: x is declared float32\[-1, 3\], but int32\[2, 3\] is fed; .*'float32'"):
+        exe.run(main(), {"x": ones}, [product])
+    with pytest.raises(FeedError, match=r"fc_0.w_0 is declared float32\[3, 2\], but int32\[3, 2\] is fed"):
+        exe.run(main(), {"x": X, "fc_0.w_0": np.ones((3, 2), "int32")}, [product])
+
+
 def test_lists_are_converted_to_the_declared_type() -> None:
     x, ids = data(), data("ids", [-1], "int64")
     found = Executor().run(main(), {"x": [[1, 2, 3]], "ids": [4, 5]}, [x, ids])

@@ -227,10 +227,12 @@ class Optimizer:
             pairs = self._grad_clip(pairs)
         pairs = append_regularization_ops(append_gradient_clip_ops(pairs), self.regularization)
         if all(grad is None for _, grad in pairs):
-            raise ProgramError(
+            warnings.warn(
                 "there is nothing to optimize: the loss depends on no trainable parameter "
-                "(program.explain_gradient(loss, parameter) says why)"
+                "(program.explain_gradient(loss, parameter) says why)",
+                stacklevel=4,
             )
+            return []
         return self._append_updates([(param, grad) for param, grad in pairs if grad is not None])
 
     def get_opti_var_name_list(self) -> list[str]:

@@ -15,6 +15,7 @@ from fluid.ir.collector import collector_paused
 from fluid.ir.program import Operator, Program, Variable, default_main_program
 from fluid.values.cache import FEW
 from fluid.values.lod_array import LoDArray, array_of, lod_of, to_lengths, to_lod
+from fluid.values.lod_tensor import FedArray
 from fluid.values.numeric import NO_NUMBERS, numeric_array
 from fluid.values.one_element import convertible
 from fluid.values.place import CPUPlace, Place, to_numpy
@@ -305,6 +306,8 @@ def _fed(var: Variable, value: Any) -> Any:
         if value.array is None:
             raise FeedError(f"the LoDTensor that is fed to {var.name} ({var.describe()}) holds nothing; set() it first")
         value, levels = value.array, value.lod()
+    elif type(value) is FedArray:
+        value = value.view(np.ndarray)
     elif var.lod_level and _is_pair(value):
         value, levels = value
     try:

@@ -11,6 +11,7 @@ import numpy as np
 from .errors import FeedError, FluidTypeError
 from .executor.scope import LoDTensor
 from .ir.program import Program, Variable, default_main_program
+from .values.lod_tensor import FedArray
 from .values.numeric import numeric_array
 
 __all__ = ["DataFeeder"]
@@ -43,6 +44,7 @@ class DataFeeder:
 
         A flat field is reshaped to the variable's shape. For a variable with ``lod_level=1``, a field is a list of any length,
         for ``lod_level=2`` a list of such lists, ...: these give a `LoDTensor` of all elements with the lists' lengths.
+        What has no sequences is an array that is read as a `LoDTensor` too, by ``shape()`` and ``lod()``.
         `FeedError` if a row or field does not fit.
         """
         names = [var.name for var in self.feed_vars]
@@ -59,7 +61,7 @@ class DataFeeder:
         if not columns or not columns[0]:
             raise FeedError(f"there are no rows to feed to {', '.join(names)}")
         return {
-            var.name: _sequences(var, column) if var.lod_level else _stack(var, column)
+            var.name: _sequences(var, column) if var.lod_level else _stack(var, column).view(FedArray)
             for var, column in zip(self.feed_vars, columns, strict=True)
         }
 

@@ -12,7 +12,7 @@ import pytest
 from checks import each
 
 import fluid
-from fluid import reader
+from fluid import layers, reader
 from fluid.average import WeightedAverage
 from fluid.errors import FeedError, FluidTypeError, NameNotFoundError, ProgramError
 
@@ -47,6 +47,18 @@ def test_feed_by_names_and_other_program() -> None:
     np.testing.assert_array_equal(found["x"], np.array([[1, 2], [3, 4]], np.float32))
     with pytest.raises(NameNotFoundError, match="no variable 'nope'"):
         fluid.DataFeeder(["nope"], fluid.CPUPlace(), program=other)
+
+
+def test_what_is_fed_reads_as_tensors_of_that_time(program: fluid.Program) -> None:
+    image, words = layers.data("image", [1, 2, 2]), layers.data("words", [1], dtype="int64", lod_level=1)
+    fed = fluid.DataFeeder([image, words], fluid.CPUPlace()).feed([([0] * 4, [1, 2, 3]), ([1] * 4, [4])])
+    assert fed["image"].shape() == [2, 1, 2, 2] == list(fed["image"].shape) and fed["words"].shape() == [4, 1]
+    assert fed["image"].lod() == fed["image"].recursive_sequence_lengths() == []
+    assert fed["words"].lod() == [[0, 3, 4]]
+    (doubled,) = fluid.Executor().run(feed={"image": fed["image"]}, fetch_list=[image * 2.0])
+    assert type(doubled) is not type(fed["image"]) and doubled.sum() == 8
+    with fluid.dygraph.guard():
+        assert type(fluid.dygraph.to_variable(fed["image"])._array) is np.ndarray
 
 
 def test_feed_keeps_unknown_extents(program: fluid.Program) -> None:

@@ -16,7 +16,7 @@ from .one_element import convertible
 from .place import CPUPlace, Place, to_numpy
 from .types import VarType, as_dtype
 
-__all__ = ["LoDTensor", "LoDTensorArray"]
+__all__ = ["FedArray", "LoDTensor", "LoDTensorArray"]
 
 
 class Owner(Protocol):
@@ -142,6 +142,30 @@ class LoDTensor:
 
     def __repr__(self) -> str:
         return f"<LoDTensor {self.array!r}>"
+
+
+class _Shape(tuple[int, ...]):
+    """A shape that gives itself as a list when it is called."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[int]:
+        return list(self)
+
+
+class FedArray(np.ndarray[Any, Any]):
+    """An array that is also read as a `LoDTensor` without sequences: by ``shape()``, ``lod()``."""
+
+    @property
+    def shape(self) -> _Shape:  # type: ignore[override]
+        """The shape, a tuple; called, a list."""
+        return _Shape(super().shape)
+
+    def lod(self) -> list[list[int]]:
+        """No levels."""
+        return []
+
+    recursive_sequence_lengths = lod
 
 
 class LoDTensorArray(list[LoDTensor]):

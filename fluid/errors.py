@@ -16,6 +16,7 @@ __all__ = [
     "ExecutionError",
     "FeedError",
     "FeedTypeError",
+    "FlagError",
     "FluidError",
     "FluidTypeError",
     "FormatError",
@@ -38,6 +39,10 @@ class FluidError(Exception):
 
 class FluidTypeError(FluidError, TypeError):
     """A value or element type that cannot be used here."""
+
+
+class FlagError(FluidTypeError, ValueError):
+    """An argument that should be True or False is neither; Fluid 1.6 raised a ValueError of some, a TypeError of others."""
 
 
 class MissingAttributeError(FluidError, AttributeError):

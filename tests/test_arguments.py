@@ -306,3 +306,12 @@ def test_layers_take_numbers_of_numpy() -> None:
     assert layers.crop(x, range(1, 4)).shape == (1, 2, 3)
     assert layers.piecewise_decay(one_two, np.array([0.1, 0.2, 0.3])).shape == (1,)
     assert layers.dropout(x, 0.5, is_test=one_two.sum() == 3).block.ops[-1].attrs["is_test"] is True
+
+
+def test_flags_that_are_none_are_value_errors_too() -> None:
+    """As Fluid 1.6's layers raise of `use_cudnn`."""
+    image, volume = fluid.data("image", [None, 3, 8, 8]), fluid.data("volume", [None, 3, 8, 8, 8])
+    for layer, x in ((fluid.layers.pool2d, image), (fluid.layers.pool3d, volume)):
+        for error in (ValueError, FluidTypeError):
+            with pytest.raises(error, match=r"use_cudnn should be True or False, not \[0\]"):
+                layer(x, 2, use_cudnn=[0])  # type: ignore[arg-type]

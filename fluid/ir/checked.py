@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from ..errors import FluidTypeError
+from ..errors import FlagError, FluidTypeError
 from .program import Block, Operator, Parameter, Program, Variable
 
 __all__ = ["Check", "Checks", "Known", "Positive", "arguments_of", "check_variable", "checked", "checks_of", "held", "refuse"]
@@ -249,7 +249,8 @@ def refuse(function: str, argument: str, what: str, value: Any) -> NoReturn:
         check_variable(value, where)
     hint = "; its `program` is one" if "a Program" in what and isinstance(getattr(value, "program", None), Program) else ""
     plain = isinstance(value, (str, int, float, list, tuple, type(None))) and len(repr(value)) < 100
-    raise FluidTypeError(f"{where} should be {what}, not {repr(value) if plain else type(value).__name__}{hint}")
+    error = FlagError if what == _BY_ANNOTATION["bool"].what else FluidTypeError
+    raise error(f"{where} should be {what}, not {repr(value) if plain else type(value).__name__}{hint}")
 
 
 def checked(function: _F) -> _F:

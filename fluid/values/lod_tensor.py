@@ -156,8 +156,8 @@ class _Shape(tuple[int, ...]):
 class FedArray(np.ndarray[Any, Any]):
     """An array that is also read as a `LoDTensor` without sequences: by ``shape()``, ``lod()``."""
 
-    @property
-    def shape(self) -> _Shape:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def shape(self) -> _Shape:
         """The shape, a tuple; called, a list."""
         return _Shape(super().shape)
 

@@ -45,11 +45,13 @@ def test_digits_are_recognised(tmp_path):
     assert "@@" in out.split("loaded again")[1]
 
 
+@pytest.mark.slow
 def test_digits_not_learned_are_an_error(tmp_path):
     _, errors = run("recognize_digits.py", "--epochs", 1, "--goal", 0.999, "--output", tmp_path / "model", status=1)
     assert errors.strip() == "that is less than the goal of 99.90%; more --epochs may reach it"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_losses(tmp_path):
     def losses(seed):
         out, _ = run("fit_a_line.py", "--epochs", 2, "--goal", -99, "--seed", seed, "--output", tmp_path / "model")
@@ -69,6 +71,7 @@ def test_a_line_is_fitted(tmp_path):
     assert {path.name for path in (tmp_path / "model").iterdir()} == {"__model__", "weights", "bias"}
 
 
+@pytest.mark.slow
 def test_words_that_are_used_alike_are_near():
     out, _ = run("word2vec.py")
     losses = numbers(r"epoch +\d+/20  loss ([\d.]+)", out)
@@ -80,6 +83,7 @@ def test_words_that_are_used_alike_are_near():
     assert "three French hens two turtle doves and a partridge in a pear-tree ." in out.split("my true love sent ...")[1]
 
 
+@pytest.mark.slow
 def test_a_loaded_model_learns_more_digits():
     out, _ = run("fine_tune.py")
     ((before, after),) = re.findall(r"accuracy on unseen images: ([\d.]+)% before, ([\d.]+)% after 400 images", out)
@@ -115,6 +119,7 @@ def test_digits_are_recognised_eagerly():
     assert "(features): Sequential(" in out and " = conv2d(Input=constant_0, Filter=conv_0.w_0)" in out
 
 
+@pytest.mark.slow
 def test_a_penalty_on_gradients_is_learned_from():
     out, _ = run("gradient_penalty.py", "--quick")
     assert len(numbers(r"penalty ([\d.]+)$", out)) == 10 and "of the made points are near a heap" in out
@@ -130,6 +135,7 @@ def test_shapes_are_found_in_pictures():
     assert re.search(r"\+(disk|square|triangle) \d+%", out)
 
 
+@pytest.mark.slow
 def test_a_net_goes_from_eager_mode_to_a_program():
     out, _ = run("eager_to_static.py")
     first, last = re.search(r"^loss ([\d.]+) at first, ([\d.]+) at last$", out, re.MULTILINE).groups()
@@ -148,11 +154,13 @@ def test_what_was_learned_holds_for_unseen_data(script):
     assert reached >= 90
 
 
+@pytest.mark.slow
 def test_a_goal_that_is_not_reached_is_an_error():
     _, errors = run("understand_sentiment.py", "conv", "--epochs", 1, "--samples", 32, "--goal", 1.01, status=1)
     assert errors.strip() == "that is less than the goal of 101.0%; more --epochs may reach it"
 
 
+@pytest.mark.slow
 def test_a_search_shows_the_best_translations():
     out, _ = run("machine_translation.py", "--quick")
     first, second = numbers(r"epoch +\d+/2  loss ([\d.]+)", out)

@@ -151,6 +151,7 @@ def differentiate(case: Case, name: str, printed: dict[int, Sequence[str]]) -> N
             case.golden()
 
 
+@pytest.mark.slow
 @each("name", ["parameter_inside_and_outside_a_loop", "cond_false", "cond_in_while_loop", "rnn", "rnn_in_loop"])
 def test_second_order_of_every_pair(case: Case, name: str) -> None:
     target, inputs = BUILDERS[name](case)

@@ -267,8 +267,14 @@ class CompiledOp:
     # -- forward
     def save(self, tensors: Sequence[Tensor], outputs: Sequence[Any]) -> tuple[tuple[Any, list[Any], int], ...]:
         """What backward needs, as (array, the tensor's version counter, its count now)."""
-        saved = [*[tensors[number] for number in self._save_in], *[outputs[number] for number in self._save_out]]
-        return tuple([(tensor._array, tensor._version, tensor._version[0]) for tensor in saved])
+        saved = []
+        for number in self._save_in:
+            tensor = tensors[number]
+            saved.append((tensor._array, tensor._version, tensor._version[0]))
+        for number in self._save_out:
+            tensor = outputs[number]
+            saved.append((tensor._array, tensor._version, tensor._version[0]))
+        return tuple(saved)
 
     def wrap(self, results: Any) -> list[Any]:
         """The results of `run` as tensors."""

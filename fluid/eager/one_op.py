@@ -62,13 +62,13 @@ def one_op(function: _Function) -> _Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if state.tracer is not None or state.target is not None:
             return function(*args, **kwargs)
-        if len(args) == 1 and not kwargs and args[0].__class__ is Tensor:  # as below, of the commonest call
-            tensor = args[0]
-            signature: Any = state.recording, tensor._kind, tensor._stop
+        if not kwargs and len(args) < 3 and args and args[0].__class__ is Tensor and (len(args) == 1 or args[1].__class__ is int):
+            tensor = args[0]  # as below, of the commonest calls: with a tensor, or with one and an integer
+            signature: Any = state.recording, tensor._kind, tensor._stop, *args[1:]
             chosen = kept.get(signature)
             if chosen and chosen[1] is None:
                 return chosen[0](tensor)
-            return function(tensor) if chosen is not None else watched(signature, args, args, kwargs)
+            return function(*args) if chosen is not None else watched(signature, (tensor,), args, kwargs)
         key: list[Any] = [state.recording]
         tensors: list[Tensor] = []
         if not _describe(args, key, tensors):

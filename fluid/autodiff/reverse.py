@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ..errors import BackwardError, FluidError, locate
@@ -215,8 +216,21 @@ class Differentiator:
         advice = f"set stop_gradient on {outs} to cut it there"
         return BackwardError(f"{what}, and the gradient would flow through it; {advice}\n{locate(op)}")
 
+    @cached_property
+    def _has_complex(self) -> bool:
+        """Whether a variable that is visible in the block is complex."""
+        block: Block | None = self.block
+        while block is not None:
+            around = [block, *([block.forward] if block.forward is not None else [])]
+            if any(var.has_dtype and is_complex(var.dtype) for near in around for var in near.vars.values()):
+                return True
+            block = block.parent
+        return False
+
     def _refuse_complex(self, op: Operator, slots: Iterable[str]) -> None:
         """A `BackwardError` if variables in these slots are complex: gradient rules are those of real functions."""
+        if not self._has_complex:
+            return
         for name in [name for slot in slots for name in (*op.input(slot), *op.output(slot))]:
             var = self.block.find_var(name)
             if var is not None and var.has_dtype and is_complex(var.dtype):

@@ -7,6 +7,7 @@ ops that only copy values pass it on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fluid.errors import ExecutionError, IndexRangeError
@@ -35,13 +36,13 @@ def truth(value: Any, name: str) -> bool:
     return bool(to_numpy(array_of(value)).reshape(()))
 
 
-def array_in(op: Operator, slot: str, env: Environment) -> list[Any]:
-    """The entries of the array of tensors in an input slot, in a new list; none if it has no value."""
+def array_in(op: Operator, slot: str, env: Environment) -> Sequence[Any]:
+    """The entries of the array of tensors in an input slot, not to be changed; none if it has no value."""
     name = op.input(slot)[0]
     value = env.get(name)
     if value is not None and not isinstance(value, list):
         raise ExecutionError(f"{name} is {describe(value)}, and {op.type} takes an array of tensors ({slot})")
-    return list(value or ())
+    return value or ()
 
 
 def tensor_in(op: Operator, slot: str, env: Environment) -> Any:
@@ -329,7 +330,7 @@ def read_from_array(machine: Machine, op: Operator, env: Environment) -> None:
 
 @runs("stack_array", "stack_array_like")
 def stack_array(machine: Machine, op: Operator, env: Environment) -> None:
-    array = array_in(op, "X", env)
+    array = list(array_in(op, "X", env))
     like = array_of(env.get(op.input("Like")[0])) if op.input("Like") else None
     if like is not None:
         array += [None] * (like.shape[0] - len(array))
@@ -348,7 +349,7 @@ def unstack_array(machine: Machine, op: Operator, env: Environment) -> None:
 @runs("tensor_array_to_tensor", "join_array")
 def join_array(machine: Machine, op: Operator, env: Environment) -> None:
     name, axis, xp = op.input("X")[0], op.attr("axis"), machine.xp
-    array = array_in(op, "X", env)
+    array = list(array_in(op, "X", env))
     if op.input("Like"):
         like = array_in(op, "Like", env)
         array += [None] * (len(like) - len(array))

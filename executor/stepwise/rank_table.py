@@ -143,7 +143,7 @@ def lod_tensor_to_array(machine: Machine, op: Operator, env: Environment) -> Non
 @runs("array_to_lod_tensor")
 def array_to_lod_tensor(machine: Machine, op: Operator, env: Environment) -> None:
     table, xp = _table(op, env), machine.xp
-    array = array_in(op, "X", env)  # absent if the loop that writes it made no trip
+    array = list(array_in(op, "X", env))  # absent if the loop that writes it made no trip
     steps = max(table.lengths, default=0)
     present = [value for value in array if value is not None] or [_without_rows(op, xp, steps)]
     like = array_of(present[0])

@@ -17,8 +17,8 @@ from ..errors import BackwardError, FluidError, locate
 from ..ir.copying import declare_like
 from ..ir.dataflow import Facts, Forward
 from ..ir.inference import BuildNamespace
-from ..ir.program import Block, Operator, OpRole, Variable
-from ..ir.verify import crowded_slots, reason_of
+from ..ir.program import Block, Operator, OpRole, Variable, crowded_slots
+from ..ir.verify import reason_of
 from ..ir.versions import BlockVersions, Value
 from ..opdef.registry import EMPTY, NOT_DIFFERENTIABLE, REGION, ZERO_GRADIENT, OpDef, Rule, grad_slot, registers
 from ..values.types import VarType, is_complex, is_floating
@@ -179,7 +179,8 @@ class Differentiator:
                 grads[slot] = names
         if not grads:
             return
-        for fault in crowded_slots(op):  # a rule would take the first name, and lose the gradient of the others
+        # Of a crowded slot, a rule would take the first name, and lose the gradient of the others.
+        for fault in crowded_slots(op, definition) if definition is not None else ():
             raise BackwardError(f"{op.type}: {fault}\n{locate(op)}")
         if index in self.constants:
             self.warn_of_constants((index,))
@@ -199,7 +200,8 @@ class Differentiator:
         for slot in grads:
             if slot not in rule.cotangents:
                 raise BackwardError(f"a gradient reaches the output {slot} of {op.type}, which has none\n{locate(op)}")
-        self._refuse_complex(op, (*wanted, *grads))
+        if self._has_complex:
+            self._refuse_complex(op, (*wanted, *grads))
         if definition.inline_grad:
             self._emit_inline(index, op, definition, rule, grads, wanted)
         else:
@@ -229,8 +231,6 @@ class Differentiator:
 
     def _refuse_complex(self, op: Operator, slots: Iterable[str]) -> None:
         """A `BackwardError` if variables in these slots are complex: gradient rules are those of real functions."""
-        if not self._has_complex:
-            return
         for name in [name for slot in slots for name in (*op.input(slot), *op.output(slot))]:
             var = self.block.find_var(name)
             if var is not None and var.has_dtype and is_complex(var.dtype):

@@ -372,10 +372,15 @@ class Operator:
         raise ProgramError(f"{self.type} is no longer in its block")
 
     def input(self, slot: str) -> list[str]:
-        return list(self.inputs.get(OUR_SLOTS.get((self.type, slot), slot), ()))
+        """The names in an input slot, which may be called by Paddle's name for it."""
+        return self._names_in(self.inputs, slot)
 
     def output(self, slot: str) -> list[str]:
-        return list(self.outputs.get(OUR_SLOTS.get((self.type, slot), slot), ()))
+        """The names in an output slot, which may be called by Paddle's name for it."""
+        return self._names_in(self.outputs, slot)
+
+    def _names_in(self, slots: Mapping[str, list[str]], slot: str) -> list[str]:
+        return list(slots.get(slot) or slots.get(OUR_SLOTS.get((self.type, slot), slot), ()))
 
     @property
     def input_names(self) -> list[str]:
@@ -760,6 +765,8 @@ class Block:
             except AttributeRuleError as error:
                 raise AttributeRuleError(f"{error}\n{locate(op)}") from None
             for used, slots, side in ((op.inputs, definition.inputs, "input"), (op.outputs, definition.outputs, "output")):
+                if used.keys() <= slots.keys():
+                    continue
                 for name in [name for name in used if name not in slots]:  # perhaps Paddle's name
                     names = used.pop(name)
                     if (ours := OUR_SLOTS.get((type, name))) is not None:
@@ -768,9 +775,8 @@ class Block:
                         raise ProgramError(
                             f"{type} has no {side} slot {name!r}; it has {', '.join(slots) or 'none'}\n{locate(op)}"
                         )
-                for name, names in used.items():
-                    if len(names) > 1 and not slots[name].many:
-                        raise ProgramError(f"{type}: {crowded(side, name, names)}\n{locate(op)}")
+            for fault in crowded_slots(op, definition):
+                raise ProgramError(f"{type}: {fault}\n{locate(op)}")
             for slot in definition.inputs.values():
                 if not slot.optional and not op.inputs.get(slot.name):
                     raise AttributeRuleError(f"{type} needs a variable in its input slot {slot.name!r}\n{locate(op)}")
@@ -782,9 +788,12 @@ class Block:
         return block_to_string(self)
 
 
-def crowded(side: str, slot: str, names: Sequence[str]) -> str:
-    """The message for a slot that takes one name and holds several."""
-    return f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one"
+def crowded_slots(op: Operator, definition: OpDef) -> Iterator[str]:
+    """The slots of an op that take one name and hold several, as messages."""
+    for side, filled, defined in (("input", op.inputs, definition.inputs), ("output", op.outputs, definition.outputs)):
+        for slot, names in filled.items():
+            if len(names) > 1 and slot in defined and not defined[slot].many:
+                yield f"the {side} slot {slot!r} holds {len(names)} names, {', '.join(names[:4])}; it takes one"
 
 
 def _first_free(base: str, is_taken: Callable[[str], bool]) -> str:

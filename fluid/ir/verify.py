@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ..errors import ProgramError, did_you_mean
 from ..opdef.registry import EMPTY, Slot
-from .program import Block, Operator, Program, crowded
+from .program import Block, Operator, Program, crowded_slots
 
 __all__ = [
-    "Finding", "crowded_slots", "describe_faults", "faults_of", "find_faults", "misuses_of", "on_cycles", "reason_of",
+    "Finding", "describe_faults", "faults_of", "find_faults", "misuses_of", "on_cycles", "reason_of",
     "refuse_deep", "self_owning", "verify",
 ]  # fmt: skip
 
@@ -235,7 +235,7 @@ def misuses_of(op: Operator) -> Iterator[str]:
     definition = op.definition
     if definition is None:
         return
-    yield from crowded_slots(op)
+    yield from crowded_slots(op, definition)
     for name, attr in definition.attrs.items():
         if name not in op.attrs:
             if attr.required and definition.forward is None:
@@ -245,17 +245,6 @@ def misuses_of(op: Operator) -> Iterator[str]:
             attr.check(op.attrs[name])
         except (TypeError, ValueError, OverflowError) as error:
             yield f"the attribute {name!r} should be of kind {attr.kind}: {error}"
-
-
-def crowded_slots(op: Operator) -> Iterator[str]:
-    """The slots of an op that take one name and hold several, as messages."""
-    definition = op.definition
-    if definition is None:
-        return
-    for side, filled, defined in (("input", op.inputs, definition.inputs), ("output", op.outputs, definition.outputs)):
-        for slot, names in filled.items():
-            if len(names) > 1 and slot in defined and not defined[slot].many:
-                yield crowded(side, slot, names)
 
 
 def _check_slots(side: str, filled: dict[str, list[str]], defined: dict[str, Slot]) -> Iterator[str]:

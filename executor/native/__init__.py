@@ -1,0 +1,1 @@
+"""Native code: plans as tables of compiled kernels, made with llvmlite (the extra ``native``)."""

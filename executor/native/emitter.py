@@ -1,0 +1,443 @@
+"""Writes functions in the text form of LLVM's intermediate language: values, loops with carried values, vectors.
+
+`Function` has a method for each instruction that kernels need. What it writes is in static single assignment form and needs no
+optimization but the code generator's: loops that should be unrolled are written unrolled, vectors are written as vectors.
+
+Vectors have any number of lanes that is a power of two; one lane is a plain number. Numbers of Python stand for constants of
+the type of the other operand. Pointers are untyped; `Function.at` steps in elements of a type.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "BOOL",
+    "BYTE",
+    "DOUBLE",
+    "FLOAT",
+    "INT32",
+    "INT64",
+    "POINTER",
+    "Function",
+    "Module",
+    "Number",
+    "Operand",
+    "Type",
+    "Value",
+]
+
+Number: TypeAlias = "int | float"
+
+_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double": 64, "ptr": 64}
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type of values: elements, and how many of them."""
+
+    element: str
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return self.element if self.lanes == 1 else f"<{self.lanes} x {self.element}>"
+
+    @cache  # noqa: B019  types are few
+    def of(self, lanes: int) -> Type:
+        """The vector type of as many such elements."""
+        return Type(self.element, lanes)
+
+    @property
+    def is_float(self) -> bool:
+        return self.element in ("float", "double")
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element."""
+        return _BITS[self.element]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one element in memory."""
+        return max(self.bits // 8, 1)
+
+    @property
+    def suffix(self) -> str:
+        """How intrinsics call the type: ``f32``, ``v8f32``, ``i64``."""
+        name = {"float": "f32", "double": "f64"}.get(self.element, self.element)
+        return name if self.lanes == 1 else f"v{self.lanes}{name}"
+
+
+BOOL, BYTE, INT32, INT64 = Type("i1"), Type("i8"), Type("i32"), Type("i64")
+FLOAT, DOUBLE, POINTER = Type("float"), Type("double"), Type("ptr")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value in a function: how the text names it, and its type. Of a pointer, also the operand that it points into."""
+
+    text: str
+    type: Type
+    root: int = -1
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Operand: TypeAlias = "Value | int | float"
+
+
+def constant(number: Number, type_: Type) -> Value:
+    """A number as a value of a type, the same in all lanes."""
+    if type_.is_float:
+        if type_.element == "float":
+            number = struct.unpack("<f", struct.pack("<f", number))[0]
+        text = f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+    else:
+        text = str(int(number))
+    if type_.lanes > 1:
+        text = f"<{', '.join([f'{type_.element} {text}'] * type_.lanes)}>"
+    return Value(text, type_)
+
+
+def zero(type_: Type) -> Value:
+    """Zero in all lanes."""
+    return constant(0, type_)
+
+
+class Module:
+    """Functions that are compiled together, and what they declare."""
+
+    def __init__(self) -> None:
+        self._declarations: dict[str, None] = {}
+        self._functions: dict[str, str] = {}
+
+    def declare(self, text: str) -> None:
+        """Add a declaration such as ``declare float @llvm.fma.f32(float, float, float)``."""
+        self._declarations[text] = None
+
+    def add(self, name: str, text: str) -> None:
+        self._functions[name] = text
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._functions)
+
+    @property
+    def text(self) -> str:
+        return "\n".join((*self._declarations, *self._functions.values()))
+
+
+@dataclass
+class Function:
+    """A function that is being written.
+
+    Args:
+        module: where it is added by `end`.
+        name: its name.
+        parameters: the types of its parameters, which are in `arguments`.
+        result: the type that it returns; None for nothing.
+        linkage: ``"internal"`` for a function that only others of the module call.
+    """
+
+    module: Module
+    name: str
+    parameters: Sequence[Type]
+    result: Type | None = None
+    linkage: str = ""
+    arguments: list[Value] = field(init=False)
+    _lines: list[str] = field(default_factory=list, init=False)
+    _count: int = field(default=0, init=False)
+    _block: str = field(default="entry", init=False)
+
+    def __post_init__(self) -> None:
+        self.arguments = [Value(f"%a{number}", type_) for number, type_ in enumerate(self.parameters)]
+        self._lines.append("entry:")
+
+    # -- writing
+    def _new(self) -> str:
+        self._count += 1
+        return f"%v{self._count}"
+
+    def write(self, line: str) -> None:
+        """Add an instruction that gives nothing."""
+        self._lines.append(f"  {line}")
+
+    def value(self, instruction: str, type_: Type, root: int = -1) -> Value:
+        """Add an instruction that gives a value."""
+        name = self._new()
+        self._lines.append(f"  {name} = {instruction}")
+        return Value(name, type_, root)
+
+    def _label(self, name: str) -> None:
+        self._lines.append(f"{name}:")
+        self._block = name
+
+    def end(self, result: Operand | None = None) -> None:
+        """Return, and add the function to its module."""
+        returned = "void" if self.result is None else str(self.result)
+        value = "" if result is None else f" {self._as(result, self.result or INT64)}"
+        self.write(f"ret {returned}{value}")
+        parameters = ", ".join(f"{argument.type} {argument}" for argument in self.arguments)
+        head = f"define {self.linkage}{' ' if self.linkage else ''}{returned} @{self.name}({parameters}) #0 {{"
+        self.module.add(self.name, "\n".join([head, *self._lines, "}"]))
+
+    # -- control flow
+    def loop(
+        self,
+        start: Operand,
+        stop: Operand,
+        step: int,
+        carried: Sequence[Value],
+        body: Callable[..., Iterable[Value] | None],
+        at_least_once: bool = False,
+    ) -> list[Value]:
+        """Write a loop: ``body(i, *values)`` is given the index and the carried values, and gives the next ones.
+
+        Returns the carried values after the loop. A loop whose bounds are numbers is left out where it does not run, and
+        written without a loop where it runs once; with `at_least_once` a loop of other bounds does not ask before its first run.
+        """
+        if isinstance(start, int) and isinstance(stop, int):
+            if start >= stop:
+                return list(carried)
+            if start + step >= stop:
+                return list(body(self.int64(start), *carried) or ())
+            at_least_once = True
+        self._count += 1
+        number = self._count
+        if not at_least_once:
+            enters = self.compare("slt", self.int64(start), self.int64(stop))
+            self.write(f"br i1 {enters}, label %loop{number}, label %done{number}")
+        else:
+            self.write(f"br label %loop{number}")
+        before = self._block
+        index, phis = Value(self._new(), INT64), [Value(self._new(), value.type, value.root) for value in carried]
+        self._label(f"loop{number}")
+        head = len(self._lines)
+        self._lines.append("")
+        after = list(body(index, *phis) or ())
+        following = self.value(f"add nuw nsw i64 {index}, {step}", INT64)
+        goes_on = self.compare("slt", following, self.int64(stop))
+        back = self._block
+        self.write(f"br i1 {goes_on}, label %loop{number}, label %done{number}")
+        lines = [f"  {index} = phi i64 [ {self.int64(start)}, %{before} ], [ {following}, %{back} ]"]
+        lines += [
+            f"  {phi} = phi {phi.type} [ {first}, %{before} ], [ {last}, %{back} ]"
+            for phi, first, last in zip(phis, carried, after, strict=True)
+        ]
+        self._lines[head] = "\n".join(lines)
+        self._label(f"done{number}")
+        if at_least_once:
+            return after
+        results = []
+        for first, last in zip(carried, after, strict=True):
+            results.append(self.value(f"phi {last.type} [ {first}, %{before} ], [ {last}, %{back} ]", last.type, last.root))
+        return results
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """What is written inside runs only where the condition holds."""
+        self._count += 1
+        number = self._count
+        self.write(f"br i1 {condition}, label %then{number}, label %end{number}")
+        self._label(f"then{number}")
+        yield
+        self.write(f"br label %end{number}")
+        self._label(f"end{number}")
+
+    # -- constants and conversions
+    def int64(self, number: Operand) -> Value:
+        return self._as(number, INT64)
+
+    @staticmethod
+    def _as(operand: Operand, type_: Type) -> Value:
+        return operand if isinstance(operand, Value) else constant(operand, type_)
+
+    def _pair(self, a: Operand, b: Operand) -> tuple[Value, Value]:
+        if isinstance(a, Value):
+            return a, self._as(b, a.type)
+        assert isinstance(b, Value), "one operand says the type"
+        return self._as(a, b.type), b
+
+    def splat(self, number: Value, lanes: int) -> Value:
+        """A number in all lanes of a vector."""
+        if lanes == 1:
+            return number
+        one, all_ = number.type.of(1), number.type.of(lanes)
+        first = self.value(f"insertelement {all_} poison, {one} {number}, i64 0", all_)
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        return self.value(f"shufflevector {all_} {first}, {all_} poison, {zeros}", all_)
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """Lanes of two vectors, those of the second counted on after the first's."""
+        mask = f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
+        return self.value(f"shufflevector {a.type} {a}, {b.type} {b}, {mask}", a.type.of(len(lanes)))
+
+    def lane(self, vector: Value, number: int) -> Value:
+        """One lane of a vector."""
+        if vector.type.lanes == 1:
+            return vector
+        return self.value(f"extractelement {vector.type} {vector}, i64 {number}", vector.type.of(1))
+
+    def convert(self, value: Value, element: Type) -> Value:
+        """A value in another element type, as C converts numbers; anything to BOOL is whether it is not zero."""
+        old, new = value.type, element.of(value.type.lanes)
+        if old.element == new.element:
+            return value
+        if new.element == "i1":
+            return self.compare("une" if old.is_float else "ne", value, 0)
+        if old.is_float and new.is_float:
+            return self.value(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {old} {value} to {new}", new)
+        if old.is_float:
+            return self.value(f"fptosi {old} {value} to {new}", new)
+        is_unsigned = old.element == "i1"
+        if new.is_float:
+            return self.value(f"{'uitofp' if is_unsigned else 'sitofp'} {old} {value} to {new}", new)
+        if new.bits < old.bits:
+            return self.value(f"trunc {old} {value} to {new}", new)
+        return self.value(f"{'zext' if is_unsigned else 'sext'} {old} {value} to {new}", new)
+
+    def bits_as(self, value: Value, element: Type) -> Value:
+        """The same bits in another element type of the same size."""
+        new = element.of(value.type.lanes)
+        return self.value(f"bitcast {value.type} {value} to {new}", new)
+
+    # -- arithmetic; floats and integers
+    def _binary(self, floats: str, integers: str, a: Operand, b: Operand) -> Value:
+        x, y = self._pair(a, b)
+        return self.value(f"{floats if x.type.is_float else integers} {x.type} {x}, {y}", x.type)
+
+    def add(self, a: Operand, b: Operand) -> Value:
+        if isinstance(a, int) and isinstance(b, int):
+            return self.int64(a + b)
+        if isinstance(b, int) and b == 0 and isinstance(a, Value) and not a.type.is_float:
+            return a
+        return self._binary("fadd", "add", a, b)
+
+    def sub(self, a: Operand, b: Operand) -> Value:
+        return self._binary("fsub", "sub", a, b)
+
+    def mul(self, a: Operand, b: Operand) -> Value:
+        if isinstance(b, int) and b == 1 and isinstance(a, Value) and not a.type.is_float:
+            return a
+        return self._binary("fmul", "mul", a, b)
+
+    def div(self, a: Operand, b: Operand) -> Value:
+        """The quotient; of integers, cut towards zero."""
+        return self._binary("fdiv", "sdiv", a, b)
+
+    def rem(self, a: Operand, b: Operand) -> Value:
+        return self._binary("frem", "srem", a, b)
+
+    def bit_and(self, a: Operand, b: Operand) -> Value:
+        x, y = self._pair(a, b)
+        return self.value(f"and {x.type} {x}, {y}", x.type)
+
+    def bit_or(self, a: Operand, b: Operand) -> Value:
+        x, y = self._pair(a, b)
+        return self.value(f"or {x.type} {x}, {y}", x.type)
+
+    def bit_xor(self, a: Operand, b: Operand) -> Value:
+        x, y = self._pair(a, b)
+        return self.value(f"xor {x.type} {x}, {y}", x.type)
+
+    def shift_left(self, a: Value, by: Operand) -> Value:
+        return self.value(f"shl {a.type} {a}, {self._as(by, a.type)}", a.type)
+
+    def shift_right(self, a: Value, by: Operand) -> Value:
+        """Shifted, with copies of the sign coming in."""
+        return self.value(f"ashr {a.type} {a}, {self._as(by, a.type)}", a.type)
+
+    def neg(self, a: Value) -> Value:
+        return self.value(f"fneg {a.type} {a}", a.type) if a.type.is_float else self.sub(0, a)
+
+    def intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
+        """Call LLVM's intrinsic of this name for the type of the first operand."""
+        result = result or operands[0].type
+        full = f"llvm.{name}.{operands[0].type.suffix}"
+        self.module.declare(f"declare {result} @{full}({', '.join(str(operand.type) for operand in operands)})")
+        arguments = ", ".join(f"{operand.type} {operand}" for operand in operands)
+        return self.value(f"call {result} @{full}({arguments})", result)
+
+    def fma(self, a: Value, b: Operand, c: Operand) -> Value:
+        """``a * b + c``, rounded once."""
+        return self.intrinsic("fma", a, self._as(b, a.type), self._as(c, a.type))
+
+    def compare(self, relation: str, a: Operand, b: Operand) -> Value:
+        """Whether a relation holds: of floats ``oeq``, ``une``, ``olt``, ``ole``, ``ogt``, ``oge``, ``uno`` and the like; of
+        integers ``eq``, ``ne``, ``slt``, ``sle``, ``sgt``, ``sge``."""
+        x, y = self._pair(a, b)
+        return self.value(f"{'f' if x.type.is_float else 'i'}cmp {relation} {x.type} {x}, {y}", BOOL.of(x.type.lanes))
+
+    def select(self, condition: Value, a: Operand, b: Operand) -> Value:
+        """`a` where the condition holds, `b` elsewhere."""
+        x, y = self._pair(a, b)
+        return self.value(f"select {condition.type} {condition}, {x.type} {x}, {y.type} {y}", x.type)
+
+    def max(self, a: Operand, b: Operand) -> Value:
+        """The greater one; of floats `b` where either is NaN."""
+        x, y = self._pair(a, b)
+        return self.select(self.compare("ogt" if x.type.is_float else "sgt", x, y), x, y)
+
+    def min(self, a: Operand, b: Operand) -> Value:
+        """The lesser one; of floats `b` where either is NaN."""
+        x, y = self._pair(a, b)
+        return self.select(self.compare("olt" if x.type.is_float else "slt", x, y), x, y)
+
+    # -- lanes together
+    def across(self, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
+        """All lanes combined, halves with halves until one is left: the order does not depend on anything but the lanes."""
+        while vector.type.lanes > 1:
+            half = vector.type.lanes // 2
+            low, high = self.shuffle(vector, vector, range(half)), self.shuffle(vector, vector, range(half, 2 * half))
+            if half == 1:
+                low, high = (
+                    self.value(f"extractelement <1 x {part.type.element}> {part}, i64 0", part.type.of(1)) for part in (low, high)
+                )
+            vector = combine(low, high)
+        return vector
+
+    def total(self, vector: Value) -> Value:
+        """The sum of all lanes."""
+        return self.across(vector, self.add)
+
+    # -- memory
+    def at(self, pointer: Value, index: Operand, element: Type) -> Value:
+        """The pointer to an element of an array."""
+        if isinstance(index, int) and index == 0:
+            return pointer
+        text = f"getelementptr inbounds {_in_memory(element)}, ptr {pointer}, i64 {self.int64(index)}"
+        return self.value(text, POINTER, pointer.root)
+
+    def load(self, pointer: Value, type_: Type, align: int | None = None) -> Value:
+        """Read a value, or as many neighbours as the type has lanes. Truth values lie in bytes."""
+        if type_.element == "i1":
+            return self.convert(self.load(pointer, BYTE.of(type_.lanes), align), BOOL)
+        root = pointer.root if type_ == POINTER else -1
+        return self.value(f"load {type_}, ptr {pointer}, align {align or type_.bytes}", type_, root)
+
+    def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
+        """Write a value, or all lanes to neighbours."""
+        if value.type.element == "i1":
+            value = self.convert(value, BYTE)
+        self.write(f"store {value.type} {value}, ptr {pointer}, align {align or value.type.bytes}")
+
+    def call(self, name: str, *operands: Value, result: Type | None = None) -> Value | None:
+        """Call a function of the module by its name."""
+        arguments = ", ".join(f"{operand.type} {operand}" for operand in operands)
+        if result is None:
+            self.write(f"call void @{name}({arguments})")
+            return None
+        return self.value(f"call {result} @{name}({arguments})", result)
+
+
+def _in_memory(element: Type) -> Type:
+    return BYTE if element.element == "i1" else element.of(1)

@@ -198,7 +198,7 @@ class Executor:
             plan = self._plans.get(key)
             with collector_paused():
                 if plan is None or not _fits(plan, scope):
-                    plan = compile_plan(program, specs, fetches, scope)
+                    plan = compile_plan(program, specs, fetches, scope, native=self.place.xp is np)
                     plan.calls_of = calls_of
                 if memory.size < plan.arena_bytes:
                     bound_plans.clear()  # they refer to the smaller arena, and are bound again when they run

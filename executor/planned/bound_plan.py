@@ -6,6 +6,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import takewhile
 from math import prod
 from operator import length_hint
 from typing import Any
@@ -22,6 +23,7 @@ from ..binding.arrays import bind_op, spec_of
 from ..binding.calls import Call
 from ..binding.engine import Step, engine_of
 from ..kernels.table import kernel_of
+from ..native import Region, Tables
 from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
@@ -153,8 +155,15 @@ class BoundPlan:
                 self._fresh[name] = stored
             self._stored[name] = stored
         self.steps, self._starts = [], []
+        tables = Tables() if any(isinstance(instruction, Region) for instruction in plan.instructions) else None
         for number, instruction in enumerate(plan.instructions):
             self._starts.append(len(self.steps))
+            if isinstance(instruction, Region):
+                if number and isinstance(plan.instructions[number - 1], Region):
+                    continue
+                run = takewhile(lambda item: isinstance(item, Region), plan.instructions[number:])
+                self.steps.append(tables.add(list(run), self.array))
+                continue
             try:
                 if instruction.dynamic:
                     self.steps.append(self._dynamic_step(instruction, plan.frees[number]))
@@ -165,6 +174,8 @@ class BoundPlan:
                 raise while_running(error, f"{said_of(instruction.op.type, error, verb)}\n{locate(instruction.op)}") from error
             finally:
                 self._scratch.reclaim()
+        if tables is not None:
+            tables.compile()
         self.generation = scope.generation
 
     def array(self, value: Value | None) -> Any:

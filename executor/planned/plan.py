@@ -24,6 +24,7 @@ from fluid.values.types import VarType
 
 from ..binding.arrays import spec_of
 from ..kernels.table import kernel_of
+from ..native import is_available, native_regions
 from ..scope import Scope
 from ..stepwise.debug import has_effect
 from ..stepwise.handlers import HANDLERS
@@ -164,10 +165,12 @@ def _size(count: int) -> str:
     return f"{count} GB"
 
 
-def compile_plan(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, reuse: bool = True) -> Plan:
+def compile_plan(
+    program: Program, feeds: Mapping[str, Spec], fetches: Sequence[str], scope: Scope, reuse: bool = True, native: bool = False
+) -> Plan:
     """Compile block 0 of `program` for feeds of these shapes and types, and the variables of `scope`.
 
-    With `reuse=False` each value gets bytes of its own.
+    With `reuse=False` each value gets bytes of its own; with `native`, ops become native code where they can.
 
     Raises:
         FeedError: a variable that is read is neither fed nor in the scope, or a fetch is not computed.
@@ -177,6 +180,8 @@ def compile_plan(program: Program, feeds: Mapping[str, Spec], fetches: Sequence[
     refuse_unsupported(program, ops)
     planner = _Planner(program, block, ops, dict(feeds), list(fetches), scope)
     planner.infer()
+    if native and is_available():
+        planner.use_native_code()
     planner.place(reuse)
     return planner.plan()
 
@@ -345,6 +350,12 @@ class _Planner:
         if key not in self._memo:
             self._memo[key] = infer_specs(definition, inputs, op.attrs, declared)
         return self._memo[key]
+
+    # -- native code
+    def use_native_code(self) -> None:
+        """Put regions of native code in the place of the ops that they compute."""
+        kept = [self.versions.current(name) for name in self.fetches]
+        self.instructions = native_regions(self.instructions, self.specs, kept, self.storage)
 
     # -- places
     def place(self, reuse: bool) -> None:

@@ -1,0 +1,40 @@
+"""The formulas of `graph.Map` as code: name -> what writes it for operands of one type and as many lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import mathematics as m
+from .emitter import Function, Value
+
+__all__ = ["FORMULAS"]
+
+
+def _relation(name: str) -> Callable[[Function, Value, Value], Value]:
+    integer = {"olt": "slt", "ole": "sle", "ogt": "sgt", "oge": "sge", "oeq": "eq", "une": "ne"}[name]
+    return lambda f, a, b: f.compare(name if a.type.is_float else integer, a, b)
+
+
+FORMULAS: dict[str, Callable[..., Value]] = {
+    "copy": lambda f, x: x,
+    "add": lambda f, a, b: f.add(a, b),
+    "sub": lambda f, a, b: f.sub(a, b),
+    "mul": lambda f, a, b: f.mul(a, b),
+    "div": lambda f, a, b: f.div(a, b),
+    "max": m.maximum,
+    "min": m.minimum,
+    "square": lambda f, x: f.mul(x, x),
+    "abs": m.absolute,
+    "reciprocal": lambda f, x: f.div(1.0, x),
+    "relu": lambda f, x: m.maximum(f, x, 0.0),
+    "sqrt": m.sqrt,
+    "rsqrt": lambda f, x: f.div(1.0, m.sqrt(f, x)),
+    "softsign": lambda f, x: f.div(x, f.add(m.absolute(f, x), 1.0)),
+    "silu": lambda f, x: f.mul(x, m.sigmoid(f, x)),
+    "and": lambda f, a, b: f.bit_and(a, b),
+    "or": lambda f, a, b: f.bit_or(a, b),
+    "not": lambda f, x: f.bit_xor(x, 1),
+    "select": lambda f, condition, a, b: f.select(condition, a, b),
+    **{name: getattr(m, name) for name in ("exp", "log", "log1p", "expm1", "tanh", "sigmoid", "erf", "sin", "cos", "floor", "ceil", "sign")},
+    **{name: _relation(name) for name in ("olt", "ole", "ogt", "oge", "oeq", "une")},
+}

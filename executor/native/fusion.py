@@ -1,0 +1,357 @@
+"""Gathers nodes of the tensor graph into groups, each of which becomes one kernel.
+
+A group goes over an index space of rows and columns once. In it, a node has a value for each element, or one for each row: what
+is computed of rows (a reduction along them) may be used for all their elements, in a later pass over the row. Sums over rows come
+out when all rows are done. A group may begin with a product of matrices; what follows is then computed of the product's elements
+while they are in registers.
+
+Groups stand in the order in which they run, among the ops that are left to kernels. A node joins the group in which the last of its
+operands is computed, if it fits there, or a later one that reads what it reads; otherwise it begins a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import prod
+from operator import mul
+from typing import Any
+
+from .graph import Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, operands_of
+
+__all__ = ["Group", "Schedule", "base_of", "reads_of"]
+
+_MOST_NODES = 48
+"""Nodes of a group, so that its code stays short."""
+_MOST_OPERANDS = 24
+_NEARBY = 6
+"""How many of the last groups are tried for a node that could also run earlier."""
+_LONG_ROW = 1 << 15
+"""A group of one row that is longer is not shared among threads: what has more rows does not become one."""
+
+HEAVY = frozenset({"exp", "log", "tanh", "sigmoid", "erf", "log1p", "expm1", "sin", "cos", "div", "sqrt", "rsqrt", "silu", "reciprocal"})
+"""Formulas that take long enough not to be computed twice."""
+
+
+def base_of(node: Node) -> Node:
+    """The node whose elements these are, in the same order."""
+    while isinstance(node, Reshaped):
+        node = node.source
+    return node
+
+
+def reads_of(node: Node) -> list[Node]:
+    """The nodes that are read to compute a node: of a view, what it is a view of."""
+    return [source_of(operand) for operand in operands_of(node)]
+
+
+def source_of(node: Node) -> Node:
+    """The node in whose memory, or group, the elements of a node are found."""
+    while isinstance(node, (Reshaped, View)):
+        node = node.source
+    return node
+
+
+def breaks_of(shape: Sequence[int]) -> set[int]:
+    """The numbers of elements that the last dimensions have: 1, the last one, the last two, and so on."""
+    return set(accumulate(reversed(shape), mul, initial=1))
+
+
+def _is_chain(breaks: set[int]) -> bool:
+    ordered = sorted(breaks)
+    return all(large % small == 0 for small, large in zip(ordered, ordered[1:], strict=False))
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that one kernel computes.
+
+    Attributes:
+        nodes: in the order in which they are computed.
+        total: elements of the index space.
+        breaks: see `breaks_of`; the extents of the space's dimensions are the quotients of neighbours.
+        columns: elements of a row; None as long as no node asks for rows.
+        product: the product of matrices that it begins with.
+        sums: reductions over rows.
+    """
+
+    total: int
+    breaks: set[int]
+    product: Product | None = None
+    columns: int | None = None
+    nodes: list[Node] = field(default_factory=list)
+    per_row: set[Node] = field(default_factory=set)
+    sums: set[Node] = field(default_factory=set)
+    operands: set[Node] = field(default_factory=set)
+    apart: set[Node] = field(default_factory=set)
+    """What is read elsewhere than at the element that is computed."""
+    updates: bool = False
+    """Whether it writes to arrays that it reads, so that it may go over its elements only once."""
+    ops: list[Any] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return self.total // self.columns if self.columns else 1
+
+
+class Schedule:
+    """Groups, and ops that are left to kernels, in the order in which they run."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.home: dict[Node, int] = {}
+        """Node -> position of the item that computes it; -1 for what is there before."""
+        self.last_reader: dict[Node, int] = {}
+        """Node -> position of the last item that reads it, as far as it is known."""
+        self.op: Any = None
+        """The op whose nodes are being placed."""
+
+    def add_opaque(self, item: Any, reads: Sequence[Node], writes: Sequence[Memory]) -> None:
+        """Add an op that is left to its kernel."""
+        position = len(self.items)
+        self.items.append(item)
+        for node in reads:
+            self._read(node, position)
+        for node in writes:
+            self.home[node] = position
+
+    def _read(self, node: Node, position: int) -> None:
+        node = source_of(node)
+        self.last_reader[node] = max(self.last_reader.get(node, -1), position)
+
+    def update(self, node: Node, old: Node | None) -> None:
+        """Place a node that overwrites the memory of another one, which nobody reads any more then."""
+        after = self.last_reader.get(old, -1) if old is not None else -1
+        if after >= 0 and not (isinstance(self.items[after], Group) and old in self.items[after].operands - self.items[after].apart):
+            after += 1
+        self.place(node, after, updates=True)
+
+    def place(self, node: Node, after: int = -1, updates: bool = False) -> int:
+        """Find a group for a node and what it is computed of; returns its position. It is not before `after`."""
+        pending = [node]
+        while pending:
+            current = pending[-1]
+            if current in self.home:
+                pending.pop()
+                continue
+            missing = [operand for operand in operands_of(current) if operand not in self.home]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            self._place(current, after if current is node else -1, updates and current is node)
+        return self.home[node]
+
+    def _place(self, node: Node, after: int, updates: bool) -> None:
+        if isinstance(node, (Constant, Memory, Position)):
+            self.home[node] = -1
+            return
+        if isinstance(node, (Reshaped, View)):
+            self.home[node] = self.home[source_of(node)]
+            return
+        reads = reads_of(node)
+        least = max([after, *(self.home[operand] for operand in reads)])
+        places = self._candidates(node, reads, least)
+        position = next((place for place in places if self._fits(self.items[place], node, place, updates)), None)
+        if position is None:
+            position = len(self.items)
+            self.items.append(_new_group(node))
+        group = self.items[position]
+        self._join(group, node)
+        group.updates |= updates
+        self.home[node] = position
+        for operand in reads:
+            self._read(operand, position)
+            if self.home[operand] != position and not isinstance(operand, (Constant, Position)):
+                group.operands.add(operand)
+        group.apart |= {source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand)}
+        if self.op is not None and (not group.ops or group.ops[-1] is not self.op):
+            group.ops.append(self.op)
+
+    def _candidates(self, node: Node, reads: Sequence[Node], least: int) -> Iterator[int]:
+        if isinstance(node, Product):
+            return
+        if 0 <= least < len(self.items):
+            yield least
+        shared = {operand for operand in reads if not isinstance(operand, (Constant, Position)) and operand.size > 1}
+        for position in range(max(least + 1, len(self.items) - _NEARBY), len(self.items)):
+            item = self.items[position]
+            if isinstance(item, Group) and not shared.isdisjoint(item.operands | set(item.nodes)):
+                yield position
+
+    # -- what fits
+    def _fits(self, group: Any, node: Node, position: int, updates: bool) -> bool:
+        if isinstance(group, Group) and (group.updates or updates) and (group.columns or not isinstance(node, Map)):
+            return False
+        if not isinstance(group, Group) or len(group.nodes) >= _MOST_NODES or len(group.operands) >= _MOST_OPERANDS:
+            return False
+        need = _need(node)
+        if need is None:
+            return False
+        total, breaks, columns = need
+        if group.product is not None:
+            return isinstance(node, Map) and total == group.total and self._fits_product(group, node, position)
+        if total != group.total:
+            # One value for each row of the group.
+            if not (isinstance(node, Map) and group.columns and node.size == group.rows and node.size > 0):
+                return False
+            breaks = {group.columns * number for number in breaks}
+            per_row = True
+        else:
+            per_row = isinstance(node, Choice)
+        if columns is not None and group.columns not in (None, columns):
+            return False
+        columns = columns or group.columns
+        merged = group.breaks | breaks | ({columns} if columns else set())
+        if not _is_chain(merged):
+            return False
+        if columns and group.total > _LONG_ROW and columns > _LONG_ROW:
+            return False
+        return all(self._reads_fit(group, node, operand, position, per_row, columns) for operand in operands_of(node))
+
+    def _reads_fit(self, group: Group, node: Node, operand: Node, position: int, per_row: bool, columns: int | None) -> bool:
+        """Whether an operand that the group itself computes can be used in it."""
+        source = source_of(operand)
+        if self.home[source] != position:
+            return True
+        if base_of(operand) is not source or source in group.sums:
+            return False  # a view of what is not all there
+        if isinstance(node, Choice) and operand is node.source:
+            return bool(columns) and source not in group.per_row and operand.shape[-1] == columns
+        if isinstance(node, Rows):
+            return operand is node.ids and source in group.per_row
+        if isinstance(node, Reduction):
+            return source not in group.per_row
+        if per_row:
+            return source in group.per_row or (isinstance(node, Choice) and operand is node.ids and source in group.per_row)
+        if source in group.per_row:
+            return bool(columns) and _is_repeated_along_rows(operand, node, columns)
+        return operand.size == group.total
+
+    def _fits_product(self, group: Group, node: Map, position: int) -> bool:
+        assert group.product is not None
+        rows, columns = group.product.shape[-2:]
+        if group.product.ndim > 2 and prod(group.product.shape[:-2]) != 1:
+            return False
+        for operand in node.operands:
+            source = source_of(operand)
+            if self.home[source] == position:
+                if base_of(operand) is not source or operand.size != group.total:
+                    return False
+            elif not isinstance(operand, Constant) and steps_over(operand, node.shape, [rows, columns]) is None:
+                return False
+        return _is_chain(breaks_of(node.shape) | {columns})
+
+    @staticmethod
+    def _join(group: Group, node: Node) -> None:
+        group.nodes.append(node)
+        need = _need(node)
+        if need is None:
+            return
+        total, breaks, columns = need
+        if group.product is not None:
+            return
+        if total != group.total:
+            assert group.columns
+            group.per_row.add(node)
+            group.breaks |= {group.columns * number for number in breaks}
+            return
+        group.breaks |= breaks
+        if columns:
+            group.columns = columns
+            group.breaks.add(columns)
+        if isinstance(node, Choice) or (isinstance(node, Reduction) and _is_along_rows(node)):
+            group.per_row.add(node)
+        elif isinstance(node, Reduction):
+            group.sums.add(node)
+
+
+def _is_elementwise(node: Node, operand: Node) -> bool:
+    """Whether each element of a node is computed of the element of the operand that lies at the same place."""
+    return isinstance(node, Map) and not isinstance(operand, View) and operand.size == node.size
+
+
+def _is_repeated_along_rows(operand: Node, node: Node, columns: int) -> bool:
+    """Whether an operand with one element for each row is broadcast over the columns."""
+    inner = 1
+    for extent, own in zip(reversed(node.shape), reversed(operand.shape), strict=True):
+        if inner < columns and own != 1:
+            return False
+        inner *= extent
+    return True
+
+
+def _is_along_rows(node: Reduction) -> bool:
+    """Whether a reduction is over the last dimensions, not the first ones."""
+    return all(extent == 1 for extent in node.shape[min(node.axes) :])
+
+
+def _need(node: Node) -> tuple[int, set[int], int | None] | None:
+    """The size of the index space in which a node is computed, its breaks, and the columns that it asks for."""
+    match node:
+        case Map():
+            columns = next((operand.shape[-1] for operand in node.operands if isinstance(operand, Position)), None)
+            return node.size, breaks_of(node.shape), columns
+        case Reduction():
+            shape = node.source.shape
+            if _is_along_rows(node):
+                return node.source.size, breaks_of(shape), prod(shape[min(node.axes) :])
+            return node.source.size, breaks_of(shape), prod(shape[max(node.axes) + 1 :])
+        case Choice():
+            return node.source.size, breaks_of(node.source.shape), node.source.shape[-1]
+        case Rows():
+            return node.size, breaks_of(node.shape), node.shape[-1]
+        case Product():
+            return node.size, breaks_of(node.shape), None
+    return None
+
+
+def _new_group(node: Node) -> Group:
+    need = _need(node)
+    assert need is not None, node
+    total, breaks, _ = need
+    return Group(total, set(breaks), node if isinstance(node, Product) else None)
+
+
+def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:
+    """The steps in memory from one element of an operand to the next, by dimension of an index space.
+
+    Args:
+        operand: what is read; its extents are those of `shape`, or 1 where it is broadcast.
+        shape: the shape in which it is used.
+        extents: the dimensions of the index space, which has as many elements as `shape`.
+
+    Returns:
+        None where the steps within a dimension of the space differ.
+    """
+    strides = strides_of(operand)
+    finest = sorted(breaks_of(shape) | breaks_of(extents))
+    if not _is_chain(set(finest)):
+        return None
+    fine = []  # (break, stride) of the finest dimensions, the last one first
+    inner = 1
+    for extent, own, stride in zip(reversed(shape), reversed(operand.shape), reversed(strides), strict=True):
+        outer = inner * extent
+        fine += [
+            (number, following // number, 0 if own == 1 else stride * (number // inner))
+            for number, following in zip(finest, finest[1:], strict=False)
+            if inner <= number < outer
+        ]
+        inner = outer
+    steps = []
+    inner = 1
+    for extent in reversed(extents):
+        parts = [(count, stride) for number, count, stride in fine if inner <= number < inner * extent]
+        if any(after != before * count for (count, before), (_, after) in zip(parts, parts[1:], strict=False)):
+            return None
+        steps.append(parts[0][1] if parts else 0)
+        inner *= extent
+    return steps[::-1]
+
+
+def strides_of(node: Node) -> tuple[int, ...]:
+    """The strides of a node in the memory of its source, in elements."""
+    from .graph import contiguous
+
+    return node.strides if isinstance(node, View) else contiguous(node.shape)

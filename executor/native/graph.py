@@ -1,0 +1,266 @@
+"""What ops compute, as a graph of tensors: the form in which native code sees a program.
+
+A node is a tensor of fixed shape: an array of the plan (`Memory`), or what is computed of other nodes. `Map` applies a formula
+to each element, and broadcasts; `Reduction` sums, or takes the greatest, over axes; `Product` multiplies matrices. What only says
+where elements lie (`View`, `Reshaped`) computes nothing. Nodes do not say when they are computed, nor whether they get memory:
+that is found by `fusion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from operator import mul
+
+from fluid.ir.versions import Value
+
+from .emitter import Type
+
+__all__ = [
+    "Choice", "Constant", "Map", "Memory", "Node", "Position", "Product", "Reduction", "Reshaped", "Rows", "View", "broadcast_to",
+    "constant", "contiguous", "mapped", "operands_of", "product", "reduced", "reshaped", "sliced", "transposed", "viewed",
+]  # fmt: skip
+
+Shape = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Node:
+    """A tensor: its shape and the type of its elements."""
+
+    shape: Shape
+    element: Type
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(eq=False)
+class Memory(Node):
+    """An array of the plan, whose elements lie side by side, rows first."""
+
+    value: Value
+
+
+@dataclass(eq=False)
+class Constant(Node):
+    """A number."""
+
+    number: float
+
+
+@dataclass(eq=False)
+class Position(Node):
+    """The index of each element along the last axis."""
+
+
+@dataclass(eq=False)
+class Map(Node):
+    """A formula of the elements of operands, which have as many dimensions; those of extent 1 are broadcast."""
+
+    formula: str
+    operands: tuple[Node, ...]
+
+
+@dataclass(eq=False)
+class Reduction(Node):
+    """Elements combined over `axes`, which remain with extent 1: ``sum`` or ``max``."""
+
+    kind: str
+    source: Node
+    axes: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Reshaped(Node):
+    """The same elements in the same order, in another shape."""
+
+    source: Node
+
+
+@dataclass(eq=False)
+class View(Node):
+    """Elements of another node's memory: the first one's offset, and steps from one to the next by dimension, in elements."""
+
+    source: Node
+    offset: int
+    strides: Shape
+
+
+@dataclass(eq=False)
+class Rows(Node):
+    """Rows of a table [V, width] by number: of `ids` [R, 1] the rows [R, width]."""
+
+    table: Node
+    ids: Node
+
+
+@dataclass(eq=False)
+class Choice(Node):
+    """One element of each row of `source` [R, C], by number: of `ids` [R, 1] the elements [R, 1]."""
+
+    source: Node
+    ids: Node
+
+
+@dataclass(eq=False)
+class Product(Node):
+    """The product of two stacks of matrices, [..., M, K] and [..., K, N]; leading extents of 1 are broadcast."""
+
+    left: Node
+    right: Node
+
+
+def operands_of(node: Node) -> tuple[Node, ...]:
+    """The nodes that a node is computed of."""
+    match node:
+        case Map():
+            return node.operands
+        case Reduction() | Reshaped() | View():
+            return (node.source,)
+        case Product():
+            return (node.left, node.right)
+        case Rows():
+            return (node.table, node.ids)
+        case Choice():
+            return (node.source, node.ids)
+    return ()
+
+
+# ------------------------------------------------------------------------------------------------------------- building
+def constant(number: float, element: Type) -> Constant:
+    return Constant((), element, number)
+
+
+def contiguous(shape: Sequence[int]) -> Shape:
+    """The strides of elements that lie side by side, rows first."""
+    return tuple(accumulate((*shape[:0:-1],), mul, initial=1))[::-1] if shape else ()
+
+
+def aligned(node: Node, ndim: int) -> Node:
+    """A node with ones before its shape, so that it has as many dimensions."""
+    return node if node.ndim == ndim else reshaped(node, (1,) * (ndim - node.ndim) + node.shape)
+
+
+def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
+    """A formula of operands that broadcast as in numpy; by default of the first one's element type."""
+    ndim = max(operand.ndim for operand in operands)
+    all_aligned = tuple(operand if isinstance(operand, Constant) else aligned(operand, ndim) for operand in operands)
+    shapes = [operand.shape for operand in all_aligned if operand.ndim == ndim and not isinstance(operand, Constant)]
+    shape = tuple(next((extent for extent in extents if extent != 1), 1) for extents in zip(*shapes, strict=True))
+    return Map(shape, element or operands[0].element, formula, all_aligned)
+
+
+def broadcast_to(node: Node, shape: Shape) -> Node:
+    """A node repeated along dimensions of extent 1, and leading ones that it lacks."""
+    node = aligned(node, len(shape))
+    return node if node.shape == shape else Map(shape, node.element, "copy", (node,))
+
+
+def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
+    """A node reduced over axes, which remain with extent 1.
+
+    Runs of neighbouring axes are reduced one after the other, the last ones first.
+    """
+    wanted = [axis for axis in sorted({axis % source.ndim for axis in axes}) if source.shape[axis] != 1]
+    if not wanted:
+        return source
+    runs: list[list[int]] = []
+    for axis in wanted:
+        between = range(runs[-1][-1] + 1, axis) if runs else ()
+        if runs and all(source.shape[other] == 1 for other in between):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    for run in reversed(runs):
+        shape = tuple(1 if axis in run else extent for axis, extent in enumerate(source.shape))
+        source = Reduction(shape, source.element, kind, source, tuple(run))
+    return source
+
+
+def reshaped(node: Node, shape: Shape) -> Node:
+    """The same elements in another shape; what is no view of the memory that it stands for becomes a copy."""
+    if node.shape == shape or isinstance(node, Constant):
+        return node
+    if isinstance(node, Reshaped):
+        return reshaped(node.source, shape)
+    if isinstance(node, View):
+        strides = _strides_reshaped(node, shape)
+        if strides is None:
+            return Reshaped(shape, node.element, Map(node.shape, node.element, "copy", (node,)))
+        return View(shape, node.element, node.source, node.offset, strides)
+    return Reshaped(shape, node.element, node)
+
+
+def _strides_reshaped(view: View, shape: Shape) -> Shape | None:
+    """The strides of a view in another shape; None if there are none."""
+    old = [(extent, stride) for extent, stride in zip(view.shape, view.strides, strict=True) if extent != 1]
+    merged: list[tuple[int, int]] = []
+    for extent, stride in old:
+        if merged and merged[-1][1] == stride * extent:
+            merged[-1] = (merged[-1][0] * extent, stride)
+        else:
+            merged.append((extent, stride))
+    strides: list[int] = []
+    runs = iter(merged)
+    rest, stride = 1, 1
+    for extent in shape:
+        if extent == 1:
+            strides.append(0)
+            continue
+        if rest == 1:
+            rest, inner = next(runs, (0, 0))
+            stride = inner * rest
+        if not rest or rest % extent:
+            return None
+        rest //= extent
+        stride //= extent
+        strides.append(stride)
+    return tuple(strides)
+
+
+def _view(node: Node) -> View:
+    """A node as a view of memory."""
+    if isinstance(node, View):
+        return node
+    source = node.source if isinstance(node, Reshaped) else node
+    return View(node.shape, node.element, source, 0, contiguous(node.shape))
+
+
+def viewed(node: Node, shape: Shape, offset: int, strides: Shape) -> Node:
+    """A view whose offset and strides count elements of `node`, a tensor that lies side by side."""
+    base = _view(node)
+    assert isinstance(base, View) and base.strides == contiguous(base.shape) and not base.offset
+    return View(shape, node.element, base.source, offset, strides)
+
+
+def transposed(node: Node, axes: Sequence[int]) -> Node:
+    """A view with the dimensions in another order."""
+    if list(axes) == list(range(node.ndim)):
+        return node
+    base = _view(node)
+    shape, strides = tuple(node.shape[axis] for axis in axes), tuple(base.strides[axis] for axis in axes)
+    return View(shape, node.element, base.source, base.offset, strides)
+
+
+def sliced(node: Node, axis: int, start: int, count: int, step: int = 1) -> Node:
+    """A view of `count` elements along an axis, from `start` on."""
+    base = _view(node)
+    shape = (*node.shape[:axis], count, *node.shape[axis + 1 :])
+    strides = (*base.strides[:axis], base.strides[axis] * step, *base.strides[axis + 1 :])
+    return View(shape, node.element, base.source, base.offset + start * base.strides[axis], strides)
+
+
+def product(left: Node, right: Node) -> Node:
+    """The product of two stacks of matrices; their leading dimensions broadcast."""
+    ndim = max(left.ndim, right.ndim)
+    left, right = aligned(left, ndim), aligned(right, ndim)
+    batch = tuple(max(pair) if 0 not in pair else 0 for pair in zip(left.shape[:-2], right.shape[:-2], strict=True))
+    return Product((*batch, left.shape[-2], right.shape[-1]), left.element, left, right)

@@ -1,0 +1,474 @@
+"""Writes the kernel of a group without a product: loops over rows and columns (see `fusion.Group`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf, prod
+from typing import Any
+
+from .emitter import BOOL, INT64, Function, Type, Value, constant, zero
+from .formulas import FORMULAS
+from .fusion import HEAVY, Group, base_of, source_of, steps_over
+from .graph import Choice, Constant, Map, Memory, Node, Position, Reduction, Reshaped, Rows, View
+from .kernel import Share
+
+__all__ = ["Nest", "stages_of"]
+
+_PART = 4096
+"""Elements that one thread takes at a time."""
+_SERIAL = 1 << 15
+"""Up to this many elements, times what one costs, are computed by one thread."""
+_REGISTERS = 8
+"""Sums of up to this many vectors of columns are kept in registers while rows go by."""
+
+
+def stages_of(group: Group) -> tuple[dict[Node, int], int]:
+    """The pass over a row in which each node is computed, and how many passes there are.
+
+    What is computed of a reduction along the row is computed in the pass after that of its source.
+    """
+    inside = set(group.nodes)
+    stage: dict[Node, int] = {}
+    for node in group.nodes:
+        sources = [source_of(operand) for operand in _operands(node)]
+        stage[node] = max((_available(group, stage, source, node) for source in sources if source in inside), default=0)
+    return stage, 1 + max(stage.values(), default=0)
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    from .graph import operands_of
+
+    return operands_of(node)
+
+
+def _available(group: Group, stage: Mapping[Node, int], source: Node, reader: Node) -> int:
+    along_rows = source in group.per_row and isinstance(source, Reduction)
+    crosses = isinstance(reader, Choice) and source not in group.per_row
+    return stage[source] + (1 if along_rows or crosses else 0)
+
+
+@dataclass
+class _Row:
+    """What is at hand in one row: its number, values for the whole row, and pointers to its beginning in operands."""
+
+    number: Value
+    places: list[Value]
+    scalars: dict[Any, Value] = field(default_factory=dict)
+    pointers: dict[Any, Value] = field(default_factory=dict)
+
+
+class Nest:
+    """The loops of a group.
+
+    Args:
+        group: what is computed.
+        stored: nodes of the group that get memory.
+        lanes: lanes of 32 bits in a vector.
+    """
+
+    def __init__(self, group: Group, stored: Sequence[Node], lanes: int) -> None:
+        self.group, self.stored = group, list(stored)
+        widest = max((8 * node.element.bytes for node in group.nodes), default=32)
+        self.lanes = max(lanes * 32 // max(widest, 32), 1)
+        self.stage, self.passes = stages_of(group)
+        self._inside = set(group.nodes)
+        self._space()
+        self._chunks()
+
+    # -- the index space
+    def _space(self) -> None:
+        """Merge dimensions that lie side by side in all operands; the last one is that of the columns."""
+        group = self.group
+        breaks = sorted(group.breaks | ({group.columns} if group.columns else set()), reverse=True)
+        extents = [large // small for large, small in pairwise(breaks)]
+        columns = group.columns
+        inner = 1
+        of_row = []
+        for extent in reversed(extents):
+            of_row.append(columns is not None and inner < columns)
+            inner *= extent
+        of_row.reverse()
+        all_steps = [steps for steps in self._all_steps(extents) if steps is not None]
+        merged: list[tuple[int, bool]] = []
+        for place, (extent, is_row) in enumerate(zip(extents, of_row, strict=True)):
+            mergeable = bool(merged) and merged[-1][1] == is_row and all(
+                steps[place - 1] == steps[place] * extent for steps in all_steps
+            )
+            if mergeable:
+                merged[-1] = (merged[-1][0] * extent, is_row)
+            else:
+                merged.append((extent, is_row))
+        sizes = [extent for extent, _ in merged] or [1]
+        inner_count = sum(is_row for _, is_row in merged) if columns is not None else 1
+        inner_count = max(inner_count, 1) if columns != 1 else 0
+        cut = len(sizes) - inner_count
+        self.row_extents, self.column_extents = sizes[:cut] or [1], sizes[cut:] or [1]
+        self.columns = prod(self.column_extents)
+        self.rows = prod(self.row_extents)
+        self.flat = columns is None and self.rows == 1
+
+    def _all_steps(self, extents: Sequence[int]) -> list[list[int] | None]:
+        group, rows = self.group, None
+        results = []
+        if group.columns:
+            count, rows = group.total // group.columns, []
+            inner = 1
+            for extent in reversed(extents):
+                if inner >= group.columns:
+                    rows.append(extent)
+                inner *= extent
+            rows.reverse()
+        for node in group.nodes:
+            if isinstance(node, Reduction):
+                if source_of(node.source) not in self._inside:
+                    results.append(steps_over(node.source, node.source.shape, extents))
+            elif isinstance(node, Map) and node.size == group.total and not (node in group.per_row):
+                for operand in node.operands:
+                    if source_of(operand) not in self._inside and not isinstance(operand, (Constant, Position)):
+                        results.append(steps_over(operand, node.shape, extents))
+            elif isinstance(node, Map) and rows:
+                for operand in node.operands:
+                    if source_of(operand) not in self._inside and not isinstance(operand, (Constant, Position)):
+                        steps = steps_over(operand, node.shape, rows)
+                        if steps is not None:  # rows may be merged only where these can be, too
+                            results.append(_with_columns(steps, extents))
+        return results
+
+    def _chunks(self) -> None:
+        cost = 1 + sum(6 if isinstance(node, Map) and node.formula in HEAVY else 1 for node in self.group.nodes)
+        total = self.rows * self.columns
+        self.is_serial = total * cost <= _SERIAL * 4
+        if self.flat:
+            part = min(max(_PART // self.lanes * self.lanes, self.lanes), max(self.columns, 1))
+            self.rows, self.columns, self.rest = self.columns // part, part, self.columns % part
+            self.row_extents, self.column_extents = [self.rows], [self.columns]
+        else:
+            self.rest = 0
+        least = 1 if not self.group.sums else -(-self.rows // 32)
+        self.chunk = max(-(-_PART // max(self.columns, 1)), least, 1)
+        if self.is_serial and self.group.sums:
+            self.chunk = max(self.rows, 1)
+        self.chunks = -(-self.rows // self.chunk) if self.rows else 0
+        self.all_chunks = self.chunks + (1 if self.rest else 0)
+
+    @property
+    def partial_sums(self) -> int:
+        """How many sums over a part of the rows each reduction over rows comes to; they are added up afterwards."""
+        return self.chunks
+
+    # -- writing
+    def write(self, f: Function, pointers: Mapping[Node, Value], share: Share) -> None:
+        """Write the loops; `pointers` has what is read and what is stored."""
+        self.f, self.pointers = f, pointers
+        self._shared: dict[Any, Value] = {}
+        start, stop = (0, self.all_chunks) if self.is_serial else share.of(f, self.all_chunks)
+        if not self.all_chunks:
+            return
+
+        def chunk(number: Value) -> None:
+            if not self.rest:
+                self._chunk(number)
+                return
+            if self.chunks:
+                with f.when(f.compare("slt", number, self.chunks)):
+                    self._chunk(number)
+            with f.when(f.compare("eq", number, self.chunks)):
+                columns, self.columns = self.columns, self.rest
+                self.column_extents = [self.rest]
+                self._one_row(f.int64(self.rows), columns, {})
+                self.columns, self.column_extents = columns, [columns]
+
+        f.loop(start, stop, 1, [], chunk)
+
+    def _chunk(self, number: Value) -> None:
+        f = self.f
+        if self.chunks == 1:
+            first, last = 0, self.rows
+        elif self.chunk == 1:
+            first, last = number, f.add(number, 1)
+        else:
+            first = f.mul(number, self.chunk)
+            last = f.add(first, self.chunk)
+            if self.rows % self.chunk:
+                last = f.min(last, self.rows)
+        sums = [node for node in self.group.nodes if node in self.group.sums]
+        segments = self._segments()
+        places = [(node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)]
+        self._in_registers = bool(sums) and len(places) <= _REGISTERS * max(len(sums), 1) and len(places) <= 16
+        targets = {node: f.at(self.pointers[node], f.mul(number, self.columns), node.element) for node in sums}
+        self._targets = targets
+        if self._in_registers:
+            begin = [zero(node.element.of(width)) for node, _, width in places]
+
+            def row(index: Value, *values: Value) -> list[Value]:
+                kept = dict(zip([(node, at) for node, at, _ in places], values, strict=True))
+                self._one_row(index, self.columns, kept)
+                return [kept[node, at] for node, at, _ in places]
+
+            ends = f.loop(first, last, 1, begin, row, at_least_once=True)
+            for (node, at, _), value in zip(places, ends, strict=True):
+                f.store(value, f.at(targets[node], at, node.element))
+            return
+        for node in sums:
+            for at, count, width in segments:
+                def clear(i: Value, node: Node = node, at: int = at, width: int = width) -> None:
+                    f.store(zero(node.element.of(width)), f.at(targets[node], f.add(f.mul(i, width), at), node.element))
+
+                f.loop(0, count, 1, [], clear)
+
+        f.loop(first, last, 1, [], lambda index: self._one_row(index, self.columns, None), at_least_once=True)
+
+    def _segments(self) -> list[tuple[int, int, int]]:
+        """Columns as runs of vectors: (first column, number of vectors, lanes)."""
+        runs, at, width = [], 0, self.lanes
+        while at < self.columns:
+            while width > self.columns - at:
+                width //= 2
+            count = (self.columns - at) // width
+            runs.append((at, count, width))
+            at += count * width
+        return runs
+
+    # -- a row
+    def _one_row(self, number: Value, row_size: int, kept: dict[Any, Value] | None) -> None:
+        f, group = self.f, self.group
+        self._row = _Row(number, self._coordinates(number, self.row_extents))
+        self._row_size = row_size
+        for stage in range(self.passes):
+            self._now = stage
+            for node in group.nodes:
+                if node in group.per_row and self.stage[node] == stage and not isinstance(node, Reduction):
+                    value = self._row.scalars[node] = self._of_row(node)
+                    if node in self.pointers:
+                        f.store(value, f.at(self.pointers[node], number, node.element))
+            self._pass(stage, kept)
+
+    def _coordinates(self, number: Value, extents: Sequence[int]) -> list[Value]:
+        """The index along each dimension of the element with a number."""
+        if len(extents) <= 1:
+            return [number]
+        f, places = self.f, []
+        for extent in reversed(extents[1:]):
+            places.append(f.rem(number, extent))
+            number = f.div(number, extent)
+        return [number, *reversed(places)]
+
+    def _pass(self, stage: int, kept: dict[Any, Value] | None) -> None:
+        f, group = self.f, self.group
+        here = [node for node in group.nodes if self.stage[node] == stage]
+        writes = [node for node in here if node in self.pointers and node not in group.per_row and node not in group.sums]
+        along = [node for node in here if isinstance(node, Reduction) and node in group.per_row]
+        sums = [node for node in here if node in group.sums]
+        if not (writes or along or sums):
+            return
+        totals: dict[Node, list[Value]] = {node: [] for node in along}
+        for at, count, width in self._segments():
+            times = 4 if along and count >= 8 else 1
+            begin = [_neutral(node, width) for node in along for _ in range(times)]
+
+            def vectors(index: Value, *values: Value, at: int = at, width: int = width, times: int = times) -> list[Value]:
+                results = list(values)
+                for turn in range(times):
+                    column = f.add(f.mul(index, width), at + turn * width)
+                    self._place = column
+                    self._static = None
+                    self._vector(column, width, writes, sums, kept, None)
+                    for position, node in enumerate(along):
+                        value = self._full(node.source, node.source.shape, width)
+                        results[position * times + turn] = _combine(f, node, results[position * times + turn], value)
+                return results
+
+            if kept is not None and sums:
+                for vector in range(count):
+                    column = at + vector * width
+                    self._vector(f.int64(column), width, writes, sums, kept, column)
+                    for node in along:
+                        totals[node].append(_across(f, node, self._full(node.source, node.source.shape, width)))
+                continue
+            main = count // times * times
+            ends = f.loop(0, main, times, begin, vectors) if main else []
+            for position, node in enumerate(along):
+                parts = ends[position * times : (position + 1) * times]
+                totals[node] += [_across(f, node, _tree(f, node, parts))] if parts else []
+            for vector in range(main, count):
+                self._vector(f.int64(at + vector * width), width, writes, sums, kept, None)
+                for node in along:
+                    totals[node].append(_across(f, node, self._full(node.source, node.source.shape, width)))
+        for node in along:
+            total = _tree(f, node, totals[node])
+            self._row.scalars[node] = total
+            if node in self.pointers:
+                f.store(total, f.at(self.pointers[node], self._row.number, node.element))
+
+    def _vector(
+        self, column: Value, width: int, writes: Sequence[Node], sums: Sequence[Node], kept: dict[Any, Value] | None, static: int | None
+    ) -> None:
+        """What is computed for some neighbouring columns."""
+        f = self.f
+        self._column, self._memo = column, {}
+        for node in writes:
+            value = self._wide(self._full(node, node.shape, width), width)
+            self._memo[node] = value
+            f.store(value, f.at(self._row_pointer(node, self._row_size), column, node.element))
+        for node in sums:
+            assert isinstance(node, Reduction)
+            value = self._wide(self._full(node.source, node.source.shape, width), width)
+            if kept is not None:
+                assert static is not None
+                kept[node, static] = f.add(kept[node, static], value)
+            else:
+                place = f.at(self._targets[node], column, node.element)
+                f.store(f.add(f.load(place, node.element.of(width)), value), place)
+
+    def _row_pointer(self, node: Node, step: int) -> Value:
+        """The pointer to the first element of the row in a node of the group."""
+        key = node, "own"
+        if key not in self._row.pointers:
+            self._row.pointers[key] = self.f.at(self.pointers[node], self.f.mul(self._row.number, step), node.element)
+        return self._row.pointers[key]
+
+    def _wide(self, value: Value, width: int) -> Value:
+        return value if value.type.lanes == width else self.f.splat(value, width)
+
+    # -- values
+    def _full(self, node: Node, shape: Sequence[int], width: int) -> Value:
+        """The value of an operand, used in `shape`, at the columns where the vector stands; of one lane where all are equal."""
+        f = self.f
+        if isinstance(node, Constant):
+            return constant(node.number, node.element)
+        if isinstance(node, Position):
+            lanes = [f"i64 {lane}" for lane in range(width)]
+            first = f.splat(self._column, width)
+            steps = Value(f"<{', '.join(lanes)}>", INT64.of(width)) if width > 1 else f.int64(0)
+            return f.convert(f.add(first, steps), node.element)
+        source = source_of(node)
+        if source not in self._inside:
+            return self._leaf(node, shape, width)
+        if source in self.group.per_row:
+            return self._row.scalars[source]
+        if source in self._memo:
+            return self._memo[source]
+        if self.stage[source] < self._now and source in self.pointers:
+            value = f.load(f.at(self._row_pointer(source, self._row_size), self._column, source.element), source.element.of(width))
+        else:
+            value = self._computed(source, width)
+        self._memo[source] = value
+        return value
+
+    def _computed(self, node: Node, width: int) -> Value:
+        f = self.f
+        if isinstance(node, Rows):
+            key = node, "row"
+            if key not in self._row.pointers:
+                number = self._scalar(node.ids, node.ids.shape)
+                number = f.convert(number, INT64)
+                self._row.pointers[key] = f.at(self.pointers[source_of(node.table)], f.mul(number, node.shape[-1]), node.element)
+            return f.load(f.at(self._row.pointers[key], self._column, node.element), node.element.of(width))
+        assert isinstance(node, Map)
+        values = [self._full(operand, node.shape, width) for operand in node.operands]
+        return self._formula(node, values)
+
+    def _formula(self, node: Map, values: list[Value]) -> Value:
+        lanes = max(value.type.lanes for value in values)
+        if node.formula == "convert":
+            return self.f.convert(values[0], node.element)
+        return FORMULAS[node.formula](self.f, *(self._wide(value, lanes) for value in values))
+
+    def _of_row(self, node: Node) -> Value:
+        """The value of a node that has one for each row."""
+        f = self.f
+        if isinstance(node, Choice):
+            number = f.convert(self._scalar(node.ids, node.ids.shape), INT64)
+            if source_of(node.source) in self._inside:
+                start = self._row_pointer(source_of(node.source), self._row_size)
+            else:
+                place = f.mul(self._row.number, node.source.shape[-1])
+                start = f.at(self.pointers[source_of(node.source)], place, node.element)
+            return f.load(f.at(start, number, node.element), node.element)
+        assert isinstance(node, Map)
+        return self._formula(node, [self._scalar(operand, node.shape) for operand in node.operands])
+
+    def _scalar(self, node: Node, shape: Sequence[int]) -> Value:
+        """The value of an operand that has one for each row."""
+        if isinstance(node, Constant):
+            return constant(node.number, node.element)
+        source = source_of(node)
+        if source in self._inside:
+            return self._row.scalars[source]
+        key = node, tuple(shape), "scalar"
+        if key not in self._row.scalars:
+            steps = steps_over(node, shape, self.row_extents)
+            assert steps is not None
+            pointer = self._stepped(self._root(node), self._row.places, steps, node.element)
+            self._row.scalars[key] = self.f.load(pointer, node.element)
+        return self._row.scalars[key]
+
+    def _root(self, node: Node) -> Value:
+        """The pointer to the first element of an operand."""
+        offset = node.offset if isinstance(node, View) else 0
+        return self.f.at(self.pointers[source_of(node)], offset, node.element)
+
+    def _stepped(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Type) -> Value:
+        f = self.f
+        for place, step in zip(places, steps, strict=True):
+            if step:
+                pointer = f.at(pointer, f.mul(place, step), element)
+        return pointer
+
+    def _leaf(self, node: Node, shape: Sequence[int], width: int) -> Value:
+        f, row = self.f, self._row
+        if self.flat:
+            steps: list[int] | None = steps_over(node, shape, [prod(shape)])
+            assert steps is not None
+            steps = [steps[0] * self._row_size, steps[0]]
+        else:
+            steps = steps_over(node, shape, [*self.row_extents, *self.column_extents])
+        assert steps is not None, "dimensions are merged only where operands allow it"
+        key = node, tuple(shape)
+        outer, inner = steps[: len(self.row_extents)], steps[len(self.row_extents) :]
+        if key not in row.pointers:
+            row.pointers[key] = self._stepped(self._root(node), row.places, outer, node.element)
+        pointer = row.pointers[key]
+        if not any(inner):
+            if key not in row.scalars:
+                row.scalars[key] = f.load(pointer, node.element)
+            return row.scalars[key]
+        if len(inner) == 1 and inner[0] == 1:
+            return f.load(f.at(pointer, self._column, node.element), node.element.of(width))
+        vector = Value("poison", node.element.of(width))
+        for lane in range(width):
+            places = self._coordinates(f.add(self._column, lane), self.column_extents)
+            item = f.load(self._stepped(pointer, places, inner, node.element), node.element)
+            if width == 1:
+                return item
+            vector = f.value(f"insertelement {vector.type} {vector}, {node.element} {item}, i64 {lane}", vector.type)
+        return vector
+
+
+def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:
+    """Steps over rows as steps over rows and columns, along which they do not move."""
+    return [*steps, *[0] * (len(extents) - len(steps))]
+
+
+def _neutral(node: Reduction, width: int) -> Value:
+    return constant(0.0 if node.kind == "sum" else -inf, node.element.of(width))
+
+
+def _combine(f: Function, node: Reduction, total: Value, value: Value) -> Value:
+    value = f.splat(value, total.type.lanes) if value.type.lanes != total.type.lanes else value
+    return f.add(total, value) if node.kind == "sum" else FORMULAS["max"](f, value, total)
+
+
+def _across(f: Function, node: Reduction, vector: Value) -> Value:
+    return f.across(vector, lambda a, b: _combine(f, node, a, b))
+
+
+def _tree(f: Function, node: Reduction, parts: Sequence[Value]) -> Value:
+    """Values combined in pairs."""
+    values = list(parts)
+    while len(values) > 1:
+        paired = [_combine(f, node, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = paired + ([values[-1]] if len(values) % 2 else [])
+    return values[0]

@@ -1,0 +1,149 @@
+"""Lowers ops to the tensor graph: one function per op type, with the op's slots and attributes as parameters.
+
+A function under `lowers` takes tensors (`Tensor`; lists of them for slots of many, None for absent ones), attributes, and
+``wanted``, the set of output slots that are read. It returns the tensor of the first output, or slot -> tensor. Raising
+`NotLowered` leaves the op, with these shapes and attributes, to its kernel. Gradient ops are lowered by their rules, run over
+tensors, where they have no function of their own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from fluid.opdef.inference import OpNamespace, infer_specs
+from fluid.opdef.registry import OpDef, Rule, grad_slot
+from fluid.values.operators import ValueOperators
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Type
+from .graph import Node
+
+__all__ = ["ELEMENTS", "GraphNamespace", "NotLowered", "Tensor", "element_of", "lower", "lowers"]
+
+ELEMENTS: dict[VarType, Type] = {
+    VarType.FP32: FLOAT,
+    VarType.FP64: DOUBLE,
+    VarType.INT32: INT32,
+    VarType.INT64: INT64,
+    VarType.BOOL: BOOL,
+}
+"""Element types that native code computes with."""
+_DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+
+
+class NotLowered(Exception):
+    """The op is left to its kernel."""
+
+
+def element_of(dtype: VarType) -> Type:
+    """The type of elements in native code; `NotLowered` if it has none."""
+    if dtype not in ELEMENTS:
+        raise NotLowered(f"elements of {dtype.text}")
+    return ELEMENTS[dtype]
+
+
+class Tensor(ValueOperators):
+    """A node of the graph, as gradient rules see it."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def _ops(self) -> OpNamespace:
+        return NAMESPACE
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.node.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.node.ndim
+
+    @property
+    def dtype(self) -> VarType:
+        return _DTYPES[self.node.element]
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.shape, self.dtype)
+
+
+_Lowering = Callable[..., Any]
+_LOWERINGS: dict[str, tuple[_Lowering, tuple[str, ...]]] = {}
+
+
+def lowers(*op_types: str) -> Callable[[_Lowering], _Lowering]:
+    """Register the function that lowers these ops."""
+
+    def register(fn: _Lowering) -> _Lowering:
+        for op_type in op_types:
+            _LOWERINGS[op_type] = fn, tuple(inspect.signature(fn).parameters)
+        return fn
+
+    return register
+
+
+class GraphNamespace(OpNamespace):
+    """Ops over tensors of the graph."""
+
+    def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
+        attrs = definition.defaults(definition.check_attrs(attrs))
+        specs = infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs)
+        return lower(definition, values, attrs, specs)
+
+
+NAMESPACE = GraphNamespace()
+
+
+def _specs(value: Any) -> Any:
+    return [item and item.spec for item in value] if isinstance(value, list) else value and value.spec
+
+
+def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs of an op by slot, as tensors; `NotLowered` if it is left to its kernel.
+
+    Args:
+        inputs: tensors by slot, lists in slots of many.
+        attrs: all attributes, defaults included.
+        specs: the specs of the outputs that are wanted.
+    """
+    entry = _LOWERINGS.get(definition.type)
+    if entry is None:
+        return _by_rule(definition, inputs, attrs, specs)
+    fn, parameters = entry
+    operands = {}
+    for name in parameters:
+        if name == "wanted":
+            operands[name] = {slot for slot, spec in specs.items() if spec is not None}
+        elif name == "specs":
+            operands[name] = specs
+        elif name[:1] == "d" and grad_slot(name[1:]) in definition.inputs:
+            operands[name] = inputs.get(grad_slot(name[1:]))
+        elif name in definition.attrs:
+            operands[name] = attrs.get(name)
+        else:
+            operands[name] = inputs.get(name)
+    result = fn(**operands)
+    return result if isinstance(result, dict) else {next(iter(definition.outputs)): result}
+
+
+def _by_rule(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any], specs: Mapping[str, Any]) -> dict[str, Any]:
+    forward = definition.forward
+    if forward is None or not isinstance(forward.rule, Rule):
+        raise NotLowered(f"no lowering of {definition.type}")
+    wanted = {slot for slot in forward.rule.wrt if specs.get(grad_slot(slot)) is not None}
+    gradients = forward.rule(NAMESPACE, dict(inputs), attrs, wanted)
+    results = {}
+    for slot in wanted:
+        gradient, spec = gradients.get(slot), specs[grad_slot(slot)]
+        if gradient is None or isinstance(spec, list) or gradient.node.size != prod(spec.shape):
+            raise NotLowered(f"a gradient of {definition.type} that is zero, or a list")
+        results[grad_slot(slot)] = gradient
+    return results

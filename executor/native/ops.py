@@ -1,0 +1,454 @@
+"""How ops are lowered to the tensor graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi, prod
+from typing import Any
+
+from fluid.ops.reduction import reduced_axes
+from fluid.ops.shapes import aligned as aligned_shape
+from fluid.values.types import VarType, as_dtype
+
+from .emitter import BOOL, FLOAT, INT64
+from .graph import (
+    Choice, Constant, Map, Node, Position, Rows, broadcast_to, constant, mapped, product, reduced, reshaped, sliced, transposed,
+)  # fmt: skip
+from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lowers
+
+
+def _floats(*tensors: Tensor | None) -> None:
+    if any(tensor is not None and not tensor.node.element.is_float for tensor in tensors):
+        raise NotLowered("elements that are no floats")
+
+
+def _number(value: float, like: Node) -> Constant:
+    return constant(value, like.element)
+
+
+def _one(tensor: Tensor, ndim: int) -> Node:
+    """A tensor of one element, of as many dimensions."""
+    return reshaped(tensor.node, (1,) * ndim)
+
+
+# --------------------------------------------------------------------------------------------------------- elementwise
+def _unary(formula: str) -> Callable[[Tensor], Tensor]:
+    def of_one(X: Tensor) -> Tensor:
+        _floats(X)
+        return Tensor(mapped(formula, X.node))
+
+    return of_one
+
+
+for _type, _formula in {
+    "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "log": "log", "sigmoid": "sigmoid", "relu": "relu", "square": "square",
+    "abs": "abs", "floor": "floor", "ceil": "ceil", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "erf": "erf",
+    "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "sign": "sign", "silu": "silu", "softsign": "softsign",
+}.items():  # fmt: skip
+
+    lowers(_type)(_unary(_formula))
+
+
+def _aligned(tensor: Tensor, ndim: int, axis: int) -> Node:
+    return reshaped(tensor.node, aligned_shape(tensor.shape, ndim, axis))
+
+
+def _pair(X: Tensor, Y: Tensor, axis: int) -> tuple[Node, Node]:
+    if X.node.element != Y.node.element:
+        raise NotLowered("operands of different element types")
+    ndim = max(X.ndim, Y.ndim)
+    return _aligned(X, ndim, axis), _aligned(Y, ndim, axis)
+
+
+def _binary(formula: str) -> Callable[[Tensor, Tensor, int], Tensor]:
+    def of_two(X: Tensor, Y: Tensor, axis: int) -> Tensor:
+        _floats(X, Y)
+        return Tensor(mapped(formula, *_pair(X, Y, axis)))
+
+    return of_two
+
+
+def _comparison(relation: str) -> Callable[[Tensor, Tensor, int], Tensor]:
+    def of_two(X: Tensor, Y: Tensor, axis: int) -> Tensor:
+        if X.node.element == BOOL:
+            raise NotLowered("a comparison of truth values")
+        return Tensor(mapped(relation, *_pair(X, Y, axis), element=BOOL))
+
+    return of_two
+
+
+for _type, _formula in {"add": "add", "sub": "sub", "mul": "mul", "max": "max", "min": "min", "div": "div"}.items():
+
+    lowers(f"elementwise_{_type}")(_binary(_formula))
+for _type, _relation in {
+    "less_than": "olt", "less_equal": "ole", "greater_than": "ogt", "greater_equal": "oge", "equal": "oeq", "not_equal": "une",
+}.items():  # fmt: skip
+
+    lowers(_type)(_comparison(_relation))
+
+
+@lowers("minus")
+def minus(X: Tensor, Y: Tensor) -> Tensor:
+    _floats(X)
+    return Tensor(mapped("sub", X.node, Y.node))
+
+
+@lowers("logical_and")
+def logical_and(X: Tensor, Y: Tensor) -> Tensor:
+    return Tensor(mapped("and", *_pair(X, Y, -1), element=BOOL))
+
+
+@lowers("logical_not")
+def logical_not(X: Tensor) -> Tensor:
+    return Tensor(mapped("not", X.node, element=BOOL))
+
+
+@lowers("sum")
+def sum_(X: list[Tensor]) -> Tensor:
+    nodes = [tensor.node for tensor in X if tensor is not None]
+    _floats(*X)
+    total = nodes[0]
+    for node in nodes[1:]:
+        total = mapped("add", total, node)
+    return Tensor(total if len(nodes) > 1 else mapped("copy", total))
+
+
+@lowers("scale")
+def scale(X: Tensor, ScaleTensor: Tensor | None, scale: float, bias: float, bias_after_scale: bool) -> Tensor:
+    _floats(X)
+    node = X.node
+    factor = _number(scale, node) if ScaleTensor is None else _one(ScaleTensor, node.ndim)
+    if bias and not bias_after_scale:
+        node = mapped("add", node, _number(bias, node))
+    if ScaleTensor is not None or scale != 1.0 or not bias:
+        node = mapped("mul", node, factor)
+    if bias and bias_after_scale:
+        node = mapped("add", node, _number(bias, node))
+    return Tensor(node)
+
+
+@lowers("clip")
+def clip(X: Tensor, Min: Tensor | None, Max: Tensor | None, min: float, max: float) -> Tensor:
+    _floats(X, Min, Max)
+    low = _number(min, X.node) if Min is None else _one(Min, X.ndim)
+    high = _number(max, X.node) if Max is None else _one(Max, X.ndim)
+    return Tensor(mapped("min", mapped("max", X.node, low), high))
+
+
+@lowers("cast")
+def cast(X: Tensor, out_dtype: int) -> Tensor:
+    element = element_of(as_dtype(out_dtype))
+    if X.node.element.is_float and not element.is_float and element != BOOL:
+        raise NotLowered("floats cut to integers")
+    return Tensor(mapped("convert", X.node, element=element))
+
+
+@lowers("assign")
+def assign(X: Tensor) -> Tensor:
+    return Tensor(mapped("copy", X.node))
+
+
+@lowers("pow")
+def pow_(X: Tensor, FactorTensor: Tensor | None, factor: float) -> Tensor:
+    _floats(X)
+    formula = {2.0: "square", 0.5: "sqrt", -1.0: "reciprocal", 1.0: "copy", -0.5: "rsqrt"}.get(factor)
+    if formula is None or FactorTensor is not None:
+        raise NotLowered("a power that has no formula of its own")
+    return Tensor(mapped(formula, X.node))
+
+
+@lowers("fill_zeros_like")
+def fill_zeros_like(X: Tensor) -> Tensor:
+    return Tensor(broadcast_to(_number(0.0, X.node), X.shape))
+
+
+@lowers("fill_constant")
+def fill_constant(ShapeTensor: Any, ShapeTensorList: Any, ValueTensor: Any, shape: list[int], dtype: int, value: float, str_value: str) -> Tensor:
+    element = element_of(as_dtype(dtype))
+    if ShapeTensor is not None or ShapeTensorList or ValueTensor is not None or str_value or not element.is_float:
+        raise NotLowered("a constant that is not said")
+    return Tensor(broadcast_to(constant(value, element), tuple(shape)))
+
+
+@lowers("where")
+def where(Condition: Tensor, X: Tensor | None, Y: Tensor | None) -> Tensor:
+    if X is None or Y is None:
+        raise NotLowered("positions")
+    return Tensor(mapped("select", Condition.node, X.node, Y.node, element=X.node.element))
+
+
+@lowers("leaky_relu")
+def leaky_relu(X: Tensor, alpha: float) -> Tensor:
+    _floats(X)
+    return Tensor(mapped("select", mapped("ogt", X.node, _number(0, X.node), element=BOOL), X.node, mapped("mul", X.node, _number(alpha, X.node)), element=X.node.element))
+
+
+@lowers("gelu")
+def gelu(X: Tensor, approximate: bool) -> Tensor:
+    _floats(X)
+    x = X.node
+    if approximate:
+        a, b = (2.0 / pi) ** 0.5, 0.044715
+        inner = mapped("mul", mapped("mul", mapped("add", mapped("mul", mapped("square", x), _number(b, x)), _number(1.0, x)), x), _number(a, x))
+        share = mapped("tanh", inner)
+    else:
+        share = mapped("erf", mapped("mul", x, _number(0.5**0.5, x)))
+    return Tensor(mapped("mul", mapped("mul", mapped("add", share, _number(1.0, x)), _number(0.5, x)), x))
+
+
+# ------------------------------------------------------------------------------------------------- shapes and positions
+@lowers("reshape2", "reshape", "squeeze2", "unsqueeze2", "flatten2", "flatten", "squeeze", "unsqueeze", "flatten_contiguous_range")
+def reshape(X: Tensor, specs: dict[str, Any]) -> Tensor:
+    return Tensor(mapped("copy", reshaped(X.node, specs["Out"].shape)))
+
+
+@lowers(
+    "reshape2_grad", "reshape_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad", "flatten_grad", "squeeze_grad",
+    "unsqueeze_grad", "flatten_contiguous_range_grad",
+)  # fmt: skip
+def reshape_grad(dOut: Tensor, specs: dict[str, Any]) -> dict[str, Tensor]:
+    return {"X@GRAD": Tensor(mapped("copy", reshaped(dOut.node, specs["X@GRAD"].shape)))}
+
+
+@lowers("reshape_like")
+def reshape_like(X: Tensor, Like: Tensor) -> Tensor:
+    return Tensor(reshaped(X.node, Like.shape))
+
+
+@lowers("transpose2", "transpose")
+def transpose(X: Tensor, axis: list[int]) -> Tensor:
+    return Tensor(mapped("copy", transposed(X.node, [place % X.ndim for place in axis])))
+
+
+@lowers("transpose2_grad", "transpose_grad")
+def transpose_grad(dOut: Tensor, axis: list[int]) -> dict[str, Tensor]:
+    places = [place % dOut.ndim for place in axis]
+    return {"X@GRAD": Tensor(mapped("copy", transposed(dOut.node, [places.index(number) for number in range(len(places))])))}
+
+
+@lowers("expand_to")
+def expand_to(X: Tensor, Like: Tensor, axis: int) -> Tensor:
+    return Tensor(broadcast_to(_aligned(X, Like.ndim, axis), Like.shape))
+
+
+@lowers("sum_to")
+def sum_to(X: Tensor, Like: Tensor, axis: int) -> Tensor:
+    if X.node.size == prod(Like.shape):
+        return Tensor(reshaped(X.node, Like.shape))
+    _floats(X)
+    small = aligned_shape(Like.shape, X.ndim, axis)
+    axes = [place for place, extent in enumerate(small) if extent != X.shape[place]]
+    return Tensor(reshaped(reduced("sum", X.node, axes), Like.shape))
+
+
+# ----------------------------------------------------------------------------------------------------------- reductions
+def _mean(node: Node, axes: Any) -> Node:
+    count = prod(node.shape[axis] for axis in axes)
+    return mapped("mul", reduced("sum", node, axes), _number(1.0 / count, node)) if count else node
+
+
+def _of_reduced(X: Tensor, dim: list[int], reduce_all: bool) -> tuple[int, ...]:
+    _floats(X)
+    if not X.node.size:
+        raise NotLowered("nothing to reduce")
+    return tuple(reduced_axes(X.ndim, dim, reduce_all))
+
+
+@lowers("reduce_sum")
+def reduce_sum(X: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> Tensor:
+    return Tensor(reshaped(reduced("sum", X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
+
+
+@lowers("reduce_mean")
+def reduce_mean(X: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> Tensor:
+    return Tensor(reshaped(_mean(X.node, _of_reduced(X, dim, reduce_all)), specs["Out"].shape))
+
+
+@lowers("mean")
+def mean(X: Tensor, specs: dict[str, Any]) -> Tensor:
+    return Tensor(reshaped(_mean(X.node, _of_reduced(X, [], True)), specs["Out"].shape))
+
+
+@lowers("mean_grad")
+def mean_grad(X: Tensor, dOut: Tensor, specs: dict[str, Any]) -> dict[str, Tensor]:
+    return {"X@GRAD": _spread(dOut, specs["X@GRAD"].shape, tuple(range(X.ndim)), True)}
+
+
+def _spread(tensor: Tensor, shape: tuple[int, ...], axes: Any, average: bool) -> Tensor:
+    node = reshaped(tensor.node, tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)))
+    if average:
+        node = mapped("mul", node, _number(1.0 / max(prod(shape[axis] for axis in axes), 1), node))
+    return Tensor(broadcast_to(node, shape))
+
+
+@lowers("reduce_sum_grad")
+def reduce_sum_grad(dOut: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> dict[str, Tensor]:
+    shape = specs["X@GRAD"].shape
+    return {"X@GRAD": _spread(dOut, shape, tuple(reduced_axes(len(shape), dim, reduce_all)), False)}
+
+
+@lowers("reduce_mean_grad")
+def reduce_mean_grad(dOut: Tensor, dim: list[int], reduce_all: bool, specs: dict[str, Any]) -> dict[str, Tensor]:
+    shape = specs["X@GRAD"].shape
+    return {"X@GRAD": _spread(dOut, shape, tuple(reduced_axes(len(shape), dim, reduce_all)), True)}
+
+
+@lowers("squared_l2_norm")
+def squared_l2_norm(X: Tensor, specs: dict[str, Any]) -> Tensor:
+    square = mapped("square", X.node)
+    return Tensor(reshaped(reduced("sum", square, _of_reduced(X, [], True)), specs["Out"].shape))
+
+
+# ---------------------------------------------------------------------------------------------------------- products
+def _turned(node: Node, turn: bool) -> Node:
+    return transposed(node, [*range(node.ndim - 2), node.ndim - 1, node.ndim - 2]) if turn else node
+
+
+def _scaled(node: Node, alpha: float) -> Node:
+    return node if alpha == 1.0 else mapped("mul", node, _number(alpha, node))
+
+
+def _product(X: Tensor, Y: Tensor, turn_x: bool, turn_y: bool, alpha: float) -> Tensor:
+    _floats(X, Y)
+    if X.ndim < 2 or Y.ndim < 2:
+        raise NotLowered("a product with a vector")
+    return Tensor(_scaled(_of_stacks(_turned(X.node, turn_x), _turned(Y.node, turn_y)), alpha))
+
+
+def _of_stacks(left: Node, right: Node) -> Node:
+    """The product of stacks of matrices; where the right one is a matrix, all rows of the left make one."""
+    if right.ndim == 2 and left.ndim > 2 and not _is_view(left):
+        rows = prod(left.shape[:-1])
+        whole = product(reshaped(left, (rows, left.shape[-1])), right)
+        return reshaped(whole, (*left.shape[:-1], right.shape[-1]))
+    return product(left, right)
+
+
+def _is_view(node: Node) -> bool:
+    from .graph import View, contiguous
+
+    return isinstance(node, View) and node.strides != contiguous(node.shape)
+
+
+def _product_to(left: Node, right: Node, shape: tuple[int, ...]) -> Node:
+    """A product summed over the leading dimensions that `shape` has not."""
+    if len(shape) == 2 and left.ndim > 2 and left.shape[:-2] == right.shape[:-2]:
+        # The sum of the products of a stack is one product of matrices that are as long as the stack.
+        turned = _turned(left, True)
+        if not _is_view(turned) and not _is_view(right):
+            count = prod(turned.shape[:-1])
+            return product(_turned(reshaped(turned, (count, turned.shape[-1])), True), reshaped(right, (count, right.shape[-1])))
+    whole = _of_stacks(left, right)
+    if whole.shape == shape:
+        return whole
+    small = (1,) * (whole.ndim - len(shape)) + shape
+    return reshaped(reduced("sum", whole, [axis for axis, extent in enumerate(small) if extent != whole.shape[axis]]), shape)
+
+
+def _product_grad(X: Tensor, Y: Tensor, dOut: Tensor, turn_x: bool, turn_y: bool, alpha: float, wanted: set[str]) -> dict[str, Tensor]:
+    _floats(X, Y, dOut)
+    if X.ndim < 2 or Y.ndim < 2:
+        raise NotLowered("a product with a vector")
+    x, y, gradient = _turned(X.node, turn_x), _turned(Y.node, turn_y), dOut.node
+    results = {}
+    if "X@GRAD" in wanted:
+        pair = (y, _turned(gradient, True)) if turn_x else (gradient, _turned(y, True))
+        results["X@GRAD"] = Tensor(_scaled(_product_to(*pair, X.shape), alpha))
+    if "Y@GRAD" in wanted:
+        pair = (_turned(gradient, True), x) if turn_y else (_turned(x, True), gradient)
+        results["Y@GRAD"] = Tensor(_scaled(_product_to(*pair, Y.shape), alpha))
+    return results
+
+
+@lowers("matmul")
+def matmul(X: Tensor, Y: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float) -> Tensor:
+    return _product(X, Y, transpose_X, transpose_Y, alpha)
+
+
+@lowers("matmul_grad")
+def matmul_grad(X: Tensor, Y: Tensor, dOut: Tensor, transpose_X: bool, transpose_Y: bool, alpha: float, wanted: set[str]) -> dict[str, Tensor]:
+    return _product_grad(X, Y, dOut, transpose_X, transpose_Y, alpha, wanted)
+
+
+@lowers("matmul_v2")
+def matmul_v2(X: Tensor, Y: Tensor, trans_x: bool, trans_y: bool) -> Tensor:
+    return _product(X, Y, trans_x, trans_y, 1.0)
+
+
+@lowers("matmul_v2_grad")
+def matmul_v2_grad(X: Tensor, Y: Tensor, dOut: Tensor, trans_x: bool, trans_y: bool, wanted: set[str]) -> dict[str, Tensor]:
+    return _product_grad(X, Y, dOut, trans_x, trans_y, 1.0, wanted)
+
+
+def _matrix(node: Node, rows: int) -> Node:
+    return reshaped(node, (prod(node.shape[:rows]), prod(node.shape[rows:])))
+
+
+@lowers("mul")
+def mul(X: Tensor, Y: Tensor, x_num_col_dims: int, y_num_col_dims: int, specs: dict[str, Any]) -> Tensor:
+    _floats(X, Y)
+    return Tensor(reshaped(product(_matrix(X.node, x_num_col_dims), _matrix(Y.node, y_num_col_dims)), specs["Out"].shape))
+
+
+@lowers("mul_grad")
+def mul_grad(X: Tensor, Y: Tensor, dOut: Tensor, x_num_col_dims: int, y_num_col_dims: int, wanted: set[str]) -> dict[str, Tensor]:
+    _floats(X, Y, dOut)
+    x, y, gradient = _matrix(X.node, x_num_col_dims), _matrix(Y.node, y_num_col_dims), _matrix(dOut.node, x_num_col_dims)
+    results = {}
+    if "X@GRAD" in wanted:
+        results["X@GRAD"] = Tensor(reshaped(product(gradient, _turned(y, True)), X.shape))
+    if "Y@GRAD" in wanted:
+        results["Y@GRAD"] = Tensor(reshaped(product(_turned(x, True), gradient), Y.shape))
+    return results
+
+
+# ------------------------------------------------------------------------------------------------------ softmax and loss
+def _of_last_axis(tensor: Tensor, axis: int) -> int:
+    """The last axis, which is the only one along which rows lie side by side."""
+    _floats(tensor)
+    if axis % max(tensor.ndim, 1) != tensor.ndim - 1 or not tensor.node.size:
+        raise NotLowered("an axis that is not the last")
+    return tensor.ndim - 1
+
+
+def _softmax(node: Node, axis: int) -> tuple[Node, Node, Node]:
+    """Softmax along the last axis, and of each row the greatest element and the sum of exponentials."""
+    top = reduced("max", node, [axis])
+    exponentials = mapped("exp", mapped("sub", node, top))
+    total = reduced("sum", exponentials, [axis])
+    return mapped("div", exponentials, total), top, total
+
+
+@lowers("softmax")
+def softmax(X: Tensor, axis: int) -> Tensor:
+    return Tensor(_softmax(X.node, _of_last_axis(X, axis))[0])
+
+
+@lowers("softmax_grad")
+def softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
+    last = _of_last_axis(Out, axis)
+    total = reduced("sum", mapped("mul", dOut.node, Out.node), [last])
+    return {"X@GRAD": Tensor(mapped("mul", mapped("sub", dOut.node, total), Out.node))}
+
+
+@lowers("log_softmax")
+def log_softmax(X: Tensor, axis: int) -> Tensor:
+    last = _of_last_axis(X, axis)
+    _, top, total = _softmax(X.node, last)
+    return Tensor(mapped("sub", mapped("sub", X.node, top), mapped("log", total)))
+
+
+@lowers("log_softmax_grad")
+def log_softmax_grad(Out: Tensor, dOut: Tensor, axis: int) -> dict[str, Tensor]:
+    total = reduced("sum", dOut.node, [_of_last_axis(Out, axis)])
+    return {"X@GRAD": Tensor(mapped("sub", dOut.node, mapped("mul", mapped("exp", Out.node), total)))}
+
+
+# ---------------------------------------------------------------------------------------------------------- optimizers
+@lowers("sgd")
+def sgd(Param: Tensor, LearningRate: Tensor, Grad: Tensor, MasterParam: Tensor | None) -> Tensor:
+    if MasterParam is not None:
+        raise NotLowered("a copy of higher precision")
+    _floats(Param, Grad, LearningRate)
+    step = mapped("mul", Grad.node, _one(LearningRate, Param.ndim))
+    return Tensor(mapped("sub", Param.node, step))

@@ -1,0 +1,333 @@
+"""Finds the parts of a plan that become native code: its ops, lowered to the tensor graph and gathered into groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluid.errors import FluidError
+from fluid.ir.program import Operator
+from fluid.ir.versions import Value
+from fluid.values.spec import Spec
+from fluid.values.types import VarType
+
+from ..kernels.table import CHECKS
+from .emitter import Type
+from .fusion import Group, Schedule, source_of
+from .graph import Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of
+from .loops import HEAVY, Nest, stages_of
+from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
+
+__all__ = ["Region", "native_regions"]
+
+_FEWEST = 2
+"""Ops that a program has to have at least, for native code to be made of it."""
+
+
+@dataclass(eq=False)
+class Region:
+    """Ops that one native kernel computes, in the place of a plan's instructions.
+
+    Attributes:
+        ops: the ops, of which some may be computed by several regions.
+        group: what is computed.
+        value_of: node -> the value in whose memory it is read or stored.
+        stored: the nodes of the group that get memory.
+        partial: sums over rows -> the value of the partial sums that they are added up from.
+    """
+
+    ops: list[Operator]
+    group: Group
+    nest: Nest | None
+    value_of: dict[Node, Value]
+    stored: list[Node]
+    partial: dict[Node, Value]
+    definition: None = None
+    dynamic: bool = False
+    shares: dict[Value, Value] = field(default_factory=dict)
+
+    @property
+    def op(self) -> Operator:
+        return self.ops[-1]
+
+    @property
+    def sources(self) -> list[Node]:
+        """The nodes that are read from memory, in a fixed order."""
+        inside = set(self.group.nodes)
+        read = (source_of(operand) for node in self.group.nodes for operand in operands_of(node))
+        return [node for node in dict.fromkeys(read) if node not in inside and not isinstance(node, (Constant, Position))]
+
+    @property
+    def read(self) -> list[Value]:
+        return [self.value_of[node] for node in self.sources]
+
+    @property
+    def written(self) -> list[Value]:
+        return [*(self.value_of[node] for node in self.stored), *self.partial.values()]
+
+    @property
+    def reads(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.read)}
+
+    @property
+    def writes(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.written)}
+
+    @property
+    def outer(self) -> dict[str, Value]:
+        """The values that are read, by a text that tells versions of one name apart."""
+        return {f"{name}.{version}": (name, version) for name, version in self.read}
+
+
+class _Finder:
+    def __init__(self, specs: Mapping[Value, Spec], kept: set[Value], storage: Mapping[str, Spec]) -> None:
+        self.specs, self.kept, self.storage = specs, set(kept), storage
+        self.nodes: dict[Value, Node] = {}
+        """The node of each value."""
+        self.former: dict[Value, Value] = {}
+        """Value of the scope -> the one that it overwrites."""
+        self.latest: dict[str, Value] = {}
+        self.lowered: dict[int, dict[Value, Node]] = {}
+
+    def node_of(self, value: Value) -> Node:
+        if value not in self.nodes:
+            spec = self.specs.get(value)
+            if spec is None or not spec.known:
+                raise NotLowered(f"{value[0]} has no shape")
+            self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
+        return self.nodes[value]
+
+    def lower(self, number: int, instruction: Any) -> None:
+        """Lower an op, or note that what it reads has to be in memory."""
+        try:
+            results = self._results(instruction)
+        except NotLowered:
+            results = None
+        if results is None:
+            self.kept.update(value for value in [*instruction.read, *instruction.outer.values()])
+            for value in instruction.written:
+                self.nodes.pop(value, None)
+                self.kept.add(value)
+        else:
+            self.lowered[number] = results
+            self.nodes.update(results)
+        for value in instruction.written:
+            if value[0] in self.storage:
+                before = self.latest.get(value[0], (value[0], 0))
+                if before != value:
+                    self.former[value] = before
+                self.latest[value[0]] = value
+                self.kept.add(value)
+
+    def _results(self, instruction: Any) -> dict[Value, Node]:
+        op, definition = instruction.op, instruction.definition
+        if definition is None or instruction.dynamic or op.sub_blocks:
+            raise NotLowered("an op that runs step by step")
+        if definition.type in _CHECKED_BY_KERNEL:
+            raise NotLowered("an op whose kernel checks values")
+        inputs: dict[str, Any] = {}
+        for slot, values in instruction.reads.items():
+            declared = definition.inputs.get(slot)
+            if declared is None or not values:
+                continue
+            tensors = [None if value is None else Tensor(self.node_of(value)) for value in values]
+            inputs[slot] = tensors if declared.many else tensors[0]
+        wanted: dict[str, Any] = {}
+        for slot, values in instruction.writes.items():
+            declared = definition.outputs.get(slot)
+            if declared is None or not values:
+                continue
+            if declared.updated:
+                raise NotLowered("an output that is updated")
+            specs = [None if value is None else self.specs.get(value) for value in values]
+            if any(value is not None and (spec is None or not spec.known) for value, spec in zip(values, specs, strict=True)):
+                raise NotLowered("an output of unknown shape")
+            wanted[slot] = specs if declared.many else specs[0]
+        try:
+            outputs = lower(definition, inputs, definition.defaults(op.attrs), wanted)
+        except (FluidError, KeyError, AssertionError, ValueError, TypeError, IndexError) as error:
+            raise NotLowered(f"{op.type}: {error}") from error
+        results: dict[Value, Node] = {}
+        for slot, values in instruction.writes.items():
+            output = outputs.get(slot)
+            tensors = output if isinstance(output, list) else [output]
+            for value, tensor in zip(values, tensors, strict=False):
+                if value is None:
+                    continue
+                spec = self.specs[value]
+                if tensor is None or tensor.node.size != spec.size or tensor.node.element != element_of(spec.dtype):
+                    raise NotLowered(f"no {slot} of {op.type}")
+                results[value] = tensor.node if tensor.shape == spec.shape else _in_shape(tensor.node, spec.shape)
+        return results
+
+
+_CHECKED_BY_KERNEL: frozenset[str] = frozenset()
+
+
+def _in_shape(node: Node, shape: tuple[int, ...]) -> Node:
+    from .graph import reshaped
+
+    return reshaped(node, shape)
+
+
+def native_regions(
+    instructions: Sequence[Any], specs: dict[Value, Spec], kept: Iterable[Value], storage: Mapping[str, Spec], lanes: int
+) -> list[Any]:
+    """The instructions of a plan, with regions in the place of what becomes native code.
+
+    Args:
+        instructions: all ops of the plan, in order.
+        specs: the specs of all values; those of what regions hand to each other are added.
+        kept: values that are needed after the plan has run.
+        storage: names whose values live in the scope, where they are overwritten in place.
+        lanes: lanes of 32 bits in a vector.
+    """
+    finder = _Finder(specs, set(kept), storage)
+    for number, instruction in enumerate(instructions):
+        finder.lower(number, instruction)
+    if len(finder.lowered) < _FEWEST:
+        return list(instructions)
+    owners = _owners(finder)
+    needed = _needed(finder, owners)
+    schedule = Schedule()
+    for number, instruction in enumerate(instructions):
+        results = finder.lowered.get(number)
+        if results is None:
+            reads = {value: finder.nodes[value] for value in [*instruction.read, *instruction.outer.values()] if value in finder.nodes}
+            for node in reads.values():
+                schedule.place(node)
+            schedule.add_opaque(instruction, list(reads.values()), [])
+            position = len(schedule.items) - 1
+            for value in instruction.written:
+                node = finder.nodes.get(value)
+                if isinstance(node, Memory):
+                    schedule.home[node] = position
+            continue
+        schedule.op = instruction.op
+        for value, node in results.items():
+            own = owners.get(value)
+            if own is not None and value in finder.former:
+                schedule.update(own, finder.nodes.get(finder.former[value]))
+            elif own is not None and own in needed:
+                schedule.place(own)
+            elif node in needed:
+                schedule.place(node)
+        schedule.op = None
+    return _regions(schedule, finder, owners, lanes)
+
+
+def _owners(finder: _Finder) -> dict[Value, Node]:
+    """Value that has to be in memory -> the node that is stored there; a copy where a node is there already, or only a view."""
+    owners: dict[Value, Node] = {}
+    taken: set[Node] = set()
+    for results in finder.lowered.values():
+        for value, node in results.items():
+            if value not in finder.kept:
+                continue
+            base = node
+            while isinstance(base, Reshaped):
+                base = base.source
+            if isinstance(base, (View, Memory, Constant, Position)) or base in taken:
+                base = Map(node.shape, node.element, "copy", (node,))
+                finder.nodes[value] = base
+            taken.add(base)
+            owners[value] = base
+    return owners
+
+
+def _needed(finder: _Finder, owners: Mapping[Value, Node]) -> set[Node]:
+    pending = list(owners.values())
+    needed: set[Node] = set()
+    while pending:
+        node = pending.pop()
+        if node not in needed:
+            needed.add(node)
+            pending += operands_of(node)
+    return needed
+
+
+def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], lanes: int) -> list[Any]:
+    value_of: dict[Node, Value] = {node: value for value, node in owners.items()}
+    stored: dict[int, list[Node]] = {}
+    for position, item in enumerate(schedule.items):
+        if isinstance(item, Group):
+            stored[position] = []
+    must = set(owners.values())
+    for position, item in enumerate(schedule.items):
+        if isinstance(item, Group):
+            must |= _must_store(schedule, item, position)
+        else:
+            must |= {source_of(finder.nodes[value]) for value in item.read if value in finder.nodes}
+    for node in must:
+        position = schedule.home.get(node, -1)
+        if position >= 0 and isinstance(schedule.items[position], Group):
+            stored[position].append(node)
+    items: list[Any] = []
+    count = 0
+    for position, item in enumerate(schedule.items):
+        if not isinstance(item, Group):
+            items.append(item)
+            continue
+        of_group = [node for node in item.nodes if node in set(stored[position])]
+        if not of_group:
+            continue
+        for node in of_group:
+            if node not in value_of:
+                value_of[node] = value = (f"native.{count}", 0)
+                count += 1
+                finder.specs[value] = Spec(node.shape, _dtype(node.element))  # type: ignore[index]
+        nest = None if item.product is not None else Nest(item, of_group, lanes)
+        partial: dict[Node, Value] = {}
+        if nest is not None and nest.chunks > 1:
+            for node in item.nodes:
+                if node in item.sums:
+                    partial[node] = value = (f"native.{count}", 0)
+                    count += 1
+                    finder.specs[value] = Spec((nest.chunks, nest.columns), _dtype(node.element))  # type: ignore[index]
+        for node in item.nodes:
+            for operand in operands_of(node):
+                source = source_of(operand)
+                if isinstance(source, Memory):
+                    value_of[source] = source.value
+        items.append(Region(item.ops, item, nest, value_of, of_group, partial))
+    return items
+
+
+def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:
+    """What other groups, or later passes of this one, read from memory."""
+    must: set[Node] = set(group.sums)
+    stage = stages_of(group)[0] if group.product is None else {}
+    for node in group.nodes:
+        for operand in operands_of(node):
+            source = source_of(operand)
+            if isinstance(source, (Constant, Position)):
+                continue
+            home = schedule.home[source]
+            if home != position or (isinstance(node, Choice) and operand is node.source):
+                must.add(source)
+            elif stage and source not in group.per_row and stage[source] < stage[node] and _is_heavy(source, group, {}):
+                must.add(source)
+    return must
+
+
+def _is_heavy(node: Node, group: Group, memo: dict[Node, int]) -> bool:
+    """Whether a node takes too long to be computed again in a later pass."""
+
+    def cost(node: Node) -> int:
+        if node not in memo:
+            memo[node] = 0
+            if isinstance(node, Map) and node in set(group.nodes):
+                memo[node] = (10 if node.formula in HEAVY else 1) + sum(cost(source_of(operand)) for operand in node.operands)
+            elif isinstance(node, Rows):
+                memo[node] = 1
+        return memo[node]
+
+    return cost(node) > 4
+
+
+_DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+
+
+def _dtype(element: Type) -> VarType:
+    return _DTYPES[element]

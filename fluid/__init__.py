@@ -43,6 +43,7 @@ from .data_feeder import DataFeeder
 from .errors import FluidError
 from .executor import Executor, global_scope, scope_guard
 from .executor.random import seed
+from .executor.threads import get_num_threads, set_num_threads
 from .framework import (
     Parameter,
     Program,
@@ -123,6 +124,7 @@ __all__ = [
     "executor",
     "extend",
     "framework",
+    "get_num_threads",
     "global_scope",
     "gradients",
     "graph",
@@ -154,6 +156,7 @@ __all__ = [
     "save_model",
     "scope_guard",
     "seed",
+    "set_num_threads",
     "text",
     "unique_name",
 ]

@@ -1,0 +1,384 @@
+"""Threads that run tables of kernels together.
+
+There is one pool in a process. The calling thread is its first thread; workers, which are threads of Python, stay inside one
+compiled function, without Python's lock. For each run the caller writes down what to run, moves on a number, the *epoch*, on
+which the workers wait, and takes part itself. Who waits spins for a moment, then stays awake but leaves its core to others, then
+sleeps (a futex). Where threads are often late, since other processes have the cores, workers sleep sooner between runs; where
+there are more threads than cores, at once.
+
+Where the platform has no futex, there is one thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
+from functools import cache
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from ..threads import available_cores, get_num_threads
+from .compiler import Library, Target, compile_object, host
+from .kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL
+
+__all__ = ["Pool", "pool", "pool_text"]
+
+_SPIN = 50
+"""Turns of spinning, some 1.5 us: another thread may be waiting for this very core."""
+_AWAKE = 250
+"""Turns at a barrier before sleeping, some 50 us: several times what waking takes, or one sleep would lead to the next."""
+_IDLE = 4
+"""How many times as long a worker is awake between two runs, at most."""
+
+# Where the parts of a context lie, in words of 32 bits. A line of the cache has 16. Behind a word on which threads wait lies the
+# number of those asleep; in the line of the epoch lies what to run, as a worker that has seen the epoch change has that line.
+_EPOCH, _THREADS, _TURNS, _TABLE, _COUNT = 0, 2, 3, 4, 6
+_GENERATION, _ARRIVED, _PATIENCE = 16, 32, 48
+_CONTEXT_WORDS = 64
+
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+"""The number of the system call on Linux."""
+_PAUSE = {"x86_64": ("llvm.x86.sse2.pause()", "()"), "aarch64": ("llvm.aarch64.hint(i32 1)", "(i32)")}
+"""What tells the processor that it spins: a call, and the types of its arguments."""
+
+_TEXT = Template("""
+declare i64 @syscall(i64, ...)
+declare i32 @sched_yield()
+declare void @$pause_name$pause_types
+declare i32 @llvm.smax.i32(i32, i32)
+declare i32 @llvm.smin.i32(i32, i32)
+
+; Wait until a word is no longer `old`, for so many turns awake: first spinning, then leaving the core to others.
+; Returns whether it slept.
+define internal i1 @wait(ptr %word, i32 %old, i32 %turns) #0 {
+entry:
+  %sleepers = getelementptr i32, ptr %word, i64 1
+  br label %look
+look:
+  %turn = phi i32 [ 0, %entry ], [ %next_turn, %pause ], [ %next_turn, %yield ]
+  %seen = load atomic i32, ptr %word acquire, align 4
+  %changed = icmp ne i32 %seen, %old
+  br i1 %changed, label %awake, label %tire
+tire:
+  %tired = icmp sge i32 %turn, %turns
+  br i1 %tired, label %lie_down, label %stay
+stay:
+  %next_turn = add i32 %turn, 1
+  %is_early = icmp slt i32 %turn, $spin
+  br i1 %is_early, label %pause, label %yield
+pause:
+  call void @$pause
+  br label %look
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %look
+lie_down:
+  %before = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  br label %sleep
+sleep:
+  %woken = call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 128, i32 %old, ptr null)
+  %again = load atomic i32, ptr %word seq_cst, align 4
+  %same = icmp eq i32 %again, %old
+  br i1 %same, label %sleep, label %rise
+rise:
+  %after = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %awake
+awake:
+  %slept = phi i1 [ false, %look ], [ true, %rise ]
+  ret i1 %slept
+}
+
+; Move a word on, and wake who sleeps for it.
+define internal void @advance(ptr %word) #0 {
+entry:
+  %sleepers = getelementptr i32, ptr %word, i64 1
+  %old = atomicrmw add ptr %word, i32 1 seq_cst
+  %count = load atomic i32, ptr %sleepers seq_cst, align 4
+  %any = icmp sgt i32 %count, 0
+  br i1 %any, label %wake, label %done
+wake:
+  %woken = call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 129, i32 2147483647)
+  br label %done
+done:
+  ret void
+}
+
+; Arrive at a barrier; the last one opens it. Returns whether this is the last one.
+define internal i1 @arrive(ptr %context, i32 %threads) #0 {
+entry:
+  %arrived = getelementptr i32, ptr %context, i64 $arrived
+  %before = atomicrmw add ptr %arrived, i32 1 acq_rel
+  %count = add i32 %before, 1
+  %last = icmp eq i32 %count, %threads
+  br i1 %last, label %open, label %done
+open:
+  store atomic i32 0, ptr %arrived release, align 4
+  %generation = getelementptr i32, ptr %context, i64 $generation
+  call void @advance(ptr %generation)
+  br label %done
+done:
+  ret i1 %last
+}
+
+; Wait until all threads have arrived. Where that ends in sleep, workers stay awake half as long between runs as before, else an
+; eighth longer.
+define internal void @barrier(ptr %context, i32 %threads) #0 {
+entry:
+  %generation = getelementptr i32, ptr %context, i64 $generation
+  %old = load atomic i32, ptr %generation acquire, align 4
+  %last = call i1 @arrive(ptr %context, i32 %threads)
+  br i1 %last, label %done, label %wait
+wait:
+  %turns_at = getelementptr i32, ptr %context, i64 $turns
+  %patience_at = getelementptr i32, ptr %context, i64 $patience
+  %turns = load i32, ptr %turns_at
+  %patience = load atomic i32, ptr %patience_at monotonic, align 4
+  %slept = call i1 @wait(ptr %generation, i32 %old, i32 %turns)
+  %half = ashr i32 %patience, 1
+  %less = call i32 @llvm.smax.i32(i32 %half, i32 %turns)
+  %eighth = ashr i32 %patience, 3
+  %sum = add i32 %patience, %eighth
+  %most = mul i32 %turns, $idle
+  %more = call i32 @llvm.smin.i32(i32 %sum, i32 %most)
+  %new = select i1 %slept, i32 %less, i32 %more
+  %differs = icmp ne i32 %new, %patience
+  br i1 %differs, label %write, label %done
+write:
+  store atomic i32 %new, ptr %patience_at monotonic, align 4
+  br label %done
+done:
+  ret void
+}
+
+; One thread's part of all records of a table. The first thread computes serial records as if there were no other.
+define internal void @share(ptr %context, ptr %table, i64 %count, i32 %thread32, i32 %threads32) #0 {
+entry:
+  %thread = sext i32 %thread32 to i64
+  %threads = sext i32 %threads32 to i64
+  %others = icmp ne i64 %thread, 0
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %record, label %done
+record:
+  %i = phi i64 [ 0, %entry ], [ %next, %on ]
+  %start = mul i64 %i, $record_words
+  %at = getelementptr i64, ptr %table, i64 %start
+  %flags_at = getelementptr i64, ptr %at, i64 2
+  %flags = load i64, ptr %flags_at
+  %after_barrier = and i64 %flags, $after_barrier
+  %waits = icmp ne i64 %after_barrier, 0
+  br i1 %waits, label %meet, label %choose
+meet:
+  call void @barrier(ptr %context, i32 %threads32)
+  br label %choose
+choose:
+  %serial = and i64 %flags, $serial
+  %is_serial = icmp ne i64 %serial, 0
+  %skips = and i1 %is_serial, %others
+  br i1 %skips, label %on, label %compute
+compute:
+  %kernel = load ptr, ptr %at
+  %operands_at = getelementptr i64, ptr %at, i64 1
+  %operands = load ptr, ptr %operands_at
+  %sharing = select i1 %is_serial, i64 1, i64 %threads
+  call void %kernel(ptr %operands, i64 %thread, i64 %sharing)
+  br label %on
+on:
+  %next = add i64 %i, 1
+  %goes_on = icmp slt i64 %next, %count
+  br i1 %goes_on, label %record, label %done
+done:
+  ret void
+}
+
+; What a worker does until there are fewer threads than its number: wait for the next run, take part.
+define void @worker(ptr %context, i32 %thread, i32 %start) #0 {
+entry:
+  %patience_at = getelementptr i32, ptr %context, i64 $patience
+  %threads_at = getelementptr i32, ptr %context, i64 $threads
+  %table_at = getelementptr i32, ptr %context, i64 $table
+  %count_at = getelementptr i32, ptr %context, i64 $count
+  br label %wait
+wait:
+  %epoch = phi i32 [ %start, %entry ], [ %next, %run ]
+  %patience = load atomic i32, ptr %patience_at monotonic, align 4
+  %slept = call i1 @wait(ptr %context, i32 %epoch, i32 %patience)
+  %next = add i32 %epoch, 1
+  %threads = load i32, ptr %threads_at
+  %is_needed = icmp slt i32 %thread, %threads
+  br i1 %is_needed, label %run, label %done
+run:
+  %table = load ptr, ptr %table_at
+  %count = load i64, ptr %count_at
+  call void @share(ptr %context, ptr %table, i64 %count, i32 %thread, i32 %threads)
+  %last = call i1 @arrive(ptr %context, i32 %threads)
+  br label %wait
+done:
+  ret void
+}
+
+; Run a table with all threads.
+define void @run(ptr %context, ptr %table, i64 %count) #0 {
+entry:
+  %threads_at = getelementptr i32, ptr %context, i64 $threads
+  %table_at = getelementptr i32, ptr %context, i64 $table
+  %count_at = getelementptr i32, ptr %context, i64 $count
+  %threads = load i32, ptr %threads_at
+  store ptr %table, ptr %table_at
+  store i64 %count, ptr %count_at
+  call void @advance(ptr %context)
+  call void @share(ptr %context, ptr %table, i64 %count, i32 0, i32 %threads)
+  call void @barrier(ptr %context, i32 %threads)
+  ret void
+}
+""")
+
+_ALONE = Template("""
+; Run a table with one thread, which waits for nobody.
+define void @run_alone(ptr %table, i64 %count) #0 {
+entry:
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %record, label %done
+record:
+  %i = phi i64 [ 0, %entry ], [ %next, %record ]
+  %start = mul i64 %i, $record_words
+  %at = getelementptr i64, ptr %table, i64 %start
+  %kernel = load ptr, ptr %at
+  %operands_at = getelementptr i64, ptr %at, i64 1
+  %operands = load ptr, ptr %operands_at
+  call void %kernel(ptr %operands, i64 0, i64 1)
+  %next = add i64 %i, 1
+  %goes_on = icmp slt i64 %next, %count
+  br i1 %goes_on, label %record, label %done
+done:
+  ret void
+}
+""")
+
+
+def _family_of(target: Target) -> str | None:
+    """The processor family of a target on which there are threads; None elsewhere."""
+    family, _, rest = target.triple.partition("-")
+    return family if "linux" in rest and family in _FUTEX else None
+
+
+def pool_text(target: Target) -> str:
+    """The functions of the pool in LLVM's text form; where a target has no threads here, only the one that needs none."""
+    alone = _ALONE.substitute(record_words=RECORD_WORDS)
+    family = _family_of(target)
+    if family is None:
+        return alone
+    pause, types = _PAUSE[family]
+    return alone + _TEXT.substitute(
+        futex=_FUTEX[family],
+        pause=pause,
+        pause_name=pause.partition("(")[0],
+        pause_types=types,
+        spin=_SPIN,
+        idle=_IDLE,
+        record_words=RECORD_WORDS,
+        serial=SERIAL,
+        after_barrier=AFTER_BARRIER,
+        threads=_THREADS,
+        table=_TABLE,
+        count=_COUNT,
+        arrived=_ARRIVED,
+        generation=_GENERATION,
+        turns=_TURNS,
+        patience=_PATIENCE,
+    )
+
+
+class Pool:
+    """Threads that run tables together. `pool()` gives that of the process."""
+
+    def __init__(self) -> None:
+        self._has_threads = _family_of(host()) is not None
+        names = ["run_alone", *(["run", "worker"] if self._has_threads else [])]
+        self._library = Library(compile_object(pool_text(host()), host()), names)
+        addresses = self._library.addresses
+        self._run_alone = CFUNCTYPE(None, c_void_p, c_int64)(addresses["run_alone"])
+        if self._has_threads:
+            self._run = CFUNCTYPE(None, c_void_p, c_void_p, c_int64)(addresses["run"])
+            self._worker = CFUNCTYPE(None, c_void_p, c_int32, c_int32)(addresses["worker"])
+        memory = np.zeros(_CONTEXT_WORDS + 16, np.int32)
+        start = -memory.ctypes.data // 4 % 16
+        self._context = memory[start : start + _CONTEXT_WORDS]  # at the start of a line of the cache
+        self._address = self._context.ctypes.data
+        self._is_closed = False
+        self._forget()
+        atexit.register(self._close)  # Python's end frees the code that workers are in
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Begin without workers: a child process has those of its parent in memory alone."""
+        self._lock = threading.Lock()
+        self._workers: list[threading.Thread] = []
+        self._count = 1
+        """The number of threads that was asked for when the workers were started last."""
+        self._context[:] = 0
+        self._context[_THREADS] = 1
+
+    def _close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._resize(1)
+
+    def _resize(self, count: int) -> None:
+        """Start workers, or let some go, so that there are as many threads in all. The caller has the lock."""
+        self._count, context = count, self._context
+        leaving = self._workers[max(count - 1, 0) :]
+        if leaving:
+            context[_THREADS] = count
+            del self._workers[count - 1 :]
+            self._run(self._address, None, 0)
+            for worker in leaving:
+                worker.join()
+        while len(self._workers) + 1 < count:
+            arguments = (self._address, len(self._workers) + 1, int(context[_EPOCH]))
+            worker = threading.Thread(target=self._worker, args=arguments, name="fluid native", daemon=True)
+            try:
+                worker.start()
+            except RuntimeError:  # the system has no more threads: those that there are do the work
+                break
+            self._workers.append(worker)
+        context[_THREADS] = len(self._workers) + 1
+        context[_TURNS] = context[_PATIENCE] = _AWAKE if len(self._workers) < available_cores() else 0
+
+    def caller(self, table: Any) -> Callable[[], None]:
+        """A function that runs a table: an array of words (int64) of shape [records, `RECORD_WORDS`].
+
+        What flags say is read now; kernels and operands may still be exchanged in the array, which has to stay where it is.
+        """
+        assert table.dtype == np.int64 and table.flags.c_contiguous and table.shape[1:] == (RECORD_WORDS,)
+        address, count = table.ctypes.data, len(table)
+        run_alone = self._run_alone
+
+        def alone(table: Any = table) -> None:
+            run_alone(address, count)
+
+        if not self._has_threads or bool((table[:, 2] & SERIAL).all()):
+            return alone
+        run, context = self._run, self._address
+
+        def together(table: Any = table) -> None:
+            with self._lock:
+                if self._count != get_num_threads() and not self._is_closed:
+                    self._resize(get_num_threads())
+                if self._workers:
+                    run(context, address, count)
+                    return
+            run_alone(address, count)
+
+        return together
+
+
+@cache
+def pool() -> Pool:
+    """The pool of this process."""
+    return Pool()

@@ -1,0 +1,162 @@
+"""How many threads compute: those of native code, and those of numpy's BLAS.
+
+Results of native code do not depend on that number. Two pools whose threads wait by spinning take each other's cores, hence
+`hold_blas`: as long as native code computes with threads of its own, BLAS computes with one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from functools import cache
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fluid.errors import FluidTypeError, ProgramError
+
+__all__ = ["available_cores", "blas_threads", "get_num_threads", "hold_blas", "set_num_threads", "with_blas_threads"]
+
+_MOST = 1024
+_SUFFIXES = [(f"{start}openblas_", end) for start in ("scipy_", "") for end in ("64_", "")]
+
+
+class _Blas(NamedTuple):
+    """Functions of the OpenBLAS that numpy uses."""
+
+    get: Callable[[], int]
+    set: Callable[[int], None]
+
+
+@cache
+def _blas() -> _Blas | None:
+    """The OpenBLAS of numpy; None where numpy has another BLAS, or the platform does not say which."""
+    try:
+        library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # looked up there, a name may also be one of its BLAS
+    except (AttributeError, OSError):
+        return None
+    for start, end in _SUFFIXES:
+        getter = getattr(library, f"{start}get_num_threads{end}", None)
+        setter = getattr(library, f"{start}set_num_threads{end}", None)
+        if getter is not None and setter is not None:
+            return _Blas(getter, setter)
+    return None
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _default() -> int:
+    """OMP_NUM_THREADS, of which the first number counts, or a thread for each core."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(first), _MOST) if first.isdecimal() and int(first) > 0 else available_cores()
+
+
+class _Threads:
+    """The number of threads, and who holds BLAS to one."""
+
+    def __init__(self) -> None:
+        self.count = _default()
+        self._lock = threading.RLock()
+        self._holds = 0
+        self._of_blas = 1
+        """Threads that BLAS has when nothing holds it; read when the first hold begins."""
+
+    def set(self, count: int) -> None:
+        with self._lock:
+            self.count = self._of_blas = count
+            if not self._holds:
+                _set_blas(count)
+
+    def hold(self) -> None:
+        with self._lock:
+            if not self._holds:
+                self._of_blas = blas_threads() or 1
+                _set_blas(1)
+            self._holds += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holds -= 1
+            if not self._holds:
+                _set_blas(self._of_blas)
+
+    def unheld(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function while BLAS has the threads that it has when nothing holds it."""
+        if not self._holds or self._of_blas == 1:
+            return function(*arguments)
+        _set_blas(self._of_blas)
+        try:
+            return function(*arguments)
+        finally:
+            if self._holds:
+                _set_blas(1)
+
+
+def _set_blas(count: int) -> None:
+    blas = _blas()
+    if blas is not None:
+        blas.set(count)
+
+
+_THREADS = _Threads()
+
+
+def set_num_threads(number: int) -> None:
+    """Set how many threads compute one program: those of native code, and those of numpy's BLAS (OpenBLAS).
+
+    At first native code has as many as the environment variable ``OMP_NUM_THREADS`` says, or else one for each core that the
+    process may use, and BLAS has its own. Native code gives the same bits with any number. Without llvmlite (the extra
+    ``native``) only BLAS has threads.
+
+    Args:
+        number: at least 1; the calling thread is one of them.
+
+    >>> fluid.set_num_threads(2)
+    >>> fluid.get_num_threads()
+    2
+    """
+    try:
+        count = index(number)
+    except TypeError:
+        raise FluidTypeError(f"set_num_threads: number should be an int, not {number!r}") from None
+    if not 1 <= count <= _MOST:
+        raise ProgramError(f"set_num_threads: number should be from 1 to {_MOST}, not {count}")
+    _THREADS.set(count)
+
+
+def get_num_threads() -> int:
+    """Return how many threads compute one program, as `set_num_threads` says it."""
+    return _THREADS.count
+
+
+def blas_threads() -> int | None:
+    """The number of threads that numpy's BLAS has now; None where that is not known."""
+    blas = _blas()
+    return None if blas is None else blas.get()
+
+
+class _Hold:
+    """Holds BLAS to one thread as long as it lives."""
+
+
+def hold_blas() -> object:
+    """Hold numpy's BLAS to one thread as long as the object lives that this returns, or another one of its kind."""
+    hold = _Hold()
+    _THREADS.hold()
+    weakref.finalize(hold, _THREADS.release).atexit = False
+    return hold
+
+
+def with_blas_threads(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls `function` while BLAS has its threads, though it be held to one: for products so large that they gain
+    more by threads than what follows loses by the threads of BLAS, which spin for a while."""
+    return lambda *arguments: _THREADS.unheld(function, *arguments)

@@ -1,0 +1,90 @@
+"""Numbers of threads, and who holds numpy's BLAS to one."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from checks import each
+
+import fluid
+from fluid.executor import threads
+
+
+@pytest.fixture
+def three() -> Iterator[None]:
+    """The number of threads is three, of BLAS too; afterwards, what it was."""
+    before, of_blas = fluid.get_num_threads(), threads.blas_threads()
+    fluid.set_num_threads(3)
+    yield
+    fluid.set_num_threads(of_blas or before)
+    fluid.set_num_threads(before)
+
+
+def test_number_of_threads_is_checked() -> None:
+    before = fluid.get_num_threads()
+    for wrong, error, words in ((0, ValueError, "from 1 to"), (-1, ValueError, "from 1 to"), ("2", TypeError, "an int, not '2'")):
+        with pytest.raises(error, match=words) as raised:
+            fluid.set_num_threads(wrong)  # type: ignore[arg-type]
+        assert isinstance(raised.value, fluid.FluidError)
+    assert fluid.get_num_threads() == before
+
+
+@each("setting, count", [("3", 3), ("2,4", 2), ("", None), ("0", None), ("many", None), (None, None)])
+def test_omp_num_threads_is_obeyed(setting: str | None, count: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if setting is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    assert threads._default() == (count or threads.available_cores())
+
+
+@pytest.mark.usefixtures("three")
+class TestBlas:
+    """numpy's wheels have an OpenBLAS; with another BLAS nothing of this has an effect."""
+
+    @pytest.fixture(autouse=True)
+    def has_openblas(self) -> None:
+        if threads.blas_threads() is None:
+            pytest.skip("numpy has another BLAS than OpenBLAS, or the platform does not say which")
+
+    def test_has_the_number_that_is_set(self) -> None:
+        assert threads.blas_threads() == 3
+        fluid.set_num_threads(np.int64(2))
+        assert threads.blas_threads() == 2
+
+    def test_is_held_until_the_last_hold_goes(self) -> None:
+        one, two = threads.hold_blas(), threads.hold_blas()
+        assert threads.blas_threads() == 1
+        del one
+        gc.collect()
+        assert threads.blas_threads() == 1
+        fluid.set_num_threads(4)
+        assert (threads.blas_threads(), fluid.get_num_threads()) == (1, 4)
+        del two
+        gc.collect()
+        assert threads.blas_threads() == 4
+
+    def test_has_its_threads_for_a_call(self) -> None:
+        call = threads.with_blas_threads(lambda number: (number, threads.blas_threads()))
+        assert call(5) == (5, 3)
+        hold = threads.hold_blas()
+        assert call(5) == (5, 3)
+        assert threads.blas_threads() == 1
+        with pytest.raises(ZeroDivisionError):
+            threads.with_blas_threads(lambda: 1 / 0)()
+        assert threads.blas_threads() == 1
+        del hold
+
+
+def test_another_blas_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fluid.get_num_threads()
+    monkeypatch.setattr(threads, "_blas", lambda: None)
+    hold = threads.hold_blas()
+    fluid.set_num_threads(5)
+    assert (threads.blas_threads(), fluid.get_num_threads()) == (None, 5)
+    assert threads.with_blas_threads(lambda: 7)() == 7
+    del hold
+    fluid.set_num_threads(before)

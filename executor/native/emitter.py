@@ -5,6 +5,9 @@ optimization but the code generator's: loops that should be unrolled are written
 
 Vectors have any number of lanes that is a power of two; one lane is a plain number. Numbers of Python stand for constants of
 the type of the other operand. Pointers are untyped; `Function.at` steps in elements of a type.
+
+A pointer knows its root: the operand that it points into. In a module that is `checked`, each access through such a pointer asks
+first whether it lies within the operand (`Function.guard`).
 """
 
 from __future__ import annotations
@@ -114,22 +117,35 @@ def zero(type_: Type) -> Value:
 
 
 class Module:
-    """Functions that are compiled together, and what they declare."""
+    """Functions that are compiled together, and what they declare.
 
-    def __init__(self) -> None:
+    Args:
+        checked: whether the kernels ask of each access to an operand if it lies within; for tests, since it is slow.
+    """
+
+    def __init__(self, checked: bool = False) -> None:
+        self.checked = checked
         self._declarations: dict[str, None] = {}
         self._functions: dict[str, str] = {}
+        self._exported: list[str] = []
 
     def declare(self, text: str) -> None:
         """Add a declaration such as ``declare float @llvm.fma.f32(float, float, float)``."""
         self._declarations[text] = None
 
-    def add(self, name: str, text: str) -> None:
+    def add(self, name: str, text: str, linkage: str = "") -> None:
+        """Add a function; one that is not ``"internal"`` can be called from outside."""
         self._functions[name] = text
+        if linkage != "internal":
+            self._exported.append(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._functions
 
     @property
     def names(self) -> list[str]:
-        return list(self._functions)
+        """Functions that can be called from outside."""
+        return list(self._exported)
 
     @property
     def text(self) -> str:
@@ -157,6 +173,7 @@ class Function:
     _lines: list[str] = field(default_factory=list, init=False)
     _count: int = field(default=0, init=False)
     _block: str = field(default="entry", init=False)
+    _guard: _Guard | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.arguments = [Value(f"%a{number}", type_) for number, type_ in enumerate(self.parameters)]
@@ -188,7 +205,7 @@ class Function:
         self.write(f"ret {returned}{value}")
         parameters = ", ".join(f"{argument.type} {argument}" for argument in self.arguments)
         head = f"define {self.linkage}{' ' if self.linkage else ''}{returned} @{self.name}({parameters}) #0 {{"
-        self.module.add(self.name, "\n".join([head, *self._lines, "}"]))
+        self.module.add(self.name, "\n".join([head, *self._lines, "}"]), self.linkage)
 
     # -- control flow
     def loop(
@@ -422,13 +439,40 @@ class Function:
         if type_.element == "i1":
             return self.convert(self.load(pointer, BYTE.of(type_.lanes), align), BOOL)
         root = pointer.root if type_ == POINTER else -1
+        pointer = self.within(pointer, type_.bytes * type_.lanes)
         return self.value(f"load {type_}, ptr {pointer}, align {align or type_.bytes}", type_, root)
 
     def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
         """Write a value, or all lanes to neighbours."""
         if value.type.element == "i1":
             value = self.convert(value, BYTE)
+        pointer = self.within(pointer, value.type.bytes * value.type.lanes)
         self.write(f"store {value.type} {value}, ptr {pointer}, align {align or value.type.bytes}")
+
+    def guard(self, bounds: Sequence[tuple[Value, Value]], fault: Value) -> None:
+        """Ask from here on, of each access through a pointer with a root, whether it lies within the root's bounds.
+
+        An access that does not is recorded, unless one was before it, and reaches memory that serves for nothing else. A function
+        that is called has no guard of its own, and pointers that it is given no root.
+
+        Args:
+            bounds: for each root the addresses of its first byte and of the one after its last, INT64.
+            fault: points at two words of 64 bits: root + 1, and the access's offset in bytes from the root's first.
+        """
+        if _WITHIN not in self.module:
+            _write_within(self.module)
+        self._guard = _Guard(bounds, fault, self.value(f"alloca [{_NOWHERE_BYTES} x i8], align 64", POINTER))
+
+    def within(self, pointer: Value, size: int) -> Value:
+        """The pointer for an access of as many bytes: in a function with a guard, one that is safe."""
+        if self._guard is None or pointer.root < 0:
+            return pointer
+        assert size <= _NOWHERE_BYTES, "an access fits in the memory that serves for nothing"
+        low, high = self._guard.bounds[pointer.root]
+        operands = (pointer, self.int64(size), low, high, self.int64(pointer.root), self._guard.fault, self._guard.nowhere)
+        safe = self.call(_WITHIN, *operands, result=POINTER)
+        assert safe is not None
+        return safe
 
     def call(self, name: str, *operands: Value, result: Type | None = None) -> Value | None:
         """Call a function of the module by its name."""
@@ -441,3 +485,29 @@ class Function:
 
 def _in_memory(element: Type) -> Type:
     return BYTE if element.element == "i1" else element.of(1)
+
+
+@dataclass(frozen=True)
+class _Guard:
+    """What `Function.guard` was given, and memory for accesses that lie outside."""
+
+    bounds: Sequence[tuple[Value, Value]]
+    fault: Value
+    nowhere: Value
+
+
+_WITHIN = "within"
+_NOWHERE_BYTES = 1024
+
+
+def _write_within(module: Module) -> None:
+    """Write the function that a guard calls: it records an access outside, and returns where to go instead."""
+    f = Function(module, _WITHIN, [POINTER, INT64, INT64, INT64, INT64, POINTER, POINTER], POINTER, "internal")
+    pointer, size, low, high, root, fault, nowhere = f.arguments
+    address = f.value(f"ptrtoint ptr {pointer} to i64", INT64)
+    is_outside = f.bit_or(f.compare("slt", address, low), f.compare("sgt", f.add(address, size), high))
+    is_first = f.compare("eq", f.load(fault, INT64), 0)
+    with f.when(f.bit_and(is_outside, is_first)):
+        f.store(f.add(root, 1), fault)
+        f.store(f.sub(address, low), f.at(fault, 1, INT64))
+    f.end(f.select(is_outside, nowhere, pointer))

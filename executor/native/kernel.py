@@ -4,16 +4,22 @@ A kernel is ``void kernel(ptr operands, i64 thread, i64 threads)``. `operands` p
 address of its first element. Extents and strides are part of the code. All threads call the same kernels in the same order; each
 takes its share of the work, which is cut in chunks that depend on shapes alone, so that results do not depend on how many threads
 there are. A record of a table holds four words: the kernel's address, that of its operands, flags, and one that is not used.
+
+A kernel of a module that is checked reads more words after the addresses: for each operand the addresses of its first byte and of
+the one after its last; then two that it writes when an access lies outside (`checked_words`, `fault_in`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from .emitter import INT64, POINTER, Function, Module, Operand, Value
 
-__all__ = ["AFTER_BARRIER", "RECORD_WORDS", "SERIAL", "Share", "write_kernel"]
+__all__ = ["AFTER_BARRIER", "RECORD_WORDS", "SERIAL", "Share", "checked_words", "fault_in", "write_kernel"]
 
 RECORD_WORDS = 4
 SERIAL = 1
@@ -46,5 +52,23 @@ def write_kernel(module: Module, name: str, operands: int, body: Callable[[Funct
     for number in range(operands):
         address = f.load(f.at(words, number, POINTER), POINTER)
         pointers.append(Value(address.text, POINTER, number))
+    if module.checked:
+        bounds = [f.load(f.at(words, operands + number, INT64), INT64) for number in range(2 * operands)]
+        f.guard(list(zip(bounds[::2], bounds[1::2], strict=True)), f.at(words, 3 * operands, INT64))
     body(f, pointers, Share(thread, threads))
     f.end()
+
+
+def checked_words(operands: Sequence[tuple[int, int, int]]) -> Any:
+    """The words of operands for a kernel that is checked.
+
+    Args:
+        operands: of each the addresses of its first element, of its first byte, and of the byte after its last.
+    """
+    return np.array([*(address for address, _, _ in operands), *(end for _, *ends in operands for end in ends), 0, 0], np.int64)
+
+
+def fault_in(words: Any) -> tuple[int, int] | None:
+    """The first access that lay outside, as the operand's number and the bytes from its first one; None if all lay within."""
+    root, offset = words[-2:].tolist()
+    return (root - 1, offset) if root else None

@@ -45,7 +45,7 @@ from fluid.opdef import registry
 from ..binding.calls import KERNEL_FUNCTIONS, Call, Written, fill
 
 __all__ = [
-    "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind", "checked",
+    "CHECKS", "FAMILIES", "KERNELS", "SPARSE_CHECKS", "SPARSE_KERNELS", "Call", "Kernel", "Slots", "Written", "bind", "check_call", "checked",
     "fill", "kernel", "kernel_of", "load_kernels", "prepared", "sparse", "sparse_kernel_of",
 ]  # fmt: skip
 
@@ -253,7 +253,12 @@ def bind(
     operands = _operands(entry, inputs, outputs, attrs, context, lods)
     made = entry.fn(**operands) if entry.is_prepared else partial(entry.fn, **operands)
     calls = made if isinstance(made, list) else [made]
-    return calls if check is None else [partial(check.fn, **_operands(check, inputs, outputs, attrs, context, lods)), *calls]
+    return calls if check is None else [check_call(check, inputs, outputs, attrs, context, lods), *calls]
+
+
+def check_call(check: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> Call:
+    """The call that checks the values of these arrays for an op."""
+    return partial(check.fn, **_operands(check, inputs, outputs, attrs, context, lods))
 
 
 def _operands(entry: Kernel, inputs: Slots, outputs: Slots, attrs: Slots, context: Slots, lods: Slots) -> dict[str, Any]:

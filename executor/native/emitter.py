@@ -170,6 +170,7 @@ class Function:
     result: Type | None = None
     linkage: str = ""
     arguments: list[Value] = field(init=False)
+    _stack: list[str] = field(default_factory=list, init=False)
     _lines: list[str] = field(default_factory=list, init=False)
     _count: int = field(default=0, init=False)
     _block: str = field(default="entry", init=False)
@@ -177,7 +178,6 @@ class Function:
 
     def __post_init__(self) -> None:
         self.arguments = [Value(f"%a{number}", type_) for number, type_ in enumerate(self.parameters)]
-        self._lines.append("entry:")
 
     # -- writing
     def _new(self) -> str:
@@ -205,7 +205,7 @@ class Function:
         self.write(f"ret {returned}{value}")
         parameters = ", ".join(f"{argument.type} {argument}" for argument in self.arguments)
         head = f"define {self.linkage}{' ' if self.linkage else ''}{returned} @{self.name}({parameters}) #0 {{"
-        self.module.add(self.name, "\n".join([head, *self._lines, "}"]), self.linkage)
+        self.module.add(self.name, "\n".join([head, "entry:", *self._stack, *self._lines, "}"]), self.linkage)
 
     # -- control flow
     def loop(
@@ -442,6 +442,47 @@ class Function:
         pointer = self.within(pointer, type_.bytes * type_.lanes)
         return self.value(f"load {type_}, ptr {pointer}, align {align or type_.bytes}", type_, root)
 
+    def load_first(self, pointer: Value, type_: Type, count: int) -> Value:
+        """Read as many neighbours into the first lanes; the other lanes are zero, and what would lie there is not touched."""
+        if count == type_.lanes:
+            return self.load(pointer, type_)
+        mask, name = BOOL.of(type_.lanes), f"llvm.masked.load.{type_.suffix}.p0"
+        self.module.declare(f"declare {type_} @{name}(ptr, i32, {mask}, {type_})")
+        lanes = f"{mask} {_first_lanes(type_.lanes, count)}, {type_} zeroinitializer"
+        return self.value(f"call {type_} @{name}(ptr {pointer}, i32 {type_.bytes}, {lanes})", type_)
+
+    def store_first(self, value: Value, pointer: Value, count: int) -> None:
+        """Write as many of the first lanes to neighbours; what lies behind them is not touched."""
+        type_ = value.type
+        if count == type_.lanes:
+            return self.store(value, pointer)
+        mask, name = BOOL.of(type_.lanes), f"llvm.masked.store.{type_.suffix}.p0"
+        self.module.declare(f"declare void @{name}({type_}, ptr, i32, {mask})")
+        lanes = f"{mask} {_first_lanes(type_.lanes, count)}"
+        self.write(f"call void @{name}({type_} {value}, ptr {pointer}, i32 {type_.bytes}, {lanes})")
+
+    def load_steps(self, pointer: Value, type_: Type, step: int) -> Value:
+        """Read one element for each lane, as many elements apart; one for all where they are none apart."""
+        if step in (0, 1):
+            return self.load(pointer, type_.of(1) if step == 0 else type_)
+        vector = Value("poison", type_)
+        for lane in range(type_.lanes):
+            item = self.load(self.at(pointer, lane * step, type_), type_.of(1))
+            vector = self.with_lane(vector, lane, item)
+        return vector
+
+    def with_lane(self, vector: Value, lane: int, number: Value) -> Value:
+        """A vector with another number in one lane."""
+        if vector.type.lanes == 1:
+            return number
+        return self.value(f"insertelement {vector.type} {vector}, {number.type} {number}, i64 {lane}", vector.type)
+
+    def stack(self, type_: Type, count: int) -> Value:
+        """Memory for as many values, as long as the function runs."""
+        name = self._new()
+        self._stack.append(f"  {name} = alloca {type_}, i64 {count}, align 64")
+        return Value(name, POINTER)
+
     def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
         """Write a value, or all lanes to neighbours."""
         if value.type.element == "i1":
@@ -481,6 +522,10 @@ class Function:
             self.write(f"call void @{name}({arguments})")
             return None
         return self.value(f"call {result} @{name}({arguments})", result)
+
+
+def _first_lanes(lanes: int, count: int) -> str:
+    return f"<{', '.join(f'i1 {int(lane < count)}' for lane in range(lanes))}>"
 
 
 def _in_memory(element: Type) -> Type:

@@ -23,6 +23,7 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "div": lambda f, a, b: f.div(a, b),
     "max": m.maximum,
     "min": m.minimum,
+    "neg": lambda f, x: f.neg(x),
     "square": lambda f, x: f.mul(x, x),
     "abs": m.absolute,
     "reciprocal": lambda f, x: f.div(1.0, x),

@@ -83,6 +83,8 @@ class Group:
     nodes: list[Node] = field(default_factory=list)
     per_row: set[Node] = field(default_factory=set)
     sums: set[Node] = field(default_factory=set)
+    uniform: list[Node] = field(default_factory=list)
+    """Single numbers that the kernel computes before its loops; other groups may compute them, too."""
     operands: set[Node] = field(default_factory=set)
     apart: set[Node] = field(default_factory=set)
     """What is read elsewhere than at the element that is computed."""
@@ -104,6 +106,12 @@ class Schedule:
         """Node -> position of the item that computes it; -1 for what is there before."""
         self.last_reader: dict[Node, int] = {}
         """Node -> position of the last item that reads it, as far as it is known."""
+        self.uniform: set[Node] = set()
+        """Formulas of single numbers, which each group that needs them computes for itself."""
+        self.apart: set[Node] = set()
+        """Nodes that get memory, and are computed once, in any case."""
+        self.overwrites: dict[Node, Node | None] = {}
+        """Node -> the one whose memory it takes, which has to be read before."""
         self.op: Any = None
         """The op whose nodes are being placed."""
 
@@ -120,15 +128,8 @@ class Schedule:
         node = source_of(node)
         self.last_reader[node] = max(self.last_reader.get(node, -1), position)
 
-    def update(self, node: Node, old: Node | None) -> None:
-        """Place a node that overwrites the memory of another one, which nobody reads any more then."""
-        after = self.last_reader.get(old, -1) if old is not None else -1
-        if after >= 0 and not (isinstance(self.items[after], Group) and old in self.items[after].operands - self.items[after].apart):
-            after += 1
-        self.place(node, after, updates=True)
-
-    def place(self, node: Node, after: int = -1, updates: bool = False) -> int:
-        """Find a group for a node and what it is computed of; returns its position. It is not before `after`."""
+    def place(self, node: Node) -> int:
+        """Find a group for a node and what it is computed of; returns its position."""
         pending = [node]
         while pending:
             current = pending[-1]
@@ -140,17 +141,28 @@ class Schedule:
                 pending += missing
                 continue
             pending.pop()
-            self._place(current, after if current is node else -1, updates and current is node)
+            self._place(current)
         return self.home[node]
 
-    def _place(self, node: Node, after: int, updates: bool) -> None:
+    def _place(self, node: Node) -> None:
         if isinstance(node, (Constant, Memory, Position)):
             self.home[node] = -1
             return
+        if isinstance(node, View):
+            self._give_memory(source_of(node))
         if isinstance(node, (Reshaped, View)):
             self.home[node] = self.home[source_of(node)]
             return
-        reads = reads_of(node)
+        for operand in operands_of(node):
+            if not isinstance(node, Map) or isinstance(operand, View):
+                self._give_memory(source_of(operand))
+        reads = self._reads(node)
+        updates = node in self.overwrites
+        after = self._last_read(self.overwrites[node]) if updates else -1
+        if isinstance(node, Map) and node.size == 1 and node not in self.apart and not updates and self._are_numbers(node):
+            self.uniform.add(node)
+            self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
+            return
         least = max([after, *(self.home[operand] for operand in reads)])
         places = self._candidates(node, reads, least)
         position = next((place for place in places if self._fits(self.items[place], node, place, updates)), None)
@@ -158,6 +170,7 @@ class Schedule:
             position = len(self.items)
             self.items.append(_new_group(node))
         group = self.items[position]
+        self._add_uniform(group, node)
         self._join(group, node)
         group.updates |= updates
         self.home[node] = position
@@ -168,6 +181,47 @@ class Schedule:
         group.apart |= {source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand)}
         if self.op is not None and (not group.ops or group.ops[-1] is not self.op):
             group.ops.append(self.op)
+
+    def _last_read(self, old: Node | None) -> int:
+        """The first position at which the memory of a node may be overwritten, as nobody reads it any more then."""
+        position = self.last_reader.get(old, -1) if old is not None else -1
+        if position < 0:
+            return position
+        item = self.items[position]
+        is_elementwise = isinstance(item, Group) and old in item.operands and old not in item.apart
+        return position if is_elementwise else position + 1
+
+    def _give_memory(self, node: Node) -> None:
+        """Let a number be computed by a group of its own, since what reads it asks for memory."""
+        if node in self.uniform:
+            self.uniform.discard(node)
+            self.apart.add(node)
+            del self.home[node]
+            self.place(node)
+
+    def _are_numbers(self, node: Map) -> bool:
+        """Whether a formula is of single numbers that are in memory."""
+        sources = [source_of(operand) for operand in node.operands]
+        return all(
+            isinstance(source, (Constant, Memory)) or source in self.uniform or (source.size == 1 and source in self.apart)
+            for source in sources
+        )
+
+    def _reads(self, node: Node) -> list[Node]:
+        """The nodes that are read to compute a node, and the numbers that it needs."""
+        reads = []
+        for source in reads_of(node):
+            if source in self.uniform:
+                reads += self._reads(source)
+            else:
+                reads.append(source)
+        return reads
+
+    def _add_uniform(self, group: Group, node: Node) -> None:
+        for source in reads_of(node):
+            if source in self.uniform and source not in group.uniform:
+                self._add_uniform(group, source)
+                group.uniform.append(source)
 
     def _candidates(self, node: Node, reads: Sequence[Node], least: int) -> Iterator[int]:
         if isinstance(node, Product):
@@ -215,6 +269,8 @@ class Schedule:
         source = source_of(operand)
         if self.home[source] != position:
             return True
+        if source in self.uniform:
+            return False  # it is computed before all else
         if base_of(operand) is not source or source in group.sums:
             return False  # a view of what is not all there
         if isinstance(node, Choice) and operand is node.source:
@@ -237,7 +293,7 @@ class Schedule:
         for operand in node.operands:
             source = source_of(operand)
             if self.home[source] == position:
-                if base_of(operand) is not source or operand.size != group.total:
+                if source in self.uniform or base_of(operand) is not source or operand.size != group.total:
                     return False
             elif not isinstance(operand, Constant) and steps_over(operand, node.shape, [rows, columns]) is None:
                 return False

@@ -180,9 +180,31 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
         else:
             runs.append([axis])
     for run in reversed(runs):
+        before, after = prod(source.shape[: run[0]]), prod(source.shape[run[-1] + 1 :])
+        if before != 1 and after != 1:  # neither along rows nor over them: the axes are brought to the end first
+            order = [axis for axis in range(source.ndim) if axis not in run] + run
+            turned = Map(tuple(source.shape[axis] for axis in order), source.element, "copy", (transposed(source, order),))
+            rows = reduced(kind, turned, range(source.ndim - len(run), source.ndim))
+            source = reshaped(rows, tuple(1 if axis in run else extent for axis, extent in enumerate(source.shape)))
+            continue
+        if before == after == 1 and (part := _part_of(source.size)):  # rows, for threads to share
+            ndim = source.ndim
+            source = reduced(kind, reshaped(source, (source.size // part, part)), [1])
+            source = reshaped(reduced(kind, reshaped(source, (1, source.size)), [1]), (1,) * ndim)
+            continue
         shape = tuple(1 if axis in run else extent for axis, extent in enumerate(source.shape))
         source = Reduction(shape, source.element, kind, source, tuple(run))
     return source
+
+
+_LONG = 1 << 14
+
+
+def _part_of(size: int) -> int:
+    """The length of the rows in which so many elements are reduced, if they are many and can be cut evenly; else 0."""
+    if size <= _LONG:
+        return 0
+    return next((part for part in range(8192, 255, -1) if size % part == 0), 0)
 
 
 def reshaped(node: Node, shape: Shape) -> Node:

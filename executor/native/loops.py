@@ -14,7 +14,7 @@ from .fusion import HEAVY, Group, base_of, source_of, steps_over
 from .graph import Choice, Constant, Map, Memory, Node, Position, Reduction, Reshaped, Rows, View
 from .kernel import Share
 
-__all__ = ["Nest", "stages_of"]
+__all__ = ["Nest", "applied", "numbers_of", "stages_of"]
 
 _PART = 4096
 """Elements that one thread takes at a time."""
@@ -73,7 +73,7 @@ class Nest:
         widest = max((8 * node.element.bytes for node in group.nodes), default=32)
         self.lanes = max(lanes * 32 // max(widest, 32), 1)
         self.stage, self.passes = stages_of(group)
-        self._inside = set(group.nodes)
+        self._inside = {*group.nodes, *group.uniform}
         self._space()
         self._chunks()
 
@@ -162,7 +162,7 @@ class Nest:
     def write(self, f: Function, pointers: Mapping[Node, Value], share: Share) -> None:
         """Write the loops; `pointers` has what is read and what is stored."""
         self.f, self.pointers = f, pointers
-        self._shared: dict[Any, Value] = {}
+        self._numbers = numbers_of(f, self.group, pointers)
         start, stop = (0, self.all_chunks) if self.is_serial else share.of(f, self.all_chunks)
         if not self.all_chunks:
             return
@@ -344,6 +344,8 @@ class Nest:
             steps = Value(f"<{', '.join(lanes)}>", INT64.of(width)) if width > 1 else f.int64(0)
             return f.convert(f.add(first, steps), node.element)
         source = source_of(node)
+        if source in self._numbers:
+            return self._numbers[source]
         if source not in self._inside:
             return self._leaf(node, shape, width)
         if source in self.group.per_row:
@@ -368,13 +370,7 @@ class Nest:
             return f.load(f.at(self._row.pointers[key], self._column, node.element), node.element.of(width))
         assert isinstance(node, Map)
         values = [self._full(operand, node.shape, width) for operand in node.operands]
-        return self._formula(node, values)
-
-    def _formula(self, node: Map, values: list[Value]) -> Value:
-        lanes = max(value.type.lanes for value in values)
-        if node.formula == "convert":
-            return self.f.convert(values[0], node.element)
-        return FORMULAS[node.formula](self.f, *(self._wide(value, lanes) for value in values))
+        return applied(f, node, values, max(value.type.lanes for value in values))
 
     def _of_row(self, node: Node) -> Value:
         """The value of a node that has one for each row."""
@@ -388,13 +384,15 @@ class Nest:
                 start = f.at(self.pointers[source_of(node.source)], place, node.element)
             return f.load(f.at(start, number, node.element), node.element)
         assert isinstance(node, Map)
-        return self._formula(node, [self._scalar(operand, node.shape) for operand in node.operands])
+        return applied(f, node, [self._scalar(operand, node.shape) for operand in node.operands], 1)
 
     def _scalar(self, node: Node, shape: Sequence[int]) -> Value:
         """The value of an operand that has one for each row."""
         if isinstance(node, Constant):
             return constant(node.number, node.element)
         source = source_of(node)
+        if source in self._numbers:
+            return self._numbers[source]
         if source in self._inside:
             return self._row.scalars[source]
         key = node, tuple(shape), "scalar"
@@ -435,16 +433,41 @@ class Nest:
             if key not in row.scalars:
                 row.scalars[key] = f.load(pointer, node.element)
             return row.scalars[key]
-        if len(inner) == 1 and inner[0] == 1:
-            return f.load(f.at(pointer, self._column, node.element), node.element.of(width))
+        if len(inner) == 1:
+            place = f.mul(self._column, inner[0]) if inner[0] != 1 else self._column
+            return f.load_steps(f.at(pointer, place, node.element), node.element.of(width), inner[0])
         vector = Value("poison", node.element.of(width))
         for lane in range(width):
             places = self._coordinates(f.add(self._column, lane), self.column_extents)
             item = f.load(self._stepped(pointer, places, inner, node.element), node.element)
-            if width == 1:
-                return item
-            vector = f.value(f"insertelement {vector.type} {vector}, {node.element} {item}, i64 {lane}", vector.type)
+            vector = f.with_lane(vector, lane, item)
         return vector
+
+
+def numbers_of(f: Function, group: Group, pointers: Mapping[Node, Value]) -> dict[Node, Value]:
+    """The single numbers that a group computes before its loops."""
+    numbers: dict[Node, Value] = {}
+    for node in group.uniform:
+        assert isinstance(node, Map)
+        values = []
+        for operand in node.operands:
+            source = source_of(operand)
+            if isinstance(operand, Constant):
+                values.append(constant(operand.number, operand.element))
+            elif source in numbers:
+                values.append(numbers[source])
+            else:
+                offset = operand.offset if isinstance(operand, View) else 0
+                values.append(f.load(f.at(pointers[source], offset, operand.element), operand.element))
+        numbers[node] = applied(f, node, values, 1)
+    return numbers
+
+
+def applied(f: Function, node: Map, values: Sequence[Value], lanes: int) -> Value:
+    """The formula of a node, of values in one or all lanes."""
+    if node.formula == "convert":
+        return f.convert(values[0], node.element)
+    return FORMULAS[node.formula](f, *(value if value.type.lanes == lanes else f.splat(value, lanes) for value in values))
 
 
 def _with_columns(steps: Sequence[int], extents: Sequence[int]) -> list[int]:

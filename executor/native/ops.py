@@ -10,7 +10,7 @@ from fluid.ops.reduction import reduced_axes
 from fluid.ops.shapes import aligned as aligned_shape
 from fluid.values.types import VarType, as_dtype
 
-from .emitter import BOOL, FLOAT, INT64
+from .emitter import BOOL, INT32, INT64
 from .graph import (
     Choice, Constant, Map, Node, Position, Rows, broadcast_to, constant, mapped, product, reduced, reshaped, sliced, transposed,
 )  # fmt: skip
@@ -452,3 +452,123 @@ def sgd(Param: Tensor, LearningRate: Tensor, Grad: Tensor, MasterParam: Tensor |
     _floats(Param, Grad, LearningRate)
     step = mapped("mul", Grad.node, _one(LearningRate, Param.ndim))
     return Tensor(mapped("sub", Param.node, step))
+
+
+def _rate(LearningRate: Tensor, ndim: int) -> Node:
+    _floats(LearningRate)
+    return _one(LearningRate, ndim)
+
+
+def _plain_update(*absent: Any) -> None:
+    """`NotLowered` if an update has more than its usual inputs, such as a copy of higher precision."""
+    if any(value for value in absent if not isinstance(value, Tensor)) or any(isinstance(value, Tensor) for value in absent):
+        raise NotLowered("an update with further inputs")
+
+
+@lowers("momentum")
+def momentum(
+    Param: Tensor, Grad: Tensor, Velocity: Tensor, LearningRate: Tensor, MasterParam: Tensor | None, mu: float, use_nesterov: bool,
+    regularization_method: str, regularization_coeff: float, rescale_grad: float, multi_precision: bool,
+) -> dict[str, Tensor]:  # fmt: skip
+    _floats(Param, Grad, Velocity)
+    _plain_update(MasterParam, multi_precision)
+    param, gradient, rate = Param.node, Grad.node, _rate(LearningRate, Param.ndim)
+    if rescale_grad != 1.0:
+        gradient = mapped("mul", gradient, _number(rescale_grad, gradient))
+    if regularization_method == "l2_decay":
+        gradient = mapped("add", mapped("mul", param, _number(regularization_coeff, param)), gradient)
+    velocity = mapped("add", mapped("mul", Velocity.node, _number(mu, param)), gradient)
+    step = mapped("add", mapped("mul", velocity, _number(mu, param)), gradient) if use_nesterov else velocity
+    return {"ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))), "VelocityOut": Tensor(velocity)}
+
+
+@lowers("adam")
+def adam(
+    Param: Tensor, Grad: Tensor, LearningRate: Tensor, Moment1: Tensor, Moment2: Tensor, Beta1Pow: Tensor, Beta2Pow: Tensor,
+    MasterParam: Tensor | None, SkipUpdate: Tensor | None, Beta1Tensor: Tensor | None, Beta2Tensor: Tensor | None,
+    EpsilonTensor: Tensor | None, beta1: float, beta2: float, epsilon: float, multi_precision: bool, use_global_beta_pow: bool,
+) -> dict[str, Tensor]:  # fmt: skip
+    _floats(Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow)
+    _plain_update(MasterParam, SkipUpdate, Beta1Tensor, Beta2Tensor, EpsilonTensor, multi_precision)
+    param, gradient, ndim = Param.node, Grad.node, Param.ndim
+
+    def average(mean: Node, value: Node, beta: float) -> Node:
+        return mapped("add", mapped("mul", mean, _number(beta, mean)), mapped("mul", value, _number(1.0 - beta, value)))
+
+    rest1, rest2 = (mapped("sub", _number(1.0, power.node), _one(power, ndim)) for power in (Beta1Pow, Beta2Pow))
+    root = mapped("sqrt", rest2)
+    rate = mapped("div", mapped("mul", _rate(LearningRate, ndim), root), rest1)
+    first, second = average(Moment1.node, gradient, beta1), average(Moment2.node, mapped("square", gradient), beta2)
+    step = mapped("div", first, mapped("add", mapped("sqrt", second), mapped("mul", root, _number(epsilon, param))))
+    results = {
+        "ParamOut": Tensor(mapped("sub", param, mapped("mul", step, rate))),
+        "Moment1Out": Tensor(first),
+        "Moment2Out": Tensor(second),
+    }
+    for slot, power, beta in (("Beta1PowOut", Beta1Pow, beta1), ("Beta2PowOut", Beta2Pow, beta2)):
+        factor = 1.0 if use_global_beta_pow else beta
+        results[slot] = Tensor(mapped("mul", power.node, _number(factor, power.node)))
+    return results
+
+
+# ------------------------------------------------------------------------------------------------------- labelled losses
+def _labels(Label: Tensor, shape: tuple[int, ...], ignore_index: int) -> tuple[Node, Node]:
+    """The labels of rows, 0 for those to ignore; and which are not to be ignored."""
+    if Label.node.element not in (INT32, INT64) or Label.node.size != prod(shape[:-1]):
+        raise NotLowered("labels that are no integers")
+    label = reshaped(Label.node, (*shape[:-1], 1))
+    kept = mapped("une", label, _number(ignore_index, label), element=BOOL)
+    return mapped("select", kept, label, _number(0, label), element=label.element), kept
+
+
+def _chosen(source: Node, ids: Node) -> Node:
+    """One element of each row of `source`, along its last axis."""
+    rows = source.size // source.shape[-1]
+    choice = Choice((rows, 1), source.element, reshaped(source, (rows, source.shape[-1])), reshaped(ids, (rows, 1)))
+    return reshaped(choice, (*source.shape[:-1], 1))
+
+
+def _is_label(shape: tuple[int, ...], label: Node) -> Node:
+    """Whether each element is the labelled one of its row."""
+    ids = mapped("convert", label, element=INT32)
+    return mapped("oeq", Position(shape, INT32), ids, element=BOOL)
+
+
+@lowers("softmax_with_cross_entropy")
+def softmax_with_cross_entropy(
+    Logits: Tensor, Label: Tensor, soft_label: bool, use_softmax: bool, ignore_index: int, axis: int, specs: dict[str, Any]
+) -> dict[str, Tensor]:
+    last = _of_last_axis(Logits, axis)
+    if not use_softmax:
+        raise NotLowered("probabilities")
+    x = Logits.node
+    softmax, top, total = _softmax(x, last)
+    if soft_label:
+        logs = mapped("sub", mapped("sub", x, top), mapped("log", total))
+        loss = mapped("neg", reduced("sum", mapped("mul", Label.node, logs), [last]))
+    else:
+        ids, kept = _labels(Label, x.shape, ignore_index)
+        missed = mapped("sub", mapped("log", total), mapped("sub", _chosen(x, ids), top))
+        loss = mapped("select", kept, missed, _number(0.0, x), element=x.element)
+    return {"Softmax": Tensor(softmax), "Loss": Tensor(reshaped(loss, specs["Loss"].shape) if specs.get("Loss") else loss)}
+
+
+@lowers("softmax_with_cross_entropy_grad")
+def softmax_with_cross_entropy_grad(
+    Label: Tensor, Softmax: Tensor, dLoss: Tensor | None, dSoftmax: Tensor | None, soft_label: bool, use_softmax: bool, ignore_index: int,
+    axis: int, wanted: set[str],
+) -> dict[str, Tensor]:  # fmt: skip
+    last = _of_last_axis(Softmax, axis)
+    if not use_softmax or dLoss is None or dSoftmax is not None or wanted != {"Logits@GRAD"}:
+        raise NotLowered("gradients of more than the logits")
+    softmax, shape = Softmax.node, Softmax.shape
+    gradient = reshaped(dLoss.node, (*shape[:-1], 1))
+    if soft_label:
+        weighted = mapped("mul", Label.node, gradient)
+        result = mapped("sub", mapped("mul", softmax, reduced("sum", weighted, [last])), weighted)
+    else:
+        ids, kept = _labels(Label, shape, ignore_index)
+        gradient = mapped("select", kept, gradient, _number(0.0, gradient), element=gradient.element)
+        hit = mapped("convert", _is_label(shape, ids), element=softmax.element)
+        result = mapped("mul", mapped("sub", softmax, hit), gradient)
+    return {"Logits@GRAD": Tensor(result)}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from fluid.errors import FluidError
 from fluid.ir.program import Operator
 from fluid.ir.versions import Value
 from fluid.values.spec import Spec
-from fluid.values.types import VarType
+from fluid.values.types import VarType, is_floating
 
-from ..kernels.table import CHECKS
+from ..binding.calls import Call
+from ..kernels.table import CHECKS, check_call
 from .emitter import Type
 from .fusion import Group, Schedule, source_of
 from .graph import Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of
@@ -54,8 +57,9 @@ class Region:
     @property
     def sources(self) -> list[Node]:
         """The nodes that are read from memory, in a fixed order."""
-        inside = set(self.group.nodes)
-        read = (source_of(operand) for node in self.group.nodes for operand in operands_of(node))
+        nodes = [*self.group.uniform, *self.group.nodes]
+        inside = set(nodes)
+        read = (source_of(operand) for node in nodes for operand in operands_of(node))
         return [node for node in dict.fromkeys(read) if node not in inside and not isinstance(node, (Constant, Position))]
 
     @property
@@ -78,6 +82,44 @@ class Region:
     def outer(self) -> dict[str, Value]:
         """The values that are read, by a text that tells versions of one name apart."""
         return {f"{name}.{version}": (name, version) for name, version in self.read}
+
+
+class Check:
+    """What looks at the values that an op reads, and raises an error for wrong ones, before native code computes the op."""
+
+    definition = None
+    dynamic = False
+
+    def __init__(self, instruction: Any, specs: Mapping[Value, Spec]) -> None:
+        self.instruction, self.op, self.specs = instruction, instruction.op, specs
+        self.shares: dict[Value, Value] = {}
+        self.written: list[Value] = []
+        self.writes: dict[str, list[Value | None]] = {}
+        values = [value for values in instruction.reads.values() for value in values if value is not None]
+        self.read = [value for value in dict.fromkeys(values) if not is_floating(specs[value].dtype)]
+
+    @property
+    def reads(self) -> dict[str, list[Value | None]]:
+        return {"": list(self.read)}
+
+    @property
+    def outer(self) -> dict[str, Value]:
+        return {f"{name}.{version}": (name, version) for name, version in self.read}
+
+    def call(self, array: Callable[[Value], Any]) -> Call:
+        """The call that checks; of what is not looked at it is given the shape alone."""
+        definition = self.instruction.definition
+
+        def operands(slots: Mapping[str, list[Value | None]], declared: Mapping[str, Any]) -> dict[str, Any]:
+            arrays = {slot: [None if value is None else self._array(value, array) for value in values] for slot, values in slots.items()}
+            return {slot: items if declared[slot].many else items[0] for slot, items in arrays.items() if items and slot in declared}
+
+        inputs, outputs = operands(self.instruction.reads, definition.inputs), operands(self.instruction.writes, definition.outputs)
+        return check_call(CHECKS[definition.type], inputs, outputs, definition.defaults(self.op.attrs), {"xp": np}, {})
+
+    def _array(self, value: Value, array: Callable[[Value], Any]) -> Any:
+        spec = self.specs[value]
+        return array(value) if value in self.read else np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape)
 
 
 class _Finder:
@@ -112,6 +154,8 @@ class _Finder:
         else:
             self.lowered[number] = results
             self.nodes.update(results)
+            if instruction.definition.type in CHECKS:
+                self.kept.update(Check(instruction, self.specs).read)
         for value in instruction.written:
             if value[0] in self.storage:
                 before = self.latest.get(value[0], (value[0], 0))
@@ -124,8 +168,6 @@ class _Finder:
         op, definition = instruction.op, instruction.definition
         if definition is None or instruction.dynamic or op.sub_blocks:
             raise NotLowered("an op that runs step by step")
-        if definition.type in _CHECKED_BY_KERNEL:
-            raise NotLowered("an op whose kernel checks values")
         inputs: dict[str, Any] = {}
         for slot, values in instruction.reads.items():
             declared = definition.inputs.get(slot)
@@ -134,6 +176,8 @@ class _Finder:
             tensors = [None if value is None else Tensor(self.node_of(value)) for value in values]
             inputs[slot] = tensors if declared.many else tensors[0]
         wanted: dict[str, Any] = {}
+        if any(self.specs[value].size == 0 for value in [*instruction.read, *instruction.written] if value in self.specs):
+            raise NotLowered("no elements")
         for slot, values in instruction.writes.items():
             declared = definition.outputs.get(slot)
             if declared is None or not values:
@@ -162,9 +206,6 @@ class _Finder:
         return results
 
 
-_CHECKED_BY_KERNEL: frozenset[str] = frozenset()
-
-
 def _in_shape(node: Node, shape: tuple[int, ...]) -> Node:
     from .graph import reshaped
 
@@ -191,6 +232,8 @@ def native_regions(
     owners = _owners(finder)
     needed = _needed(finder, owners)
     schedule = Schedule()
+    schedule.apart = set(owners.values())
+    schedule.overwrites = {owners[value]: finder.nodes.get(old) for value, old in finder.former.items() if value in owners}
     for number, instruction in enumerate(instructions):
         results = finder.lowered.get(number)
         if results is None:
@@ -204,12 +247,13 @@ def native_regions(
                 if isinstance(node, Memory):
                     schedule.home[node] = position
             continue
+        if instruction.definition.type in CHECKS:
+            check = Check(instruction, finder.specs)
+            schedule.add_opaque(check, [finder.node_of(value) for value in check.read], [])
         schedule.op = instruction.op
         for value, node in results.items():
             own = owners.get(value)
-            if own is not None and value in finder.former:
-                schedule.update(own, finder.nodes.get(finder.former[value]))
-            elif own is not None and own in needed:
+            if own is not None and own in needed:
                 schedule.place(own)
             elif node in needed:
                 schedule.place(node)
@@ -264,10 +308,14 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
         if position >= 0 and isinstance(schedule.items[position], Group):
             stored[position].append(node)
     items: list[Any] = []
+    first: list[Any] = []
     count = 0
     for position, item in enumerate(schedule.items):
         if not isinstance(item, Group):
-            items.append(item)
+            if isinstance(item, Check) and all(schedule.home[source_of(finder.nodes[value])] < 0 for value in item.read):
+                first.append(item)
+            else:
+                items.append(item)
             continue
         of_group = [node for node in item.nodes if node in set(stored[position])]
         if not of_group:
@@ -285,28 +333,28 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
                     partial[node] = value = (f"native.{count}", 0)
                     count += 1
                     finder.specs[value] = Spec((nest.chunks, nest.columns), _dtype(node.element))  # type: ignore[index]
-        for node in item.nodes:
+        for node in [*item.uniform, *item.nodes]:
             for operand in operands_of(node):
                 source = source_of(operand)
                 if isinstance(source, Memory):
                     value_of[source] = source.value
         items.append(Region(item.ops, item, nest, value_of, of_group, partial))
-    return items
+    return [*first, *items]
 
 
 def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:
     """What other groups, or later passes of this one, read from memory."""
     must: set[Node] = set(group.sums)
     stage = stages_of(group)[0] if group.product is None else {}
-    for node in group.nodes:
+    for node in [*group.uniform, *group.nodes]:
         for operand in operands_of(node):
             source = source_of(operand)
-            if isinstance(source, (Constant, Position)):
+            if isinstance(source, (Constant, Position)) or source in group.uniform:
                 continue
             home = schedule.home[source]
             if home != position or (isinstance(node, Choice) and operand is node.source):
                 must.add(source)
-            elif stage and source not in group.per_row and stage[source] < stage[node] and _is_heavy(source, group, {}):
+            elif node in stage and source not in group.per_row and stage[source] < stage[node] and _is_heavy(source, group, {}):
                 must.add(source)
     return must
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,14 +9,22 @@ from typing import Any
 import numpy as np
 
 from .compiler import Library, compile_object, host
-from .emitter import FLOAT, INT64, POINTER, Function, Module, Value, zero
+from ..threads import get_num_threads
+from .emitter import Function, Module, Value, zero
 from .fusion import source_of
 from .graph import Constant, Node, Position, operands_of
 from .kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL, Share, write_kernel
-from .products import write_product_group
+from .pool import pool
+from .products import product_workspace, write_product_group
 from .regions import Region
 
 __all__ = ["Tables"]
+
+
+_WORKSPACE = -1
+"""Stands for the address of the workspace."""
+_SERIAL_PRODUCT = 1 << 17
+"""Products of fewer multiplications are computed by one thread."""
 
 
 class Tables:
@@ -29,6 +36,7 @@ class Tables:
         self._records: list[list[tuple[str, list[int], int]]] = []
         self._steps: list[Callable[[], None]] = []
         self._keep: list[Any] = []
+        self._workspace_bytes = 0
 
     def add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
         """The step that computes some neighbouring regions, once `compile` has been called."""
@@ -38,7 +46,14 @@ class Tables:
             arrays = [array(region.value_of[node]) for node in region.sources]
             arrays += [array(region.partial.get(node, region.value_of[node])) for node in region.stored]
             addresses = [item.ctypes.data for item in arrays]
-            serial = SERIAL if region.nest is None or region.nest.is_serial else 0
+            if region.nest is None:
+                need = product_workspace(region.group, host().vector_bytes)
+                self._workspace_bytes = max(self._workspace_bytes, need)
+                product = region.group.product
+                serial = SERIAL if product.size * product.left.shape[-1] < _SERIAL_PRODUCT else 0
+                addresses.append(_WORKSPACE)
+            else:
+                serial = SERIAL if region.nest.is_serial else 0
             records.append((self._kernel(region, operands), addresses, serial | AFTER_BARRIER))
             for node, value in region.partial.items():
                 assert region.nest is not None
@@ -59,13 +74,13 @@ class Tables:
         key = _signature(region, operands)
         if key not in self._kernels:
             def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-                by_node = dict(zip(operands, pointers, strict=True))
+                by_node = dict(zip(operands, pointers, strict=False))
                 if region.nest is None:
-                    write_product_group(f, region.group, by_node, share, host().vector_bytes // 4)
+                    write_product_group(f, region.group, by_node, pointers[-1], share, host().vector_bytes)
                 else:
                     region.nest.write(f, by_node, share)
 
-            self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, len(operands), body))
+            self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, len(operands) + (region.nest is None), body))
         return self._kernels[key]
 
     def _totals(self, chunks: int, columns: int, node: Node) -> str:
@@ -100,43 +115,24 @@ class Tables:
         target = host()
         parts = {line: None for text in self._texts.values() for line in text.split("\n") if line.startswith("declare")}
         bodies = ["\n".join(line for line in text.split("\n") if not line.startswith("declare")) for text in self._texts.values()]
-        runner = Module()
-        _write_run(runner)
-        text = "\n".join([*parts, *bodies, runner.text])
-        library = Library(compile_object(text, target), [*self._texts, "run"])
-        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.addresses["run"])
-        self._keep = [library]
+        library = Library(compile_object("\n".join([*parts, *bodies]), target), list(self._texts))
+        workspace = np.empty(self._workspace_bytes * get_num_threads() + 64, np.uint8)
+        start = workspace.ctypes.data + -workspace.ctypes.data % 64
+        self._keep = [library, workspace]
         for records in self._records:
             table = np.zeros((len(records), RECORD_WORDS), np.int64)
-            words = [np.array(addresses, np.int64) for _, addresses, _ in records]
+            words = [np.array([start if item == _WORKSPACE else item for item in addresses], np.int64) for _, addresses, _ in records]
             for number, (name, _, flags) in enumerate(records):
                 table[number] = library.addresses[name], words[number].ctypes.data, flags, 0
             self._keep += [table, words]
-            self._steps.append(_step(run, table))
-
-
-def _step(run: Any, table: Any) -> Callable[[], None]:
-    address, count = table.ctypes.data, len(table)
-    return lambda: run(address, count)
-
-
-def _write_run(module: Module) -> None:
-    f = Function(module, "run", [POINTER, INT64])
-    table, count = f.arguments
-
-    def record(number: Value) -> None:
-        place = f.at(table, f.mul(number, RECORD_WORDS), INT64)
-        kernel, operands = f.load(place, POINTER), f.load(f.at(place, 1, INT64), POINTER)
-        f.write(f"call void {kernel}(ptr {operands}, i64 0, i64 1)")
-
-    f.loop(0, count, 1, [], record)
-    f.end()
+            self._steps.append(pool().caller(table))
 
 
 def _signature(region: Region, operands: Sequence[Node]) -> Any:
     """What the kernel of a region depends on: what is computed in which shapes, not of which arrays."""
     number = {node: place for place, node in enumerate(operands)}
-    place = {node: place for place, node in enumerate(region.group.nodes)}
+    all_nodes = [*region.group.uniform, *region.group.nodes]
+    place = {node: place for place, node in enumerate(all_nodes)}
 
     def reference(node: Node) -> Any:
         if isinstance(node, (Constant, Position)):
@@ -150,6 +146,6 @@ def _signature(region: Region, operands: Sequence[Node]) -> Any:
             type(node).__name__, getattr(node, "formula", getattr(node, "kind", getattr(node, "axes", None))), getattr(node, "axes", None),
             node.shape, node.element, tuple(reference(operand) for operand in operands_of(node)), number.get(node), node in region.partial,
         )
-        for node in region.group.nodes
+        for node in all_nodes
     ]  # fmt: skip
-    return tuple(nodes), region.group.columns, region.nest is None
+    return tuple(nodes), len(region.group.uniform), region.group.columns, region.nest is None

@@ -23,7 +23,7 @@ from ..binding.arrays import bind_op, spec_of
 from ..binding.calls import Call
 from ..binding.engine import Step, engine_of
 from ..kernels.table import kernel_of
-from ..native import Region, Tables
+from ..native import Check, Region, Tables
 from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
@@ -165,7 +165,9 @@ class BoundPlan:
                 self.steps.append(tables.add(list(run), self.array))
                 continue
             try:
-                if instruction.dynamic:
+                if isinstance(instruction, Check):
+                    self.steps.append(instruction.call(self.array))
+                elif instruction.dynamic:
                     self.steps.append(self._dynamic_step(instruction, plan.frees[number]))
                 else:
                     self.steps += self._engine.steps(self._bind_op(instruction))

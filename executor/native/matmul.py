@@ -1,0 +1,665 @@
+"""Matrix products, written for one shape each.
+
+A product is cut in tiles of C that stay in registers while the kernel goes along the inner extent. There are three ways:
+
+- spread: lanes lie along the columns. Each step of the inner extent multiplies one number of A by a vector of B. Rows of B are
+  read where they lie if they are contiguous; else, and for large products, a panel of B, as wide as a tile, is copied into
+  the workspace first, transposed on the way where its columns are contiguous.
+- turned: C^T = B^T A^T is computed in that way and tiles are transposed before they are stored. For few columns.
+- dots: lanes lie along the inner extent, and are summed at the end. For few rows or columns whose transposing would not pay.
+
+Each element of C is a sum of products in an order that shape and strides give, each step rounded once (FMA): it differs from
+the exact one by at most ``(inner + 1) * eps * (|A| |B| + |C|)``, C if the product accumulates; threads do not change a bit.
+
+There is no call of a BLAS: these kernels are faster than OpenBLAS's up to 2048 cubed, the largest that was measured
+(``benchmarks/native_products.py``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import NamedTuple, TypeAlias
+
+from .emitter import BYTE, FLOAT, Function, Operand, Type, Value, zero
+from .kernel import Share
+
+__all__ = ["Epilogue", "Product", "packed_bytes", "workspace_bytes", "write_pack", "write_product"]
+
+Epilogue: TypeAlias = Callable[[Function, Value, Value, Value], "Value | None"]
+"""``epilogue(f, value, row, column)``: what is stored in place of a finished vector, neighbours in a row; None if it has stored
+something elsewhere. In a batch, rows are counted on from product to product."""
+
+_BALANCED = 4
+"""Threads that chunks are made for: as many chunks or a multiple are best."""
+_IN_FLIGHT = 8
+"""Fused multiply-adds that have to be under way to keep a processor busy: latency times how many begin in a cycle."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """C[rows, columns] = A[rows, inner] B[inner, columns], or a batch of such products.
+
+    Attributes:
+        a_strides: elements from row to row, and from one inner index to the next.
+        b_strides: elements from one inner index to the next, and from column to column.
+        c_stride: elements from row to row; columns of C are neighbours.
+        batch: extents, outermost first, and the strides of A, B and C for each.
+        accumulates: whether the product is added to what C holds.
+        b_is_packed: whether B is what `write_pack` has written, of a B with these strides.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    a_strides: tuple[int, int]
+    b_strides: tuple[int, int]
+    c_stride: int
+    batch: tuple[tuple[int, int, int, int], ...] = ()
+    accumulates: bool = False
+    element: Type = FLOAT
+    b_is_packed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.b_is_packed and any(b_stride for _, _, b_stride, _ in self.batch):
+            raise ValueError("A packed B is one matrix, the same for the whole batch.")
+
+    @property
+    def items(self) -> int:
+        """Products in the batch."""
+        return math.prod(extent for extent, *_ in self.batch)
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """How a product is cut.
+
+    Attributes:
+        way: "spread", "turned" or "dots".
+        lanes: of the vectors.
+        rows, columns: of a tile, at most.
+        packs: whether panels of B are copied.
+        depth: how far tiles go along the inner extent before the next part of it, at most.
+        axis: what threads share: "batch", "columns" or "rows".
+    """
+
+    way: str
+    lanes: int
+    rows: int
+    columns: int
+    packs: bool
+    depth: int
+    axis: str
+
+    def workspace_bytes(self, element: Type) -> int:
+        """Bytes for one thread: a panel."""
+        used = self.columns * self.depth * element.bytes if self.packs else 0
+        return -(-used // 64) * 64
+
+
+@cache
+def _tiling(product: Product, vector_bytes: int) -> _Tiling:
+    """Choose the way with the fewest steps, vectors that are multiplied or moved; another one than spread has more code."""
+    rows, columns, inner = product.rows, product.columns, product.inner
+    lanes = vector_bytes // product.element.bytes
+
+    def spread_steps(product: Product) -> int:
+        transposing = 0 if product.b_is_packed or product.b_strides[1] == 1 else 5
+        return inner * -(-product.columns // lanes) * (product.rows + transposing)
+
+    steps = {"spread": spread_steps(product)}
+    if not product.b_is_packed:
+        steps["turned"] = spread_steps(_turned(product)) + 6 * rows * -(-columns // 12) * (columns > 1)
+        if product.a_strides[1] == product.b_strides[0] == 1:
+            steps["dots"] = rows * columns * (-(-inner // lanes) + 4)
+    way = min(steps, key=lambda way: steps[way] * (0.85 if way == "spread" else 1.0))
+    if way == "dots":
+        return _dots_tiling(product, vector_bytes)
+    if way == "turned":
+        return replace(_spread_tiling(_turned(product), vector_bytes, 2), way=way)
+    return _spread_tiling(product, vector_bytes, 8)
+
+
+def _spread_tiling(product: Product, vector_bytes: int, widest: int) -> _Tiling:
+    """Choose tiles of at most so many vectors beside each other, after measurements on Zen 4 with vectors of 64 and 32 bytes.
+
+    Tiles of 6 x 4 vectors are as fast as 8 x 3 and 12 x 2 where all lies in cache, and faster where not. Copying B pays from some
+    megabyte on if A has many rows; below, reading it where it lies is faster by up to a third. With such tiles, copying A
+    did not pay.
+    """
+    rows, inner, most = product.rows, product.inner, vector_bytes // product.element.bytes
+    lanes = min(most, 1 << (product.columns - 1).bit_length())
+    vectors = -(-product.columns // lanes)
+    is_shared = rows * product.columns * inner * product.items >= 1 << 16
+
+    def cost(size: tuple[int, int]) -> tuple[float, int]:
+        height, width = size
+        tiles, panels = -(-rows // height), -(-vectors // width)
+        loads = panels * rows + tiles * vectors
+        return loads / (_axis(product, tiles, panels)[1] if is_shared else 1.0), height * width
+
+    height, width = min(_sizes(rows, min(vectors, widest), vector_bytes), key=cost)
+    axis, _ = _axis(product, -(-rows // height), -(-vectors // width))
+    is_large = rows >= 128 and inner * product.columns * product.element.bytes >= 1 << 20
+    packs = not product.b_is_packed and (product.b_strides[1] != 1 or is_large)
+    parts = max(-(-inner // 1024), 1)
+    depth = max(-(-inner // (parts * most)) * most, 1)
+    return _Tiling("spread", lanes, height, width * lanes, packs, depth, axis)
+
+
+def _dots_tiling(product: Product, vector_bytes: int) -> _Tiling:
+    """Choose tiles that load as little as they can."""
+    rows, columns = product.rows, product.columns
+    sizes = _sizes(rows, columns, vector_bytes)
+    height, width = min(
+        sizes, key=lambda size: (-(-columns // size[1]) * rows + -(-rows // size[0]) * columns, size[0] * size[1])
+    )
+    axis, _ = _axis(product, -(-rows // height), -(-columns // width))
+    return _Tiling("dots", vector_bytes // product.element.bytes, height, width, False, max(product.inner, 1), axis)
+
+
+def _sizes(rows: int, columns: int, vector_bytes: int) -> list[tuple[int, int]]:
+    """Sizes of tiles, in vectors, that fit in registers with a row and one number."""
+    registers = 16 if vector_bytes == 32 else 32
+    sizes = itertools.product(range(1, min(rows, 12) + 1), range(1, min(columns, 8) + 1))
+    return [(height, width) for height, width in sizes if height * width + width + 1 <= registers]
+
+
+def _axis(product: Product, tiles: int, panels: int) -> tuple[str, float]:
+    """What threads share, and what part of four of them is busy then."""
+    counts = {"batch": product.items, "columns": panels, "rows": tiles}
+    busy = {axis: count / (-(-count // _BALANCED) * _BALANCED) if count else 1.0 for axis, count in counts.items()}
+    axis = max(busy, key=lambda axis: busy[axis])
+    return axis, busy[axis]
+
+
+def _plain(product: Product) -> Product:
+    """The same product, with strides of 1 where there is no second element."""
+    (a_row, a_inner), (b_inner, b_column) = product.a_strides, product.b_strides
+    if product.inner == 1:
+        a_inner = b_inner = 1
+    if product.columns == 1:
+        b_column = 1
+    if product.rows == 1:
+        a_row = 1
+    return replace(product, a_strides=(a_row, a_inner), b_strides=(b_inner, b_column))
+
+
+def _turned(product: Product) -> Product:
+    """C^T = B^T A^T."""
+    batch = tuple((extent, b, a, c) for extent, a, b, c in product.batch)
+    a_strides, b_strides = product.b_strides[::-1], product.a_strides[::-1]
+    return replace(product, rows=product.columns, columns=product.rows, a_strides=a_strides, b_strides=b_strides, batch=batch)
+
+
+def workspace_bytes(product: Product, vector_bytes: int) -> int:
+    """Bytes of the workspace for each thread: threads' parts follow each other. Best at a multiple of 64 bytes."""
+    return _tiling(_plain(product), vector_bytes).workspace_bytes(product.element) if product.rows and product.columns else 0
+
+
+def packed_bytes(product: Product, vector_bytes: int) -> int:
+    """Bytes that `write_pack` fills."""
+    lanes = _tiling(replace(_plain(product), b_is_packed=True), vector_bytes).lanes
+    return -(-product.columns // lanes) * lanes * product.inner * product.element.bytes
+
+
+def write_pack(f: Function, product: Product, b: Value, packed: Value, share: Share, vector_bytes: int) -> None:
+    """Write code that copies B to where products with `b_is_packed` read it best: panel after panel, each contiguous."""
+    product = _plain(product)
+    tiling = replace(_tiling(replace(product, b_is_packed=True), vector_bytes), axis="columns")
+    writer = _Writer(f, product, tiling, share, packed)
+
+    def panel(column: Value, width: int) -> None:
+        source = writer.at(b, f.mul(column, product.b_strides[1]))
+        writer.pack(source, writer.at(packed, f.mul(column, product.inner)), product.inner, width)
+
+    if product.columns:
+        writer.for_panels(panel)
+
+
+def write_product(
+    f: Function,
+    product: Product,
+    a: Value,
+    b: Value,
+    c: Value,
+    share: Share,
+    workspace: Value,
+    vector_bytes: int,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """Write code for a product. Where the inner extent is long, C holds partial sums, also if the epilogue stores elsewhere.
+
+    Args:
+        workspace: `workspace_bytes` for each thread.
+    """
+    product = _plain(product)
+    if product.rows and product.columns:
+        tiling = _tiling(product, vector_bytes)
+        if tiling.way == "turned":
+            product, a, b = _turned(product), b, a
+        _Writer(f, product, tiling, share, workspace, epilogue).write(a, b, c)
+
+
+_Group: TypeAlias = "tuple[int, int, int, int]"
+"""Neighbouring tiles of one size: the first one's number, how many, the size, where the first one begins."""
+
+
+def _even(extent: int, most: int) -> list[_Group]:
+    """Cut an extent in as few parts as possible, of sizes that differ by one."""
+    parts = -(-extent // most)
+    size, longer = divmod(extent, parts)
+    return [(0, longer, size + 1, 0), (longer, parts - longer, size, longer * (size + 1))]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A product of the batch: its operands, and how many rows of C come before it."""
+
+    a: Value
+    b: Value
+    c: Value
+    rows_before: Value
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the inner extent. Whether it is the first or last one is None if there is no other."""
+
+    start: Value
+    extent: Operand
+    is_first: Value | None
+    is_last: Value | None
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of C in one part of the inner extent: where it begins, rows counted through the batch, and its pointer."""
+
+    rows: int
+    columns: int
+    row: Value
+    column: Value
+    c: Value
+    part: _Part
+
+
+class _Piece(NamedTuple):
+    """Some of a tile's results: where they begin in it, a vector, and how many of its lanes count."""
+
+    row: int
+    column: int
+    vector: Value
+    count: int
+
+
+@dataclass
+class _Writer:
+    """Writes a product that is cut in one way: A, B and C^T exchanged already if that is turned."""
+
+    f: Function
+    product: Product
+    tiling: _Tiling
+    share: Share
+    workspace: Value
+    epilogue: Epilogue | None = None
+
+    def __post_init__(self) -> None:
+        product, width = self.product, self.tiling.columns
+        self.vector = product.element.of(self.tiling.lanes)
+        panels, rest = divmod(product.columns, width)
+        self.panels: list[_Group] = [(0, panels, width, 0), (panels, int(rest > 0), rest, panels * width)]
+        self.tiles = _even(product.rows, self.tiling.rows)
+        counts = {"batch": product.items}
+        counts |= {axis: sum(group[1] for group in groups) for axis, groups in (("columns", self.panels), ("rows", self.tiles))}
+        self.bounds: dict[str, tuple[Operand, Operand]] = {axis: (0, count) for axis, count in counts.items()}
+        self.bounds[self.tiling.axis] = self.share.of(self.f, counts[self.tiling.axis])
+
+    def at(self, pointer: Value, index: Operand) -> Value:
+        return self.f.at(pointer, index, self.product.element)
+
+    # -- loops, from the outermost to the innermost
+    def write(self, a: Value, b: Value, c: Value) -> None:
+        f, product = self.f, self.product
+        if self.tiling.packs:
+            mine = f.mul(self.share.thread, self.tiling.workspace_bytes(product.element))
+            self.workspace = f.at(self.workspace, mine, BYTE)
+        rows = product.columns if self.tiling.way == "turned" else product.rows
+
+        def item(number: Value) -> None:
+            pointers, rest = [a, b, c], number
+            for extent, *strides in reversed(product.batch):
+                index, rest = f.rem(rest, extent), f.div(rest, extent)
+                pointers = [self.at(pointer, f.mul(index, stride)) for pointer, stride in zip(pointers, strides, strict=True)]
+            self._parts(_Item(*pointers, f.mul(number, rows)))
+
+        f.loop(*self.bounds["batch"], 1, [], item)
+
+    def _parts(self, item: _Item) -> None:
+        f, inner, depth = self.f, self.product.inner, self.tiling.depth
+
+        def part(start: Value) -> None:
+            rest = f.sub(inner, start)
+            this = _Part(start, inner, None, None)
+            if inner > depth:
+                this = _Part(start, f.min(rest, depth), f.compare("eq", start, 0), f.compare("sle", rest, depth))
+            self.for_panels(lambda column, width: self._panel(item, this, column, width))
+
+        f.loop(0, max(inner, 1), depth, [], part)
+
+    def for_panels(self, body: Callable[[Value, int], None]) -> None:
+        """Write loops over this thread's panels: ``body(column, width)``."""
+        self._each("columns", self.panels, body)
+
+    def _each(self, axis: str, groups: Sequence[_Group], body: Callable[[Value, int], None]) -> None:
+        """Write loops over this thread's part of groups: ``body(begin, size)``."""
+        f, (start, stop) = self.f, self.bounds[axis]
+
+        def loop(first: int, count: int, size: int, begin: int) -> None:
+            low = f.max(start, first) if isinstance(start, Value) else max(int(start), first)
+            high = f.min(stop, first + count) if isinstance(stop, Value) else min(int(stop), first + count)
+            f.loop(low, high, 1, [], lambda number: body(f.add(f.mul(f.sub(number, first), size), begin), size))
+
+        for group in groups:
+            if group[1]:
+                loop(*group)
+
+    def _panel(self, item: _Item, part: _Part, column: Value, width: int) -> None:
+        """All tiles of some columns."""
+        f, product, tiling = self.f, self.product, self.tiling
+        pitch = -(-width // tiling.lanes) * tiling.lanes
+        (a_row, a_inner), (b_inner, b_column) = product.a_strides, product.b_strides
+        if product.b_is_packed:
+            b = self.at(item.b, f.add(f.mul(column, product.inner), f.mul(part.start, pitch)))
+        else:
+            b = self.at(item.b, f.add(f.mul(part.start, b_inner), f.mul(column, b_column)))
+        if tiling.packs:
+            self.pack(b, self.workspace, part.extent, width)
+            b = self.workspace
+        is_packed = tiling.packs or product.b_is_packed
+
+        def tile(row: Value, rows: int) -> None:
+            a = self.at(item.a, f.add(f.mul(part.start, a_inner), f.mul(row, a_row)))
+            this = self._tile(item, part, row, column, rows, width)
+            if tiling.way == "dots":
+                self._finish(this, self._dots(rows, width, a, b))
+            else:
+                pieces = self._spread(rows, width, a, b, pitch if is_packed else b_inner, part.extent, is_packed)
+                self._finish(this, self._turn(pieces, rows) if tiling.way == "turned" else pieces)
+
+        self._each("rows", self.tiles, tile)
+
+    def _tile(self, item: _Item, part: _Part, row: Value, column: Value, rows: int, columns: int) -> _Tile:
+        if self.tiling.way == "turned":
+            row, column, rows, columns = column, row, columns, rows
+        c = self.at(item.c, self.f.add(self.f.mul(row, self.product.c_stride), column))
+        return _Tile(rows, columns, self.f.add(item.rows_before, row), column, c, part)
+
+    # -- copies of panels of B
+    def pack(self, source: Value, to: Value, depth: Operand, width: int) -> None:
+        """Copy a panel so that its rows follow each other, filled up with zeros to whole vectors."""
+        f, lanes, (b_inner, b_column) = self.f, self.tiling.lanes, self.product.b_strides
+        pitch = -(-width // lanes) * lanes
+
+        def row(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
+            for begin in range(0, width, lanes):
+                vector = f.load_first(self.at(source, begin), self.vector, min(lanes, width - begin))
+                f.store(vector, self.at(to, begin))
+            return self.at(source, b_inner), self.at(to, pitch)
+
+        def strided_row(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
+            def one(column: Value) -> None:
+                f.store(f.load(self.at(source, f.mul(column, b_column)), self.product.element), self.at(to, column))
+
+            f.loop(0, width, 1, [], one)
+            f.loop(width, pitch, 1, [], lambda column: f.store(zero(self.product.element), self.at(to, column)))
+            return self.at(source, b_inner), self.at(to, pitch)
+
+        if b_column != 1 and b_inner == 1:
+            self._pack_transposed(source, to, depth, width, pitch)
+        else:
+            f.loop(0, depth, 1, [source, to], row if b_column == 1 else strided_row)
+
+    def _pack_transposed(self, source: Value, to: Value, depth: Operand, width: int, pitch: int) -> None:
+        """Copy a panel of contiguous columns, a square of vectors at a time."""
+        f, lanes, stride = self.f, self.tiling.lanes, self.product.b_strides[1]
+
+        def square(source: Value, to: Value, columns: int, rows: int) -> None:
+            vectors = [f.load_first(self.at(source, column * stride), self.vector, rows) for column in range(columns)]
+            vectors += [zero(self.vector)] * (lanes - columns)
+            for row, vector in enumerate(_transposed(f, vectors)[:rows]):
+                f.store(vector, self.at(to, row * pitch))
+
+        def squares(begin: Value, rows: int) -> None:
+            start, target = self.at(source, begin), self.at(to, f.mul(begin, pitch))
+            whole = width // lanes
+
+            def one(number: Value) -> None:
+                square(self.at(start, f.mul(number, lanes * stride)), self.at(target, f.mul(number, lanes)), lanes, rows)
+
+            f.loop(0, whole, 1, [], one)
+            if width % lanes:
+                square(self.at(start, whole * lanes * stride), self.at(target, whole * lanes), width % lanes, rows)
+
+        whole = self._multiple(depth, lanes)
+        f.loop(0, whole, lanes, [], lambda begin: squares(begin, lanes))
+        rest = self.product.inner % lanes
+        if rest and isinstance(whole, Value):
+            with f.when(f.compare("slt", whole, depth)):
+                squares(whole, rest)
+        elif rest:
+            squares(f.int64(whole), rest)
+
+    def _multiple(self, extent: Operand, step: int) -> Operand:
+        """The greatest multiple of a step within an extent."""
+        return self.f.mul(self.f.div(extent, step), step) if isinstance(extent, Value) else int(extent) // step * step
+
+    # -- tiles
+    def _spread(self, rows: int, columns: int, a: Value, b: Value, pitch: int, extent: Operand, is_packed: bool) -> list[_Piece]:
+        """Compute a tile whose lanes lie along the columns."""
+        f, lanes, element, (a_row, a_inner) = self.f, self.tiling.lanes, self.product.element, self.product.a_strides
+        vectors = [(begin, min(lanes, columns - begin)) for begin in range(0, columns, lanes)]
+
+        def step(number: int, a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
+            row_of_b = [
+                f.load_first(self.at(b, number * pitch + begin), self.vector, lanes if is_packed else count)
+                for begin, count in vectors
+            ]
+            numbers = (f.load(self.at(a, row * a_row + number * a_inner), element) for row in range(rows))
+            factors = itertools.product((f.splat(number, lanes) for number in numbers), row_of_b)
+            return [f.fma(x, y, value) for (x, y), value in zip(factors, sums, strict=True)]
+
+        count = rows * len(vectors)
+        sums = self._along(extent, 1 if count >= _IN_FLIGHT else 2, (a, b), (a_inner, pitch), count, step)[2]
+        places = itertools.product(range(rows), vectors)
+        return [_Piece(row, begin, value, count) for (row, (begin, count)), value in zip(places, sums, strict=True)]
+
+    def _turn(self, pieces: Sequence[_Piece], rows: int) -> list[_Piece]:
+        """The pieces of a tile's transpose."""
+        lanes = self.tiling.lanes
+        if rows == self.product.c_stride == 1 and self.epilogue is None:
+            return list(pieces)  # one column, whose elements are neighbours
+        turned = []
+        for begin in sorted({piece.column for piece in pieces}):
+            beside = [piece for piece in pieces if piece.column == begin]
+            for column in range(0, rows, lanes):
+                square = [piece.vector for piece in beside[column : column + lanes]]
+                count = len(square)
+                vectors = _transposed(self.f, square + [zero(self.vector)] * (lanes - count))
+                turned += [_Piece(begin + lane, column, vectors[lane], count) for lane in range(beside[0].count)]
+        return turned
+
+    def _dots(self, rows: int, columns: int, a: Value, b: Value) -> list[_Piece]:
+        """Compute a tile whose lanes lie along the inner extent."""
+        f, product, lanes = self.f, self.product, self.tiling.lanes
+
+        def vectors(pointer: Value, extent: int, stride: int, count: int) -> list[Value]:
+            return [f.load_first(self.at(pointer, number * stride), self.vector, count) for number in range(extent)]
+
+        def step(number: int, a: Value, b: Value, sums: Sequence[Value], count: int = lanes) -> list[Value]:
+            x = vectors(self.at(a, number * lanes), rows, product.a_strides[0], count)
+            y = vectors(self.at(b, number * lanes), columns, product.b_strides[1], count)
+            return [f.fma(*pair, value) for pair, value in zip(itertools.product(x, y), sums, strict=True)]
+
+        whole, rest = divmod(product.inner, lanes)
+        a, b, sums = self._along(whole, 1, (a, b), (lanes, lanes), rows * columns, step)
+        if rest:
+            sums = step(0, a, b, sums, rest)
+        pieces = []
+        for row, column in itertools.product(range(rows), range(0, columns, lanes)):
+            count = min(columns - column, lanes)
+            first = row * columns + column
+            pieces.append(_Piece(row, column, _totals(f, sums[first : first + count]), count))
+        return pieces
+
+    def _along(
+        self,
+        extent: Operand,
+        unrolled: int,
+        pointers: tuple[Value, Value],
+        strides: tuple[int, int],
+        count: int,
+        step: Callable[[int, Value, Value, Sequence[Value]], list[Value]],
+    ) -> tuple[Value, Value, list[Value]]:
+        """Write a loop of steps along the inner extent: ``step(number, a, b, sums)`` gives as many sums as `count` says.
+
+        Few sums are kept in several copies, which steps use in turn and which are added at the end: else each would have to
+        wait for the one before.
+        """
+        f, copies = self.f, max(_IN_FLIGHT // count, 1)
+        unrolled = max(unrolled, copies)
+
+        def some(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
+            parts = [list(sums[begin : begin + count]) for begin in range(0, len(sums), count)]
+            for number in range(unrolled):
+                parts[number % copies] = step(number, a, b, parts[number % copies])
+            return *self._moved((a, b), strides, unrolled), *itertools.chain(*parts)
+
+        def one(_: Value, a: Value, b: Value, *sums: Value) -> tuple[Value, ...]:
+            return *self._moved((a, b), strides, 1), *step(0, a, b, sums)
+
+        whole = self._multiple(extent, unrolled)
+        a, b, *sums = f.loop(0, whole, unrolled, [*pointers, *[zero(self.vector)] * (count * copies)], some)
+        while len(sums) > count:
+            half = len(sums) // count // 2 * count
+            sums = [f.add(x, y) for x, y in zip(sums[:half], sums[half : 2 * half], strict=True)] + sums[2 * half :]
+        if unrolled > 1:
+            a, b, *sums = f.loop(whole, extent, 1, [a, b, *sums], one)
+        return a, b, sums
+
+    def _moved(self, pointers: tuple[Value, Value], strides: tuple[int, int], steps: int) -> tuple[Value, Value]:
+        a, b = (self.at(pointer, steps * stride) for pointer, stride in zip(pointers, strides, strict=True))
+        return a, b
+
+    # -- results
+    def _finish(self, tile: _Tile, pieces: Sequence[_Piece]) -> None:
+        """Store a tile, or what the epilogue makes of it."""
+        f, part, stride = self.f, tile.part, self.product.c_stride
+        if self.product.accumulates or part.is_first is not None:
+            pieces = [piece._replace(vector=self._added(tile, piece)) for piece in pieces]
+        if self.epilogue is None:
+            self._store(pieces, tile.c, stride)
+        elif part.is_last is None:
+            self._conclude(self.epilogue, tile, pieces)
+        else:
+            with f.when(part.is_last):
+                self._conclude(self.epilogue, tile, pieces)
+            with f.when(f.bit_xor(part.is_last, 1)):
+                self._store(pieces, tile.c, stride)
+
+    def _added(self, tile: _Tile, piece: _Piece) -> Value:
+        """A piece added to what C holds, if anything."""
+        f, is_first = self.f, tile.part.is_first
+        place = self.at(tile.c, piece.row * self.product.c_stride + piece.column)
+        value = f.add(piece.vector, f.load_first(place, piece.vector.type, piece.count))
+        return value if is_first is None or self.product.accumulates else f.select(is_first, piece.vector, value)
+
+    def _store(self, pieces: Sequence[_Piece], to: Value, stride: int) -> None:
+        for row, column, vector, count in pieces:
+            self.f.store_first(vector, self.at(to, row * stride + column), count)
+
+    def _conclude(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
+        """Store what the epilogue makes of a tile: by a loop, so that there are few copies of its code."""
+        f, product, lanes = self.f, self.product, self.tiling.lanes
+        pitch = -(-tile.columns // lanes) * lanes
+        kept = f.stack(product.element, tile.rows * pitch)
+        for row, column, vector, _ in pieces:
+            f.store(vector, self.at(kept, row * pitch + column))
+
+        def line(row: Value) -> None:
+            def piece(column: Value, lanes: int) -> None:
+                value = f.load(self.at(kept, f.add(f.mul(row, pitch), column)), product.element.of(lanes))
+                result = epilogue(f, value, f.add(tile.row, row), f.add(tile.column, column))
+                if result is not None:
+                    f.store(result, self.at(tile.c, f.add(f.mul(row, product.c_stride), column)))
+
+            begin = 0
+            for count in (lanes >> shift for shift in range(lanes.bit_length())):
+                stop = begin + (tile.columns - begin) // count * count
+                f.loop(begin, stop, count, [], partial(piece, lanes=count))
+                begin = stop
+
+        f.loop(0, tile.rows, 1, [], line)
+
+
+def _totals(f: Function, vectors: Sequence[Value]) -> Value:
+    """The sums of all lanes of vectors, as the first lanes of one vector."""
+    lanes = segment = vectors[0].type.lanes
+    rest = list(vectors) + [zero(vectors[0].type)] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))
+    count = len(rest)
+
+    def halves(x: Value, y: Value, sides: Sequence[int]) -> Value:
+        """The two halves of each segment, of one vector or of two, added: sums stay in order."""
+        starts = [side + start for side in sides for start in range(0, x.type.lanes, segment)]
+        low = [start + lane for start in starts for lane in range(segment // 2)]
+        return f.add(f.shuffle(x, y, low), f.shuffle(x, y, [lane + segment // 2 for lane in low]))
+
+    while len(rest) > 1:
+        rest = [halves(x, y, (0, lanes)) for x, y in zip(rest[::2], rest[1::2], strict=True)]
+        segment //= 2
+    total = rest[0]
+    while total.type.lanes > max(count, 2):
+        total = halves(total, total, (0,))
+        segment //= 2
+    return total if count > 1 else f.splat(f.total(total), 2)
+
+
+def _transposed(f: Function, rows: Sequence[Value]) -> list[Value]:
+    """The columns of a square whose rows are vectors. Shuffles first stay within 128 bits, then move such quarters."""
+    vectors, lanes = list(rows), len(rows)
+    quarter = min(16 // rows[0].type.bytes, lanes)
+
+    def pairs(distance: int, halves: Sequence[Sequence[int]]) -> None:
+        for low in range(lanes):
+            if not low & distance:
+                x, y = vectors[low], vectors[low + distance]
+                vectors[low], vectors[low + distance] = (f.shuffle(x, y, half) for half in halves)
+
+    unit = 1
+    while unit < quarter:  # neighbours of the two rows alternate, by units
+        starts = [range(high, high + quarter // 2, unit) for high in (0, quarter // 2)]
+        halves = [
+            [
+                side + group + start + lane
+                for group in range(0, lanes, quarter)
+                for start in begin
+                for side in (0, lanes)
+                for lane in range(unit)
+            ]
+            for begin in starts
+        ]
+        pairs(unit, halves)
+        unit *= 2
+    while unit < lanes:  # even quarters of the two rows, then odd ones
+        halves = [
+            [side + group + lane for side in (0, lanes) for group in range(odd, lanes, 2 * quarter) for lane in range(quarter)]
+            for odd in (0, quarter)
+        ]
+        pairs(unit, halves)
+        unit *= 2
+    if quarter == 4:  # the two stages within 128 bits have exchanged two bits of the rows' numbers
+        vectors = [vectors[row & ~3 | (row & 1) << 1 | (row & 2) >> 1] for row in range(lanes)]
+    return vectors

@@ -20,7 +20,7 @@ from typing import Any
 
 from .graph import Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, operands_of
 
-__all__ = ["Group", "Schedule", "base_of", "reads_of"]
+__all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over", "strides_of"]
 
 _MOST_NODES = 48
 """Nodes of a group, so that its code stays short."""
@@ -108,6 +108,8 @@ class Schedule:
         """Node -> position of the last item that reads it, as far as it is known."""
         self.uniform: set[Node] = set()
         """Formulas of single numbers, which each group that needs them computes for itself."""
+        self.floating: dict[Node, None] = {}
+        """Formulas of what is in memory; the first that reads one takes it into its group."""
         self.apart: set[Node] = set()
         """Nodes that get memory, and are computed once, in any case."""
         self.overwrites: dict[Node, Node | None] = {}
@@ -117,6 +119,8 @@ class Schedule:
 
     def add_opaque(self, item: Any, reads: Sequence[Node], writes: Sequence[Memory]) -> None:
         """Add an op that is left to its kernel."""
+        for node in list(self.floating):
+            self._settle(node)
         position = len(self.items)
         self.items.append(item)
         for node in reads:
@@ -156,31 +160,79 @@ class Schedule:
         for operand in operands_of(node):
             if not isinstance(node, Map) or isinstance(operand, View):
                 self._give_memory(source_of(operand))
+            if source_of(operand) in self.floating and not _may_float_into(node, operand):
+                self._settle(source_of(operand))
         reads = self._reads(node)
         updates = node in self.overwrites
+        if updates:
+            self._settle_readers(node, self.overwrites[node])
         after = self._last_read(self.overwrites[node]) if updates else -1
         if isinstance(node, Map) and node.size == 1 and node not in self.apart and not updates and self._are_numbers(node):
             self.uniform.add(node)
             self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
             return
+        is_of_memory = all(isinstance(operand, (Constant, Memory, Position)) or operand in self.floating for operand in reads)
+        if isinstance(node, Map) and is_of_memory and node not in self.apart:
+            self.floating[node] = None
+            self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
+            return
+        self._place_in_group(node, reads, after, updates)
+
+    def _place_in_group(self, node: Node, reads: Sequence[Node], after: int, updates: bool) -> None:
         least = max([after, *(self.home[operand] for operand in reads)])
         places = self._candidates(node, reads, least)
         position = next((place for place in places if self._fits(self.items[place], node, place, updates)), None)
         if position is None:
             position = len(self.items)
-            self.items.append(_new_group(node))
+            group = _new_group(node)
+            for operand in reads:
+                if operand in self.floating and not self._fits(group, operand, position, False):
+                    self._settle(operand)
+                    position = len(self.items)
+            self.items.append(group)
+        self._add(node, reads, position, updates)
+
+    def _add(self, node: Node, reads: Sequence[Node], position: int, updates: bool) -> None:
+        """Add a node to a group, after what floats."""
         group = self.items[position]
+        for operand in reads:
+            if operand in self.floating:
+                del self.floating[operand]
+                self._add(operand, self._reads(operand), position, False)
         self._add_uniform(group, node)
         self._join(group, node)
         group.updates |= updates
         self.home[node] = position
-        for operand in reads:
+        for operand in self._reads(node):
             self._read(operand, position)
             if self.home[operand] != position and not isinstance(operand, (Constant, Position)):
                 group.operands.add(operand)
         group.apart |= {source_of(operand) for operand in operands_of(node) if not _is_elementwise(node, operand)}
         if self.op is not None and (not group.ops or group.ops[-1] is not self.op):
             group.ops.append(self.op)
+
+    def _settle(self, node: Node) -> None:
+        """Let what floats be computed by a group of its own."""
+        if node in self.floating:
+            del self.floating[node]
+            self._place_in_group(node, self._reads(node), -1, False)
+
+    def _settle_readers(self, node: Node, old: Node | None) -> None:
+        """Let what floats, and reads memory that is to be overwritten by a node, be computed before; but not what the node is
+        computed of."""
+        own: set[Node] = set()
+        pending = [source_of(operand) for operand in operands_of(node)]
+        while pending:
+            current = pending.pop()
+            if current in self.floating and current not in own:
+                own.add(current)
+                pending += reads_of(current)
+        for floating in list(self.floating):
+            if (floating not in own or not is_elementwise(floating, old)) and old in self._memory_of(floating):
+                self._settle(floating)
+
+    def _memory_of(self, node: Node) -> set[Node]:
+        return {leaf for read in self._reads(node) for leaf in (self._memory_of(read) if read in self.floating else (read,))}
 
     def _last_read(self, old: Node | None) -> int:
         """The first position at which the memory of a node may be overwritten, as nobody reads it any more then."""
@@ -267,6 +319,8 @@ class Schedule:
     def _reads_fit(self, group: Group, node: Node, operand: Node, position: int, per_row: bool, columns: int | None) -> bool:
         """Whether an operand that the group itself computes can be used in it."""
         source = source_of(operand)
+        if source in self.floating:
+            return self._fits(group, source, position, False)
         if self.home[source] != position:
             return True
         if source in self.uniform:
@@ -292,7 +346,10 @@ class Schedule:
             return False
         for operand in node.operands:
             source = source_of(operand)
-            if self.home[source] == position:
+            if source in self.floating:
+                if not self._fits(group, source, position, False):
+                    return False
+            elif self.home[source] == position:
                 if source in self.uniform or base_of(operand) is not source or operand.size != group.total:
                     return False
             elif not isinstance(operand, Constant) and steps_over(operand, node.shape, [rows, columns]) is None:
@@ -323,8 +380,18 @@ class Schedule:
             group.sums.add(node)
 
 
+def _may_float_into(node: Node, operand: Node) -> bool:
+    """Whether each element of what floats is read once, where the element is computed that it belongs to."""
+    size = node.source.size if isinstance(node, Reduction) else node.size if isinstance(node, Map) else -1
+    return base_of(operand) is source_of(operand) and operand.size == size
+
+
+def is_elementwise(node: Node, source: Node | None) -> bool:
+    """Whether each element of a node is computed of no other element of a source than the one at the same place."""
+    return all(_is_elementwise(node, operand) for operand in operands_of(node) if source_of(operand) is source)
+
+
 def _is_elementwise(node: Node, operand: Node) -> bool:
-    """Whether each element of a node is computed of the element of the operand that lies at the same place."""
     return isinstance(node, Map) and not isinstance(operand, View) and operand.size == node.size
 
 

@@ -95,8 +95,10 @@ class GraphNamespace(OpNamespace):
     def apply(self, definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         values = {slot: list(value) if isinstance(value, tuple) else value for slot, value in inputs.items()}
         attrs = definition.defaults(definition.check_attrs(attrs))
-        specs = infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs)
-        return lower(definition, values, attrs, specs)
+        entry = _LOWERINGS.get(definition.type)
+        if entry is not None and not {"specs", "wanted"} & set(entry[1]):
+            return lower(definition, values, attrs, {})
+        return lower(definition, values, attrs, infer_specs(definition, {slot: _specs(value) for slot, value in values.items()}, attrs))
 
 
 NAMESPACE = GraphNamespace()

@@ -17,7 +17,7 @@ from fluid.values.types import VarType, is_floating
 from ..binding.calls import Call
 from ..kernels.table import CHECKS, check_call
 from .emitter import Type
-from .fusion import Group, Schedule, source_of
+from .fusion import Group, Schedule, is_elementwise, source_of
 from .graph import Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
@@ -53,6 +53,14 @@ class Region:
     @property
     def op(self) -> Operator:
         return self.ops[-1]
+
+    def describe(self) -> str:
+        """What is computed, in a line."""
+        words = [
+            f"{type(node).__name__.lower()}{list(node.shape)}" if not isinstance(node, Map) else node.formula for node in self.group.nodes
+        ]
+        space = f"{self.nest.rows} x {self.nest.columns}" if self.nest is not None else ""
+        return f"{space} {' '.join(words)}"
 
     @property
     def sources(self) -> list[Node]:
@@ -272,7 +280,8 @@ def _owners(finder: _Finder) -> dict[Value, Node]:
             base = node
             while isinstance(base, Reshaped):
                 base = base.source
-            if isinstance(base, (View, Memory, Constant, Position)) or base in taken:
+            old = finder.nodes.get(finder.former[value]) if value in finder.former else None
+            if isinstance(base, (View, Memory, Constant, Position)) or base in taken or not is_elementwise(base, old):
                 base = Map(node.shape, node.element, "copy", (node,))
                 finder.nodes[value] = base
             taken.add(base)

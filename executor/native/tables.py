@@ -37,6 +37,7 @@ class Tables:
         self._steps: list[Callable[[], None]] = []
         self._keep: list[Any] = []
         self._workspace_bytes = 0
+        self._labels: dict[str, str] = {}
 
     def add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
         """The step that computes some neighbouring regions, once `compile` has been called."""
@@ -81,6 +82,7 @@ class Tables:
                     region.nest.write(f, by_node, share)
 
             self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, len(operands) + (region.nest is None), body))
+            self._labels[self._kernels[key]] = region.describe()
         return self._kernels[key]
 
     def _totals(self, chunks: int, columns: int, node: Node) -> str:

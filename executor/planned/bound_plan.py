@@ -176,6 +176,7 @@ class BoundPlan:
                 raise while_running(error, f"{said_of(instruction.op.type, error, verb)}\n{locate(instruction.op)}") from error
             finally:
                 self._scratch.reclaim()
+        self._tables = tables
         if tables is not None:
             tables.compile()
         self.generation = scope.generation

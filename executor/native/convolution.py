@@ -26,10 +26,12 @@ from .images import (
     Pixel,
     Store,
     affine,
+    bounds_of,
     divided,
     from_rows,
     lanes_of,
     parts,
+    require_halo,
     square_lanes,
     to_places,
     write_transposed,
@@ -161,11 +163,6 @@ class Convolution:
                     last = phase.output + phase.count - 1 + (len(phase.taps) - 1) * phase.step
                     needed += [-phase.output, last - (extent - 1)]
         return max(needed)
-
-
-def _require_halo(images: Images, least: int, what: str) -> None:
-    if images.halo < least:
-        raise ValueError(f"the {what} has a halo of {images.halo} pixels; this convolution needs {least}")
 
 
 # -------------------------------------------------------------------------------------------------------------- tiles
@@ -395,7 +392,7 @@ def write_forward(
     epilogue: Epilogue | None = None,
 ) -> None:
     """The output of a convolution; `packed_filter` comes from `write_packed_filter`. The halo of `y` is not written."""
-    _require_halo(geometry.x, geometry.x_halo, "input")
+    require_halo(geometry.x, geometry.x_halo, "input")
     tiling = _forward_tiling(geometry, vector_bytes)
     _write_walk(
         f, geometry, _forward_walk(geometry), tiling, geometry.taps * geometry.channels, x, packed_filter, y, share, epilogue
@@ -414,7 +411,7 @@ def write_input_gradient(
 ) -> None:
     """The gradient of a convolution's input; `packed_filter` comes from `write_packed_filter_for_input`. The halo of `dx` is
     not written; that of `dy` has to be `Convolution.y_halo` wide, at least."""
-    _require_halo(geometry.y, geometry.y_halo, "gradient of the output")
+    require_halo(geometry.y, geometry.y_halo, "gradient of the output")
     tiling = _input_tiling(geometry, vector_bytes)
     for walk in _input_walks(geometry):
         _write_walk(f, geometry, walk, tiling, geometry.taps * geometry.filters, dy, packed_filter, dx, share, epilogue)
@@ -459,18 +456,11 @@ def _write_walk(
                 (which, panel.width * rows),
             )
             channel = f.add(f.mul(group, walk.filters), column) if g.groups > 1 else column
-            start, stop = _bounds(f, block, blocks, walk.extents[0])
+            start, stop = bounds_of(f, block, blocks, walk.extents[0])
             strip = _Strip(f, g.element, walk, panel, base, f.at(packed, at, g.element), target, image, channel, epilogue)
             f.loop(start, stop, 1, [], lambda row: strip.write(row, tiling.rows), at_least_once=True)
 
         f.loop(*share.of(f, walk.target.count * blocks * count), 1, [], chunk)
-
-
-def _bounds(f: Function, block: Value, blocks: int, extent: int) -> tuple[Operand, Operand]:
-    """Where a block begins and ends, of as many of nearly the same extent."""
-    if blocks == 1:
-        return 0, extent
-    return f.div(f.mul(block, extent), blocks), f.div(f.mul(f.add(block, 1), extent), blocks)
 
 
 @dataclass(frozen=True)
@@ -570,7 +560,7 @@ def write_partial_filters(
 ) -> None:
     """Partial sums of the gradient of a convolution's filter, each over some of the images."""
     g, walk = geometry, _forward_walk(geometry)
-    _require_halo(g.x, g.x_halo, "input")
+    require_halo(g.x, g.x_halo, "input")
     tiling = _gradient_tiling(g, vector_bytes)
     panels = _panels(g.filters, tiling)
     count = _partials(g, panels)
@@ -583,7 +573,7 @@ def write_partial_filters(
         def chunk(number: Value, sums: _PartialSums = sums, cuts: int = cuts) -> None:
             partial, cut = divided(f, number, cuts)
             target = f.at(partials, affine(f, 0, (partial, each)), g.element)
-            sums.write(target, _bounds(f, partial, count, g.x.count), _bounds(f, cut, cuts, sums.strips))
+            sums.write(target, bounds_of(f, partial, count, g.x.count), bounds_of(f, cut, cuts, sums.strips))
 
         f.loop(*share.of(f, count * cuts), 1, [], chunk)
 

@@ -17,9 +17,11 @@ __all__ = [
     "Images",
     "Pixel",
     "affine",
+    "bounds_of",
     "divided",
     "lanes_of",
     "parts",
+    "require_halo",
     "square_lanes",
     "transpose",
     "write_channels_first",
@@ -85,6 +87,12 @@ class Images:
         return affine(f, self.start, *places)
 
 
+def require_halo(images: Images, least: int, what: str) -> None:
+    """Fail if images have a narrower halo than a kernel reads."""
+    if images.halo < least:
+        raise ValueError(f"the {what} has a halo of {images.halo} pixels; this kernel reads {least}")
+
+
 def affine(f: Function, start: int, *terms: tuple[Operand, int]) -> Value:
     """``start`` and the sum of values times numbers."""
     total: Operand = start
@@ -103,6 +111,13 @@ def divided(f: Function, value: Value, by: int) -> tuple[Value, Value]:
         return value, f.int64(0)
     quotient = f.div(value, by)
     return quotient, f.sub(value, f.mul(quotient, by))
+
+
+def bounds_of(f: Function, block: Value, blocks: int, extent: int) -> tuple[Operand, Operand]:
+    """Where a block begins and ends, of as many of nearly the same extent."""
+    if blocks == 1:
+        return 0, extent
+    return f.div(f.mul(block, extent), blocks), f.div(f.mul(f.add(block, 1), extent), blocks)
 
 
 def parts(count: int, most: int) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fluid.executor.native.compiler import Library, Target, compile_object, host
 from fluid.executor.native.emitter import Function, Module, Value
+from fluid.executor.native.images import Images
 from fluid.executor.native.kernel import Share, write_kernel
 
 _GUARD = 64
@@ -91,3 +92,23 @@ class Kernels:
             function(words.ctypes.data, thread, threads)
         for each in arrays:
             each.check()
+
+
+def laid_out(images: Images, array: Any) -> Guarded:
+    """Images [N, C, H, W] as `images` says, with a cleared halo."""
+    guarded = Guarded(images.shape, array.dtype)
+    guarded.array[...] = 0
+    inner(images, guarded.array)[...] = array
+    return guarded
+
+
+def inner(images: Images, array: Any) -> Any:
+    """The images in their layout, without the halo, seen as [N, C, H, W]."""
+    h = images.halo
+    return array[:, h : h + images.height, h : h + images.width].transpose(0, 3, 1, 2)
+
+
+def check_halo(images: Images, guarded: Guarded) -> None:
+    copy = guarded.array.copy()
+    inner(images, copy)[...] = 0
+    assert not copy.any(), "the halo is no longer zero"

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from checks import each
-from red_zones import Guarded, Kernels, targets
+from red_zones import Guarded, Kernels, check_halo, inner, laid_out, targets
 
 from fluid.executor.native.compiler import Target
 from fluid.executor.native.convolution import (
@@ -58,26 +58,6 @@ class Case:
         g = Convolution(x, y, self.kernel, self.strides, self.pads, self.dilations, self.groups, self.element)
         x = Images.dense(self.images, *self.extents, self.channels, g.x_halo + self.wider)
         return replace(g, x=x, y=Images.dense(self.images, *out, self.filters, g.y_halo + self.wider))
-
-
-def laid_out(images: Images, array: Any) -> Guarded:
-    """Images [N, C, H, W] as `images` says, with a cleared halo."""
-    guarded = Guarded(images.shape, array.dtype)
-    guarded.array[...] = 0
-    inner(images, guarded.array)[...] = array
-    return guarded
-
-
-def inner(images: Images, array: Any) -> Any:
-    """The images in their layout, without the halo, seen as [N, C, H, W]."""
-    h = images.halo
-    return array[:, h : h + images.height, h : h + images.width].transpose(0, 3, 1, 2)
-
-
-def check_halo(images: Images, guarded: Guarded) -> None:
-    copy = guarded.array.copy()
-    inner(images, copy)[...] = 0
-    assert not copy.any(), "the halo is no longer zero"
 
 
 def reference(g: Convolution, x: Any, w: Any, dy: Any) -> tuple[Any, Any, Any]:
@@ -227,7 +207,7 @@ def test_an_epilogue_changes_what_is_stored() -> None:
 def test_a_halo_that_is_too_narrow_is_refused() -> None:
     g = Case(1, 2, (4, 4), 3).geometry()
     narrow = replace(g, x=Images.dense(1, 4, 4, 2), y=Images.dense(1, 4, 4, 3))
-    with pytest.raises(ValueError, match="the input has a halo of 0 pixels; this convolution needs 1"):
+    with pytest.raises(ValueError, match="the input has a halo of 0 pixels; this kernel reads 1"):
         Kernels.text(3, lambda f, p, share: write_forward(f, narrow, *p, share, 64))
     with pytest.raises(ValueError, match="the gradient of the output has a halo of 0 pixels"):
         Kernels.text(3, lambda f, p, share: write_input_gradient(f, narrow, *p, share, 64))

@@ -427,6 +427,14 @@ class Function:
         return self.across(vector, self.add)
 
     # -- memory
+    def opaque(self, pointer: Value) -> Value:
+        """The same pointer, of which the code generator does not know where it came from.
+
+        A loop that steps such a pointer on keeps it in a register and reads at fixed distances from it. Otherwise LLVM spends
+        half of the time of a compilation on looking for better ways to reach many addresses, and finds none.
+        """
+        return self.value(f'call ptr asm "", "=r,0"(ptr {pointer})', POINTER, pointer.root)
+
     def at(self, pointer: Value, index: Operand, element: Type) -> Value:
         """The pointer to an element of an array."""
         if isinstance(index, int) and index == 0:

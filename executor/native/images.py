@@ -1,0 +1,314 @@
+"""Images as native convolutions and pools take them, and the way there from [N, C, H, W] and back.
+
+Channels lie next to each other, and around each image may be a halo: pixels that hold zeros and stand for the padding of
+convolutions. Whoever allocates an array of images clears its halo once. Kernels read it and never write there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .emitter import Function, Operand, Type, Value
+from .kernel import Share
+
+__all__ = [
+    "Epilogue",
+    "Images",
+    "Pixel",
+    "affine",
+    "bounds_of",
+    "divided",
+    "lanes_of",
+    "parts",
+    "require_halo",
+    "square_lanes",
+    "transpose",
+    "write_channels_first",
+    "write_channels_last",
+    "write_transposed",
+]
+
+_PIXELS = 1024
+"""Pixels that are one chunk of a change of layout."""
+
+
+@dataclass(frozen=True)
+class Pixel:
+    """A place in images: values in the function that is being written, each an i64."""
+
+    image: Value
+    row: Value
+    column: Value
+
+
+Epilogue = Callable[[Function, Value, Pixel, Value], "Value | None"]
+"""``epilogue(f, value, pixel, channel)``: what is stored in place of `value`, the neighbours of a pixel from `channel` on;
+None where the epilogue has stored it elsewhere. `Images.offset` tells where the same pixel lies in other images."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """How images lie in memory: [count, halo + height + halo, halo + width + halo, channels].
+
+    A pointer to images points to the first element of the array, which is in the halo where there is one.
+
+    Attributes:
+        halo: how many pixels of zeros are on each side of an image.
+        strides: elements from an image to the next, from a row to the next, and from a pixel to the next.
+    """
+
+    count: int
+    height: int
+    width: int
+    channels: int
+    halo: int
+    strides: tuple[int, int, int]
+
+    @classmethod
+    def dense(cls, count: int, height: int, width: int, channels: int, halo: int = 0) -> Images:
+        """Images without gaps."""
+        row = (width + 2 * halo) * channels
+        return cls(count, height, width, channels, halo, ((height + 2 * halo) * row, row, channels))
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape of the array, with the halo."""
+        return self.count, self.height + 2 * self.halo, self.width + 2 * self.halo, self.channels
+
+    @property
+    def start(self) -> int:
+        """Elements before the first pixel that is not halo."""
+        return self.halo * (self.strides[1] + self.strides[2])
+
+    def offset(self, f: Function, pixel: Pixel, channel: Operand = 0) -> Value:
+        """Where a channel of a pixel lies, in elements from the start of the array."""
+        places = zip((pixel.image, pixel.row, pixel.column, channel), (*self.strides, 1), strict=True)
+        return affine(f, self.start, *places)
+
+
+def require_halo(images: Images, least: int, what: str) -> None:
+    """Fail if images have a narrower halo than a kernel reads."""
+    if images.halo < least:
+        raise ValueError(f"the {what} has a halo of {images.halo} pixels; this kernel reads {least}")
+
+
+def affine(f: Function, start: int, *terms: tuple[Operand, int]) -> Value:
+    """``start`` and the sum of values times numbers."""
+    total: Operand = start
+    for value, factor in terms:
+        if isinstance(value, int):
+            value = f.int64(value)
+        if factor:
+            product = f.mul(value, factor)
+            total = product if isinstance(total, int) and not total else f.add(total, product)
+    return f.int64(total)
+
+
+def divided(f: Function, value: Value, by: int) -> tuple[Value, Value]:
+    """The quotient, and the remainder, of a value that is not negative."""
+    if by == 1:
+        return value, f.int64(0)
+    quotient = f.div(value, by)
+    return quotient, f.sub(value, f.mul(quotient, by))
+
+
+def bounds_of(f: Function, block: Value, blocks: int, extent: int) -> tuple[Operand, Operand]:
+    """Where a block begins and ends, of as many of nearly the same extent."""
+    if blocks == 1:
+        return 0, extent
+    return f.div(f.mul(block, extent), blocks), f.div(f.mul(f.add(block, 1), extent), blocks)
+
+
+def parts(count: int, most: int) -> list[tuple[int, int]]:
+    """So many neighbours as vectors of powers of two of at most so many lanes: the first of each, and its lanes."""
+    cut, start, lanes = [], 0, most
+    while start < count:
+        while lanes > count - start:
+            lanes //= 2
+        cut.append((start, lanes))
+        start += lanes
+    return cut
+
+
+def lanes_of(f: Function, vector: Value, start: int, lanes: int) -> Value:
+    """Some neighbouring lanes of a vector."""
+    if lanes == vector.type.lanes:
+        return vector
+    return f.lane(vector, start) if lanes == 1 else f.shuffle(vector, vector, range(start, start + lanes))
+
+
+def transpose(f: Function, rows: list[Value]) -> list[Value]:
+    """The columns of a square matrix, of whose rows each is a vector."""
+    lanes = len(rows)
+    span = min(lanes, 16 // rows[0].type.bytes)  # lanes of 128 bits, within which shuffles are cheap
+
+    def interleaved(a: Value, b: Value, width: int, start: int) -> Value:
+        runs = [block + start + at for block in range(0, lanes, span) for at in range(0, span // 2, width)]
+        return f.shuffle(a, b, [lane for at in runs for vector in (0, lanes) for lane in range(vector + at, vector + at + width)])
+
+    def swapped(a: Value, b: Value, distance: int) -> tuple[Value, Value]:
+        low = [block for block in range(lanes // span) if not block & distance]
+        kept: list[int] = []
+        moved: list[int] = []
+        for block in range(lanes // span):
+            first = block if block in low else lanes // span + block - distance
+            second = block + distance if block in low else lanes // span + block
+            kept += range(first * span, first * span + span)
+            moved += range(second * span, second * span + span)
+        return f.shuffle(a, b, kept), f.shuffle(a, b, moved)
+
+    width, half = 1, span // 2
+    while width < span:  # the matrices of `span` rows and columns, side by side, are turned over
+        following = []
+        for first in range(0, lanes, span):
+            group = rows[first : first + span]
+            pairs = [(group[at], group[at + width]) for at in range(span) if not at & width]
+            following += [interleaved(a, b, width, start) for a, b in pairs for start in (0, half)]
+        rows, width = following, 2 * width
+    distance = 1
+    while distance < lanes // span:  # those matrices change places
+        for at in range(lanes):
+            if not at // span & distance:
+                other = at + distance * span
+                rows[at], rows[other] = swapped(rows[at], rows[other], distance)
+        distance *= 2
+    return rows
+
+
+Load = Callable[[int, int], Value]
+"""``load(further, lanes)``: neighbours in the row that is so many rows further on."""
+Store = Callable[[int, Value], None]
+"""``store(further, value)``: writes neighbours in the row that is so many rows further on."""
+Source = Callable[[Value, Value], Load]
+"""``source(row, column)``: what loads from rows of a matrix, from a row and a column on."""
+Target = Callable[[Value, Value], Store]
+"""``target(row, column)``: what stores to rows of a matrix, from a row and a column on."""
+
+
+def from_rows(f: Function, element: Type, matrix: Value, stride: int) -> Source:
+    """Loads from a matrix whose rows are as many elements apart."""
+
+    def source(row: Value, column: Value) -> Load:
+        at = f.opaque(f.at(matrix, affine(f, 0, (row, stride), (column, 1)), element))
+        return lambda further, lanes: f.load(f.at(at, further * stride, element), element.of(lanes))
+
+    return source
+
+
+def to_rows(f: Function, element: Type, matrix: Value, stride: int) -> Target:
+    """Stores to a matrix whose rows are as many elements apart."""
+
+    def target(row: Value, column: Value) -> Store:
+        at = f.opaque(f.at(matrix, affine(f, 0, (row, stride), (column, 1)), element))
+        return lambda further, value: f.store(value, f.at(at, further * stride, element))
+
+    return target
+
+
+def from_places(f: Function, element: Type, place: Callable[[Value], Value]) -> Source:
+    """Loads from rows that each begin at a pointer of its own."""
+
+    def source(row: Value, column: Value) -> Load:
+        return lambda further, lanes: f.load(f.at(place(f.add(row, further)), column, element), element.of(lanes))
+
+    return source
+
+
+def to_places(f: Function, element: Type, place: Callable[[Value], Value]) -> Target:
+    """Stores to rows that each begin at a pointer of its own."""
+
+    def target(row: Value, column: Value) -> Store:
+        return lambda further, value: f.store(value, f.at(place(f.add(row, further)), column, element))
+
+    return target
+
+
+def write_transposed(f: Function, rows: int, columns: int, lanes: int, source: Source, target: Target) -> None:
+    """Turn over a matrix of as many rows and columns, in squares of `lanes` rows and columns and what is left one by one."""
+    whole_rows, whole_columns = rows // lanes * lanes, columns // lanes * lanes
+
+    def single(row: Value, column: Value) -> None:
+        target(column, row)(0, source(row, column)(0, 1))
+
+    def square(row: Value, column: Value) -> None:
+        load, store = source(row, column), target(column, row)
+        for number, vector in enumerate(transpose(f, [load(number, lanes) for number in range(lanes)])):
+            store(number, vector)
+
+    def strip(row: Value) -> None:
+        f.loop(0, whole_columns, lanes, [], lambda column: square(row, column))
+
+    def row_ends(row: Value) -> None:
+        for column in range(whole_columns, columns):
+            single(row, f.int64(column))
+
+    def column_ends(column: Value) -> None:
+        for row in range(whole_rows, rows):
+            single(f.int64(row), column)
+
+    f.loop(0, whole_rows, lanes, [], strip)
+    if whole_columns < columns:
+        f.loop(0, whole_rows, 1, [], row_ends)
+    if whole_rows < rows:
+        f.loop(0, columns, 1, [], column_ends)
+
+
+def square_lanes(element: Type, vector_bytes: int) -> int:
+    """Rows and columns of the squares in which matrices are turned over: 256 bits, with which every processor is at its best."""
+    return min(vector_bytes, 32) // element.bytes
+
+
+def write_channels_last(
+    f: Function, images: Images, element: Type, source: Value, target: Value, share: Share, vector_bytes: int
+) -> None:
+    """Lay out images [N, C, H, W] as `images` says. The halo is not written."""
+    pixels, lanes = images.height * images.width, square_lanes(element, vector_bytes)
+
+    def part(image: Value, first: Value, count: int) -> None:
+        planes = f.at(source, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
+        rows = from_rows(f, element, planes, pixels)
+        write_transposed(
+            f, images.channels, count, lanes, rows, to_places(f, element, _place(f, images, element, target, image, first))
+        )
+
+    _in_parts(f, images, share, part)
+
+
+def write_channels_first(
+    f: Function, images: Images, element: Type, source: Value, target: Value, share: Share, vector_bytes: int
+) -> None:
+    """Lay out images, which lie as `images` says, as [N, C, H, W]."""
+    pixels, lanes = images.height * images.width, square_lanes(element, vector_bytes)
+
+    def part(image: Value, first: Value, count: int) -> None:
+        planes = f.at(target, affine(f, 0, (image, images.channels * pixels), (first, 1)), element)
+        places = from_places(f, element, _place(f, images, element, source, image, first))
+        write_transposed(f, count, images.channels, lanes, places, to_rows(f, element, planes, pixels))
+
+    _in_parts(f, images, share, part)
+
+
+def _place(f: Function, images: Images, element: Type, array: Value, image: Value, first: Value) -> Callable[[Value], Value]:
+    """What gives the pointer to the pixel of a number in its image, counted from a first one on."""
+
+    def place(number: Value) -> Value:
+        row, column = divided(f, f.add(first, number), max(images.width, 1))
+        return f.at(array, images.offset(f, Pixel(image, row, column)), element)
+
+    return place
+
+
+def _in_parts(f: Function, images: Images, share: Share, part: Callable[[Value, Value, int], None]) -> None:
+    """Call ``part(image, first, count)`` for some pixels of each image at a time, which are one chunk."""
+    pixels = images.height * images.width
+    whole = pixels // _PIXELS
+
+    def chunk(number: Value) -> None:
+        image, which = divided(f, number, whole)
+        part(image, f.mul(which, _PIXELS), _PIXELS)
+
+    if whole:
+        f.loop(*share.of(f, images.count * whole), 1, [], chunk)
+    if pixels % _PIXELS:
+        f.loop(*share.of(f, images.count), 1, [], lambda image: part(image, f.int64(whole * _PIXELS), pixels % _PIXELS))

@@ -1,0 +1,395 @@
+"""Pools as native kernels, on images with their channels last (`images`): neighbours in a vector are channels of one pixel.
+
+The gradient of maxima goes by positions: for each window, the place in it of its first maximum, which `write_max_pool` stores
+if it is asked to. Gradients are gathered: an element of the input adds up what it gets from the windows over it, in a fixed
+order, so that threads can share the rows of the input. Windows that would lie outside are read from the halo of the output's
+gradient, which holds zeros.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from .emitter import BYTE, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant, zero
+from .images import Epilogue, Images, Pixel, affine, bounds_of, divided, parts, require_halo
+from .kernel import Share
+
+__all__ = ["Pool", "write_average_pool", "write_average_pool_gradient", "write_max_pool", "write_max_pool_gradient"]
+
+_CHUNKS = 32
+"""Chunks that work is cut into, at least, where there are as many rows."""
+_VECTORS = 4
+"""Vectors of neighbouring channels that are computed together."""
+_SHORT = 4
+"""Steps of a loop that is written without one."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The windows along rows or along columns."""
+
+    extent: int
+    out: int
+    size: int
+    stride: int
+    pad: tuple[int, int]
+
+    @property
+    def step(self) -> int:
+        """The stride; that of a single window, which has none, goes past the image."""
+        return self.stride if self.out > 1 else max(self.size, self.extent + self.pad[0])
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether all windows lie within the image."""
+        return not self.pad[0] and (self.out - 1) * self.step + self.size <= self.extent
+
+    @property
+    def ranges(self) -> list[tuple[int, int, bool]]:
+        """The windows, from one number up to another, and whether these lie within the image."""
+        first = min(-(-self.pad[0] // self.step), self.out)
+        end = max(first, min(self.out, (self.extent - self.size + self.pad[0]) // self.step + 1))
+        return [each for each in ((0, first, False), (first, end, True), (end, self.out, False)) if each[0] < each[1]]
+
+    @property
+    def overlap(self) -> int:
+        """The most windows that an element lies in."""
+        return -(-self.size // self.step)
+
+    def start(self, f: Function, window: Value) -> Value:
+        """Where a window begins, which may be before the image."""
+        return f.sub(f.mul(window, self.step), self.pad[0])
+
+    def bounds(self, f: Function, window: Value) -> tuple[Operand, Operand]:
+        """The first place in a window that lies within the image, and the one after the last."""
+        if self.is_inside:
+            return 0, self.size
+        start = self.start(f, window)
+        return f.max(f.neg(start), 0), f.min(f.sub(self.extent, start), self.size)
+
+    def weight(self, f: Function, window: Value, element: Type, exclusive: bool) -> Value:
+        """One over the number of elements that a window counts."""
+        if exclusive:
+            first, end = self.bounds(f, window)
+            count = f.sub(f.int64(end), first)
+        else:
+            count = f.min(f.sub(self.extent + sum(self.pad), f.mul(window, self.step)), self.size)
+        return f.div(1.0, f.convert(f.max(count, 1), element))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The geometry of a pool with windows of one size.
+
+    Attributes:
+        x: how the input lies, or its gradient; `y`, how the output does. Positions lie like the output's gradient.
+        kernel: rows and columns of a window; `strides` likewise.
+        pads: what is added above and below, and on the left and right.
+    """
+
+    x: Images
+    y: Images
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    element: Type = FLOAT
+
+    @property
+    def rows(self) -> _Axis:
+        return _Axis(self.x.height, self.y.height, self.kernel[0], self.strides[0], self.pads[0])
+
+    @property
+    def columns(self) -> _Axis:
+        return _Axis(self.x.width, self.y.width, self.kernel[1], self.strides[1], self.pads[1])
+
+    @property
+    def x_halo(self) -> int:
+        """The halo that the input of averages needs, at least. Maxima need none."""
+        ends = [(axis.out - 1) * axis.step + axis.size - axis.pad[0] - axis.extent for axis in (self.rows, self.columns)]
+        return max(0, self.rows.pad[0], self.columns.pad[0], *ends)
+
+    @property
+    def y_halo(self) -> int:
+        """The halo that the gradient of the output needs, at least; positions have it, too."""
+        needed = [0]
+        for axis in (self.rows, self.columns):
+            last = (max(axis.extent, 1) - 1 + axis.pad[0]) // axis.step
+            needed += [axis.overlap - 1 - axis.pad[0] // axis.step, last - (axis.out - 1)]
+        return max(needed)
+
+    @property
+    def position_row(self) -> int:
+        """How far the positions in a row of a window are from those in the next."""
+        return self.columns.overlap * self.columns.step
+
+    @property
+    def position(self) -> Type:
+        """The element type of positions."""
+        return BYTE if self.rows.overlap * self.rows.step * self.position_row <= 128 else INT32
+
+
+def write_max_pool(
+    f: Function,
+    pool: Pool,
+    x: Value,
+    y: Value | None,
+    share: Share,
+    vector_bytes: int,
+    positions: Value | None = None,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """The maxima of windows, and the positions of the first ones, each where its array is given. NaN is greater than all.
+
+    Positions have the element type `Pool.position`, and lie like the output.
+    """
+    integer = INT32 if pool.element.bits == 32 else INT64
+    infinity = constant(-math.inf, pool.element)
+    lowest = None if pool.rows.is_inside and pool.columns.is_inside else _LOWEST[pool.element]
+
+    def window(pixel: Pixel, channel: Value, vectors: Sequence[tuple[int, int]], is_inside: bool) -> None:
+        rows = pool.rows.bounds(f, pixel.row)
+        columns = (0, pool.kernel[1]) if is_inside else pool.columns.bounds(f, pixel.column)
+        corner = Pixel(pixel.image, pool.rows.start(f, pixel.row), pool.columns.start(f, pixel.column))
+        source = f.at(x, pool.x.offset(f, corner, channel), pool.element)
+        maxima = [f.splat(infinity, lanes) for _, lanes in vectors]
+        first = f.convert(affine(f, 0, (rows[0], pool.position_row), (columns[0], 1)), integer)
+        places = [f.splat(first, lanes) for _, lanes in vectors] if positions is not None else []
+
+        def tap(row: Value, column: Value, *carried: Value) -> list[Value]:
+            at = f.at(source, affine(f, 0, (row, pool.x.strides[1]), (column, pool.x.strides[2])), pool.element)
+            place = f.convert(affine(f, 0, (row, pool.position_row), (column, 1)), integer)
+            greater, there = [], []
+            for number, (start, lanes) in enumerate(vectors):
+                value = f.load(f.at(at, start, pool.element), pool.element.of(lanes))
+                is_nan = f.compare("uno", value, value)
+                if places:
+                    is_new = f.bit_or(f.compare("ogt", value, carried[number]), is_nan)
+                    greater.append(f.select(is_new, value, carried[number]))
+                    there.append(f.select(is_new, f.splat(place, lanes), carried[len(vectors) + number]))
+                else:
+                    greater.append(f.select(is_nan, value, f.max(value, carried[number])))
+            return greater + there
+
+        after = _over(f, rows, columns, [*maxima, *places], tap)
+        for number, (start, _) in enumerate(vectors):
+            further = f.add(channel, start)
+            if positions is not None:
+                place = f.convert(after[len(vectors) + number], pool.position)
+                f.store(place, f.at(positions, pool.y.offset(f, pixel, further), pool.position))
+            if y is not None:
+                maximum = after[number]
+                if lowest is not None:  # as windows that are cut off begin with it
+                    maximum = f.select(f.compare("olt", maximum, lowest), lowest, maximum)
+                _store(f, pool.y, y, maximum, pixel, further, epilogue)
+
+    for first, end, is_inside in pool.columns.ranges:
+        _each_pixel(
+            f,
+            pool.y,
+            (first, end),
+            pool.element,
+            share,
+            vector_bytes,
+            lambda pixel, channel, vectors, is_inside=is_inside: window(pixel, channel, vectors, is_inside),
+        )
+
+
+def write_max_pool_gradient(
+    f: Function,
+    pool: Pool,
+    positions: Value,
+    dy: Value,
+    dx: Value,
+    share: Share,
+    vector_bytes: int,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """The gradient of maxima: what windows have goes to the elements at their positions. `dy` has a halo of zeros that is
+    `Pool.y_halo` wide, at least, and `positions` lies like it, whatever is in its halo."""
+    require_halo(pool.y, pool.y_halo, "gradient of the output")
+
+    def part(window: Pixel, place: Pixel, channel: Value, lanes: int) -> Value:
+        at = pool.y.offset(f, window, channel)
+        position = f.load(f.at(positions, at, pool.position), pool.position.of(lanes))
+        number = f.convert(affine(f, 0, (place.row, pool.position_row), (place.column, 1)), pool.position)
+        value = f.load(f.at(dy, at, pool.element), pool.element.of(lanes))
+        return f.select(f.compare("eq", position, f.splat(number, lanes)), value, 0)
+
+    # Sums over columns of sums over rows, each by rising places in the windows.
+    def gathered(image: Value, rows: _Windows, columns: _Windows, channel: Value, lanes: int) -> Value:
+        return _sum(f, (_sum(f, (part(*_at(image, row, column), channel, lanes) for row in rows)) for column in columns))
+
+    _write_gathered(f, pool, dx, share, vector_bytes, epilogue, gathered)
+
+
+def write_average_pool(
+    f: Function,
+    pool: Pool,
+    x: Value,
+    y: Value,
+    exclusive: bool,
+    share: Share,
+    vector_bytes: int,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """The averages of windows; if `exclusive`, of what of them lies within the image. `x` has a halo of zeros that is
+    `Pool.x_halo` wide, at least."""
+    require_halo(pool.x, pool.x_halo, "input")
+
+    def window(pixel: Pixel, channel: Value, vectors: Sequence[tuple[int, int]]) -> None:
+        corner = Pixel(pixel.image, pool.rows.start(f, pixel.row), pool.columns.start(f, pixel.column))
+        source = f.at(x, pool.x.offset(f, corner, channel), pool.element)
+
+        def tap(column: Value, row: Value, *sums: Value) -> list[Value]:
+            at = f.at(source, affine(f, 0, (row, pool.x.strides[1]), (column, pool.x.strides[2])), pool.element)
+            values = [f.load(f.at(at, start, pool.element), pool.element.of(lanes)) for start, lanes in vectors]
+            return [f.add(total, value) for total, value in zip(sums, values, strict=True)]
+
+        sums = [zero(pool.element.of(lanes)) for _, lanes in vectors]
+        sums = _over(f, (0, pool.kernel[1]), (0, pool.kernel[0]), sums, tap)
+        rows = pool.rows.weight(f, pixel.row, pool.element, exclusive)
+        weight = f.mul(rows, pool.columns.weight(f, pixel.column, pool.element, exclusive))
+        for total, (start, lanes) in zip(sums, vectors, strict=True):
+            _store(f, pool.y, y, f.mul(total, f.splat(weight, lanes)), pixel, f.add(channel, start), epilogue)
+
+    _each_pixel(f, pool.y, (0, pool.y.width), pool.element, share, vector_bytes, window)
+
+
+def write_average_pool_gradient(
+    f: Function,
+    pool: Pool,
+    dy: Value,
+    dx: Value,
+    exclusive: bool,
+    share: Share,
+    vector_bytes: int,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """The gradient of averages. `dy` has a halo of zeros that is `Pool.y_halo` wide, at least."""
+    require_halo(pool.y, pool.y_halo, "gradient of the output")
+
+    def part(window: Pixel, place: Pixel, channel: Value, lanes: int) -> Value:
+        rows = pool.rows.weight(f, window.row, pool.element, exclusive)
+        weight = f.mul(rows, pool.columns.weight(f, window.column, pool.element, exclusive))
+        value = f.load(f.at(dy, pool.y.offset(f, window, channel), pool.element), pool.element.of(lanes))
+        result = f.mul(value, f.splat(weight, lanes))
+        for axis, number in ((pool.rows, place.row), (pool.columns, place.column)):
+            if axis.size % axis.step:  # some of the windows that are read may begin too far before
+                result = f.select(f.splat(f.compare("slt", number, axis.size), lanes), result, 0)
+        return result
+
+    def gathered(image: Value, rows: _Windows, columns: _Windows, channel: Value, lanes: int) -> Value:
+        return _sum(f, (_sum(f, (part(*_at(image, row, column), channel, lanes) for column in columns)) for row in rows))
+
+    _write_gathered(f, pool, dx, share, vector_bytes, epilogue, gathered)
+
+
+_LOWEST = {FLOAT: -(2 - 2**-23) * 2.0**127, DOUBLE: -sys.float_info.max}
+_Windows = Sequence[tuple[Value, Value]]
+"""Windows along an axis: the number of each, and the place in it of the element that they are over."""
+
+
+def _write_gathered(
+    f: Function,
+    pool: Pool,
+    dx: Value,
+    share: Share,
+    vector_bytes: int,
+    epilogue: Epilogue | None,
+    gathered: Callable[[Value, _Windows, _Windows, Value, int], Value],
+) -> None:
+    """Store ``gathered(image, windows of the row, windows of the column, channel, lanes)`` for each element of the input."""
+
+    def pixel(at: Pixel, channel: Value, vectors: Sequence[tuple[int, int]]) -> None:
+        rows, columns = _windows(f, pool.rows, at.row), _windows(f, pool.columns, at.column)
+        for start, lanes in vectors:
+            further = f.add(channel, start)
+            _store(f, pool.x, dx, gathered(at.image, rows, columns, further, lanes), at, further, epilogue)
+
+    _each_pixel(f, pool.x, (0, pool.x.width), pool.element, share, vector_bytes, pixel)
+
+
+def _windows(f: Function, axis: _Axis, element: Value) -> _Windows:
+    """The windows that an element may lie in, by rising places in them."""
+    last, place = divided(f, f.add(element, axis.pad[0]), axis.step)
+    return [(f.sub(last, number), f.add(place, number * axis.step)) for number in range(axis.overlap)]
+
+
+def _at(image: Value, row: tuple[Value, Value], column: tuple[Value, Value]) -> tuple[Pixel, Pixel]:
+    """A window as a pixel of the output, and a place in it."""
+    return Pixel(image, row[0], column[0]), Pixel(image, row[1], column[1])
+
+
+def _sum(f: Function, values: Iterable[Value]) -> Value:
+    return functools.reduce(f.add, values)
+
+
+def _over(
+    f: Function,
+    outer: tuple[Operand, Operand],
+    inner: tuple[Operand, Operand],
+    carried: Sequence[Value],
+    body: Callable[..., list[Value]],
+) -> list[Value]:
+    """Two loops, one inside the other: ``body(i, j, *values)``."""
+
+    def row(number: Value, *values: Value) -> list[Value]:
+        return _loop(f, inner, values, lambda other, *further: body(number, other, *further))
+
+    return _loop(f, outer, carried, row)
+
+
+def _loop(
+    f: Function, bounds: tuple[Operand, Operand], carried: Sequence[Value], body: Callable[..., list[Value]]
+) -> list[Value]:
+    """A loop, written without one where it is short."""
+    start, stop = bounds
+    if isinstance(start, int) and isinstance(stop, int) and stop - start <= _SHORT:
+        values = list(carried)
+        for number in range(start, stop):
+            values = body(f.int64(number), *values)
+        return values
+    return f.loop(start, stop, 1, carried, body)
+
+
+def _store(
+    f: Function, images: Images, target: Value, value: Value, pixel: Pixel, channel: Value, epilogue: Epilogue | None
+) -> None:
+    last = value if epilogue is None else epilogue(f, value, pixel, channel)
+    if last is not None:
+        f.store(last, f.at(target, images.offset(f, pixel, channel), value.type))
+
+
+def _each_pixel(
+    f: Function,
+    images: Images,
+    columns: tuple[int, int],
+    element: Type,
+    share: Share,
+    vector_bytes: int,
+    body: Callable[[Pixel, Value, Sequence[tuple[int, int]]], None],
+) -> None:
+    """``body(pixel, channel, vectors)`` for some columns of the images, and some vectors of neighbouring channels at a time,
+    which are (first, lanes) from the channel on. A chunk is some rows of an image."""
+    if not images.count * images.height * images.channels:
+        return
+    lanes = vector_bytes // element.bytes
+    at_once = lanes * _VECTORS
+    whole = images.channels // at_once * at_once
+    blocks = min(images.height, -(-_CHUNKS // images.count))
+
+    def chunk(number: Value) -> None:
+        image, block = divided(f, number, blocks)
+        start, stop = bounds_of(f, block, blocks, images.height)
+        f.loop(start, stop, 1, [], lambda row: f.loop(*columns, 1, [], lambda column: channels(Pixel(image, row, column))))
+
+    def channels(pixel: Pixel) -> None:
+        f.loop(0, whole, at_once, [], lambda channel: body(pixel, channel, parts(at_once, lanes)))
+        if whole < images.channels:
+            body(pixel, f.int64(whole), parts(images.channels - whole, lanes))
+
+    f.loop(*share.of(f, images.count * blocks), 1, [], chunk)

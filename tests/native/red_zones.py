@@ -1,0 +1,114 @@
+"""Runs native kernels on arrays that have red zones: words before and after each that no kernel may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import CFUNCTYPE, c_int64, c_void_p
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fluid.executor.native.compiler import Library, Target, compile_object, host
+from fluid.executor.native.emitter import Function, Module, Value
+from fluid.executor.native.images import Images
+from fluid.executor.native.kernel import Share, write_kernel
+
+_GUARD = 64
+_KERNEL = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+
+Body = Callable[[Function, Sequence[Value], Share], None]
+
+
+def targets() -> list[Target]:
+    """This processor, and what of it is AVX2, if that is less."""
+    own = host()
+    if own.vector_bytes <= 32:
+        return [own]
+    narrow = ",".join("-" + name[1:] if name.startswith("+avx512") else name for name in own.features.split(","))
+    return [own, replace(own, features=narrow)]
+
+
+@dataclass
+class Guarded:
+    """An array between red zones, which begins at a multiple of 64 bytes and is filled with NaN."""
+
+    shape: tuple[int, ...]
+    dtype: Any = np.float32
+    array: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        size = int(np.prod(self.shape))
+        itemsize = np.dtype(self.dtype).itemsize
+        raw = np.empty(size + 2 * _GUARD + 64 // itemsize, self.dtype)
+        first = -(raw.ctypes.data // itemsize) % (64 // itemsize) + _GUARD
+        self._zones = raw[first - _GUARD : first], raw[first + size : first + size + _GUARD]
+        for zone in self._zones:
+            zone.view(np.uint8)[:] = 0xA5
+        self.array = raw[first : first + size].reshape(self.shape)
+        if np.issubdtype(self.dtype, np.floating):
+            self.array[...] = np.nan
+
+    @classmethod
+    def of(cls, array: Any) -> Guarded:
+        guarded = cls(array.shape, array.dtype)
+        guarded.array[...] = array
+        return guarded
+
+    def check(self) -> None:
+        for where, zone in zip(("before", "after"), self._zones, strict=True):
+            assert (zone.view(np.uint8) == 0xA5).all(), f"written {where} an array of shape {self.shape}"
+
+
+@dataclass
+class Kernels:
+    """Kernels that are compiled together: `add` each, then `run` it by its number."""
+
+    target: Target
+    bodies: list[tuple[int, Body]] = field(default_factory=list)
+    library: Library | None = None
+
+    def add(self, operands: int, body: Body) -> int:
+        self.bodies.append((operands, body))
+        return len(self.bodies) - 1
+
+    @staticmethod
+    def text(operands: int, body: Body) -> str:
+        """A kernel as text, which is not compiled."""
+        module = Module()
+        write_kernel(module, "kernel", operands, body)
+        return module.text
+
+    def run(self, number: int, arrays: Sequence[Guarded], threads: int = 1) -> None:
+        """Run a kernel on arrays, a thread after the other, and check the red zones."""
+        if self.library is None:
+            module = Module()
+            for count, (operands, body) in enumerate(self.bodies):
+                write_kernel(module, f"kernel{count}", operands, body)
+            self.library = Library(compile_object(module.text, self.target), module.names)
+        words = np.array([each.array.ctypes.data for each in arrays], np.int64)
+        function = _KERNEL(self.library.addresses[f"kernel{number}"])
+        for thread in range(threads):
+            function(words.ctypes.data, thread, threads)
+        for each in arrays:
+            each.check()
+
+
+def laid_out(images: Images, array: Any) -> Guarded:
+    """Images [N, C, H, W] as `images` says, with a cleared halo."""
+    guarded = Guarded(images.shape, array.dtype)
+    guarded.array[...] = 0
+    inner(images, guarded.array)[...] = array
+    return guarded
+
+
+def inner(images: Images, array: Any) -> Any:
+    """The images in their layout, without the halo, seen as [N, C, H, W]."""
+    h = images.halo
+    return array[:, h : h + images.height, h : h + images.width].transpose(0, 3, 1, 2)
+
+
+def check_halo(images: Images, guarded: Guarded) -> None:
+    copy = guarded.array.copy()
+    inner(images, copy)[...] = 0
+    assert not copy.any(), "the halo is no longer zero"

@@ -1,0 +1,237 @@
+"""Native convolutions beside sums over taps in float64, with red zones around every array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from checks import each
+from red_zones import Guarded, Kernels, check_halo, inner, laid_out, targets
+
+from fluid.executor.native.compiler import Target
+from fluid.executor.native.convolution import (
+    Convolution,
+    filter_gradient_phases,
+    packed_elements,
+    packed_elements_for_input,
+    partial_elements,
+    write_forward,
+    write_input_gradient,
+    write_packed_filter,
+    write_packed_filter_for_input,
+)
+from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
+from fluid.executor.native.images import Images, Pixel, write_channels_first, write_channels_last
+
+DTYPES = {FLOAT: np.float32, DOUBLE: np.float64}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution as users give it, and how wide the halos are beyond what it needs."""
+
+    images: int
+    channels: int
+    extents: tuple[int, int]
+    filters: int
+    kernel: tuple[int, int] = (3, 3)
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+    element: Type = FLOAT
+    wider: int = 0
+
+    def geometry(self) -> Convolution:
+        out = [
+            (extent + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+            for extent, pad, dilation, kernel, stride in zip(
+                self.extents, self.pads, self.dilations, self.kernel, self.strides, strict=True
+            )
+        ]
+        x, y = Images.dense(self.images, *self.extents, self.channels), Images.dense(self.images, *out, self.filters)
+        g = Convolution(x, y, self.kernel, self.strides, self.pads, self.dilations, self.groups, self.element)
+        x = Images.dense(self.images, *self.extents, self.channels, g.x_halo + self.wider)
+        return replace(g, x=x, y=Images.dense(self.images, *out, self.filters, g.y_halo + self.wider))
+
+
+def reference(g: Convolution, x: Any, w: Any, dy: Any) -> tuple[Any, Any, Any]:
+    """Output, gradient of the input and gradient of the filter, in float64."""
+    x, w, dy = (array.astype(np.float64) for array in (x, w, dy))
+    halo = g.x_halo
+    padded = np.pad(x, ((0, 0), (0, 0), (halo, halo), (halo, halo)))
+    y, dw, d_padded = np.zeros(dy.shape), np.zeros(w.shape), np.zeros(padded.shape)
+    for group in range(g.groups):
+        c = slice(group * g.channels, (group + 1) * g.channels)
+        m = slice(group * g.filters, (group + 1) * g.filters)
+        for row in range(g.kernel[0]):
+            for column in range(g.kernel[1]):
+                starts = [
+                    halo - pad + tap * dilation for pad, tap, dilation in zip(g.pads, (row, column), g.dilations, strict=True)
+                ]
+                ends = [
+                    start + stride * (extent - 1) + 1
+                    for start, stride, extent in zip(starts, g.strides, dy.shape[2:], strict=True)
+                ]
+                at = (slice(None), c, *(slice(*each) for each in zip(starts, ends, g.strides, strict=True)))
+                y[:, m] += np.einsum("nchw,mc->nmhw", padded[at], w[m, :, row, column])
+                dw[m, :, row, column] = np.einsum("nchw,nmhw->mc", padded[at], dy[:, m])
+                d_padded[at] += np.einsum("nmhw,mc->nchw", dy[:, m], w[m, :, row, column])
+    return y, d_padded[:, :, halo : halo + g.x.height, halo : halo + g.x.width], dw
+
+
+def check_close(actual: Any, expected: Any, magnitude: Any, terms: int) -> None:
+    """Each element within what rounding of as many terms, whose absolute values sum up to `magnitude`, may give."""
+    bound = (terms + 2) * np.finfo(actual.dtype).eps * magnitude + 1e-300
+    assert (np.abs(actual - expected) <= bound).all(), f"off by {(np.abs(actual - expected) / bound).max():.2g} of the bound"
+
+
+CASES = [
+    Case(3, 5, (7, 9), 20),
+    Case(2, 3, (8, 7), 10, strides=(2, 2), wider=1),
+    Case(2, 16, (5, 6), 40, (1, 1), (2, 2), (0, 0), element=DOUBLE),
+    Case(2, 4, (9, 8), 6, (5, 2), (1, 3), (3, 1), (1, 2), groups=2, element=DOUBLE),
+]
+MORE = [
+    Case(1, 1, (1, 1), 1, (1, 1), pads=(0, 0)),
+    Case(0, 2, (4, 4), 3),
+    Case(4, 64, (8, 8), 64),
+    Case(2, 24, (14, 14), 56, (5, 5), pads=(0, 0)),
+    Case(1, 33, (7, 7), 70),
+    Case(2, 6, (11, 11), 9, dilations=(2, 2), pads=(2, 2), strides=(2, 2), groups=3),
+    Case(2, 3, (12, 12), 8, (2, 2), (3, 3), (0, 0)),
+    Case(2, 8, (6, 6), 8, (3, 3), (3, 2), (1, 1), (3, 2)),
+    Case(1, 3, (32, 32), 64, (7, 7), (2, 2), (3, 3)),
+]
+
+
+@each("case, which", [(case, number % 2) for number, case in enumerate(CASES)])
+def test_convolution_is_the_sum_over_taps(case: Case, which: int) -> None:
+    check_convolution(case, which)
+
+
+@pytest.mark.slow
+@each("case", CASES + MORE)
+@each("element", [FLOAT, DOUBLE], ids=str)
+@each("which", [0, 1])
+def test_more_convolutions_are_the_sum_over_taps(case: Case, element: Type, which: int) -> None:
+    check_convolution(replace(case, element=element), which)
+
+
+def check_convolution(case: Case, which: int) -> None:
+    """Output and both gradients, by the same kernels with 1, 2 and 4 threads, for one of the processors that run here."""
+    target = targets()[min(which, len(targets()) - 1)]
+    width, g, dtype = target.vector_bytes, case.geometry(), DTYPES[case.element]
+    random = np.random.default_rng(0)
+    x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width)).astype(dtype) for i in (g.x, g.y))
+    w = random.standard_normal((case.filters, g.channels, *g.kernel)).astype(dtype)
+    kernels = Kernels(target)
+    forward = kernels.add(3, lambda f, p, share: write_forward(f, g, *p, share, width))
+    back = kernels.add(3, lambda f, p, share: write_input_gradient(f, g, *p, share, width))
+    phases = [
+        kernels.add(4, lambda f, p, share, write=write: write(f, *p, share)) for write, _ in filter_gradient_phases(g, width)
+    ]
+    pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, width))
+    pack_back = kernels.add(2, lambda f, p, share: write_packed_filter_for_input(f, g, *p, share, width))
+    bits: list[Any] = []
+    for threads in (1, 2, 4):
+        filter_, packed = Guarded.of(w), Guarded((packed_elements(g, width),), dtype)
+        packed_back = Guarded((packed_elements_for_input(g, width),), dtype)
+        image, gradient = laid_out(g.x, x), laid_out(g.y, dy)
+        y, dx = (laid_out(images, np.full_like(array, np.nan)) for images, array in ((g.y, dy), (g.x, x)))
+        partials, dw = Guarded((partial_elements(g, width),), dtype), Guarded(w.shape, dtype)
+        kernels.run(pack, [filter_, packed], threads)
+        kernels.run(pack_back, [filter_, packed_back], threads)
+        kernels.run(forward, [image, packed, y], threads)
+        kernels.run(back, [gradient, packed_back, dx], threads)
+        for phase in phases:
+            kernels.run(phase, [image, gradient, partials, dw], threads)
+        bits.append((inner(g.y, y.array), inner(g.x, dx.array), dw.array))
+        check_halo(g.y, y)
+        check_halo(g.x, dx)
+    for others in bits[1:]:
+        for one, other in zip(bits[0], others, strict=True):
+            assert one.tobytes() == other.tobytes(), "the bits depend on the number of threads"
+    terms = g.channels * g.taps, g.filters * g.taps, x.shape[0] * dy.shape[2] * dy.shape[3]
+    exact, magnitudes = reference(g, x, w, dy), reference(g, abs(x), abs(w), abs(dy))
+    for actual, expected, magnitude, count in zip(bits[0], exact, magnitudes, terms, strict=True):
+        check_close(actual, expected, magnitude, count)
+
+
+def test_an_epilogue_changes_what_is_stored() -> None:
+    """A residual addition from images with another halo, and a sum by an update of the filter."""
+    target = targets()[0]
+    width, g = target.vector_bytes, Case(2, 3, (5, 5), 19, wider=1).geometry()
+    other = Images.dense(2, 5, 5, 19, 3)
+    random = np.random.default_rng(0)
+    x, y, w = (random.standard_normal(shape, np.float32) for shape in ((2, 3, 5, 5), (2, 19, 5, 5), (19, 3, 3, 3)))
+    kernels = Kernels(target)
+
+    def forward(f: Function, p: Any, share: Any) -> None:
+        def residual(f: Function, value: Value, pixel: Pixel, channel: Value) -> Value:
+            at = f.at(p[3], other.offset(f, pixel, channel), FLOAT)
+            return f.max(f.add(value, f.load(at, value.type)), 0.0)
+
+        write_forward(f, g, *p[:3], share, width, residual)
+
+    def update(f: Function, p: Any, share: Any) -> None:
+        def descend(f: Function, value: Value, row: Value, column: Value) -> None:
+            at = f.at(p[3], f.add(f.mul(row, 27), column), FLOAT)
+            f.store(f.fma(value, -0.5, f.load(at, value.type)), at)
+
+        filter_gradient_phases(g, width, descend)[1][0](f, *p, share)
+
+    plain = kernels.add(3, lambda f, p, share: write_forward(f, g, *p, share, width))
+    fused = kernels.add(4, forward)
+    pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, width))
+    sums, total = (kernels.add(4, lambda f, p, share, w=w: w(f, *p, share)) for w, _ in filter_gradient_phases(g, width))
+    descend = kernels.add(4, update)
+    packed, image, dy = Guarded((packed_elements(g, width),)), laid_out(g.x, x), laid_out(g.y, y)
+    kernels.run(pack, [Guarded.of(w), packed])
+    outputs = laid_out(g.y, y * 0), laid_out(g.y, y * 0)
+    kernels.run(plain, [image, packed, outputs[0]])
+    kernels.run(fused, [image, packed, outputs[1], laid_out(other, y)])
+    plain_output, fused_output = (inner(g.y, each.array) for each in outputs)
+    assert np.array_equal(fused_output, np.maximum(plain_output + y, 0))
+    partials, dw, filter_ = Guarded((partial_elements(g, width),)), Guarded(w.shape), Guarded.of(w)
+    for phase, written in ((sums, dw), (total, dw), (sums, filter_), (descend, filter_)):
+        kernels.run(phase, [image, dy, partials, written])
+    np.testing.assert_allclose(filter_.array, w - 0.5 * dw.array, rtol=1e-5, atol=1e-6)
+
+
+def test_a_halo_that_is_too_narrow_is_refused() -> None:
+    g = Case(1, 2, (4, 4), 3).geometry()
+    narrow = replace(g, x=Images.dense(1, 4, 4, 2), y=Images.dense(1, 4, 4, 3))
+    with pytest.raises(ValueError, match="the input has a halo of 0 pixels; this kernel reads 1"):
+        Kernels.text(3, lambda f, p, share: write_forward(f, narrow, *p, share, 64))
+    with pytest.raises(ValueError, match="the gradient of the output has a halo of 0 pixels"):
+        Kernels.text(3, lambda f, p, share: write_input_gradient(f, narrow, *p, share, 64))
+
+
+@each(
+    "shape, halo, element",
+    [((2, 19, 5, 7), 1, FLOAT), ((1, 3, 4, 4), 0, DOUBLE), ((2, 8, 33, 33), 2, FLOAT), ((2, 0, 3, 3), 1, FLOAT)],
+)
+def test_layouts_there_and_back(shape: tuple[int, ...], halo: int, element: Type) -> None:
+    count, channels, height, width = shape
+    images = Images.dense(count, height, width, channels, halo)
+    array = np.random.default_rng(0).standard_normal(shape).astype(DTYPES[element])
+    for target in targets():
+        check_layouts(target, images, element, array)
+
+
+def check_layouts(target: Target, images: Images, element: Type, array: Any) -> None:
+    kernels, width = Kernels(target), target.vector_bytes
+    there = kernels.add(2, lambda f, p, share: write_channels_last(f, images, element, *p, share, width))
+    back = kernels.add(2, lambda f, p, share: write_channels_first(f, images, element, *p, share, width))
+    for threads in (1, 3):
+        moved, returned = laid_out(images, np.full_like(array, np.nan)), Guarded(array.shape, array.dtype)
+        kernels.run(there, [Guarded.of(array), moved], threads)
+        assert np.array_equal(moved.array, laid_out(images, array).array)
+        kernels.run(back, [moved, returned], threads)
+        assert np.array_equal(returned.array, array)

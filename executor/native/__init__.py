@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
-from .regions import Check, Region
+from .regions import CLEARED, Check, Region
 from .tables import Tables
 
-__all__ = ["Check", "Region", "Tables", "is_available", "native_regions"]
+__all__ = ["CLEARED", "Check", "Region", "Tables", "is_available", "native_regions"]
 
 
 def is_available() -> bool:

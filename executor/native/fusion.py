@@ -18,9 +18,9 @@ from math import prod
 from operator import mul
 from typing import Any
 
-from .graph import Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, operands_of
+from .graph import Choice, Constant, Core, FilterGradient, Map, Memory, Node, PackedFilter, Position, Product, Reduction, Reshaped, Rows, Turned, View, operands_of, strides_of
 
-__all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over", "strides_of"]
+__all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
 _MOST_NODES = 48
 """Nodes of a group, so that its code stays short."""
@@ -48,9 +48,18 @@ def reads_of(node: Node) -> list[Node]:
 
 def source_of(node: Node) -> Node:
     """The node in whose memory, or group, the elements of a node are found."""
-    while isinstance(node, (Reshaped, View)):
+    while isinstance(node, (Reshaped, View, Turned)):
         node = node.source
     return node
+
+
+def extents_of(core: Node) -> list[int]:
+    """The index space in which what follows a core is computed."""
+    if isinstance(core, Product):
+        return [prod(core.shape[:-1]), core.shape[-1]]
+    if isinstance(core, FilterGradient):
+        return [core.shape[0], prod(core.shape[1:])]
+    return list(core.shape)
 
 
 def breaks_of(shape: Sequence[int]) -> set[int]:
@@ -72,13 +81,13 @@ class Group:
         total: elements of the index space.
         breaks: see `breaks_of`; the extents of the space's dimensions are the quotients of neighbours.
         columns: elements of a row; None as long as no node asks for rows.
-        product: the product of matrices that it begins with.
+        core: what it begins with, if that has a kernel of its own.
         sums: reductions over rows.
     """
 
     total: int
     breaks: set[int]
-    product: Product | None = None
+    core: Core | None = None
     columns: int | None = None
     nodes: list[Node] = field(default_factory=list)
     per_row: set[Node] = field(default_factory=set)
@@ -152,9 +161,9 @@ class Schedule:
         if isinstance(node, (Constant, Memory, Position)):
             self.home[node] = -1
             return
-        if isinstance(node, View):
+        if isinstance(node, (View, Turned)):
             self._give_memory(source_of(node))
-        if isinstance(node, (Reshaped, View)):
+        if isinstance(node, (Reshaped, View, Turned)):
             self.home[node] = self.home[source_of(node)]
             return
         for operand in operands_of(node):
@@ -276,7 +285,7 @@ class Schedule:
                 group.uniform.append(source)
 
     def _candidates(self, node: Node, reads: Sequence[Node], least: int) -> Iterator[int]:
-        if isinstance(node, Product):
+        if isinstance(node, Core):
             return
         if 0 <= least < len(self.items):
             yield least
@@ -296,8 +305,8 @@ class Schedule:
         if need is None:
             return False
         total, breaks, columns = need
-        if group.product is not None:
-            return isinstance(node, Map) and total == group.total and self._fits_product(group, node, position)
+        if group.core is not None:
+            return isinstance(node, Map) and total == group.total and self._fits_core(group, node, position)
         if total != group.total:
             # One value for each row of the group.
             if not (isinstance(node, Map) and group.columns and node.size == group.rows and node.size > 0):
@@ -339,11 +348,11 @@ class Schedule:
             return bool(columns) and _is_repeated_along_rows(operand, node, columns)
         return operand.size == group.total
 
-    def _fits_product(self, group: Group, node: Map, position: int) -> bool:
-        assert group.product is not None
-        rows, columns = group.product.shape[-2:]
-        if group.product.ndim > 2 and prod(group.product.shape[:-2]) != 1:
+    def _fits_core(self, group: Group, node: Map, position: int) -> bool:
+        assert group.core is not None
+        if isinstance(group.core, PackedFilter):
             return False
+        extents = extents_of(group.core)
         for operand in node.operands:
             source = source_of(operand)
             if source in self.floating:
@@ -352,9 +361,9 @@ class Schedule:
             elif self.home[source] == position:
                 if source in self.uniform or base_of(operand) is not source or operand.size != group.total:
                     return False
-            elif not isinstance(operand, Constant) and steps_over(operand, node.shape, [rows, columns]) is None:
+            elif not isinstance(operand, Constant) and steps_over(operand, node.shape, extents) is None:
                 return False
-        return _is_chain(breaks_of(node.shape) | {columns})
+        return _is_chain(breaks_of(node.shape) | breaks_of(extents))
 
     @staticmethod
     def _join(group: Group, node: Node) -> None:
@@ -363,7 +372,7 @@ class Schedule:
         if need is None:
             return
         total, breaks, columns = need
-        if group.product is not None:
+        if group.core is not None:
             return
         if total != group.total:
             assert group.columns
@@ -425,7 +434,7 @@ def _need(node: Node) -> tuple[int, set[int], int | None] | None:
             return node.source.size, breaks_of(node.source.shape), node.source.shape[-1]
         case Rows():
             return node.size, breaks_of(node.shape), node.shape[-1]
-        case Product():
+        case Core():
             return node.size, breaks_of(node.shape), None
     return None
 
@@ -434,7 +443,7 @@ def _new_group(node: Node) -> Group:
     need = _need(node)
     assert need is not None, node
     total, breaks, _ = need
-    return Group(total, set(breaks), node if isinstance(node, Product) else None)
+    return Group(total, set(breaks), node if isinstance(node, Core) else None)
 
 
 def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> list[int] | None:
@@ -471,10 +480,3 @@ def steps_over(operand: Node, shape: Sequence[int], extents: Sequence[int]) -> l
         steps.append(parts[0][1] if parts else 0)
         inner *= extent
     return steps[::-1]
-
-
-def strides_of(node: Node) -> tuple[int, ...]:
-    """The strides of a node in the memory of its source, in elements."""
-    from .graph import contiguous
-
-    return node.strides if isinstance(node, View) else contiguous(node.shape)

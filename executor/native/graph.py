@@ -9,7 +9,7 @@ that is found by `fusion`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -19,8 +19,8 @@ from fluid.ir.versions import Value
 from .emitter import Type
 
 __all__ = [
-    "Choice", "Constant", "Map", "Memory", "Node", "Position", "Product", "Reduction", "Reshaped", "Rows", "View", "broadcast_to",
-    "constant", "contiguous", "mapped", "operands_of", "product", "reduced", "reshaped", "sliced", "transposed", "viewed",
+    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Map", "Memory", "Node", "PackedFilter", "Pooled", "PooledBack", "Position", "Positions", "Product", "Reduction", "Reshaped", "Rows", "Turned", "View", "Windows", "broadcast_to", "channels_first", "channels_last",
+    "constant", "contiguous", "mapped", "memory_shape", "offset_of", "operands_of", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -32,6 +32,8 @@ class Node:
 
     shape: Shape
     element: Type
+    halo: int = field(default=0, init=False)
+    """Pixels of zeros around images, where they lie in memory."""
 
     @property
     def size(self) -> int:
@@ -111,16 +113,110 @@ class Choice(Node):
 
 
 @dataclass(eq=False)
-class Product(Node):
+class Turned(Node):
+    """Images [N, C, H, W] of a node that has them as [N, H, W, C]. What is computed of them elementwise is computed there."""
+
+    source: Node
+
+
+class Core(Node):
+    """What has a kernel of its own, with which a group may begin."""
+
+
+@dataclass(eq=False)
+class Product(Core):
     """The product of two stacks of matrices, [..., M, K] and [..., K, N]; leading extents of 1 are broadcast."""
 
     left: Node
     right: Node
 
 
+@dataclass(frozen=True)
+class Windows:
+    """How windows go over images: rows and columns of each."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[tuple[int, int], tuple[int, int]]
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+
+@dataclass(eq=False)
+class PackedFilter(Core):
+    """A filter [M, C / groups, rows, columns] in the order in which a convolution, or the gradient of its input, reads it."""
+
+    filter: Node
+    windows: Windows
+    images: tuple[Shape, Shape]
+    for_input: bool
+
+
+@dataclass(eq=False)
+class Convolved(Core):
+    """The convolution of images [N, H, W, C] with a filter."""
+
+    source: Node
+    packed: PackedFilter
+
+
+@dataclass(eq=False)
+class ConvolvedBack(Core):
+    """The gradient of a convolution's input, of that of its output."""
+
+    source: Node
+    packed: PackedFilter
+
+
+@dataclass(eq=False)
+class FilterGradient(Core):
+    """The gradient of a convolution's filter, of its input and the gradient of its output."""
+
+    source: Node
+    gradient: Node
+    windows: Windows
+
+
+@dataclass(eq=False)
+class Pooled(Core):
+    """The greatest elements of windows, or their averages: ``max``, ``average``, or ``inside`` of what lies within the image."""
+
+    kind: str
+    source: Node
+    windows: Windows
+
+
+@dataclass(eq=False)
+class Positions(Core):
+    """Where in each window its greatest element is."""
+
+    source: Node
+    windows: Windows
+
+
+@dataclass(eq=False)
+class PooledBack(Core):
+    """The gradient of what was pooled, of that of the output, and of the positions of the greatest elements."""
+
+    kind: str
+    source: Node
+    windows: Windows
+    positions: Node | None
+
+
 def operands_of(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed of."""
     match node:
+        case Convolved() | ConvolvedBack():
+            return (node.source, node.packed)
+        case PackedFilter():
+            return (node.filter,)
+        case FilterGradient():
+            return (node.source, node.gradient)
+        case Pooled() | Positions() | Turned():
+            return (node.source,)
+        case PooledBack():
+            return (node.source,) if node.positions is None else (node.source, node.positions)
         case Map():
             return node.operands
         case Reduction() | Reshaped() | View():
@@ -139,6 +235,33 @@ def constant(number: float, element: Type) -> Constant:
     return Constant((), element, number)
 
 
+def strides_of(node: Node) -> Shape:
+    """The steps from one element of a node to the next, by dimension, in the memory where they lie."""
+    if isinstance(node, View):
+        return node.strides
+    if node.halo:
+        _, _, width, channels = node.shape
+        row = (width + 2 * node.halo) * channels
+        return (node.shape[1] + 2 * node.halo) * row, row, channels, 1
+    return contiguous(node.shape)
+
+
+def offset_of(node: Node) -> int:
+    """Elements before the first one of a node, in the memory where they lie."""
+    if isinstance(node, View):
+        return node.offset
+    _, row, pixel, _ = strides_of(node) if node.halo else (0, 0, 0, 0)
+    return node.halo * (row + pixel)
+
+
+def memory_shape(node: Node) -> Shape:
+    """The shape of the memory of a node."""
+    if not node.halo:
+        return node.shape
+    count, height, width, channels = node.shape
+    return count, height + 2 * node.halo, width + 2 * node.halo, channels
+
+
 def contiguous(shape: Sequence[int]) -> Shape:
     """The strides of elements that lie side by side, rows first."""
     return tuple(accumulate((*shape[:0:-1],), mul, initial=1))[::-1] if shape else ()
@@ -151,11 +274,33 @@ def aligned(node: Node, ndim: int) -> Node:
 
 def mapped(formula: str, *operands: Node, element: Type | None = None) -> Node:
     """A formula of operands that broadcast as in numpy; by default of the first one's element type."""
+    if any(isinstance(operand, Turned) for operand in operands):
+        last = [operand if isinstance(operand, Constant) else channels_last(aligned(operand, 4)) for operand in operands]
+        return channels_first(mapped(formula, *last, element=element))
     ndim = max(operand.ndim for operand in operands)
     all_aligned = tuple(operand if isinstance(operand, Constant) else aligned(operand, ndim) for operand in operands)
     shapes = [operand.shape for operand in all_aligned if operand.ndim == ndim and not isinstance(operand, Constant)]
     shape = tuple(next((extent for extent in extents if extent != 1), 1) for extents in zip(*shapes, strict=True))
     return Map(shape, element or operands[0].element, formula, all_aligned)
+
+
+def channels_first(node: Node) -> Node:
+    """Images [N, C, H, W] of images [N, H, W, C]."""
+    count, height, width, channels = node.shape
+    shape = (count, channels, height, width)
+    if node.size == count * channels or channels == 1:
+        return reshaped(node, shape)
+    return Turned(shape, node.element, node)
+
+
+def channels_last(node: Node) -> Node:
+    """Images [N, H, W, C] of images [N, C, H, W]."""
+    if isinstance(node, Turned):
+        return node.source
+    count, channels, height, width = node.shape
+    if node.size == count * channels or channels == 1:
+        return reshaped(node, (count, height, width, channels))
+    return transposed(node, (0, 2, 3, 1))
 
 
 def broadcast_to(node: Node, shape: Shape) -> Node:
@@ -169,6 +314,9 @@ def reduced(kind: str, source: Node, axes: Sequence[int]) -> Node:
 
     Runs of neighbouring axes are reduced one after the other, the last ones first.
     """
+    if isinstance(source, Turned):
+        last = reduced(kind, source.source, [(0, 3, 1, 2)[axis] for axis in axes])
+        return channels_first(last)
     wanted = [axis for axis in sorted({axis % source.ndim for axis in axes}) if source.shape[axis] != 1]
     if not wanted:
         return source
@@ -213,6 +361,8 @@ def reshaped(node: Node, shape: Shape) -> Node:
         return node
     if isinstance(node, Reshaped):
         return reshaped(node.source, shape)
+    if isinstance(node, Turned):
+        node = _view(node)
     if isinstance(node, View):
         strides = _strides_reshaped(node, shape)
         if strides is None:
@@ -252,6 +402,8 @@ def _view(node: Node) -> View:
     """A node as a view of memory."""
     if isinstance(node, View):
         return node
+    if isinstance(node, Turned):
+        return transposed(node.source, (0, 3, 1, 2))  # type: ignore[return-value]
     source = node.source if isinstance(node, Reshaped) else node
     return View(node.shape, node.element, source, 0, contiguous(node.shape))
 
@@ -282,6 +434,7 @@ def sliced(node: Node, axis: int, start: int, count: int, step: int = 1) -> Node
 
 def product(left: Node, right: Node) -> Node:
     """The product of two stacks of matrices; their leading dimensions broadcast."""
+    left, right = (_view(node) if isinstance(node, Turned) else node for node in (left, right))
     ndim = max(left.ndim, right.ndim)
     left, right = aligned(left, ndim), aligned(right, ndim)
     batch = tuple(max(pair) if 0 not in pair else 0 for pair in zip(left.shape[:-2], right.shape[:-2], strict=True))

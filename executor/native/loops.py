@@ -11,7 +11,7 @@ from typing import Any
 from .emitter import BOOL, INT64, Function, Type, Value, constant, zero
 from .formulas import FORMULAS
 from .fusion import HEAVY, Group, base_of, source_of, steps_over
-from .graph import Choice, Constant, Map, Memory, Node, Position, Reduction, Reshaped, Rows, View
+from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, offset_of, operands_of
 from .kernel import Share
 
 __all__ = ["Nest", "applied", "numbers_of", "stages_of"]
@@ -32,13 +32,13 @@ def stages_of(group: Group) -> tuple[dict[Node, int], int]:
     inside = set(group.nodes)
     stage: dict[Node, int] = {}
     for node in group.nodes:
-        sources = [source_of(operand) for operand in _operands(node)]
+        sources = [source_of(operand) for operand in operands_of(node)]
         stage[node] = max((_available(group, stage, source, node) for source in sources if source in inside), default=0)
     return stage, 1 + max(stage.values(), default=0)
 
 
 def _operands(node: Node) -> tuple[Node, ...]:
-    from .graph import operands_of
+    from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, offset_of, operands_of
 
     return operands_of(node)
 
@@ -121,6 +121,8 @@ class Nest:
                 inner *= extent
             rows.reverse()
         for node in group.nodes:
+            if node.halo and node in self.stored:
+                results.append(steps_over(node, node.shape, extents))
             if isinstance(node, Reduction):
                 if source_of(node.source) not in self._inside:
                     results.append(steps_over(node.source, node.source.shape, extents))
@@ -325,6 +327,12 @@ class Nest:
     def _row_pointer(self, node: Node, step: int) -> Value:
         """The pointer to the first element of the row in a node of the group."""
         key = node, "own"
+        if node.halo and key not in self._row.pointers:
+            steps = steps_over(node, node.shape, [*self.row_extents, *self.column_extents])
+            assert steps is not None
+            assert steps[len(self.row_extents) :] == [1], "the channels of images lie side by side"
+            outer = steps[: len(self.row_extents)]
+            self._row.pointers[key] = self._stepped(self._root(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
             self._row.pointers[key] = self.f.at(self.pointers[node], self.f.mul(self._row.number, step), node.element)
         return self._row.pointers[key]
@@ -405,8 +413,7 @@ class Nest:
 
     def _root(self, node: Node) -> Value:
         """The pointer to the first element of an operand."""
-        offset = node.offset if isinstance(node, View) else 0
-        return self.f.at(self.pointers[source_of(node)], offset, node.element)
+        return self.f.at(self.pointers[source_of(node)], offset_of(node), node.element)
 
     def _stepped(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Type) -> Value:
         f = self.f
@@ -457,8 +464,7 @@ def numbers_of(f: Function, group: Group, pointers: Mapping[Node, Value]) -> dic
             elif source in numbers:
                 values.append(numbers[source])
             else:
-                offset = operand.offset if isinstance(operand, View) else 0
-                values.append(f.load(f.at(pointers[source], offset, operand.element), operand.element))
+                values.append(f.load(f.at(pointers[source], offset_of(operand), operand.element), operand.element))
         numbers[node] = applied(f, node, values, 1)
     return numbers
 

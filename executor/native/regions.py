@@ -16,14 +16,17 @@ from fluid.values.types import VarType, is_floating
 
 from ..binding.calls import Call
 from ..kernels.table import CHECKS, check_call
+from .cores import halos_of
 from .emitter import Type
 from .fusion import Group, Schedule, is_elementwise, source_of
-from .graph import Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of
+from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of, memory_shape, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
 
-__all__ = ["Region", "native_regions"]
+__all__ = ["CLEARED", "Check", "Region", "native_regions"]
 
+CLEARED = "native.images."
+"""How the names of values begin whose memory holds zeros before the first run: images with a halo."""
 _FEWEST = 2
 """Ops that a program has to have at least, for native code to be made of it."""
 
@@ -239,6 +242,7 @@ def native_regions(
         return list(instructions)
     owners = _owners(finder)
     needed = _needed(finder, owners)
+    _give_halos(needed, set(owners.values()))
     schedule = Schedule()
     schedule.apart = set(owners.values())
     schedule.overwrites = {owners[value]: finder.nodes.get(old) for value, old in finder.former.items() if value in owners}
@@ -281,7 +285,7 @@ def _owners(finder: _Finder) -> dict[Value, Node]:
             while isinstance(base, Reshaped):
                 base = base.source
             old = finder.nodes.get(finder.former[value]) if value in finder.former else None
-            if isinstance(base, (View, Memory, Constant, Position)) or base in taken or not is_elementwise(base, old):
+            if isinstance(base, (View, Turned, Memory, Constant, Position)) or base in taken or not is_elementwise(base, old):
                 base = Map(node.shape, node.element, "copy", (node,))
                 finder.nodes[value] = base
             taken.add(base)
@@ -298,6 +302,30 @@ def _needed(finder: _Finder, owners: Mapping[Value, Node]) -> set[Node]:
             needed.add(node)
             pending += operands_of(node)
     return needed
+
+
+def _give_halos(needed: set[Node], owners: set[Node]) -> None:
+    """Decide how wide a halo images have in memory; what cannot have one is copied to where there is one."""
+    wanted: dict[Node, int] = {}
+    plain = set(owners)
+    for node in needed:
+        for source, halo in halos_of(node).items():
+            wanted[source] = max(wanted.get(source, 0), halo)
+        for operand in operands_of(node):
+            if isinstance(node, (View, Reshaped, Rows, Choice, Product, PackedFilter)):
+                plain.add(source_of(operand))
+    copies: dict[Node, Node] = {}
+    for source, halo in wanted.items():
+        if isinstance(source, (Map, Core)) and (source not in plain or not halo):
+            source.halo = halo
+        elif halo or not isinstance(source, Memory):
+            copies[source] = copy = Map(source.shape, source.element, "copy", (source,))
+            copy.halo = halo
+    for node in needed:
+        if halos_of(node):
+            node.source = copies.get(node.source, node.source)  # type: ignore[attr-defined]
+            if isinstance(node, FilterGradient):
+                node.gradient = copies.get(node.gradient, node.gradient)
 
 
 def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], lanes: int) -> list[Any]:
@@ -331,10 +359,10 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
             continue
         for node in of_group:
             if node not in value_of:
-                value_of[node] = value = (f"native.{count}", 0)
+                value_of[node] = value = (f"native.{count}" if not node.halo else f"{CLEARED}{count}", 0)
                 count += 1
-                finder.specs[value] = Spec(node.shape, _dtype(node.element))  # type: ignore[index]
-        nest = None if item.product is not None else Nest(item, of_group, lanes)
+                finder.specs[value] = Spec(memory_shape(node), _dtype(node.element))  # type: ignore[index]
+        nest = None if item.core is not None else Nest(item, of_group, lanes)
         partial: dict[Node, Value] = {}
         if nest is not None and nest.chunks > 1:
             for node in item.nodes:
@@ -354,7 +382,7 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
 def _must_store(schedule: Schedule, group: Group, position: int) -> set[Node]:
     """What other groups, or later passes of this one, read from memory."""
     must: set[Node] = set(group.sums)
-    stage = stages_of(group)[0] if group.product is None else {}
+    stage = stages_of(group)[0] if group.core is None else {}
     for node in [*group.uniform, *group.nodes]:
         for operand in operands_of(node):
             source = source_of(operand)

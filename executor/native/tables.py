@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from .cores import Phase, is_small, phases_of
 from .compiler import Library, compile_object, host
 from ..threads import get_num_threads
 from .emitter import Function, Module, Value, zero
 from .fusion import source_of
-from .graph import Constant, Node, Position, operands_of
+from .graph import Constant, Node, Position, offset_of, operands_of, strides_of
 from .kernel import AFTER_BARRIER, RECORD_WORDS, SERIAL, Share, write_kernel
 from .pool import pool
-from .products import product_workspace, write_product_group
 from .regions import Region
 
 __all__ = ["Tables"]
@@ -23,9 +23,6 @@ __all__ = ["Tables"]
 
 _WORKSPACE = -1
 """Stands for the address of the workspace."""
-_SERIAL_PRODUCT = 1 << 17
-"""Products of fewer multiplications are computed by one thread."""
-
 
 class Tables:
     """The native code of a plan."""
@@ -38,6 +35,7 @@ class Tables:
         self._keep: list[Any] = []
         self._workspace_bytes = 0
         self._labels: dict[str, str] = {}
+        self._core_names: dict[Any, list[tuple[str, int]]] = {}
 
     def add(self, regions: Sequence[Region], array: Callable[[Any], Any]) -> Callable[[], None]:
         """The step that computes some neighbouring regions, once `compile` has been called."""
@@ -48,13 +46,12 @@ class Tables:
             arrays += [array(region.partial.get(node, region.value_of[node])) for node in region.stored]
             addresses = [item.ctypes.data for item in arrays]
             if region.nest is None:
-                need = product_workspace(region.group, host().vector_bytes)
-                self._workspace_bytes = max(self._workspace_bytes, need)
-                product = region.group.product
-                serial = SERIAL if product.size * product.left.shape[-1] < _SERIAL_PRODUCT else 0
-                addresses.append(_WORKSPACE)
-            else:
-                serial = SERIAL if region.nest.is_serial else 0
+                assert region.group.core is not None
+                serial = SERIAL if is_small(region.group.core) else 0
+                for name, flags in self._core_kernels(region, operands):
+                    records.append((name, [*addresses, _WORKSPACE], serial | AFTER_BARRIER | flags))
+                continue
+            serial = SERIAL if region.nest.is_serial else 0
             records.append((self._kernel(region, operands), addresses, serial | AFTER_BARRIER))
             for node, value in region.partial.items():
                 assert region.nest is not None
@@ -76,14 +73,29 @@ class Tables:
         if key not in self._kernels:
             def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
                 by_node = dict(zip(operands, pointers, strict=False))
-                if region.nest is None:
-                    write_product_group(f, region.group, by_node, pointers[-1], share, host().vector_bytes)
-                else:
-                    region.nest.write(f, by_node, share)
+                assert region.nest is not None
+                region.nest.write(f, by_node, share)
 
-            self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, len(operands) + (region.nest is None), body))
+            self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, len(operands), body))
             self._labels[self._kernels[key]] = region.describe()
         return self._kernels[key]
+
+    def _core_kernels(self, region: Region, operands: list[Node]) -> list[tuple[str, int]]:
+        """The kernels of a group with a core, and the flags of their records."""
+        key = _signature(region, operands)
+        if key not in self._core_names:
+            phases, bytes_ = phases_of(region.group, host().vector_bytes, get_num_threads())
+            self._workspace_bytes = max(self._workspace_bytes, bytes_)
+            names = []
+            for phase in phases:
+
+                def body(f: Function, pointers: Sequence[Value], share: Share, phase: Phase = phase) -> None:
+                    phase.write(f, dict(zip(operands, pointers, strict=False)), pointers[-1], share)
+
+                names.append((self._named(lambda module, name, body=body: write_kernel(module, name, len(operands) + 1, body)), phase.flags))
+                self._labels[names[-1][0]] = region.describe()
+            self._core_names[key] = names
+        return self._core_names[key]
 
     def _totals(self, chunks: int, columns: int, node: Node) -> str:
         key = "totals", chunks, columns, node.element
@@ -118,7 +130,7 @@ class Tables:
         parts = {line: None for text in self._texts.values() for line in text.split("\n") if line.startswith("declare")}
         bodies = ["\n".join(line for line in text.split("\n") if not line.startswith("declare")) for text in self._texts.values()]
         library = Library(compile_object("\n".join([*parts, *bodies]), target), list(self._texts))
-        workspace = np.empty(self._workspace_bytes * get_num_threads() + 64, np.uint8)
+        workspace = np.empty(self._workspace_bytes + 64, np.uint8)
         start = workspace.ctypes.data + -workspace.ctypes.data % 64
         self._keep = [library, workspace]
         for records in self._records:
@@ -140,13 +152,13 @@ def _signature(region: Region, operands: Sequence[Node]) -> Any:
         if isinstance(node, (Constant, Position)):
             return type(node).__name__, node.element, getattr(node, "number", None), node.shape
         source = source_of(node)
-        where = getattr(node, "offset", 0), getattr(node, "strides", None), node.shape
+        where = offset_of(node), strides_of(node), node.shape, source.halo
         return ("group", place[source], where) if source in place else ("memory", number[source], source.element, where)
 
     nodes = [
         (
             type(node).__name__, getattr(node, "formula", getattr(node, "kind", getattr(node, "axes", None))), getattr(node, "axes", None),
-            node.shape, node.element, tuple(reference(operand) for operand in operands_of(node)), number.get(node), node in region.partial,
+            node.shape, node.element, tuple(reference(operand) for operand in operands_of(node)), number.get(node), node in region.partial, node.halo, repr(getattr(node, "windows", None)), getattr(node, "images", None), getattr(node, "for_input", None),
         )
         for node in all_nodes
     ]  # fmt: skip

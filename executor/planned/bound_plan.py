@@ -23,7 +23,7 @@ from ..binding.arrays import bind_op, spec_of
 from ..binding.calls import Call
 from ..binding.engine import Step, engine_of
 from ..kernels.table import kernel_of
-from ..native import Check, Region, Tables
+from ..native import CLEARED, Check, Region, Tables
 from ..random import RandomStreams
 from ..scope import Scope
 from ..stepwise.interpreter import Environment, Machine, step_captures
@@ -71,6 +71,10 @@ def _empty(xp: Any, shape: Any, dtype: Any) -> Any:
         raise ExecutionError(f"the program's values do not fit into memory: there is no room for {wanted}: {error}") from None
 
 
+def xp_zeros(xp: Any, spec: Any) -> Any:
+    return xp.zeros(spec.shape, spec.dtype.numpy)
+
+
 class Memory:
     """The arena that all plans of one scope share: they take turns, and no value in it outlives a run."""
 
@@ -110,6 +114,9 @@ class BoundPlan:
         self.steps: list[Step] = []
         self._starts: list[int] = []
         self.arena = arena if arena is not None else Memory(place.xp).lend(plan.arena_bytes)
+        self._cleared = {
+            value: xp_zeros(place.xp, spec) for value, spec in plan.specs.items() if value[0].startswith(CLEARED)
+        }
         self._views = {value: self._view(value, offset) for value, offset in plan.offset_of.items()}
         self._scratch = _Scratch(place.xp)
         for instruction in plan.instructions:
@@ -188,7 +195,7 @@ class BoundPlan:
         name = value[0]
         if name in self.plan.storage or (value[1] == 0 and name in self.plan.externals):
             return self._stored[name]
-        return self._views.get(value)
+        return self._views.get(value, self._cleared.get(value))
 
     def calls(self) -> Iterator[tuple[Instruction, list[Any]]]:
         """Each instruction with the calls that compute it; none for those that run step by step."""

@@ -24,7 +24,7 @@ from fluid.values.types import VarType
 
 from ..binding.arrays import spec_of
 from ..kernels.table import kernel_of
-from ..native import is_available, native_regions
+from ..native import CLEARED, is_available, native_regions
 from ..scope import Scope
 from ..stepwise.debug import has_effect
 from ..stepwise.handlers import HANDLERS
@@ -413,7 +413,7 @@ class _Planner:
         self.specs[value] = self.externals[name] = spec_of(array)
 
     def _is_temporary(self, value: Value) -> bool:
-        return value in self.specs and value[0] not in self.storage and not (value[1] == 0 and value[0] in self.externals)
+        return value in self.specs and value[0] not in self.storage and not value[0].startswith(CLEARED) and not (value[1] == 0 and value[0] in self.externals)
 
     def _share(self, instruction: Instruction, number: int, last_use: dict[Value, int], tenant_of: dict[Value, Tenant]) -> None:
         """Let outputs take over the bytes of inputs that die here if the kernel works in place."""

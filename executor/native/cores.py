@@ -1,0 +1,290 @@
+"""Kernels of groups that begin with a core: a product of matrices, a convolution, a pool. What follows in the group is computed of
+each part of the core's result while it is in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from . import convolution, matmul, pooling
+from .emitter import Function, Value, constant
+from .fusion import Group, extents_of, source_of, steps_over
+from .graph import (
+    Constant, Convolved, ConvolvedBack, Core, FilterGradient, Map, Node, PackedFilter, Pooled, PooledBack, Positions, Product,
+    Windows, offset_of, strides_of,
+)  # fmt: skip
+from .images import Images, Pixel
+from .kernel import AFTER_BARRIER, Share
+from .loops import applied, numbers_of
+
+__all__ = ["Phase", "halos_of", "is_small", "packed_size", "phases_of"]
+
+_SMALL = 1 << 17
+"""Cores of fewer multiplications are computed by one thread."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A kernel of a core: ``write(f, pointers, workspace, share)``, the flags of its record, and whether one thread computes it."""
+
+    write: Callable[[Function, Mapping[Node, Value], Value, Share], None]
+    flags: int = 0
+
+
+# ------------------------------------------------------------------------------------------------------------ geometry
+def _images(node: Node, halo: int | None = None) -> Images:
+    count, height, width, channels = node.shape
+    return Images.dense(count, height, width, channels, node.halo if halo is None else halo)
+
+
+def _convolution(x: Images, y: Images, windows: Windows, element: Any) -> convolution.Convolution:
+    return convolution.Convolution(
+        x, y, windows.kernel, windows.strides, (windows.pads[0][0], windows.pads[1][0]), windows.dilations, windows.groups, element
+    )
+
+
+def _of_shapes(shapes: tuple[Sequence[int], Sequence[int]], windows: Windows, element: Any) -> convolution.Convolution:
+    """A convolution of images without a halo."""
+    x, y = (Images.dense(*shape) for shape in shapes)
+    return _convolution(x, y, windows, element)
+
+
+def packed_size(
+    shapes: tuple[Sequence[int], Sequence[int]], windows: Windows, element: Any, for_input: bool, vector_bytes: int
+) -> int:
+    """The elements of a packed filter, for a convolution of images [N, H, W, C] of these shapes."""
+    geometry = _of_shapes(shapes, windows, element)
+    size = convolution.packed_elements_for_input if for_input else convolution.packed_elements
+    return size(geometry, vector_bytes)
+
+
+def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.Pool:
+    return pooling.Pool(x, y, windows.kernel, windows.strides, windows.pads, element)
+
+
+def halos_of(core: Node) -> dict[Node, int]:
+    """The images that a core reads, and the halo that each has to have, at least."""
+    match core:
+        case Convolved():
+            geometry = _of_shapes((core.source.shape, core.shape), core.packed.windows, core.element)
+            return {core.source: geometry.x_halo}
+        case ConvolvedBack():
+            geometry = _of_shapes((core.shape, core.source.shape), core.packed.windows, core.element)
+            return {core.source: geometry.y_halo}
+        case FilterGradient():
+            geometry = _of_shapes((core.source.shape, core.gradient.shape), core.windows, core.element)
+            return {core.source: geometry.x_halo, core.gradient: 0}
+        case Pooled() | Positions():
+            halo = _pool(_images(core.source, 0), _images(core, 0), core.windows, core.source.element).x_halo
+            return {core.source: 0 if isinstance(core, Positions) or core.kind == "max" else halo}
+        case PooledBack():
+            halo = _pool(_images(core, 0), _images(core.source, 0), core.windows, core.element).y_halo
+            return {core.source: halo} | ({core.positions: halo} if core.positions is not None else {})
+    return {}
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+class _After:
+    """What follows a core, at one place of its index space."""
+
+    def __init__(self, f: Function, group: Group, pointers: Mapping[Node, Value]) -> None:
+        assert group.core is not None
+        self.f, self.group, self.pointers, self.core = f, group, pointers, group.core
+        self.extents = extents_of(group.core)
+        self.numbers = numbers_of(f, group, pointers)
+        stored = [node for node in group.nodes if node in pointers and node.element == self.core.element and not _is_second(node)]
+        self.target = stored[-1]
+        """The node that the core's kernel itself stores."""
+
+    @property
+    def epilogue(self) -> Callable[..., Value | None] | None:
+        """What the kernel of the core calls for each vector; None if nothing follows."""
+        if not any(isinstance(node, Map) for node in self.group.nodes):
+            return None
+        return self._of_pixel if len(self.extents) == 4 else self._of_row
+
+    def _of_row(self, f: Function, value: Value, row: Value, column: Value) -> Value | None:
+        return self._at(value, [row, column])
+
+    def _of_pixel(self, f: Function, value: Value, pixel: Pixel, channel: Value) -> Value | None:
+        return self._at(value, [pixel.image, pixel.row, pixel.column, channel])
+
+    def _at(self, value: Value, places: Sequence[Value]) -> Value:
+        f, width = self.f, value.type.lanes
+        values: dict[Node, Value] = {**self.numbers, self.core: value}
+
+        def operand_value(operand: Node, shape: Sequence[int]) -> Value:
+            if isinstance(operand, Constant):
+                return constant(operand.number, operand.element)
+            source = source_of(operand)
+            if source in values:
+                return values[source]
+            steps = steps_over(operand, shape, self.extents)
+            assert steps is not None, "what does not fit is not in the group"
+            pointer = self._place(self.pointers[source], offset_of(operand), places, steps, operand.element)
+            return f.load_steps(pointer, operand.element.of(width), steps[-1])
+
+        for node in self.group.nodes:
+            if isinstance(node, Map):
+                values[node] = applied(f, node, [operand_value(operand, node.shape) for operand in node.operands], width)
+            if node in self.pointers and node is not self.target and node in values:
+                steps = steps_over(node, node.shape, self.extents)
+                assert steps is not None
+                f.store(values[node], self._place(self.pointers[node], offset_of(node), places, steps, node.element))
+        return values[self.target]
+
+    def _place(self, pointer: Value, offset: int, places: Sequence[Value], steps: Sequence[int], element: Any) -> Value:
+        f = self.f
+        index = f.int64(offset)
+        for place, step in zip(places, steps, strict=True):
+            if step:
+                index = f.add(index, f.mul(place, step)) if index.text != "0" else f.mul(place, step)
+        return f.at(pointer, index, element)
+
+
+def _is_second(node: Node) -> bool:
+    return isinstance(node, Positions)
+
+
+def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
+    """The kernels of a group that begins with a core, and the bytes of workspace that they need."""
+    core = group.core
+    match core:
+        case Product():
+            return _product_phases(group, core, vector_bytes, threads)
+        case PackedFilter():
+            return [Phase(_packing(core, vector_bytes))], 0
+        case Convolved() | ConvolvedBack():
+            return [Phase(_convolving(group, core, vector_bytes))], 0
+        case FilterGradient():
+            return _filter_gradient_phases(group, core, vector_bytes)
+        case Pooled() | Positions() | PooledBack():
+            return [Phase(_pooling(group, core, vector_bytes))], 0
+    raise AssertionError(f"no kernel of {type(core).__name__}")
+
+
+def _root(pointers: Mapping[Node, Value], f: Function, operand: Node) -> Value:
+    return f.at(pointers[source_of(operand)], offset_of(operand), operand.element)
+
+
+def _product_phases(group: Group, core: Product, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
+    product = _matrix_product(core)
+
+    def write(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+        after = _After(f, group, pointers)
+        left, right = (_root(pointers, f, operand) for operand in (core.left, core.right))
+        matmul.write_product(f, product, left, right, pointers[after.target], share, workspace, vector_bytes, after.epilogue)
+
+    return [Phase(write)], matmul.workspace_bytes(product, vector_bytes) * threads
+
+
+def _matrix_product(node: Product) -> matmul.Product:
+    """A product with its strides, as `matmul` takes it."""
+    left, right = strides_of(node.left), strides_of(node.right)
+    rows, columns = node.shape[-2:]
+    batch = []
+    step = rows * columns
+    for place in reversed(range(node.ndim - 2)):
+        extent = node.shape[place]
+        if extent != 1:
+            a = left[place] if node.left.shape[place] != 1 else 0
+            b = right[place] if node.right.shape[place] != 1 else 0
+            batch.append((extent, a, b, step))
+        step *= extent
+    inner = node.left.shape[-1]
+    a_strides, b_strides = (left[-2], left[-1]), (right[-2], right[-1])
+    return matmul.Product(rows, columns, inner, a_strides, b_strides, columns, tuple(reversed(batch)), False, node.element)
+
+
+def _packing(core: PackedFilter, vector_bytes: int) -> Callable[..., None]:
+    geometry = _of_shapes(core.images, core.windows, core.element)
+    pack = convolution.write_packed_filter_for_input if core.for_input else convolution.write_packed_filter
+
+    def write(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+        pack(f, geometry, _root(pointers, f, core.filter), pointers[core], share, vector_bytes)
+
+    return write
+
+
+def _convolving(group: Group, core: Convolved | ConvolvedBack, vector_bytes: int) -> Callable[..., None]:
+    def write(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+        after = _After(f, group, pointers)
+        source, target = _images(core.source), _images(after.target)
+        is_forward = isinstance(core, Convolved)
+        x, y = (source, target) if is_forward else (target, source)
+        geometry = _convolution(x, y, core.packed.windows, core.element)
+        convolve = convolution.write_forward if is_forward else convolution.write_input_gradient
+        convolve(
+            f, geometry, pointers[core.source], pointers[core.packed], pointers[after.target], share, vector_bytes, after.epilogue
+        )
+
+    return write
+
+
+def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: int) -> tuple[list[Phase], int]:
+    def geometry() -> convolution.Convolution:
+        return _convolution(_images(core.source), _images(core.gradient), core.windows, core.element)
+
+    def sums(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+        x, dy = pointers[core.source], pointers[core.gradient]
+        convolution.write_partial_filters(f, geometry(), x, dy, workspace, share, vector_bytes)
+
+    def total(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+        after = _After(f, group, pointers)
+        target = pointers[after.target]
+        convolution.write_filter_gradient(f, geometry(), workspace, target, share, vector_bytes, after.epilogue)
+
+    bytes_ = convolution.partial_elements(geometry(), vector_bytes) * core.element.bytes
+    return [Phase(sums), Phase(total, AFTER_BARRIER)], bytes_
+
+
+def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: int) -> Callable[..., None]:
+    def write(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+        source = pointers[core.source]
+        if isinstance(core, Positions):
+            pool = _pool(_images(core.source), _images(core), core.windows, core.source.element)
+            pooling.write_max_pool(f, pool, source, None, share, vector_bytes, pointers[core])
+            return
+        after = _After(f, group, pointers)
+        target = pointers[after.target]
+        if isinstance(core, Pooled):
+            pool = _pool(_images(core.source), _images(after.target), core.windows, core.element)
+            if core.kind == "max":
+                pooling.write_max_pool(f, pool, source, target, share, vector_bytes, None, after.epilogue)
+            else:
+                pooling.write_average_pool(f, pool, source, target, core.kind == "inside", share, vector_bytes, after.epilogue)
+            return
+        pool = _pool(_images(after.target), _images(core.source), core.windows, core.element)
+        if core.positions is not None:
+            positions = pointers[core.positions]
+            pooling.write_max_pool_gradient(f, pool, positions, source, target, share, vector_bytes, after.epilogue)
+        else:
+            inside = core.kind == "inside"
+            pooling.write_average_pool_gradient(f, pool, source, target, inside, share, vector_bytes, after.epilogue)
+
+    return write
+
+
+def work_of(core: Core) -> int:
+    """About how many multiplications a core takes."""
+    match core:
+        case Product():
+            return core.size * core.left.shape[-1]
+        case Convolved():
+            return core.size * prod(core.packed.filter.shape[1:])
+        case ConvolvedBack():
+            return core.source.size * prod(core.packed.filter.shape[1:])
+        case FilterGradient():
+            return core.gradient.size * prod(core.shape[1:])
+        case Pooled() | Positions() | PooledBack():
+            return core.size * prod(core.windows.kernel)
+    return core.size
+
+
+def is_small(core: Core) -> bool:
+    """Whether one thread computes a core."""
+    return work_of(core) < _SMALL
+
+

@@ -19,7 +19,7 @@ from .images import Images, Pixel
 from .kernel import AFTER_BARRIER, Share
 from .loops import applied, numbers_of
 
-__all__ = ["Phase", "halos_of", "is_small", "packed_size", "phases_of"]
+__all__ = ["Phase", "halos_of", "is_small", "packed_size", "phases_of", "position_type"]
 
 _SMALL = 1 << 17
 """Cores of fewer multiplications are computed by one thread."""
@@ -62,6 +62,11 @@ def packed_size(
 
 def _pool(x: Images, y: Images, windows: Windows, element: Any) -> pooling.Pool:
     return pooling.Pool(x, y, windows.kernel, windows.strides, windows.pads, element)
+
+
+def position_type(image: Node, shape: Sequence[int], windows: Windows) -> Any:
+    """The element type of `Positions`, for pooled images of a shape."""
+    return _pool(_images(image, 0), Images.dense(*shape), windows, image.element).position
 
 
 def halos_of(core: Node) -> dict[Node, int]:

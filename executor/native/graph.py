@@ -20,7 +20,7 @@ from .emitter import Type
 
 __all__ = [
     "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Map", "Memory", "Node", "PackedFilter", "Pooled", "PooledBack", "Position", "Positions", "Product", "Reduction", "Reshaped", "Rows", "Turned", "View", "Windows", "broadcast_to", "channels_first", "channels_last",
-    "constant", "contiguous", "mapped", "memory_shape", "offset_of", "operands_of", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
+    "constant", "contiguous", "mapped", "memory_shape", "offset_of", "operands_of", "plain", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -239,6 +239,9 @@ def strides_of(node: Node) -> Shape:
     """The steps from one element of a node to the next, by dimension, in the memory where they lie."""
     if isinstance(node, View):
         return node.strides
+    if isinstance(node, Turned):
+        image, row, pixel, channel = strides_of(node.source)
+        return image, channel, row, pixel
     if node.halo:
         _, _, width, channels = node.shape
         row = (width + 2 * node.halo) * channels
@@ -250,6 +253,8 @@ def offset_of(node: Node) -> int:
     """Elements before the first one of a node, in the memory where they lie."""
     if isinstance(node, View):
         return node.offset
+    if isinstance(node, Turned):
+        return offset_of(node.source)
     _, row, pixel, _ = strides_of(node) if node.halo else (0, 0, 0, 0)
     return node.halo * (row + pixel)
 
@@ -406,6 +411,13 @@ def _view(node: Node) -> View:
         return transposed(node.source, (0, 3, 1, 2))  # type: ignore[return-value]
     source = node.source if isinstance(node, Reshaped) else node
     return View(node.shape, node.element, source, 0, contiguous(node.shape))
+
+
+def plain(node: Node) -> Node:
+    """A node whose elements lie side by side, rows first: a copy of one that is a view of others."""
+    if isinstance(node, (View, Turned)) and strides_of(_view(node)) != contiguous(node.shape):
+        return Map(node.shape, node.element, "copy", (_view(node),))
+    return node
 
 
 def viewed(node: Node, shape: Shape, offset: int, strides: Shape) -> Node:

@@ -148,11 +148,15 @@ class Nest:
             self.row_extents, self.column_extents = [self.rows], [self.columns]
         else:
             self.rest = 0
-        least = 1 if not self.group.sums else -(-self.rows // 32)
-        self.chunk = max(-(-_PART // max(self.columns, 1)), least, 1)
+        self.strip = self.row_extents[-1] if len(self.row_extents) > 1 else 1
+        """Rows that follow each other along the last dimension of rows: they share their other coordinates."""
+        strips = self.rows // self.strip if self.rows else 0
+        least = 1 if not self.group.sums else -(-strips // 32)
+        self.chunk = max(-(-_PART // max(self.columns * self.strip, 1)), least, 1)
         if self.is_serial and self.group.sums:
-            self.chunk = max(self.rows, 1)
-        self.chunks = -(-self.rows // self.chunk) if self.rows else 0
+            self.chunk = max(strips, 1)
+        self.strips = strips
+        self.chunks = -(-strips // self.chunk)
         self.all_chunks = self.chunks + (1 if self.rest else 0)
 
     @property
@@ -179,6 +183,7 @@ class Nest:
             with f.when(f.compare("eq", number, self.chunks)):
                 columns, self.columns = self.columns, self.rest
                 self.column_extents = [self.rest]
+                self._strip_places = []
                 self._one_row(f.int64(self.rows), columns, {})
                 self.columns, self.column_extents = columns, [columns]
 
@@ -187,14 +192,14 @@ class Nest:
     def _chunk(self, number: Value) -> None:
         f = self.f
         if self.chunks == 1:
-            first, last = 0, self.rows
+            first, last = 0, self.strips
         elif self.chunk == 1:
             first, last = number, f.add(number, 1)
         else:
             first = f.mul(number, self.chunk)
             last = f.add(first, self.chunk)
-            if self.rows % self.chunk:
-                last = f.min(last, self.rows)
+            if self.strips % self.chunk:
+                last = f.min(last, self.strips)
         sums = [node for node in self.group.nodes if node in self.group.sums]
         segments = self._segments()
         places = [(node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)]
@@ -209,7 +214,7 @@ class Nest:
                 self._one_row(index, self.columns, kept)
                 return [kept[node, at] for node, at, _ in places]
 
-            ends = f.loop(first, last, 1, begin, row, at_least_once=True)
+            ends = self._rows(first, last, begin, row)
             for (node, at, _), value in zip(places, ends, strict=True):
                 f.store(value, f.at(targets[node], at, node.element))
             return
@@ -220,7 +225,26 @@ class Nest:
 
                 f.loop(0, count, 1, [], clear)
 
-        f.loop(first, last, 1, [], lambda index: self._one_row(index, self.columns, None), at_least_once=True)
+        self._rows(first, last, [], lambda index: self._one_row(index, self.columns, None))
+
+    def _rows(self, first: Any, last: Any, begin: Sequence[Value], body: Callable[..., Any]) -> list[Value]:
+        """Loop over strips, and over the rows of each."""
+        f = self.f
+
+        def strip(number: Value, *values: Value) -> list[Value]:
+            if self.strip == 1:
+                self._strip_places = []
+                return list(body(number, *values) or ())
+            self._strip_places = self._coordinates(number, self.row_extents[:-1])
+            start = f.mul(number, self.strip)
+
+            def row(place: Value, *inner: Value) -> list[Value]:
+                self._last_place = place
+                return list(body(f.add(start, place), *inner) or ())
+
+            return f.loop(0, self.strip, 1, values, row)
+
+        return f.loop(first, last, 1, begin, strip, at_least_once=True)
 
     def _segments(self) -> list[tuple[int, int, int]]:
         """Columns as runs of vectors: (first column, number of vectors, lanes)."""
@@ -236,7 +260,7 @@ class Nest:
     # -- a row
     def _one_row(self, number: Value, row_size: int, kept: dict[Any, Value] | None) -> None:
         f, group = self.f, self.group
-        self._row = _Row(number, self._coordinates(number, self.row_extents))
+        self._row = _Row(number, [*self._strip_places, self._last_place] if self._strip_places else [number])
         self._row_size = row_size
         for stage in range(self.passes):
             self._now = stage
@@ -330,7 +354,7 @@ class Nest:
         if node.halo and key not in self._row.pointers:
             steps = steps_over(node, node.shape, [*self.row_extents, *self.column_extents])
             assert steps is not None
-            assert steps[len(self.row_extents) :] == [1], "the channels of images lie side by side"
+            assert self.columns == 1 or steps[len(self.row_extents) :] == [1], "the channels of images lie side by side"
             outer = steps[: len(self.row_extents)]
             self._row.pointers[key] = self._stepped(self._root(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:

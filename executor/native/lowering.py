@@ -124,6 +124,8 @@ def lower(definition: OpDef, inputs: Mapping[str, Any], attrs: Mapping[str, Any]
     for name in parameters:
         if name == "wanted":
             operands[name] = {slot for slot, spec in specs.items() if spec is not None}
+        elif name == "attrs":
+            operands[name] = attrs
         elif name == "specs":
             operands[name] = specs
         elif name[:1] == "d" and grad_slot(name[1:]) in definition.inputs:

@@ -6,15 +6,21 @@ from collections.abc import Callable
 from math import pi, prod
 from typing import Any
 
+from fluid.ops.conv import conv_geometry
+from fluid.ops.norm import uses_global_stats
+from fluid.ops.pool import pool_geometry
 from fluid.ops.reduction import reduced_axes
 from fluid.ops.shapes import aligned as aligned_shape
-from fluid.values.types import VarType, as_dtype
+from fluid.values.types import as_dtype
 
+from .compiler import host
+from .cores import packed_size, position_type
 from .emitter import BOOL, INT32, INT64
 from .graph import (
-    Choice, Constant, Map, Node, Position, Rows, broadcast_to, constant, mapped, product, reduced, reshaped, sliced, transposed,
+    Choice, Constant, Convolved, ConvolvedBack, FilterGradient, Node, PackedFilter, Pooled, PooledBack, Position, Positions, View,
+    Windows, broadcast_to, channels_first, channels_last, constant, contiguous, mapped, plain, product, reduced, reshaped, transposed,
 )  # fmt: skip
-from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lowers
+from .lowering import NotLowered, Tensor, element_of, lowers
 
 
 def _floats(*tensors: Tensor | None) -> None:
@@ -325,8 +331,6 @@ def _of_stacks(left: Node, right: Node) -> Node:
 
 
 def _is_view(node: Node) -> bool:
-    from .graph import View, contiguous
-
     return isinstance(node, View) and node.strides != contiguous(node.shape)
 
 
@@ -572,3 +576,155 @@ def softmax_with_cross_entropy_grad(
         hit = mapped("convert", _is_label(shape, ids), element=softmax.element)
         result = mapped("mul", mapped("sub", softmax, hit), gradient)
     return {"Logits@GRAD": Tensor(result)}
+
+
+# --------------------------------------------------------------------------------------------------------------- images
+def _images_of(tensor: Tensor, data_format: str) -> Node:
+    """Images as [N, H, W, C]."""
+    _floats(tensor)
+    if tensor.ndim != 4:
+        raise NotLowered("images of other than two dimensions")
+    return tensor.node if data_format == "NHWC" else channels_last(tensor.node)
+
+
+def _as_tensor(node: Node, data_format: str) -> Tensor:
+    return Tensor(node if data_format == "NHWC" else channels_first(node))
+
+
+def _windows_of_filter(image: Node, Filter: Tensor, attrs: dict[str, Any]) -> Windows:
+    out, pads, dilations = conv_geometry((*image.shape[:1], image.shape[3], *image.shape[1:3]), Filter.shape[2:], {**attrs, "data_format": "NCHW"})
+    del out
+    kernel, strides = tuple(Filter.shape[2:]), tuple(attrs["strides"])
+    return Windows(kernel, strides, tuple(map(tuple, pads)), tuple(dilations), max(attrs["groups"], 1))  # type: ignore[arg-type]
+
+
+def _packed(Filter: Tensor, windows: Windows, shapes: tuple[Any, Any], for_input: bool) -> PackedFilter:
+    node = plain(Filter.node)
+    size = packed_size(shapes, windows, node.element, for_input, host().vector_bytes)
+    return PackedFilter((size,), node.element, node, windows, shapes, for_input)
+
+
+@lowers("conv2d", "depthwise_conv2d")
+def conv2d(Input: Tensor, Filter: Tensor, attrs: dict[str, Any], specs: dict[str, Any]) -> Tensor:
+    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    image = _images_of(Input, data_format)
+    windows = _windows_of_filter(image, Filter, attrs)
+    shape = specs["Output"].shape
+    shape = shape if data_format == "NHWC" else (shape[0], *shape[2:], shape[1])
+    node = Convolved(shape, image.element, image, _packed(Filter, windows, (image.shape, shape), False))
+    return _as_tensor(node, data_format)
+
+
+@lowers("conv2d_grad", "depthwise_conv2d_grad")
+def conv2d_grad(Input: Tensor, Filter: Tensor, dOutput: Tensor, attrs: dict[str, Any], wanted: set[str]) -> dict[str, Tensor]:
+    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    image, gradient = _images_of(Input, data_format), _images_of(dOutput, data_format)
+    windows = _windows_of_filter(image, Filter, attrs)
+    results = {}
+    if "Filter@GRAD" in wanted:
+        results["Filter@GRAD"] = Tensor(FilterGradient(Filter.shape, image.element, image, gradient, windows))
+    if "Input@GRAD" in wanted:
+        packed = _packed(Filter, windows, (image.shape, gradient.shape), True)
+        results["Input@GRAD"] = _as_tensor(ConvolvedBack(image.shape, image.element, gradient, packed), data_format)
+    return results
+
+
+def _channels(tensor: Tensor, ndim: int) -> Node:
+    return reshaped(tensor.node, (1,) * (ndim - 1) + (tensor.node.size,))
+
+
+def _rows_of_channels(X: Tensor, data_layout: str) -> Node:
+    """X with the channels in the last dimension."""
+    _floats(X)
+    if X.ndim == 2 or data_layout == "NHWC":
+        return X.node
+    if X.ndim != 4:
+        raise NotLowered("images of other than two dimensions")
+    return channels_last(X.node)
+
+
+@lowers("batch_norm")
+def batch_norm(
+    X: Tensor, Scale: Tensor, Bias: Tensor, Mean: Tensor, Variance: Tensor, MomentumTensor: Tensor | None, is_test: bool, momentum: float,
+    epsilon: float, data_layout: str, use_global_stats: bool, trainable_statistics: bool,
+) -> dict[str, Tensor]:  # fmt: skip
+    if MomentumTensor is not None or Scale is None or Bias is None or Scale.node.element != X.node.element:
+        raise NotLowered("a momentum that is a tensor")
+    x = _rows_of_channels(X, data_layout)
+    ndim = x.ndim
+    scale, bias, mean, variance = (_channels(tensor, ndim) for tensor in (Scale, Bias, Mean, Variance))
+    is_global = uses_global_stats(is_test, use_global_stats, trainable_statistics)
+    results = {}
+    axes = list(range(ndim - 1))
+    if is_global:
+        results["MeanOut"], results["VarianceOut"] = (Tensor(mapped("copy", tensor.node)) for tensor in (Mean, Variance))
+        used, spread = mean, variance
+        centered = mapped("sub", x, used)
+    else:
+        used = _mean(x, axes)
+        centered = mapped("sub", x, used)
+        spread = _mean(mapped("square", centered), axes)
+        for slot, running, new in (("MeanOut", Mean, used), ("VarianceOut", Variance, spread)):
+            moved = mapped("mul", reshaped(new, running.shape), _number(1.0 - momentum, new))
+            results[slot] = Tensor(mapped("add", mapped("mul", running.node, _number(momentum, running.node)), moved))
+    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", spread, _number(epsilon, spread))))
+    y = mapped("add", mapped("mul", centered, mapped("mul", inverse, scale)), bias)
+    results["Y"] = _as_tensor(y, "NHWC" if x is X.node else "NCHW")
+    results["SavedMean"], results["SavedVariance"] = (Tensor(reshaped(node, Mean.shape)) for node in (used, inverse))
+    return results
+
+
+@lowers("batch_norm_grad")
+def batch_norm_grad(
+    X: Tensor, Scale: Tensor, SavedMean: Tensor, SavedVariance: Tensor, dY: Tensor, dSavedMean: Tensor | None, dSavedVariance: Tensor | None,
+    is_test: bool, data_layout: str, use_global_stats: bool, trainable_statistics: bool, wanted: set[str],
+) -> dict[str, Tensor]:  # fmt: skip
+    if dSavedMean is not None or dSavedVariance is not None or Scale is None or Scale.node.element != X.node.element:
+        raise NotLowered("gradients of statistics")
+    x, d_y = _rows_of_channels(X, data_layout), _rows_of_channels(dY, data_layout)
+    ndim = x.ndim
+    scale, mean, inverse = (_channels(tensor, ndim) for tensor in (Scale, SavedMean, SavedVariance))
+    axes, count = list(range(ndim - 1)), x.size // x.shape[-1]
+    d_bias = reduced("sum", d_y, axes)
+    normal = mapped("mul", mapped("sub", x, mean), inverse)
+    d_scale = reduced("sum", mapped("mul", d_y, normal), axes)
+    factor = mapped("mul", scale, inverse)
+    if uses_global_stats(is_test, use_global_stats, trainable_statistics):
+        d_x = mapped("mul", d_y, factor)
+    else:
+        share = _number(1.0 / count, x)
+        shift = mapped("add", mapped("mul", normal, mapped("mul", d_scale, share)), mapped("mul", d_bias, share))
+        d_x = mapped("mul", mapped("sub", d_y, shift), factor)
+    results = {"X@GRAD": _as_tensor(d_x, "NHWC" if x is X.node else "NCHW")}
+    results["Scale@GRAD"], results["Bias@GRAD"] = (Tensor(reshaped(node, Scale.shape)) for node in (d_scale, d_bias))
+    return {slot: tensor for slot, tensor in results.items() if slot in wanted}
+
+
+def _windows_of_pool(image: Node, attrs: dict[str, Any]) -> tuple[Windows, tuple[int, int], str]:
+    """The windows of a pool, how many there are along rows and columns, and its kind."""
+    out, sizes, strides, pads = pool_geometry(image.shape[1:3], attrs)
+    if not all(sizes):
+        raise NotLowered("windows of different sizes")
+    kind = "max" if attrs["pooling_type"] == "max" else "inside" if attrs["exclusive"] and not attrs["adaptive"] else "average"
+    return Windows(tuple(sizes), tuple(strides), tuple(map(tuple, pads))), (out[0], out[1]), kind  # type: ignore[arg-type]
+
+
+@lowers("pool2d")
+def pool2d(X: Tensor, attrs: dict[str, Any]) -> Tensor:
+    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    image = _images_of(X, data_format)
+    windows, out, kind = _windows_of_pool(image, attrs)
+    node = Pooled((image.shape[0], *out, image.shape[3]), image.element, kind, image, windows)
+    return _as_tensor(node, data_format)
+
+
+@lowers("pool2d_grad")
+def pool2d_grad(X: Tensor, dOut: Tensor, attrs: dict[str, Any]) -> dict[str, Tensor]:
+    data_format = attrs["data_format"].replace("AnyLayout", "NCHW")
+    image, gradient = _images_of(X, data_format), _images_of(dOut, data_format)
+    windows, out, kind = _windows_of_pool(image, attrs)
+    positions = None
+    if kind == "max":
+        shape = (image.shape[0], *out, image.shape[3])
+        positions = Positions(shape, position_type(image, shape, windows), image, windows)
+    return {"X@GRAD": _as_tensor(PooledBack(image.shape, image.element, kind, gradient, windows, positions), data_format)}

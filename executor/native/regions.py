@@ -17,7 +17,7 @@ from fluid.values.types import VarType, is_floating
 from ..binding.calls import Call
 from ..kernels.table import CHECKS, check_call
 from .cores import halos_of
-from .emitter import Type
+from .emitter import BYTE, Type
 from .fusion import Group, Schedule, is_elementwise, source_of
 from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of, memory_shape, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
 from .loops import HEAVY, Nest, stages_of
@@ -411,7 +411,7 @@ def _is_heavy(node: Node, group: Group, memo: dict[Node, int]) -> bool:
     return cost(node) > 4
 
 
-_DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+_DTYPES = {element: dtype for dtype, element in ELEMENTS.items()} | {BYTE: VarType.UINT8}
 
 
 def _dtype(element: Type) -> VarType:

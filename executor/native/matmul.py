@@ -128,7 +128,7 @@ def _tiling(product: Product, vector_bytes: int) -> _Tiling:
     if way == "dots":
         return _dots_tiling(product, vector_bytes)
     if way == "turned":
-        return replace(_spread_tiling(_turned(product), vector_bytes, 2), way=way)
+        return replace(_spread_tiling(_turned(product), vector_bytes, 4 if _is_one_column(product) else 2), way=way)
     return _spread_tiling(product, vector_bytes, 4)
 
 
@@ -138,19 +138,20 @@ def _spread_tiling(product: Product, vector_bytes: int, widest: int) -> _Tiling:
     most = vector_bytes // element_bytes
     lanes = min(most, 1 << (columns - 1).bit_length())
     vectors = -(-columns // lanes)
-    is_shared = rows * columns * inner * product.items >= 1 << 16
+    packs, packs_a = _packs(product, vector_bytes)
+    copying = (5 if product.b_strides[1] != 1 else 1) if packs else 0
+    is_shared = rows * columns * inner * product.items >= 1 << 19
 
     def cost(size: tuple[int, int]) -> tuple[float, int]:
         height, width = size
         tiles, panels = -(-rows // height), -(-vectors // width)
         loads = panels * rows + tiles * vectors
-        return loads / (_axis(product, tiles, panels)[1] if is_shared else 1.0), height * width
+        return loads / (_axis(product, tiles, panels, copying)[1] if is_shared else 1.0), height * width
 
     height, width = min(_sizes(rows, min(vectors, widest), vector_bytes), key=cost)
-    axis, _ = _axis(product, -(-rows // height), -(-vectors // width))
+    axis, _ = _axis(product, -(-rows // height), -(-vectors // width), copying)
     parts = max(-(-inner * element_bytes // _DEPTH_BYTES), 1)
     depth = max(-(-inner // (parts * most)) * most, 1)
-    packs, packs_a = _packs(product, vector_bytes)
     return _Tiling("spread", lanes, height, width * lanes, packs, packs_a, depth, axis)
 
 
@@ -176,7 +177,7 @@ def _dots_tiling(product: Product, vector_bytes: int) -> _Tiling:
     height, width = min(
         sizes, key=lambda size: (-(-columns // size[1]) * rows + -(-rows // size[0]) * columns, size[0] * size[1])
     )
-    axis, _ = _axis(product, -(-rows // height), -(-columns // width))
+    axis, _ = _axis(product, -(-rows // height), -(-columns // width), 0)
     return _Tiling("dots", vector_bytes // product.element.bytes, height, width, False, False, max(product.inner, 1), axis)
 
 
@@ -190,12 +191,16 @@ def _sizes(rows: int, columns: int, vector_bytes: int) -> list[tuple[int, int]]:
     return [(height, width) for height, width in sizes if height * width + width + 1 < registers]
 
 
-def _axis(product: Product, tiles: int, panels: int) -> tuple[str, float]:
-    """What threads share, and what part of four of them is busy then."""
+def _axis(product: Product, tiles: int, panels: int, copying: int) -> tuple[str, float]:
+    """What threads share, and what part of four of them does something useful then.
+
+    Threads that share rows copy all of B, each; `copying` is the time of that for a number, in steps with a row of A.
+    """
     counts = {"batch": product.items, "columns": panels, "rows": tiles}
-    busy = {axis: count / (-(-count // _BALANCED) * _BALANCED) if count else 1.0 for axis, count in counts.items()}
-    axis = max(busy, key=lambda axis: busy[axis])
-    return axis, busy[axis]
+    useful = {axis: count / (-(-count // _BALANCED) * _BALANCED) if count else 1.0 for axis, count in counts.items()}
+    useful["rows"] *= (product.rows + copying) / (product.rows + _BALANCED * copying)
+    axis = max(useful, key=lambda axis: useful[axis])
+    return axis, useful[axis]
 
 
 def _plain(product: Product) -> Product:
@@ -215,6 +220,11 @@ def _turned(product: Product) -> Product:
     batch = tuple((extent, b, a, c) for extent, a, b, c in product.batch)
     a_strides, b_strides = product.b_strides[::-1], product.a_strides[::-1]
     return replace(product, rows=product.columns, columns=product.rows, a_strides=a_strides, b_strides=b_strides, batch=batch)
+
+
+def _is_one_column(product: Product) -> bool:
+    """Whether C is one column whose elements are neighbours."""
+    return product.columns == product.c_stride == 1
 
 
 def workspace_bytes(product: Product, vector_bytes: int) -> int:
@@ -470,34 +480,36 @@ class _Writer:
             f.loop(0, depth, 1, [source, to], row if b_column == 1 else strided_row)
 
     def _pack_transposed(self, source: Value, to: Value, depth: Operand, width: int, pitch: int) -> None:
-        """Copy a panel of contiguous columns, a square of vectors at a time."""
-        f, lanes, stride = self.f, self.tiling.lanes, self.product.b_strides[1]
+        """Copy a panel of contiguous columns, square after square: 8 x 8, since LLVM takes 10 ms for the shuffles of 16 x 16.
+
+        A few follow each other along the columns, so that cache lines are read as a whole.
+        """
+        f, edge, stride = self.f, min(self.tiling.lanes, 8), self.product.b_strides[1]
+        vector = self.product.element.of(edge)
 
         def square(source: Value, to: Value, columns: int, rows: int) -> None:
-            vectors = [f.load_first(self.at(source, column * stride), self.vector, rows) for column in range(columns)]
-            vectors += [zero(self.vector)] * (lanes - columns)
-            for row, vector in enumerate(_transposed(f, vectors)[:rows]):
-                f.store(vector, self.at(to, row * pitch))
+            vectors = [f.load_first(self.at(source, column * stride), vector, rows) for column in range(columns)]
+            for row, values in enumerate(_transposed(f, vectors + [zero(vector)] * (edge - columns))[:rows]):
+                f.store(values, self.at(to, row * pitch))
 
-        def squares(begin: Value, rows: int) -> None:
-            start, target = self.at(source, begin), self.at(to, f.mul(begin, pitch))
-            whole = width // lanes
+        def squares(begin: Value, stop: Operand, rows: int) -> None:
+            def beside(column: Value, columns: int) -> None:
+                def one(row: Value) -> None:
+                    place = self.at(to, f.add(f.mul(row, pitch), column))
+                    square(self.at(source, f.add(f.mul(column, stride), row)), place, columns, rows)
 
-            def one(number: Value) -> None:
-                square(self.at(start, f.mul(number, lanes * stride)), self.at(target, f.mul(number, lanes)), lanes, rows)
+                f.loop(begin, stop, edge, [], one)
 
-            f.loop(0, whole, 1, [], one)
-            if width % lanes:
-                square(self.at(start, whole * lanes * stride), self.at(target, whole * lanes), width % lanes, rows)
+            whole = width // edge * edge
+            f.loop(0, whole, edge, [], partial(beside, columns=edge))
+            f.loop(whole, width, edge, [], partial(beside, columns=width - whole))
+            f.loop(-(-width // edge) * edge, pitch, edge, [], partial(beside, columns=0))
 
-        whole = self._multiple(depth, lanes)
-        f.loop(0, whole, lanes, [], lambda begin: squares(begin, lanes))
-        rest = self.product.inner % lanes
-        if rest and isinstance(whole, Value):
-            with f.when(f.compare("slt", whole, depth)):
-                squares(whole, rest)
-        elif rest:
-            squares(f.int64(whole), rest)
+        whole, rest, far = self._multiple(depth, edge), self.product.inner % edge, 4 * edge
+        f.loop(0, whole, far, [], lambda begin: squares(begin, f.min(f.add(begin, far), whole), edge))
+        if rest:
+            with f.when(f.compare("slt", f.int64(whole), depth)):
+                squares(f.int64(whole), depth, rest)
 
     def _multiple(self, extent: Operand, step: int) -> Operand:
         """The greatest multiple of a step within an extent."""
@@ -536,8 +548,8 @@ class _Writer:
     def _turn(self, pieces: Sequence[_Piece], rows: int) -> list[_Piece]:
         """The pieces of a tile's transpose."""
         lanes = self.tiling.lanes
-        if rows == self.product.c_stride == 1 and self.epilogue is None:
-            return list(pieces)  # one column, whose elements are neighbours
+        if self.product.rows == self.product.c_stride == 1:
+            return list(pieces)  # one column whose elements are neighbours
         turned = []
         for begin in sorted({piece.column for piece in pieces}):
             beside = [piece for piece in pieces if piece.column == begin]
@@ -640,14 +652,12 @@ class _Writer:
     def _conclude(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
         """Store what the epilogue makes of a tile: by a loop, so that there are few copies of its code."""
         f, product, lanes = self.f, self.product, self.tiling.lanes
-        pitch = -(-tile.columns // lanes) * lanes
-        kept = f.stack(product.element, tile.rows * pitch)
-        for row, column, vector, _ in pieces:
-            f.store(vector, self.at(kept, row * pitch + column))
+        kept = f.stack(product.element, tile.rows * tile.columns)
+        self._store(pieces, kept, tile.columns)
 
         def line(row: Value) -> None:
             def piece(column: Value, lanes: int) -> None:
-                value = f.load(self.at(kept, f.add(f.mul(row, pitch), column)), product.element.of(lanes))
+                value = f.load(self.at(kept, f.add(f.mul(row, tile.columns), column)), product.element.of(lanes))
                 result = epilogue(f, value, f.add(tile.row, row), f.add(tile.column, column))
                 if result is not None:
                     f.store(result, self.at(tile.c, f.add(f.mul(row, product.c_stride), column)))

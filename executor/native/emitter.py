@@ -457,6 +457,7 @@ class Function:
         mask, name = BOOL.of(type_.lanes), f"llvm.masked.load.{type_.suffix}.p0"
         self.module.declare(f"declare {type_} @{name}(ptr, i32, {mask}, {type_})")
         lanes = f"{mask} {_first_lanes(type_.lanes, count)}, {type_} zeroinitializer"
+        pointer = self.within(pointer, type_.bytes * count)
         return self.value(f"call {type_} @{name}(ptr {pointer}, i32 {type_.bytes}, {lanes})", type_)
 
     def store_first(self, value: Value, pointer: Value, count: int) -> None:
@@ -467,6 +468,7 @@ class Function:
         mask, name = BOOL.of(type_.lanes), f"llvm.masked.store.{type_.suffix}.p0"
         self.module.declare(f"declare void @{name}({type_}, ptr, i32, {mask})")
         lanes = f"{mask} {_first_lanes(type_.lanes, count)}"
+        pointer = self.within(pointer, type_.bytes * count)
         self.write(f"call void @{name}({type_} {value}, ptr {pointer}, i32 {type_.bytes}, {lanes})")
 
     def load_steps(self, pointer: Value, type_: Type, step: int) -> Value:

@@ -4,15 +4,16 @@ A product is cut in tiles of C that stay in registers while the kernel goes alon
 
 - spread: lanes lie along the columns. Each step of the inner extent multiplies one number of A by a vector of B. Rows of B are
   read where they lie if they are contiguous; else, and for large products, a panel of B, as wide as a tile, is copied into
-  the workspace first, transposed on the way where its columns are contiguous.
+  the workspace first, transposed on the way where its columns are contiguous. Where A lies by columns and is large, it is
+  copied too.
 - turned: C^T = B^T A^T is computed in that way and tiles are transposed before they are stored. For few columns.
 - dots: lanes lie along the inner extent, and are summed at the end. For few rows or columns whose transposing would not pay.
 
 Each element of C is a sum of products in an order that shape and strides give, each step rounded once (FMA): it differs from
 the exact one by at most ``(inner + 1) * eps * (|A| |B| + |C|)``, C if the product accumulates; threads do not change a bit.
 
-There is no call of a BLAS: these kernels are faster than OpenBLAS's up to 2048 cubed, the largest that was measured
-(``benchmarks/native_products.py``).
+There is no call of a BLAS: at one thread these kernels were faster than OpenBLAS's for all shapes of networks that were measured
+(``benchmarks/native_products.py``), and from 0.92 to 1.1 times as fast at 2048 cubed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ something elsewhere. In a batch, rows are counted on from product to product."""
 
 _BALANCED = 4
 """Threads that chunks are made for: as many chunks or a multiple are best."""
+_DEPTH_BYTES = 4096
+"""Bytes of a column of B that are in use at a time, at most. A quarter to the double of it is as fast."""
 _IN_FLIGHT = 8
 """Fused multiply-adds that have to be under way to keep a processor busy: latency times how many begin in a cycle."""
 
@@ -82,6 +85,7 @@ class _Tiling:
         lanes: of the vectors.
         rows, columns: of a tile, at most.
         packs: whether panels of B are copied.
+        packs_a: whether the tiles' rows of A are copied.
         depth: how far tiles go along the inner extent before the next part of it, at most.
         axis: what threads share: "batch", "columns" or "rows".
     """
@@ -91,13 +95,18 @@ class _Tiling:
     rows: int
     columns: int
     packs: bool
+    packs_a: bool
     depth: int
     axis: str
 
-    def workspace_bytes(self, element: Type) -> int:
-        """Bytes for one thread: a panel."""
-        used = self.columns * self.depth * element.bytes if self.packs else 0
-        return -(-used // 64) * 64
+    def panel_bytes(self, product: Product) -> int:
+        """Bytes of a copied panel of B."""
+        return -(-self.columns * self.depth * product.element.bytes // 64) * 64 if self.packs else 0
+
+    def workspace_bytes(self, product: Product) -> int:
+        """Bytes for one thread: a panel of B, and A to the depth, whose last row is stored with lanes too many."""
+        rows = -(-(product.rows * self.depth + self.lanes) * product.element.bytes // 64) * 64 if self.packs_a else 0
+        return self.panel_bytes(product) + rows
 
 
 @cache
@@ -119,35 +128,46 @@ def _tiling(product: Product, vector_bytes: int) -> _Tiling:
     if way == "dots":
         return _dots_tiling(product, vector_bytes)
     if way == "turned":
-        return replace(_spread_tiling(_turned(product), vector_bytes, 2), way=way)
-    return _spread_tiling(product, vector_bytes, 8)
+        return replace(_spread_tiling(_turned(product), vector_bytes, 4 if _is_one_column(product) else 2), way=way)
+    return _spread_tiling(product, vector_bytes, 4)
 
 
 def _spread_tiling(product: Product, vector_bytes: int, widest: int) -> _Tiling:
-    """Choose tiles of at most so many vectors beside each other, after measurements on Zen 4 with vectors of 64 and 32 bytes.
-
-    Tiles of 6 x 4 vectors are as fast as 8 x 3 and 12 x 2 where all lies in cache, and faster where not. Copying B pays from some
-    megabyte on if A has many rows; below, reading it where it lies is faster by up to a third. With such tiles, copying A
-    did not pay.
-    """
-    rows, inner, most = product.rows, product.inner, vector_bytes // product.element.bytes
-    lanes = min(most, 1 << (product.columns - 1).bit_length())
-    vectors = -(-product.columns // lanes)
-    is_shared = rows * product.columns * inner * product.items >= 1 << 16
+    """Choose tiles of at most so many vectors beside each other, those that load least; and what to copy."""
+    rows, columns, inner, element_bytes = product.rows, product.columns, product.inner, product.element.bytes
+    most = vector_bytes // element_bytes
+    lanes = min(most, 1 << (columns - 1).bit_length())
+    vectors = -(-columns // lanes)
+    packs, packs_a = _packs(product, vector_bytes)
+    copying = (5 if product.b_strides[1] != 1 else 1) if packs else 0
+    is_shared = rows * columns * inner * product.items >= 1 << 19
 
     def cost(size: tuple[int, int]) -> tuple[float, int]:
         height, width = size
         tiles, panels = -(-rows // height), -(-vectors // width)
         loads = panels * rows + tiles * vectors
-        return loads / (_axis(product, tiles, panels)[1] if is_shared else 1.0), height * width
+        return loads / (_axis(product, tiles, panels, copying)[1] if is_shared else 1.0), height * width
 
     height, width = min(_sizes(rows, min(vectors, widest), vector_bytes), key=cost)
-    axis, _ = _axis(product, -(-rows // height), -(-vectors // width))
-    is_large = rows >= 128 and inner * product.columns * product.element.bytes >= 1 << 20
-    packs = not product.b_is_packed and (product.b_strides[1] != 1 or is_large)
-    parts = max(-(-inner // 1024), 1)
+    axis, _ = _axis(product, -(-rows // height), -(-vectors // width), copying)
+    parts = max(-(-inner * element_bytes // _DEPTH_BYTES), 1)
     depth = max(-(-inner // (parts * most)) * most, 1)
-    return _Tiling("spread", lanes, height, width * lanes, packs, depth, axis)
+    return _Tiling("spread", lanes, height, width * lanes, packs, packs_a, depth, axis)
+
+
+def _packs(product: Product, vector_bytes: int) -> tuple[bool, bool]:
+    """Whether copies pay: of panels of B; and of A if it lies by columns, whose every step is in another cache line.
+
+    As measured on Zen 4. Wide tiles read more of a row at once, and less often: below these sizes they are faster by up to a
+    third where B is read in its place, and narrow ones are slower by as much from far smaller sizes on.
+    """
+    (a_row, a_inner), (_, b_column) = product.a_strides, product.b_strides
+    rows, columns, depth_bytes = product.rows, product.columns, product.inner * product.element.bytes
+    least_rows, b_bytes, a_bytes = (128, 1 << 20, 1 << 19) if vector_bytes == 64 else (64, 1 << 16, 1 << 16)
+    is_large = rows >= least_rows and depth_bytes * columns >= b_bytes
+    is_far = a_inner * product.element.bytes >= 2048 or depth_bytes * rows >= a_bytes
+    is_by_columns = a_row == 1 and a_inner != 1 and rows > 1
+    return not product.b_is_packed and (b_column != 1 or is_large), is_by_columns and is_far and columns >= 128
 
 
 def _dots_tiling(product: Product, vector_bytes: int) -> _Tiling:
@@ -157,23 +177,30 @@ def _dots_tiling(product: Product, vector_bytes: int) -> _Tiling:
     height, width = min(
         sizes, key=lambda size: (-(-columns // size[1]) * rows + -(-rows // size[0]) * columns, size[0] * size[1])
     )
-    axis, _ = _axis(product, -(-rows // height), -(-columns // width))
-    return _Tiling("dots", vector_bytes // product.element.bytes, height, width, False, max(product.inner, 1), axis)
+    axis, _ = _axis(product, -(-rows // height), -(-columns // width), 0)
+    return _Tiling("dots", vector_bytes // product.element.bytes, height, width, False, False, max(product.inner, 1), axis)
 
 
 def _sizes(rows: int, columns: int, vector_bytes: int) -> list[tuple[int, int]]:
-    """Sizes of tiles, in vectors, that fit in registers with a row and one number."""
+    """Sizes of tiles, in vectors, that fit in registers with a row and one number, and one to spare.
+
+    Wider ones, 5 x 5 or 4 x 6 with 32 registers, were slower by a tenth to a third.
+    """
     registers = 16 if vector_bytes == 32 else 32
-    sizes = itertools.product(range(1, min(rows, 12) + 1), range(1, min(columns, 8) + 1))
-    return [(height, width) for height, width in sizes if height * width + width + 1 <= registers]
+    sizes = itertools.product(range(1, min(rows, 12) + 1), range(1, min(columns, 4) + 1))
+    return [(height, width) for height, width in sizes if height * width + width + 1 < registers]
 
 
-def _axis(product: Product, tiles: int, panels: int) -> tuple[str, float]:
-    """What threads share, and what part of four of them is busy then."""
+def _axis(product: Product, tiles: int, panels: int, copying: int) -> tuple[str, float]:
+    """What threads share, and what part of four of them does something useful then.
+
+    Threads that share rows copy all of B, each; `copying` is the time of that for a number, in steps with a row of A.
+    """
     counts = {"batch": product.items, "columns": panels, "rows": tiles}
-    busy = {axis: count / (-(-count // _BALANCED) * _BALANCED) if count else 1.0 for axis, count in counts.items()}
-    axis = max(busy, key=lambda axis: busy[axis])
-    return axis, busy[axis]
+    useful = {axis: count / (-(-count // _BALANCED) * _BALANCED) if count else 1.0 for axis, count in counts.items()}
+    useful["rows"] *= (product.rows + copying) / (product.rows + _BALANCED * copying)
+    axis = max(useful, key=lambda axis: useful[axis])
+    return axis, useful[axis]
 
 
 def _plain(product: Product) -> Product:
@@ -195,9 +222,18 @@ def _turned(product: Product) -> Product:
     return replace(product, rows=product.columns, columns=product.rows, a_strides=a_strides, b_strides=b_strides, batch=batch)
 
 
+def _is_one_column(product: Product) -> bool:
+    """Whether C is one column whose elements are neighbours."""
+    return product.columns == product.c_stride == 1
+
+
 def workspace_bytes(product: Product, vector_bytes: int) -> int:
     """Bytes of the workspace for each thread: threads' parts follow each other. Best at a multiple of 64 bytes."""
-    return _tiling(_plain(product), vector_bytes).workspace_bytes(product.element) if product.rows and product.columns else 0
+    product = _plain(product)
+    if not product.rows or not product.columns:
+        return 0
+    tiling = _tiling(product, vector_bytes)
+    return tiling.workspace_bytes(_turned(product) if tiling.way == "turned" else product)
 
 
 def packed_bytes(product: Product, vector_bytes: int) -> int:
@@ -324,9 +360,10 @@ class _Writer:
     # -- loops, from the outermost to the innermost
     def write(self, a: Value, b: Value, c: Value) -> None:
         f, product = self.f, self.product
-        if self.tiling.packs:
-            mine = f.mul(self.share.thread, self.tiling.workspace_bytes(product.element))
+        if self.tiling.packs or self.tiling.packs_a:
+            mine = f.mul(self.share.thread, self.tiling.workspace_bytes(product))
             self.workspace = f.at(self.workspace, mine, BYTE)
+        rows_of_a = f.at(self.workspace, self.tiling.panel_bytes(product), BYTE)
         rows = product.columns if self.tiling.way == "turned" else product.rows
 
         def item(number: Value) -> None:
@@ -334,19 +371,23 @@ class _Writer:
             for extent, *strides in reversed(product.batch):
                 index, rest = f.rem(rest, extent), f.div(rest, extent)
                 pointers = [self.at(pointer, f.mul(index, stride)) for pointer, stride in zip(pointers, strides, strict=True)]
-            self._parts(_Item(*pointers, f.mul(number, rows)))
+            self._parts(_Item(*pointers, f.mul(number, rows)), rows_of_a)
 
         f.loop(*self.bounds["batch"], 1, [], item)
 
-    def _parts(self, item: _Item) -> None:
-        f, inner, depth = self.f, self.product.inner, self.tiling.depth
+    def _parts(self, item: _Item, rows_of_a: Value) -> None:
+        f, inner, depth, a_inner = self.f, self.product.inner, self.tiling.depth, self.product.a_strides[1]
 
         def part(start: Value) -> None:
             rest = f.sub(inner, start)
             this = _Part(start, inner, None, None)
             if inner > depth:
                 this = _Part(start, f.min(rest, depth), f.compare("eq", start, 0), f.compare("sle", rest, depth))
-            self.for_panels(lambda column, width: self._panel(item, this, column, width))
+            a = self.at(item.a, f.mul(start, a_inner))
+            if self.tiling.packs_a:
+                self._pack_rows(a, rows_of_a, this.extent)
+                a = rows_of_a
+            self.for_panels(lambda column, width: self._panel(item, a, this, column, width))
 
         f.loop(0, max(inner, 1), depth, [], part)
 
@@ -367,11 +408,11 @@ class _Writer:
             if group[1]:
                 loop(*group)
 
-    def _panel(self, item: _Item, part: _Part, column: Value, width: int) -> None:
+    def _panel(self, item: _Item, a: Value, part: _Part, column: Value, width: int) -> None:
         """All tiles of some columns."""
         f, product, tiling = self.f, self.product, self.tiling
         pitch = -(-width // tiling.lanes) * tiling.lanes
-        (a_row, a_inner), (b_inner, b_column) = product.a_strides, product.b_strides
+        b_inner, b_column = product.b_strides
         if product.b_is_packed:
             b = self.at(item.b, f.add(f.mul(column, product.inner), f.mul(part.start, pitch)))
         else:
@@ -382,12 +423,13 @@ class _Writer:
         is_packed = tiling.packs or product.b_is_packed
 
         def tile(row: Value, rows: int) -> None:
-            a = self.at(item.a, f.add(f.mul(part.start, a_inner), f.mul(row, a_row)))
             this = self._tile(item, part, row, column, rows, width)
+            strides = (1, rows) if tiling.packs_a else product.a_strides
+            a_tile = self.at(a, f.mul(row, part.extent if tiling.packs_a else strides[0]))
             if tiling.way == "dots":
-                self._finish(this, self._dots(rows, width, a, b))
+                self._finish(this, self._dots(rows, width, a_tile, b))
             else:
-                pieces = self._spread(rows, width, a, b, pitch if is_packed else b_inner, part.extent, is_packed)
+                pieces = self._spread(rows, width, a_tile, strides, b, pitch if is_packed else b_inner, part.extent, is_packed)
                 self._finish(this, self._turn(pieces, rows) if tiling.way == "turned" else pieces)
 
         self._each("rows", self.tiles, tile)
@@ -398,7 +440,21 @@ class _Writer:
         c = self.at(item.c, self.f.add(self.f.mul(row, self.product.c_stride), column))
         return _Tile(rows, columns, self.f.add(item.rows_before, row), column, c, part)
 
-    # -- copies of panels of B
+    # -- copies
+    def _pack_rows(self, source: Value, to: Value, extent: Operand) -> None:
+        """Copy this thread's rows of A, which lie by columns: the rows of a tile beside each other, tile after tile."""
+        f, lanes, a_inner = self.f, self.tiling.lanes, self.product.a_strides[1]
+
+        def tile(row: Value, rows: int) -> None:
+            def column(_: Value, source: Value, to: Value) -> tuple[Value, Value]:
+                for begin in range(0, rows, lanes):  # lanes too many are overwritten by what follows
+                    f.store(f.load_first(self.at(source, begin), self.vector, min(lanes, rows - begin)), self.at(to, begin))
+                return self.at(source, a_inner), self.at(to, rows)
+
+            f.loop(0, extent, 1, [self.at(source, row), self.at(to, f.mul(row, extent))], column)
+
+        self._each("rows", self.tiles, tile)
+
     def pack(self, source: Value, to: Value, depth: Operand, width: int) -> None:
         """Copy a panel so that its rows follow each other, filled up with zeros to whole vectors."""
         f, lanes, (b_inner, b_column) = self.f, self.tiling.lanes, self.product.b_strides
@@ -424,43 +480,55 @@ class _Writer:
             f.loop(0, depth, 1, [source, to], row if b_column == 1 else strided_row)
 
     def _pack_transposed(self, source: Value, to: Value, depth: Operand, width: int, pitch: int) -> None:
-        """Copy a panel of contiguous columns, a square of vectors at a time."""
-        f, lanes, stride = self.f, self.tiling.lanes, self.product.b_strides[1]
+        """Copy a panel of contiguous columns, square after square: 8 x 8, since LLVM takes 10 ms for the shuffles of 16 x 16.
+
+        A few follow each other along the columns, so that cache lines are read as a whole.
+        """
+        f, edge, stride = self.f, min(self.tiling.lanes, 8), self.product.b_strides[1]
+        vector = self.product.element.of(edge)
 
         def square(source: Value, to: Value, columns: int, rows: int) -> None:
-            vectors = [f.load_first(self.at(source, column * stride), self.vector, rows) for column in range(columns)]
-            vectors += [zero(self.vector)] * (lanes - columns)
-            for row, vector in enumerate(_transposed(f, vectors)[:rows]):
-                f.store(vector, self.at(to, row * pitch))
+            vectors = [f.load_first(self.at(source, column * stride), vector, rows) for column in range(columns)]
+            for row, values in enumerate(_transposed(f, vectors + [zero(vector)] * (edge - columns))[:rows]):
+                f.store(values, self.at(to, row * pitch))
 
-        def squares(begin: Value, rows: int) -> None:
-            start, target = self.at(source, begin), self.at(to, f.mul(begin, pitch))
-            whole = width // lanes
+        def squares(begin: Value, stop: Operand, rows: int) -> None:
+            def beside(column: Value, columns: int) -> None:
+                def one(row: Value) -> None:
+                    place = self.at(to, f.add(f.mul(row, pitch), column))
+                    square(self.at(source, f.add(f.mul(column, stride), row)), place, columns, rows)
 
-            def one(number: Value) -> None:
-                square(self.at(start, f.mul(number, lanes * stride)), self.at(target, f.mul(number, lanes)), lanes, rows)
+                f.loop(begin, stop, edge, [], one)
 
-            f.loop(0, whole, 1, [], one)
-            if width % lanes:
-                square(self.at(start, whole * lanes * stride), self.at(target, whole * lanes), width % lanes, rows)
+            whole = width // edge * edge
+            f.loop(0, whole, edge, [], partial(beside, columns=edge))
+            f.loop(whole, width, edge, [], partial(beside, columns=width - whole))
+            f.loop(-(-width // edge) * edge, pitch, edge, [], partial(beside, columns=0))
 
-        whole = self._multiple(depth, lanes)
-        f.loop(0, whole, lanes, [], lambda begin: squares(begin, lanes))
-        rest = self.product.inner % lanes
-        if rest and isinstance(whole, Value):
-            with f.when(f.compare("slt", whole, depth)):
-                squares(whole, rest)
-        elif rest:
-            squares(f.int64(whole), rest)
+        whole, rest, far = self._multiple(depth, edge), self.product.inner % edge, 4 * edge
+        f.loop(0, whole, far, [], lambda begin: squares(begin, f.min(f.add(begin, far), whole), edge))
+        if rest:
+            with f.when(f.compare("slt", f.int64(whole), depth)):
+                squares(f.int64(whole), depth, rest)
 
     def _multiple(self, extent: Operand, step: int) -> Operand:
         """The greatest multiple of a step within an extent."""
         return self.f.mul(self.f.div(extent, step), step) if isinstance(extent, Value) else int(extent) // step * step
 
     # -- tiles
-    def _spread(self, rows: int, columns: int, a: Value, b: Value, pitch: int, extent: Operand, is_packed: bool) -> list[_Piece]:
+    def _spread(
+        self,
+        rows: int,
+        columns: int,
+        a: Value,
+        a_strides: tuple[int, int],
+        b: Value,
+        pitch: int,
+        extent: Operand,
+        is_packed: bool,
+    ) -> list[_Piece]:
         """Compute a tile whose lanes lie along the columns."""
-        f, lanes, element, (a_row, a_inner) = self.f, self.tiling.lanes, self.product.element, self.product.a_strides
+        f, lanes, element, (a_row, a_inner) = self.f, self.tiling.lanes, self.product.element, a_strides
         vectors = [(begin, min(lanes, columns - begin)) for begin in range(0, columns, lanes)]
 
         def step(number: int, a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
@@ -480,8 +548,8 @@ class _Writer:
     def _turn(self, pieces: Sequence[_Piece], rows: int) -> list[_Piece]:
         """The pieces of a tile's transpose."""
         lanes = self.tiling.lanes
-        if rows == self.product.c_stride == 1 and self.epilogue is None:
-            return list(pieces)  # one column, whose elements are neighbours
+        if self.product.rows == self.product.c_stride == 1:
+            return list(pieces)  # one column whose elements are neighbours
         turned = []
         for begin in sorted({piece.column for piece in pieces}):
             beside = [piece for piece in pieces if piece.column == begin]
@@ -584,14 +652,12 @@ class _Writer:
     def _conclude(self, epilogue: Epilogue, tile: _Tile, pieces: Sequence[_Piece]) -> None:
         """Store what the epilogue makes of a tile: by a loop, so that there are few copies of its code."""
         f, product, lanes = self.f, self.product, self.tiling.lanes
-        pitch = -(-tile.columns // lanes) * lanes
-        kept = f.stack(product.element, tile.rows * pitch)
-        for row, column, vector, _ in pieces:
-            f.store(vector, self.at(kept, row * pitch + column))
+        kept = f.stack(product.element, tile.rows * tile.columns)
+        self._store(pieces, kept, tile.columns)
 
         def line(row: Value) -> None:
             def piece(column: Value, lanes: int) -> None:
-                value = f.load(self.at(kept, f.add(f.mul(row, pitch), column)), product.element.of(lanes))
+                value = f.load(self.at(kept, f.add(f.mul(row, tile.columns), column)), product.element.of(lanes))
                 result = epilogue(f, value, f.add(tile.row, row), f.add(tile.column, column))
                 if result is not None:
                     f.store(result, self.at(tile.c, f.add(f.mul(row, product.c_stride), column)))

@@ -63,6 +63,23 @@ def test_an_access_outside_is_told_and_touches_nothing(
         run(doubling(extent, lanes, before=before, stride=stride), [x, x])
 
 
+def test_only_the_first_lanes_are_asked_for() -> None:
+    """Reading and writing 3 of 8 lanes, which end with an array or one element behind it."""
+
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        start, _ = share.of(f, 1)
+        source, target = (f.at(pointer, f.add(f.int64(start), first), FLOAT) for pointer in pointers)
+        f.store_first(f.load_first(source, FLOAT.of(8), 3), target, 3)
+
+    x = np.arange(5, dtype=np.float32)
+    for target in TARGETS:
+        first = 2
+        assert run(body, [x, np.zeros_like(x)], target)[1].tolist() == [0, 0, 2, 3, 4]
+        first = 3
+        with pytest.raises(AssertionError, match="operand 0 at byte 12, outside"):
+            run(body, [x, np.zeros_like(x)], target)
+
+
 def test_red_zones_tell_of_writes_that_are_not_checked() -> None:
     x = np.zeros(15, np.float32)
     with pytest.raises(AssertionError, match=r"wrote outside operand 1, at bytes \[60, 61"):

@@ -1,0 +1,222 @@
+"""Native matrix products, held against numpy in float64: every way of computing them, edge sizes, strides, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from checks import Checks
+from harness import CROSS, TARGETS, compiled, emits
+
+from fluid.executor.native.compiler import Target
+from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
+from fluid.executor.native.kernel import Share
+from fluid.executor.native.matmul import Epilogue, Product, packed_bytes, workspace_bytes, write_pack, write_product
+
+Array = Any
+Body = Callable[[Function, Sequence[Value], Share], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product: how A and B lie ("n" by rows, "t" by columns, "s" with gaps everywhere), and what else it says."""
+
+    rows: int
+    columns: int
+    inner: int
+    order: str = "nn"
+    batch: tuple[int, ...] = ()
+    shares_b: bool = False
+    accumulates: bool = False
+    gap: int = 0
+
+
+CASES = [
+    Case(0, 5, 3),
+    Case(5, 0, 3),
+    Case(3, 5, 0, gap=1),
+    Case(1, 1, 1),
+    Case(1, 1, 37, "tt"),
+    Case(7, 3, 1, "ts"),
+    Case(16, 32, 32),
+    Case(13, 75, 9, "tn", gap=3),
+    Case(5, 17, 33, "st", accumulates=True),
+    Case(37, 45, 21, "nt", gap=2),
+    Case(9, 35, 8, "ss"),
+    Case(1, 150, 20),
+    Case(1, 43, 50, "nt", accumulates=True),
+    Case(43, 1, 50, "nn", gap=2, accumulates=True),
+    Case(70, 1, 50, "tn"),
+    Case(70, 1, 50, "tn", gap=4, accumulates=True),
+    Case(100, 10, 60, "tn", gap=1, accumulates=True),
+    Case(40, 3, 40, "st"),
+    Case(11, 6, 130, "nt"),
+    Case(6, 21, 2500, "tn", accumulates=True),
+    Case(40, 9, 2101, "tn", gap=1),
+    Case(20, 33, 1500, "tt"),
+    Case(4, 6, 5, batch=(2, 3)),
+    Case(12, 20, 16, "nt", batch=(3, 2), shares_b=True, accumulates=True),
+    Case(2, 2, 2, batch=(0, 4)),
+]
+LARGE = [Case(130, 530, 600, gap=1), Case(250, 130, 1030, "tn"), Case(30, 130, 700, "tn")]
+"""For which B is copied, or A."""
+
+
+def _ways() -> Iterator[tuple[Target, int, Type, list[Case]]]:
+    """Processors, vector widths, element types and cases, not in all combinations."""
+    yield TARGETS[0], TARGETS[0].vector_bytes, FLOAT, CASES
+    yield TARGETS[-1], TARGETS[-1].vector_bytes, DOUBLE, CASES[1::2]
+    yield TARGETS[-1], 16, FLOAT, CASES[::2]
+
+
+class Operands:
+    """A, B and C of a case, and the product that they say."""
+
+    def __init__(self, case: Case, element: Type) -> None:
+        random, dtype = np.random.default_rng(0), np.float32 if element == FLOAT else np.float64
+
+        def draw(batch: Sequence[int], rows: int, columns: int, order: str) -> Array:
+            down, along, gap = {"n": (1, 1, 0), "t": (1, 1, 0), "s": (2, 3, 0), "c": (1, 1, case.gap)}[order]
+            shape = (rows * down, columns * along + gap)
+            numbers = random.standard_normal((*batch, *(shape[::-1] if order == "t" else shape))).astype(dtype)
+            return (numbers.swapaxes(-1, -2) if order == "t" else numbers)[..., ::down, : columns * along : along]
+
+        self.a = draw(case.batch, case.rows, case.inner, case.order[0])
+        b = draw(() if case.shares_b else case.batch, case.inner, case.columns, case.order[1])
+        self.b = np.broadcast_to(b, (*case.batch, *b.shape[-2:]))
+        self.c = draw(case.batch, case.rows, case.columns, "c")
+        a, b, c = ([stride // dtype().itemsize for stride in array.strides] for array in (self.a, self.b, self.c))
+        batch = tuple(zip(case.batch, a[:-2], b[:-2], c[:-2], strict=True))
+        sizes = case.rows, case.columns, case.inner
+        self.product = Product(*sizes, (a[-2], a[-1]), (b[-2], b[-1]), c[-2], batch, case.accumulates, element)
+
+    def exact(self) -> tuple[Array, Array]:
+        """The product in float64, and how far a kernel may be from it."""
+        a, b, c = (array.astype(np.float64) for array in (self.a, self.b, self.c))
+        held = c if self.product.accumulates else np.zeros_like(c)
+        eps = np.finfo(self.c.dtype).eps
+        return a @ b + held, (self.product.inner + 1) * eps * (np.abs(a) @ np.abs(b) + np.abs(held)) + 1e-300
+
+    def workspace(self, vector_bytes: int, threads: int) -> Array:
+        return np.full((threads, workspace_bytes(self.product, vector_bytes) // 4), np.nan, np.float32)
+
+
+def _product(product: Product, vector_bytes: int, epilogue: Epilogue | None = None) -> Body:
+    def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+        a, b, c, workspace = pointers
+        write_product(f, product, a, b, c, share, workspace, vector_bytes, epilogue)
+
+    return body
+
+
+def _check(case: Case, target: Target, vector_bytes: int, element: Type, checked: bool) -> Array:
+    """The product, computed by 1, 2 and 4 threads: the same bits, near the exact ones. Returns the workspace of four."""
+    operands = Operands(case, element)
+    kernels = compiled(_product(operands.product, vector_bytes), 4, target, checked)
+    results = []
+    for threads in (1, 2, 4):
+        arrays = [operands.a, operands.b, operands.c, operands.workspace(vector_bytes, threads)]
+        _, _, result, workspace = kernels(arrays, threads)
+        results.append(result)
+    exact, bound = operands.exact()
+    error = np.abs(results[0] - exact)
+    assert (error <= bound).all(), f"{error.max()} from the exact product"
+    for other in results[1:]:
+        assert results[0].tobytes() == other.tobytes(), "threads change bits"
+    return workspace
+
+
+def test_products_are_near_the_exact_ones() -> None:
+    with Checks() as check:
+        for target, vector_bytes, element, cases in _ways():
+            for case in cases:
+                with check(f"{case}, {element}, {vector_bytes} bytes"):
+                    _check(case, target, vector_bytes, element, checked=element == FLOAT and vector_bytes > 16)
+
+
+def test_operands_of_large_products_are_copied() -> None:
+    """A panel at a time of B, from some megabyte on; A where it lies by columns that are long, or many."""
+    with Checks() as check:
+        for case in LARGE:
+            with check(str(case)):
+                bytes_ = workspace_bytes(Operands(case, FLOAT).product, TARGETS[-1].vector_bytes)
+                assert 0 < bytes_ < 4 * (case.rows + case.columns) * case.inner
+                workspace = _check(case, TARGETS[-1], TARGETS[-1].vector_bytes, FLOAT, checked=False)
+                assert not np.isnan(workspace).all(axis=1).any(), "each thread uses its own part"
+
+
+def test_epilogue_is_given_each_element_once_and_where_it_is() -> None:
+    """What it gives is stored; where it gives nothing, nothing is stored but what it stores itself."""
+    cases = [
+        Case(13, 43, 20),
+        Case(6, 3, 2300, gap=2),
+        Case(11, 6, 130, "nt"),
+        Case(70, 1, 50, "tn"),
+        Case(100, 10, 60, "tn", accumulates=True),
+        Case(3, 21, 8, batch=(2, 3)),
+    ]
+
+    def kernel(product: Product, vector_bytes: int, gives: bool) -> Body:
+        """Products times the numbers of another array, which are incremented, or become the result."""
+
+        def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
+            *operands, workspace, other = pointers
+
+            def epilogue(f: Function, value: Value, row: Value, column: Value) -> Value | None:
+                place = f.at(other, f.add(f.mul(row, product.columns), column), FLOAT)
+                number = f.load(place, value.type)
+                result = f.mul(value, number)
+                f.store(f.add(number, 1) if gives else result, place)
+                return result if gives else None
+
+            a, b, c = operands
+            write_product(f, product, a, b, c, share, workspace, vector_bytes, epilogue)
+
+        return body
+
+    with Checks() as check:
+        for target in TARGETS:
+            for case in cases:
+                operands, bytes_ = Operands(case, FLOAT), target.vector_bytes
+                exact, bound = operands.exact()
+                factors = np.arange(1, operands.c.size + 1, dtype=np.float32).reshape(operands.c.shape)
+                arrays = [operands.a, operands.b, operands.c, operands.workspace(bytes_, 2), factors]
+                with check(f"{case}, {bytes_} bytes"):
+                    _, _, c, _, other = compiled(kernel(operands.product, bytes_, True), 5, target)(arrays, 2)
+                    assert (np.abs(c - exact * factors) <= 2 * bound * factors).all()
+                    assert (other == factors + 1).all()
+                    _, _, c, _, other = compiled(kernel(operands.product, bytes_, False), 5, target)(arrays, 2)
+                    assert (np.abs(other - exact * factors) <= 2 * bound * factors).all()
+                    assert case.inner > 1000 or (c == operands.c).all()
+
+
+def test_packed_operand_gives_the_product() -> None:
+    """B packed by one record, and read by another."""
+    with Checks() as check:
+        for target in TARGETS:
+            for case in (Case(5, 75, 40, "nt"), Case(20, 33, 1500, "tn"), Case(3, 9, 8, "ns", batch=(4,), shares_b=True)):
+                operands, bytes_ = Operands(case, FLOAT), target.vector_bytes
+                product = operands.product
+
+                def pack(f: Function, pointers: Sequence[Value], share: Share, product=product, bytes_=bytes_) -> None:  # type: ignore[no-untyped-def]
+                    write_pack(f, product, *pointers, share, bytes_)
+
+                packed = np.full(packed_bytes(product, bytes_) // 4, np.nan, np.float32)
+                with check(f"{case}, {bytes_} bytes"):
+                    packed = compiled(pack, 2, target, checked=True)([operands.b, packed], 3)[1]
+                    assert not np.isnan(packed).any()
+                    multiply = compiled(_product(replace(product, b_is_packed=True), bytes_), 4, target, checked=True)
+                    result = multiply([operands.a, packed, operands.c, operands.workspace(bytes_, 2)], 2)[2]
+                    exact, bound = operands.exact()
+                    assert (np.abs(result - exact) <= bound).all()
+
+
+def test_code_for_other_processors() -> None:
+    for case in (Case(13, 75, 9), Case(9, 6, 30, "nt"), Case(64, 3, 30, "tn"), Case(37, 45, 21, "nt")):
+        emits(_product(Operands(case, FLOAT).product, 16), 4, CROSS["NEON"])

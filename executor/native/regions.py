@@ -151,6 +151,9 @@ class _Finder:
             self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
         return self.nodes[value]
 
+    def _is_empty(self, value: Value | None) -> bool:
+        return value is not None and value in self.specs and self.specs[value].size == 0
+
     def lower(self, number: int, instruction: Any) -> None:
         """Lower an op, or note that what it reads has to be in memory."""
         try:
@@ -187,8 +190,11 @@ class _Finder:
             tensors = [None if value is None else Tensor(self.node_of(value)) for value in values]
             inputs[slot] = tensors if declared.many else tensors[0]
         wanted: dict[str, Any] = {}
-        if any(self.specs[value].size == 0 for value in [*instruction.read, *instruction.written] if value in self.specs):
-            raise NotLowered("no elements")
+        for slot, values in (*instruction.reads.items(), *instruction.writes.items()):
+            declared = definition.inputs.get(slot) or definition.outputs.get(slot)
+            may_be_absent = declared is None or declared.intermediate or declared.optional or declared.shape_only
+            if not may_be_absent and any(map(self._is_empty, values)):
+                raise NotLowered("no elements")
         for slot, values in instruction.writes.items():
             declared = definition.outputs.get(slot)
             if declared is None or not values:
@@ -208,7 +214,7 @@ class _Finder:
             output = outputs.get(slot)
             tensors = output if isinstance(output, list) else [output]
             for value, tensor in zip(values, tensors, strict=False):
-                if value is None:
+                if value is None or self._is_empty(value):
                     continue
                 spec = self.specs[value]
                 if tensor is None or tensor.node.size != spec.size or tensor.node.element != element_of(spec.dtype):

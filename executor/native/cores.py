@@ -3,7 +3,7 @@ each part of the core's result while it is in registers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,14 +12,14 @@ from . import convolution, matmul, pooling
 from .emitter import Function, Value, constant
 from .fusion import Group, extents_of, source_of, steps_over
 from .graph import (
-    Constant, Convolved, ConvolvedBack, Core, FilterGradient, Map, Node, PackedFilter, Pooled, PooledBack, Positions, Product,
-    Windows, offset_of, strides_of,
+    Constant, Convolved, ConvolvedBack, Core, FilterGradient, Map, Node, PackedFilter, PackedMatrix, Pooled, PooledBack, Positions, Product,
+    Windows, strides_of,
 )  # fmt: skip
-from .images import Images, Pixel
+from .images import Images, Pixel, affine
 from .kernel import AFTER_BARRIER, Share
 from .loops import applied, numbers_of
 
-__all__ = ["Phase", "halos_of", "is_small", "packed_size", "phases_of", "position_type"]
+__all__ = ["Phase", "halos_of", "is_small", "packed_matrix_size", "packed_size", "phases_of", "position_type"]
 
 _SMALL = 1 << 17
 """Cores of fewer multiplications are computed by one thread."""
@@ -29,7 +29,7 @@ _SMALL = 1 << 17
 class Phase:
     """A kernel of a core: ``write(f, pointers, workspace, share)``, the flags of its record, and whether one thread computes it."""
 
-    write: Callable[[Function, Mapping[Node, Value], Value, Share], None]
+    write: Callable[[Function, Any, Value, Share], None]
     flags: int = 0
 
 
@@ -94,12 +94,12 @@ def halos_of(core: Node) -> dict[Node, int]:
 class _After:
     """What follows a core, at one place of its index space."""
 
-    def __init__(self, f: Function, group: Group, pointers: Mapping[Node, Value]) -> None:
+    def __init__(self, f: Function, group: Group, pointers: Any) -> None:
         assert group.core is not None
         self.f, self.group, self.pointers, self.core = f, group, pointers, group.core
         self.extents = extents_of(group.core)
         self.numbers = numbers_of(f, group, pointers)
-        stored = [node for node in group.nodes if node in pointers and node.element == self.core.element and not _is_second(node)]
+        stored = [node for node in group.nodes if node in pointers.stored and node.element == self.core.element]
         self.target = stored[-1]
         """The node that the core's kernel itself stores."""
 
@@ -128,29 +128,20 @@ class _After:
                 return values[source]
             steps = steps_over(operand, shape, self.extents)
             assert steps is not None, "what does not fit is not in the group"
-            pointer = self._place(self.pointers[source], offset_of(operand), places, steps, operand.element)
+            pointer = self._place(self.pointers.first(operand), places, steps, operand.element)
             return f.load_steps(pointer, operand.element.of(width), steps[-1])
 
         for node in self.group.nodes:
             if isinstance(node, Map):
                 values[node] = applied(f, node, [operand_value(operand, node.shape) for operand in node.operands], width)
-            if node in self.pointers and node is not self.target and node in values:
+            if node in self.pointers.stored and node is not self.target and node in values:
                 steps = steps_over(node, node.shape, self.extents)
                 assert steps is not None
-                f.store(values[node], self._place(self.pointers[node], offset_of(node), places, steps, node.element))
+                f.store(values[node], self._place(self.pointers.target(node), places, steps, node.element))
         return values[self.target]
 
-    def _place(self, pointer: Value, offset: int, places: Sequence[Value], steps: Sequence[int], element: Any) -> Value:
-        f = self.f
-        index = f.int64(offset)
-        for place, step in zip(places, steps, strict=True):
-            if step:
-                index = f.add(index, f.mul(place, step)) if index.text != "0" else f.mul(place, step)
-        return f.at(pointer, index, element)
-
-
-def _is_second(node: Node) -> bool:
-    return isinstance(node, Positions)
+    def _place(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Any) -> Value:
+        return self.f.at(pointer, affine(self.f, 0, *zip(places, steps, strict=True)), element)
 
 
 def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
@@ -159,6 +150,8 @@ def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase
     match core:
         case Product():
             return _product_phases(group, core, vector_bytes, threads)
+        case PackedMatrix():
+            return [Phase(_packing_matrix(core, vector_bytes))], 0
         case PackedFilter():
             return [Phase(_packing(core, vector_bytes))], 0
         case Convolved() | ConvolvedBack():
@@ -170,17 +163,14 @@ def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase
     raise AssertionError(f"no kernel of {type(core).__name__}")
 
 
-def _root(pointers: Mapping[Node, Value], f: Function, operand: Node) -> Value:
-    return f.at(pointers[source_of(operand)], offset_of(operand), operand.element)
-
-
 def _product_phases(group: Group, core: Product, vector_bytes: int, threads: int) -> tuple[list[Phase], int]:
     product = _matrix_product(core)
+    packed = core.packed
 
-    def write(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
-        left, right = (_root(pointers, f, operand) for operand in (core.left, core.right))
-        matmul.write_product(f, product, left, right, pointers[after.target], share, workspace, vector_bytes, after.epilogue)
+        left, right = (pointers.first(operand) for operand in (core.left, packed or core.right))
+        matmul.write_product(f, product, left, right, pointers.target(after.target), share, workspace, vector_bytes, after.epilogue)
 
     return [Phase(write)], matmul.workspace_bytes(product, vector_bytes) * threads
 
@@ -200,21 +190,43 @@ def _matrix_product(node: Product) -> matmul.Product:
         step *= extent
     inner = node.left.shape[-1]
     a_strides, b_strides = (left[-2], left[-1]), (right[-2], right[-1])
-    return matmul.Product(rows, columns, inner, a_strides, b_strides, columns, tuple(reversed(batch)), False, node.element)
+    is_packed = node.packed is not None
+    return matmul.Product(
+        rows, columns, inner, a_strides, b_strides, columns, tuple(reversed(batch)), False, node.element, is_packed
+    )
+
+
+def _packed_product(core: PackedMatrix) -> matmul.Product:
+    inner, columns = core.source.shape
+    b_strides = strides_of(core.source)
+    return matmul.Product(core.rows, columns, inner, (inner, 1), (b_strides[0], b_strides[1]), columns, (), False, core.element, True)
+
+
+def packed_matrix_size(source: Node, rows: int, vector_bytes: int) -> int:
+    """The elements of `PackedMatrix`."""
+    core = PackedMatrix((0,), source.element, source, rows)
+    return matmul.packed_bytes(_packed_product(core), vector_bytes) // source.element.bytes
+
+
+def _packing_matrix(core: PackedMatrix, vector_bytes: int) -> Callable[..., None]:
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        matmul.write_pack(f, _packed_product(core), pointers.first(core.source), pointers.target(core), share, vector_bytes)
+
+    return write
 
 
 def _packing(core: PackedFilter, vector_bytes: int) -> Callable[..., None]:
     geometry = _of_shapes(core.images, core.windows, core.element)
     pack = convolution.write_packed_filter_for_input if core.for_input else convolution.write_packed_filter
 
-    def write(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
-        pack(f, geometry, _root(pointers, f, core.filter), pointers[core], share, vector_bytes)
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        pack(f, geometry, pointers.first(core.filter), pointers.target(core), share, vector_bytes)
 
     return write
 
 
 def _convolving(group: Group, core: Convolved | ConvolvedBack, vector_bytes: int) -> Callable[..., None]:
-    def write(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
         source, target = _images(core.source), _images(after.target)
         is_forward = isinstance(core, Convolved)
@@ -222,7 +234,7 @@ def _convolving(group: Group, core: Convolved | ConvolvedBack, vector_bytes: int
         geometry = _convolution(x, y, core.packed.windows, core.element)
         convolve = convolution.write_forward if is_forward else convolution.write_input_gradient
         convolve(
-            f, geometry, pointers[core.source], pointers[core.packed], pointers[after.target], share, vector_bytes, after.epilogue
+            f, geometry, pointers.start(core.source), pointers.first(core.packed), pointers.start(after.target), share, vector_bytes, after.epilogue
         )
 
     return write
@@ -232,13 +244,13 @@ def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: in
     def geometry() -> convolution.Convolution:
         return _convolution(_images(core.source), _images(core.gradient), core.windows, core.element)
 
-    def sums(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
-        x, dy = pointers[core.source], pointers[core.gradient]
+    def sums(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        x, dy = pointers.start(core.source), pointers.start(core.gradient)
         convolution.write_partial_filters(f, geometry(), x, dy, workspace, share, vector_bytes)
 
-    def total(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
+    def total(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         after = _After(f, group, pointers)
-        target = pointers[after.target]
+        target = pointers.target(after.target)
         convolution.write_filter_gradient(f, geometry(), workspace, target, share, vector_bytes, after.epilogue)
 
     bytes_ = convolution.partial_elements(geometry(), vector_bytes) * core.element.bytes
@@ -246,14 +258,14 @@ def _filter_gradient_phases(group: Group, core: FilterGradient, vector_bytes: in
 
 
 def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: int) -> Callable[..., None]:
-    def write(f: Function, pointers: Mapping[Node, Value], workspace: Value, share: Share) -> None:
-        source = pointers[core.source]
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        source = pointers.start(core.source)
         if isinstance(core, Positions):
             pool = _pool(_images(core.source), _images(core), core.windows, core.source.element)
-            pooling.write_max_pool(f, pool, source, None, share, vector_bytes, pointers[core])
+            pooling.write_max_pool(f, pool, source, None, share, vector_bytes, pointers.start(core))
             return
         after = _After(f, group, pointers)
-        target = pointers[after.target]
+        target = pointers.start(after.target)
         if isinstance(core, Pooled):
             pool = _pool(_images(core.source), _images(after.target), core.windows, core.element)
             if core.kind == "max":
@@ -263,7 +275,7 @@ def _pooling(group: Group, core: Pooled | Positions | PooledBack, vector_bytes: 
             return
         pool = _pool(_images(after.target), _images(core.source), core.windows, core.element)
         if core.positions is not None:
-            positions = pointers[core.positions]
+            positions = pointers.start(core.positions)
             pooling.write_max_pool_gradient(f, pool, positions, source, target, share, vector_bytes, after.epilogue)
         else:
             inside = core.kind == "inside"

@@ -18,7 +18,7 @@ from math import prod
 from operator import mul
 from typing import Any
 
-from .graph import Choice, Constant, Core, FilterGradient, Map, Memory, Node, PackedFilter, Position, Product, Reduction, Reshaped, Rows, Turned, View, operands_of, strides_of
+from .graph import Choice, Constant, Core, FilterGradient, Joined, Map, Memory, Node, PackedFilter, PackedMatrix, Position, Product, Reduction, Reshaped, Rows, Turned, View, operands_of, strides_of
 
 __all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
@@ -161,6 +161,9 @@ class Schedule:
         if isinstance(node, (Constant, Memory, Position)):
             self.home[node] = -1
             return
+        if isinstance(node, Joined):
+            self.home[node] = max(self.home[part] for part in node.parts)
+            return
         if isinstance(node, (View, Turned)):
             self._give_memory(source_of(node))
         if isinstance(node, (Reshaped, View, Turned)):
@@ -176,11 +179,11 @@ class Schedule:
         if updates:
             self._settle_readers(node, self.overwrites[node])
         after = self._last_read(self.overwrites[node]) if updates else -1
-        if isinstance(node, Map) and node.size == 1 and node not in self.apart and not updates and self._are_numbers(node):
+        if isinstance(node, Map) and node.size == 1 and node.within is None and node not in self.apart and not updates and self._are_numbers(node):
             self.uniform.add(node)
             self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
             return
-        is_of_memory = all(isinstance(operand, (Constant, Memory, Position)) or operand in self.floating for operand in reads)
+        is_of_memory = node.within is None and all(isinstance(operand, (Constant, Memory, Position)) or operand in self.floating for operand in reads)
         if isinstance(node, Map) and is_of_memory and node not in self.apart:
             self.floating[node] = None
             self.home[node] = max([-1, *(self.home[operand] for operand in reads)])
@@ -350,7 +353,7 @@ class Schedule:
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:
         assert group.core is not None
-        if isinstance(group.core, PackedFilter):
+        if isinstance(group.core, (PackedFilter, PackedMatrix)):
             return False
         extents = extents_of(group.core)
         for operand in node.operands:

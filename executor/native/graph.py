@@ -19,8 +19,8 @@ from fluid.ir.versions import Value
 from .emitter import Type
 
 __all__ = [
-    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Map", "Memory", "Node", "PackedFilter", "Pooled", "PooledBack", "Position", "Positions", "Product", "Reduction", "Reshaped", "Rows", "Turned", "View", "Windows", "broadcast_to", "channels_first", "channels_last",
-    "constant", "contiguous", "mapped", "memory_shape", "offset_of", "operands_of", "plain", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
+    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Joined", "Map", "Memory", "Node", "PackedFilter", "PackedMatrix", "Pooled", "PooledBack", "Position", "Positions", "Product", "Reduction", "Reshaped", "Rows", "Turned", "View", "Windows", "broadcast_to", "channels_first", "channels_last",
+    "constant", "contiguous", "joined", "mapped", "memory_shape", "offset_of", "operands_of", "plain", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -34,6 +34,8 @@ class Node:
     element: Type
     halo: int = field(default=0, init=False)
     """Pixels of zeros around images, where they lie in memory."""
+    within: View | None = field(default=None, init=False)
+    """Where the elements lie, if that is a part of another node's memory (`Joined`)."""
 
     @property
     def size(self) -> int:
@@ -113,6 +115,13 @@ class Choice(Node):
 
 
 @dataclass(eq=False)
+class Joined(Node):
+    """A tensor that consists of others, each of which is stored where it belongs."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(eq=False)
 class Turned(Node):
     """Images [N, C, H, W] of a node that has them as [N, H, W, C]. What is computed of them elementwise is computed there."""
 
@@ -129,6 +138,16 @@ class Product(Core):
 
     left: Node
     right: Node
+    packed: PackedMatrix | None = None
+    """The right one in the order in which it is read, where several products share it."""
+
+
+@dataclass(eq=False)
+class PackedMatrix(Core):
+    """A matrix [K, N] in the order in which products read it that have it on the right, and as many rows."""
+
+    source: Node
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -207,6 +226,8 @@ class PooledBack(Core):
 def operands_of(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed of."""
     match node:
+        case Joined():
+            return node.parts
         case Convolved() | ConvolvedBack():
             return (node.source, node.packed)
         case PackedFilter():
@@ -222,7 +243,9 @@ def operands_of(node: Node) -> tuple[Node, ...]:
         case Reduction() | Reshaped() | View():
             return (node.source,)
         case Product():
-            return (node.left, node.right)
+            return (node.left, node.right if node.packed is None else node.packed)
+        case PackedMatrix():
+            return (node.source,)
         case Rows():
             return (node.table, node.ids)
         case Choice():
@@ -239,6 +262,8 @@ def strides_of(node: Node) -> Shape:
     """The steps from one element of a node to the next, by dimension, in the memory where they lie."""
     if isinstance(node, View):
         return node.strides
+    if node.within is not None:
+        return node.within.strides
     if isinstance(node, Turned):
         image, row, pixel, channel = strides_of(node.source)
         return image, channel, row, pixel
@@ -253,6 +278,8 @@ def offset_of(node: Node) -> int:
     """Elements before the first one of a node, in the memory where they lie."""
     if isinstance(node, View):
         return node.offset
+    if node.within is not None:
+        return node.within.offset
     if isinstance(node, Turned):
         return offset_of(node.source)
     _, row, pixel, _ = strides_of(node) if node.halo else (0, 0, 0, 0)
@@ -442,6 +469,21 @@ def sliced(node: Node, axis: int, start: int, count: int, step: int = 1) -> Node
     shape = (*node.shape[:axis], count, *node.shape[axis + 1 :])
     strides = (*base.strides[:axis], base.strides[axis] * step, *base.strides[axis + 1 :])
     return View(shape, node.element, base.source, base.offset + start * base.strides[axis], strides)
+
+
+def joined(parts: Sequence[Node], axis: int) -> Node:
+    """Tensors side by side along an axis."""
+    first = parts[0]
+    extents = [part.shape[axis] for part in parts]
+    shape = (*first.shape[:axis], sum(extents), *first.shape[axis + 1 :])
+    strides = contiguous(shape)
+    pieces = tuple(Map(part.shape, part.element, "copy", (part,)) for part in parts)
+    whole = Joined(shape, first.element, pieces)
+    start = 0
+    for piece, extent in zip(pieces, extents, strict=True):
+        piece.within = View(piece.shape, piece.element, whole, start * strides[axis], strides)
+        start += extent
+    return whole
 
 
 def product(left: Node, right: Node) -> Node:

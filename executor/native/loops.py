@@ -11,7 +11,7 @@ from typing import Any
 from .emitter import BOOL, INT64, Function, Type, Value, constant, zero
 from .formulas import FORMULAS
 from .fusion import HEAVY, Group, base_of, source_of, steps_over
-from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, offset_of, operands_of
+from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
 from .kernel import Share
 
 __all__ = ["Nest", "applied", "numbers_of", "stages_of"]
@@ -38,7 +38,7 @@ def stages_of(group: Group) -> tuple[dict[Node, int], int]:
 
 
 def _operands(node: Node) -> tuple[Node, ...]:
-    from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, offset_of, operands_of
+    from .graph import Choice, Constant, Map, Node, Position, Reduction, Rows, operands_of
 
     return operands_of(node)
 
@@ -121,7 +121,7 @@ class Nest:
                 inner *= extent
             rows.reverse()
         for node in group.nodes:
-            if node.halo and node in self.stored:
+            if (node.halo or node.within is not None) and node in self.stored and node.size == group.total:
                 results.append(steps_over(node, node.shape, extents))
             if isinstance(node, Reduction):
                 if source_of(node.source) not in self._inside:
@@ -165,7 +165,7 @@ class Nest:
         return self.chunks
 
     # -- writing
-    def write(self, f: Function, pointers: Mapping[Node, Value], share: Share) -> None:
+    def write(self, f: Function, pointers: Any, share: Share) -> None:
         """Write the loops; `pointers` has what is read and what is stored."""
         self.f, self.pointers = f, pointers
         self._numbers = numbers_of(f, self.group, pointers)
@@ -204,7 +204,7 @@ class Nest:
         segments = self._segments()
         places = [(node, at, width) for node in sums for at, count, width in segments for at in range(at, at + count * width, width)]
         self._in_registers = bool(sums) and len(places) <= _REGISTERS * max(len(sums), 1) and len(places) <= 16
-        targets = {node: f.at(self.pointers[node], f.mul(number, self.columns), node.element) for node in sums}
+        targets = {node: f.at(self.pointers.target(node), f.mul(number, self.columns), node.element) for node in sums}
         self._targets = targets
         if self._in_registers:
             begin = [zero(node.element.of(width)) for node, _, width in places]
@@ -267,8 +267,8 @@ class Nest:
             for node in group.nodes:
                 if node in group.per_row and self.stage[node] == stage and not isinstance(node, Reduction):
                     value = self._row.scalars[node] = self._of_row(node)
-                    if node in self.pointers:
-                        f.store(value, f.at(self.pointers[node], number, node.element))
+                    if node in self.pointers.stored:
+                        f.store(value, self._place_of_row(node))
             self._pass(stage, kept)
 
     def _coordinates(self, number: Value, extents: Sequence[int]) -> list[Value]:
@@ -284,7 +284,7 @@ class Nest:
     def _pass(self, stage: int, kept: dict[Any, Value] | None) -> None:
         f, group = self.f, self.group
         here = [node for node in group.nodes if self.stage[node] == stage]
-        writes = [node for node in here if node in self.pointers and node not in group.per_row and node not in group.sums]
+        writes = [node for node in here if node in self.pointers.stored and node not in group.per_row and node not in group.sums]
         along = [node for node in here if isinstance(node, Reduction) and node in group.per_row]
         sums = [node for node in here if node in group.sums]
         if not (writes or along or sums):
@@ -325,8 +325,8 @@ class Nest:
         for node in along:
             total = _tree(f, node, totals[node])
             self._row.scalars[node] = total
-            if node in self.pointers:
-                f.store(total, f.at(self.pointers[node], self._row.number, node.element))
+            if node in self.pointers.stored:
+                f.store(total, self._place_of_row(node))
 
     def _vector(
         self, column: Value, width: int, writes: Sequence[Node], sums: Sequence[Node], kept: dict[Any, Value] | None, static: int | None
@@ -351,14 +351,14 @@ class Nest:
     def _row_pointer(self, node: Node, step: int) -> Value:
         """The pointer to the first element of the row in a node of the group."""
         key = node, "own"
-        if node.halo and key not in self._row.pointers:
+        if (node.halo or node.within is not None) and key not in self._row.pointers:
             steps = steps_over(node, node.shape, [*self.row_extents, *self.column_extents])
             assert steps is not None
             assert self.columns == 1 or steps[len(self.row_extents) :] == [1], "the channels of images lie side by side"
             outer = steps[: len(self.row_extents)]
-            self._row.pointers[key] = self._stepped(self._root(node), self._row.places, outer, node.element)
+            self._row.pointers[key] = self._stepped(self.pointers.target(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
-            self._row.pointers[key] = self.f.at(self.pointers[node], self.f.mul(self._row.number, step), node.element)
+            self._row.pointers[key] = self.f.at(self.pointers.target(node), self.f.mul(self._row.number, step), node.element)
         return self._row.pointers[key]
 
     def _wide(self, value: Value, width: int) -> Value:
@@ -384,7 +384,7 @@ class Nest:
             return self._row.scalars[source]
         if source in self._memo:
             return self._memo[source]
-        if self.stage[source] < self._now and source in self.pointers:
+        if self.stage[source] < self._now and source in self.pointers.stored:
             value = f.load(f.at(self._row_pointer(source, self._row_size), self._column, source.element), source.element.of(width))
         else:
             value = self._computed(source, width)
@@ -398,7 +398,7 @@ class Nest:
             if key not in self._row.pointers:
                 number = self._scalar(node.ids, node.ids.shape)
                 number = f.convert(number, INT64)
-                self._row.pointers[key] = f.at(self.pointers[source_of(node.table)], f.mul(number, node.shape[-1]), node.element)
+                self._row.pointers[key] = f.at(self.pointers.first(node.table), f.mul(number, node.shape[-1]), node.element)
             return f.load(f.at(self._row.pointers[key], self._column, node.element), node.element.of(width))
         assert isinstance(node, Map)
         values = [self._full(operand, node.shape, width) for operand in node.operands]
@@ -413,7 +413,7 @@ class Nest:
                 start = self._row_pointer(source_of(node.source), self._row_size)
             else:
                 place = f.mul(self._row.number, node.source.shape[-1])
-                start = f.at(self.pointers[source_of(node.source)], place, node.element)
+                start = f.at(self.pointers.first(node.source), place, node.element)
             return f.load(f.at(start, number, node.element), node.element)
         assert isinstance(node, Map)
         return applied(f, node, [self._scalar(operand, node.shape) for operand in node.operands], 1)
@@ -431,13 +431,17 @@ class Nest:
         if key not in self._row.scalars:
             steps = steps_over(node, shape, self.row_extents)
             assert steps is not None
-            pointer = self._stepped(self._root(node), self._row.places, steps, node.element)
+            pointer = self._stepped(self.pointers.first(node), self._row.places, steps, node.element)
             self._row.scalars[key] = self.f.load(pointer, node.element)
         return self._row.scalars[key]
 
-    def _root(self, node: Node) -> Value:
-        """The pointer to the first element of an operand."""
-        return self.f.at(self.pointers[source_of(node)], offset_of(node), node.element)
+    def _place_of_row(self, node: Node) -> Value:
+        """Where the one element of the row lies of a node that has one for each."""
+        if node.within is None:
+            return self.f.at(self.pointers.target(node), self._row.number, node.element)
+        steps = steps_over(node, node.shape, self.row_extents)
+        assert steps is not None
+        return self._stepped(self.pointers.target(node), self._row.places, steps, node.element)
 
     def _stepped(self, pointer: Value, places: Sequence[Value], steps: Sequence[int], element: Type) -> Value:
         f = self.f
@@ -458,7 +462,7 @@ class Nest:
         key = node, tuple(shape)
         outer, inner = steps[: len(self.row_extents)], steps[len(self.row_extents) :]
         if key not in row.pointers:
-            row.pointers[key] = self._stepped(self._root(node), row.places, outer, node.element)
+            row.pointers[key] = self._stepped(self.pointers.first(node), row.places, outer, node.element)
         pointer = row.pointers[key]
         if not any(inner):
             if key not in row.scalars:
@@ -475,7 +479,7 @@ class Nest:
         return vector
 
 
-def numbers_of(f: Function, group: Group, pointers: Mapping[Node, Value]) -> dict[Node, Value]:
+def numbers_of(f: Function, group: Group, pointers: Any) -> dict[Node, Value]:
     """The single numbers that a group computes before its loops."""
     numbers: dict[Node, Value] = {}
     for node in group.uniform:
@@ -488,7 +492,7 @@ def numbers_of(f: Function, group: Group, pointers: Mapping[Node, Value]) -> dic
             elif source in numbers:
                 values.append(numbers[source])
             else:
-                values.append(f.load(f.at(pointers[source], offset_of(operand), operand.element), operand.element))
+                values.append(f.load(pointers.first(operand), operand.element))
         numbers[node] = applied(f, node, values, 1)
     return numbers
 

@@ -17,7 +17,7 @@ from .compiler import host
 from .cores import packed_size, position_type
 from .emitter import BOOL, INT32, INT64
 from .graph import (
-    Choice, Constant, Convolved, ConvolvedBack, FilterGradient, Node, PackedFilter, Pooled, PooledBack, Position, Positions, View,
+    Choice, Constant, Convolved, ConvolvedBack, FilterGradient, Node, PackedFilter, Rows, Turned, joined, sliced, Pooled, PooledBack, Position, Positions, View,
     Windows, broadcast_to, channels_first, channels_last, constant, contiguous, mapped, plain, product, reduced, reshaped, transposed,
 )  # fmt: skip
 from .lowering import NotLowered, Tensor, element_of, lowers
@@ -728,3 +728,121 @@ def pool2d_grad(X: Tensor, dOut: Tensor, attrs: dict[str, Any]) -> dict[str, Ten
         shape = (image.shape[0], *out, image.shape[3])
         positions = Positions(shape, position_type(image, shape, windows), image, windows)
     return {"X@GRAD": _as_tensor(PooledBack(image.shape, image.element, kind, gradient, windows, positions), data_format)}
+
+
+# -------------------------------------------------------------------------------------------------------- layer norm
+@lowers("layer_norm")
+def layer_norm(X: Tensor, Scale: Tensor | None, Bias: Tensor | None, begin_norm_axis: int, epsilon: float, specs: dict[str, Any]) -> dict[str, Tensor]:
+    _floats(X, Scale, Bias)
+    rows, width = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
+    if any(tensor is not None and tensor.node.element != X.node.element for tensor in (Scale, Bias)):
+        raise NotLowered("statistics of another precision")
+    x = reshaped(plain(X.node), (rows, width))
+    mean = _mean(x, [1])
+    centered = mapped("sub", x, mean)
+    variance = _mean(mapped("square", centered), [1])
+    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", variance, _number(epsilon, x))))
+    y = mapped("mul", centered, inverse)
+    if Scale is not None:
+        y = mapped("mul", y, reshaped(Scale.node, (1, width)))
+    if Bias is not None:
+        y = mapped("add", y, reshaped(Bias.node, (1, width)))
+    results = {"Y": Tensor(reshaped(y, X.shape))}
+    for slot, node in (("Mean", mean), ("Variance", variance)):
+        if specs.get(slot) is not None:
+            results[slot] = Tensor(reshaped(node, specs[slot].shape))
+    return results
+
+
+@lowers("layer_norm_grad")
+def layer_norm_grad(
+    X: Tensor, Scale: Tensor | None, Mean: Tensor, Variance: Tensor, dY: Tensor, begin_norm_axis: int, epsilon: float, wanted: set[str],
+    specs: dict[str, Any],
+) -> dict[str, Tensor]:  # fmt: skip
+    _floats(X, Scale, dY)
+    rows, width = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
+    if Mean is None or Variance is None or (Scale is not None and Scale.node.element != X.node.element):
+        raise NotLowered("statistics that are not there")
+    x, d_y = reshaped(plain(X.node), (rows, width)), reshaped(plain(dY.node), (rows, width))
+    mean, variance = (reshaped(tensor.node, (rows, 1)) for tensor in (Mean, Variance))
+    inverse = mapped("reciprocal", mapped("sqrt", mapped("add", variance, _number(epsilon, x))))
+    normal = mapped("mul", mapped("sub", x, mean), inverse)
+    scaled = d_y if Scale is None else mapped("mul", d_y, reshaped(Scale.node, (1, width)))
+    results = {}
+    if "X@GRAD" in wanted:
+        first, second = _mean(scaled, [1]), _mean(mapped("mul", scaled, normal), [1])
+        d_x = mapped("mul", mapped("sub", mapped("sub", scaled, first), mapped("mul", normal, second)), inverse)
+        results["X@GRAD"] = Tensor(reshaped(d_x, X.shape))
+    if "Scale@GRAD" in wanted:
+        results["Scale@GRAD"] = Tensor(reshaped(reduced("sum", mapped("mul", d_y, normal), [0]), specs["Scale@GRAD"].shape))
+    if "Bias@GRAD" in wanted:
+        results["Bias@GRAD"] = Tensor(reshaped(reduced("sum", d_y, [0]), specs["Bias@GRAD"].shape))
+    return results
+
+
+# ------------------------------------------------------------------------------------------------------ parts of tensors
+@lowers("slice")
+def slice_(
+    Input: Tensor, StartsTensor: Any, StartsTensorList: Any, EndsTensor: Any, EndsTensorList: Any, axes: list[int], starts: list[int],
+    specs: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    _plain_update(StartsTensor, StartsTensorList, EndsTensor, EndsTensorList)
+    node = plain(Input.node)
+    whole = specs["Out"]
+    kept = [extent for place, extent in enumerate(Input.shape) if place not in [axis % Input.ndim for axis in axes]]
+    del kept
+    shape = list(Input.shape)
+    for axis, start in zip(axes, starts, strict=True):
+        axis %= Input.ndim
+        extent = shape[axis]
+        first = min(max(start + extent if start < 0 else start, 0), extent)
+        count = whole.shape[axis] if whole.ndim == Input.ndim else None
+        if count is None:
+            raise NotLowered("a slice that drops dimensions")
+        node = sliced(node, axis, first, count)
+    return Tensor(mapped("copy", node))
+
+
+@lowers("split")
+def split(X: Tensor, AxisTensor: Any, SectionsTensorList: Any, axis: int, specs: dict[str, Any]) -> dict[str, Any]:
+    _plain_update(AxisTensor, SectionsTensorList)
+    axis %= X.ndim
+    node, start, parts = plain(X.node), 0, []
+    for spec in specs["Out"]:
+        if spec is None:
+            raise NotLowered("a part that nobody reads")
+        parts.append(Tensor(mapped("copy", sliced(node, axis, start, spec.shape[axis]))))
+        start += spec.shape[axis]
+    return {"Out": parts}
+
+
+def _side_by_side(nodes: list[Node], axis: int) -> Node:
+    if nodes[0].ndim == 4 and axis == 1 and all(isinstance(node, Turned) for node in nodes):
+        return channels_first(joined([channels_last(node) for node in nodes], 3))
+    return joined(nodes, axis)
+
+
+@lowers("concat")
+def concat(X: list[Tensor], AxisTensor: Any, axis: int) -> Tensor:
+    _plain_update(AxisTensor)
+    if any(tensor is None for tensor in X) or len({tensor.node.element for tensor in X}) > 1:
+        raise NotLowered("tensors of several element types")
+    return Tensor(_side_by_side([tensor.node for tensor in X], axis % X[0].ndim))
+
+
+@lowers("stack")
+def stack(X: list[Tensor], axis: int) -> Tensor:
+    place = axis % (X[0].ndim + 1)
+    return Tensor(joined([reshaped(tensor.node, (*tensor.shape[:place], 1, *tensor.shape[place:])) for tensor in X], place))
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+@lowers("lookup_table", "lookup_table_v2")
+def lookup_table(W: Tensor, Ids: Tensor, padding_idx: int, specs: dict[str, Any]) -> Tensor:
+    _floats(W)
+    if padding_idx != -1 or W.ndim != 2:
+        raise NotLowered("rows that are padding")
+    count = Ids.node.size
+    ids = reshaped(plain(Ids.node), (count, 1))
+    rows = Rows((count, W.shape[1]), W.node.element, W.node, ids)
+    return Tensor(reshaped(rows, specs["Out"].shape))

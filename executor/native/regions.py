@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..kernels.table import CHECKS, check_call
 from .cores import halos_of
 from .emitter import BYTE, Type
 from .fusion import Group, Schedule, is_elementwise, source_of
-from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of, memory_shape, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of, memory_shape, offset_of, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
 
@@ -65,17 +66,31 @@ class Region:
         space = f"{self.nest.rows} x {self.nest.columns}" if self.nest is not None else ""
         return f"{space} {' '.join(words)}"
 
-    @property
-    def sources(self) -> list[Node]:
-        """The nodes that are read from memory, in a fixed order."""
+    @cached_property
+    def sources(self) -> list[tuple[Node, int]]:
+        """Where elements are read from: nodes that have memory, and offsets in it."""
         nodes = [*self.group.uniform, *self.group.nodes]
         inside = set(nodes)
-        read = (source_of(operand) for node in nodes for operand in operands_of(node))
-        return [node for node in dict.fromkeys(read) if node not in inside and not isinstance(node, (Constant, Position))]
+        places = []
+        for node in nodes:
+            by_start = halos_of(node)
+            for operand in operands_of(node):
+                source = source_of(operand)
+                if source not in inside and not isinstance(source, (Constant, Position)):
+                    places.append((source, 0 if operand in by_start else offset_of(operand)))
+                elif source in inside and source in self.stored and operand is not source:
+                    places.append((source, offset_of(operand)))
+        return list(dict.fromkeys(places))
+
+    @cached_property
+    def targets(self) -> list[tuple[Node, int]]:
+        """Where elements are stored: nodes of the group, and offsets in their memory."""
+        starts = [(node, 0) for node in self.stored] if self.group.core is not None else []
+        return list(dict.fromkeys([*((node, offset_of(node)) for node in self.stored), *starts]))
 
     @property
     def read(self) -> list[Value]:
-        return [self.value_of[node] for node in self.sources]
+        return list(dict.fromkeys(self.value_of[node] for node, _ in self.sources if node not in self.stored))
 
     @property
     def written(self) -> list[Value]:
@@ -343,7 +358,7 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
     must = set(owners.values())
     for position, item in enumerate(schedule.items):
         if isinstance(item, Group):
-            must |= _must_store(schedule, item, position)
+            must |= _must_store(schedule, item, position) | {node for node in item.nodes if node.within is not None}
         else:
             must |= {source_of(finder.nodes[value]) for value in item.read if value in finder.nodes}
     for node in must:
@@ -364,10 +379,13 @@ def _regions(schedule: Schedule, finder: _Finder, owners: Mapping[Value, Node], 
         if not of_group:
             continue
         for node in of_group:
+            whole = node if node.within is None else node.within.source
+            if node is not whole and whole in value_of:
+                value_of[node] = value_of[whole]
             if node not in value_of:
-                value_of[node] = value = (f"native.{count}" if not node.halo else f"{CLEARED}{count}", 0)
+                value_of[node] = value_of[whole] = value = (f"native.{count}" if not node.halo else f"{CLEARED}{count}", 0)
                 count += 1
-                finder.specs[value] = Spec(memory_shape(node), _dtype(node.element))  # type: ignore[index]
+                finder.specs[value] = Spec(memory_shape(whole), _dtype(node.element))  # type: ignore[index]
         nest = None if item.core is not None else Nest(item, of_group, lanes)
         partial: dict[Node, Value] = {}
         if nest is not None and nest.chunks > 1:

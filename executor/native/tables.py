@@ -21,6 +21,28 @@ from .regions import Region
 __all__ = ["Tables"]
 
 
+class Pointers:
+    """Where a kernel finds what it reads and stores.
+
+    `first` is the pointer to the first element of an operand, `start` that to the beginning of a node's memory, and `target`
+    that to the first element of a node that is stored.
+    """
+
+    def __init__(self, region: Region, pointers: Sequence[Value]) -> None:
+        self._reads = dict(zip(region.sources, pointers, strict=False))
+        self._targets = dict(zip(region.targets, pointers[len(region.sources) :], strict=False))
+        self.stored = frozenset(region.stored)
+
+    def first(self, operand: Node) -> Value:
+        return self._reads[source_of(operand), offset_of(operand)]
+
+    def start(self, node: Node) -> Value:
+        return self._reads[node, 0] if (node, 0) in self._reads else self._targets[node, 0]
+
+    def target(self, node: Node) -> Value:
+        return self._targets[node, offset_of(node)]
+
+
 _WORKSPACE = -1
 """Stands for the address of the workspace."""
 
@@ -41,10 +63,10 @@ class Tables:
         """The step that computes some neighbouring regions, once `compile` has been called."""
         records: list[tuple[str, list[int], int]] = []
         for region in regions:
-            operands = [*region.sources, *region.stored]
-            arrays = [array(region.value_of[node]) for node in region.sources]
-            arrays += [array(region.partial.get(node, region.value_of[node])) for node in region.stored]
-            addresses = [item.ctypes.data for item in arrays]
+            operands = [*region.sources, *region.targets]
+            addresses = [array(region.value_of[node]).ctypes.data + at * node.element.bytes for node, at in region.sources]
+            for node, at in region.targets:
+                addresses.append(array(region.partial.get(node, region.value_of[node])).ctypes.data + at * node.element.bytes)
             if region.nest is None:
                 assert region.group.core is not None
                 serial = SERIAL if is_small(region.group.core) else 0
@@ -68,19 +90,18 @@ class Tables:
         self._texts[name] = module.text.replace("@KERNEL", "@" + name)
         return name
 
-    def _kernel(self, region: Region, operands: list[Node]) -> str:
+    def _kernel(self, region: Region, operands: Sequence[tuple[Node, int]]) -> str:
         key = _signature(region, operands)
         if key not in self._kernels:
             def body(f: Function, pointers: Sequence[Value], share: Share) -> None:
-                by_node = dict(zip(operands, pointers, strict=False))
                 assert region.nest is not None
-                region.nest.write(f, by_node, share)
+                region.nest.write(f, Pointers(region, pointers), share)
 
             self._kernels[key] = self._named(lambda module, name: write_kernel(module, name, len(operands), body))
             self._labels[self._kernels[key]] = region.describe()
         return self._kernels[key]
 
-    def _core_kernels(self, region: Region, operands: list[Node]) -> list[tuple[str, int]]:
+    def _core_kernels(self, region: Region, operands: Sequence[tuple[Node, int]]) -> list[tuple[str, int]]:
         """The kernels of a group with a core, and the flags of their records."""
         key = _signature(region, operands)
         if key not in self._core_names:
@@ -90,7 +111,7 @@ class Tables:
             for phase in phases:
 
                 def body(f: Function, pointers: Sequence[Value], share: Share, phase: Phase = phase) -> None:
-                    phase.write(f, dict(zip(operands, pointers, strict=False)), pointers[-1], share)
+                    phase.write(f, Pointers(region, pointers), pointers[-1], share)
 
                 names.append((self._named(lambda module, name, body=body: write_kernel(module, name, len(operands) + 1, body)), phase.flags))
                 self._labels[names[-1][0]] = region.describe()
@@ -142,9 +163,10 @@ class Tables:
             self._steps.append(pool().caller(table))
 
 
-def _signature(region: Region, operands: Sequence[Node]) -> Any:
+def _signature(region: Region, operands: Sequence[tuple[Node, int]]) -> Any:
     """What the kernel of a region depends on: what is computed in which shapes, not of which arrays."""
-    number = {node: place for place, node in enumerate(operands)}
+    reads = {place: number for number, place in enumerate(region.sources)}
+    stored = {node: number for number, (node, _) in enumerate(region.targets)}
     all_nodes = [*region.group.uniform, *region.group.nodes]
     place = {node: place for place, node in enumerate(all_nodes)}
 
@@ -152,13 +174,14 @@ def _signature(region: Region, operands: Sequence[Node]) -> Any:
         if isinstance(node, (Constant, Position)):
             return type(node).__name__, node.element, getattr(node, "number", None), node.shape
         source = source_of(node)
-        where = offset_of(node), strides_of(node), node.shape, source.halo
-        return ("group", place[source], where) if source in place else ("memory", number[source], source.element, where)
+        where = strides_of(node), node.shape, source.halo
+        at = reads.get((source, offset_of(node)), reads.get((source, 0)))
+        return ("group", place[source], at, where) if source in place else ("memory", at, source.element, where)
 
     nodes = [
         (
             type(node).__name__, getattr(node, "formula", getattr(node, "kind", getattr(node, "axes", None))), getattr(node, "axes", None),
-            node.shape, node.element, tuple(reference(operand) for operand in operands_of(node)), number.get(node), node in region.partial, node.halo, repr(getattr(node, "windows", None)), getattr(node, "images", None), getattr(node, "for_input", None),
+            node.shape, node.element, tuple(reference(operand) for operand in operands_of(node)), stored.get(node), node in region.partial, node.halo, node.within and node.within.strides, repr(getattr(node, "windows", None)), getattr(node, "images", None), getattr(node, "for_input", None),
         )
         for node in all_nodes
     ]  # fmt: skip

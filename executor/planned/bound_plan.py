@@ -195,7 +195,10 @@ class BoundPlan:
         name = value[0]
         if name in self.plan.storage or (value[1] == 0 and name in self.plan.externals):
             return self._stored[name]
-        return self._views.get(value, self._cleared.get(value))
+        array = self._views.get(value, self._cleared.get(value))
+        if array is None and value in self.plan.specs and not self.plan.specs[value].size:
+            return _empty(self.place.xp, self.plan.specs[value].shape, self.plan.specs[value].dtype.numpy)
+        return array
 
     def calls(self) -> Iterator[tuple[Instruction, list[Any]]]:
         """Each instruction with the calls that compute it; none for those that run step by step."""

@@ -9,13 +9,13 @@ from math import prod
 from typing import Any
 
 from . import convolution, matmul, pooling
-from .emitter import Function, Value, constant
+from .emitter import INT64, Function, Value, constant, zero
 from .fusion import Group, extents_of, source_of, steps_over
 from .graph import (
-    Constant, Convolved, ConvolvedBack, Core, FilterGradient, Map, Node, PackedFilter, PackedMatrix, Pooled, PooledBack, Positions, Product,
+    Constant, Convolved, ConvolvedBack, Core, FilterGradient, Map, Node, PackedFilter, PackedMatrix, Pooled, PooledBack, Positions, Product, Scattered,
     Windows, strides_of,
 )  # fmt: skip
-from .images import Images, Pixel, affine
+from .images import Images, Pixel, affine, parts
 from .kernel import AFTER_BARRIER, Share
 from .loops import applied, numbers_of
 
@@ -152,6 +152,8 @@ def phases_of(group: Group, vector_bytes: int, threads: int) -> tuple[list[Phase
             return _product_phases(group, core, vector_bytes, threads)
         case PackedMatrix():
             return [Phase(_packing_matrix(core, vector_bytes))], 0
+        case Scattered():
+            return [Phase(_scattering(core, vector_bytes))], 0
         case PackedFilter():
             return [Phase(_packing(core, vector_bytes))], 0
         case Convolved() | ConvolvedBack():
@@ -211,6 +213,47 @@ def packed_matrix_size(source: Node, rows: int, vector_bytes: int) -> int:
 def _packing_matrix(core: PackedMatrix, vector_bytes: int) -> Callable[..., None]:
     def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
         matmul.write_pack(f, _packed_product(core), pointers.first(core.source), pointers.target(core), share, vector_bytes)
+
+    return write
+
+
+_COLUMNS = 4
+"""Vectors of columns of a table that one thread adds up at a time."""
+
+
+def _scattering(core: Scattered, vector_bytes: int) -> Callable[..., None]:
+    """Threads share the columns, so that each row is added up in the order of its parts."""
+    (count, width), element = core.rows.shape, core.element
+    block = _COLUMNS * vector_bytes // element.bytes
+    strides = strides_of(core.rows)
+
+    def write(f: Function, pointers: Any, workspace: Value, share: Share) -> None:
+        table, rows, ids = pointers.target(core), pointers.first(core.rows), pointers.first(core.ids)
+
+        def columns(first: Value, extent: int) -> None:
+            vectors = parts(extent, vector_bytes // element.bytes)
+
+            def clear(row: Value) -> None:
+                at = f.at(table, affine(f, 0, (row, width), (first, 1)), element)
+                for start, lanes in vectors:
+                    f.store(zero(element.of(lanes)), f.at(at, start, element))
+
+            def add(row: Value) -> None:
+                number = f.convert(f.load(f.at(ids, row, core.ids.element), core.ids.element), INT64)
+                at = f.at(table, affine(f, 0, (number, width), (first, 1)), element)
+                source = f.at(rows, affine(f, 0, (row, strides[0]), (first, strides[1])), element)
+                for start, lanes in vectors:
+                    place = f.at(at, start, element)
+                    part = f.load_steps(f.at(source, start * strides[1], element), element.of(lanes), strides[1])
+                    f.store(f.add(f.load(place, element.of(lanes)), part), place)
+
+            f.loop(0, core.shape[0], 1, [], clear)
+            f.loop(0, count, 1, [], add)
+
+        whole = width // block
+        f.loop(*share.of(f, whole), 1, [], lambda number: columns(f.mul(number, block), block))
+        if width % block:
+            f.loop(*share.of(f, 1), 1, [], lambda _: columns(f.int64(whole * block), width % block))
 
     return write
 

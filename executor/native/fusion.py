@@ -18,7 +18,7 @@ from math import prod
 from operator import mul
 from typing import Any
 
-from .graph import Choice, Constant, Core, FilterGradient, Joined, Map, Memory, Node, PackedFilter, PackedMatrix, Position, Product, Reduction, Reshaped, Rows, Turned, View, operands_of, strides_of
+from .graph import Choice, Constant, Core, FilterGradient, Joined, Map, Memory, Node, PackedFilter, PackedMatrix, Position, Product, Reduction, Reshaped, Rows, Scattered, Turned, View, operands_of, strides_of
 
 __all__ = ["Group", "Schedule", "base_of", "is_elementwise", "reads_of", "source_of", "steps_over"]
 
@@ -353,7 +353,7 @@ class Schedule:
 
     def _fits_core(self, group: Group, node: Map, position: int) -> bool:
         assert group.core is not None
-        if isinstance(group.core, (PackedFilter, PackedMatrix)):
+        if isinstance(group.core, (PackedFilter, PackedMatrix, Scattered)):
             return False
         extents = extents_of(group.core)
         for operand in node.operands:

@@ -19,7 +19,7 @@ from fluid.ir.versions import Value
 from .emitter import Type
 
 __all__ = [
-    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Joined", "Map", "Memory", "Node", "PackedFilter", "PackedMatrix", "Pooled", "PooledBack", "Position", "Positions", "Product", "Reduction", "Reshaped", "Rows", "Turned", "View", "Windows", "broadcast_to", "channels_first", "channels_last",
+    "Choice", "Constant", "Convolved", "ConvolvedBack", "Core", "FilterGradient", "Joined", "Map", "Memory", "Node", "PackedFilter", "PackedMatrix", "Pooled", "PooledBack", "Position", "Positions", "Product", "Reduction", "Reshaped", "Rows", "Scattered", "Turned", "View", "Windows", "broadcast_to", "channels_first", "channels_last",
     "constant", "contiguous", "joined", "mapped", "memory_shape", "offset_of", "operands_of", "plain", "product", "reduced", "reshaped", "sliced", "strides_of", "transposed", "viewed",
 ]  # fmt: skip
 
@@ -143,6 +143,14 @@ class Product(Core):
 
 
 @dataclass(eq=False)
+class Scattered(Core):
+    """A table [V, width] of zeros, to whose rows of the numbers `ids` [R, 1] those of `rows` [R, width] are added."""
+
+    rows: Node
+    ids: Node
+
+
+@dataclass(eq=False)
 class PackedMatrix(Core):
     """A matrix [K, N] in the order in which products read it that have it on the right, and as many rows."""
 
@@ -244,6 +252,8 @@ def operands_of(node: Node) -> tuple[Node, ...]:
             return (node.source,)
         case Product():
             return (node.left, node.right if node.packed is None else node.packed)
+        case Scattered():
+            return (node.rows, node.ids)
         case PackedMatrix():
             return (node.source,)
         case Rows():

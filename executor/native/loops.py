@@ -337,7 +337,7 @@ class Nest:
         for node in writes:
             value = self._wide(self._full(node, node.shape, width), width)
             self._memo[node] = value
-            f.store(value, f.at(self._row_pointer(node, self._row_size), column, node.element))
+            self._store(value, node)
         for node in sums:
             assert isinstance(node, Reduction)
             value = self._wide(self._full(node.source, node.source.shape, width), width)
@@ -352,14 +352,29 @@ class Nest:
         """The pointer to the first element of the row in a node of the group."""
         key = node, "own"
         if (node.halo or node.within is not None) and key not in self._row.pointers:
-            steps = steps_over(node, node.shape, [*self.row_extents, *self.column_extents])
-            assert steps is not None
-            assert self.columns == 1 or steps[len(self.row_extents) :] == [1], "the channels of images lie side by side"
-            outer = steps[: len(self.row_extents)]
+            outer = self._own_steps(node)[: len(self.row_extents)]
             self._row.pointers[key] = self._stepped(self.pointers.target(node), self._row.places, outer, node.element)
         if key not in self._row.pointers:
             self._row.pointers[key] = self.f.at(self.pointers.target(node), self.f.mul(self._row.number, step), node.element)
         return self._row.pointers[key]
+
+    def _own_steps(self, node: Node) -> list[int]:
+        """The steps of a node of the group in the memory where it is stored."""
+        steps = steps_over(node, node.shape, [*self.row_extents, *self.column_extents])
+        assert steps is not None, "dimensions are merged only where what is stored allows it"
+        return steps
+
+    def _store(self, value: Value, node: Node) -> None:
+        """Store neighbouring columns of a node."""
+        f = self.f
+        pointer = self._row_pointer(node, self._row_size)
+        inner = [1] if not node.halo and node.within is None else self._own_steps(node)[len(self.row_extents) :]
+        if inner == [1]:
+            f.store(value, f.at(pointer, self._column, node.element))
+            return
+        for lane in range(value.type.lanes):
+            places = self._coordinates(f.add(self._column, lane), self.column_extents)
+            f.store(f.lane(value, lane), self._stepped(pointer, places, inner, node.element))
 
     def _wide(self, value: Value, width: int) -> Value:
         return value if value.type.lanes == width else self.f.splat(value, width)
@@ -384,7 +399,8 @@ class Nest:
             return self._row.scalars[source]
         if source in self._memo:
             return self._memo[source]
-        if self.stage[source] < self._now and source in self.pointers.stored:
+        is_whole = not source.halo and source.within is None
+        if self.stage[source] < self._now and source in self.pointers.stored and is_whole:
             value = f.load(f.at(self._row_pointer(source, self._row_size), self._column, source.element), source.element.of(width))
         else:
             value = self._computed(source, width)

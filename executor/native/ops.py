@@ -17,7 +17,7 @@ from .compiler import host
 from .cores import packed_size, position_type
 from .emitter import BOOL, INT32, INT64
 from .graph import (
-    Choice, Constant, Convolved, ConvolvedBack, FilterGradient, Node, PackedFilter, Rows, Turned, joined, sliced, Pooled, PooledBack, Position, Positions, View,
+    Choice, Constant, Convolved, ConvolvedBack, FilterGradient, Node, PackedFilter, Rows, Scattered, Turned, joined, sliced, Pooled, PooledBack, Position, Positions, View,
     Windows, broadcast_to, channels_first, channels_last, constant, contiguous, mapped, plain, product, reduced, reshaped, transposed,
 )  # fmt: skip
 from .lowering import NotLowered, Tensor, element_of, lowers
@@ -846,3 +846,14 @@ def lookup_table(W: Tensor, Ids: Tensor, padding_idx: int, specs: dict[str, Any]
     ids = reshaped(plain(Ids.node), (count, 1))
     rows = Rows((count, W.shape[1]), W.node.element, W.node, ids)
     return Tensor(reshaped(rows, specs["Out"].shape))
+
+
+@lowers("scatter_rows_like")
+def scatter_rows_like(X: Tensor, Ids: Tensor, Like: Tensor, padding_idx: int) -> Tensor:
+    _floats(X)
+    if padding_idx != -1 or Like.ndim != 2:
+        raise NotLowered("rows that are padding")
+    count, width = Ids.node.size, Like.shape[1]
+    rows, ids = reshaped(plain(X.node), (count, width)), reshaped(plain(Ids.node), (count, 1))
+    return Tensor(Scattered(Like.shape, X.node.element, rows, ids))
+

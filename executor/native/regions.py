@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from ..kernels.table import CHECKS, check_call
 from .cores import halos_of
 from .emitter import BYTE, Type
 from .fusion import Group, Schedule, is_elementwise, source_of
-from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, View, mapped, operands_of, memory_shape, offset_of, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
+from .graph import PackedFilter, Choice, Constant, Map, Memory, Node, Position, Product, Reduction, Reshaped, Rows, Scattered, View, mapped, operands_of, memory_shape, offset_of, Turned, Core, Convolved, ConvolvedBack, FilterGradient, Pooled, Positions, PooledBack
 from .loops import HEAVY, Nest, stages_of
 from .lowering import ELEMENTS, NotLowered, Tensor, element_of, lower
 
@@ -157,6 +157,8 @@ class _Finder:
         """Value of the scope -> the one that it overwrites."""
         self.latest: dict[str, Value] = {}
         self.lowered: dict[int, dict[Value, Node]] = {}
+        self.checks: dict[int, Check] = {}
+        self._checked: set[Any] = set()
 
     def node_of(self, value: Value) -> Node:
         if value not in self.nodes:
@@ -165,6 +167,19 @@ class _Finder:
                 raise NotLowered(f"{value[0]} has no shape")
             self.nodes[value] = Memory(spec.shape, element_of(spec.dtype), value)
         return self.nodes[value]
+
+    def _check(self, number: int, instruction: Any) -> None:
+        """Note that an op's inputs are checked before native code reads them; what an op has checked, its gradient need not."""
+        definition = instruction.definition
+        if definition.type not in CHECKS:
+            return
+        check = Check(instruction, self.specs)
+        key = (definition.forward or definition).type, tuple(check.read)
+        if definition.forward is not None and key in self._checked:
+            return
+        self._checked.add(key)
+        self.checks[number] = check
+        self.kept.update(check.read)
 
     def _is_empty(self, value: Value | None) -> bool:
         return value is not None and value in self.specs and self.specs[value].size == 0
@@ -183,8 +198,7 @@ class _Finder:
         else:
             self.lowered[number] = results
             self.nodes.update(results)
-            if instruction.definition.type in CHECKS:
-                self.kept.update(Check(instruction, self.specs).read)
+            self._check(number, instruction)
         for value in instruction.written:
             if value[0] in self.storage:
                 before = self.latest.get(value[0], (value[0], 0))
@@ -224,6 +238,8 @@ class _Finder:
             outputs = lower(definition, inputs, definition.defaults(op.attrs), wanted)
         except (FluidError, KeyError, AssertionError, ValueError, TypeError, IndexError) as error:
             raise NotLowered(f"{op.type}: {error}") from error
+        if definition.type not in CHECKS and _reads_by_index(inputs, outputs):
+            raise NotLowered("indices that nobody checks")
         results: dict[Value, Node] = {}
         for slot, values in instruction.writes.items():
             output = outputs.get(slot)
@@ -236,6 +252,24 @@ class _Finder:
                     raise NotLowered(f"no {slot} of {op.type}")
                 results[value] = tensor.node if tensor.shape == spec.shape else _in_shape(tensor.node, spec.shape)
         return results
+
+
+def _reads_by_index(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
+    """Whether the outputs of an op are found by indices in its inputs."""
+    known = {tensor.node for tensor in _tensors(inputs)}
+    pending = [tensor.node for tensor in _tensors(outputs)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (Rows, Choice, Scattered)):
+            return True
+        pending += [operand for operand in operands_of(node) if operand not in known]
+        known.add(node)
+    return False
+
+
+def _tensors(values: Mapping[str, Any]) -> Iterator[Tensor]:
+    for value in values.values():
+        yield from (item for item in (value if isinstance(value, list) else [value]) if item is not None)
 
 
 def _in_shape(node: Node, shape: tuple[int, ...]) -> Node:
@@ -280,8 +314,7 @@ def native_regions(
                 if isinstance(node, Memory):
                     schedule.home[node] = position
             continue
-        if instruction.definition.type in CHECKS:
-            check = Check(instruction, finder.specs)
+        if (check := finder.checks.get(number)) is not None:
             schedule.add_opaque(check, [finder.node_of(value) for value in check.read], [])
         schedule.op = instruction.op
         for value, node in results.items():

@@ -107,7 +107,7 @@ def constant(number: Number, type_: Type) -> Value:
     else:
         text = str(int(number))
     if type_.lanes > 1:
-        text = f"<{', '.join([f'{type_.element} {text}'] * type_.lanes)}>"
+        text = f"splat ({type_.element} {text})"
     return Value(text, type_)
 
 

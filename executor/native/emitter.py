@@ -373,6 +373,10 @@ class Function:
         """Shifted, with copies of the sign coming in."""
         return self.value(f"ashr {a.type} {a}, {self._as(by, a.type)}", a.type)
 
+    def shift_right_logical(self, a: Value, by: Operand) -> Value:
+        """Shifted, with zeros coming in."""
+        return self.value(f"lshr {a.type} {a}, {self._as(by, a.type)}", a.type)
+
     def neg(self, a: Value) -> Value:
         return self.value(f"fneg {a.type} {a}", a.type) if a.type.is_float else self.sub(0, a)
 

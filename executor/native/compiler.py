@@ -1,13 +1,23 @@
-"""Compiles functions in LLVM's text form to machine code for this processor."""
+"""Compiles functions in LLVM's text form to machine code for this processor.
+
+Whatever is in the way of native code is a `NativeUnavailable`, which says what: callers warn once, and go on without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from typing import Any
 
-__all__ = ["Library", "Target", "compile_object", "host"]
+__all__ = ["Library", "NativeUnavailable", "Target", "compile_object", "host", "versions"]
+
+_OLDEST_LLVM = 20
+
+
+class NativeUnavailable(Exception):
+    """Native code cannot be made here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +51,50 @@ class Target:
 @cache
 def _llvm() -> Any:
     """llvmlite's binding, ready for use."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    try:
+        import llvmlite.binding as llvm
+    except (ImportError, OSError) as error:
+        raise NativeUnavailable(f"llvmlite cannot be imported: {error}") from None
+    version = llvm.llvm_version_info
+    if version[0] < _OLDEST_LLVM:
+        release = ".".join(map(str, version))
+        raise NativeUnavailable(f"this llvmlite brings LLVM {release}; LLVM {_OLDEST_LLVM} is needed: pip install -U llvmlite")
+    try:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    except RuntimeError as error:
+        raise NativeUnavailable(f"LLVM makes no code for this processor: {error}") from None
     return llvm
 
 
 @cache
+def versions() -> str:
+    """The releases of llvmlite and of its LLVM."""
+    import llvmlite
+
+    return f"llvmlite {llvmlite.__version__}, LLVM {_llvm().llvm_version_info}"
+
+
+@cache
 def host() -> Target:
-    """This processor."""
+    """This processor.
+
+    Raises:
+        NativeUnavailable: kernels are not made for its kind, or it lacks what they are made of.
+    """
     llvm = _llvm()
-    return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    triple = llvm.get_process_triple()
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError as error:
+        raise NativeUnavailable(f"LLVM does not know this processor's features: {error}") from None
+    if triple.startswith("x86_64"):
+        missing = [name for name in ("avx2", "fma") if not features.get(name)]
+        if missing:
+            raise NativeUnavailable(f"this processor lacks {' and '.join(missing)}")
+    elif not triple.startswith(("aarch64", "arm64")):
+        raise NativeUnavailable(f"kernels are made for x86-64 and 64-bit ARM, not for {triple}")
+    return Target(triple, llvm.get_host_cpu_name(), features.flatten())
 
 
 def _machine(target: Target) -> Any:
@@ -64,10 +106,26 @@ def _machine(target: Target) -> Any:
 
 
 def compile_object(text: str, target: Target) -> bytes:
-    """Machine code, as an object file, of the functions in a text."""
-    module = _llvm().parse_assembly(f'target triple = "{target.triple}"\n{text}\n{target.attributes}')
-    module.verify()
-    return bytes(_machine(target).emit_object(module))
+    """Machine code, as an object file, of the functions in a text.
+
+    Raises:
+        NativeUnavailable: LLVM refuses the text, or the target.
+    """
+    try:
+        module = _llvm().parse_assembly(f'target triple = "{target.triple}"\n{text}\n{target.attributes}')
+        module.verify()
+        return bytes(_machine(target).emit_object(module))
+    except RuntimeError as error:
+        raise NativeUnavailable(f"LLVM makes no code of a kernel: {error}") from None
+
+
+@cache
+def _linker() -> Any:
+    """What loads libraries into this process."""
+    return _llvm().create_lljit_compiler(_machine(host()))
+
+
+_numbers = count()
 
 
 @dataclass
@@ -76,6 +134,9 @@ class Library:
 
     Attributes:
         addresses: name of a function -> its address. They hold as long as the library lives.
+
+    Raises:
+        NativeUnavailable: the code cannot be loaded.
     """
 
     code: bytes
@@ -83,11 +144,11 @@ class Library:
     addresses: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        llvm = _llvm()
-        linker = llvm.create_lljit_compiler(_machine(host()))
-        builder = llvm.JITLibraryBuilder().add_object_img(self.code).add_current_process()
+        builder = _llvm().JITLibraryBuilder().add_object_img(self.code).add_current_process()
         for name in self.names:
             builder.export_symbol(name)
-        self._tracker = builder.link(linker, f"library{id(self)}")
-        self._linker = linker
+        try:
+            self._tracker = builder.link(_linker(), f"library{next(_numbers)}")
+        except RuntimeError as error:
+            raise NativeUnavailable(f"compiled kernels cannot be loaded: {error}") from None
         self.addresses = {name: self._tracker[name] for name in self.names}

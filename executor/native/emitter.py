@@ -107,7 +107,7 @@ def constant(number: Number, type_: Type) -> Value:
     else:
         text = str(int(number))
     if type_.lanes > 1:
-        text = f"<{', '.join([f'{type_.element} {text}'] * type_.lanes)}>"
+        text = f"splat ({type_.element} {text})"
     return Value(text, type_)
 
 
@@ -372,6 +372,10 @@ class Function:
     def shift_right(self, a: Value, by: Operand) -> Value:
         """Shifted, with copies of the sign coming in."""
         return self.value(f"ashr {a.type} {a}, {self._as(by, a.type)}", a.type)
+
+    def shift_right_logical(self, a: Value, by: Operand) -> Value:
+        """Shifted, with zeros coming in."""
+        return self.value(f"lshr {a.type} {a}, {self._as(by, a.type)}", a.type)
 
     def neg(self, a: Value) -> Value:
         return self.value(f"fneg {a.type} {a}", a.type) if a.type.is_float else self.sub(0, a)

@@ -1,0 +1,256 @@
+"""Kernels compiled together, and kept on disk.
+
+A kernel's key is a digest of its text and of all else that its code depends on: processor, LLVM, the format of this cache.
+Kernels that are neither loaded in this process nor on disk are compiled in one module, which takes half the time of a module for
+each, and the one object that comes of it is loaded in a third of the time of many. So a file of the cache is a bundle: the keys
+of kernels that were compiled together, and their object. It is named by its keys: what a program needs again is found at once.
+Kernels that programs share are found by what each bundle says of itself.
+
+Bundles lie in ``FLUID_NATIVE_CACHE`` (``0`` or nothing: no cache), or in the folder that the user's system has for such files. A
+folder is used only if it is the user's own, no link, and writable by nobody else; a file only if that is true of it and its
+digest is right. Any other is passed over, and written anew. Bundles take 64 MiB at most, in at most 512 files: those that were
+not used for longest go first. Where nothing can be written, there is one warning, and each process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from ...errors import FluidError
+from ...formats.writing import atomic_writer, reason
+from .compiler import Library, NativeUnavailable, Target, compile_object, host, versions
+
+__all__ = ["Kernels", "compile_kernels", "folder"]
+
+_FORMAT = 1
+"""Counts the changes of bundles, of how kernels are called, and of how they are compiled."""
+_HEAD = b"fluid kernels %d\n" % _FORMAT
+_KEY_BYTES = 32
+_MOST_BYTES, _MOST_FILES = 64 << 20, 512
+_NAME = re.compile(r"[0-9a-f]{64}\.kernels")
+_DEFINED = re.compile(r"^(?:define [^@\n]*)?@([\w.]+)", re.MULTILINE)
+
+_loaded: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
+"""Key of a kernel -> where it is loaded."""
+_warned: set[str] = set()
+"""Folders that a warning was about."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels that are loaded.
+
+    Attributes:
+        addresses: name -> address. They hold as long as this object lives.
+    """
+
+    addresses: Mapping[str, int]
+    libraries: Collection[Library]
+
+
+def compile_kernels(texts: Mapping[str, str], target: Target | None = None) -> Kernels:
+    """Kernels ready to be called: those that are loaded already, those on disk, and the others compiled.
+
+    Args:
+        texts: name of a kernel -> the text of a module with a function of this name. Other functions in it are its own, whatever
+            they are called. Texts that differ in the kernel's name alone are one kernel.
+        target: this processor, or an older one whose code runs here.
+
+    Raises:
+        NativeUnavailable: they cannot be made here; says why.
+    """
+    target = target or host()
+    keys = {name: _key(name, text, target) for name, text in texts.items()}
+    libraries = {key: library for key in keys.values() if (library := _loaded.get(key))}
+    missing = {key: name for name, key in keys.items() if key not in libraries}
+    if missing:
+        place = folder()
+        for bundle in _on_disk(place, missing) if place else ():
+            with suppress(NativeUnavailable):  # what cannot be loaded is compiled again
+                libraries.update(bundle.load())
+        missing = {key: name for key, name in missing.items() if key not in libraries}
+    if missing:
+        text = "\n".join(_joined({key: (name, texts[name]) for key, name in missing.items()}))
+        bundle = _Bundle(tuple(missing), compile_object(text, target))
+        libraries.update(bundle.load())
+        if place:
+            _write(place, bundle)
+    _loaded.update(libraries)
+    addresses = {name: libraries[key].addresses[_symbol(key)] for name, key in keys.items()}
+    return Kernels(addresses, [libraries[key] for key in keys.values()])
+
+
+def _key(name: str, text: str, target: Target) -> bytes:
+    """What a kernel is known by: 32 bytes."""
+    parts = (str(_FORMAT), versions(), target.triple, target.attributes, text.replace(f"@{name}(", "@("))
+    return hashlib.sha256("\0".join(parts).encode()).digest()
+
+
+def _symbol(key: bytes) -> str:
+    """The name of a kernel in objects."""
+    return f"k{key.hex()}"
+
+
+def _joined(kernels: Mapping[bytes, tuple[str, str]]) -> Iterator[str]:
+    """The text of a module of kernels, each of which has a name and a text: functions renamed, declarations written once."""
+    declared = set()
+    for key, (name, text) in kernels.items():
+        own = {other: f"@{_symbol(key)}.{other}" for other in _DEFINED.findall(text)} | {name: f"@{_symbol(key)}"}
+        for line in re.sub(r"@([\w.]+)", lambda match, own=own: own.get(match[1], match[0]), text).splitlines():  # type: ignore[misc]
+            if not line.startswith("declare "):
+                yield line
+            elif line not in declared:
+                declared.add(line)
+                yield line
+
+
+@dataclass(frozen=True)
+class _Bundle:
+    """Kernels that were compiled together: their keys, and their object."""
+
+    keys: Collection[bytes]
+    code: bytes
+
+    def load(self) -> dict[bytes, Library]:
+        """The library of each kernel: one for all."""
+        return dict.fromkeys(self.keys, Library(self.code, [_symbol(key) for key in self.keys]))
+
+    def to_bytes(self) -> bytes:
+        body = b"".join((len(self.keys).to_bytes(4, "little"), *self.keys, self.code))
+        return b"".join((_HEAD, hashlib.sha256(body).digest(), body))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> _Bundle | None:
+        """The bundle that a file holds; None if it is damaged, or none."""
+        start = len(_HEAD) + 32
+        if not data.startswith(_HEAD) or hashlib.sha256(data[start:]).digest() != data[len(_HEAD) : start]:
+            return None
+        keys = _keys_in(data)
+        return cls(keys, data[start + 4 + _KEY_BYTES * len(keys) :])
+
+
+def _keys_in(data: bytes) -> list[bytes]:
+    """The keys that the beginning of a file says are in its bundle, which may be wrong."""
+    start = len(_HEAD) + 32
+    if not data.startswith(_HEAD):
+        return []
+    end = start + 4 + _KEY_BYTES * int.from_bytes(data[start : start + 4], "little")
+    return [data[place : place + _KEY_BYTES] for place in range(start + 4, min(end, len(data)), _KEY_BYTES)]
+
+
+# -- on disk
+def folder() -> str | None:
+    """The folder of the cache, which is made where it is missing; None if there is none, or it cannot be trusted."""
+    path = os.environ.get("FLUID_NATIVE_CACHE", _usual_folder())
+    if path in ("", "0"):
+        return None
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        status = os.lstat(path)
+    except (OSError, ValueError) as error:
+        _warn(path, f"{path}: the folder cannot be made: {reason(error)}")
+        return None
+    if not stat.S_ISDIR(status.st_mode) or not _is_own(status):
+        _warn(
+            path, f"{path}: this has to be a folder, not a link, that belongs to you and that only you can write to (chmod 700)"
+        )
+        return None
+    return path
+
+
+def _usual_folder() -> str:
+    """Where the user's system has files that can be made again."""
+    home = os.path.expanduser("~")
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "")
+    elif sys.platform == "darwin":
+        base = os.path.join(home, "Library", "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        base = base if os.path.isabs(base) else os.path.join(home, ".cache")
+    return os.path.join(base, "fluid", "native") if os.path.isabs(base) else ""
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Whether something belongs to the user, and nobody else can write to it."""
+    return sys.platform == "win32" or (status.st_uid == os.geteuid() and not status.st_mode & 0o022)
+
+
+def _warn(place: str, problem: str) -> None:
+    """Warn, once for each folder, that kernels are not kept."""
+    if place in _warned:
+        return
+    _warned.add(place)
+    message = f"native kernels are not kept on disk. {problem}. FLUID_NATIVE_CACHE names another folder, or 0 for none"
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _path(place: str, keys: Collection[bytes]) -> str:
+    return os.path.join(place, hashlib.sha256(b"".join(sorted(keys))).hexdigest() + ".kernels")
+
+
+def _files(place: str) -> list[tuple[float, str, int]]:
+    """Of each bundle's file when it was last used, its path and its size, the last used first."""
+    files = []
+    with suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                with suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    files.append((status.st_mtime, entry.path, status.st_size))
+    return sorted(files, reverse=True)
+
+
+def _read(path: str, most: int = _MOST_BYTES) -> bytes:
+    """The beginning of a file, as many bytes at most; nothing if it is not the user's own, no plain file, or cannot be read."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with suppress(OSError), open(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and _is_own(status):
+            return file.read(most)
+    return b""
+
+
+def _on_disk(place: str, keys: Collection[bytes]) -> Iterator[_Bundle]:
+    """Bundles that hold kernels, as few as may be: the one that holds just these, or those that hold the most of them."""
+    paths = [_path(place, keys)]
+    if not os.path.exists(paths[0]):
+        shared = [(len(set(_keys_in(_read(path, 1 << 16))).intersection(keys)), path) for _, path, _ in _files(place)]
+        paths = [path for number, path in sorted(shared, reverse=True) if number]
+    left = set(keys)
+    for path in paths:
+        bundle = _Bundle.from_bytes(_read(path))
+        if bundle and not left.isdisjoint(bundle.keys):
+            left.difference_update(bundle.keys)
+            with suppress(OSError):
+                os.utime(path)
+            yield bundle
+
+
+def _write(place: str, bundle: _Bundle) -> None:
+    """Write a bundle, and remove those that are too many."""
+    path = _path(place, bundle.keys)
+    try:
+        with suppress(OSError):
+            os.unlink(path)  # it cannot be used, or was written meanwhile; a link would be followed
+        with atomic_writer(path) as file:
+            if sys.platform != "win32":
+                os.fchmod(file.fileno(), 0o600)
+            file.write(bundle.to_bytes())
+    except FluidError as error:
+        _warn(place, str(error))
+    total = 0
+    for number, (_, other, size) in enumerate(_files(place)):
+        total += size
+        if total > _MOST_BYTES or number >= _MOST_FILES:
+            with suppress(OSError):
+                os.unlink(other)

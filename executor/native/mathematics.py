@@ -1,0 +1,468 @@
+"""Elementary functions of vectors, written as instructions: `exp`, `log`, `tanh`, `erf` and the like.
+
+Each takes the function that is being written and a value of FLOAT or DOUBLE elements, with any number of lanes, and gives a value
+of that type. NaN, infinities, signed zeros and denormal numbers are as numpy has them: nothing is flushed to zero.
+
+Errors are in units in the last place (ulp) of the exact result: the largest over samples of all exponents, for FLOAT and DOUBLE;
+``tests/native/test_mathematics.py`` holds them. Polynomials and the rational function are minimax approximations, computed for
+this file by Remez exchange with 50 digits. Their coefficients stand from the highest power to the lowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .emitter import BOOL, DOUBLE, FLOAT, INT32, INT64, Function, Operand, Type, Value, constant
+
+__all__ = [
+    "absolute",
+    "ceil",
+    "copysign",
+    "cos",
+    "erf",
+    "exp",
+    "expm1",
+    "floor",
+    "fmod",
+    "log",
+    "log1p",
+    "maximum",
+    "minimum",
+    "power",
+    "remainder",
+    "round_",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sqrt",
+    "tanh",
+    "trunc",
+]
+
+_INFINITY, _NAN = float("inf"), float("nan")
+
+
+@dataclass(frozen=True)
+class _Format:
+    """How floats of a type are laid out, and what depends on that."""
+
+    integer: Type
+    """Integers of the same size."""
+    fraction: int
+    """Bits of the fraction."""
+    bias: int
+    """What is added to exponents."""
+    ln2: tuple[float, float]
+    """The logarithm of 2: the nearest number of the type, and the rest."""
+    exp_bounds: tuple[float, float]
+    """Below the first, exp rounds to 0; from the second on, to infinity."""
+    exp: Sequence[float]
+    """``(exp(x) - 1 - x) / x**2`` for ``|x| <= log(2) / 2``."""
+
+    @property
+    def one(self) -> int:
+        """The bits of 1.0."""
+        return self.bias << self.fraction
+
+
+_FLOAT = _Format(
+    integer=INT32,
+    fraction=23,
+    bias=127,
+    ln2=(0.6931471824645996, -1.904654299957768e-09),
+    exp_bounds=(-105.0, 89.0),
+    exp=(0.0013946551990157681, 0.008366643950772492, 0.04166628067191815, 0.16666542545485197, 0.5000000062258979),
+)
+_DOUBLE = _Format(
+    integer=INT64,
+    fraction=52,
+    bias=1023,
+    ln2=(0.6931471805599453, 2.3190468138462996e-17),
+    exp_bounds=(-746.0, 710.0),
+    exp=(
+        2.511459132374432e-08,
+        2.7626451543806885e-07,
+        2.755722760302875e-06,
+        2.4801504145697142e-05,
+        0.00019841269903394604,
+        0.001388888893261509,
+        0.008333333333314439,
+        0.041666666666572955,
+        0.16666666666666685,
+        0.5000000000000006,
+    ),
+)
+
+
+def _format(x: Value) -> _Format:
+    assert x.type.is_float, f"an elementary function is given floats, not {x.type}"
+    return _FLOAT if x.type.element == "float" else _DOUBLE
+
+
+def _polynomial(f: Function, x: Value, coefficients: Sequence[float]) -> Value:
+    """The polynomial with these coefficients, that of the highest power first."""
+    total = f.fma(x, coefficients[0], coefficients[1])
+    for coefficient in coefficients[2:]:
+        total = f.fma(total, x, coefficient)
+    return total
+
+
+def _modulo(f: Function, x: Value, period: Sequence[float], offset: int) -> tuple[Value, Value]:
+    """An integer whose last bits are those of ``n + offset``, and ``x - n * period``, where ``n = round(x / period)``.
+
+    The period is the sum of numbers, the greatest first, so that the difference is as good as exact. The sum with a large number
+    rounds, and leaves n in its last bits.
+    """
+    form = _format(x)
+    large = 1.5 * 2.0**form.fraction + offset
+    shifted = f.fma(x, 1 / sum(period), large)
+    n = f.sub(shifted, large)
+    for part in period:
+        x = f.fma(n, -part, x)
+    return f.bits_as(shifted, form.integer), x
+
+
+# -- exponentials
+def _exp(f: Function, x: Value) -> Value:
+    """exp of numbers within `exp_bounds`."""
+    form = _format(x)
+    # Half of the integer, rounded down and up, ends in the exponents of two powers of 2 whose product is 2**n: neither overflows
+    # nor is denormal where the result does or is. The large number's own bits are zeros there.
+    bits, rest = _modulo(f, x, form.ln2, 2 * form.bias)
+    half = f.shift_right_logical(bits, 1)
+    result = _polynomial(f, rest, (*form.exp, 1.0, 1.0))
+    for power_ in (half, f.sub(bits, half)):
+        result = f.mul(result, f.bits_as(f.shift_left(power_, form.fraction), x.type.of(1)))
+    return result
+
+
+def _near_expm1(f: Function, x: Value) -> Value:
+    """``exp(x) - 1`` for ``|x| <= log(2) / 2``."""
+    return f.fma(f.mul(_polynomial(f, x, _format(x).exp), x), x, x)
+
+
+def exp(f: Function, x: Value) -> Value:
+    """``e**x``; within 0.90 and 0.87 ulp."""
+    low, high = _format(x).exp_bounds
+    return _exp(f, f.min(high, f.max(low, x)))
+
+
+def sigmoid(f: Function, x: Value) -> Value:
+    """``1 / (1 + exp(-x))``; within 2.20 and 2.28 ulp."""
+    e = _exp(f, f.max(_format(x).exp_bounds[0], f.neg(absolute(f, x))))
+    return f.div(f.select(f.compare("olt", x, 0.0), e, 1.0), f.add(e, 1.0))
+
+
+def expm1(f: Function, x: Value) -> Value:
+    """``exp(x) - 1``; within 1.58 and 2.03 ulp."""
+    form = _format(x)
+    _, high = form.exp_bounds
+    low = -0.7 * (form.fraction + 3)  # below, the result rounds to -1
+    bits, rest = _modulo(f, f.min(high, f.max(low, x)), form.ln2, form.bias - 1)
+    scale = f.bits_as(f.shift_left(bits, form.fraction), x.type.of(1))  # 2**(n - 1), since 2**n may be infinite
+    result = f.mul(f.fma(scale, _near_expm1(f, rest), f.sub(scale, 0.5)), 2.0)
+    is_small = f.compare("olt", absolute(f, x), 2.0 ** (-2 - form.fraction))
+    return f.select(is_small, x, result)
+
+
+def tanh(f: Function, x: Value) -> Value:
+    """The hyperbolic tangent; within 2.50 and 2.50 ulp, and never beyond -1 and 1."""
+    form = _format(x)
+    low = -0.7 * (form.fraction + 3)  # below, e rounds to -1
+    # With e = exp(-2|x|) - 1 = (2**n - 1) + 2**n * near, where n <= 0, it is -e / (2 + e). As 2**n falls faster than the error of
+    # n * log(2) grows, the nearest number to the logarithm does.
+    bits, rest = _modulo(f, f.max(low, f.mul(absolute(f, x), -2.0)), form.ln2[:1], form.bias)
+    scale = f.bits_as(f.shift_left(bits, form.fraction), x.type.of(1))
+    e = f.fma(scale, _near_expm1(f, rest), f.sub(scale, 1.0))
+    return copysign(f, f.div(e, f.add(e, 2.0)), x)
+
+
+_ERF_FLOAT = (
+    (
+        3.1219583433994558e-06,
+        0.00043390499195083976,
+        0.005735962651669979,
+        0.08047770708799362,
+        0.2904474139213562,
+        1.7223522663116455,
+    ),
+    (
+        5.801837323815562e-05,
+        0.0017703378107398748,
+        0.022826192900538445,
+        0.17408594489097595,
+        0.7662000060081482,
+        1.5263949632644653,
+    ),
+)
+"""``erf(x) / x`` in ``x * x`` for ``|x| <= 4.1``: numerator and denominator. Coefficients are numbers of FLOAT, chosen among
+their neighbours for the least error with its roundings. At 4.1 the formula has passed 1, to which erf rounds from 3.92 on."""
+_ERF_NEAR = (
+    5.945265450586091e-11,
+    -1.1365668232387858e-09,
+    1.4657880449249878e-08,
+    -1.6350025315554023e-07,
+    1.6460972826013494e-06,
+    -1.4925593507463182e-05,
+    0.00012055331036923937,
+    -0.0008548326978742883,
+    0.005223977624780878,
+    -0.026866170645072896,
+    0.11283791670954857,
+    -0.3761263890318375,
+    1.1283791670955126,
+)
+"""``erf(x) / x`` in ``x * x`` for ``|x| <= 1``."""
+_ERF_FAR = (
+    -2.2489316098746837e-14,
+    1.245319929808215e-12,
+    -3.2648392225549994e-11,
+    5.390704486824962e-10,
+    -6.287876876236025e-09,
+    5.505018051156584e-08,
+    -3.7473662327870794e-07,
+    2.023039672504608e-06,
+    -8.722408271355792e-06,
+    2.977529312200042e-05,
+    -7.743902837360753e-05,
+    0.00013463035508748253,
+    -5.8515736006790634e-05,
+    -0.0005071136279862986,
+    0.0016300040457444035,
+    -0.00016703126606069528,
+    -0.019149384076245245,
+    0.10278041138070435,
+    0.6366177164495318,
+    1.128379507651822,
+    -2.667281741984813e-08,
+)
+"""``-log(1 - erf(x))`` for x from 1 to 6."""
+
+
+def erf(f: Function, x: Value) -> Value:
+    """The error function; within 5.33 and 2.5 ulp, and never beyond -1 and 1."""
+    if _format(x) is _FLOAT:
+        inner = f.min(4.1, f.max(-4.1, x))
+        square = f.mul(inner, inner)
+        numerator, denominator = (_polynomial(f, square, coefficients) for coefficients in _ERF_FLOAT)
+        return f.min(1.0, f.max(-1.0, f.mul(inner, f.div(numerator, denominator))))
+    size = f.min(6.0, absolute(f, x))
+    near = f.mul(x, _polynomial(f, f.mul(size, size), _ERF_NEAR))
+    far = f.sub(1.0, _exp(f, f.neg(_polynomial(f, size, _ERF_FAR))))
+    return f.select(f.compare("olt", size, 1.0), near, copysign(f, far, x))
+
+
+# -- logarithms and powers
+_LOG_FLOAT = (
+    -0.13192521364001272,
+    0.1396307609915713,
+    -0.12114930322448912,
+    0.1401080605408554,
+    -0.1668547963814069,
+    0.20010049935762847,
+    -0.24999688457113398,
+    0.333332237589547,
+)
+"""``(log(1 + x) - x + x**2 / 2) / x**3`` for ``|x| <= 1 / 3``."""
+_LOG_DOUBLE = (
+    0.15368748586817074,
+    0.1525011693861267,
+    0.1818635964734667,
+    0.22222138414278558,
+    0.28571429396356707,
+    0.39999999996155755,
+    0.6666666666667272,
+)
+"""``(log((1 + s) / (1 - s)) / s - 2) / s**2`` in ``s * s`` for ``|s| <= 0.2``."""
+
+
+def log(f: Function, x: Value) -> Value:
+    """The natural logarithm; within 0.91 and 0.84 ulp."""
+    form = _format(x)
+    is_denormal = f.compare("olt", x, 2.0 ** (1 - form.bias))
+    bits = f.bits_as(f.select(is_denormal, f.mul(x, 2.0**form.fraction), x), form.integer)
+    # x = 2**k * (1 + m) with 1 + m from 2/3 to 4/3: what the bits of x are above those of 2/3 begins with k, and ends in those of
+    # 1 + m above 2/3. That k + bias is an integer from 0 on, and the last bits of 2**fraction + k + bias.
+    two_thirds = form.one - (1 << form.fraction) + (1 << form.fraction) // 3
+    above = f.add(bits, form.one - two_thirds)
+    whole = 2.0**form.fraction
+    k_bits = f.bit_or(f.shift_right_logical(above, form.fraction), form.one + (form.fraction << form.fraction))
+    k = f.sub(
+        f.bits_as(k_bits, x.type.of(1)),
+        f.select(is_denormal, constant(whole + form.bias + form.fraction, x.type), whole + form.bias),
+    )
+    m_bits = f.add(f.bit_and(above, (1 << form.fraction) - 1), two_thirds)
+    m = f.sub(f.bits_as(m_bits, x.type.of(1)), 1.0)
+    high, low = form.ln2
+    square = f.mul(m, m)
+    if form is _FLOAT:
+        near = f.fma(square, f.fma(_polynomial(f, m, _LOG_FLOAT), m, -0.5), m)
+        result = f.fma(k, high, f.fma(k, low, near))
+    else:
+        s = f.div(m, f.add(m, 2.0))
+        s_square = f.mul(s, s)
+        half = f.mul(square, 0.5)
+        series = f.fma(_polynomial(f, s_square, _LOG_DOUBLE), s_square, half)
+        # log(1 + m) = m - (half - s * (half + s**2 * polynomial))
+        result = f.fma(k, high, f.sub(m, f.sub(half, f.fma(s, series, f.mul(k, low)))))
+    result = f.select(f.compare("olt", x, 0.0), _NAN, result)
+    result = f.select(f.compare("oeq", x, 0.0), -_INFINITY, result)
+    return f.select(f.compare("olt", x, _INFINITY), result, x)
+
+
+def log1p(f: Function, x: Value) -> Value:
+    """``log(1 + x)``; within 1.44 and 1.44 ulp."""
+    total = f.add(x, 1.0)
+    lost = f.div(f.sub(x, f.sub(total, 1.0)), total)  # by rounding the sum; NaN where it is 0 or infinite
+    lost = f.select(f.compare("olt", absolute(f, lost), 1.0), lost, 0.0)
+    return copysign(f, f.add(log(f, total), lost), x)
+
+
+def power(f: Function, x: Value, exponent: Value) -> Value:
+    """``x**exponent``, special values as C's pow has them; FLOAT within 0.50 ulp, DOUBLE by the C library, one by one."""
+    if x.type.element == "double":
+        return f.intrinsic("pow", x, exponent)
+    base, by = f.convert(absolute(f, x), DOUBLE), f.convert(exponent, DOUBLE)
+    size = f.convert(exp(f, f.mul(by, log(f, base))), FLOAT)
+    is_one = f.bit_and(f.compare("oeq", base, 1.0), f.compare("ord", by, by))  # where the exponent is infinite, too
+    size = f.select(is_one, 1.0, size)
+    is_integer = f.compare("oeq", round_(f, exponent), exponent)
+    half = f.mul(exponent, 0.5)
+    is_odd = f.bit_and(is_integer, f.compare("une", round_(f, half), half))
+    is_negative = f.bit_and(f.compare("olt", x, 0.0), f.compare("ogt", x, -_INFINITY))
+    result = f.select(is_odd, copysign(f, size, x), size)
+    result = f.select(f.bit_and(is_negative, f.compare("one", round_(f, exponent), exponent)), _NAN, result)
+    return f.select(f.bit_or(f.compare("oeq", x, 1.0), f.compare("oeq", exponent, 0.0)), 1.0, result)
+
+
+def sqrt(f: Function, x: Value) -> Value:
+    """The square root, rounded correctly."""
+    return f.intrinsic("sqrt", x)
+
+
+def rsqrt(f: Function, x: Value) -> Value:
+    """``1 / sqrt(x)``; within 1.48 and 1.50 ulp."""
+    return f.div(1.0, sqrt(f, x))
+
+
+# -- sine and cosine
+_HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
+_SIN = (
+    1.5896811798615892e-10,
+    -2.505075838415035e-08,
+    2.7557313693570895e-06,
+    -0.00019841269829812383,
+    0.008333333333322418,
+    -0.16666666666666632,
+)
+"""``(sin(x) - x) / x**3`` in ``x * x`` for ``|x| <= pi / 4``."""
+_COS = (
+    -1.1359658892733147e-11,
+    2.087572348000881e-09,
+    -2.7557314353796687e-07,
+    2.4801587289487043e-05,
+    -0.0013888888888874131,
+    0.0416666666666666,
+)
+"""``(cos(x) - 1 + x**2 / 2) / x**4`` in ``x * x`` for ``|x| <= pi / 4``."""
+_FAR_ANGLE = 2.0**30
+"""From here on, the C library computes sine and cosine."""
+
+
+def sin(f: Function, x: Value) -> Value:
+    """The sine; within 0.50 and 1.54 ulp, computed in DOUBLE."""
+    return _turned(f, x, "sin", 0)
+
+
+def cos(f: Function, x: Value) -> Value:
+    """The cosine; within 0.50 and 1.57 ulp, computed in DOUBLE."""
+    return _turned(f, x, "cos", 1)
+
+
+def _turned(f: Function, x: Value, name: str, quarters: int) -> Value:
+    """The sine of x and as many quarters of a turn; `name` is what LLVM calls that."""
+    if x.type.element == "float":
+        return f.convert(_turned(f, f.convert(x, DOUBLE), name, quarters), FLOAT)
+    quarter, rest = _modulo(f, x, _HALF_PI, quarters)
+    square = f.mul(rest, rest)
+    sine = f.fma(f.mul(square, rest), _polynomial(f, square, _SIN), rest)
+    cosine = f.fma(f.mul(square, square), _polynomial(f, square, _COS), f.fma(square, -0.5, 1.0))
+    near = f.select(f.compare("ne", f.bit_and(quarter, 1), 0), cosine, sine)
+    flip = f.shift_left(f.bit_and(quarter, 2), 62)
+    near = f.bits_as(f.bit_xor(f.bits_as(near, INT64), flip), DOUBLE)
+    if not quarters:  # for the sign of zero
+        near = f.select(f.compare("olt", absolute(f, x), 2.0**-27), x, near)
+    is_far = f.compare("oge", absolute(f, x), _FAR_ANGLE)
+    any_is_far = is_far if x.type.lanes == 1 else f.intrinsic("vector.reduce.or", is_far, result=BOOL)
+    once = f.select(any_is_far, f.int64(1), f.int64(0))
+    return f.loop(0, once, 1, [near], lambda _, value: [f.select(is_far, f.intrinsic(name, x), value)])[0]
+
+
+# -- parts of numbers
+def absolute(f: Function, x: Value) -> Value:
+    """``|x|``."""
+    return f.intrinsic("fabs", x)
+
+
+def copysign(f: Function, size: Value, sign_of: Value) -> Value:
+    """The number of this size with the sign of another."""
+    return f.intrinsic("copysign", size, sign_of)
+
+
+def sign(f: Function, x: Value) -> Value:
+    """-1, 0 or 1; NaN of NaN, and 0 of -0."""
+    return f.select(f.compare("ogt", x, 0.0), 1.0, f.select(f.compare("olt", x, 0.0), -1.0, f.add(x, 0.0)))
+
+
+def floor(f: Function, x: Value) -> Value:
+    """The greatest integer that is not above."""
+    return f.intrinsic("floor", x)
+
+
+def ceil(f: Function, x: Value) -> Value:
+    """The least integer that is not below."""
+    return f.intrinsic("ceil", x)
+
+
+def trunc(f: Function, x: Value) -> Value:
+    """The integer towards zero."""
+    return f.intrinsic("trunc", x)
+
+
+def round_(f: Function, x: Value) -> Value:
+    """The nearest integer; of two the even one."""
+    return f.intrinsic("rint", x)
+
+
+# -- two numbers
+def maximum(f: Function, a: Value, b: Operand) -> Value:
+    """The greater one; NaN where either is NaN. Of two zeros it may be either."""
+    if not isinstance(b, Value):
+        return f.max(b, a)
+    if not a.type.is_float:
+        return f.max(a, b)
+    return f.select(f.compare("uno", a, a), a, f.max(a, b))
+
+
+def minimum(f: Function, a: Value, b: Operand) -> Value:
+    """The lesser one; NaN where either is NaN. Of two zeros it may be either."""
+    if not isinstance(b, Value):
+        return f.min(b, a)
+    if not a.type.is_float:
+        return f.min(a, b)
+    return f.select(f.compare("uno", a, a), a, f.min(a, b))
+
+
+def fmod(f: Function, a: Value, b: Operand) -> Value:
+    """What is left of a after a division by b that is cut towards zero, by the C library, number by number."""
+    return f.rem(a, b)
+
+
+def remainder(f: Function, a: Value, b: Value) -> Value:
+    """What is left of a after a division by b that is rounded down: numpy's ``a % b``, with the sign of b."""
+    rest = f.rem(a, b)
+    is_opposite = f.bit_xor(f.compare("olt", rest, 0.0), f.compare("olt", b, 0.0))
+    exact = f.compare("oeq", rest, 0.0)
+    return f.select(exact, copysign(f, rest, b), f.select(is_opposite, f.add(rest, b), rest))

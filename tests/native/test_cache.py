@@ -1,0 +1,326 @@
+"""Kernels compiled together and kept on disk: what is compiled once, what is never loaded, and what goes on without."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from checks import Checks, each
+
+from fluid.errors import FluidError
+from fluid.executor.native import cache, compiler
+from fluid.executor.native.cache import Kernels, compile_kernels, folder
+from fluid.executor.native.compiler import NativeUnavailable, Target
+from fluid.executor.native.emitter import DOUBLE, Function, Module, Value
+from fluid.executor.native.kernel import Share, write_kernel
+
+
+def text(name: str, add: float, helper: bool = False) -> str:
+    """A kernel that adds a number to its operand, in a function that it calls or by itself."""
+    module = Module()
+    if helper:
+        f = Function(module, "plus", [DOUBLE], DOUBLE, "internal")
+        f.end(f.fma(f.arguments[0], 1.0, add))
+
+    def body(f: Function, pointers: Any, share: Share) -> None:
+        x = f.load(pointers[0], DOUBLE)
+        total = f.call("plus", x, result=DOUBLE) if helper else f.fma(x, 1.0, add)
+        assert isinstance(total, Value)
+        f.store(total, pointers[0])
+
+    write_kernel(module, name, 1, body)
+    return module.text
+
+
+def texts(*added: float) -> dict[str, str]:
+    return {f"add{number}": text(f"add{number}", number) for number in added}
+
+
+def results(kernels: Kernels) -> dict[str, float]:
+    """What each kernel makes of 0."""
+    values = {}
+    for name, address in kernels.addresses.items():
+        x = np.zeros(1)
+        words = np.array([x.ctypes.data], np.int64)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)(words.ctypes.data, 0, 1)
+        values[name] = float(x[0])
+    return values
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of the test's own, in a process where nothing is loaded; no warning may appear."""
+    path = tmp_path / "cache"
+    monkeypatch.setenv("FLUID_NATIVE_CACHE", str(path))
+    forget()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield path
+    forget()
+
+
+def forget() -> None:
+    """Make this process as if it were new to the cache."""
+    forget_kernels()
+    cache._warned.clear()
+
+
+def forget_kernels() -> None:
+    gc.collect()
+    cache._loaded.clear()
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many kernels each compilation had."""
+    counts: list[int] = []
+
+    def counting(text: str, target: Target) -> bytes:
+        counts.append(text.count("define void"))
+        return compiler.compile_object(text, target)
+
+    monkeypatch.setattr(cache, "compile_object", counting)
+    return counts
+
+
+def test_what_is_loaded_or_on_disk_is_not_compiled_again(place: Path, compiled: list[int]) -> None:
+    first = compile_kernels(texts(1, 2))
+    assert results(first) == {"add1": 1, "add2": 2} and compiled == [2]
+    same = compile_kernels({"other": text("other", 2), "again": text("again", 2)})
+    assert same.addresses["other"] == same.addresses["again"] == first.addresses["add2"]
+    del first, same
+    forget()
+    assert results(compile_kernels(texts(2, 1))) == {"add2": 2, "add1": 1} and compiled == [2]
+    forget()
+    # kernels of two bundles, and one that is in none
+    compile_kernels(texts(3))
+    forget()
+    assert results(compile_kernels(texts(1, 3, 4))) == {"add1": 1, "add3": 3, "add4": 4}
+    assert compiled == [2, 1, 1] and len(list(place.iterdir())) == 3
+    assert compile_kernels({}).addresses == {}
+
+
+def test_unused_kernels_are_unloaded(place: Path) -> None:
+    kernels = compile_kernels(texts(1))
+    assert len(cache._loaded) == 1
+    del kernels
+    gc.collect()
+    assert not cache._loaded
+
+
+def test_functions_of_kernels_keep_apart(place: Path) -> None:
+    kernels = compile_kernels({"a": text("a", 1, helper=True), "b": text("b", 2, helper=True), "plain": text("plain", 3)})
+    assert results(kernels) == {"a": 1, "b": 2, "plain": 3}
+
+
+def test_processors_have_kernels_of_their_own(place: Path, compiled: list[int]) -> None:
+    host = compiler.host()
+    older = Target(host.triple, "x86-64-v3" if host.triple.startswith("x86") else "generic", "")
+    kernels = [compile_kernels(texts(1), target) for target in (host, older, host)]
+    assert compiled == [1, 1]
+    assert kernels[0].addresses == kernels[2].addresses != kernels[1].addresses
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x40
+    path.write_bytes(data)
+
+
+def replace_by(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+HEAD = len(cache._HEAD) + 32
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "cut in its head": lambda path: os.truncate(path, HEAD - 1),
+    "empty": lambda path: os.truncate(path, 0),
+    "another object": lambda path: flip(path, -100),
+    "another key": lambda path: flip(path, HEAD + 5),
+    "a billion keys": lambda path: flip(path, HEAD + 3),
+    "another digest": lambda path: flip(path, HEAD - 1),
+    "something else": lambda path: path.write_bytes(b"x" * 5000),
+    "of no use": lambda path: path.write_bytes(cache._Bundle(cache._keys_in(path.read_bytes()), b"no object").to_bytes()),
+    "writable by others": lambda path: path.chmod(0o622),
+    "a fifo": lambda path: replace_by(path, os.mkfifo),
+    "a link": lambda path: path.symlink_to(path.rename(path.with_name("elsewhere"))),
+}
+
+
+def test_what_is_damaged_is_made_anew(place: Path, compiled: list[int]) -> None:
+    compile_kernels(texts(1))
+    (path,) = place.iterdir()
+    whole = path.read_bytes()
+    with Checks() as check:
+        for name, damage in DAMAGES.items():
+            with check(name):
+                forget()
+                compiled.clear()
+                damage(path)
+                for _ in range(2):  # with what is damaged as its own, and as what may share a kernel
+                    assert results(compile_kernels(texts(1))) == {"add1": 1}
+                assert compiled == [1]
+                assert path.read_bytes() == whole and not path.is_symlink()
+                assert path.stat().st_mode & 0o777 == 0o600
+    assert (place / "elsewhere").read_bytes() == whole
+
+
+def test_damage_does_not_spread_to_other_bundles(place: Path, compiled: list[int]) -> None:
+    """Where several bundles hold a kernel, one that is damaged is passed over, and one whose object cannot be loaded."""
+    for name, damage in DAMAGES.items():
+        for path in place.iterdir() if place.exists() else ():
+            path.unlink()
+        forget()
+        compile_kernels(texts(1, 2))
+        (path,) = place.iterdir()
+        damage(path)
+        forget()
+        assert results(compile_kernels(texts(1))) == {"add1": 1}, name
+
+
+UNTRUSTED: dict[str, Callable[[Path], object]] = {
+    "a link": lambda path: path.symlink_to(path.parent),
+    "a file": lambda path: path.write_bytes(b""),
+    "writable by the group": lambda path: (path.mkdir(), path.chmod(0o770)),
+    "writable by all": lambda path: (path.mkdir(), path.chmod(0o707)),
+}
+if hasattr(os, "geteuid") and os.geteuid() == 0:
+    UNTRUSTED["another's"] = lambda path: (path.mkdir(mode=0o700), os.chown(path, 12345, 12345))
+
+
+@each("make", [pytest.param(make, id=name) for name, make in UNTRUSTED.items()])
+def test_a_folder_that_cannot_be_trusted_is_not_used(
+    make: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cache"
+    make(path)
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setenv("FLUID_NATIVE_CACHE", str(path))
+    forget()
+    with pytest.warns(RuntimeWarning, match=rf"not kept on disk. {path}: .*FLUID_NATIVE_CACHE names another") as told:
+        assert results(compile_kernels(texts(1))) == {"add1": 1}
+        forget_kernels()
+        assert results(compile_kernels(texts(1))) == {"add1": 1}
+    assert len(told) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_cannot_be_written_is_told_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.parent.joinpath("file").write_bytes(b"")
+
+    def fails(path: str) -> Any:
+        raise FluidError(f"{path}: the file cannot be written: no space left on device")
+
+    for setting, problem in ((place.parent / "file" / "cache", "the folder cannot be made"), (place, "no space left on device")):
+        forget()
+        monkeypatch.setenv("FLUID_NATIVE_CACHE", str(setting))
+        monkeypatch.setattr(cache, "atomic_writer", fails)
+        with pytest.warns(RuntimeWarning, match=problem) as told:
+            for number in (1, 1, 2):
+                assert results(compile_kernels(texts(number))) == {f"add{number}": number}
+        assert len(told) == 1
+
+
+def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("FLUID_NATIVE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if sys.platform == "linux":
+        usual = tmp_path / ".cache" / "fluid" / "native"
+        assert folder() == str(usual) and usual.stat().st_mode & 0o777 == 0o700
+        monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+        assert folder() == str(usual)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+        assert folder() == str(tmp_path / "x" / "fluid" / "native")
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert folder() == str(tmp_path / "Library" / "Caches" / "fluid" / "native")
+        monkeypatch.setattr(sys, "platform", "win32")
+        assert folder() is None
+        monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+        assert folder() == str(tmp_path / "local" / "fluid" / "native")
+    for none in ("", "0"):
+        monkeypatch.setenv("FLUID_NATIVE_CACHE", none)
+        assert folder() is None
+        assert results(compile_kernels(texts(7))) == {"add7": 7}
+
+
+def test_what_was_not_used_for_longest_goes_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def store(number: int) -> Path:
+        forget()
+        before = set(place.iterdir()) if place.exists() else set()
+        compile_kernels(texts(number))
+        return (set(place.iterdir()) - before or {place}).pop()
+
+    paths = [store(number) for number in range(4)]
+    for age, path in enumerate(paths):
+        os.utime(path, (1e9 + age, 1e9 + age))
+    notes = place / "notes.txt"
+    notes.write_bytes(b"the user's")
+    store(0)  # is used again
+    monkeypatch.setattr(cache, "_MOST_FILES", 3)
+    newest = store(4)
+    assert set(place.iterdir()) == {paths[0], paths[3], newest, notes}
+    monkeypatch.setattr(cache, "_MOST_BYTES", 2 * newest.stat().st_size - 1)
+    newest = store(5)
+    assert set(place.iterdir()) == {newest, notes}
+
+
+# -- what is in the way of native code
+def test_a_text_that_llvm_refuses(place: Path) -> None:
+    with pytest.raises(
+        NativeUnavailable, match=r"(?s)LLVM makes no code of a kernel: .*error: use of undefined value '%nothing'"
+    ):
+        compile_kernels({"bad": "define void @bad(ptr %a0, i64 %a1, i64 %a2) #0 {\n  %v = add i64 %nothing, 1\n  ret void\n}"})
+    with pytest.raises(NativeUnavailable, match=r"(?s)compiled kernels cannot be loaded"):
+        missing = "declare void @no_such_function()\n"
+        compile_kernels(
+            {"bad": missing + "define void @bad(ptr %a, i64 %b, i64 %c) #0 {\n  call void @no_such_function()\n  ret void\n}"}
+        )
+
+
+class Features(dict[str, bool]):
+    def flatten(self) -> str:
+        return ""
+
+
+def test_a_machine_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import llvmlite.binding as llvm
+
+    def unavailable(ask: Callable[[], object]) -> str:
+        for function in (compiler._llvm, compiler.host):
+            function.cache_clear()
+        with pytest.raises(NativeUnavailable) as told:
+            ask()
+        return str(told.value)
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(llvm, "llvm_version_info", (15, 0, 7))
+            assert "this llvmlite brings LLVM 15.0.7; LLVM 20 is needed: pip install -U llvmlite" in unavailable(compiler.host)
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "llvmlite.binding", None)
+            patch.delattr(sys.modules["llvmlite"], "binding")
+            assert "llvmlite cannot be imported" in unavailable(lambda: compile_kernels(texts(1)))
+        with monkeypatch.context() as patch:
+            patch.setattr(llvm, "get_process_triple", lambda: "riscv64-unknown-linux-gnu")
+            assert unavailable(compiler.host) == "kernels are made for x86-64 and 64-bit ARM, not for riscv64-unknown-linux-gnu"
+        with monkeypatch.context() as patch:
+            patch.setattr(llvm, "get_process_triple", lambda: "x86_64-pc-linux-gnu")
+            patch.setattr(llvm, "get_host_cpu_features", lambda: Features(avx2=False, fma=False, sse2=True))
+            assert unavailable(compiler.host) == "this processor lacks avx2 and fma"
+    finally:
+        for function in (compiler._llvm, compiler.host):
+            function.cache_clear()

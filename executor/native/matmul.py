@@ -121,10 +121,11 @@ def _tiling(product: Product, vector_bytes: int) -> _Tiling:
 
     steps = {"spread": spread_steps(product)}
     if not product.b_is_packed:
-        steps["turned"] = spread_steps(_turned(product)) + 6 * rows * -(-columns // 12) * (columns > 1)
+        if columns < 2 * lanes:
+            steps["turned"] = spread_steps(_turned(product)) + 6 * rows * -(-columns // 12) * (columns > 1)
         if product.a_strides[1] == product.b_strides[0] == 1:
             steps["dots"] = rows * columns * (-(-inner // lanes) + 4)
-    way = min(steps, key=lambda way: steps[way] * (0.85 if way == "spread" else 1.0))
+    way = min(steps, key=lambda way: steps[way] * (0.97 if way == "spread" else 1.0))
     if way == "dots":
         return _dots_tiling(product, vector_bytes)
     if way == "turned":

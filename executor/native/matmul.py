@@ -38,6 +38,8 @@ _BALANCED = 4
 """Threads that chunks are made for: as many chunks or a multiple are best."""
 _DEPTH_BYTES = 4096
 """Bytes of a column of B that are in use at a time, at most. A quarter to the double of it is as fast."""
+_SQUARE = 8
+"""The edge of squares that are transposed, at most: LLVM takes 10 ms for the shuffles of 16 x 16."""
 _IN_FLIGHT = 8
 """Fused multiply-adds that have to be under way to keep a processor busy: latency times how many begin in a cycle."""
 
@@ -121,10 +123,11 @@ def _tiling(product: Product, vector_bytes: int) -> _Tiling:
 
     steps = {"spread": spread_steps(product)}
     if not product.b_is_packed:
-        steps["turned"] = spread_steps(_turned(product)) + 6 * rows * -(-columns // 12) * (columns > 1)
+        if columns < 2 * lanes:
+            steps["turned"] = spread_steps(_turned(product)) + 6 * rows * -(-columns // 12) * (columns > 1)
         if product.a_strides[1] == product.b_strides[0] == 1:
             steps["dots"] = rows * columns * (-(-inner // lanes) + 4)
-    way = min(steps, key=lambda way: steps[way] * (0.85 if way == "spread" else 1.0))
+    way = min(steps, key=lambda way: steps[way] * (0.97 if way == "spread" else 1.0))
     if way == "dots":
         return _dots_tiling(product, vector_bytes)
     if way == "turned":
@@ -171,9 +174,9 @@ def _packs(product: Product, vector_bytes: int) -> tuple[bool, bool]:
 
 
 def _dots_tiling(product: Product, vector_bytes: int) -> _Tiling:
-    """Choose tiles that load as little as they can."""
+    """Choose tiles that load as little as they can, of at most 8 rows: more do not fit in one set of a cache."""
     rows, columns = product.rows, product.columns
-    sizes = _sizes(rows, columns, vector_bytes)
+    sizes = _sizes(min(rows, 8), columns, vector_bytes)
     height, width = min(
         sizes, key=lambda size: (-(-columns // size[1]) * rows + -(-rows // size[0]) * columns, size[0] * size[1])
     )
@@ -430,7 +433,8 @@ class _Writer:
                 self._finish(this, self._dots(rows, width, a_tile, b))
             else:
                 pieces = self._spread(rows, width, a_tile, strides, b, pitch if is_packed else b_inner, part.extent, is_packed)
-                self._finish(this, self._turn(pieces, rows) if tiling.way == "turned" else pieces)
+                is_turned = tiling.way == "turned" and not (product.rows == product.c_stride == 1)
+                (self._finish_turned if is_turned else self._finish)(this, pieces)
 
         self._each("rows", self.tiles, tile)
 
@@ -480,11 +484,8 @@ class _Writer:
             f.loop(0, depth, 1, [source, to], row if b_column == 1 else strided_row)
 
     def _pack_transposed(self, source: Value, to: Value, depth: Operand, width: int, pitch: int) -> None:
-        """Copy a panel of contiguous columns, square after square: 8 x 8, since LLVM takes 10 ms for the shuffles of 16 x 16.
-
-        A few follow each other along the columns, so that cache lines are read as a whole.
-        """
-        f, edge, stride = self.f, min(self.tiling.lanes, 8), self.product.b_strides[1]
+        """Copy a panel of contiguous columns by squares, a few along the columns at a time: cache lines are read whole."""
+        f, edge, stride = self.f, min(self.tiling.lanes, _SQUARE), self.product.b_strides[1]
         vector = self.product.element.of(edge)
 
         def square(source: Value, to: Value, columns: int, rows: int) -> None:
@@ -544,21 +545,6 @@ class _Writer:
         sums = self._along(extent, 1 if count >= _IN_FLIGHT else 2, (a, b), (a_inner, pitch), count, step)[2]
         places = itertools.product(range(rows), vectors)
         return [_Piece(row, begin, value, count) for (row, (begin, count)), value in zip(places, sums, strict=True)]
-
-    def _turn(self, pieces: Sequence[_Piece], rows: int) -> list[_Piece]:
-        """The pieces of a tile's transpose."""
-        lanes = self.tiling.lanes
-        if self.product.rows == self.product.c_stride == 1:
-            return list(pieces)  # one column whose elements are neighbours
-        turned = []
-        for begin in sorted({piece.column for piece in pieces}):
-            beside = [piece for piece in pieces if piece.column == begin]
-            for column in range(0, rows, lanes):
-                square = [piece.vector for piece in beside[column : column + lanes]]
-                count = len(square)
-                vectors = _transposed(self.f, square + [zero(self.vector)] * (lanes - count))
-                turned += [_Piece(begin + lane, column, vectors[lane], count) for lane in range(beside[0].count)]
-        return turned
 
     def _dots(self, rows: int, columns: int, a: Value, b: Value) -> list[_Piece]:
         """Compute a tile whose lanes lie along the inner extent."""
@@ -637,6 +623,27 @@ class _Writer:
                 self._conclude(self.epilogue, tile, pieces)
             with f.when(f.bit_xor(part.is_last, 1)):
                 self._store(pieces, tile.c, stride)
+
+    def _finish_turned(self, tile: _Tile, pieces: Sequence[_Piece]) -> None:
+        """Finish a tile whose transpose was computed, some rows at a time: LLVM takes long for many shuffles."""
+        f, product, edge = self.f, self.product, min(self.tiling.lanes, _SQUARE)
+        vector = product.element.of(edge)
+        kept = f.stack(product.element, tile.columns * tile.rows)
+        self._store(pieces, kept, tile.rows)
+
+        def some(begin: Value, rows: int) -> None:
+            turned = []
+            for column in range(0, tile.columns, edge):
+                width = min(edge, tile.columns - column)
+                places = [self.at(kept, f.add(begin, (column + number) * tile.rows)) for number in range(width)]
+                vectors = [f.load_first(place, vector, rows) for place in places] + [zero(vector)] * (edge - width)
+                turned += [_Piece(row, column, values, width) for row, values in enumerate(_transposed(f, vectors)[:rows])]
+            place = self.at(tile.c, f.mul(begin, product.c_stride))
+            self._finish(replace(tile, rows=rows, row=f.add(tile.row, begin), c=place), turned)
+
+        whole = tile.rows // edge * edge
+        f.loop(0, whole, edge, [], partial(some, rows=edge))
+        f.loop(whole, tile.rows, edge, [], partial(some, rows=tile.rows - whole))
 
     def _added(self, tile: _Tile, piece: _Piece) -> Value:
         """A piece added to what C holds, if anything."""

@@ -48,6 +48,8 @@ __all__ = [
 
 _CHUNKS = 32
 """Chunks that work is cut into, at least, where shapes allow it: enough for the threads of common machines."""
+_BLOCK_BYTES = 32 << 10
+"""What of the source is a block that all panels go over, where the panels are not too large to do so again and again."""
 _NEAR_BYTES = 256 << 10
 """What may be assumed to stay in the second cache of a core while other things go by."""
 
@@ -108,7 +110,10 @@ def _write_walk(
     stays = walk.rows * width * g.groups * g.element.bytes <= _NEAR_BYTES
     for panel in panels:
         count = g.groups * panel.count
-        blocks = min(walk.extents[0], -(-_CHUNKS // (walk.target.count * count)))
+        needed = -(-_CHUNKS // (walk.target.count * count))
+        if stays:  # all panels go over a block of the source while it is in the nearest cache
+            needed = max(needed, walk.extents[0] * walk.steps[0] * g.element.bytes // _BLOCK_BYTES)
+        blocks = min(walk.extents[0], needed)
 
         def chunk(number: Value, panel: Panel = panel, count: int = count, blocks: int = blocks) -> None:
             if stays:

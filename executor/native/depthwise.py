@@ -190,7 +190,7 @@ def _products(f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value,
     between = (rows[1] - rows[0]) * g.kernel[1] * channels if len(rows) > 1 else 0
 
     def row(number: Value, *totals: Value) -> list[Value]:
-        at = f.at(x, f.mul(number, walk.tap_steps[0]), g.element)
+        at = f.opaque(f.at(x, f.mul(number, walk.tap_steps[0]), g.element))
         weights = f.at(filter_, affine(f, rows[0] * g.kernel[1] * channels, (number, between)), g.element)
         loaded: dict[int, Value] = {}
         following = list(totals)
@@ -305,8 +305,8 @@ def _add_block(
             return totals
 
         def tile_of(inputs: Value, gradients: Value, column: Value, size: int, sums: Sequence[Value]) -> list[Value]:
-            at = f.at(inputs, f.mul(column, walk.steps[1]), element)
-            gradient = f.at(gradients, f.mul(column, g.y.strides[2]), element)
+            at = f.opaque(f.at(inputs, f.mul(column, walk.steps[1]), element))
+            gradient = f.opaque(f.at(gradients, f.mul(column, g.y.strides[2]), element))
             factors = [f.load(f.at(gradient, pixel * g.y.strides[2], element), vector) for pixel in range(size)]
             loaded: dict[int, Value] = {}
             totals = list(sums)

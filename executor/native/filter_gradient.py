@@ -43,7 +43,7 @@ Writer = Callable[[Function, Value, Value, Value, Value, Share], None]
 
 
 def _gradient_tiling(g: Convolution, vector_bytes: int) -> Tiling:
-    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, vector_bytes)
+    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, vector_bytes, 1)
 
 
 def _partials(g: Convolution, panels: Sequence[Panel]) -> int:

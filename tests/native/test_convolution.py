@@ -25,6 +25,13 @@ from fluid.executor.native.convolution import (
     write_packed_filter,
     write_packed_filter_for_input,
 )
+from fluid.executor.native.depthwise import (
+    depthwise_filter_gradient_phases,
+    depthwise_partial_elements,
+    write_depthwise,
+    write_depthwise_input_gradient,
+    write_packed_depthwise,
+)
 from fluid.executor.native.emitter import DOUBLE, FLOAT, Function, Type, Value
 from fluid.executor.native.images import Images, Pixel, write_channels_first, write_channels_last
 
@@ -46,6 +53,7 @@ class Case:
     groups: int = 1
     element: Type = FLOAT
     wider: int = 0
+    depthwise: bool = False
 
     def geometry(self) -> Convolution:
         out = [
@@ -91,11 +99,41 @@ def check_close(actual: Any, expected: Any, magnitude: Any, terms: int) -> None:
     assert (np.abs(actual - expected) <= bound).all(), f"off by {(np.abs(actual - expected) / bound).max():.2g} of the bound"
 
 
+@dataclass(frozen=True)
+class Writers:
+    """The kernels of a kind of convolution, and the elements of packed filters and partial sums."""
+
+    forward: Any
+    back: Any
+    phases: Any
+    pack: Any
+    pack_back: Any
+    sizes: Any
+
+
+DENSE = Writers(
+    write_forward,
+    write_input_gradient,
+    filter_gradient_phases,
+    write_packed_filter,
+    write_packed_filter_for_input,
+    lambda g, width: (packed_elements(g, width), packed_elements_for_input(g, width), partial_elements(g, width)),
+)
+DEPTHWISE = Writers(
+    write_depthwise,
+    write_depthwise_input_gradient,
+    depthwise_filter_gradient_phases,
+    write_packed_depthwise,
+    write_packed_depthwise,
+    lambda g, width: (g.taps * g.x.channels, g.taps * g.x.channels, depthwise_partial_elements(g)),
+)
 CASES = [
     Case(3, 5, (7, 9), 20),
     Case(2, 3, (8, 7), 10, strides=(2, 2), wider=1),
     Case(2, 16, (5, 6), 40, (1, 1), (2, 2), (0, 0), element=DOUBLE),
     Case(2, 4, (9, 8), 6, (5, 2), (1, 3), (3, 1), (1, 2), groups=2, element=DOUBLE),
+    Case(2, 21, (9, 8), 21, groups=21, depthwise=True),
+    Case(3, 10, (7, 8), 10, (3, 2), (2, 1), (1, 0), (1, 2), groups=10, element=DOUBLE, depthwise=True),
 ]
 MORE = [
     Case(1, 1, (1, 1), 1, (1, 1), pads=(0, 0)),
@@ -107,6 +145,9 @@ MORE = [
     Case(2, 3, (12, 12), 8, (2, 2), (3, 3), (0, 0)),
     Case(2, 8, (6, 6), 8, (3, 3), (3, 2), (1, 1), (3, 2)),
     Case(1, 3, (32, 32), 64, (7, 7), (2, 2), (3, 3)),
+    Case(1, 40, (14, 14), 40, (5, 5), (2, 2), (2, 2), groups=40, depthwise=True),
+    Case(17, 16, (4, 4), 16, (7, 7), pads=(3, 3), groups=16, depthwise=True),
+    Case(0, 4, (4, 4), 4, groups=4, depthwise=True),
 ]
 
 
@@ -131,20 +172,18 @@ def check_convolution(case: Case, which: int) -> None:
     x, dy = (random.standard_normal((i.count, i.channels, i.height, i.width)).astype(dtype) for i in (g.x, g.y))
     w = random.standard_normal((case.filters, g.channels, *g.kernel)).astype(dtype)
     kernels = Kernels(target)
-    forward = kernels.add(3, lambda f, p, share: write_forward(f, g, *p, share, width))
-    back = kernels.add(3, lambda f, p, share: write_input_gradient(f, g, *p, share, width))
-    phases = [
-        kernels.add(4, lambda f, p, share, write=write: write(f, *p, share)) for write, _ in filter_gradient_phases(g, width)
-    ]
-    pack = kernels.add(2, lambda f, p, share: write_packed_filter(f, g, *p, share, width))
-    pack_back = kernels.add(2, lambda f, p, share: write_packed_filter_for_input(f, g, *p, share, width))
+    writers = DEPTHWISE if case.depthwise else DENSE
+    forward = kernels.add(3, lambda f, p, share: writers.forward(f, g, *p, share, width))
+    back = kernels.add(3, lambda f, p, share: writers.back(f, g, *p, share, width))
+    phases = [kernels.add(4, lambda f, p, share, write=write: write(f, *p, share)) for write, _ in writers.phases(g, width)]
+    pack = kernels.add(2, lambda f, p, share: writers.pack(f, g, *p, share, width))
+    pack_back = kernels.add(2, lambda f, p, share: writers.pack_back(f, g, *p, share, width))
     bits: list[Any] = []
     for threads in (1, 2, 4):
-        filter_, packed = Guarded.of(w), Guarded((packed_elements(g, width),), dtype)
-        packed_back = Guarded((packed_elements_for_input(g, width),), dtype)
+        filter_, packed, packed_back, partials = Guarded.of(w), *(Guarded((size,), dtype) for size in writers.sizes(g, width))
         image, gradient = laid_out(g.x, x), laid_out(g.y, dy)
         y, dx = (laid_out(images, np.full_like(array, np.nan)) for images, array in ((g.y, dy), (g.x, x)))
-        partials, dw = Guarded((partial_elements(g, width),), dtype), Guarded(w.shape, dtype)
+        dw = Guarded(w.shape, dtype)
         kernels.run(pack, [filter_, packed], threads)
         kernels.run(pack_back, [filter_, packed_back], threads)
         kernels.run(forward, [image, packed, y], threads)

@@ -1,0 +1,367 @@
+"""Depthwise convolutions, in which each channel has one filter of its own: neighbours in a vector are channels of one pixel.
+
+Filters are packed as [taps][channels], by `write_packed_depthwise`, for the output and for the gradient of the input alike.
+A tile is some pixels of a row, with one vector of channels: what several of them read is loaded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from .emitter import Function, Operand, Value, zero
+from .filter_gradient import RowEpilogue, Writer, add_partials, to_filter
+from .geometry import Convolution, Walk, forward_walk, input_walks
+from .images import (
+    Epilogue,
+    Pixel,
+    affine,
+    bounds_of,
+    divided,
+    from_rows,
+    parts,
+    require_halo,
+    square_lanes,
+    to_rows,
+    write_transposed,
+)
+from .kernel import AFTER_BARRIER, Share
+from .tiles import split
+
+__all__ = [
+    "depthwise_filter_gradient_phases",
+    "depthwise_partial_elements",
+    "is_depthwise",
+    "write_depthwise",
+    "write_depthwise_filter_gradient",
+    "write_depthwise_input_gradient",
+    "write_depthwise_partial_filters",
+    "write_packed_depthwise",
+]
+
+_CHUNKS = 32
+"""Chunks that work is cut into, at least, where shapes allow it."""
+_NEAR_BYTES = 128 << 10
+"""What of the input a chunk reads, at most, so that it stays in a near cache while vectors of channels go by."""
+_TAPS = 9
+"""Taps that are written without a loop."""
+_PARTIALS = 16
+"""Partial sums of a filter's gradient, at most."""
+_SUMS = 14
+"""Taps whose sums are kept in registers together, if there are 32 of these."""
+
+
+def is_depthwise(geometry: Convolution) -> bool:
+    """Whether the kernels here compute the convolution."""
+    return geometry.groups == geometry.x.channels == geometry.y.channels
+
+
+def write_packed_depthwise(
+    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, vector_bytes: int
+) -> None:
+    """Pack a filter [C, 1, rows, columns] as [rows][columns][C], in one chunk."""
+    g, element = geometry, geometry.element
+
+    def chunk(_: Value) -> None:
+        rows, columns = from_rows(f, element, filter_, g.taps), to_rows(f, element, packed, g.x.channels)
+        write_transposed(f, g.x.channels, g.taps, square_lanes(element, vector_bytes), rows, columns)
+
+    f.loop(*share.of(f, 1), 1, [], chunk)
+
+
+def write_depthwise(
+    f: Function,
+    geometry: Convolution,
+    x: Value,
+    packed_filter: Value,
+    y: Value,
+    share: Share,
+    vector_bytes: int,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """The output of a depthwise convolution. The halo of `y` is not written."""
+    require_halo(geometry.x, geometry.x_halo, "input")
+    _write_walk(f, geometry, forward_walk(geometry), x, packed_filter, y, share, vector_bytes, epilogue)
+
+
+def write_depthwise_input_gradient(
+    f: Function,
+    geometry: Convolution,
+    dy: Value,
+    packed_filter: Value,
+    dx: Value,
+    share: Share,
+    vector_bytes: int,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """The gradient of a depthwise convolution's input. The halo of `dx` is not written; that of `dy` has to be
+    `Convolution.y_halo` wide, at least."""
+    require_halo(geometry.y, geometry.y_halo, "gradient of the output")
+    for walk in input_walks(geometry):
+        _write_walk(f, geometry, walk, dy, packed_filter, dx, share, vector_bytes, epilogue)
+
+
+def _pixels(vector_bytes: int) -> int:
+    """Pixels of a tile, so many that it stays in registers."""
+    return 6 if vector_bytes == 32 else 8
+
+
+def _blocks(images: int, rows: int, bytes_of_row: int) -> int:
+    """Blocks of rows that images are cut into."""
+    needed = max(-(-_CHUNKS // images), -(-rows * bytes_of_row // _NEAR_BYTES))
+    return max(1, min(rows, needed))
+
+
+def _each_vector(f: Function, channels: int, lanes: int, body: Callable[[Operand, int], None]) -> None:
+    """``body(channel, lanes)`` for vectors of neighbouring channels."""
+    whole = channels // lanes * lanes
+    f.loop(0, whole, lanes, [], lambda channel: body(channel, lanes))
+    for start, rest in parts(channels - whole, lanes):
+        body(whole + start, rest)
+
+
+def _write_walk(
+    f: Function,
+    g: Convolution,
+    walk: Walk,
+    source: Value,
+    packed: Value,
+    target: Value,
+    share: Share,
+    vector_bytes: int,
+    epilogue: Epilogue | None,
+) -> None:
+    """Write a walk, in which every channel is a group. A chunk is some rows of an image."""
+    count, channels, element = walk.target.count, walk.target.channels, g.element
+    if not prod(walk.extents) * count * channels:
+        return
+    blocks = _blocks(count, walk.extents[0], walk.extents[1] * abs(prod(g.strides)) * channels * element.bytes)
+
+    def chunk(number: Value) -> None:
+        image, block = divided(f, number, blocks)
+        base = f.at(source, affine(f, walk.start, (image, walk.source.strides[0])), element)
+        rows = bounds_of(f, block, blocks, walk.extents[0])
+
+        def vector(channel: Operand, lanes: int) -> None:
+            at, filter_ = f.at(base, channel, element), f.at(packed, channel, element)
+
+            def row(number: Value) -> None:
+                for start, size, tiles in split(walk.extents[1], _pixels(vector_bytes)):
+                    f.loop(
+                        0,
+                        tiles,
+                        1,
+                        [],
+                        lambda tile, start=start, size=size: tile_of(number, affine(f, start, (tile, size)), size),
+                    )
+
+            def tile_of(row: Value, column: Value, size: int) -> None:
+                x = f.at(at, affine(f, 0, (row, walk.steps[0]), (column, walk.steps[1])), element)
+                sums = _products(f, g, walk, x, filter_, size, lanes)
+                first = Pixel(
+                    image,
+                    affine(f, walk.first[0], (row, walk.apart[0])),
+                    affine(f, walk.first[1], (column, walk.apart[1])),
+                )
+                y = f.at(target, walk.target.offset(f, first, channel), element)
+                for place, total in enumerate(sums):
+                    further = place * walk.apart[1]
+                    last: Value | None = total
+                    if epilogue is not None:
+                        pixel = Pixel(image, first.row, f.add(first.column, further))
+                        last = epilogue(f, total, pixel, f.int64(channel))
+                    if last is not None:
+                        f.store(last, f.at(y, further * walk.target.strides[2], element))
+
+            f.loop(*rows, 1, [], row, at_least_once=True)
+
+        _each_vector(f, channels, vector_bytes // element.bytes, vector)
+
+    f.loop(*share.of(f, count * blocks), 1, [], chunk)
+
+
+def _products(f: Function, g: Convolution, walk: Walk, x: Value, filter_: Value, size: int, lanes: int) -> list[Value]:
+    """The sums of a tile of as many pixels."""
+    vector, channels = g.element.of(lanes), g.x.channels
+    rows, columns = walk.taps
+    sums = [zero(vector) for _ in range(size)]
+    if not rows or not columns:
+        return sums
+    between = (rows[1] - rows[0]) * g.kernel[1] * channels if len(rows) > 1 else 0
+
+    def row(number: Value, *totals: Value) -> list[Value]:
+        at = f.opaque(f.at(x, f.mul(number, walk.tap_steps[0]), g.element))
+        weights = f.at(filter_, affine(f, rows[0] * g.kernel[1] * channels, (number, between)), g.element)
+        loaded: dict[int, Value] = {}
+        following = list(totals)
+        for place, column in enumerate(columns):
+            weight = f.load(f.at(weights, column * channels, g.element), vector)
+            for pixel in range(size):
+                offset = pixel * walk.steps[1] + place * walk.tap_steps[1]
+                if offset not in loaded:
+                    loaded[offset] = f.load(f.at(at, offset, g.element), vector)
+                following[pixel] = f.fma(loaded[offset], weight, following[pixel])
+        return following
+
+    if len(rows) * len(columns) > _TAPS:
+        return f.loop(0, len(rows), 1, sums, row)
+    for number in range(len(rows)):
+        sums = row(f.int64(number), *sums)
+    return sums
+
+
+# -------------------------------------------------------------------------------------------------- filters' gradients
+def _partials(g: Convolution) -> int:
+    """How many partial sums there are: it depends on the geometry alone, so that results do not depend on threads."""
+    return max(1, min(g.x.count, _PARTIALS))
+
+
+def depthwise_partial_elements(geometry: Convolution) -> int:
+    """The elements that the partial sums of the filter's gradient take."""
+    return _partials(geometry) * geometry.taps * geometry.x.channels
+
+
+def write_depthwise_partial_filters(
+    f: Function, geometry: Convolution, x: Value, dy: Value, partials: Value, share: Share, vector_bytes: int
+) -> None:
+    """Partial sums of the gradient of a depthwise convolution's filter, each over some of the images."""
+    g, element, channels = geometry, geometry.element, geometry.x.channels
+    require_halo(g.x, g.x_halo, "input")
+    lanes, count = vector_bytes // element.bytes, _partials(g)
+    blocks = _blocks(_CHUNKS, g.y.height, g.y.width * prod(g.strides) * channels * element.bytes)
+
+    def sums(partial: Value, first: Operand, vectors: tuple[Operand, Operand], lanes: int) -> None:
+        """Write the sums for some vectors of as many channels, which begin at a first one."""
+        target = f.at(partials, affine(f, 0, (partial, g.taps * channels), (first, 1)), element)
+
+        def each(body: Callable[[Value], None]) -> None:
+            f.loop(*vectors, 1, [], lambda vector: body(f.mul(vector, lanes)))
+
+        def clear(channel: Value) -> None:
+            at = f.at(target, channel, element)
+            f.loop(0, g.taps, 1, [], lambda tap: f.store(zero(element.of(lanes)), f.at(at, f.mul(tap, channels), element)))
+
+        def image(number: Value) -> None:
+            f.loop(0, blocks, 1, [], lambda block: each(lambda channel: add(number, block, channel)))
+
+        def add(number: Value, block: Value, channel: Value) -> None:
+            images = affine(f, g.x.start, (number, g.x.strides[0])), affine(f, g.y.start, (number, g.y.strides[0]))
+            pointers = [f.at(array, f.add(f.add(at, first), channel), element) for array, at in zip((x, dy), images, strict=True)]
+            rows = bounds_of(f, block, blocks, g.y.height)
+            _add_block(f, g, *pointers, f.at(target, channel, element), rows, lanes, vector_bytes)
+
+        each(clear)
+        f.loop(*bounds_of(f, partial, count, g.x.count), 1, [], image)
+
+    whole = channels // lanes
+    cuts = max(1, min(whole, -(-_CHUNKS // count)))
+
+    def chunk(number: Value) -> None:
+        partial, cut = divided(f, number, cuts)
+        sums(partial, 0, bounds_of(f, cut, cuts, whole), lanes)
+
+    if whole:
+        f.loop(*share.of(f, count * cuts), 1, [], chunk)
+    for start, rest in parts(channels - whole * lanes, lanes):
+        f.loop(
+            *share.of(f, count), 1, [], lambda partial, start=start, rest=rest: sums(partial, whole * lanes + start, (0, 1), rest)
+        )
+
+
+def _add_block(
+    f: Function,
+    g: Convolution,
+    x: Value,
+    dy: Value,
+    target: Value,
+    rows: tuple[Operand, Operand],
+    lanes: int,
+    vector_bytes: int,
+) -> None:
+    """Add what some rows of an image give to the sums of one vector of channels, some rows of taps at a time."""
+    element, vector, walk = g.element, g.element.of(lanes), forward_walk(g)
+    kept = _SUMS // 2 if vector_bytes == 32 else 2 * _SUMS
+    pixels = 2 if vector_bytes == 32 else 4
+
+    def taps(first: Value, count: int) -> None:
+        at = f.at(target, f.mul(first, g.kernel[1] * g.x.channels), element)
+        places = [f.at(at, tap * g.x.channels, element) for tap in range(count * g.kernel[1])]
+        source = f.at(x, affine(f, walk.start - g.x.start, (first, walk.tap_steps[0])), element)
+
+        def row(number: Value, *sums: Value) -> list[Value]:
+            inputs = f.at(source, f.mul(number, walk.steps[0]), element)
+            gradients = f.at(dy, f.mul(number, g.y.strides[1]), element)
+            totals = list(sums)
+            for start, size, tiles in split(g.y.width, pixels):
+                totals = f.loop(
+                    0,
+                    tiles,
+                    1,
+                    totals,
+                    lambda tile, *further, start=start, size=size: tile_of(
+                        inputs, gradients, affine(f, start, (tile, size)), size, further
+                    ),
+                )
+            return totals
+
+        def tile_of(inputs: Value, gradients: Value, column: Value, size: int, sums: Sequence[Value]) -> list[Value]:
+            at = f.opaque(f.at(inputs, f.mul(column, walk.steps[1]), element))
+            gradient = f.opaque(f.at(gradients, f.mul(column, g.y.strides[2]), element))
+            factors = [f.load(f.at(gradient, pixel * g.y.strides[2], element), vector) for pixel in range(size)]
+            loaded: dict[int, Value] = {}
+            totals = list(sums)
+            for number in range(count):
+                for tap in range(g.kernel[1]):
+                    for pixel, factor in enumerate(factors):
+                        offset = number * walk.tap_steps[0] + tap * walk.tap_steps[1] + pixel * walk.steps[1]
+                        if offset not in loaded:
+                            loaded[offset] = f.load(f.at(at, offset, element), vector)
+                        place = number * g.kernel[1] + tap
+                        totals[place] = f.fma(loaded[offset], factor, totals[place])
+            return totals
+
+        totals = f.loop(*rows, 1, [f.load(place, vector) for place in places], row)
+        for place, total in zip(places, totals, strict=True):
+            f.store(total, place)
+
+    for start, size, times in split(g.kernel[0], max(1, kept // g.kernel[1])):
+        f.loop(0, times, 1, [], lambda number, start=start, size=size: taps(affine(f, start, (number, size)), size))
+
+
+def write_depthwise_filter_gradient(
+    f: Function,
+    geometry: Convolution,
+    partials: Value,
+    d_filter: Value,
+    share: Share,
+    vector_bytes: int,
+    epilogue: RowEpilogue | None = None,
+) -> None:
+    """The gradient of a depthwise convolution's filter, [C, 1, rows, columns], from its partial sums, which are overwritten.
+
+    ``epilogue(f, value, row, column)`` is given neighbours in the row of one channel, from a column on.
+    """
+    g, element, channels = geometry, geometry.element, geometry.x.channels
+    each = g.taps * channels
+
+    def chunk(_: Value) -> None:
+        add_partials(f, element, partials, each, _partials(g), each, vector_bytes)
+        target = to_filter(f, element, d_filter, g.taps, f.int64(0), epilogue)
+        source = from_rows(f, element, partials, channels)
+        write_transposed(f, g.taps, channels, square_lanes(element, vector_bytes), source, target)
+
+    f.loop(*share.of(f, 1), 1, [], chunk)
+
+
+def depthwise_filter_gradient_phases(
+    geometry: Convolution, vector_bytes: int, epilogue: RowEpilogue | None = None
+) -> list[tuple[Writer, int]]:
+    """As `filter_gradient_phases`; `depthwise_partial_elements` says how large ``partials`` is."""
+
+    def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
+        write_depthwise_partial_filters(f, geometry, x, dy, partials, share, vector_bytes)
+
+    def total(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
+        write_depthwise_filter_gradient(f, geometry, partials, d_filter, share, vector_bytes, epilogue)
+
+    return [(sums, 0), (total, AFTER_BARRIER)]

@@ -1,0 +1,294 @@
+"""The gradient of a convolution's filter: partial sums over groups of images, each in tiles, and then their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from .emitter import Function, Operand, Type, Value, zero
+from .geometry import Convolution, Walk, forward_walk
+from .images import Store, Target, affine, bounds_of, divided, from_places, parts, require_halo, square_lanes, write_transposed
+from .kernel import AFTER_BARRIER, Share
+from .packing import packed_row, packed_rows
+from .tiles import Panel, Tiling, add_products, panels_of, split, tiling_of, unrolled, width_of
+
+__all__ = [
+    "RowEpilogue",
+    "Writer",
+    "add_partials",
+    "filter_gradient_phases",
+    "partial_elements",
+    "to_filter",
+    "write_filter_gradient",
+    "write_partial_filters",
+]
+
+_CHUNKS = 32
+"""Chunks that work is cut into, at least, where shapes allow it."""
+_NEAR_BYTES = 256 << 10
+"""What may be assumed to stay in the second cache of a core while other things go by."""
+_PIXELS = 256
+"""Pixels, at most, that go by while a tile of a filter's gradient is in registers."""
+_PARTIAL_BYTES = 1 << 20
+"""What all partial sums of a filter's gradient may take, if there is more than one."""
+_PARTIALS = 16
+"""Partial sums of a filter's gradient, at most."""
+
+RowEpilogue = Callable[[Function, Value, Value, Value], "Value | None"]
+"""``epilogue(f, value, row, column)``: what is stored in place of `value`, neighbours in a row of the filter from a column on;
+None where the epilogue has stored it elsewhere."""
+Writer = Callable[[Function, Value, Value, Value, Value, Share], None]
+"""``writer(f, x, dy, partials, d_filter, share)`` writes one of the kernels for a filter's gradient."""
+
+
+def _gradient_tiling(g: Convolution, vector_bytes: int) -> Tiling:
+    return tiling_of(forward_walk(g).runs[1], g.filters, g.element, vector_bytes, 1)
+
+
+def _partials(g: Convolution, panels: Sequence[Panel]) -> int:
+    """How many partial sums there are: it depends on the geometry alone, so that results do not depend on threads."""
+    each = packed_rows(g) * width_of(panels) * g.groups * g.element.bytes
+    return max(1, min(g.x.count, _PARTIALS, _PARTIAL_BYTES // max(each, 1)))
+
+
+def partial_elements(geometry: Convolution, vector_bytes: int) -> int:
+    """The elements that the partial sums of the filter's gradient take."""
+    panels = panels_of(geometry.filters, _gradient_tiling(geometry, vector_bytes))
+    return _partials(geometry, panels) * geometry.groups * packed_rows(geometry) * width_of(panels)
+
+
+def write_partial_filters(
+    f: Function, geometry: Convolution, x: Value, dy: Value, partials: Value, share: Share, vector_bytes: int
+) -> None:
+    """Partial sums of the gradient of a convolution's filter, each over some of the images."""
+    g, walk = geometry, forward_walk(geometry)
+    require_halo(g.x, g.x_halo, "input")
+    tiling = _gradient_tiling(g, vector_bytes)
+    panels = panels_of(g.filters, tiling)
+    count = _partials(g, panels)
+    each_group = packed_rows(g) * width_of(panels)
+    each = g.groups * each_group
+    for panel in panels:
+        sums = _PartialSums(f, g, walk, panel, tiling.rows, each_group, x, dy)
+        cuts = max(1, min(sums.strips, -(-_CHUNKS // count)))
+
+        def chunk(number: Value, sums: _PartialSums = sums, cuts: int = cuts) -> None:
+            partial, cut = divided(f, number, cuts)
+            target = f.at(partials, affine(f, 0, (partial, each)), g.element)
+            sums.write(target, bounds_of(f, partial, count, g.x.count), bounds_of(f, cut, cuts, sums.strips))
+
+        f.loop(*share.of(f, count * cuts), 1, [], chunk)
+
+
+@dataclass(frozen=True)
+class _PartialSums:
+    """The gradient of the filters of a panel, summed over some images.
+
+    It consists of strips, one for each row of taps (or each tap, where the taps of a row are no neighbours) of each panel.
+    A tile is some rows of a strip.
+    """
+
+    f: Function
+    g: Convolution
+    walk: Walk
+    panel: Panel
+    most: int
+    each_group: int
+    x: Value
+    dy: Value
+
+    @property
+    def strips(self) -> int:
+        return self.g.groups * self.panel.count * prod(self.walk.runs[0])
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Images and rows of a block: so few that they stay in the near cache while all tiles go over them."""
+        g = self.g
+        near = _NEAR_BYTES // ((g.channels * prod(g.strides) + g.filters) * g.element.bytes)
+        pixels = max(64, min(_PIXELS, near))
+        rows = max(1, min(g.y.height, pixels // max(g.y.width, 1)))
+        return (max(1, pixels // max(g.y.height * g.y.width, 1)) if rows == g.y.height else 1), rows
+
+    def write(self, target: Value, images: tuple[Operand, Operand], strips: tuple[Operand, Operand]) -> None:
+        """Write the strips within bounds, summed over the images within bounds."""
+        f, (images_at_once, rows_at_once) = self.f, self.block
+        last_image, height = f.int64(images[1]), self.g.y.height
+        f.loop(*strips, 1, [], lambda strip: self._clear(self._strip(target, strip)[0]))
+
+        def block(image: Value) -> None:
+            end = f.min(f.add(image, images_at_once), last_image)
+            f.loop(0, height, rows_at_once, [], lambda row: rows(image, end, row))
+
+        def rows(image: Value, end: Value, row: Value) -> None:
+            ends = f.min(f.add(row, rows_at_once), height) if height % rows_at_once else f.add(row, rows_at_once)
+            f.loop(*strips, 1, [], lambda strip: self._add(target, strip, (image, end), (row, ends)))
+
+        f.loop(*images, images_at_once, [], block)
+
+    def _strip(self, target: Value, strip: Value) -> tuple[Value, Value, Value]:
+        """Where a strip lies, where the input's elements for its first row lie, and where the output's gradient does."""
+        f, g, walk, panel = self.f, self.g, self.walk, self.panel
+        (tap_rows, tap_columns), length = walk.runs
+        filters, tap = divided(f, strip, tap_rows * tap_columns)
+        group, which = divided(f, filters, panel.count)
+        tap_row, tap_column = divided(f, tap, tap_columns)
+        rows = packed_rows(g)
+        steps = (which, panel.width * rows), (tap, length * panel.width)
+        before = panel.before * rows
+        at = affine(f, before, (group, self.each_group), *steps)
+        x = affine(f, walk.start, (group, g.channels), (tap_row, walk.tap_steps[0]), (tap_column, walk.tap_steps[1]))
+        dy = affine(f, g.y.start + panel.first, (group, g.filters), (which, panel.width))
+        return f.at(target, at, g.element), f.at(self.x, x, g.element), f.at(self.dy, dy, g.element)
+
+    def _clear(self, target: Value) -> None:
+        f, length = self.f, self.walk.runs[1]
+
+        def row(number: Value) -> None:
+            at = f.at(target, f.mul(number, self.panel.width), self.g.element)
+            for lanes, column in self.panel.columns:
+                f.store(zero(self.g.element.of(lanes)), f.at(at, column, self.g.element))
+
+        f.loop(0, length, 1, [], row)
+
+    def _add(self, target: Value, strip: Value, images: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
+        """Add what some rows of some images give to a strip, tile by tile."""
+        target, x, dy = self._strip(target, strip)
+        for start, size, count in split(self.walk.runs[1], self.most):
+            self.f.loop(
+                0,
+                count,
+                1,
+                [],
+                lambda tile, start=start, size=size: self._tile(
+                    target, x, dy, affine(self.f, start, (tile, size)), size, images, rows
+                ),
+            )
+
+    def _tile(
+        self,
+        target: Value,
+        x: Value,
+        dy: Value,
+        first: Value,
+        size: int,
+        images: tuple[Value, Value],
+        rows: tuple[Value, Value],
+    ) -> None:
+        f, element = self.f, self.g.element
+        x = f.at(x, first, element)
+        places = [
+            (f.at(target, affine(f, number * self.panel.width + column, (first, self.panel.width)), element), lanes)
+            for number in range(size)
+            for lanes, column in self.panel.columns
+        ]
+
+        def image(number: Value, *sums: Value) -> list[Value]:
+            return f.loop(*rows, 1, sums, lambda row, *inner: self._row(x, dy, number, row, size, inner), at_least_once=True)
+
+        sums = [f.load(place, element.of(lanes)) for place, lanes in places]
+        sums = f.loop(*images, 1, sums, image, at_least_once=True) if self.block[0] > 1 else image(images[0], *sums)
+        for (place, _), total in zip(places, sums, strict=True):
+            f.store(total, place)
+
+    def _row(self, x: Value, dy: Value, image: Value, row: Value, size: int, sums: Sequence[Value]) -> list[Value]:
+        """Add what one row of outputs gives to a tile."""
+        f, g, element = self.f, self.g, self.g.element
+        x = f.at(x, affine(f, 0, (image, g.x.strides[0]), (row, self.walk.steps[0])), element)
+        dy = f.at(dy, affine(f, 0, (image, g.y.strides[0]), (row, g.y.strides[1])), element)
+
+        def step(pointers: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
+            at, gradient = pointers
+            scalars = [f.at(at, number, element) for number in range(size)]
+            return add_products(f, element, totals, scalars, self.panel, gradient)
+
+        starts = [(x, self.walk.steps[1]), (dy, g.y.strides[2])]
+        return unrolled(f, element, g.y.width, size * len(self.panel.vectors), starts, sums, step)
+
+
+def write_filter_gradient(
+    f: Function,
+    geometry: Convolution,
+    partials: Value,
+    d_filter: Value,
+    share: Share,
+    vector_bytes: int,
+    epilogue: RowEpilogue | None = None,
+) -> None:
+    """The gradient of a convolution's filter, [M, C / groups, rows, columns], from its partial sums, which are overwritten.
+
+    ``epilogue(f, value, row, column)`` is given neighbours in the row of one filter, from a column on.
+    """
+    g, element = geometry, geometry.element
+    panels = panels_of(g.filters, _gradient_tiling(g, vector_bytes))
+    rows, each_group = packed_rows(g), packed_rows(g) * width_of(panels)
+    for panel in panels:
+
+        def chunk(number: Value, panel: Panel = panel) -> None:
+            group, which = divided(f, number, panel.count)
+            start = affine(f, panel.before * rows, (group, each_group), (which, panel.width * rows))
+            sums = f.at(partials, start, element)
+            add_partials(f, element, sums, rows * panel.width, _partials(g, panels), g.groups * each_group, vector_bytes)
+            first = affine(f, panel.first, (group, g.filters), (which, panel.width))
+
+            def place(row: Value) -> Value:
+                return f.at(sums, f.mul(packed_row(f, g, row), panel.width), element)
+
+            source, target = from_places(f, element, place), to_filter(f, element, d_filter, rows, first, epilogue)
+            write_transposed(f, rows, panel.filters, square_lanes(element, vector_bytes), source, target)
+
+        f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
+
+
+def to_filter(f: Function, element: Type, d_filter: Value, length: int, first: Value, epilogue: RowEpilogue | None) -> Target:
+    """Stores to the rows of a filter's gradient from a first one on, through the epilogue."""
+
+    def target(row: Value, column: Value) -> Store:
+        number = f.add(first, row)
+        at = f.opaque(f.at(d_filter, affine(f, 0, (number, length), (column, 1)), element))
+
+        def store(further: int, value: Value) -> None:
+            last = value if epilogue is None else epilogue(f, value, f.add(number, further), column)
+            if last is not None:
+                f.store(last, f.at(at, further * length, element))
+
+        return store
+
+    return target
+
+
+def add_partials(f: Function, element: Type, sums: Value, size: int, count: int, apart: int, vector_bytes: int) -> None:
+    """Add the other partial sums to the first, in their order: `count` of as many elements, each `apart` from the next."""
+    if count == 1:
+        return
+    lanes = vector_bytes // element.bytes
+
+    def add(number: Value, lanes: int) -> None:
+        place = f.opaque(f.at(sums, number, element))
+        total = f.load(place, element.of(lanes))
+        for partial in range(1, count):
+            total = f.add(total, f.load(f.at(place, partial * apart, element), element.of(lanes)))
+        f.store(total, place)
+
+    whole = size // lanes * lanes
+    f.loop(0, whole, lanes, [], lambda number: add(number, lanes))
+    for start, rest in parts(size - whole, lanes):
+        add(f.int64(whole + start), rest)
+
+
+def filter_gradient_phases(
+    geometry: Convolution,
+    vector_bytes: int,
+    epilogue: RowEpilogue | None = None,
+) -> list[tuple[Writer, int]]:
+    """The kernels for the gradient of a filter, and the flags of their records. `partial_elements` says how large the partial
+    sums are."""
+
+    def sums(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
+        write_partial_filters(f, geometry, x, dy, partials, share, vector_bytes)
+
+    def total(f: Function, x: Value, dy: Value, partials: Value, d_filter: Value, share: Share) -> None:
+        write_filter_gradient(f, geometry, partials, d_filter, share, vector_bytes, epilogue)
+
+    return [(sums, 0), (total, AFTER_BARRIER)]

@@ -1,0 +1,193 @@
+"""The geometry of convolutions: what a user says of one, and the walks over images that compute it and its gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from .emitter import FLOAT, Type
+from .images import Images
+
+__all__ = ["Convolution", "Walk", "forward_walk", "input_walks"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Along one axis: every `stride`-th input from `first` on, and the taps of the filter that reach them.
+
+    Attributes:
+        taps: in the order in which they meet outputs of rising number.
+        output: the number of the output that the first tap meets at the first input.
+        step: outputs from one tap to the next.
+    """
+
+    first: int
+    count: int
+    taps: tuple[int, ...]
+    output: int
+    step: int
+
+
+def phases_of(extent: int, kernel: int, stride: int, pad: int, dilation: int) -> list[Phase]:
+    """The phases of an axis of the input: what lies at the same place within a stride is reached by the same taps."""
+    phases = []
+    for first in range(min(stride, extent)):
+        taps = tuple(tap for tap in reversed(range(kernel)) if (first + pad - tap * dilation) % stride == 0)
+        outputs = [(first + pad - tap * dilation) // stride for tap in taps] or [0]
+        step = outputs[1] - outputs[0] if len(taps) > 1 else 1
+        phases.append(Phase(first, -(-(extent - first) // stride), taps, outputs[0], step))
+    return phases
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The geometry of a convolution.
+
+    Attributes:
+        x: how the input lies, or its gradient.
+        y: how the output lies, or its gradient. The output's extents say what padding there is at the far ends.
+        kernel: rows and columns of the filter; `strides`, `pads` (above and on the left) and `dilations` likewise.
+    """
+
+    x: Images
+    y: Images
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (0, 0)
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+    element: Type = FLOAT
+
+    @property
+    def channels(self) -> int:
+        """Channels of the input in one group."""
+        return self.x.channels // self.groups
+
+    @property
+    def filters(self) -> int:
+        """Filters in one group."""
+        return self.y.channels // self.groups
+
+    @property
+    def taps(self) -> int:
+        return prod(self.kernel)
+
+    @cached_property
+    def phases(self) -> tuple[list[Phase], list[Phase]]:
+        """The phases of rows and of columns, for the gradient of the input."""
+        rows, columns = (
+            phases_of(*each)
+            for each in zip((self.x.height, self.x.width), self.kernel, self.strides, self.pads, self.dilations, strict=True)
+        )
+        return rows, columns
+
+    @property
+    def x_halo(self) -> int:
+        """The halo that the input needs, at least: for the output, and for the filter's gradient."""
+        ends = [
+            (out - 1) * stride + (kernel - 1) * dilation - pad - (extent - 1)
+            for extent, out, kernel, stride, pad, dilation in zip(
+                (self.x.height, self.x.width),
+                (self.y.height, self.y.width),
+                self.kernel,
+                self.strides,
+                self.pads,
+                self.dilations,
+                strict=True,
+            )
+        ]
+        return max(0, *self.pads, *ends)
+
+    @property
+    def y_halo(self) -> int:
+        """The halo that the gradient of the output needs, at least, for the gradient of the input."""
+        needed = [0]
+        for phases, extent in zip(self.phases, (self.y.height, self.y.width), strict=True):
+            for phase in phases:
+                if phase.taps:
+                    last = phase.output + phase.count - 1 + (len(phase.taps) - 1) * phase.step
+                    needed += [-phase.output, last - (extent - 1)]
+        return max(needed)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Sums of products over taps and channels, for pixels of `target` that lie on a grid. Steps are in elements.
+
+    Attributes:
+        extents: rows and columns of the grid; `first` and `apart` say which pixels of the target they are.
+        taps: which rows and columns of the filter's taps, in their order.
+        start: where the source's element under the first tap of the first pixel lies.
+        steps: from the source's element of a pixel to that of the next in the grid; `tap_steps`, from tap to tap.
+        rows_before: rows of packed filters, in each panel, that belong to other walks.
+    """
+
+    source: Images
+    target: Images
+    channels: int
+    filters: int
+    extents: tuple[int, int]
+    first: tuple[int, int]
+    apart: tuple[int, int]
+    taps: tuple[tuple[int, ...], tuple[int, ...]]
+    start: int
+    steps: tuple[int, int]
+    tap_steps: tuple[int, int]
+    rows_before: int
+
+    @property
+    def runs(self) -> tuple[tuple[int, int], int]:
+        """Rows and columns of taps that loops go over, and the length of the runs of neighbours under each."""
+        rows, columns = map(len, self.taps)
+        if self.tap_steps[1] == self.channels:
+            return (rows, 1), columns * self.channels
+        return (rows, columns), self.channels
+
+    @property
+    def rows(self) -> int:
+        """Rows of packed filters, in each panel, that belong to this walk."""
+        return prod(map(len, self.taps)) * self.channels
+
+
+def forward_walk(g: Convolution) -> Walk:
+    _, row, pixel = g.x.strides
+    return Walk(
+        g.x,
+        g.y,
+        g.channels,
+        g.filters,
+        extents=(g.y.height, g.y.width),
+        first=(0, 0),
+        apart=(1, 1),
+        taps=(tuple(range(g.kernel[0])), tuple(range(g.kernel[1]))),
+        start=g.x.start - g.pads[0] * row - g.pads[1] * pixel,
+        steps=(g.strides[0] * row, g.strides[1] * pixel),
+        tap_steps=(g.dilations[0] * row, g.dilations[1] * pixel),
+        rows_before=0,
+    )
+
+
+def input_walks(g: Convolution) -> list[Walk]:
+    walks: list[Walk] = []
+    _, row, pixel = g.y.strides
+    rows_before = 0
+    for rows in g.phases[0]:
+        for columns in g.phases[1]:
+            walk = Walk(
+                g.y,
+                g.x,
+                g.filters,
+                g.channels,
+                extents=(rows.count, columns.count),
+                first=(rows.first, columns.first),
+                apart=g.strides,
+                taps=(rows.taps, columns.taps),
+                start=g.y.start + rows.output * row + columns.output * pixel,
+                steps=(row, pixel),
+                tap_steps=(rows.step * row, columns.step * pixel),
+                rows_before=rows_before,
+            )
+            walks.append(walk)
+            rows_before += walk.rows
+    return walks

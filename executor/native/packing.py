@@ -1,0 +1,160 @@
+"""Filters [M, C / groups, rows, columns] packed in panels for native convolutions."""
+
+from __future__ import annotations
+
+from .emitter import Function, Type, Value, zero
+from .geometry import Convolution, Walk, input_walks
+from .images import affine, divided, from_rows, parts, square_lanes, to_places, write_transposed
+from .kernel import Share
+from .tiles import Panel, Tiling, panels_of, tiling_of, width_of
+
+__all__ = [
+    "forward_tiling",
+    "input_tiling",
+    "packed_elements",
+    "packed_elements_for_input",
+    "packed_row",
+    "packed_rows",
+    "write_packed_filter",
+    "write_packed_filter_for_input",
+]
+
+_AT_ONCE = 8
+"""Elements that are copied one by one in one turn of a loop."""
+
+
+def forward_tiling(g: Convolution, vector_bytes: int) -> Tiling:
+    return tiling_of(g.y.width, g.filters, g.element, vector_bytes, g.x.strides[2] * g.strides[1])
+
+
+def input_tiling(g: Convolution, vector_bytes: int) -> Tiling:
+    return tiling_of(-(-g.x.width // g.strides[1]), g.channels, g.element, vector_bytes, g.y.strides[2])
+
+
+def packed_rows(g: Convolution) -> int:
+    """The rows that a panel of filters has: one for each tap and channel."""
+    return g.taps * g.channels
+
+
+def packed_row(f: Function, g: Convolution, index: Value) -> Value:
+    """The row of a panel where an element of a filter is, which lies at an index within the filter."""
+    channel, tap = divided(f, index, g.taps)
+    return f.add(f.mul(tap, g.channels), channel)
+
+
+def packed_elements(geometry: Convolution, vector_bytes: int) -> int:
+    """The elements of the filter that `write_packed_filter` packs."""
+    panels = panels_of(geometry.filters, forward_tiling(geometry, vector_bytes))
+    return geometry.groups * packed_rows(geometry) * width_of(panels)
+
+
+def packed_elements_for_input(geometry: Convolution, vector_bytes: int) -> int:
+    """The elements of the filter that `write_packed_filter_for_input` packs."""
+    panels = panels_of(geometry.channels, input_tiling(geometry, vector_bytes))
+    return geometry.groups * geometry.taps * geometry.filters * width_of(panels)
+
+
+def write_packed_filter(
+    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, vector_bytes: int
+) -> None:
+    """Pack a filter [M, C / groups, rows, columns] for `write_forward`: [groups][panels][taps][channels][filters of a panel]."""
+    g, element = geometry, geometry.element
+    panels = panels_of(g.filters, forward_tiling(g, vector_bytes))
+    rows = packed_rows(g)
+    for panel in panels:
+
+        def chunk(number: Value, panel: Panel = panel) -> None:
+            group, which = divided(f, number, panel.count)
+            start = affine(f, panel.before * rows, (group, rows * width_of(panels)), (which, panel.width * rows))
+            first = affine(f, panel.first, (group, g.filters), (which, panel.width))
+            source = f.at(filter_, f.mul(first, rows), element)
+            packed_panel = f.at(packed, start, element)
+
+            def place(column: Value) -> Value:
+                return f.at(packed_panel, f.mul(packed_row(f, g, column), panel.width), element)
+
+            plain, scattered = from_rows(f, element, source, rows), to_places(f, element, place)
+            write_transposed(f, panel.filters, rows, square_lanes(element, vector_bytes), plain, scattered)
+            _clear_rest(f, element, packed_panel, rows, panel)
+
+        f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
+
+
+def _clear_rest(f: Function, element: Type, packed: Value, rows: int, panel: Panel) -> None:
+    """Write zeros into the lanes of a packed panel that have no filter."""
+    if panel.filters == panel.width:
+        return
+
+    def row(number: Value) -> None:
+        at = f.at(packed, f.mul(number, panel.width), element)
+        for column in range(panel.filters, panel.width):
+            f.store(zero(element), f.at(at, column, element))
+
+    f.loop(0, rows, 1, [], row)
+
+
+def write_packed_filter_for_input(
+    f: Function, geometry: Convolution, filter_: Value, packed: Value, share: Share, vector_bytes: int
+) -> None:
+    """Pack a filter [M, C / groups, rows, columns] for `write_input_gradient`: for each walk over the input,
+    [groups][panels][taps of the walk][M / groups][channels of a panel]."""
+    g, element = geometry, geometry.element
+    panels = panels_of(g.channels, input_tiling(g, vector_bytes))
+    width = width_of(panels)
+    for panel in panels:
+
+        def chunk(number: Value, panel: Panel = panel) -> None:
+            group, which = divided(f, number, panel.count)
+            first = affine(f, panel.first, (which, panel.width))
+            source = f.at(filter_, affine(f, 0, (group, g.filters * g.channels * g.taps), (first, g.taps)), element)
+            targets = []
+            for walk in input_walks(g):
+                start = walk.rows_before * width + panel.before * walk.rows
+                steps = (group, g.taps * g.filters * width), (which, panel.width * walk.rows)
+                targets.append((walk, f.at(packed, affine(f, start, *steps), element)))
+
+            def row(filter_: Value) -> None:
+                at, to = f.at(source, f.mul(filter_, g.channels * g.taps), element), f.mul(filter_, panel.width)
+                for walk, target in targets:
+                    _copy_taps(f, g, walk, panel, at, f.at(target, to, element))
+
+            f.loop(0, g.filters, 1, [], row)
+
+        f.loop(*share.of(f, g.groups * panel.count), 1, [], chunk)
+
+
+def _copy_taps(f: Function, g: Convolution, walk: Walk, panel: Panel, source: Value, target: Value) -> None:
+    """Copy the elements of one filter for the channels of a panel, [channels][taps], to a row of the panel for each tap of a
+    walk. All of a row is written before the next: rows lie far apart, often at distances that caches are bad at."""
+    rows, columns = walk.taps
+    down, along = (taps[1] - taps[0] if len(taps) > 1 else 0 for taps in (rows, columns))
+
+    def tap(row: Value, column: Value) -> None:
+        first = rows[0] * g.kernel[1] + columns[0]
+        at = f.at(source, affine(f, first, (row, down * g.kernel[1]), (column, along)), g.element)
+        place = affine(f, 0, (row, len(columns)), (column, 1))
+        _copy_row(f, g.element, at, f.at(target, f.mul(place, g.filters * panel.width), g.element), g.taps, panel)
+
+    if rows and columns:
+        f.loop(0, len(rows), 1, [], lambda row: f.loop(0, len(columns), 1, [], lambda column: tap(row, column)))
+
+
+def _copy_row(f: Function, element: Type, source: Value, target: Value, apart: int, panel: Panel) -> None:
+    """Copy elements that are so far apart to a row of a panel, and zeros to what of it has no filter."""
+    whole = panel.filters // _AT_ONCE * _AT_ONCE
+
+    def some(start: Value) -> None:
+        copy(f.opaque(f.at(source, f.mul(start, apart), element)), f.opaque(f.at(target, start, element)), _AT_ONCE)
+
+    def copy(at: Value, to: Value, count: int) -> None:
+        for number in range(count):
+            f.store(f.load(f.at(at, number * apart, element), element), f.at(to, number, element))
+
+    if apart == 1:
+        for start, lanes in parts(panel.filters, panel.vectors[0]):
+            f.store(f.load(f.at(source, start, element), element.of(lanes)), f.at(target, start, element))
+    else:
+        f.loop(0, whole, _AT_ONCE, [], some)
+        copy(f.at(source, whole * apart, element), f.at(target, whole, element), panel.filters - whole)
+    for column in range(panel.filters, panel.width):
+        f.store(zero(element), f.at(target, column, element))

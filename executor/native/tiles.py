@@ -1,0 +1,152 @@
+"""Tiles of products that are kept in registers while the terms of their sums go by, and panels of packed filters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .emitter import Function, Type, Value
+from .images import lanes_of
+
+__all__ = ["Panel", "Tiling", "add_products", "panels_of", "split", "tiling_of", "unrolled", "width_of"]
+
+_ALIASED_BYTES = 4096
+"""Lines at multiples of this distance take the same places of the nearest cache, of which there are `_WAYS`, less one that is
+needed for something else."""
+_WAYS = 7
+_SHORT = 128
+"""Products in a run that is written without a loop: loops of few turns are predicted badly."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """What is kept in registers: at most `rows` rows of as many vectors of `lanes` lanes."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Panels of packed filters, all alike: filters side by side, as vectors.
+
+    Attributes:
+        vectors: the lanes of each vector.
+        filters: how many filters are in a panel; the lanes that are left hold zeros.
+        count: how many such panels there are.
+        first: the first filter in them.
+        before: lanes of other panels that lie before them.
+    """
+
+    vectors: tuple[int, ...]
+    filters: int
+    count: int
+    first: int
+    before: int
+
+    @property
+    def width(self) -> int:
+        return sum(self.vectors)
+
+    @property
+    def columns(self) -> list[tuple[int, int]]:
+        """The lanes of each vector, and the first column in it."""
+        return [(lanes, sum(self.vectors[:number])) for number, lanes in enumerate(self.vectors)]
+
+
+def panels_of(filters: int, tiling: Tiling) -> list[Panel]:
+    """Filters in panels as wide as tiles, and one narrower panel for those that are left."""
+    lanes, width = tiling.lanes, tiling.lanes * tiling.vectors
+    whole, rest = divmod(filters, width)
+    panels = [Panel((lanes,) * tiling.vectors, width, whole, 0, 0)] if whole else []
+    if rest:
+        last = (lanes,) * (rest // lanes) + ((1 << (rest % lanes - 1).bit_length(),) if rest % lanes else ())
+        panels.append(Panel(last, rest, 1, whole * width, whole * width))
+    return panels
+
+
+def width_of(panels: Sequence[Panel]) -> int:
+    """The lanes of all panels together."""
+    return sum(panel.count * panel.width for panel in panels)
+
+
+def split(count: int, most: int) -> list[tuple[int, int, int]]:
+    """`count` in nearly equal parts of at most `most`, the sizes of which differ by one: (start, size, how many) of each size."""
+    parts = -(-count // most)
+    if not parts:
+        return []
+    size, larger = divmod(count, parts)
+    sizes = [(0, size + 1, larger), (larger * (size + 1), size, parts - larger)]
+    return [each for each in sizes if each[2]]
+
+
+def tiling_of(rows: int, filters: int, element: Type, vector_bytes: int, apart: int) -> Tiling:
+    """The tiles that take the least time for as many rows and filters, by an estimate.
+
+    A step of a tile takes as long as its products, its loads, or as the latency of the sums asks for, whichever is most. Rows
+    read elements that are `apart` from each other, and that should stay in the nearest cache until their neighbours are read.
+    """
+    registers = 16 if vector_bytes == 32 else 32
+    lanes = vector_bytes // element.bytes
+
+    def cost(tiling: Tiling) -> float:
+        total = 0.0
+        panels, parts = panels_of(filters, tiling), split(rows, tiling.rows)
+        for panel in panels:
+            for _, size, count in parts:
+                products, loads = size * len(panel.vectors), size + len(panel.vectors)
+                total += panel.count * count * (max(products, loads, 8) + loads / 8)
+        return total * (1 + len(panels) * len(parts) / 50)  # each kind of tile is code of its own
+
+    most = max(1, min(4, -(-filters // lanes)))
+    ways = _WAYS if apart * element.bytes % _ALIASED_BYTES == 0 else registers
+    choices = [Tiling(min((registers - 1 - vectors) // vectors, ways), vectors, lanes) for vectors in range(1, most + 1)]
+    return min(choices, key=cost)
+
+
+def add_products(
+    f: Function, element: Type, sums: Sequence[Value], scalars: Sequence[Value], panel: Panel, row: Value
+) -> list[Value]:
+    """Add the products of some elements, each at a pointer, and one row of a panel."""
+    vectors = [f.load(f.at(row, column, element), element.of(lanes)) for lanes, column in panel.columns]
+    following = []
+    for number, pointer in enumerate(scalars):
+        splat = f.splat(f.load(pointer, element), panel.vectors[0])
+        for vector, total in zip(vectors, sums[number * len(vectors) :], strict=False):
+            following.append(f.fma(lanes_of(f, splat, 0, vector.type.lanes), vector, total))
+    return following
+
+
+def unrolled(
+    f: Function,
+    element: Type,
+    count: int,
+    work: int,
+    starts: Sequence[tuple[Value, int]],
+    sums: Sequence[Value],
+    step: Callable[[Sequence[Value], Sequence[Value]], list[Value]],
+) -> list[Value]:
+    """The sums after as many steps, each with `work` products, in a loop that is unrolled as far as it pays.
+
+    ``step(pointers, sums)`` is given pointers that begin at `starts` and go on by as many elements with each step.
+    """
+    times = count if count * work <= _SHORT else max(1, min(count, 64 // max(work, 1), 8))
+    while times > 1 and count % times and count // times > 8:
+        times -= 1
+    main = count // times * times
+
+    def steps(pointers: Sequence[Value], totals: Sequence[Value], number: int) -> Sequence[Value]:
+        for further in range(number):
+            at = [f.at(pointer, further * apart, element) for pointer, (_, apart) in zip(pointers, starts, strict=True)]
+            totals = step(at, totals)
+        return totals
+
+    def body(_: Value, *values: Value) -> list[Value]:
+        pointers = values[: len(starts)]
+        totals = steps(pointers, values[len(starts) :], times)
+        following = [f.at(pointer, times * apart, element) for pointer, (_, apart) in zip(pointers, starts, strict=True)]
+        return [*map(f.opaque, following), *totals]
+
+    after = f.loop(0, main, times, [*(pointer for pointer, _ in starts), *sums], body)
+    return list(steps(after[: len(starts)], after[len(starts) :], count - main))
